@@ -1,0 +1,1 @@
+"""The one description of the machine: configuration, instructions, registers, numerics, timing, programs."""
