@@ -1,0 +1,37 @@
+# Everything runs in .venv, made on first use with the exact versions in constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## make the virtual environment
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tilewright needs Python 3.11 or newer (make PYTHON=...)")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated NPU
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## run all tests
+	$(BIN)/python -m pytest -n 2 tests
+
+lint: $(STAMP) ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## cycles and speed of the networks
+	$(BIN)/tilewright bench
+
+clean: ## remove the environment, caches and build output
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .grimp_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Boards and bitstreams: platform definitions and the open-tool build around `hw`."""

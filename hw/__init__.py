@@ -1,0 +1,1 @@
+"""The accelerator in Amaranth: engines, memory side and top level, generated from `isa`."""
