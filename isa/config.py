@@ -1,0 +1,280 @@
+"""`NpuConfig`: every number that describes one NPU, checked, named, stored as JSON or TOML."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from isa.errors import TilewrightError
+
+#: Memories are described in rows; a row address in an instruction has this many bits in any configuration.
+ROW_BITS = 18
+MAX_ROWS = 1 << ROW_BITS
+#: Semaphore 0 in a field means "none"; ids 1..MAX_SEMAPHORES name counters.
+MAX_SEMAPHORES = 63
+#: A semaphore counts to this value; one more signal is an error.
+SEMAPHORE_LIMIT = 255
+MAX_LOOPS = 8
+MAX_LUT_TABLES = 16
+
+
+class ConfigError(TilewrightError):
+    """A configuration that cannot be built. The message names field, value and what is accepted."""
+
+
+def _power_of_two(value: int) -> bool:
+    return value > 0 and value & (value - 1) == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpuConfig:
+    """One NPU. All fields are integers except `name`; sizes in rows are rows of the memory's own width.
+
+    Attributes:
+        name: label used in messages and file names; not part of the fingerprint.
+        block_in: lanes of an activation vector = inputs of the array (columns of a weight tile).
+        block_out: outputs of the array (rows of a weight tile).
+        act_rows: activation scratchpad, rows of `block_in` int8.
+        act_banks: banks of the activation scratchpad; row r lives in bank r mod act_banks, one read and one write
+            port each.
+        wgt_tiles: weight scratchpad, tiles of block_out x block_in int8.
+        acc_rows: accumulator scratchpad, rows of `block_out` int32.
+        prm_rows: parameter scratchpad, rows of `block_in` pairs (int32 bias, float32 scale).
+        lut_tables: resident 256-entry tables.
+        gemm_loops: levels of the GEMM loop nest.
+        vector_loops: levels of the VECTOR loop nest.
+        semaphores: counting semaphores (ids 1..semaphores).
+        queue_depth: instructions each engine's queue holds.
+        axi_data_bits: width of the AXI4 data bus.
+        axi_address_bits: width of AXI4 addresses.
+        burst_beats: longest AXI4 burst, in beats.
+        read_outstanding: read bursts in flight at most.
+        write_outstanding: write bursts in flight at most.
+
+    Raises:
+        ConfigError: when a field is out of range or fields contradict each other.
+    """
+
+    name: str = "custom"
+    block_in: int = 16
+    block_out: int = 16
+    act_rows: int = 8192
+    act_banks: int = 4
+    wgt_tiles: int = 384
+    acc_rows: int = 1024
+    prm_rows: int = 64
+    lut_tables: int = 8
+    gemm_loops: int = 6
+    vector_loops: int = 6
+    semaphores: int = 31
+    queue_depth: int = 32
+    axi_data_bits: int = 64
+    axi_address_bits: int = 32
+    burst_beats: int = 64
+    read_outstanding: int = 16
+    write_outstanding: int = 8
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name == "name":
+                if not isinstance(value, str) or not value:
+                    raise ConfigError(f"name must be a non-empty string, not {value!r}")
+            elif type(value) is not int:
+                raise ConfigError(f"{f.name} must be an integer, not {value!r}")
+        self._check_power("block_in", 4, 64)
+        self._check_power("block_out", 4, 64)
+        self._check_range("act_rows", 64, MAX_ROWS)
+        self._check_power("act_banks", 2, 16)
+        if self.act_rows % self.act_banks:
+            raise ConfigError(f"act_rows must be a multiple of act_banks ({self.act_banks}), not {self.act_rows}")
+        self._check_range("wgt_tiles", 4, MAX_ROWS)
+        self._check_range("acc_rows", 16, MAX_ROWS)
+        if self.acc_rows % max(1, self.block_in // self.block_out):
+            raise ConfigError(
+                f"acc_rows must be a multiple of block_in / block_out ({self.block_in // self.block_out}), "
+                f"not {self.acc_rows}"
+            )
+        if self.acc_vectors > MAX_ROWS:
+            raise ConfigError(f"acc_rows must give at most {MAX_ROWS} vectors of block_in, not {self.acc_vectors}")
+        self._check_range("prm_rows", 2, 4096)
+        self._check_range("lut_tables", 1, MAX_LUT_TABLES)
+        self._check_range("gemm_loops", 5, MAX_LOOPS)
+        self._check_range("vector_loops", 4, MAX_LOOPS)
+        self._check_range("semaphores", 12, MAX_SEMAPHORES)
+        self._check_range("queue_depth", 2, 256)
+        self._check_power("axi_data_bits", 32, 256)
+        self._check_range("axi_address_bits", 32, 64)
+        self._check_power("burst_beats", 2, 256)
+        if self.burst_beats * self.bus_bytes > 4096:
+            raise ConfigError(
+                f"burst_beats must be at most {4096 // self.bus_bytes} with a {self.axi_data_bits}-bit bus "
+                f"(bursts stay within 4 KiB), not {self.burst_beats}"
+            )
+        self._check_range("read_outstanding", 1, 64)
+        self._check_range("write_outstanding", 1, 64)
+        if self.bus_bytes > self.block_in * self.act_banks:
+            raise ConfigError(
+                f"axi_data_bits must be at most {8 * self.block_in * self.act_banks} "
+                f"(one beat fills at most one row of every ACT bank), not {self.axi_data_bits}"
+            )
+        if self.bus_bytes > self.tile_bytes:
+            raise ConfigError(
+                f"axi_data_bits must be at most {8 * self.tile_bytes} (one beat lies within one weight tile), "
+                f"not {self.axi_data_bits}"
+            )
+
+    def _check_range(self, field: str, low: int, high: int) -> None:
+        value = getattr(self, field)
+        if not low <= value <= high:
+            raise ConfigError(f"{field} must be {low}..{high}, not {value!r}")
+
+    def _check_power(self, field: str, low: int, high: int) -> None:
+        value = getattr(self, field)
+        if not (_power_of_two(value) and low <= value <= high):
+            raise ConfigError(f"{field} must be a power of two in {low}..{high}, not {value!r}")
+
+    # Derived sizes, in bytes unless the name says otherwise.
+
+    @property
+    def bus_bytes(self) -> int:
+        return self.axi_data_bits // 8
+
+    @property
+    def macs_per_cycle(self) -> int:
+        return self.block_in * self.block_out
+
+    @property
+    def tile_bytes(self) -> int:
+        """One weight tile in memory: block_out rows of block_in int8."""
+        return self.block_in * self.block_out
+
+    @property
+    def prm_row_bytes(self) -> int:
+        return self.block_in * 8
+
+    @property
+    def acc_vectors(self) -> int:
+        """ACC as VECTOR sees it: vectors of block_in int32 lanes over the same elements as the GEMM rows."""
+        return self.acc_rows * self.block_out // self.block_in
+
+    @property
+    def dw_lanes(self) -> int:
+        """Channels one depthwise product covers, and the lanes of an ACC row in depthwise mode."""
+        return min(self.block_in, self.block_out)
+
+    @property
+    def dw_slices(self) -> int:
+        """Slices of `dw_lanes` in one activation vector."""
+        return self.block_in // self.dw_lanes
+
+    @property
+    def acc_dw_rows(self) -> int:
+        """ACC as the depthwise mode sees it: rows of `dw_lanes` int32."""
+        return self.acc_rows * self.block_out // self.dw_lanes
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        return (
+            self.act_rows * self.block_in
+            + self.wgt_tiles * self.tile_bytes
+            + self.acc_rows * self.block_out * 4
+            + self.prm_rows * self.prm_row_bytes
+            + self.lut_tables * 256
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over every field but the name; equal fingerprints mean interchangeable programs."""
+        values = asdict(self)
+        del values["name"]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+    def with_(self, **changes: Any) -> NpuConfig:
+        """A copy with some fields changed, checked again."""
+        unknown = sorted(set(changes) - {f.name for f in fields(self)})
+        if unknown:
+            raise ConfigError(f"unknown configuration field {unknown[0]!r}; known: {_field_names()}")
+        return replace(self, **changes)
+
+    # Storage.
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Any, where: str = "configuration") -> NpuConfig:
+        """Raises `ConfigError` for anything but a table of known fields; `base = PRESET` starts from a preset."""
+        if not isinstance(values, dict):
+            raise ConfigError(f"{where} must be a table of fields, not {type(values).__name__}")
+        values = dict(values)
+        start = preset(values.pop("base")) if "base" in values else None
+        unknown = sorted(set(values) - {f.name for f in fields(NpuConfig)})
+        if unknown:
+            raise ConfigError(f"{where}: unknown field {unknown[0]!r}; known: {_field_names()}")
+        try:
+            return start.with_(**({"name": "custom"} | values)) if start else NpuConfig(**values)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def to_toml(self) -> str:
+        return "".join(f"{k} = {json.dumps(v)}\n" for k, v in self.to_dict().items())
+
+    @staticmethod
+    def load(source: str | Path) -> NpuConfig:
+        """A preset by name, or a `.json` / `.toml` file.
+
+        Raises:
+            ConfigError: unknown preset, unreadable file, or bad fields.
+        """
+        if isinstance(source, str) and source in PRESETS:
+            return PRESETS[source]
+        path = Path(source)
+        if path.suffix not in (".json", ".toml"):
+            raise ConfigError(
+                f"unknown configuration {str(source)!r}; presets: {', '.join(PRESETS)}; or give a .json or .toml file"
+            )
+        try:
+            text = path.read_text(encoding="utf-8")
+            values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        except OSError as error:
+            raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise ConfigError(f"{path}: not valid {path.suffix[1:].upper()}: {error}") from None
+        if isinstance(values, dict):
+            values.setdefault("name", path.stem)
+        return NpuConfig.from_dict(values, str(path))
+
+
+def _field_names() -> str:
+    return ", ".join(f.name for f in fields(NpuConfig))
+
+
+PRESETS: dict[str, NpuConfig] = {
+    c.name: c
+    for c in (
+        NpuConfig(
+            name="tiny", block_in=4, block_out=4, act_rows=4096, wgt_tiles=1024, acc_rows=512, lut_tables=4,
+            axi_data_bits=32, read_outstanding=8, write_outstanding=4,
+        ),
+        NpuConfig(name="small", block_in=8, block_out=8, act_rows=8192, wgt_tiles=768, acc_rows=1024, lut_tables=4),
+        NpuConfig(name="base"),
+        NpuConfig(
+            name="large", block_in=32, block_out=32, act_rows=8192, wgt_tiles=256, acc_rows=1024, axi_data_bits=128,
+        ),
+    )
+}  # fmt: skip
+
+
+def preset(name: Any) -> NpuConfig:
+    """A named preset. Raises `ConfigError` listing the names."""
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset {name!r}; presets: {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,277 @@
+"""The instruction table: the only place where an opcode, a field or a bit position is written.
+
+Encoders, decoders (Python, C++ and RTL), assembler, disassembler, C header and reference page are derived from
+`INSTRUCTIONS`. An instruction is 128 bits, little-endian in memory: a common header in bits 0..31 and a payload in
+bits 32..127. The semantics below are normative; `simulator/reference.py` is their executable form.
+
+Row addresses are computed modulo 2**ADDRESS_BITS (base plus sum of index * stride) and must then be below the
+memory's size, else the engine stops with `SCRATCHPAD_RANGE`. Memory offsets are computed modulo 2**32; every byte must
+lie below the region's size and the region must permit the access, else `WINDOW`.
+
+When a program starts, semaphores are 0, loop and box counts 1, strides, padding and post-processing registers 0.
+Two waits (or two signals) of one instruction must name different semaphores, and instructions that only configure
+must name none, else `ILLEGAL_OPERAND`. Bits outside the fields are ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+
+from isa.config import ROW_BITS
+
+INSTRUCTION_BITS = 128
+INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
+#: Width of the adders that walk row addresses.
+ADDRESS_BITS = 20
+#: Regions of external memory an instruction can name: base, size and permissions are set by the host.
+REGIONS = 8
+
+
+class Engine(IntEnum):
+    """Engines in priority order; the value is the high nibble of their opcodes."""
+
+    FETCH = 0
+    LOAD = 1
+    GEMM = 2
+    VECTOR = 3
+    STORE = 4
+
+
+class Memory(IntEnum):
+    """Scratchpads, as LOAD's `target` field names them. ACC is written by GEMM only."""
+
+    ACT = 0
+    WGT = 1
+    PRM = 2
+    LUT = 3
+
+
+class Source(IntEnum):
+    """What a VECTOR instruction starts from; see the table entry of VECTOR."""
+
+    ACC = 0
+    ACT = 1
+    MUL = 2
+    SUM = 3
+    MAX = 4
+
+
+class Rounding(IntEnum):
+    """How the requantiser rounds and where the zero point enters; see `isa.numerics.requantize`."""
+
+    EVEN = 0
+    EVEN_ZERO_POINT_INSIDE = 1
+    HALF_AWAY = 2
+
+
+class ErrorCode(IntEnum):
+    """Reasons for a stop, as register ERROR_CODE and the simulators report them."""
+
+    NONE = 0
+    ILLEGAL_OPCODE = 1
+    ILLEGAL_OPERAND = 2
+    SCRATCHPAD_RANGE = 3
+    WINDOW = 4
+    BUS_READ = 5
+    BUS_WRITE = 6
+    SEMAPHORE_OVERFLOW = 7
+    WATCHDOG = 8
+    TIMEOUT = 9
+    NO_END = 10
+
+
+@dataclass(frozen=True)
+class Field:
+    """One bit field. `low` is its lowest bit in the 128-bit word, filled in by the table.
+
+    A value below `at_least`, above the configuration's `at_most`, not below its `below` or not in `enum` is an
+    `ILLEGAL_OPERAND`, found when the instruction is decoded. `at_most` and `below` name `NpuConfig` attributes.
+    """
+
+    name: str
+    bits: int
+    signed: bool = False
+    doc: str = ""
+    low: int = 0
+    enum: type[IntEnum] | None = None
+    at_least: int = 0
+    at_most: str = ""
+    below: str = ""
+
+    @property
+    def minimum(self) -> int:
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def maximum(self) -> int:
+        return (1 << (self.bits - self.signed)) - 1
+
+
+def _layout(fields: tuple[Field, ...], low: int) -> tuple[Field, ...]:
+    placed = []
+    for f in fields:
+        placed.append(replace(f, low=low))
+        low += f.bits
+    if low > INSTRUCTION_BITS:
+        raise ValueError(f"fields end at bit {low}, beyond {INSTRUCTION_BITS}")
+    return tuple(placed)
+
+
+#: In every instruction. A wait takes one count (the instruction starts when both are there, and takes both at once);
+#: a signal gives one count when all writes of the instruction are visible to every engine.
+HEADER: tuple[Field, ...] = _layout(
+    (
+        Field("opcode", 8, doc="engine in the high nibble"),
+        Field("wait0", 6, doc="semaphore to take before start, 0 = none", at_most="semaphores"),
+        Field("wait1", 6, doc="second semaphore to take, 0 = none, else different from wait0", at_most="semaphores"),
+        Field("signal0", 6, doc="semaphore to give when done, 0 = none", at_most="semaphores"),
+        Field("signal1", 6, doc="second semaphore to give, 0 = none, else different from signal0", at_most="semaphores"),
+    ),
+    0,
+)
+HEADER_BITS = 32
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One row of the table. `configures` marks instructions that only set registers of their engine: they take no
+    semaphores (the four header fields must be 0) and no time while the engine works on an earlier instruction."""
+
+    name: str
+    opcode: int
+    fields: tuple[Field, ...]
+    doc: str
+    configures: bool = False
+
+    @property
+    def engine(self) -> Engine:
+        return Engine(self.opcode >> 4)
+
+    @cached_property
+    def by_name(self) -> dict[str, Field]:
+        return {f.name: f for f in HEADER + self.fields}
+
+
+def _i(name: str, opcode: int, doc: str, *fields: Field, configures: bool = False) -> Instruction:
+    return Instruction(name, opcode, _layout(fields, HEADER_BITS), doc, configures)
+
+
+def _row(name: str, doc: str) -> Field:
+    return Field(name, ROW_BITS, doc=doc)
+
+
+def _stride(name: str, doc: str) -> Field:
+    return Field(name, ROW_BITS, signed=True, doc=doc)
+
+
+INSTRUCTIONS: tuple[Instruction, ...] = (
+    _i("END", 0x01, "Ends the program: it is complete when every queue is empty and every engine idle. FETCH reads no "
+       "further. Takes no semaphores."),
+    _i("LOAD_DIM", 0x10, "Sets one outer dimension of the LOAD box.",
+       Field("level", 1, doc="0 = rows of the box (y), 1 = planes (z)"),
+       Field("count", 16, doc="iterations; 0 at level 0 makes a box of padding only"),
+       _stride("row_stride", "scratchpad rows from one iteration to the next"),
+       Field("mem_stride", 32, signed=True, doc="bytes in memory from one iteration to the next"),
+       configures=True),
+    _i("LOAD_PAD", 0x11, "Sets the padding around every plane of the LOAD box. Padding exists in the scratchpad only.",
+       Field("left", 8, doc="fill rows before each x run"),
+       Field("right", 8, doc="fill rows after each x run"),
+       Field("top", 8, doc="iterations of y before the box that are all fill"),
+       Field("bottom", 8, doc="iterations of y after the box that are all fill"),
+       Field("fill", 8, doc="the byte written to every lane of a fill row"),
+       configures=True),
+    _i("LOAD", 0x12, "Copies a box from memory to a scratchpad. With count0/row_stride0/mem_stride0 of LOAD_DIM level "
+       "0, count1/... of level 1: for z < count1, for y < top + count0 + bottom: the scratchpad rows start at "
+       "row + z*row_stride1 + y*row_stride0; left fill rows, then `count` rows, then right fill rows. Data row (z, y) "
+       "comes from the contiguous bytes at offset + z*mem_stride1 + (y - top)*mem_stride0 of the region (any byte "
+       "alignment); rows of y in the padding are left + count + right fill rows. A box without any row is ILLEGAL_OPERAND. A row is block_in bytes (ACT), a tile "
+       "(WGT: block_out x block_in int8, o-major), block_in pairs int32 bias, float32 scale (PRM) or 256 bytes (LUT).",
+       Field("region", 3, doc="memory region"),
+       Field("offset", 32, doc="byte offset of the first data byte in the region"),
+       Field("target", 2, doc="scratchpad", enum=Memory),
+       _row("row", "first scratchpad row of the box, padding included"),
+       Field("count", 16, doc="data rows of one x run; 0 only with fill rows")),
+    _i("GEMM_LOOP", 0x20, "Sets one level of the GEMM loop nest; level 0 is innermost. All levels start at count 1.",
+       Field("level", 3, doc="0..gemm_loops-1", below="gemm_loops"),
+       Field("count", 16, doc="iterations, at least 1", at_least=1),
+       _stride("act_stride", "ACT rows per iteration"),
+       _stride("wgt_stride", "WGT tiles per iteration"),
+       _stride("acc_stride", "ACC rows per iteration"),
+       configures=True),
+    _i("GEMM", 0x21, "Walks the loop nest, one product per cycle. The innermost `reduce` levels are summed: for every "
+       "index of the outer levels, ACC[acc] = (accumulate ? ACC[acc] : 0) + sum over the inner levels of "
+       "WGT[wgt] (block_out x block_in) times ACT[act] (block_in), in wrapping int32. acc_stride of summed levels is "
+       "ignored.",
+       _row("act", "first ACT row"), _row("wgt", "first tile"), _row("acc", "first ACC row (of block_out lanes)"),
+       Field("reduce", 4, doc="number of innermost levels that are summed, 0..gemm_loops", at_most="gemm_loops"),
+       Field("accumulate", 1, doc="1 = add to what ACC holds")),
+    _i("DEPTHWISE", 0x22, "Walks the loop nest pushing ACT[act] into the window, one push per cycle: slot 0 is the "
+       "newest vector, slot i the one pushed i pushes earlier; all slots are zero when the instruction starts. With "
+       "i0, i1 the indices of levels 0 and 1: if i0 >= start0 and (i0 - start0) mod step0 == 0 and the same holds for "
+       "level 1, then with D = min(block_in, block_out) lanes, o < D: P[o] = sum over slots i < block_in of "
+       "WGT[wgt][o][i] * slot[i][slice*D + o], and ACC[acc][o] = (accumulate ? ACC[acc][o] : 0) + P[o], in wrapping "
+       "int32. ACC rows have D lanes here; acc advances by acc_stride of levels 0 and 1 per emission index "
+       "(i - start) / step, of other levels per iteration. wgt advances on every level as in GEMM.",
+       _row("act", "first ACT row"), _row("wgt", "first tile"), _row("acc", "first ACC row (of D lanes)"),
+       Field("accumulate", 1, doc="1 = add to what ACC holds"),
+       Field("start0", 6, doc="first index of level 0 that emits"),
+       Field("step0", 4, doc="indices of level 0 from one emission to the next, at least 1", at_least=1),
+       Field("start1", 6, doc="first index of level 1 that emits"),
+       Field("step1", 4, doc="indices of level 1 from one emission to the next, at least 1", at_least=1),
+       Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless block_out < block_in", below="dw_slices")),
+    _i("VECTOR_LOOP", 0x30, "Sets one level of the VECTOR loop nest; level 0 is innermost. All levels start at count 1.",
+       Field("level", 3, doc="0..vector_loops-1", below="vector_loops"),
+       Field("count", 16, doc="iterations, at least 1", at_least=1),
+       _stride("a_stride", "rows of operand a (ACC vectors of block_in lanes, or ACT rows) per iteration"),
+       _stride("b_stride", "ACT rows of operand b per iteration"),
+       _stride("dst_stride", "ACT rows of the result per iteration"),
+       _stride("prm_stride", "PRM rows per iteration"),
+       configures=True),
+    _i("VECTOR_ADD", 0x31, "Sets the constants of the integer Add.",
+       Field("ma", 24, signed=True, doc="multiplier of the first operand"),
+       Field("mb", 24, signed=True, doc="multiplier of operand b"),
+       Field("c", 32, signed=True, doc="added constant"),
+       Field("shift", 5, doc="arithmetic right shift"),
+       configures=True),
+    _i("VECTOR_POST", 0x32, "Sets zero points, clamps and the table of the post-processing.",
+       Field("zp", 8, signed=True, doc="output zero point of the requantiser"),
+       Field("lo", 8, signed=True, doc="lower clamp of the requantiser"),
+       Field("hi", 8, signed=True, doc="upper clamp of the requantiser"),
+       Field("add_lo", 8, signed=True, doc="lower clamp of Add"),
+       Field("add_hi", 8, signed=True, doc="upper clamp of Add"),
+       Field("za", 8, signed=True, doc="zero point of operand a in MUL"),
+       Field("zb", 8, signed=True, doc="zero point of operand b in MUL"),
+       Field("table", 4, doc="LUT table", below="lut_tables"),
+       configures=True),
+    _i("VECTOR", 0x33, "Walks the loop nest, one step per cycle, lane by lane. Source: ACC: v = ACC[a] (int32); ACT: "
+       "v = ACT[a]; MUL: v = (ACT[a] - za) * (ACT[b] - zb); SUM, MAX: sum or maximum of ACT[a] over the innermost "
+       "`reduce` levels (one result per index of the outer levels). ACC, MUL and SUM are then requantised: "
+       "v = requantize(v + PRM[prm].bias (wrapping), PRM[prm].scale, zp, lo, hi, rounding). If `add`: v = "
+       "clamp((v*ma + ACT[b]*mb + c) >> shift, add_lo, add_hi) in wrapping int32 sums. If `lut`: v = LUT[table][v & "
+       "255]. ACT[dst] = v. For SUM and MAX, strides of b, dst and prm on the reduced levels are ignored; for other "
+       "sources `reduce` is ignored.",
+       Field("source", 3, doc="what the post-processing starts from", enum=Source),
+       _row("a", "first row of operand a"), _row("b", "first ACT row of operand b"), _row("dst", "first ACT row of the result"),
+       Field("prm", 12, doc="first PRM row"),
+       Field("reduce", 4, doc="innermost levels reduced by SUM or MAX, 0..vector_loops", at_most="vector_loops"),
+       Field("add", 1, doc="1 = integer Add with operand b"),
+       Field("lut", 1, doc="1 = table look-up"),
+       Field("rounding", 2, doc="requantiser mode", enum=Rounding)),
+    _i("STORE_DIM", 0x40, "Sets one outer dimension of the STORE box.",
+       Field("level", 1, doc="0 = rows of the box (y), 1 = planes (z)"),
+       Field("count", 16, doc="iterations, at least 1", at_least=1),
+       _stride("row_stride", "ACT rows from one iteration to the next"),
+       Field("mem_stride", 32, signed=True, doc="bytes in memory from one iteration to the next"),
+       configures=True),
+    _i("STORE", 0x41, "Copies a box of ACT rows to memory: for z, y of STORE_DIM, `count` rows from row + z*row_stride1 + "
+       "y*row_stride0 go to the contiguous bytes at offset + z*mem_stride1 + y*mem_stride0 of the region.",
+       Field("region", 3, doc="memory region"),
+       Field("offset", 32, doc="byte offset of the first byte in the region"),
+       _row("row", "first ACT row"),
+       Field("count", 16, doc="rows of one x run, at least 1", at_least=1)),
+)  # fmt: skip
+
+BY_NAME: dict[str, Instruction] = {i.name: i for i in INSTRUCTIONS}
+BY_OPCODE: dict[int, Instruction] = {i.opcode: i for i in INSTRUCTIONS}
