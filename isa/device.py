@@ -1,0 +1,154 @@
+"""`Device`: the one protocol behind which simulators, RTL and boards stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from isa.config import NpuConfig
+from isa.errors import TilewrightError
+from isa.instructions import Engine, ErrorCode
+
+
+@dataclass(frozen=True)
+class Region:
+    """A window of external memory an instruction can name. Addresses and sizes in bytes."""
+
+    base: int = 0
+    size: int = 0
+    read: bool = False
+    write: bool = False
+
+
+@dataclass
+class EngineCounters:
+    """Cycles of one engine: `busy` made a step, `wait_semaphore`, `wait_memory` (bus or bank)."""
+
+    busy: int = 0
+    wait_semaphore: int = 0
+    wait_memory: int = 0
+
+
+@dataclass
+class Counters:
+    """What a run reports. `cycles` is None on a device without a clock (the functional simulator)."""
+
+    cycles: int | None = None
+    macs: int = 0  # GEMM and DEPTHWISE steps times MACs per cycle
+    bytes_read: int = 0
+    bytes_written: int = 0
+    instructions: int = 0
+    engines: dict[str, EngineCounters] = field(default_factory=dict)
+
+
+class DeviceError(TilewrightError):
+    """A run that the machine stopped: what, which engine, at which instruction.
+
+    Attributes:
+        code: reason.
+        engine: who stopped.
+        pc: index of the instruction in the program, None where no single one is to blame.
+        address: memory address or scratchpad row, where one is to blame.
+    """
+
+    def __init__(
+        self, message: str, code: ErrorCode, engine: Engine = Engine.FETCH, pc: int | None = None, address: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.code, self.engine, self.pc, self.address = code, engine, pc, address
+
+
+@runtime_checkable
+class Device(Protocol):
+    """An NPU with memory. Not thread-safe; callers serialise."""
+
+    name: str
+    config: NpuConfig
+
+    def allocate(self, nbytes: int) -> int:
+        """Reserves device memory (64-byte aligned, zeroed) and returns its address."""
+        ...
+
+    def free_all(self) -> None:
+        """Gives back everything `allocate` handed out."""
+        ...
+
+    def write(self, address: int, data: bytes | np.ndarray) -> None:
+        """Copies host bytes to device memory."""
+        ...
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        """Copies device memory to a fresh uint8 array."""
+        ...
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        """The memory itself as a uint8 array where the host shares it, else None."""
+        ...
+
+    def run(
+        self,
+        regions: Sequence[Region],
+        program_region: int,
+        program_offset: int,
+        program_length: int,
+        *,
+        watchdog: int = 0,
+        timeout: int = 0,
+        **options: Any,
+    ) -> Counters:
+        """Runs `program_length` instructions (END included) to completion. Scratchpads keep their contents between
+        runs; registers and semaphores start from reset.
+
+        Raises:
+            DeviceError: the machine stopped.
+        """
+        ...
+
+
+class HostMemory:
+    """Device memory inside this process: a growing, 64-byte aligned uint8 array that starts at address 0."""
+
+    def __init__(self, nbytes: int = 1 << 20) -> None:
+        self._data = self._fresh(nbytes)
+        self._top = 64  # address 0 stays unused, so that a stray zero is seen
+
+    @staticmethod
+    def _fresh(nbytes: int) -> np.ndarray:
+        raw = np.zeros(nbytes + 64, np.uint8)
+        return raw[-raw.ctypes.data % 64 :][:nbytes]
+
+    def allocate(self, nbytes: int) -> int:
+        address = self._top
+        self._top = -(-(address + nbytes) // 64) * 64
+        if self._top > self._data.size:
+            grown = self._fresh(max(self._top, 2 * self._data.size))
+            grown[: self._data.size] = self._data
+            self._data = grown
+        return address
+
+    def free_all(self) -> None:
+        self._data[: self._top] = 0
+        self._top = 64
+
+    def _check(self, address: int, nbytes: int) -> None:
+        if address < 0 or address + nbytes > self._data.size:
+            raise ValueError(f"bytes {address}..{address + nbytes} lie outside the {self._data.size} of device memory")
+
+    def write(self, address: int, data: bytes | np.ndarray) -> None:
+        flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
+        self._check(address, flat.size)
+        self._data[address : address + flat.size] = flat
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        return self.view(address, nbytes).copy()
+
+    def view(self, address: int, nbytes: int) -> np.ndarray:
+        self._check(address, nbytes)
+        return self._data[address : address + nbytes]
+
+    @property
+    def data(self) -> np.ndarray:
+        return self._data

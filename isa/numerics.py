@@ -1,0 +1,149 @@
+"""The arithmetic of the machine and of the reference runtimes: one function per rule.
+
+Compiler, simulators and RTL tests use these and nothing else. `f32(.)` rounds to float32, RNE is round to nearest,
+ties to even. Arrays broadcast as in numpy. The rules and the measurements behind them are explained in
+`docs/numerics.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isa.instructions import Rounding
+
+Array = np.ndarray
+
+
+def wrap32(value: Any) -> Array:
+    """Integers of any width wrapped to int32, as the accumulators do."""
+    return np.asarray(value, np.int64).astype(np.uint64).astype(np.uint32).astype(np.int32)
+
+
+def scale_bits(scale: Any) -> Array:
+    """float32 scales as the uint32 patterns that PRM rows hold."""
+    return np.asarray(scale, np.float32).view(np.uint32)
+
+
+def scale_value(bits: Any) -> Array:
+    """The factor (float64, exact) the requantiser makes of a float32 pattern.
+
+    Exponent 0 counts as zero, exponent 255 as one more ordinary exponent: the datapath knows no subnormals,
+    infinities or NaNs. Compiled programs hold normal numbers only.
+    """
+    b = np.asarray(bits, np.uint32).astype(np.int64)
+    exponent = (b >> 23) & 0xFF
+    mantissa = ((b & 0x7FFFFF) | 0x800000).astype(np.float64)
+    value = np.where(exponent == 0, 0.0, np.ldexp(mantissa, exponent - 150))
+    return np.where(b >> 31 != 0, -value, value)
+
+
+def requantize(acc: Any, scale: Any, zero_point: Any, low: Any, high: Any, rounding: int = Rounding.EVEN) -> Array:
+    """int32 accumulators to int8: `clamp(round(f32(f32(acc) * scale)) + zero_point, low, high)`.
+
+    Args:
+        acc: int32, bias included.
+        scale: uint32 float32 patterns (see `scale_value`).
+        zero_point, low, high: int8 range.
+        rounding: EVEN as above with RNE; EVEN_ZERO_POINT_INSIDE `RNE(f32(f32(f32(acc) * scale) + zero_point))`;
+            HALF_AWAY rounds ties away from zero before the zero point is added.
+
+    Returns:
+        int8 array. Where `low` exceeds `high` the result is `high`.
+    """
+    product = np.asarray(acc, np.int32).astype(np.float32).astype(np.float64) * scale_value(scale)
+    with np.errstate(over="ignore"):
+        x = product.astype(np.float32).astype(np.float64)  # 24 x 24 bits are exact in float64: one rounding
+    if rounding == Rounding.EVEN:
+        y = np.rint(x) + zero_point
+    elif rounding == Rounding.EVEN_ZERO_POINT_INSIDE:
+        y = np.rint((x + zero_point).astype(np.float32).astype(np.float64))
+    elif rounding == Rounding.HALF_AWAY:
+        magnitude = np.floor(np.abs(x) + 0.5)
+        y = np.copysign(magnitude, x) + zero_point
+    else:
+        raise ValueError(f"rounding must be one of {list(Rounding)}, not {rounding!r}")
+    return np.minimum(np.maximum(y, low), high).astype(np.int8)
+
+
+def add_integer(a: Any, b: Any, ma: int, mb: int, c: int, shift: int, low: int, high: int) -> Array:
+    """The Add unit: `clamp((a*ma + b*mb + c) >> shift, low, high)`, sums wrapping in int32, shift arithmetic."""
+    total = wrap32(np.asarray(a, np.int64) * ma + np.asarray(b, np.int64) * mb + c)
+    return np.minimum(np.maximum(total >> shift, low), high).astype(np.int8)
+
+
+# Scales, in the order of operations that onnxruntime uses.
+
+
+def product_scale(sx: Any, sw: Any, sy: Any) -> Array:
+    """Convolution, matrix product, Mul: `f32(f32(sx * sw) / sy)`."""
+    return (np.float32(sx) * np.asarray(sw, np.float32)) / np.float32(sy)
+
+
+def mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
+    """Spatial mean over n elements in onnxruntime: `f32(sx / f32(sy * n))`."""
+    return np.float32(sx) / (np.float32(sy) * np.float32(n))
+
+
+# Reference forms of the operations that have an integer or table form on the machine.
+
+
+def fma32(a: Any, b: Any, c: Any) -> Array:
+    """float32 fused multiply-add. The product is exact in float64; the sum is rounded to odd there, so that the
+    final rounding to float32 is the only one that counts."""
+    product = np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32).astype(np.float64)
+    addend = np.asarray(c, np.float32).astype(np.float64)
+    total = product + addend
+    virtual = total - product  # TwoSum: exact error of the float64 sum
+    error = (product - (total - virtual)) + (addend - virtual)
+    bits = np.asarray(total).view(np.int64)
+    inexact_even = (error != 0) & (bits & 1 == 0)
+    toward = np.where((error > 0) == (total > 0), 1, -1)
+    odd = np.where(inexact_even, bits + toward, bits).view(np.float64)
+    return odd.astype(np.float32)
+
+
+def add_reference(a: Any, b: Any, sa: Any, za: int, sb: Any, zb: int, sy: Any, zy: int, low: int, high: int) -> Array:
+    """onnxruntime's QLinearAdd on integers a, b; the zero point is inside the rounding. Returns int32 in range."""
+    ra, rb = np.float32(sa) / np.float32(sy), np.float32(sb) / np.float32(sy)
+    fx = np.float32(zy) - fma32(ra, np.float32(za), rb * np.float32(zb))
+    inner = fma32(np.asarray(b, np.float32), rb, fx)
+    y = np.rint(fma32(np.asarray(a, np.float32), ra, inner))
+    return np.clip(y, low, high).astype(np.int32)
+
+
+def mul_reference(a: Any, b: Any, sa: Any, za: int, sb: Any, zb: int, sy: Any, zy: int, low: int, high: int) -> Array:
+    """onnxruntime's QLinearMul: `RNE(f32(f32(f32((a-za)*(b-zb)) * s) + zy))`. Returns int32 in range."""
+    product = ((np.asarray(a, np.int32) - za) * (np.asarray(b, np.int32) - zb)).astype(np.float32)
+    y = np.rint(product * product_scale(sa, sb, sy) + np.float32(zy))
+    return np.clip(y, low, high).astype(np.int32)
+
+
+def quantize(x: Any, scale: Any, zero_point: Any, dtype: Any) -> Array:
+    """ONNX QuantizeLinear: `sat(RNE(f32(x / scale)) + zero_point)`."""
+    info = np.iinfo(dtype)
+    y = np.rint(np.asarray(x, np.float32) / np.asarray(scale, np.float32)).astype(np.float64) + zero_point
+    return np.clip(y, info.min, info.max).astype(dtype)
+
+
+def dequantize(q: Any, scale: Any, zero_point: Any) -> Array:
+    """ONNX DequantizeLinear: `f32((q - zero_point) * scale)`."""
+    return (np.asarray(q, np.int32) - np.asarray(zero_point, np.int32)).astype(np.float32) * np.asarray(
+        scale, np.float32
+    )
+
+
+def unary_table(function: Callable[[Array], Array], x: tuple[Any, int, Any], y: tuple[Any, int, Any]) -> Array:
+    """The 256 bytes of a unary function between two quantised types.
+
+    Args:
+        function: float32 to float32.
+        x, y: (scale, zero point, dtype) of input and output, dtype int8 or uint8.
+
+    Returns:
+        uint8[256]: raw output byte for every raw input byte.
+    """
+    q = np.arange(256, dtype=np.uint8).view(x[2])
+    return quantize(function(dequantize(q, x[0], x[1])), y[0], y[1], y[2]).view(np.uint8)

@@ -1,0 +1,305 @@
+"""`Program`: everything a device and a host need to run one compiled model, and its file format.
+
+A program is a list of steps over named buffers. Device buffers live in one of two regions of external memory
+(constants, read only; arena, read and write), host buffers in memory of the host process. An `NpuStep` runs a slice
+of the instruction image; a `CpuStep` calls a native kernel with buffer addresses.
+
+File: magic, version, manifest length, manifest (JSON), then the binary sections named there; every section and the
+manifest carry a CRC-32 and the file ends with a SHA-256 over everything before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isa.config import NpuConfig
+from isa.encoding import Op, from_bytes
+from isa.errors import TilewrightError
+
+MAGIC = b"TWPROG\r\n"
+FORMAT_VERSION = 1
+
+#: Regions as every compiled program uses them (see `isa.registers`, REGIONn_*).
+PROGRAM_REGION = 0
+CONSTANT_REGION = 1
+ARENA_REGION = 2
+
+
+class ProgramError(TilewrightError):
+    """A program file that is damaged, of another version, or for another configuration."""
+
+
+@dataclass
+class Buffer:
+    """A named piece of memory.
+
+    Attributes:
+        name: unique in the program.
+        space: "constant" or "arena" (device memory), or "host".
+        offset: bytes from the start of that space; host buffers are offsets into the host arena.
+        nbytes: size.
+        data: for host constants, the section that holds the bytes ("" for none).
+    """
+
+    name: str
+    space: str
+    offset: int
+    nbytes: int
+    data: str = ""
+
+
+@dataclass
+class TensorInfo:
+    """A graph input or output, or a quantised tensor that can be looked at.
+
+    Attributes:
+        name, shape, dtype: as in the model (numpy dtype name).
+        buffer: the buffer with its value in C order, "" if it never leaves the scratchpads.
+        scale, zero_point: quantisation, None for float tensors; lists for per-channel.
+        relayout: how to find the value if the buffer is in a blocked layout: {"shape": buffer's shape,
+            "block": lanes, "xor": 0 or 128}; None for plain C order.
+        where: "npu" or "cpu": who computes it.
+        reason: why this tensor may differ from the reference by a step ("" = it must be equal).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: str
+    scale: float | list[float] | None = None
+    zero_point: int | list[int] | None = None
+    relayout: dict[str, Any] | None = None
+    where: str = "npu"
+    reason: str = ""
+
+
+@dataclass
+class NpuStep:
+    """Runs instructions first..first+count-1 (the last one is END)."""
+
+    first: int
+    count: int
+    kind: str = "npu"
+
+
+@dataclass
+class CpuStep:
+    """Calls `symbol` of the object in `section` with the addresses of `buffers` and a workspace."""
+
+    symbol: str
+    section: str
+    buffers: list[str]
+    workspace: int
+    ops: list[str]  # the graph nodes inside, "OpType name"
+    kernels: list[str] = field(default_factory=list)  # one line per fused kernel
+    kind: str = "cpu"
+
+
+@dataclass
+class Layer:
+    """A row of the reports: what part of the instruction image belongs to which node of the model.
+
+    Attributes:
+        name, op: node of the model (several joined by " + " when fused).
+        where: "npu" or "cpu".
+        first, count: instruction range (count 0 for cpu layers).
+        macs: multiply-accumulates of the model's arithmetic, padding and alignment not counted.
+        read_bytes, write_bytes: memory traffic of the instructions.
+        minimum_bytes: traffic that no schedule can avoid: weights and parameters, plus activations that cannot stay.
+        tile: how it is cut, for people to read.
+    """
+
+    name: str
+    op: str
+    where: str
+    first: int = 0
+    count: int = 0
+    macs: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    minimum_bytes: int = 0
+    tile: str = ""
+
+
+@dataclass
+class Program:
+    """A compiled model."""
+
+    name: str
+    config: NpuConfig
+    instructions: bytes
+    constants: bytes
+    arena_bytes: int
+    host_bytes: int
+    buffers: list[Buffer]
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
+    tensors: list[TensorInfo]
+    steps: list[NpuStep | CpuStep]
+    layers: list[Layer]
+    sections: dict[str, bytes] = field(default_factory=dict)
+    compiler: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what a user should know, one line each
+    compile_seconds: float = 0.0
+
+    def buffer(self, name: str) -> Buffer:
+        return self._buffers()[name]
+
+    def _buffers(self) -> dict[str, Buffer]:
+        return {b.name: b for b in self.buffers}
+
+    def ops(self) -> list[Op]:
+        """The decoded instruction image."""
+        return from_bytes(self.instructions)
+
+    @property
+    def macs(self) -> int:
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def npu_macs(self) -> int:
+        return sum(layer.macs for layer in self.layers if layer.where == "npu")
+
+    def content_hash(self) -> str:
+        """SHA-256 hex digest over what decides the behaviour (not over names, notes or times)."""
+        digest = hashlib.sha256()
+        for part in (self.config.fingerprint.encode(), self.instructions, self.constants):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        for name in sorted(self.sections):
+            digest.update(name.encode() + self.sections[name])
+        digest.update(json.dumps(_plain([self.buffers, self.steps]), sort_keys=True).encode())
+        return digest.hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """The file image."""
+        sections = {"instructions": self.instructions, "constants": self.constants} | self.sections
+        manifest: dict[str, Any] = {
+            key: _plain(getattr(self, key))
+            for key in (
+                "name", "arena_bytes", "host_bytes", "buffers", "inputs", "outputs", "tensors", "steps", "layers",
+                "compiler", "options", "notes", "compile_seconds",
+            )
+        }  # fmt: skip
+        manifest["config"] = self.config.to_dict()
+        manifest["fingerprint"] = self.config.fingerprint
+        manifest["sections"] = [
+            {"name": name, "bytes": len(data), "crc32": zlib.crc32(data)} for name, data in sections.items()
+        ]
+        text = json.dumps(manifest, separators=(",", ":")).encode()
+        head = MAGIC + struct.pack("<III", FORMAT_VERSION, len(text), zlib.crc32(text))
+        body = head + text + b"".join(sections.values())
+        return body + hashlib.sha256(body).digest()
+
+    def save(self, path: str | Path) -> None:
+        """Writes the file; a failure leaves no partial file."""
+        path = Path(path)
+        partial = path.with_name(path.name + ".partial")
+        try:
+            partial.write_bytes(self.to_bytes())
+            partial.replace(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise ProgramError(f"cannot write {path}: {error.strerror}") from None
+
+    @staticmethod
+    def is_program(source: str | Path) -> bool:
+        """True if the file starts like a program file."""
+        try:
+            with open(source, "rb") as file:
+                return file.read(len(MAGIC)) == MAGIC
+        except OSError:
+            return False
+
+    @staticmethod
+    def load(path: str | Path) -> Program:
+        """Reads a file. Raises `ProgramError` if it is unreadable or damaged."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise ProgramError(f"cannot read {path}: {error.strerror}") from None
+        return Program.from_bytes(data, str(path))
+
+    @staticmethod
+    def from_bytes(data: bytes, where: str = "program") -> Program:
+        """Parses a file image. Raises `ProgramError` if it is damaged or of another version."""
+        head = len(MAGIC) + 12
+        if len(data) < head + 32 or data[: len(MAGIC)] != MAGIC:
+            raise ProgramError(f"{where}: not a Tilewright program file (or cut short: {len(data)} bytes)")
+        version, length, crc = struct.unpack_from("<III", data, len(MAGIC))
+        if version != FORMAT_VERSION:
+            raise ProgramError(f"{where}: program format {version}, this version reads {FORMAT_VERSION}; compile again")
+        text = data[head : head + length]
+        if hashlib.sha256(data[:-32]).digest() != data[-32:]:
+            raise ProgramError(f"{where}: damaged: checksum of {_damaged_part(data, head, length, crc)} does not match")
+        try:
+            return _from_manifest(json.loads(text), data[head + length : -32])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProgramError(f"{where}: manifest is inconsistent: {error!r}") from None
+
+
+def _damaged_part(data: bytes, head: int, length: int, crc: int) -> str:
+    text = data[head : head + length]
+    if zlib.crc32(text) != crc:
+        return "the manifest"
+    offset = head + length
+    for section in json.loads(text)["sections"]:
+        if zlib.crc32(data[offset : offset + section["bytes"]]) != section["crc32"]:
+            return f"section {section['name']!r}"
+        offset += section["bytes"]
+    return "the file"
+
+
+def _from_manifest(manifest: dict[str, Any], body: bytes) -> Program:
+    sections: dict[str, bytes] = {}
+    offset = 0
+    for section in manifest["sections"]:
+        sections[section["name"]] = body[offset : offset + section["bytes"]]
+        offset += section["bytes"]
+    config = NpuConfig.from_dict(manifest["config"])
+    if config.fingerprint != manifest["fingerprint"]:
+        raise ValueError(f"fingerprint {manifest['fingerprint']} is not that of its configuration {config.fingerprint}")
+
+    def tensors(key: str) -> list[TensorInfo]:
+        return [TensorInfo(**(t | {"shape": tuple(t["shape"])})) for t in manifest[key]]
+
+    return Program(
+        name=manifest["name"],
+        config=config,
+        instructions=sections.pop("instructions"),
+        constants=sections.pop("constants"),
+        arena_bytes=manifest["arena_bytes"],
+        host_bytes=manifest["host_bytes"],
+        buffers=[Buffer(**b) for b in manifest["buffers"]],
+        inputs=tensors("inputs"),
+        outputs=tensors("outputs"),
+        tensors=tensors("tensors"),
+        steps=[NpuStep(**s) if s["kind"] == "npu" else CpuStep(**s) for s in manifest["steps"]],
+        layers=[Layer(**layer) for layer in manifest["layers"]],
+        sections=sections,
+        compiler=manifest["compiler"],
+        options=manifest["options"],
+        notes=manifest["notes"],
+        compile_seconds=manifest["compile_seconds"],
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses, numpy scalars and tuples as JSON values."""
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
+    if hasattr(value, "__dataclass_fields__"):
+        return _plain(asdict(value))
+    return value
