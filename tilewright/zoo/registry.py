@@ -1,0 +1,109 @@
+"""The zoo's networks by name: build, quantise, keep."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import onnx
+
+from .cache import cached
+from .dense_prediction import autoencoder, segmentation
+from .gated import efficientnet, squeeze_excite
+from .mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
+from .quantization import quantize
+from .resnet import resnet8, resnet18, resnet50
+from .transformer import transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZooEntry:
+    """One network of the zoo."""
+
+    make: Callable[..., onnx.ModelProto]
+    """Builds the float model; keyword parameters only."""
+    small: Mapping[str, object] = field(default_factory=dict)
+    """Parameters that make it small enough for quick tests."""
+
+    @property
+    def summary(self) -> str:
+        """First line of the builder's docstring."""
+        return (inspect.getdoc(self.make) or "").partition("\n")[0]
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """Parameter names and their defaults."""
+        return {name: p.default for name, p in inspect.signature(self.make).parameters.items()}
+
+
+ZOO: dict[str, ZooEntry] = {
+    "resnet18": ZooEntry(make=resnet18, small={"size": 32, "classes": 20}),
+    "resnet50": ZooEntry(make=resnet50, small={"size": 32, "classes": 20}),
+    "resnet8": ZooEntry(make=resnet8),
+    "mobilenet_v1": ZooEntry(make=mobilenet_v1, small={"alpha": 0.25, "size": 64, "classes": 20}),
+    "mobilenet_v2": ZooEntry(make=mobilenet_v2, small={"alpha": 0.35, "size": 64, "classes": 20}),
+    "vww": ZooEntry(make=vww),
+    "ds_cnn": ZooEntry(make=ds_cnn),
+    "autoencoder": ZooEntry(make=autoencoder),
+    "transformer": ZooEntry(
+        make=transformer, small={"size": 32, "patch": 8, "width": 48, "heads": 3, "layers": 2, "classes": 20}
+    ),
+    "squeeze_excite": ZooEntry(make=squeeze_excite, small={"alpha": 0.5, "size": 64, "classes": 20}),
+    "efficientnet": ZooEntry(make=efficientnet, small={"width": 0.5, "depth": 0.5, "size": 64, "classes": 20}),
+    "segmentation": ZooEntry(make=segmentation, small={"size": 32, "width": 8}),
+}
+
+
+def entry(name: str) -> ZooEntry:
+    """The entry of that name; ValueError lists the names there are."""
+    if name not in ZOO:
+        raise ValueError(f"no network {name!r} in the zoo; there are {', '.join(sorted(ZOO))}")
+    return ZOO[name]
+
+
+def build(name: str, *, cache: bool = True, **params: object) -> onnx.ModelProto:
+    """The float model `name` with the given parameters (see `ZOO[name].parameters`), kept on disk by content."""
+    found = entry(name)
+    unknown = params.keys() - found.parameters.keys()
+    if unknown:
+        known = ", ".join(found.parameters)
+        raise ValueError(f"{name} has no parameter {', '.join(sorted(unknown))}; it has {known}")
+    if not cache:
+        return found.make(**params)
+    key = json.dumps([name, found.parameters | params], sort_keys=True).encode()
+    return cached(name, [key], lambda: found.make(**params))
+
+
+def build_quantized(
+    name: str,
+    *,
+    form: str = "qdq",
+    activation: str = "int8",
+    per_channel: bool = True,
+    calibration: int = 4,
+    calibration_seed: int = 0,
+    cache: bool = True,
+    **params: object,
+) -> onnx.ModelProto:
+    """`quantize(build(name, **params), ...)`, kept on disk by content."""
+    import onnxruntime
+
+    model = build(name, cache=cache, **params)
+    options = {
+        "form": form,
+        "activation": activation,
+        "per_channel": per_channel,
+        "calibration": calibration,
+        "seed": calibration_seed,
+    }
+
+    def make() -> onnx.ModelProto:
+        return quantize(model, **options)  # type: ignore[arg-type]
+
+    if not cache:
+        return make()
+    key = json.dumps([options, onnxruntime.__version__], sort_keys=True).encode()
+    # Protobuf orders the fields of these messages deterministically: equal models have equal bytes.
+    return cached(f"{name}-{form}-{activation}", [key, model.SerializeToString()], make)
