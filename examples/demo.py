@@ -43,7 +43,7 @@ def resnet18(console: Console) -> bool:
     mismatches = int(np.sum(got.view(np.uint32) != expected.view(np.uint32)))
 
     macs = zoo.count_macs(model)
-    table = Table(title="ResNet-18, 224 x 224, int8, one image on the functional simulator")
+    table = Table(title="ResNet-18 at 224 x 224, int8, one image")
     for heading in ("GMAC", "compile s", "run s", "GMAC/s", "outputs", "mismatches"):
         table.add_column(heading, justify="right")
     table.add_row(
