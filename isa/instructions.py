@@ -193,6 +193,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("target", 2, doc="scratchpad", enum=Memory),
        _row("row", "first scratchpad row of the box, padding included"),
        Field("count", 16, doc="data rows of one x run; 0 only with fill rows")),
+    _i("LOAD_SYNC", 0x1f, "Only takes and gives semaphores: one step without effect, in order with the instructions around it. "
+       "Its signals are given when everything LOAD did before is visible."),
     _i("GEMM_LOOP", 0x20, "Sets one level of the GEMM loop nest; level 0 is innermost. All levels start at count 1.",
        Field("level", 3, doc="0..gemm_loops-1", below="gemm_loops"),
        Field("count", 16, doc="iterations, at least 1", at_least=1),
@@ -221,6 +223,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("start1", 6, doc="first index of level 1 that emits"),
        Field("step1", 4, doc="indices of level 1 from one emission to the next, at least 1", at_least=1),
        Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless block_out < block_in", below="dw_slices")),
+    _i("GEMM_SYNC", 0x2f, "Only takes and gives semaphores: one step without effect, in order with the instructions around it. "
+       "Its signals are given when everything GEMM did before is visible."),
     _i("VECTOR_LOOP", 0x30, "Sets one level of the VECTOR loop nest; level 0 is innermost. All levels start at count 1.",
        Field("level", 3, doc="0..vector_loops-1", below="vector_loops"),
        Field("count", 16, doc="iterations, at least 1", at_least=1),
@@ -259,6 +263,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("add", 1, doc="1 = integer Add with operand b"),
        Field("lut", 1, doc="1 = table look-up"),
        Field("rounding", 2, doc="requantiser mode", enum=Rounding)),
+    _i("VECTOR_SYNC", 0x3f, "Only takes and gives semaphores: one step without effect, in order with the instructions around it. "
+       "Its signals are given when everything VECTOR did before is visible."),
     _i("STORE_DIM", 0x40, "Sets one outer dimension of the STORE box.",
        Field("level", 1, doc="0 = rows of the box (y), 1 = planes (z)"),
        Field("count", 16, doc="iterations, at least 1", at_least=1),
@@ -271,6 +277,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("offset", 32, doc="byte offset of the first byte in the region"),
        _row("row", "first ACT row"),
        Field("count", 16, doc="rows of one x run, at least 1", at_least=1)),
+    _i("STORE_SYNC", 0x4f, "Only takes and gives semaphores: one step without effect, in order with the instructions around it. "
+       "Its signals are given when everything STORE did before is visible."),
 )  # fmt: skip
 
 BY_NAME: dict[str, Instruction] = {i.name: i for i in INSTRUCTIONS}
