@@ -16,7 +16,7 @@ def disassemble_one(operation: Op) -> str:
     parts = [operation.name]
     for name, f in operation.instruction.by_name.items():
         value = operation[name]
-        if name == "opcode" or value == 0 and f.enum is None:
+        if name == "opcode" or (value == 0 and f.enum is None):
             continue
         text = str(value)
         if f.enum is not None and value in f.enum._value2member_map_:

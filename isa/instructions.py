@@ -11,6 +11,18 @@ lie below the region's size and the region must permit the access, else `WINDOW`
 When a program starts, semaphores are 0, loop and box counts 1, strides, padding and post-processing registers 0.
 Two waits (or two signals) of one instruction must name different semaphores, and instructions that only configure
 must name none, else `ILLEGAL_OPERAND`. Bits outside the fields are ignored.
+
+Order: instructions of one engine take effect in program order, the steps of one instruction in the order of its loop
+nest (level 0 fastest) or box (x, then y, then z); of several writes to one place the last one stays. GEMM and
+DEPTHWISE see every earlier write of their engine to ACC, also from the same instruction. One thing is not ordered: a
+VECTOR step that reads an ACT row written by an earlier step of the same instruction, or of an earlier VECTOR that no
+semaphore separates, may still see the old contents (the functional simulator shows the new ones). Engines are ordered
+with each other by semaphores only.
+
+Only what is used is checked: operand b and PRM where source or Add read them, WGT and ACC of DEPTHWISE at emissions.
+An engine stops at the first fault in step order: in one step ACT, WGT, ACC for GEMM and DEPTHWISE; a, b, PRM, dst for
+VECTOR (a at every step of a reduction, the others at its last); the window of a run before its rows for LOAD and STORE.
+The program must lie in its region as a whole. After an error, scratchpads and writable regions hold unspecified data.
 """
 
 from __future__ import annotations
@@ -180,7 +192,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("right", 8, doc="fill rows after each x run"),
        Field("top", 8, doc="iterations of y before the box that are all fill"),
        Field("bottom", 8, doc="iterations of y after the box that are all fill"),
-       Field("fill", 8, doc="the byte written to every lane of a fill row"),
+       Field("fill", 8, doc="the value of every byte of a fill row, whatever the target"),
        configures=True),
     _i("LOAD", 0x12, "Copies a box from memory to a scratchpad. With count0/row_stride0/mem_stride0 of LOAD_DIM level "
        "0, count1/... of level 1: for z < count1, for y < top + count0 + bottom: the scratchpad rows start at "
