@@ -1,0 +1,97 @@
+"""ONNX models as `Graph`s: every tensor with a concrete shape and dtype, every op in one normal form.
+
+Normal form (opset `OPSET`, whatever the model's own opset is):
+
+* Attributes with a default in the ONNX schema are always present.
+* Parameters ONNX moved from attributes to inputs over time are inputs, constants where the model has constants:
+  `Clip` (min, max), `Pad` (pads, value, axes), `Slice` (starts, ends, axes, steps), `Split` (sizes, always present),
+  `Squeeze`/`Unsqueeze` and `Reduce*` (axes), `TopK` (k), `Resize` (scales or sizes), `Dropout` is gone.
+* `Reshape` has its whole target shape as a constant, without 0 or -1.
+* Convolutions and pools: `kernel_shape`, `strides`, `dilations` and explicit `pads`; no `auto_pad`, no `output_shape`;
+  `ceil_mode` only where explicit padding cannot say the same (average pools that count their padding).
+* `Softmax`, `LogSoftmax`, `Hardmax` act on one axis; older models that flatten get the reshapes they imply.
+* `Upsample` is `Resize`; control flow with constant conditions and trip counts is unrolled.
+* The QOperator form (`QLinearConv`, `QLinearAdd`, `QGemm`, ...) is written as DequantizeLinear -> op -> QuantizeLinear;
+  `fuse_quantization` makes integers of both forms.
+* `QuantizeLinear` and `DequantizeLinear` always have a zero point, checked together with the scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+from compiler.errors import CompileError
+from compiler.graph import Graph, Tensor
+from compiler.importer import (  # noqa: F401  (they fill the handler table)
+    contrib,
+    control,
+    convolution,
+    elementwise,
+    linear,
+    movement,
+    normalization,
+    pooling,
+    quantized,
+    recurrent,
+    reduction,
+)
+from compiler.importer.builder import Builder
+from compiler.importer.inputs import input_shapes
+from compiler.importer.loader import load, one_line, opset_of
+from compiler.importer.onnx_node import OPSET, numpy_dtype
+
+__all__ = ["OPSET", "import_onnx"]
+
+
+def import_onnx(source: str | Path | bytes | onnx.ModelProto, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
+    """Reads an ONNX model into a graph in the normal form above.
+
+    Args:
+        source: file name, serialised model, or ModelProto (left unchanged). External data is found beside the file.
+        shapes: concrete shape per graph input, needed where the model leaves dimensions open.
+
+    Returns:
+        A verified graph; tensors keep their ONNX names.
+
+    Raises:
+        CompileError: damaged or inconsistent model. UnsupportedError: valid, but outside what is accepted.
+    """
+    model, name = load(source)
+    try:
+        return _build(model, name, dict(shapes or {}))
+    except CompileError as error:
+        if str(error).startswith(f"{name}: "):
+            raise
+        raise type(error)(f"{name}: {error}") from error
+    except (MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        # What the checker let through of a damaged file shows up here, never as a traceback.
+        raise CompileError(
+            f"{name}: damaged or inconsistent model: {type(error).__name__}: {one_line(error)}"
+        ) from error
+
+
+def _build(model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]]) -> Graph:
+    graph = Graph(model.graph.name or name, OPSET)
+    versions = {o.domain: o.version for o in model.opset_import}
+    versions[""] = opset_of(model)
+    builder = Builder(graph, name, versions)
+    for proto in model.graph.initializer:
+        builder.initializer(proto)
+    if model.graph.sparse_initializer:
+        builder.sparse_initializers(model.graph.sparse_initializer)
+    inputs = [i for i in model.graph.input if i.name not in graph.tensors]
+    for value, shape in zip(inputs, input_shapes(inputs, shapes)):
+        dtype = numpy_dtype(value.type.tensor_type.elem_type, f"input {value.name!r}")
+        graph.add(Tensor(value.name, shape, dtype))
+        graph.inputs.append(value.name)
+    for proto in model.graph.node:
+        builder.node(proto)
+    for value in model.graph.output:
+        if value.name not in graph.tensors:
+            raise CompileError(f"graph output {value.name!r} is made by no node, input or initialiser")
+        graph.outputs.append(value.name)
+    graph.verify("import")
+    return graph

@@ -1,0 +1,245 @@
+"""The graph under construction: emits normalised nodes, infers their types and folds shape arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from compiler.errors import CompileError, UnsupportedError
+from compiler.graph import Graph, Node, Tensor
+from compiler.importer.onnx_node import (
+    OPSET,
+    attribute_value,
+    default_attributes,
+    evaluate,
+    infer,
+    numpy_dtype,
+    schema_of,
+)
+from compiler.importer.registry import HANDLERS, OnnxNode
+
+_FOLD_INTS = 1 << 14  # elements; shape arithmetic is never larger
+_FOLD_FLOATS = 64
+_MAX_ELEMENTS = 1 << 33
+_NEVER_FOLDED = {"QuantizeLinear", "DequantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike",
+                 "RandomUniformLike", "Multinomial", "Bernoulli"}  # fmt: skip
+
+
+class Builder:
+    """Builds one `Graph` from ONNX nodes.
+
+    Args:
+        graph: receives tensors and nodes; its opset is `onnx_node.OPSET`.
+        file: name of the model, first in every message.
+        versions: opset version by domain.
+    """
+
+    def __init__(self, graph: Graph, file: str, versions: dict[str, int]) -> None:
+        self.graph = graph
+        self.file = file
+        self.versions = versions
+        self.current = OnnxNode("", [], [])
+        self.scope: dict[str, str] | None = None  # inside a subgraph: its names -> names of the graph
+
+    # --- what handlers ask ---
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor already made. Raises CompileError for an unknown name."""
+        found = self.graph.tensors.get(name)
+        if found is None:
+            raise CompileError(
+                f"{self.current.label} reads {name!r}, which no node, input or initialiser makes before it"
+            )
+        return found
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.tensor(name).shape
+
+    def const(self, name: str) -> np.ndarray | None:
+        """Value of a compile-time constant, None for other tensors and missing inputs."""
+        return self.tensor(name).data if name else None
+
+    def need_const(self, name: str, what: str) -> np.ndarray:
+        """As `const`, but the op needs the value at compile time."""
+        value = self.const(name)
+        if value is None:
+            raise UnsupportedError(f"{self.current.label}: {what} {name!r} must be a constant at compile time")
+        return value
+
+    def constant(self, stem: str, value: Any, dtype: Any = None) -> str:
+        """Adds a constant and returns its name."""
+        return self.graph.constant(stem or "const", np.asarray(value, dtype))
+
+    def ints(self, stem: str, value: Sequence[int]) -> str:
+        return self.constant(stem, list(value), np.int64)
+
+    def fresh(self, stem: str = "") -> str:
+        """An unused tensor name."""
+        return self.graph.unique(stem or self.current.output(0) or "tmp")
+
+    # --- emitting ---
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str] | None = None,
+        attrs: dict[str, Any] | None = None,
+    ) -> str:
+        """Appends a node in internal form and returns its first output.
+
+        Args:
+            outputs: tensor names; None makes one fresh name.
+            attrs: given attributes; ONNX's defaults are filled in, None values dropped.
+        """
+        inputs = list(inputs)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        names = [self.fresh()] if outputs is None else list(outputs)
+        while len(names) > 1 and not names[-1]:
+            names.pop()
+        full = {**default_attributes(op), **(attrs or {})}
+        node = Node(
+            op,
+            inputs,
+            names,
+            {k: v for k, v in full.items() if v is not None},
+            self.current.name or names[0],
+            (self.current.name or self.current.output(0),),
+        )
+        tensors = [self.tensor(i) if i else None for i in inputs]
+        self._type_outputs(node, tensors)
+        return names[0]
+
+    def _type_outputs(self, node: Node, inputs: list[Tensor | None]) -> None:
+        for name in node.outputs:
+            if name in self.graph.tensors:
+                raise CompileError(f"{node.op} {node.name!r} makes {name!r}, which exists already")
+        known = [t.data for t in inputs if t is not None]
+        constant = all(d is not None for d in known) and node.op not in _NEVER_FOLDED
+        if node.op in ("Shape", "Size"):
+            source = self.tensor(node.inputs[0])
+            constant, inputs = True, [Tensor("", source.shape, np.dtype(np.bool_), np.zeros(source.shape, np.bool_))]
+        types = infer(node, inputs)
+        if constant and self._small(types):
+            values = evaluate(node, [None if t is None else t.data for t in inputs])
+            for name, value in zip(node.outputs, values):
+                if name:
+                    self.graph.add(Tensor(name, tuple(value.shape), value.dtype, value))
+            return
+        for name, (shape, dtype) in zip(node.outputs, types):
+            if not name:
+                continue
+            if shape is None or dtype is None:
+                raise UnsupportedError(
+                    f"{node.op} {node.name!r}: the shape of its output {name!r} cannot be known at compile time; "
+                    "every shape must follow from the input shapes and constants"
+                )
+            if int(np.prod(shape, dtype=object)) > _MAX_ELEMENTS:
+                raise CompileError(
+                    f"{node.op} {node.name!r}: output {name!r} would have shape {list(shape)}: too large"
+                )
+            self.graph.add(Tensor(name, shape, dtype))
+        self.graph.nodes.append(node)
+
+    def _small(self, types: list[tuple[tuple[int, ...] | None, np.dtype | None]]) -> bool:
+        for shape, dtype in types:
+            if shape is None or dtype is None:
+                continue
+            if int(np.prod(shape, dtype=object)) > (_FOLD_INTS if dtype.kind in "iub" else _FOLD_FLOATS):
+                return False
+        return True
+
+    # --- reading the model ---
+
+    def initializer(self, proto: onnx.TensorProto) -> None:
+        """Adds an initialiser as a constant. Raises CompileError where its data does not fit its shape."""
+        what = f"initialiser {proto.name!r}"
+        numpy_dtype(proto.data_type, what)
+        try:
+            value = numpy_helper.to_array(proto)
+        except Exception as error:
+            raise CompileError(f"{what} is damaged: {' '.join(str(error).split())}") from error
+        self.graph.add(Tensor(proto.name, tuple(value.shape), value.dtype, value))
+
+    def node(self, proto: onnx.NodeProto) -> None:
+        """Imports one node through its handler, or as it is where the op never changed its form."""
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        attrs = {a.name: attribute_value(a) for a in proto.attribute}
+        node = OnnxNode(
+            proto.op_type,
+            self._scoped_inputs(proto.input),
+            self._scoped_outputs(proto.output),
+            attrs,
+            proto.name,
+            domain,
+            self.versions.get(domain, 1),
+        )
+        outer, self.current = self.current, node
+        for name in node.inputs:
+            if name:
+                self.tensor(name)
+        handler = HANDLERS.get((domain, node.op))
+        if handler is not None:
+            handler(self, node)
+        elif domain:
+            known = sorted(op for d, op in HANDLERS if d == domain)
+            raise UnsupportedError(f"{node.label} of domain {domain!r} is not supported; supported: {', '.join(known)}")
+        else:
+            self.passthrough(node)
+        self.current = outer
+
+    def _scoped_inputs(self, names: Sequence[str]) -> list[str]:
+        return list(names) if self.scope is None else [self.scope.get(n, n) for n in names]
+
+    def _scoped_outputs(self, names: Sequence[str]) -> list[str]:
+        if self.scope is None:
+            return list(names)
+        for name in names:
+            if name:
+                self.scope[name] = self.fresh(name)
+        return [self.scope[n] if n else "" for n in names]
+
+    def inline(self, body: onnx.GraphProto, arguments: Sequence[str]) -> list[str]:
+        """Emits a subgraph's nodes here and returns the names of its outputs.
+
+        Args:
+            arguments: tensors for the subgraph's inputs; other names are those of the enclosing graph.
+        """
+        outer, self.scope = self.scope, dict(self.scope or {})
+        self.scope.update(zip((i.name for i in body.input), arguments))
+        for proto in body.initializer:
+            copy = onnx.TensorProto()
+            copy.CopyFrom(proto)
+            copy.name = self.scope[proto.name] = self.fresh(proto.name)
+            self.initializer(copy)
+        for node in body.node:
+            self.node(node)
+        outputs = [self.scope.get(o.name, o.name) for o in body.output]
+        self.scope = outer
+        return outputs
+
+    def sparse_initializers(self, protos: Sequence[onnx.SparseTensorProto]) -> None:
+        """Adds sparse initialisers as dense constants."""
+        for proto in protos:
+            values, indices = numpy_helper.to_array(proto.values), numpy_helper.to_array(proto.indices)
+            dense = np.zeros(tuple(proto.dims), values.dtype)
+            flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)
+            dense.reshape(-1)[flat] = values
+            self.graph.add(Tensor(proto.values.name, dense.shape, dense.dtype, dense))
+
+    def passthrough(self, node: OnnxNode, **attrs: Any) -> None:
+        """Emits the node as it is, with `attrs` replaced."""
+        schema = schema_of(node.op)
+        if schema is None:
+            raise UnsupportedError(f"{node.label}: op {node.op} has no definition in opset {OPSET}")
+        for name in node.attrs:
+            if name not in schema.attributes:
+                raise UnsupportedError(
+                    f"{node.label}: attribute {name!r} is not supported; accepted: {', '.join(sorted(schema.attributes))}"
+                )
+        self.emit(node.op, node.inputs, node.outputs, {**node.attrs, **attrs})

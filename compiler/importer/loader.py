@@ -1,0 +1,127 @@
+"""From bytes to a checked `onnx.ModelProto`: decoding, external data, function inlining, model-level checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.inliner
+from google.protobuf.message import DecodeError
+
+from compiler.errors import CompileError, UnsupportedError
+from compiler.importer.onnx_node import OPSET
+
+OLDEST_OPSET = 6
+_STANDARD = ("", "ai.onnx")
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+
+
+def one_line(error: BaseException | str) -> str:
+    """An exception's text on one line, cut to a readable length."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 400 else text[:397] + "..."
+
+
+def load(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+    """Decodes and checks a model.
+
+    Args:
+        source: file name, serialised model, or a ModelProto (copied, never changed).
+
+    Returns:
+        The model with functions inlined and external data loaded, and a short name for messages.
+
+    Raises:
+        CompileError: unreadable, damaged or invalid. UnsupportedError: opset or domain out of range.
+    """
+    model = onnx.ModelProto()
+    if isinstance(source, onnx.ModelProto):
+        model.CopyFrom(source)
+        name = source.graph.name or "model"
+    else:
+        name, data, folder = _read(source)
+        try:
+            model.ParseFromString(data)
+        except (DecodeError, RuntimeError, ValueError) as error:
+            raise CompileError(f"{name}: not an ONNX model, or damaged: {one_line(error)}") from error
+        _load_external(model, name, folder)
+    _check_header(model, name)
+    try:
+        onnx.checker.check_model(model)
+    except Exception as error:
+        missing = _unknown_op(model)
+        if missing:
+            raise UnsupportedError(f"{name}: {missing}") from error
+        raise CompileError(f"{name}: not a valid ONNX model: {one_line(error)}") from error
+    if model.functions:
+        try:
+            model = onnx.inliner.inline_local_functions(model)
+        except Exception as error:
+            raise CompileError(f"{name}: functions cannot be inlined: {one_line(error)}") from error
+    return model, name
+
+
+def _read(source: str | Path | bytes) -> tuple[str, bytes, Path | None]:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return "model", bytes(source), None
+    path = Path(source)
+    try:
+        return path.name, path.read_bytes(), path.parent
+    except OSError as error:
+        raise CompileError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _load_external(model: onnx.ModelProto, name: str, folder: Path | None) -> None:
+    external = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    if not external:
+        return
+    if folder is None:
+        raise CompileError(f"{name}: initialiser {external[0].name!r} has external data; give a file name, not bytes")
+    try:
+        onnx.load_external_data_for_model(model, str(folder))
+    except Exception as error:
+        raise CompileError(f"{name}: external data cannot be loaded: {one_line(error)}") from error
+
+
+def _check_header(model: onnx.ModelProto, name: str) -> None:
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise CompileError(f"{name}: not an ONNX model: it holds no graph")
+    if not model.opset_import and model.ir_version < 3:
+        model.opset_import.add(domain="", version=1)
+    versions = {o.domain: o.version for o in model.opset_import}
+    version = opset_of(model)
+    used = {n.domain for n in model.graph.node}
+    if used & set(_STANDARD) and not OLDEST_OPSET <= version <= OPSET:
+        raise UnsupportedError(f"{name}: opset {version} of the ONNX domain; {OLDEST_OPSET} to {OPSET} are accepted")
+    local = {f.domain for f in model.functions}
+    for node in model.graph.node:
+        if node.domain not in _DOMAINS and node.domain not in local:
+            raise UnsupportedError(
+                f"{name}: {node.op_type} {node.name!r} is of domain {node.domain!r}; "
+                "the ONNX domain, com.microsoft and functions in the model are accepted"
+            )
+        if node.domain not in versions and node.domain not in _STANDARD and node.domain not in local:
+            # Some exporters use com.microsoft without importing it; the contrib ops have one version only.
+            model.opset_import.add(domain=node.domain, version=1)
+            versions[node.domain] = 1
+    if model.ir_version > onnx.IR_VERSION:
+        model.ir_version = onnx.IR_VERSION
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Version of the default domain; 1 where the model names none."""
+    return max((o.version for o in model.opset_import if o.domain in _STANDARD), default=1)
+
+
+def _unknown_op(model: onnx.ModelProto) -> str | None:
+    version = min(opset_of(model), OPSET)
+    local = {(f.domain, f.name) for f in model.functions}
+    for node in model.graph.node:
+        if node.domain in _STANDARD and (node.domain, node.op_type) not in local:
+            try:
+                known = onnx.defs.has(node.op_type, version, "")
+            except (TypeError, ValueError):
+                return None
+            if not known:
+                return f"{node.op_type} {node.name!r}: no such op in opset {version} of the ONNX domain"
+    return None

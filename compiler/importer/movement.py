@@ -1,0 +1,207 @@
+"""Ops that move or select elements: Reshape, Pad, Slice, Split, Squeeze, Resize and relatives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.errors import CompileError, UnsupportedError
+from compiler.importer.builder import Builder
+from compiler.importer.reduction import normal_axes
+from compiler.importer.registry import OnnxNode, handles
+
+
+@handles("Reshape")
+def reshape(builder: Builder, node: OnnxNode) -> None:
+    """The target becomes a constant without 0 (copy) and -1 (whatever is left)."""
+    data = builder.shape(node.input(0))
+    given = builder.need_const(node.input(1), "the target shape")
+    target = [int(v) for v in given.reshape(-1)]
+    if not node.attrs.get("allowzero"):
+        for i, v in enumerate(target):
+            if v == 0 and i >= len(data):
+                raise CompileError(
+                    f"{node.label}: target {target} copies dimension {i}, which {list(data)} does not have"
+                )
+        target = [data[i] if v == 0 else v for i, v in enumerate(target)]
+    size = math.prod(data)
+    if target.count(-1) == 1:
+        rest = -math.prod(target)
+        if rest == 0 or size % rest:
+            raise CompileError(f"{node.label}: {list(data)} does not fit the target shape {target}")
+        target[target.index(-1)] = size // rest
+    if min(target, default=0) < 0 or math.prod(target) != size:
+        raise CompileError(f"{node.label}: {list(data)} does not fit the target shape {target}")
+    builder.emit("Reshape", [node.input(0), builder.ints("shape", target)], node.outputs, {"allowzero": 1})
+
+
+@handles("Squeeze")
+def squeeze(builder: Builder, node: OnnxNode) -> None:
+    shape = builder.shape(node.input(0))
+    axes = _axes(builder, node, 1)
+    axes = [i for i, d in enumerate(shape) if d == 1] if axes is None else normal_axes(node, axes, len(shape))
+    builder.emit("Squeeze", [node.input(0), builder.ints("axes", axes)], node.outputs)
+
+
+@handles("Unsqueeze")
+def unsqueeze(builder: Builder, node: OnnxNode) -> None:
+    axes = _axes(builder, node, 1)
+    if axes is None:
+        raise CompileError(f"{node.label}: axes are missing")
+    axes = normal_axes(node, axes, len(builder.shape(node.input(0))) + len(axes))
+    builder.emit("Unsqueeze", [node.input(0), builder.ints("axes", axes)], node.outputs)
+
+
+def _axes(builder: Builder, node: OnnxNode, index: int) -> list[int] | None:
+    if "axes" in node.attrs:
+        return [int(a) for a in node.attrs["axes"]]
+    if not node.input(index):
+        return None
+    return [int(a) for a in builder.need_const(node.input(index), "axes").reshape(-1)]
+
+
+@handles("Pad")
+def pad(builder: Builder, node: OnnxNode) -> None:
+    """Pads for every axis, as a constant; the value as an input of the data's type."""
+    data = node.input(0)
+    rank, dtype = len(builder.shape(data)), builder.tensor(data).dtype
+    mode = node.attrs.get("mode", "constant")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise UnsupportedError(f"{node.label}: mode={mode!r} is not supported; accepted: constant, reflect, edge, wrap")
+    if node.version < 11:
+        pads = [int(v) for v in node.attrs.get("pads", node.attrs.get("paddings", []))]
+        value = builder.constant("value", node.attrs.get("value", 0.0), dtype)
+    else:
+        pads = [int(v) for v in builder.need_const(node.input(1), "pads").reshape(-1)]
+        value = node.input(2) or builder.constant("value", 0, dtype)
+    if node.input(3) and node.version >= 11:
+        axes = [int(a) % rank for a in builder.need_const(node.input(3), "axes").reshape(-1)]
+        if len(pads) != 2 * len(axes):
+            raise CompileError(f"{node.label}: pads={pads} must have {2 * len(axes)} values for axes {axes}")
+        full = [0] * (2 * rank)
+        for i, axis in enumerate(axes):
+            full[axis], full[rank + axis] = pads[i], pads[len(axes) + i]
+        pads = full
+    if len(pads) != 2 * rank:
+        raise CompileError(f"{node.label}: pads={pads} must have {2 * rank} values for a tensor of rank {rank}")
+    builder.emit("Pad", [data, builder.ints("pads", pads), value], node.outputs, {"mode": mode})
+
+
+@handles("Slice")
+def slice_(builder: Builder, node: OnnxNode) -> None:
+    """Constant starts, ends, axes and steps, all present; bounds clamped to the tensor."""
+    shape = builder.shape(node.input(0))
+    if node.version < 10:
+        starts, ends = list(node.attrs.get("starts", [])), list(node.attrs.get("ends", []))
+        axes = list(node.attrs.get("axes", range(len(starts))))
+        steps = [1] * len(starts)
+    else:
+        names = ("starts", "ends", "axes", "steps")
+        found = [
+            [int(v) for v in builder.need_const(node.input(i + 1), what).reshape(-1)] if node.input(i + 1) else None
+            for i, what in enumerate(names)
+        ]
+        starts, ends = found[0] or [], found[1] or []
+        axes = found[2] if found[2] is not None else list(range(len(starts)))
+        steps = found[3] if found[3] is not None else [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise CompileError(f"{node.label}: starts={starts}, ends={ends}, axes={axes}, steps={steps} differ in length")
+    if 0 in steps:
+        raise CompileError(f"{node.label}: steps={steps} must not be zero")
+    bounds = []
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        if not -len(shape) <= axis < len(shape):
+            raise CompileError(f"{node.label}: axis {axis} is out of range for {list(shape)}")
+        axis %= len(shape)
+        first, last, _ = slice(start, end, step).indices(shape[axis])
+        # A backward slice to the very beginning ends "before 0"; ONNX writes that as any large negative number.
+        bounds.append((first, last if last >= 0 else -shape[axis] - 1, axis, step))
+    bounds.sort(key=lambda b: b[2])
+    columns = [[b[i] for b in bounds] for i in range(4)]
+    inputs = [builder.ints(what, v) for what, v in zip(("starts", "ends", "axes", "steps"), columns)]
+    builder.emit("Slice", [node.input(0), *inputs], node.outputs)
+
+
+@handles("Split")
+def split(builder: Builder, node: OnnxNode) -> None:
+    """Sizes as a constant input, always present; axis non-negative."""
+    shape = builder.shape(node.input(0))
+    axis = normal_axes(node, [int(node.attrs.get("axis", 0))], len(shape))[0]
+    size, parts = shape[axis], int(node.attrs.get("num_outputs", len(node.outputs)))
+    if "split" in node.attrs:
+        sizes = [int(v) for v in node.attrs["split"]]
+    elif node.input(1):
+        sizes = [int(v) for v in builder.need_const(node.input(1), "split").reshape(-1)]
+    else:
+        chunk = -(-size // parts)
+        sizes = [max(min(chunk, size - i * chunk), 0) for i in range(parts)]
+    if sum(sizes) != size or len(sizes) != len(node.outputs) or min(sizes, default=0) < 0:
+        raise CompileError(f"{node.label}: split={sizes} does not divide dimension {axis} of {list(shape)}")
+    inputs = [node.input(0), builder.ints("split", sizes)]
+    builder.emit("Split", inputs, node.outputs, {"axis": axis, "num_outputs": None})
+
+
+@handles("Concat")
+def concat(builder: Builder, node: OnnxNode) -> None:
+    rank = len(builder.shape(node.input(0)))
+    axis = normal_axes(node, [int(node.attrs.get("axis", 1))], rank)[0]
+    builder.emit("Concat", node.inputs, node.outputs, {"axis": axis})
+
+
+@handles("Expand")
+def expand(builder: Builder, node: OnnxNode) -> None:
+    """The target becomes the whole output shape."""
+    data = builder.shape(node.input(0))
+    target = tuple(int(v) for v in builder.need_const(node.input(1), "the target shape").reshape(-1))
+    try:
+        full = np.broadcast_shapes(data, target)
+    except ValueError as error:
+        raise CompileError(f"{node.label}: {list(data)} cannot be broadcast to {list(target)}") from error
+    builder.emit("Expand", [node.input(0), builder.ints("shape", full)], node.outputs)
+
+
+@handles("Upsample")
+def upsample(builder: Builder, node: OnnxNode) -> None:
+    scales = node.attrs.get("scales")
+    scales = builder.constant("scales", scales, np.float32) if scales is not None else node.input(1)
+    if not scales:
+        raise CompileError(f"{node.label}: scales are missing")
+    _resize_10(builder, node, scales)
+
+
+def _resize_10(builder: Builder, node: OnnxNode, scales: str) -> None:
+    mode = node.attrs.get("mode", "nearest")
+    if mode not in ("nearest", "linear", "bilinear"):
+        raise UnsupportedError(f"{node.label}: mode={mode!r} is not supported; accepted: nearest, linear")
+    attrs = {
+        "mode": "nearest" if mode == "nearest" else "linear",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
+    builder.emit("Resize", [node.input(0), "", scales], node.outputs, attrs)
+
+
+@handles("Resize")
+def resize(builder: Builder, node: OnnxNode) -> None:
+    """The region of interest is kept only where tf_crop_and_resize reads it; empty scales or sizes are left out."""
+    if node.version < 11:
+        _resize_10(builder, node, node.input(1))
+        return
+    for attr, accepted in (
+        ("mode", ("nearest", "linear", "cubic")),
+        ("coordinate_transformation_mode",
+         ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+          "tf_half_pixel_for_nn", "tf_crop_and_resize")),
+        ("nearest_mode", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
+    ):  # fmt: skip
+        node.accept(attr, *accepted)
+    crop = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    roi, scales, sizes = (node.input(i) for i in (1, 2, 3))
+    scales = "" if scales and builder.tensor(scales).size == 0 else scales
+    if not scales and not sizes:
+        raise CompileError(f"{node.label}: neither scales nor sizes are given")
+    for name, what in ((scales, "scales"), (sizes, "sizes")):
+        if name:
+            builder.need_const(name, what)
+    builder.emit("Resize", [node.input(0), roi if crop else "", scales, sizes], node.outputs, node.attrs)

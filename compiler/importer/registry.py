@@ -1,0 +1,63 @@
+"""Table of import handlers by (domain, op), filled by the op family files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from compiler.importer.builder import Builder
+
+Handler = Callable[["Builder", "OnnxNode"], None]
+HANDLERS: dict[tuple[str, str], Handler] = {}
+
+
+def handles(*ops: str, domain: str = "") -> Callable[[Handler], Handler]:
+    """Registers a function as the importer of `ops` of `domain`."""
+
+    def register(handler: Handler) -> Handler:
+        for op in ops:
+            HANDLERS[domain, op] = handler
+        return handler
+
+    return register
+
+
+@dataclass
+class OnnxNode:
+    """A node as the model has it: attributes decoded, nothing normalised.
+
+    Attributes:
+        version: opset version of the node's domain in this model.
+        label: `Op 'name'` for messages.
+    """
+
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    domain: str = ""
+    version: int = 1
+
+    @property
+    def label(self) -> str:
+        return f"{self.op} {self.name or (self.outputs[0] if self.outputs else '')!r}"
+
+    def input(self, index: int) -> str:
+        """Name of an input, empty where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    def output(self, index: int) -> str:
+        return self.outputs[index] if index < len(self.outputs) else ""
+
+    def accept(self, attr: str, *values: Any) -> None:
+        """Raises UnsupportedError unless the attribute is missing or one of `values`."""
+        if attr in self.attrs and self.attrs[attr] not in values:
+            given = self.attrs[attr]
+            raise UnsupportedError(
+                f"{self.label}: {attr}={given!r} is not supported; accepted: {', '.join(map(repr, values))}"
+            )

@@ -1,0 +1,88 @@
+"""The front-end pipeline: from an imported graph to quantised integer ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from compiler.errors import CompileError
+from compiler.graph import Graph
+from compiler.passes.eliminate import eliminate
+from compiler.passes.fold_batch_norm import fold_batch_norm
+from compiler.passes.fold_constants import fold_constants, fold_dequantized
+from compiler.passes.fuse_activation import fuse_activation
+from compiler.passes.fuse_concat import fuse_concat
+from compiler.passes.fuse_lut import fuse_lut
+from compiler.passes.fuse_quantization import fuse_quantization
+from compiler.passes.move_quantization import move_quantization
+from compiler.passes.quantization import annotate
+from compiler.passes.recognise import recognise
+from compiler.passes.simplify import simplify
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One step of the pipeline.
+
+    Attributes:
+        name: for messages and `print_after`.
+        run: changes the graph in place.
+        doc: one line on what it changes.
+    """
+
+    name: str
+    run: Callable[[Graph], None]
+    doc: str
+
+
+def clean_up(graph: Graph) -> None:
+    """Eliminates and simplifies what the fusions left behind."""
+    fold_dequantized(graph)
+    eliminate(graph)
+    simplify(graph)
+    eliminate(graph)
+
+
+FRONTEND: tuple[Pass, ...] = (
+    Pass("annotate", annotate, "scale and zero point onto the tensors that Q writes and DQ reads"),
+    Pass("fold_constants", fold_constants, "evaluates constant sub-graphs; DequantizeLinear of constants stays"),
+    Pass("eliminate", eliminate, "drops identities, no-ops, duplicates and dead nodes"),
+    Pass("simplify", simplify, "algebra: x*1, transpose and reshape chains, bias into Gemm, strength reduction"),
+    Pass("fold_batch_norm", fold_batch_norm, "batch norm into the weights of the convolution or product before it"),
+    Pass("recognise", recognise, "decomposed GELU, SiLU, HardSwish, LayerNormalization to single ops"),
+    Pass("move_quantization", move_quantization, "data movement acts on integers: DQ sinks, Q rises through it"),
+    Pass("fuse_quantization", fuse_quantization, "DequantizeLinear -> op -> QuantizeLinear to integer ops"),
+    Pass("fuse_lut", fuse_lut, "functions of one 8-bit tensor to 256-entry tables"),
+    Pass("fuse_concat", fuse_concat, "requantisation in front of a concatenation into its tables; nested ones flat"),
+    Pass("fuse_activation", fuse_activation, "clamping tables into the output range of the op before"),
+    Pass("clean_up", clean_up, "folds remaining constants, eliminates and simplifies again"),
+)
+"""The ordered front end."""
+
+
+def run_passes(
+    graph: Graph,
+    passes: Sequence[Pass] = FRONTEND,
+    print_after: Collection[str] = (),
+    out: Callable[[str], object] = print,
+) -> None:
+    """Runs `passes` on `graph` in place, verifying the graph after each.
+
+    Args:
+        print_after: names of passes after which `str(graph)` goes to `out`; "all" means every pass.
+
+    Raises:
+        CompileError: an unknown name in `print_after`, or an error of a pass.
+    """
+    names = [p.name for p in passes]
+    for name in print_after:
+        if name not in names and name != "all":
+            raise CompileError(f"unknown pass {name!r}; the passes are {', '.join(names)} (or all)")
+    for step in passes:
+        step.run(graph)
+        graph.verify(step.name)
+        if step.name in print_after or "all" in print_after:
+            out(f"--- after {step.name} ---\n{graph}")
+
+
+__all__ = ["FRONTEND", "Pass", "run_passes"]

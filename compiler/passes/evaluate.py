@@ -1,0 +1,80 @@
+"""Values of graph nodes at compile time.
+
+Transcendental functions are computed in float64 and rounded once, so that a table does not depend on the libm at hand;
+everything else is onnx's reference implementation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from compiler.graph import Graph, Node
+from compiler.importer.onnx_node import evaluate as evaluate_onnx
+from compiler.passes.quantization import add_rule, dequantize, mul_rule, quant_of, quantize
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + _erf(x * math.sqrt(0.5)).astype(np.float64))
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(x, 0.0)
+
+
+EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "Sigmoid": _sigmoid,
+    "Tanh": np.tanh,
+    "Erf": lambda x: _erf(x).astype(np.float64),
+    "Exp": np.exp,
+    "Log": np.log,
+    "Softplus": _softplus,
+    "Mish": lambda x: x * np.tanh(_softplus(x)),
+    "Sin": np.sin,
+    "Cos": np.cos,
+    "Tan": np.tan,
+    "Sqrt": np.sqrt,
+    "Reciprocal": np.reciprocal,
+}
+"""Attribute-free unary functions, on float64."""
+
+
+def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
+    """Outputs of one node for given inputs. Quantised elementwise ops take their scales from the graph's tensors.
+
+    Args:
+        inputs: arrays in the tensors' dtypes; shapes may differ from the graph's for elementwise ops.
+    """
+    x = inputs[0] if inputs else None
+    out = graph.tensor(node.outputs[0])
+    if node.op in ("QAdd", "QMul"):
+        a, b = (graph.tensor(n) for n in node.inputs)
+        rule = add_rule if node.op == "QAdd" else mul_rule
+        assert inputs[0] is not None and inputs[1] is not None
+        assert a.quant is not None and b.quant is not None and out.quant is not None
+        y = rule(inputs[0], a.quant, inputs[1], b.quant, out.quant, out.dtype)
+        return [np.clip(y, node.attrs["out_min"], node.attrs["out_max"]).astype(out.dtype)]
+    if node.op == "QLut":
+        assert x is not None
+        return [node.attrs["table"][x.view(np.uint8)].view(out.dtype)]
+    quant = quant_of(graph, node)
+    if quant is not None and x is not None and quant.per_tensor:
+        if node.op == "DequantizeLinear":
+            return [dequantize(x, quant)]
+        if x.dtype == np.float32 and out.dtype.itemsize == 1:
+            return [quantize(x, quant, out.dtype)]
+    if x is not None and x.dtype == np.float32:
+        with np.errstate(all="ignore"):
+            if node.op in EXACT:
+                return [np.asarray(EXACT[node.op](x.astype(np.float64))).astype(np.float32)]
+            if node.op == "Gelu" and node.attrs.get("approximate", "none") == "none":
+                return [np.asarray(_gelu(x.astype(np.float64))).astype(np.float32)]
+    return evaluate_onnx(node, inputs)

@@ -1,0 +1,150 @@
+"""Data movement acts on integers.
+
+Moving, selecting and repeating elements commutes with the elementwise Q and DQ, so
+
+    DQ -> move -> Q   =>  move            same scale
+    DQ -> move        =>  move -> DQ      the product behind it may then read integers
+    move -> Q         =>  Q -> move       the op in front of it may then write integers
+
+MaxPool, ReduceMax and ReduceMin join in because DQ (positive scale) and Q are monotone. The name of the ONNX tensor
+stays with the tensor that has its place: the integer result of the move that Q wrote.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.passes.quantization import EIGHT_BIT, annotate, is_activation, quant_of, quantize
+
+MOVES = {
+    "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "GatherElements", "GatherND",
+    "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Split", "Pad", "Resize", "ReverseSequence", "Compress", "Identity",
+}  # fmt: skip
+MONOTONE = {"MaxPool", "ReduceMax", "ReduceMin"}
+
+
+def move_quantization(graph: Graph) -> None:
+    annotate(graph)
+    _sink_dequantize(graph)
+    _raise_quantize(graph)
+    graph.prune()
+
+
+def movable(graph: Graph, node: Node, sinking: bool) -> bool:
+    """True if the node only moves elements of its first input."""
+    if node.op == "Resize":
+        return node.attrs.get("mode") == "nearest" and (
+            node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize"
+        )
+    if node.op == "Pad" and node.attrs.get("mode") == "constant":
+        return graph.const(node.inputs[2]) is not None
+    if node.op == "MaxPool":
+        return len(node.outputs) == 1 and sinking
+    return node.op in MOVES or (node.op in MONOTONE and sinking)
+
+
+def _sink_dequantize(graph: Graph) -> None:
+    producers, consumers = graph.producers(), graph.consumers()
+    outputs = set(graph.outputs)
+    nodes: list[Node] = []
+    dropped: set[int] = set()
+    for node in graph:
+        if id(node) in dropped:
+            continue
+        source = producers.get(node.inputs[0]) if node.inputs else None
+        quant = quant_of(graph, source) if source is not None and source.op == "DequantizeLinear" else None
+        data = graph.tensor(source.inputs[0]) if source is not None and quant is not None else None
+        if data is None or source is None or quant is None or not movable(graph, node, sinking=True):
+            nodes.append(node)
+            continue
+        if not is_activation(data) or not quant.same_as(data.quant):
+            nodes.append(node)
+            continue
+        integers: list[str] = []
+        after: list[Node] = []
+        for name in node.outputs:
+            users = consumers.get(name, [])
+            same = [u for u in users if _same(graph, u, quant, data.dtype)]
+            if same and len(same) == len(users) and name not in outputs:
+                first, *others = (u.outputs[0] for u in same)
+                integers.append(first)
+                dropped.update(id(u) for u in same)
+                for other in others:
+                    _alias(graph, other, first, outputs, after, consumers)
+            else:
+                fresh = graph.unique(f"{name}.{data.dtype}")
+                graph.add(Tensor(fresh, graph.tensor(name).shape, data.dtype, None, quant))
+                integers.append(fresh)
+                back = Node("DequantizeLinear", [fresh, *source.inputs[1:]], [name], dict(source.attrs), node.name)
+                after.append(back)
+                producers[name] = back
+        inputs = [data.name, *node.inputs[1:]]
+        if node.op == "Pad" and node.attrs.get("mode") == "constant":
+            inputs[2] = _pad_value(graph, node, quant, data.dtype)
+        moved = Node(node.op, inputs, integers, node.attrs, node.name, (*node.origin, *source.origin))
+        nodes += [moved, *after]
+        for name in integers:
+            producers[name] = moved
+            graph.tensor(name).quant = quant
+    graph.nodes = nodes
+
+
+def _alias(
+    graph: Graph, name: str, first: str, outputs: set[str], after: list[Node], consumers: dict[str, list[Node]]
+) -> None:
+    """Readers of `name` read `first`; a graph output keeps its name through an Identity."""
+    for user in consumers.get(name, []):
+        user.inputs = [first if i == name else i for i in user.inputs]
+        if user not in consumers.setdefault(first, []):
+            consumers[first].append(user)
+    if name in outputs:
+        after.append(Node("Identity", [first], [name]))
+
+
+def _same(graph: Graph, node: Node, quant: Quant, dtype: np.dtype) -> bool:
+    return (
+        node.op == "QuantizeLinear"
+        and quant.same_as(quant_of(graph, node))
+        and graph.tensor(node.outputs[0]).dtype == dtype
+    )
+
+
+def _pad_value(graph: Graph, node: Node, quant: Quant, dtype: np.dtype) -> str:
+    value = graph.const(node.inputs[2])
+    assert value is not None
+    return graph.constant("pad_value", quantize(value.astype(np.float32).reshape(()), quant, dtype).reshape(()))
+
+
+def _raise_quantize(graph: Graph) -> None:
+    """Q of a moved float tensor: quantise first, move integers. Backwards, so that it passes whole chains."""
+    producers, consumers = graph.producers(), graph.consumers()
+    outputs = set(graph.outputs)
+    for node in reversed(list(graph.nodes)):
+        if node.op not in MOVES or len(node.outputs) != 1 or not movable(graph, node, sinking=False):
+            continue
+        name, source = node.outputs[0], node.inputs[0]
+        users = consumers.get(name, [])
+        if len(users) != 1 or name in outputs or users[0].op != "QuantizeLinear":
+            continue
+        quantizer = users[0]
+        quant, result = quant_of(graph, quantizer), graph.tensor(quantizer.outputs[0])
+        if quant is None or not quant.per_tensor or result.dtype not in EIGHT_BIT:
+            continue
+        maker = producers.get(source)
+        if maker is None and not graph.tensor(source).is_const:
+            continue  # a graph input: nothing in front of the move could use the integers
+        if len(consumers.get(source, [])) != 1 or source in outputs:
+            continue
+        fresh = graph.unique(f"{source}.{result.dtype}")
+        graph.add(Tensor(fresh, graph.tensor(source).shape, result.dtype, None, quant))
+        first = Node("QuantizeLinear", [source, *quantizer.inputs[1:]], [fresh], quantizer.attrs, quantizer.name)
+        inputs = [fresh, *node.inputs[1:]]
+        if node.op == "Pad" and node.attrs.get("mode") == "constant":
+            inputs[2] = _pad_value(graph, node, quant, result.dtype)
+        moved = Node(node.op, inputs, [result.name], node.attrs, node.name, (*node.origin, *quantizer.origin))
+        at = graph.nodes.index(node)
+        graph.nodes.remove(quantizer)
+        graph.nodes[at : at + 1] = [first, moved]
+        consumers[source] = [first]
+        producers[result.name] = moved
