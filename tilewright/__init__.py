@@ -1,0 +1,33 @@
+"""Tilewright: compile quantised models, run them on an NPU or a simulator of it, and check every byte.
+
+>>> import tilewright as tw
+>>> program = tw.compile("model.onnx", config="base")
+>>> device = tw.Device("functional")
+>>> outputs = device.run(program, {"input": image})
+>>> report = tw.check("model.onnx", keep="all")
+"""
+
+from isa.config import NpuConfig
+from isa.errors import TilewrightError
+from isa.program import Program
+from tilewright.api import compile, load
+from tilewright.check import CheckReport, check
+from tilewright.devices import Device, Runner
+from tilewright.errors import ConfigMismatchError, InputError, UsageError
+from tilewright.inputs import random_inputs
+
+__all__ = [
+    "CheckReport",
+    "ConfigMismatchError",
+    "Device",
+    "InputError",
+    "NpuConfig",
+    "Program",
+    "Runner",
+    "TilewrightError",
+    "UsageError",
+    "check",
+    "compile",
+    "load",
+    "random_inputs",
+]

@@ -1,0 +1,84 @@
+"""`compile` and `load`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.config import NpuConfig
+from isa.program import Program
+from tilewright.errors import UsageError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from compiler.graph import Graph
+
+
+def compile(
+    model: str | Path | bytes | onnx.ModelProto,
+    config: NpuConfig | str | Path = "base",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    keep: str = "outputs",
+    *,
+    effort: int = 1,
+    print_after: Sequence[str] = (),
+    progress: Callable[..., None] | None = None,
+) -> Program:
+    """Compiles a quantised model.
+
+    Args:
+        model: ONNX file, its bytes, or a ModelProto (left unchanged).
+        config: preset name, `.json` or `.toml` file, or `NpuConfig`.
+        shapes: shape per input, needed where the model leaves dimensions open.
+        keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
+        effort: how long to search for schedules; higher is longer.
+        print_after: names of passes after which the graph is printed.
+        progress: called as the compiler advances; see `compiler.pipeline.compile_graph`.
+
+    Raises:
+        TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
+    """
+    if keep not in ("outputs", "all"):
+        raise UsageError(f'keep must be "outputs" or "all", not {keep!r}')
+    if isinstance(model, str | Path) and not Path(model).is_file():
+        raise UsageError(f"no such model file: {model}")
+    chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+    start = time.perf_counter()
+    from compiler.importer import import_onnx
+    from compiler.pipeline import compile_graph
+
+    graph = import_onnx(model, dict(shapes) if shapes else None)  # type: ignore[arg-type]
+    ranges = _input_ranges(graph)
+    program = compile_graph(graph, chosen, keep=keep, effort=effort, print_after=tuple(print_after), progress=progress)
+    if ranges:
+        program.options["input_ranges"] = ranges
+    program.compile_seconds = time.perf_counter() - start
+    return program
+
+
+def load(path: str | Path) -> Program:
+    """Reads a compiled program. Raises `isa.ProgramError` if it is unreadable or damaged."""
+    return Program.load(path)
+
+
+def _input_ranges(graph: Graph) -> dict[str, list[float]]:
+    """For float inputs that are quantised right away: the real values that can be represented."""
+    ranges: dict[str, list[float]] = {}
+    users: dict[str, list[Any]] = graph.consumers()
+    for name in graph.inputs:
+        readers = users.get(name, [])
+        if len(readers) != 1 or readers[0].op != "QuantizeLinear" or readers[0].inputs[0] != name:
+            continue
+        scale, zero = (graph.const(i) if i else None for i in (*readers[0].inputs[1:3], "")[:2])
+        dtype = graph.tensor(readers[0].outputs[0]).dtype
+        if scale is None or scale.size != 1 or dtype not in (np.dtype(np.int8), np.dtype(np.uint8)):
+            continue
+        s, z = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) if zero is not None else 0
+        limits = np.iinfo(dtype)
+        ranges[name] = [s * (int(limits.min) - z), s * (int(limits.max) - z)]
+    return ranges

@@ -1,0 +1,41 @@
+"""`tilewright asm`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from isa.assembler import assemble
+from isa.config import NpuConfig
+from isa.encoding import DecodeError, check, to_bytes
+from tilewright.cli import common
+from tilewright.errors import UsageError
+from tilewright.files import check_writable, write_atomically
+
+
+@click.command("asm", epilog="\b\nExamples:\n  tilewright asm test.s -o test.bin --config small\n")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Instruction image to write.")
+@common.config_option
+def command(file: Path, output: Path, config: str | None) -> None:
+    """Assemble FILE into a raw instruction image, 16 bytes an instruction.
+
+    Every instruction is checked against the configuration (`base` unless another is given).
+    """
+    check_writable(output)
+    chosen = NpuConfig.load(config or "base")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not assembly text") from None
+    operations = assemble(text, str(file))
+    for index, operation in enumerate(operations):
+        try:
+            check(operation, chosen)
+        except DecodeError as error:
+            raise UsageError(f"{file}: instruction {index}: {error}") from None
+    image = to_bytes(operations)
+    write_atomically(output, lambda out: out.write(image))

@@ -1,0 +1,187 @@
+"""What the commands share: options, loading of models and programs, tables, JSON, progress."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from isa.program import CpuStep, Program
+from tilewright.errors import UsageError
+from tilewright.files import check_writable, write_text
+
+PROGRESS_AFTER_SECONDS = 2.0
+_PIPED_WIDTH = 160  # columns
+
+
+def table_console() -> Console:
+    """Console for results, on standard output."""
+    console = Console(highlight=False, soft_wrap=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+class Shape(click.ParamType):
+    """NAME=1,3,224,224"""
+
+    name = "NAME=SIZES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, list[int]]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = value.rpartition("=")
+        try:
+            sizes = [int(x) for x in text.replace("x", ",").split(",")] if text else []
+        except ValueError:
+            sizes = [-1]
+        if not equals or not name or any(x < 0 for x in sizes):
+            self.fail(f"{value!r} must be a name and sizes, such as input=1,3,224,224", param, ctx)
+        return name, sizes
+
+
+model_argument = click.argument("model", type=click.Path(path_type=Path))
+config_option = click.option(
+    "--config", metavar="PRESET|FILE", help="NPU configuration: a preset (see `config list`), .json or .toml file."
+)
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, type=Shape(), help="Shape of an input the model leaves open; repeatable."
+)
+effort_option = click.option(
+    "--effort", type=click.IntRange(0, 9), default=1, show_default=True, help="How long to search for schedules."
+)
+json_option = click.option(
+    "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; - for standard output, and nothing else."
+)
+
+
+def same_input_once(shapes: tuple[tuple[str, list[int]], ...]) -> dict[str, list[int]]:
+    """The --shape options as a dict. Raises `UsageError` for a name given twice."""
+    result: dict[str, list[int]] = {}
+    for name, sizes in shapes:
+        if name in result:
+            raise UsageError(f"--shape {name} is given twice")
+        result[name] = sizes
+    return result
+
+
+class Working:
+    """A progress line on standard error: only on a terminal, only when it takes longer than two seconds."""
+
+    def __init__(self, text: str) -> None:
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task: TaskID = self._progress.add_task(text, total=None)
+        self._timer = threading.Timer(PROGRESS_AFTER_SECONDS, self._progress.start) if console.is_terminal else None
+
+    def __enter__(self) -> Working:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._progress.stop()
+
+    def update(self, text: str, done: float | None = None, total: float | None = None) -> None:
+        """What is being done now, and how much of it."""
+        self._progress.update(self._task, description=text, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def stdout_for_json(json_path: str | None) -> Iterator[None]:
+    """While standard output is kept for JSON, whatever else prints goes to standard error."""
+    with contextlib.redirect_stdout(sys.stderr) if json_path == "-" else contextlib.nullcontext():
+        yield
+
+
+def prepare_json(json_path: str | None) -> None:
+    """Raises `UsageError` if the JSON file could not be written later."""
+    if json_path not in (None, "-"):
+        check_writable(str(json_path))
+
+
+def emit_json(json_path: str, value: Any) -> None:
+    """Writes JSON to a file or standard output."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    if json_path == "-":
+        click.echo(text, nl=False)
+    else:
+        write_text(json_path, text)
+
+
+def open_program(
+    model: Path,
+    config: str | None,
+    shapes: tuple[tuple[str, list[int]], ...] = (),
+    *,
+    effort: int = 1,
+    print_after: tuple[str, ...] = (),
+    json_path: str | None = None,
+    keep: str = "outputs",
+) -> tuple[Program, bool]:
+    """The program in a file, or the one compiled from a model.
+
+    Returns:
+        The program, and whether it was compiled now. `config` and `shapes` do not change a program that is already
+        compiled; the device checks the configuration.
+    """
+    import tilewright as tw
+
+    given = same_input_once(shapes)
+    if not model.is_file():
+        raise UsageError(f"cannot read {model}: {'is a directory' if model.is_dir() else 'no such file'}")
+    if Program.is_program(model):
+        if given:
+            raise UsageError(f"{model} is compiled already: --shape has no effect on it")
+        return Program.load(model), False
+    with Working(f"compiling {model.name}") as working, stdout_for_json(json_path):
+        program = tw.compile(
+            model, config or "base", given, keep, effort=effort, print_after=print_after, progress=working.update
+        )
+    return program, True
+
+
+def cpu_ops(program: Program) -> list[str]:
+    """The model's nodes that run on the CPU."""
+    return [op for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
+
+
+def totals(program: Program) -> dict[str, Any]:
+    """Size and split of a program, for JSON."""
+    return {
+        "model": program.name,
+        "config": program.config.name,
+        "fingerprint": program.config.fingerprint,
+        "macs": program.macs,
+        "npu_macs": program.npu_macs,
+        "npu_mac_fraction": program.npu_macs / program.macs if program.macs else 0.0,
+        "cpu_ops": cpu_ops(program),
+        "instructions": len(program.instructions) // 16,
+        "constant_bytes": len(program.constants),
+        "arena_bytes": program.arena_bytes,
+        "host_bytes": program.host_bytes,
+        "compile_seconds": program.compile_seconds,
+    }
+
+
+def human(value: float, unit: str = "") -> str:
+    """1234567 as 1.23 M."""
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.{max(0, 2 - int(math.log10(abs(value) / factor)))}f} {prefix}{unit}"
+    return f"{value:g} {unit}".rstrip()
+
+
+Command = Callable[..., Any]

@@ -1,0 +1,63 @@
+"""`tilewright compile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from isa.program import Program
+from tilewright.cli import common
+from tilewright.errors import UsageError
+from tilewright.files import check_writable
+
+
+@click.command(
+    "compile",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright compile resnet18.onnx -o resnet18.twp\n"
+        "  tilewright compile model.onnx -o model.twp --config small --shape input=1,3,160,160\n"
+        "  tilewright compile model.onnx -o model.twp --print-after fuse_quantization\n"
+    ),
+)
+@common.model_argument
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Program file to write.")
+@common.config_option
+@common.shape_option
+@click.option("--print-after", multiple=True, metavar="PASS", help="Print the graph after this pass; repeatable.")
+@common.effort_option
+@common.json_option
+def command(
+    model: Path,
+    output: Path,
+    config: str | None,
+    shapes: tuple[tuple[str, list[int]], ...],
+    print_after: tuple[str, ...],
+    effort: int,
+    json_path: str | None,
+) -> None:
+    """Compile MODEL (quantised ONNX) into a program file.
+
+    The configuration is `base` unless another is given. Whatever the NPU does not run is compiled to native code for
+    this machine's CPU.
+    """
+    check_writable(output)
+    common.prepare_json(json_path)
+    if model.is_file() and Program.is_program(model):
+        raise UsageError(f"{model} is a compiled program, not a model")
+    program, _ = common.open_program(model, config, shapes, effort=effort, print_after=print_after, json_path=json_path)
+    program.save(output)
+    found = common.totals(program)
+    if json_path is not None:
+        common.emit_json(json_path, found | {"output": str(output), "notes": program.notes})
+    if json_path != "-":
+        console = common.table_console()
+        for note in program.notes:
+            console.print(f"note: {note}", markup=False)
+        console.print(
+            f"{output}: {common.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU "
+            f"({program.config.name}), {len(found['cpu_ops'])} ops on the CPU, {found['instructions']} instructions, "
+            f"{common.human(found['constant_bytes'], 'B')} constants; {program.compile_seconds:.2f} s",
+            markup=False,
+        )

@@ -1,0 +1,100 @@
+"""`tilewright info`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from isa.program import CpuStep, Program, TensorInfo
+from tilewright.cli import common
+
+
+@click.command(
+    "info",
+    epilog="\b\nExamples:\n  tilewright info model.twp\n  tilewright info model.onnx --config large --json -\n",
+)
+@common.model_argument
+@common.config_option
+@common.shape_option
+@common.effort_option
+@common.json_option
+def command(
+    model: Path, config: str | None, shapes: tuple[tuple[str, list[int]], ...], effort: int, json_path: str | None
+) -> None:
+    """Show what becomes of MODEL (an ONNX model or a compiled program), layer by layer.
+
+    Per layer: where it runs, its multiply-accumulates, bytes read and written, and how it is cut into tiles.
+    """
+    common.prepare_json(json_path)
+    program, _ = common.open_program(model, config, shapes, effort=effort, json_path=json_path)
+    if json_path is not None:
+        common.emit_json(json_path, describe(program))
+    if json_path != "-":
+        show(program)
+
+
+def describe(program: Program) -> dict[str, Any]:
+    """The JSON form."""
+    return common.totals(program) | {
+        "inputs": [_tensor(t) for t in program.inputs],
+        "outputs": [_tensor(t) for t in program.outputs],
+        "layers": [asdict(layer) for layer in program.layers],
+        "steps": [
+            {"kind": s.kind, "ops": s.ops, "kernels": s.kernels}
+            if isinstance(s, CpuStep)
+            else {"kind": s.kind, "instructions": s.count}
+            for s in program.steps
+        ],
+        "kernel_bytes": sum(len(program.sections[s]) for s in _objects(program)),
+        "content": program.content_hash(),
+        "compiler": program.compiler,
+        "notes": program.notes,
+    }
+
+
+def _objects(program: Program) -> set[str]:
+    return {s.section for s in program.steps if isinstance(s, CpuStep)}
+
+
+def _tensor(info: TensorInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "shape": list(info.shape),
+        "dtype": info.dtype,
+        "scale": info.scale,
+        "zero_point": info.zero_point,
+    }
+
+
+def show(program: Program) -> None:
+    """The table form."""
+    console = common.table_console()
+    table = Table(title=f"{program.name} for {program.config.name}", title_justify="left")
+    for heading in ("layer", "op", "where", "tile"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("MAC", "read", "written", "minimum"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for layer in program.layers:
+        sizes = (layer.macs, layer.read_bytes, layer.write_bytes, layer.minimum_bytes)
+        texts = [common.human(x) if x else "" for x in sizes]
+        table.add_row(layer.name, layer.op, layer.where, layer.tile, *texts)
+    console.print(table)
+    for kind, infos in (("input", program.inputs), ("output", program.outputs)):
+        for t in infos:
+            console.print(f"{kind:7} {t.name}: {t.dtype} {'x'.join(map(str, t.shape))}", markup=False)
+    found = common.totals(program)
+    console.print(
+        f"{common.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU; "
+        f"{found['instructions']} instructions, {common.human(found['constant_bytes'], 'B')} constants, "
+        f"{common.human(found['arena_bytes'], 'B')} arena, {common.human(found['host_bytes'], 'B')} host memory",
+        markup=False,
+    )
+    ops = Counter(op.split()[0] for op in found["cpu_ops"] if op)
+    console.print(f"on the CPU: {', '.join(f'{n} {op}' for op, n in ops.most_common()) or 'nothing'}", markup=False)
+    for note in program.notes:
+        console.print(f"note: {note}", markup=False)

@@ -1,0 +1,242 @@
+"""`tilewright run`."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from isa.program import Program
+from tilewright.check import check
+from tilewright.cli import common
+from tilewright.cli.group import MISMATCH
+from tilewright.devices import Device, Runner
+from tilewright.errors import UsageError
+from tilewright.files import IMAGE_SUFFIXES, read_arrays, write_arrays
+from tilewright.images import FITS, RANGES, ImageOptions, image_input
+from tilewright.inputs import random_inputs
+from tilewright.report import CheckReport
+
+
+class RunCommand(click.Command):
+    """Lets `--check` stand alone: what follows it is never its value, `--check=all` is."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        plain = ["--check=outputs" if a == "--check" else a for a in args[:end]]
+        return super().parse_args(ctx, plain + args[end:])
+
+
+@click.command(
+    "run",
+    cls=RunCommand,
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright run model.onnx                        compile, run on random input\n"
+        "  tilewright run model.twp --input image.png       a compiled program on an image\n"
+        "  tilewright run model.onnx --input a=a.npy --input b=b.npy --output results/\n"
+        "  tilewright run model.onnx --check=all --json -   every quantised tensor against onnxruntime\n"
+    ),
+)
+@common.model_argument
+@click.argument("files", nargs=-1)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help=".npy, .npz or an image (.png .bmp .jpg); NAME may be left out if there is one input.",
+)
+@click.option(
+    "--random",
+    "seed",
+    type=click.IntRange(0),
+    default=None,
+    metavar="SEED",
+    help="Seeded random values for inputs that are not given (the default, with seed 0, if none is).",
+)
+@click.option(
+    "--image-fit",
+    type=click.Choice(FITS),
+    default="crop",
+    show_default=True,
+    help="How an image meets the input's size: cut the middle, stretch, or pad with black.",
+)
+@click.option(
+    "--image-range",
+    type=click.Choice(RANGES),
+    default="auto",
+    show_default=True,
+    help="Values of black and white. auto: what the input's quantisation suggests, raw bytes for byte inputs.",
+)
+@click.option("--backend", default="functional", show_default=True, help="Device to run on; see `backends`.")
+@common.config_option
+@common.shape_option
+@common.effort_option
+@click.option(
+    "--check",
+    "check_mode",
+    type=click.Choice(["outputs", "all"]),
+    metavar="[=all]",
+    help="Compare with onnxruntime: the outputs, or with =all every quantised tensor. Exit code 1 on a difference.",
+)
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="The model a program file was compiled from, for --check.",
+)
+@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write every output as .npy here.")
+@common.json_option
+def command(
+    model: Path,
+    files: tuple[str, ...],
+    inputs: tuple[str, ...],
+    seed: int | None,
+    image_fit: str,
+    image_range: str,
+    backend: str,
+    config: str | None,
+    shapes: tuple[tuple[str, list[int]], ...],
+    effort: int,
+    check_mode: str | None,
+    reference: Path | None,
+    output: Path | None,
+    json_path: str | None,
+) -> int:
+    """Run MODEL, an ONNX model or a compiled program, once.
+
+    Inputs come from --input (or simply as FILES after the model) or are random.
+    """
+    common.prepare_json(json_path)
+    if output is not None and output.exists() and not output.is_dir():
+        raise UsageError(f"cannot write to {output}: it is a file, not a directory")
+    runner = Device(backend, config) if config is not None else Device(backend)
+    program, compiled = common.open_program(model, config, shapes, effort=effort, json_path=json_path)
+    golden = model if compiled else reference
+    if check_mode and golden is None:
+        raise UsageError(f"--check compares with the model, and {model} is a compiled program: add --reference MODEL")
+    arrays = gather_inputs(program, [*files, *inputs], seed, ImageOptions(image_fit, image_range))
+    report: CheckReport | None = None
+    with common.Working(f"running {program.name}"):
+        runner.load(program)
+        start = time.perf_counter()
+        outputs = runner.run(program, arrays)
+        seconds = time.perf_counter() - start
+    if check_mode and golden is not None:
+        given = common.same_input_once(shapes) if compiled else {t.name: list(t.shape) for t in program.inputs}
+        with common.Working("comparing with the reference"), common.stdout_for_json(json_path):
+            report = check(golden, arrays, shapes=given, keep=check_mode, device=runner, program=program, effort=effort)
+    if output is not None:
+        write_arrays(output, outputs)
+    result = summarise(program, runner, outputs, seconds, report)
+    if json_path is not None:
+        common.emit_json(json_path, result)
+    if json_path != "-":
+        show(result, report)
+    return MISMATCH if report is not None and not report.ok else 0
+
+
+def gather_inputs(program: Program, given: list[str], seed: int | None, options: ImageOptions) -> dict[str, np.ndarray]:
+    """Inputs from files and random ones.
+
+    Raises:
+        UsageError: an unreadable file, an unknown or doubled name.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    infos = {t.name: t for t in program.inputs}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals or (name not in infos and Path(text).is_file()):
+            name, path = "", text
+        if name and name not in infos:
+            raise UsageError(f"unknown input {name!r}; inputs: {', '.join(infos)}")
+        for key, array in _read(program, name, path, options).items():
+            if key in arrays:
+                raise UsageError(f"input {key!r} is given twice")
+            arrays[key] = array
+    if not given or seed is not None:
+        arrays = random_inputs(program, seed or 0) | arrays
+    return arrays
+
+
+def _read(program: Program, name: str, path: str, options: ImageOptions) -> dict[str, np.ndarray]:
+    infos = {t.name: t for t in program.inputs}
+    image = Path(path).suffix.lower() in IMAGE_SUFFIXES
+    found = {} if image else read_arrays(path)
+    if not name and found and set(found) <= set(infos):
+        return found  # an .npz with the inputs' own names
+    if not name:
+        if len(infos) != 1:
+            raise UsageError(f"{path}: which input? there are {', '.join(infos)}; write NAME={path}")
+        name = next(iter(infos))
+    if image:
+        return {name: image_input(path, program, infos[name], options)}
+    if name in found or len(found) == 1:
+        return {name: found[name] if name in found else next(iter(found.values()))}
+    raise UsageError(
+        f"{path} holds {', '.join(found) or 'no arrays'}; input {name!r} needs an array of its name, or one"
+    )
+
+
+def summarise(
+    program: Program, runner: Runner, outputs: dict[str, np.ndarray], seconds: float, report: CheckReport | None
+) -> dict[str, Any]:
+    """The JSON form of a run."""
+    counted = common.totals(program)
+    result: dict[str, Any] = {
+        "model": program.name,
+        "config": program.config.name,
+        "backend": runner.name,
+        "outputs": {
+            name: {
+                "shape": list(a.shape),
+                "dtype": str(a.dtype),
+                "sha256": hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest(),
+            }
+            for name, a in outputs.items()
+        },
+    }
+    result |= {key: counted[key] for key in ("macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "compile_seconds")}
+    result["run_seconds"] = seconds
+    result["gmacs_per_second"] = program.macs / seconds / 1e9 if seconds else 0.0
+    if report is not None:
+        result["check"] = report.to_dict()
+    return result
+
+
+def show(result: dict[str, Any], report: CheckReport | None) -> None:
+    """The table form of a run."""
+    console = common.table_console()
+    table = Table(title=f"{result['model']} on {result['backend']} ({result['config']})", title_justify="left")
+    for heading in ("output", "type", "shape", "sha256"):
+        table.add_column(heading)
+    for name, out in result["outputs"].items():
+        table.add_row(name, out["dtype"], "x".join(map(str, out["shape"])), out["sha256"][:16])
+    console.print(table)
+    console.print(
+        f"{common.human(result['macs'], 'MAC')}, {result['npu_mac_fraction']:.2%} on the NPU, "
+        f"{len(result['cpu_ops'])} ops on the CPU; run {result['run_seconds']:.3f} s, "
+        f"{result['gmacs_per_second']:.2f} GMAC/s",
+        markup=False,
+    )
+    if report is None:
+        return
+    console.print(f"check: {report.summary()}", markup=False)
+    rows = [r for r in report.rows if r.status != "equal" or r.free_differences]
+    if rows:
+        table = Table(title="tensors that differ", title_justify="left")
+        for heading in ("tensor", "where", "status", "elements", "differ", "max", "end to end", "why"):
+            table.add_column(heading)
+        for r in rows:
+            behind = f"behind {r.depends_on[0]}: {report.borders.get(r.depends_on[0], '')}" if r.depends_on else ""
+            table.add_row(r.name, r.where, r.status, str(r.elements), str(r.mismatches), f"{r.max_abs_difference:g}",
+                          str(r.free_differences), r.note or r.reason or behind)  # fmt: skip
+        console.print(table)
+    for name, why in report.skipped.items():
+        console.print(f"not compared: {name}: {why}", markup=False)

@@ -1,0 +1,95 @@
+"""`tilewright zoo`."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tilewright.cli import common
+from tilewright.errors import UsageError
+from tilewright.files import check_writable, write_atomically
+
+
+@click.group("zoo", epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n")
+def command() -> None:
+    """Well-known networks with seeded weights, as ONNX."""
+
+
+@command.command("list", epilog="\b\nExamples:\n  tilewright zoo list\n")
+@common.json_option
+def list_(json_path: str | None) -> None:
+    """List the networks and their parameters."""
+    from tilewright.zoo import ZOO
+
+    if json_path is not None:
+        found = {n: {"summary": e.summary, "parameters": e.parameters, "small": dict(e.small)} for n, e in ZOO.items()}
+        common.emit_json(json_path, found)
+    if json_path == "-":
+        return
+    table = Table()
+    for heading in ("network", "what", "parameters"):
+        table.add_column(heading, overflow="fold")
+    for name, e in ZOO.items():
+        table.add_row(name, e.summary, ", ".join(f"{k}={v}" for k, v in e.parameters.items()))
+    common.table_console().print(table)
+
+
+@command.command(
+    "build",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright zoo build resnet18 -o resnet18.onnx\n"
+        "  tilewright zoo build mobilenet_v2 -o m.onnx --set size=96 --set alpha=0.35\n"
+        "  tilewright zoo build resnet8 -o r.onnx --form qoperator --activation uint8\n"
+    ),
+)
+@click.argument("name")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="ONNX file to write.")
+@click.option(
+    "--form",
+    type=click.Choice(["qdq", "qoperator", "float"]),
+    default="qdq",
+    show_default=True,
+    help="How quantisation is written; float for none.",
+)
+@click.option(
+    "--activation",
+    type=click.Choice(["int8", "uint8"]),
+    default="int8",
+    show_default=True,
+    help="Type of the activations.",
+)
+@click.option("--small", is_flag=True, help="The parameters for quick tests.")
+@click.option("--set", "settings", multiple=True, metavar="PARAMETER=VALUE", help="A parameter; repeatable.")
+def build(name: str, output: Path, form: str, activation: str, small: bool, settings: tuple[str, ...]) -> None:
+    """Build network NAME and quantise it."""
+    from tilewright import zoo
+
+    check_writable(output)
+    if name not in zoo.ZOO:
+        raise UsageError(f"no network {name!r} in the zoo; there are {', '.join(sorted(zoo.ZOO))}")
+    parameters: dict[str, Any] = (dict(zoo.ZOO[name].small) if small else {}) | dict(map(_setting, settings))
+    try:
+        with common.Working(f"building {name}"):
+            if form == "float":
+                model = zoo.build(name, **parameters)
+            else:
+                model = zoo.build_quantized(name, form=form, activation=activation, **parameters)
+    except (ValueError, TypeError) as error:
+        raise UsageError(str(error)) from error
+    write_atomically(output, lambda file: file.write(model.SerializeToString()))
+    click.echo(f"{output}: {name}, {output.stat().st_size} bytes")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set must be PARAMETER=VALUE, not {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value

@@ -1,0 +1,202 @@
+"""`Device`: devices by name, and `Runner`, which runs programs on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import isa.device
+from isa.config import NpuConfig
+from isa.device import Counters
+from isa.program import Program
+from tilewright.errors import UsageError
+from tilewright.forcing import kept_tensors
+from tilewright.runtime import Executor, RunResult, check_config
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A kind of device.
+
+    Attributes:
+        name: what users say; with `scheme`, an address starting with `name` and "://".
+        summary: one line.
+        make: from configuration, the text after "://" ("" without) and options to a device.
+        module: what must be importable for it.
+        scheme: takes an address.
+    """
+
+    name: str
+    summary: str
+    make: Callable[..., isa.device.Device]
+    module: str
+    scheme: bool = False
+
+    @property
+    def available(self) -> bool:
+        try:
+            return find_spec(self.module) is not None
+        except ModuleNotFoundError:
+            return False
+
+
+def _functional(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from simulator.functional import FunctionalDevice
+
+    return FunctionalDevice(config, **options)
+
+
+BACKENDS: dict[str, Backend] = {}
+
+
+def register(backend: Backend) -> None:
+    """Makes a kind of device known to `Device` and the command line."""
+    BACKENDS[backend.name] = backend
+
+
+register(Backend("functional", "functional simulator: the definition of the ISA, no clock", _functional,
+                 "simulator.functional"))  # fmt: skip
+
+
+def _find(name: str) -> tuple[Backend, str]:
+    stem, colon, address = name.partition("://")
+    found = BACKENDS.get(stem)
+    if found is None or bool(colon) != found.scheme or not found.available:
+        there = ", ".join(f"{b.name}://ADDRESS" if b.scheme else b.name for b in BACKENDS.values() if b.available)
+        raise UsageError(f"unknown device {name!r}; available: {there or 'none'}")
+    return found, address
+
+
+def _as_config(config: NpuConfig | str | Path) -> NpuConfig:
+    return config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+
+
+class Runner:
+    """A device and the program loaded in it. Not thread-safe.
+
+    Made by `Device`. The last program stays loaded; running another one replaces it. Without a configuration of its
+    own a simulator takes that of each program.
+
+    Attributes:
+        name: of the device.
+        counters: what the last run counted, None before the first.
+    """
+
+    def __init__(self, name: str, config: NpuConfig | None, make: Callable[[NpuConfig], isa.device.Device]) -> None:
+        self.name = name
+        self.counters: Counters | None = None
+        self._pinned = config
+        self._make = make
+        self._device: isa.device.Device | None = make(config) if config is not None else None
+        self._executor: Executor | None = None
+        self._last: RunResult | None = None
+
+    def __repr__(self) -> str:
+        config = self.config
+        return f"Device({self.name!r}, config={config.name if config else None!r})"
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the device back; the next run opens it again."""
+        close = getattr(self._device, "close", None)
+        if close is not None:
+            close()
+        self._device = self._make(self._pinned) if self._pinned is not None and close is None else None
+        self._executor = None
+
+    @property
+    def config(self) -> NpuConfig | None:
+        """The device's configuration, None as long as no program has decided it."""
+        return self._device.config if self._device is not None else self._pinned
+
+    def load(self, program: Program) -> Executor:
+        """Puts the program into the device, unless it is there already.
+
+        Raises:
+            ConfigMismatchError: it is for another configuration.
+        """
+        if self._executor is not None and self._executor.program is program:
+            return self._executor
+        self._executor = None  # its memory is given back in any case
+        fits = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
+        if self._device is not None and not fits and self._pinned is not None:
+            check_config(program, self._device)
+        if self._device is None or not fits:
+            self._device = self._make(self._pinned or program.config)
+        self._executor = Executor(program, self._device)
+        return self._executor
+
+    def run(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any] | np.ndarray,
+        *,
+        force: Mapping[str, np.ndarray] | None = None,
+        **options: Any,
+    ) -> dict[str, np.ndarray]:
+        """Runs a program once and returns its outputs by name.
+
+        Args:
+            program: from `compile` or `load`.
+            inputs: arrays by name, of exactly the program's shapes and types; a bare array if there is one input.
+            force: tensors to overwrite as soon as they are made; see `tilewright.forcing`.
+            options: for the device: `watchdog` and `timeout` (cycles), others as the device has.
+
+        Raises:
+            InputError: names, shapes or types do not fit. ConfigMismatchError: program of another configuration.
+            isa.DeviceError: the machine stopped; the message names layer and instruction.
+        """
+        return self.run_detailed(program, inputs, force=force, **options).outputs
+
+    def run_detailed(self, program: Program, inputs: Mapping[str, Any] | np.ndarray, **options: Any) -> RunResult:
+        """As `run`, with counters and times."""
+        executor = self.load(program)
+        self._last = None
+        self._last = executor.run(inputs, **options)
+        self.counters = self._last.counters
+        return self._last
+
+    def tensors(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """Tensors the last run left in memory: all that are kept, or those named.
+
+        Programs compiled with keep="all" keep every quantised tensor; others share memory between tensors.
+
+        Raises:
+            UsageError: nothing ran, or a tensor is unknown or not kept.
+        """
+        executor = self._executor
+        if executor is None or self._last is None:
+            raise UsageError("no program has run on this device, so it holds no tensors")
+        kept = kept_tensors([*executor.program.inputs, *executor.program.outputs, *executor.program.tensors])
+        chosen = list(kept) if names is None else [names] if isinstance(names, str) else list(names)
+        known = {t.name for t in executor.program.tensors}
+        for name in chosen:
+            if name not in kept:
+                why = 'is not kept in memory; compile with keep="all"' if name in known else "is not in the program"
+                raise UsageError(f"tensor {name!r} {why}")
+        return {name: executor.get(kept[name]) for name in chosen}
+
+
+def Device(name: str = "functional", config: NpuConfig | str | Path | None = None, **options: Any) -> Runner:
+    """A device by name, ready to run programs.
+
+    Args:
+        name: "functional" (see `tilewright backends`).
+        config: preset, file or `NpuConfig` the device is built with; by default that of the program it runs.
+        options: for the device.
+
+    Raises:
+        UsageError: unknown or unavailable device; the message lists those there are.
+    """
+    backend, address = _find(name)
+    return Runner(name, None if config is None else _as_config(config), lambda c: backend.make(c, address, **options))

@@ -1,0 +1,89 @@
+"""Reading arrays and writing results so that a failure leaves nothing half written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from tilewright.errors import UsageError
+
+IMAGE_SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg")
+
+
+def write_atomically(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a temporary file beside `path` and renames it. Raises `UsageError` if that fails."""
+    path = Path(path)
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = file.name
+            write(file)  # type: ignore[arg-type]
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_writable(path: str | Path) -> None:
+    """Raises `UsageError` early, before long work whose result could not be written."""
+    path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: is a directory")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: no such directory {path.parent}")
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """A whole text file or none."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz by name, or the one of an .npy under the name "". Raises `UsageError`."""
+    path = Path(path)
+    if path.suffix not in (".npy", ".npz"):
+        accepted = ", ".join((".npy", ".npz", *IMAGE_SUFFIXES))
+        raise UsageError(f"input file {path}: unknown kind {path.suffix!r}; accepted: {accepted}")
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {"": found}
+        with found:
+            return {name: found[name] for name in found.files}
+    except OSError as error:
+        raise UsageError(f"cannot read input file {path}: {error.strerror or error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(f"input file {path} is no valid {path.suffix} file: {error}") from None
+
+
+def write_arrays(folder: str | Path, arrays: dict[str, np.ndarray]) -> list[Path]:
+    """One .npy per array in `folder`, which is made; characters that file names cannot have become "_"."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make folder {folder}: {error.strerror or error}") from None
+    written: list[Path] = []
+    for name, array in arrays.items():
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "output"
+        path = folder / f"{safe}.npy"
+        if path in written:
+            path = folder / f"{safe}-{len(written)}.npy"
+        write_atomically(path, lambda file, array=array: np.save(file, array))  # type: ignore[misc]
+        written.append(path)
+    return written

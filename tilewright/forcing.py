@@ -1,0 +1,105 @@
+"""Overwriting tensors while a program runs: each forced tensor is replaced as soon as a step has written it.
+
+Which step writes a tensor is seen, not guessed. Before the run every forced buffer is filled with the complement of the
+value it will be forced to, so every correct byte is a change. After each step, bytes that changed are taken down as
+computed and then replaced by the forced value. Bytes that never change are reported as unwritten. For this a forced
+tensor must have memory of its own (programs compiled with keep="all" give it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isa.program import Buffer, TensorInfo
+from tilewright.errors import UsageError
+from tilewright.layout import dtype_of
+
+if TYPE_CHECKING:
+    from tilewright.runtime import Executor
+
+
+def kept_tensors(program_tensors: list[TensorInfo]) -> dict[str, TensorInfo]:
+    """The tensors with a buffer, by name."""
+    return {t.name: t for t in program_tensors if t.buffer}
+
+
+def sharing(buffers: list[Buffer], name: str) -> str | None:
+    """The name of another buffer that overlaps this one in memory, None if it is alone."""
+    me = next(b for b in buffers if b.name == name)
+    for b in buffers:
+        if (
+            b.name != name
+            and b.space == me.space
+            and b.offset < me.offset + me.nbytes
+            and me.offset < b.offset + b.nbytes
+        ):
+            return b.name
+    return None
+
+
+class Forcing:
+    """The forced tensors of one run."""
+
+    def __init__(self, executor: Executor, force: Mapping[str, np.ndarray]) -> None:
+        self.executor = executor
+        known = kept_tensors(executor.program.tensors)
+        self.infos: dict[str, TensorInfo] = {}
+        self.values: dict[str, np.ndarray] = {}
+        self.current: dict[str, np.ndarray] = {}
+        self.observed: dict[str, np.ndarray] = {}
+        self.step_of: dict[str, int] = {}
+        buffers: dict[str, str] = {}
+        for name, value in force.items():
+            info = known.get(name)
+            if info is None:
+                raise UsageError(f'tensor {name!r} is not kept in memory and cannot be forced; compile with keep="all"')
+            value = np.ascontiguousarray(value)
+            if value.dtype != dtype_of(info) or value.shape != tuple(info.shape):
+                raise UsageError(
+                    f"tensor {name!r} can be forced to {info.dtype}{list(info.shape)}, "
+                    f"not {value.dtype}{list(value.shape)}"
+                )
+            other = sharing(executor.program.buffers, info.buffer)
+            if other is not None:
+                raise UsageError(f"tensor {name!r} shares its memory with buffer {other!r} and cannot be forced")
+            if info.buffer in buffers:
+                raise UsageError(
+                    f"tensors {buffers[info.buffer]!r} and {name!r} are the same buffer: force one of them"
+                )
+            buffers[info.buffer] = name
+            self.infos[name] = info
+            self.values[name] = value.reshape(-1).view(np.uint8)
+
+    def _get(self, name: str) -> np.ndarray:
+        return self.executor.get(self.infos[name]).reshape(-1).view(np.uint8)
+
+    def _put(self, name: str, data: np.ndarray) -> None:
+        info = self.infos[name]
+        self.executor.put(info, data.view(dtype_of(info)).reshape(info.shape))
+
+    def prepare(self) -> None:
+        """Before the run: fills every forced buffer with the complement."""
+        for name, value in self.values.items():
+            self.current[name] = ~value
+            self._put(name, self.current[name])
+            info = self.infos[name]
+            self.observed[name] = self.current[name].copy().view(dtype_of(info)).reshape(info.shape)
+
+    def after_step(self, index: int) -> None:
+        """Takes down and replaces what the step wrote."""
+        for name, value in self.values.items():
+            found = self._get(name)
+            changed = found != self.current[name]
+            if not changed.any():
+                continue
+            self.step_of[name] = index
+            self.observed[name].reshape(-1).view(np.uint8)[changed] = found[changed]
+            self.current[name] = np.where(changed, value, found)
+            self._put(name, self.current[name])
+
+    def unwritten(self) -> dict[str, int]:
+        """Bytes of each forced tensor that no step changed."""
+        return {name: int(np.count_nonzero(self.current[name] == ~value)) for name, value in self.values.items()}

@@ -1,0 +1,170 @@
+"""What a check found: rows per tensor, totals, and the text and JSON forms."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+#: Float outputs may differ by this much of the tensor's largest magnitude.
+FLOAT_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two tensors compared: how many elements differ, and by how much at most."""
+
+    elements: int
+    mismatches: int
+    maximum: float
+    note: str = ""
+
+
+def compare(got: np.ndarray, expected: np.ndarray) -> Difference:
+    """Integers and booleans byte by byte; floats within `FLOAT_TOLERANCE` of the tensor's largest magnitude."""
+    if got.dtype != expected.dtype or got.shape != expected.shape:
+        note = f"is {got.dtype}{list(got.shape)}, the reference has {expected.dtype}{list(expected.shape)}"
+        return Difference(expected.size, max(expected.size, 1), float("inf"), note)
+    if not expected.size:
+        return Difference(0, 0, 0.0)
+    if expected.dtype.kind in "biu":
+        a, b = (x.astype(np.int64) if x.dtype.itemsize < 8 else x for x in (got, expected))
+        differs = a != b
+        maximum = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()) if differs.any() else 0.0
+        return Difference(expected.size, int(np.count_nonzero(differs)), maximum)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        distance = np.where(same, 0.0, np.abs(a - b))
+    distance[np.isnan(distance)] = np.inf
+    finite = np.abs(b[np.isfinite(b)])
+    limit = FLOAT_TOLERANCE * (float(finite.max()) if finite.size else 0.0)
+    return Difference(expected.size, int(np.count_nonzero(distance > limit)), float(distance.max()))
+
+
+@dataclass
+class TensorRow:
+    """One compared tensor.
+
+    Attributes:
+        name, where, dtype, shape: what it is and who computes it.
+        elements, mismatches, max_abs_difference: against the reference, with the reference's bytes at the borders
+            before it (see `CheckReport`). Integers in quantised steps.
+        status: "equal", "mismatch", or "border": differs by what its `reason` allows.
+        reason: why it may differ, with the op ("" = it must be equal).
+        free_differences, free_max: elements that differ, and by how much, in the plain run from input to output.
+        depends_on: border tensors before it.
+    """
+
+    name: str
+    where: str
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int
+    mismatches: int
+    max_abs_difference: float
+    status: str
+    reason: str = ""
+    free_differences: int = 0
+    free_max: float = 0.0
+    depends_on: list[str] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass
+class CheckReport:
+    """The comparison of a program with the reference.
+
+    Behind float ops (LayerNormalization, a float Softmax, ...) bytes cannot be equal for sure: the last bit of a float
+    can flip a rounding. Where such tensors exist the program runs a second time with the reference's bytes put in at
+    these borders. `mismatches` counts what then still differs and must not; `end_to_end` what differs in the plain
+    run and is explained by a border.
+
+    Attributes:
+        reference: name and version.
+        mode: "outputs" or "all".
+        tensors, elements: compared.
+        mismatches: elements that differ and must not; 0 is a pass.
+        max_abs_difference: largest difference of the tensors that must be equal.
+        rows: one per tensor, in the program's order, outputs last.
+        borders: border tensor -> reason.
+        end_to_end: tensors, elements, max_abs_difference and reasons of the explained differences.
+        skipped: tensors that were not compared -> why.
+    """
+
+    reference: str
+    mode: str
+    rows: list[TensorRow] = field(default_factory=list)
+    borders: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> int:
+        return len(self.rows)
+
+    @property
+    def elements(self) -> int:
+        return sum(r.elements for r in self.rows)
+
+    @property
+    def mismatches(self) -> int:
+        return sum(r.mismatches for r in self.rows if r.status == "mismatch")
+
+    @property
+    def max_abs_difference(self) -> float:
+        return max((r.max_abs_difference for r in self.rows if r.status != "border"), default=0.0)
+
+    @property
+    def ok(self) -> bool:
+        return not any(r.status == "mismatch" for r in self.rows)
+
+    @property
+    def end_to_end(self) -> dict[str, Any]:
+        rows = [r for r in self.rows if r.free_differences and r.status != "mismatch"]
+        sources = dict.fromkeys(s for r in rows for s in r.depends_on)
+        return {
+            "tensors": len(rows),
+            "elements": sum(r.free_differences for r in rows),
+            "max_abs_difference": max((r.free_max for r in rows), default=0.0),
+            "reasons": {s: self.borders.get(s, "") for s in sources},
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        at_borders = [r for r in self.rows if r.status == "border"]
+        return {
+            "reference": self.reference,
+            "mode": self.mode,
+            "equal": self.ok,
+            "tensors": self.tensors,
+            "elements": self.elements,
+            "mismatches": self.mismatches,
+            "max_abs_difference": json_number(self.max_abs_difference),
+            "end_to_end": self.end_to_end | {"max_abs_difference": json_number(self.end_to_end["max_abs_difference"])},
+            "borders": self.borders,
+            "border_differences": sum(r.mismatches for r in at_borders),
+            "skipped": self.skipped,
+            "rows": [
+                asdict(r)
+                | {"max_abs_difference": json_number(r.max_abs_difference), "free_max": json_number(r.free_max)}
+                for r in self.rows
+            ],
+        }
+
+    def summary(self) -> str:
+        """One line."""
+        verdict = "equal" if self.ok else f"{self.mismatches} of {self.elements} elements differ"
+        text = f"{self.tensors} tensors, {self.elements} elements against {self.reference}: {verdict}"
+        if not self.ok:
+            first = next(r for r in self.rows if r.status == "mismatch")
+            text += f", first in {first.name!r} ({first.where})"
+        end = self.end_to_end
+        if end["elements"]:
+            text += f"; end to end {end['elements']} elements differ, all behind float ops"
+        return text
+
+
+def json_number(value: float) -> float | str:
+    """JSON has no infinity."""
+    return value if np.isfinite(value) else str(value)
