@@ -1,0 +1,101 @@
+"""CPU kernels: nodes of a graph compiled to native code by LLVM.
+
+`compile_segment` turns nodes into one relocatable object with one entry point,
+`void symbol(uint8_t **buffers, uint8_t *workspace)`; `load` makes it callable in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.cpu import fuse
+from compiler.cpu.loader import load
+from compiler.cpu.ops import OPS
+from compiler.cpu.target import Target
+from compiler.errors import UnsupportedError
+from compiler.graph import Graph, Node
+
+__all__ = ["Segment", "Target", "compile_segment", "load", "unsupported_reason"]
+
+
+@dataclass
+class Segment:
+    """Compiled nodes.
+
+    Attributes:
+        symbol: name of the entry point.
+        object_code: relocatable object.
+        inputs: tensors passed first, in this order, C-contiguous.
+        constants: tensors of the graph passed next; small ones are in the object instead. Weights in the
+            micro-kernels' order are added to the graph under new names.
+        outputs: tensors passed last.
+        workspace_bytes: size of the workspace, which must be aligned to 64 bytes.
+        description: one line per kernel.
+    """
+
+    symbol: str
+    object_code: bytes
+    inputs: list[str]
+    constants: list[str]
+    outputs: list[str]
+    workspace_bytes: int
+    description: list[str]
+
+
+def _run(ctx: fuse.Context, nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        ctx.node = node
+        rule = OPS.get(node.op)
+        if rule is None:
+            raise ctx.unsupported("no CPU kernel for this op", ", ".join(sorted(OPS)))
+        rule(ctx)
+
+
+def unsupported_reason(graph: Graph, node: Node) -> str | None:
+    """Why `node` cannot be compiled, None if it can."""
+    ctx = fuse.Context(graph, [node], [o for o in node.outputs if o], Target.host(), dry=True)
+    try:
+        for name in [*node.inputs, *node.outputs]:
+            if name:
+                ctx.shape(name)
+        _run(ctx, [node])
+    except UnsupportedError as e:
+        return str(e)
+    return None
+
+
+def compile_segment(
+    graph: Graph,
+    nodes: list[Node],
+    inputs: list[str],
+    outputs: list[str],
+    symbol: str,
+    target: Target | None = None,
+) -> Segment:
+    """Compiles `nodes`, in topological order and of static shapes, into one object.
+
+    Args:
+        graph: holds the tensors; packed weights are added to it.
+        nodes: what to compile.
+        inputs: tensors made elsewhere.
+        outputs: tensors wanted by others.
+        symbol: name of the entry point.
+        target: machine to compile for, by default this one.
+
+    Raises:
+        UnsupportedError: naming node, attribute, value and what is supported.
+    """
+    ctx = fuse.Context(graph, nodes, outputs, target or Target.host(), dry=False)
+    _run(ctx, nodes)
+    for name in outputs:
+        if name not in ctx.output_buffers:  # an input or constant handed straight through
+            ctx.node = Node("Identity", [name], [name])
+            ctx._output(name, fuse.Value(ctx.value(name).shape, ctx.value(name).dtype, fn=ctx_reader(ctx, name)))
+    code, constants, workspace = fuse.build(ctx, inputs, outputs, symbol)
+    return Segment(symbol, code, list(inputs), constants, list(outputs), workspace, fuse.describe(ctx))
+
+
+def ctx_reader(ctx: fuse.Context, name: str) -> fuse.ElementFn:
+    source = ctx.value(name)
+    return lambda idx: ctx.read(source, idx)

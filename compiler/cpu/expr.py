@@ -1,0 +1,483 @@
+"""The tensor-expression form: a value of an output element written as an expression of the loop variables.
+
+* `Index` is an affine form over loop variables and a few opaque atoms (division, remainder, a constant table, a
+  value read at run time). It is normalised when built, so that strides are visible and dimensions can be merged.
+* `Expr` is a scalar expression: constants, reads of a buffer at an `Index`, arithmetic, `guard` (a read only where
+  a condition holds), and `reduce` (a fold over reduction variables).
+
+dtypes are short strings: f16 bf16 f32 f64 i8 .. i64 u8 .. u64, b (bool, one byte in memory).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+_NAMES = {
+    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "b",
+    **{f"{u}int{n}": f"{'u' if u else 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
+}  # fmt: skip
+SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "b": 1, **{f"{s}{n}": n // 8 for s in "iu" for n in (8, 16, 32, 64)}}
+FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+def dtype_of(dtype: Any) -> str | None:
+    """Short name of a numpy dtype, None where the kernels have no such type."""
+    return _NAMES.get(np.dtype(dtype).name)
+
+
+def int_range(dtype: str) -> tuple[int, int]:
+    bits = 8 * SIZES[dtype]
+    return (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+_serial = itertools.count()
+
+
+@dataclass(frozen=True)
+class Var:
+    """A loop variable running from 0 to `extent` - 1."""
+
+    name: int
+    extent: int
+
+    @staticmethod
+    def new(extent: int) -> Var:
+        return Var(next(_serial), int(extent))
+
+    def range(self) -> tuple[int, int]:
+        return 0, max(self.extent - 1, 0)
+
+
+@dataclass(frozen=True)
+class Quotient:
+    index: Index
+    divisor: int
+
+    def range(self) -> tuple[int, int]:
+        lo, hi = self.index.range()
+        return lo // self.divisor, hi // self.divisor
+
+
+@dataclass(frozen=True)
+class Remainder:
+    index: Index
+    divisor: int
+
+    def range(self) -> tuple[int, int]:
+        return 0, self.divisor - 1
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """`table[index]`, the table a constant of the kernel."""
+
+    index: Index
+    table: tuple[int, ...]
+
+    def range(self) -> tuple[int, int]:
+        return min(self.table), max(self.table)
+
+
+@dataclass(frozen=True, eq=False)
+class Dynamic:
+    """An i64 value computed at run time, promised to lie in [low, high]."""
+
+    expr: Expr
+    low: int
+    high: int
+
+    def range(self) -> tuple[int, int]:
+        return self.low, self.high
+
+
+Atom = Var | Quotient | Remainder | Lookup | Dynamic
+
+
+@dataclass(frozen=True)
+class Index:
+    """`const + sum(coefficient * atom)`."""
+
+    const: int = 0
+    terms: frozenset[tuple[Any, int]] = field(default_factory=frozenset)
+
+    @staticmethod
+    def of(value: int | Atom | Index) -> Index:
+        if isinstance(value, Index):
+            return value
+        if isinstance(value, (int, np.integer)):
+            return Index(int(value))
+        return Index(0, frozenset({(value, 1)}))
+
+    def __add__(self, other: int | Index) -> Index:
+        other = Index.of(other)
+        terms = dict(self.terms)
+        for atom, c in other.terms:
+            terms[atom] = terms.get(atom, 0) + c
+        return Index(self.const + other.const, frozenset((a, c) for a, c in terms.items() if c))
+
+    __radd__ = __add__
+
+    def __mul__(self, k: int) -> Index:
+        k = int(k)
+        return Index(self.const * k, frozenset((a, c * k) for a, c in self.terms) if k else frozenset())
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Index:
+        return self * -1
+
+    def __sub__(self, other: int | Index) -> Index:
+        return self + Index.of(other) * -1
+
+    def __rsub__(self, other: int) -> Index:
+        return Index.of(other) + self * -1
+
+    def range(self) -> tuple[int, int]:
+        lo = hi = self.const
+        for atom, c in self.terms:
+            a, b = atom.range()
+            lo, hi = lo + min(a * c, b * c), hi + max(a * c, b * c)
+        return lo, hi
+
+    def _split(self, k: int) -> tuple[Index, Index]:
+        """(multiple of k divided by k, rest) with the rest's constant in [0, k)."""
+        whole = Index(self.const // k, frozenset((a, c // k) for a, c in self.terms if c % k == 0))
+        return whole, Index(self.const % k, frozenset((a, c) for a, c in self.terms if c % k))
+
+    def __floordiv__(self, k: int) -> Index:
+        if k == 1:
+            return self
+        whole, rest = self._split(k)
+        lo, hi = rest.range()
+        if lo // k == hi // k:
+            return whole + lo // k
+        return whole + Index.of(Quotient(rest, k))
+
+    def __mod__(self, k: int) -> Index:
+        if k == 1:
+            return Index(0)
+        _, rest = self._split(k)
+        lo, hi = rest.range()
+        if lo // k == hi // k:
+            return rest - (lo // k) * k
+        return Index.of(Remainder(rest, k))
+
+    def coefficient(self, var: Var) -> int | None:
+        """Stride of `var`, None where it also occurs inside an opaque atom."""
+        found = 0
+        for atom, c in self.terms:
+            if atom == var:
+                found = c
+            elif var in atom_vars(atom):
+                return None
+        return found
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms
+
+
+def atom_vars(atom: Atom) -> set[Var]:
+    if isinstance(atom, Var):
+        return {atom}
+    if isinstance(atom, Dynamic):
+        return set().union(*(index_vars(i) for i in indices(atom.expr)))
+    return index_vars(atom.index)
+
+
+def index_vars(index: Index) -> set[Var]:
+    return set().union(*(atom_vars(a) for a, _ in index.terms))
+
+
+def lookup(table: Sequence[int], index: Index) -> Index:
+    """`table[index]`, affine when the table is."""
+    t = [int(v) for v in table]
+    step = t[1] - t[0] if len(t) > 1 else 0
+    if all(t[i] == t[0] + i * step for i in range(len(t))):
+        return index * step + t[0]
+    return Index.of(Lookup(index, tuple(t)))
+
+
+def linear(indices: Sequence[Index | int], shape: Sequence[int]) -> Index:
+    """Offset in elements of a C-contiguous array."""
+    offset = Index(0)
+    for i, n in zip(indices, shape):
+        offset = offset * n + i
+    return offset
+
+
+def unravel(offset: Index, shape: Sequence[int]) -> list[Index]:
+    """The inverse of `linear`."""
+    out: list[Index] = []
+    for k, n in enumerate(reversed(shape)):
+        last = k == len(shape) - 1
+        out.append(offset if last else offset % n)
+        offset = offset // n
+    return out[::-1]
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory of a tensor. `role`: input, const, output, temp (workspace) or baked (constant inside the object)."""
+
+    name: str
+    dtype: str
+    size: int
+    role: str
+    data: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * SIZES[self.dtype]
+
+
+class Expr:
+    """A scalar expression; `op` names it, `value` holds what is not an operand."""
+
+    __slots__ = ("args", "dtype", "op", "value")
+
+    def __init__(self, op: str, args: tuple[Expr, ...], dtype: str, value: Any = None) -> None:
+        self.op, self.args, self.dtype, self.value = op, args, dtype, value
+
+    def _with(self, other: Expr | float) -> Expr:
+        return other if isinstance(other, Expr) else const(other, self.dtype)
+
+    def __add__(self, o: Expr | float) -> Expr:
+        return Expr("add", (self, self._with(o)), self.dtype)
+
+    def __radd__(self, o: float) -> Expr:
+        return Expr("add", (self._with(o), self), self.dtype)
+
+    def __sub__(self, o: Expr | float) -> Expr:
+        return Expr("sub", (self, self._with(o)), self.dtype)
+
+    def __rsub__(self, o: float) -> Expr:
+        return Expr("sub", (self._with(o), self), self.dtype)
+
+    def __mul__(self, o: Expr | float) -> Expr:
+        return Expr("mul", (self, self._with(o)), self.dtype)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, o: Expr | float) -> Expr:
+        return Expr("div", (self, self._with(o)), self.dtype)
+
+    def __rtruediv__(self, o: float) -> Expr:
+        return Expr("div", (self._with(o), self), self.dtype)
+
+    def __neg__(self) -> Expr:
+        return Expr("neg", (self,), self.dtype)
+
+    def cmp(self, kind: str, o: Expr | float) -> Expr:
+        return Expr("cmp", (self, self._with(o)), "b", kind)
+
+    def __lt__(self, o: Expr | float) -> Expr:
+        return self.cmp("lt", o)
+
+    def __le__(self, o: Expr | float) -> Expr:
+        return self.cmp("le", o)
+
+    def __gt__(self, o: Expr | float) -> Expr:
+        return self.cmp("gt", o)
+
+    def __ge__(self, o: Expr | float) -> Expr:
+        return self.cmp("ge", o)
+
+    def eq(self, o: Expr | float) -> Expr:
+        return self.cmp("eq", o)
+
+    def ne(self, o: Expr | float) -> Expr:
+        return self.cmp("ne", o)
+
+    def __and__(self, o: Expr | int) -> Expr:
+        return Expr("and", (self, self._with(o)), self.dtype)
+
+    def __or__(self, o: Expr | int) -> Expr:
+        return Expr("or", (self, self._with(o)), self.dtype)
+
+    def __xor__(self, o: Expr | int) -> Expr:
+        return Expr("xor", (self, self._with(o)), self.dtype)
+
+    def shl(self, o: Expr | int) -> Expr:
+        return Expr("shl", (self, self._with(o)), self.dtype)
+
+    def shr(self, o: Expr | int) -> Expr:
+        return Expr("shr", (self, self._with(o)), self.dtype)
+
+    def to(self, dtype: str) -> Expr:
+        if dtype == self.dtype:
+            return self
+        if self.op == "const" and not (self.dtype in FLOATS and dtype not in FLOATS):
+            return const(self.value, dtype)
+        return Expr("cast", (self,), dtype)
+
+    def bits(self, dtype: str) -> Expr:
+        return Expr("bitcast", (self,), dtype)
+
+
+def const(value: Any, dtype: str) -> Expr:
+    return Expr("const", (), dtype, value)
+
+
+def load(buffer: Buffer, offset: Index) -> Expr:
+    return Expr("load", (), buffer.dtype, (buffer, offset))
+
+
+def index_value(index: Index) -> Expr:
+    """An index as an i64 value."""
+    return const(index.const, "i64") if index.is_const else Expr("index", (), "i64", index)
+
+
+def select(condition: Expr, a: Expr, b: Expr | float) -> Expr:
+    return Expr("select", (condition, a, a._with(b)), a.dtype)
+
+
+def guard(condition: Expr, value: Expr, otherwise: Expr | float) -> Expr:
+    """`value` where `condition`, else `otherwise`; what `value` reads is not touched elsewhere."""
+    return Expr("guard", (condition, value, value._with(otherwise)), value.dtype)
+
+
+def call(name: str, *args: Expr) -> Expr:
+    """sqrt floor ceil roundeven trunc fabs fma copysign, min max (NaN wins), abs for integers."""
+    return Expr("call", args, args[0].dtype, name)
+
+
+def minimum(a: Expr, b: Expr | float) -> Expr:
+    return call("min", a, a._with(b))
+
+
+def maximum(a: Expr, b: Expr | float) -> Expr:
+    return call("max", a, a._with(b))
+
+
+def fma(a: Expr, b: Expr | float, c: Expr | float) -> Expr:
+    return call("fma", a, a._with(b), a._with(c))
+
+
+def clamp(x: Expr, lo: Expr | float | None, hi: Expr | float | None) -> Expr:
+    """Clamps so that NaN stays NaN."""
+    if lo is not None:
+        x = select(x < lo, x._with(lo), x)
+    if hi is not None:
+        x = select(x > hi, x._with(hi), x)
+    return x
+
+
+def reduce(kind: str, variables: Sequence[Var], body: Expr, init: Expr | float, strict: bool = False) -> Expr:
+    """Folds `body` over `variables` (the last is innermost). kind: add mul min max and or. `strict` keeps the order."""
+    return Expr("reduce", (body, body._with(init)), body.dtype, (kind, tuple(variables), strict))
+
+
+def indices(expr: Expr) -> list[Index]:
+    """Every `Index` below an expression."""
+    return [i for e in walk(expr) for i in own_indices(e)]
+
+
+def own_indices(e: Expr) -> list[Index]:
+    if e.op == "load":
+        return [e.value[1]]
+    return [e.value] if e.op == "index" else []
+
+
+def walk(expr: Expr) -> list[Expr]:
+    """Every node once, also those inside dynamic indices."""
+    seen: dict[int, Expr] = {}
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if id(e) in seen:
+            continue
+        seen[id(e)] = e
+        stack.extend(e.args)
+        for i in own_indices(e):
+            stack.extend(_dynamics(i))
+        if e.op == "acc":
+            for i in e.value[1]:
+                stack.extend(_dynamics(i))
+    return list(seen.values())
+
+
+def _dynamics(index: Index) -> list[Expr]:
+    out: list[Expr] = []
+    for atom, _ in index.terms:
+        if isinstance(atom, Dynamic):
+            out.append(atom.expr)
+        elif not isinstance(atom, Var):
+            out += _dynamics(atom.index)
+    return out
+
+
+class Rewriter:
+    """Rebuilds expressions with loop variables replaced by indices, and nodes by `replace(expr) -> Expr | None`."""
+
+    def __init__(self, variables: dict[Var, Index], replace: Callable[[Expr], Expr | None] | None = None) -> None:
+        self.variables, self.replace = variables, replace
+        self.memo: dict[int, Expr] = {}
+        self.atoms: dict[int, Dynamic] = {}
+
+    def index(self, index: Index) -> Index:
+        out = Index(index.const)
+        for atom, c in index.terms:
+            out = out + self.atom(atom) * c
+        return out
+
+    def atom(self, atom: Atom) -> Index:
+        if isinstance(atom, Var):
+            return self.variables.get(atom, Index.of(atom))
+        if isinstance(atom, Quotient):
+            return self.index(atom.index) // atom.divisor
+        if isinstance(atom, Remainder):
+            return self.index(atom.index) % atom.divisor
+        if isinstance(atom, Lookup):
+            return Index.of(Lookup(self.index(atom.index), atom.table))
+        if id(atom) not in self.atoms:
+            self.atoms[id(atom)] = Dynamic(self(atom.expr), atom.low, atom.high)
+        return Index.of(self.atoms[id(atom)])
+
+    def __call__(self, e: Expr) -> Expr:
+        if id(e) in self.memo:
+            return self.memo[id(e)]
+        out = self.replace(e) if self.replace else None
+        if out is None:
+            if e.op == "load":
+                out = load(e.value[0], self.index(e.value[1]))
+            elif e.op == "index":
+                out = index_value(self.index(e.value))
+            elif e.op == "acc":
+                out = Expr("acc", (), e.dtype, (e.value[0], tuple(self.index(i) for i in e.value[1])))
+            elif e.args:
+                out = Expr(e.op, tuple(self(a) for a in e.args), e.dtype, e.value)
+            else:
+                out = e
+        self.memo[id(e)] = out
+        return out
+
+
+def merge(variables: list[Var], exprs: list[Expr], offset: Index) -> tuple[list[Var], list[Expr], Index]:
+    """Joins neighbouring loops that every access walks as one, so that inner loops are long."""
+    single = {v: Index(0) for v in variables if v.extent == 1}
+    if single:
+        drop = Rewriter(dict(single))
+        exprs, offset = [drop(e) for e in exprs], drop.index(offset)
+    variables = [v for v in variables if v.extent != 1]
+    for k in range(len(variables) - 2, -1, -1):
+        a, b = variables[k], variables[k + 1]
+        if can_merge(a, b, exprs, offset):
+            v = Var.new(a.extent * b.extent)
+            rewrite = Rewriter({a: Index(0), b: Index.of(v)})
+            exprs, offset = [rewrite(e) for e in exprs], rewrite.index(offset)
+            variables[k : k + 2] = [v]
+    return variables, exprs, offset
+
+
+def can_merge(a: Var, b: Var, exprs: Sequence[Expr], offset: Index) -> bool:
+    for index in [offset, *(i for e in exprs for i in indices(e))]:
+        ca, cb = index.coefficient(a), index.coefficient(b)
+        if ca is None or cb is None or ca != cb * b.extent:
+            return False
+    return True

@@ -1,0 +1,425 @@
+"""From nodes to stages: which values are computed inside their consumer's loop and which get memory.
+
+A `Value` starts lazy: a function from an output index to an expression. A consumer that reads it once per element
+calls that function, which is the fusion: Dequantize -> op -> Quantize becomes one loop. A value is given memory
+(`Context.buffer`) when several readers would repeat much work, when an operator needs its operand in memory, or
+when it leaves the segment. Convolutions and matmuls give *accumulator* values: whatever is computed from one
+at its own index becomes the epilogue of the micro-kernel's tile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from compiler.cpu.expr import (
+    SIZES,
+    Buffer,
+    Expr,
+    Index,
+    Var,
+    const,
+    dtype_of,
+    linear,
+    load,
+    unravel,
+    walk,
+)
+from compiler.cpu.lower import Function, Module, emit_assign
+from compiler.cpu.memory import Lifetime, place
+from compiler.cpu.target import Target
+from compiler.errors import UnsupportedError
+from compiler.graph import Graph, Node
+
+CHEAP = 2  # work per element up to which a value is recomputed rather than stored
+MAX_COST = 120  # work per element above which a chain is cut, so that loops stay vectorisable
+BAKE_BYTES = 4096  # constants up to this size live in the object
+
+ElementFn = Callable[[list[Index]], Expr]
+
+
+class Stage(Protocol):
+    """A kernel call: one LLVM function over some buffers."""
+
+    label: str
+    temps: list[Buffer]
+
+    def emit(self, module: Module) -> tuple[str, list[Buffer]]: ...
+
+
+class Accumulator(Protocol):
+    """A matmul or convolution whose result has not been stored yet."""
+
+    def store(self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, label: str) -> bool: ...
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor during fusion: in a buffer, or computed by `fn`, or the result of `acc`."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: Buffer | None = None
+    fn: ElementFn | None = None
+    cost: int = 0
+    acc: Accumulator | None = None
+    label: str = ""
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def vars(self) -> list[Var]:
+        return [Var.new(n) for n in self.shape]
+
+
+@dataclass(eq=False)
+class LoopStage:
+    """Assignments `buffer[offset] = body` over rectangular domains, in order, as one function."""
+
+    label: str
+    parts: list[tuple[list[Var], Expr, Buffer, Index]]
+    temps: list[Buffer] = field(default_factory=list)
+
+    def emit(self, module: Module) -> tuple[str, list[Buffer]]:
+        f = Function(module)
+        for variables, body, buffer, offset in self.parts:
+            emit_assign(f, variables, body, buffer, offset)
+        return module.define(f, "loop"), list(f.params)
+
+
+@dataclass(eq=False)
+class KernelStage:
+    """A kernel written with `Function` by an operator."""
+
+    label: str
+    write: Callable[[Function], None]
+    temps: list[Buffer] = field(default_factory=list)
+
+    def emit(self, module: Module) -> tuple[str, list[Buffer]]:
+        f = Function(module)
+        self.write(f)
+        return module.define(f, "kernel"), list(f.params)
+
+
+class Context:
+    """State of compiling one segment.
+
+    Args:
+        dry: only find out whether everything is supported; large constants are not packed.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], target: Target, dry: bool) -> None:
+        self.graph, self.target, self.dry = graph, target, dry
+        self.opset = graph.opset
+        self.outputs = set(outputs)
+        self.uses = Counter(i for node in nodes for i in node.inputs if i)
+        self.values: dict[str, Value] = {}
+        self.stages: list[Any] = []
+        self.consts: dict[str, Buffer] = {}
+        self.output_buffers: dict[str, Buffer] = {}
+        self.node = nodes[0] if nodes else Node("", [], [])
+        self._packed: dict[tuple[str, str], str] = {}
+
+    # What operators read.
+
+    def unsupported(self, what: str, supported: str) -> UnsupportedError:
+        n = self.node
+        return UnsupportedError(f"{n.op} {n.name or n.outputs[0]!r}: {what}; supported: {supported}")
+
+    def has(self, i: int) -> bool:
+        return len(self.node.inputs) > i and bool(self.node.inputs[i])
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        v = self.node.attrs.get(name, default)
+        if isinstance(v, bytes):
+            return v.decode()
+        return v
+
+    def ints(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
+        v = self.node.attrs.get(name)
+        if v is None:
+            return None if default is None else list(default)
+        return [int(x) for x in np.asarray(v).reshape(-1)]
+
+    def const_input(self, i: int) -> np.ndarray | None:
+        """Value of a constant input, None if the input is missing; an error if it is not constant."""
+        if not self.has(i):
+            return None
+        data = self.graph.const(self.node.inputs[i])
+        if data is None:
+            raise self.unsupported(f"input {i} ({self.node.inputs[i]!r}) is not constant", "a constant")
+        return data
+
+    def axis(self, default: int | None, rank: int, name: str = "axis") -> int:
+        a = int(self.attr(name, default))
+        return a + rank if a < 0 else a
+
+    def inputs(self) -> list[Value]:
+        return [self.value(n) for n in self.node.inputs if n]
+
+    def input(self, i: int = 0) -> Value:
+        return self.value(self.node.inputs[i])
+
+    def value(self, name: str) -> Value:
+        if name not in self.values:
+            t = self.graph.tensors[name]
+            dtype = self.dtype(name)
+            if t.data is None:
+                self.values[name] = Value(t.shape, dtype, Buffer(name, dtype, t.size, "input"))
+            else:
+                self.values[name] = self.constant(t.data, name)
+        return self.values[name]
+
+    def dtype(self, name: str) -> str:
+        dtype = dtype_of(self.graph.tensors[name].dtype)
+        if dtype is None:
+            raise self.unsupported(f"{name!r} is {self.graph.tensors[name].dtype}", "numbers and bool")
+        return dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        shape = self.graph.tensors[name].shape
+        if shape is None or any(not isinstance(n, (int, np.integer)) or n < 0 for n in shape):
+            raise self.unsupported(f"shape of {name!r} is {shape}", "static shapes")
+        return tuple(int(n) for n in shape)
+
+    def out_shape(self, i: int = 0) -> tuple[int, ...]:
+        return self.shape(self.node.outputs[i])
+
+    def out_dtype(self, i: int = 0) -> str:
+        return self.dtype(self.node.outputs[i])
+
+    def constant(self, data: np.ndarray, name: str | None = None, stem: str = "packed") -> Value:
+        """A constant as a value: folded when it is one element, baked when small, else passed by pointer.
+
+        Without `name` a large constant becomes a new tensor of the graph.
+        """
+        dtype = dtype_of(data.dtype)
+        if dtype is None:
+            raise self.unsupported(f"constant of type {data.dtype}", "numbers and bool")
+        shape = tuple(data.shape)
+        if data.size == 1:
+            v = data.reshape(()).item() if dtype != "bf16" else float(data.reshape(()).astype(np.float32))
+            return Value(shape, dtype, fn=lambda idx: const(v, dtype))
+        if data.nbytes <= BAKE_BYTES or self.dry:
+            return Value(shape, dtype, Buffer("", dtype, data.size, "baked", data))
+        if name is None:
+            key = (stem, hash_of(data))
+            name = _graph_constants(self.graph).get(key)
+            if name is None:
+                name = self.graph.constant(stem, np.ascontiguousarray(data))
+                _graph_constants(self.graph)[key] = name
+        buffer = self.consts.setdefault(name, Buffer(name, dtype, data.size, "const", data))
+        return Value(shape, dtype, buffer)
+
+    def read(self, v: Value, idx: Sequence[Index]) -> Expr:
+        """The element of `v` at `idx`."""
+        if v.buffer is not None:
+            return load(v.buffer, linear(idx, v.shape))
+        if v.acc is not None:
+            return Expr("acc", (), v.dtype, (v, tuple(Index.of(i) for i in idx)))
+        assert v.fn is not None
+        return v.fn([Index.of(i) for i in idx])
+
+    def read_broadcast(self, v: Value, idx: Sequence[Index]) -> Expr:
+        """As `read` with numpy broadcasting to the rank of `idx`."""
+        idx = idx[len(idx) - v.rank :]
+        return self.read(v, [Index(0) if n == 1 else i for i, n in zip(idx, v.shape)])
+
+    # What operators make.
+
+    def define(self, shape: Sequence[int], dtype: str, fn: ElementFn, cost: int, out: int = 0) -> Value:
+        """Output `out` of the current node, computed element by element by `fn`."""
+        return self.bind(Value(tuple(shape), dtype, fn=fn, cost=cost), out)
+
+    def bind(self, v: Value, out: int = 0) -> Value:
+        """Makes `v` the current node's output `out`."""
+        if out >= len(self.node.outputs) or not self.node.outputs[out]:
+            return v
+        name = self.node.outputs[out]
+        v.label = v.label or self.node.op
+        self.values[name] = v
+        want = self.shape(name)
+        if tuple(v.shape) != want:
+            raise self.unsupported(f"result has shape {v.shape}, the graph says {want}", "consistent shapes")
+        if name in self.outputs:
+            self._output(name, v)
+        elif (self.uses[name] > 1 and v.cost > CHEAP) or v.cost > MAX_COST:
+            self.buffer(v)
+        return v
+
+    def _output(self, name: str, v: Value) -> None:
+        if v.buffer is not None and v.buffer.role == "temp" and v.buffer.size == v.size:
+            v.buffer.role, v.buffer.name = "output", name
+            self.output_buffers[name] = v.buffer
+            return
+        target = Buffer(name, v.dtype, v.size, "output")
+        self.output_buffers[name] = target
+        self._store(v, target)
+
+    def lazy(self, shape: Sequence[int], dtype: str, fn: ElementFn, cost: int = 1) -> Value:
+        return Value(tuple(shape), dtype, fn=fn, cost=cost, label=self.node.op)
+
+    def temp(self, shape: Sequence[int], dtype: str) -> Value:
+        """Memory in the workspace."""
+        size = int(np.prod(shape, dtype=np.int64))
+        return Value(tuple(shape), dtype, Buffer("", dtype, size, "temp"), label=self.node.op)
+
+    def buffer(self, v: Value) -> Buffer:
+        """The memory holding `v`, computed now if it is not there yet."""
+        if v.buffer is None:
+            self._store(v, Buffer("", v.dtype, v.size, "temp"))
+        assert v.buffer is not None
+        return v.buffer
+
+    def stored(self, v: Value) -> Value:
+        self.buffer(v)
+        return v
+
+    def assign(self, out: Value, variables: list[Var], body: Expr, at: Sequence[Index] | None = None) -> None:
+        """Stage `out[at] = body` over the variables' domain; `at` defaults to the variables."""
+        assert out.buffer is not None
+        idx = [Index.of(v) for v in variables] if at is None else at
+        self.assign_all([(variables, body, out.buffer, linear(idx, out.shape))])
+
+    def assign_all(self, parts: list[tuple[list[Var], Expr, Buffer, Index]], label: str = "") -> None:
+        for _, body, _, _ in parts:
+            for e in walk(body):
+                if e.op == "acc":
+                    self.buffer(e.value[0])
+        parts = [(v, self._settle(b), o, i) for v, b, o, i in parts]
+        self.stages.append(LoopStage(label or self.node.op, parts))
+
+    def _settle(self, body: Expr) -> Expr:
+        """Accumulators that have memory by now become reads."""
+        from compiler.cpu.expr import Rewriter
+
+        def settle(e: Expr) -> Expr | None:
+            return self.read(e.value[0], e.value[1]) if e.op == "acc" and e.value[0].buffer is not None else None
+
+        return Rewriter({}, settle)(body) if any(e.op == "acc" for e in walk(body)) else body
+
+    def kernel(self, write: Callable[[Function], None], temps: Sequence[Value] = (), label: str = "") -> None:
+        buffers = [t.buffer for t in temps if t.buffer is not None]
+        self.stages.append(KernelStage(label or self.node.op, write, buffers))
+
+    def _store(self, v: Value, target: Buffer) -> None:
+        variables = v.vars()
+        idx = [Index.of(x) for x in variables]
+        label = v.label or self.node.op
+        body = self.read(v, idx)
+        waiting = list({id(e): e for e in walk(body) if e.op == "acc"}.values())
+        own = [e for e in waiting if e.value[0].shape == v.shape and _same_index(e.value[1], variables)]
+        fused = own[-1].value[0] if own else None
+        for e in waiting:
+            if e.value[0] is not fused or e not in own:
+                if e.value[0] is fused:
+                    fused = None
+                self.buffer(e.value[0])
+        body = self._settle(body)
+        if fused is not None and fused.buffer is None and fused.acc is not None:
+            if fused.acc.store(self, variables, body, fused, target, label):
+                v.buffer = target
+                return
+            if fused is v:
+                raise AssertionError("an accumulator must be able to store itself")
+            self.buffer(fused)
+            body = self._settle(body)
+        self.stages.append(LoopStage(label, [(variables, body, target, linear(idx, v.shape))]))
+        v.buffer = target
+
+    def alias(self, v: Value, shape: Sequence[int], out: int = 0) -> None:
+        """Output `out` is `v` with another shape: the same memory where possible."""
+        shape = tuple(shape)
+        if v.buffer is None and [n for n in v.shape if n != 1] == [n for n in shape if n != 1]:
+            keep = [k for k, n in enumerate(shape) if n != 1]
+
+            def squeezed(idx: list[Index]) -> Expr:
+                rest = iter([idx[k] for k in keep])
+                return self.read(v, [Index(0) if n == 1 else next(rest) for n in v.shape])
+
+            self.define(shape, v.dtype, squeezed, v.cost, out)
+            return
+        if v.buffer is None and v.acc is None and v.cost <= CHEAP and v.fn is not None:
+            self.define(shape, v.dtype, lambda idx: self.read(v, unravel(linear(idx, shape), v.shape)), v.cost, out)
+            return
+        self.bind(Value(shape, v.dtype, self.buffer(v)), out)
+
+
+def _same_index(at: Sequence[Index], variables: Sequence[Var]) -> bool:
+    return all(v.extent == 1 or i == Index.of(v) for i, v in zip(at, variables))
+
+
+def hash_of(data: np.ndarray) -> str:
+    import hashlib
+
+    return hashlib.sha256(np.ascontiguousarray(data).tobytes() + str((data.dtype, data.shape)).encode()).hexdigest()
+
+
+def _graph_constants(graph: Graph) -> dict[tuple[str, str], str]:
+    """Packed constants already added to a graph, so that compiling again does not add them again."""
+    table = graph.__dict__.setdefault("_cpu_packed", {})
+    for key in [k for k, name in table.items() if name not in graph.tensors]:
+        del table[key]
+    return table
+
+
+def build(ctx: Context, inputs: Sequence[str], outputs: Sequence[str], symbol: str) -> tuple[bytes, list[str], int]:
+    """Object code of all stages behind one entry point; also the constants' names and the workspace size."""
+    module = Module(ctx.target)
+    calls: list[tuple[str, list[Buffer]]] = []
+    life: dict[Buffer, list[int]] = {}
+    for step, stage in enumerate(ctx.stages):
+        name, buffers = stage.emit(module)
+        calls.append((name, buffers))
+        for b in [*buffers, *stage.temps]:
+            if b.role == "temp":
+                life.setdefault(b, [step, step])[1] = step
+    temps = list(life)
+    offsets, total = place([Lifetime(b.nbytes, *life[b]) for b in temps])
+    where = dict(zip(temps, offsets))
+    used = {b.name for _, buffers in calls for b in buffers if b.role == "const"}
+    constants = [name for name in ctx.consts if name in used]
+    slot = {name: k for k, name in enumerate([*inputs, *constants])}
+    out_slot = {name: len(slot) + k for k, name in enumerate(outputs)}
+    lines = [f"define void @{symbol}(ptr noalias %buffers, ptr noalias %workspace) #1 {{", "entry:"]
+    made: dict[Buffer, str] = {}
+    for _, buffers in calls:
+        for b in buffers:
+            if b in made:
+                continue
+            n = len(made)
+            made[b] = f"%b{n}"
+            if b.role == "temp":
+                lines.append(f"  %b{n} = getelementptr i8, ptr %workspace, i64 {where[b]}")
+            else:
+                k = out_slot[b.name] if b.role == "output" else slot[b.name]
+                lines.append(f"  %q{n} = getelementptr ptr, ptr %buffers, i64 {k}")
+                lines.append(f"  %b{n} = load ptr, ptr %q{n}, align 8")
+    for name, buffers in calls:
+        lines.append(f"  call void @{name}({', '.join(f'ptr {made[b]}' for b in buffers)})")
+    module.definitions.append("\n".join([*lines, "  ret void", "}"]))
+    return module.compile(), constants, total
+
+
+def describe(ctx: Context) -> list[str]:
+    """One line per stage."""
+    out = []
+    for stage in ctx.stages:
+        if isinstance(stage, LoopStage):
+            domains = " + ".join("x".join(str(v.extent) for v in p[0]) or "1" for p in stage.parts[:3])
+            out.append(f"{stage.label}: loop over {domains}")
+        else:
+            out.append(f"{stage.label}: kernel")
+    return out
+
+
+__all__ = ["SIZES", "Context", "KernelStage", "LoopStage", "Value", "build", "describe"]

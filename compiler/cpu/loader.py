@@ -1,0 +1,48 @@
+"""Loads object code into this process, by LLVM's own linker; nothing is compiled again."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+import llvmlite.binding as llvm
+
+
+class Kernel:
+    """A loaded segment: call it with the addresses of its buffers and of its workspace.
+
+    Args:
+        engine: keeps the code alive.
+        address: of the entry point.
+    """
+
+    def __init__(self, engine: llvm.ExecutionEngine, address: int) -> None:
+        self._engine = engine
+        self._entry = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
+
+    def __call__(self, buffers: Sequence[int], workspace: int | None = None) -> None:
+        table = (ctypes.c_void_p * max(len(buffers), 1))(*buffers)
+        self._entry(table, ctypes.c_void_p(workspace or 0))
+
+
+def load(object_code: bytes, symbol: str) -> Callable[..., None]:
+    """The entry point `symbol` of an object for this machine.
+
+    Args:
+        object_code: ELF relocatable object, as in `Segment.object_code`.
+        symbol: its entry point.
+
+    Returns:
+        `f(buffers, workspace)`: addresses of inputs, constants and outputs in the segment's order, and of
+        `workspace_bytes` bytes aligned to 64 (may be None when that is 0).
+    """
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+    engine.finalize_object()
+    address = engine.get_function_address(symbol)
+    if not address:
+        raise ValueError(f"object code has no symbol {symbol!r}")
+    return Kernel(engine, address)

@@ -1,0 +1,1 @@
+"""Hand-scheduled inner kernels: register-tiled matmul and byte transposition."""

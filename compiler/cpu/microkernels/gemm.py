@@ -1,0 +1,235 @@
+"""The loops around the register tile, and the epilogue on each finished tile.
+
+`C[batch, m, (r, c)] = sum_k A[batch, m, k] * B[batch, k, (r, c)]`, columns being rows `r` of width `c` (the last two
+dimensions of a convolution's output; one row for a matmul). For every block of columns B is packed into the cache
+(im2col happens here), then each register tile is computed and whatever expression follows is applied while the tile
+is in the first-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, can_merge, linear, load
+from compiler.cpu.fuse import Context, KernelStage, Value
+from compiler.cpu.lower import Function, Module
+from compiler.cpu.microkernels.tile import split_rows, tile_f32, tile_i8
+
+PACK_BYTES = 1 << 20  # of packed B at a time: stays in the second-level cache
+MAX_COLUMNS = 1024
+
+
+@dataclass
+class RowOperand:
+    """A. Packed: per register tile [k][rows]; else strided rows of `row_stride` elements (bytes for int8)."""
+
+    buffer: Buffer
+    offset: Callable[[Sequence[Var]], Index]
+    row_stride: int | None = None
+
+
+@dataclass
+class PanelOperand:
+    """B, constant, packed [panel][k][panel width]."""
+
+    buffer: Buffer
+
+
+# B filled per column block: for (batch, r, c), loops `k variables`, element, and its row k (groups of 4 for int8).
+Fill = Callable[[Sequence[Var], Index, Index], list[tuple[list[Var], Expr, Index]]]
+
+
+@dataclass
+class Domain:
+    """The output's loop variables sorted by role, with the epilogue written in them."""
+
+    batch: list[Var]
+    m: Var
+    r: Var
+    c: Var
+    body: Expr
+    offset: Index
+
+
+@dataclass(eq=False)
+class Gemm:
+    """A matmul that stores itself together with what is computed from it (see `fuse.Accumulator`).
+
+    Attributes:
+        k: length of the sums (groups of four for int8).
+        split: sorts the value's variables into a `Domain`.
+        integer: int8 operands, int32 sums.
+        a_signed: for int8, which operand is signed.
+    """
+
+    k: int
+    a: RowOperand
+    b: PanelOperand | Fill
+    split: Callable[[list[Var], Expr, Index], Domain]
+    integer: bool = False
+    a_signed: bool = True
+    columns: tuple[int, int] = field(default=(0, 0))
+
+    def store(self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, label: str) -> bool:
+        domain = self.split(variables, body, linear([Index.of(v) for v in variables], acc.shape))
+        panel = ctx.target.tile_cols
+        rows, cols = self._block(domain.r.extent, domain.c.extent, panel)
+        self.columns = rows, cols
+        width = -(-rows * cols // panel) * panel
+        kind = "i32" if self.integer else "f32"
+        ldb = width + ctx.target.lanes  # an odd number of vectors, so that rows do not share cache sets
+        temps = []
+        packed = Buffer("", kind, self.k * ldb, "temp")
+        if not isinstance(self.b, PanelOperand):
+            temps.append(packed)
+        tile = Buffer("", kind, ctx.target.tile_rows * width, "temp")
+        temps.append(tile)
+
+        def write(f: Function) -> None:
+            self._emit(f, domain, acc, buffer, tile, packed, width, ldb)
+
+        stage = KernelStage(f"{label}: {'int8' if self.integer else 'float32'} tiles", write, temps)
+        ctx.stages.append(stage)
+        return True
+
+    def _block(self, rows: int, cols: int, panel: int) -> tuple[int, int]:
+        """Rows and columns of one column block: whole rows where they fit, few wasted lanes."""
+        limit = min(max(PACK_BYTES // (4 * self.k) // panel * panel, panel), MAX_COLUMNS)
+        if cols > limit:
+            return 1, limit
+        best, best_cost = 1, float("inf")
+        for r in range(1, min(rows, max(3 * limit // 2 // cols, 1)) + 1):
+            full, rest = divmod(rows, r)
+            panels = full * -(-r * cols // panel) + -(-rest * cols // panel)
+            cost = panels + 0.25 * (full + (rest > 0))  # every block reads A again
+            if cost < best_cost:
+                best, best_cost = r, cost
+        return best, cols
+
+    def _emit(
+        self, f: Function, d: Domain, acc: Value, out: Buffer, tile: Buffer, packed: Buffer, width: int, ldb: int
+    ) -> None:
+        rows, cols = self.columns
+        module, target = f.module, f.module.target
+        panel = target.tile_cols
+        r0, c0, rr, cc = Var.new(d.r.extent), Var.new(d.c.extent), Var.new(rows), Var.new(cols)
+        row, col = Index.of(r0) + Index.of(rr), Index.of(c0) + Index.of(cc)
+        pieces = [] if isinstance(self.b, PanelOperand) else self.b(d.batch, row, col)
+        with f.loops(d.batch), f.loop(0, d.r.extent, rows) as rv, f.loop(0, d.c.extent, cols) as cv:
+            f.variables[r0], f.variables[c0] = rv, cv
+            nr = _bounded(f, d.r.extent, rv, rows)
+            nc = _bounded(f, d.c.extent, cv, cols)
+            whole = cols == d.c.extent
+            count = f.op(f"mul nsw i64 {nr}, {nc}")
+            for variables, body, k in pieces:
+                offset = k * ldb + Index.of(rr) * cols + Index.of(cc)
+                _nest(f, variables, rr, cc, nr, nc, whole, body, packed, offset)
+            done = 0
+            for tiles, size in split_rows(d.m.extent, target.tile_rows):
+                with f.loop(0, tiles) as t:
+                    first = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {t}, {size}')}, {done}")
+                    a = self._a_pointer(f, d, first)
+                    name = self._tile(module, size, width, ldb)
+                    with f.loop(0, count, panel) as p:
+                        c = f.element(tile, p)
+                        if isinstance(self.b, PanelOperand):
+                            at = f.op(f"mul nsw i64 {f.op(f'add nsw i64 {cv}, {p}')}, {self.k}")
+                            unit = 4 if self.integer else 1
+                            b = f.element(self.b.buffer, f.op(f"mul nsw i64 {at}, {unit}"))
+                        else:
+                            b = f.element(packed, p)
+                        f.do(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {self.k})")
+                    self._epilogue(f, d, acc, out, tile, width, (rr, cc, nr, nc, whole), (r0, c0), first, size)
+                done += tiles * size
+
+    def _a_pointer(self, f: Function, d: Domain, first: str) -> str:
+        unit = 4 if self.integer else 1
+        stride = self.a.row_stride if self.a.row_stride is not None else self.k * unit
+        base = f.index(self.a.offset(d.batch))
+        return f.element(self.a.buffer, f.op(f"add nsw i64 {base}, {f.op(f'mul nsw i64 {first}, {stride}')}"))
+
+    def _tile(self, module: Module, size: int, width: int, ldb: int) -> str:
+        panels = isinstance(self.b, PanelOperand)
+        ldb = module.target.tile_cols if panels else ldb
+        unit = 4 if self.integer else 1
+        a_row, a_k = (unit, size * unit) if self.a.row_stride is None else (self.a.row_stride, unit)
+        if self.integer:
+            return tile_i8(module, size, 2, a_row, a_k, ldb, width, self.a_signed)
+        return tile_f32(module, size, 2, a_row, a_k, ldb, width)
+
+    def _epilogue(self, f, d, acc, out, tile, width, block, corner, first, size) -> None:  # type: ignore[no-untyped-def]
+        """Applies the epilogue to `size` rows of the tile buffer and stores them."""
+        rr, cc, nr, nc, whole = block
+        r0, c0 = corner
+        m, base = Var.new(size), Var.new(d.m.extent)
+        f.variables[base] = first
+        here = load(tile, Index.of(m) * width + Index.of(rr) * self.columns[1] + Index.of(cc))
+        rewrite = Rewriter(
+            {d.m: Index.of(base) + m_index(m), d.r: Index.of(r0) + m_index(rr), d.c: Index.of(c0) + m_index(cc)},
+            lambda e: here if e.op == "acc" and e.value[0] is acc else None,
+        )
+        _nest(f, [m], rr, cc, nr, nc, whole, rewrite(d.body), out, rewrite.index(d.offset))
+
+
+def m_index(v: Var) -> Index:
+    return Index.of(v)
+
+
+def _bounded(f: Function, extent: int, start: str, step: int) -> str:
+    if extent % step == 0:
+        return str(step)
+    return f.intrinsic("smin", "i64", f.op(f"sub nsw i64 {extent}, {start}"), str(step))
+
+
+def _nest(
+    f: Function,
+    variables: list[Var],
+    rr: Var,
+    cc: Var,
+    nr: str,
+    nc: str,
+    whole: bool,
+    body: Expr,
+    out: Buffer,
+    at: Index,
+) -> None:
+    """Loops over variables, then over the block's rows and columns, as one loop where the accesses allow."""
+    if rr.extent == 1:
+        drop = Rewriter({rr: Index(0)})
+        inner, bounds = [cc], {cc: nc}
+        body, at = drop(body), drop.index(at)
+    elif whole and can_merge(rr, cc, [body], at):
+        j = Var.new(rr.extent * cc.extent)
+        join = Rewriter({rr: Index(0), cc: Index.of(j)})
+        body, at = join(body), join.index(at)
+        inner, bounds = [j], {j: f.op(f"mul nsw i64 {nr}, {nc}")}
+    else:
+        inner, bounds = [rr, cc], {rr: nr, cc: nc}
+    with f.loops([*variables, *inner], bounds):
+        f.store(out, f.index(at), f.value(body))
+
+
+def pack_rows(a: np.ndarray, limit: int) -> np.ndarray:
+    """[..., M, K] to tiles [..., tile][K][rows] of `split_rows`, flat in the last axis. Groups of 4 k for int8."""
+    *lead, m, k = a.shape
+    group = 4 if a.dtype.itemsize == 1 else 1
+    a = a.reshape(*lead, m, k // group, group)
+    parts, start = [], 0
+    for count, rows in split_rows(m, limit):
+        block = a[..., start : start + count * rows, :, :].reshape(*lead, count, rows, k // group, group)
+        parts.append(np.moveaxis(block, -3, -2).reshape(*lead, -1))
+        start += count * rows
+    return np.ascontiguousarray(np.concatenate(parts, axis=-1))
+
+
+def pack_panels(b: np.ndarray, panel: int) -> np.ndarray:
+    """[K, N] to [panel][K][panel width] with zero columns at the end. Groups of 4 k for int8."""
+    k, n = b.shape
+    group = 4 if b.dtype.itemsize == 1 else 1
+    rows, panels = -(-k // group), -(-n // panel)
+    padded = np.zeros((rows * group, panels * panel), b.dtype)
+    padded[:k, :n] = b
+    return np.ascontiguousarray(padded.reshape(rows, group, panels, panel).transpose(2, 0, 3, 1))

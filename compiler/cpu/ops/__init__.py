@@ -1,0 +1,21 @@
+"""One rule per operator: from a node to expressions and stages. Modules by operator family."""
+
+from __future__ import annotations
+
+from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
+    convolution,
+    elementwise,
+    indexing,
+    layout,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    quantized,
+    reduction,
+    resize,
+)
+from compiler.cpu.ops.registry import OPS
+
+__all__ = ["OPS"]

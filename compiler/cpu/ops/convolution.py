@@ -1,0 +1,268 @@
+"""Conv, ConvTranspose, ConvInteger, and the integer convolution behind QConv.
+
+The input is copied once into a padded array, so that no kernel tests bounds. Dense convolutions pack blocks of
+im2col columns into the cache and run the register tile; depthwise ones are expressions with the taps written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.cpu.expr import Expr, Index, Rewriter, Var, const, reduce
+from compiler.cpu.fuse import Context, Value
+from compiler.cpu.microkernels.gemm import Domain, Gemm, RowOperand, pack_rows
+from compiler.cpu.ops.elementwise import widen
+from compiler.cpu.ops.movement import pad_constant
+from compiler.cpu.ops.registry import op
+
+MAX_TAPS = 32  # depthwise kernels up to this many taps are written out
+
+
+@dataclass
+class Window:
+    """Geometry of a sliding window, one entry per spatial dimension."""
+
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    begin: list[int]
+    end: list[int]
+
+    @property
+    def rank(self) -> int:
+        return len(self.kernel)
+
+
+def window(ctx: Context, spatial: Sequence[int], kernel: Sequence[int], kernel_attr: str = "kernel_shape") -> Window:
+    """Reads the window attributes; `auto_pad` becomes explicit pads."""
+    n = len(spatial)
+    kernel = list(kernel)
+    strides = ctx.ints("strides", [1] * n) or [1] * n
+    dilations = ctx.ints("dilations", [1] * n) or [1] * n
+    pads = ctx.ints("pads", [0] * (2 * n)) or [0] * (2 * n)
+    auto = ctx.attr("auto_pad", "NOTSET") or "NOTSET"
+    begin, end = pads[:n], pads[n:]
+    if auto == "VALID":
+        begin, end = [0] * n, [0] * n
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        for d in range(n):
+            reach = (kernel[d] - 1) * dilations[d] + 1
+            total = max((-(-spatial[d] // strides[d]) - 1) * strides[d] + reach - spatial[d], 0)
+            small = total // 2
+            begin[d], end[d] = (small, total - small) if auto == "SAME_UPPER" else (total - small, small)
+    elif auto != "NOTSET":
+        raise ctx.unsupported(f"auto_pad={auto!r}", "NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    return Window(kernel, list(strides), list(dilations), list(begin), list(end))
+
+
+def padded(ctx: Context, x: Value, w: Window, out_spatial: Sequence[int], fill: Expr, flip: int | None = None) -> Value:
+    """`x` [N, C, spatial] surrounded by `fill`, large enough for every window. Unpadded input is used as it is."""
+    need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out_spatial, w.strides, w.kernel, w.dilations)]
+    before = [0, 0, *w.begin]
+    shape = [*x.shape[:2], *(max(n, b + size) for n, b, size in zip(need, w.begin, x.shape[2:]))]
+    if any(b < 0 for b in before):
+        raise ctx.unsupported(f"pads {w.begin}", "pads of at least 0")
+    if shape == list(x.shape) and not flip:
+        return ctx.stored(x)
+    return pad_constant(ctx, x, before, shape, fill, flip)
+
+
+def split_conv(groups: int) -> Callable[[list[Var], Expr, Index], Domain]:
+    """[n, o, spatial...]: batch = n, group and all spatial dimensions but the last two."""
+
+    def split(variables: list[Var], body: Expr, offset: Index) -> Domain:
+        n, o, *spatial = variables
+        g, m = Var.new(groups), Var.new(o.extent // groups)
+        rewrite = Rewriter({o: Index.of(g) * m.extent + Index.of(m)})
+        r = spatial[-2] if len(spatial) > 1 else Var.new(1)
+        return Domain([n, g, *spatial[:-2]], m, r, spatial[-1], rewrite(body), rewrite.index(offset))
+
+    return split
+
+
+def _positions(w: Window, batch: Sequence[Var], r: Index, c: Index) -> list[Index]:
+    """Output position of a column block: outer spatial dimensions are batch variables."""
+    outer = [Index.of(v) for v in batch[2:]]
+    return [*outer, c] if w.rank == 1 else [*outer, r, c]
+
+
+def conv_float(
+    ctx: Context, x: Value, weights: Value, data: np.ndarray | None, w: Window, shape: tuple[int, ...], groups: int
+) -> Value:
+    """The sums of a float32 convolution, without bias, as an accumulator."""
+    n, o, *spatial = shape
+    cg = weights.shape[1]
+    source = padded(ctx, x, w, spatial, const(0, x.dtype))
+    k = cg * int(np.prod(w.kernel))
+    mg = o // groups
+    if data is not None:
+        packed = pack_rows(data.reshape(groups, mg, k), ctx.target.tile_rows) if not ctx.dry else data.reshape(-1)[:0]
+        a = RowOperand(ctx.buffer(ctx.constant(packed, stem="weights")), lambda b: Index.of(b[1]) * (mg * k))
+    else:
+        a = RowOperand(ctx.buffer(weights), lambda b: Index.of(b[1]) * (mg * k), k)
+
+    def fill(batch: Sequence[Var], r: Index, c: Index) -> list[tuple[list[Var], Expr, Index]]:
+        taps = [Var.new(cg), *(Var.new(t) for t in w.kernel)]
+        row = Index(0)
+        for v in taps:
+            row = row * v.extent + Index.of(v)
+        at = _window_at(w, _positions(w, batch, r, c), taps[1:])
+        channel = Index.of(batch[1]) * cg + Index.of(taps[0])
+        return [(taps, ctx.read(source, [Index.of(batch[0]), channel, *at]), row)]
+
+    return Value(shape, "f32", acc=Gemm(k, a, fill, split_conv(groups)), cost=3, label=ctx.node.op)
+
+
+def _window_at(w: Window, position: Sequence[Index], taps: Sequence[Var | int]) -> list[Index]:
+    return [p * s + Index.of(t) * d for p, s, t, d in zip(position, w.strides, taps, w.dilations)]
+
+
+def conv_direct(
+    ctx: Context, x: Value, weights: Value, w: Window, shape: tuple[int, ...], groups: int, fill: Expr, kind: str
+) -> Value:
+    """Any convolution as an expression: taps written out where there are few, else reduced."""
+    o = shape[1]
+    cg, mg = weights.shape[1], o // groups
+    source = padded(ctx, x, w, shape[2:], fill)
+    ctx.buffer(weights)
+    taps = int(np.prod(w.kernel))
+
+    def fn(idx: list[Index]) -> Expr:
+        n, oc, *position = idx
+        group = oc // mg
+
+        def product(c: Index, tap: Sequence[Index]) -> Expr:
+            at = [p * s + t * d for p, s, t, d in zip(position, w.strides, tap, w.dilations)]
+            a = widen(ctx.read(source, [n, group * cg + c, *at])).to(kind)
+            return a * widen(ctx.read(weights, [oc, c, *tap])).to(kind)
+
+        if taps * cg <= MAX_TAPS:
+            total: Expr | None = None
+            for t in np.ndindex(cg, *w.kernel):
+                p = product(Index(t[0]), [Index(i) for i in t[1:]])
+                total = p if total is None else _multiply_add(p, total)
+            assert total is not None
+            return total
+        variables = [Var.new(cg), *(Var.new(t) for t in w.kernel)]
+        return reduce("add", variables, product(Index.of(variables[0]), [Index.of(v) for v in variables[1:]]), 0)
+
+    return ctx.lazy(shape, kind, fn, 2 * taps * cg + 3)
+
+
+def _multiply_add(p: Expr, total: Expr) -> Expr:
+    from compiler.cpu.expr import fma
+
+    return fma(p.args[0], p.args[1], total) if p.dtype in ("f32", "f64") else total + p
+
+
+@op("Conv")
+def conv(ctx: Context) -> None:
+    x, weights, shape = ctx.input(0), ctx.input(1), ctx.out_shape()
+    groups = int(ctx.attr("group", 1))
+    w = window(ctx, x.shape[2:], weights.shape[2:])
+    data = ctx.graph.const(ctx.node.inputs[1])
+    if x.dtype == "f32" and not (weights.shape[1] * weights.shape[0] // groups <= 4 and groups > 1):
+        y = conv_float(ctx, x, weights, data, w, shape, groups)
+    else:
+        kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
+        y = conv_direct(ctx, x, weights, w, shape, groups, const(0, x.dtype), kind)
+    bias = ctx.input(2) if ctx.has(2) else None
+
+    def fn(idx: list[Index]) -> Expr:
+        e = ctx.read(y, idx)
+        if bias is not None:
+            e = e + widen(ctx.read(bias, [idx[1]]))
+        return e.to(x.dtype)
+
+    ctx.define(shape, x.dtype, fn, y.cost + 1)
+
+
+@op("ConvTranspose")
+def conv_transpose(ctx: Context) -> None:
+    """As a convolution of the input spread out by the strides with the flipped, transposed kernel."""
+    x, weights, shape = ctx.input(0), ctx.input(1), ctx.out_shape()
+    groups = int(ctx.attr("group", 1))
+    data = ctx.graph.const(ctx.node.inputs[1])
+    y = transposed_sums(ctx, x, weights, data, shape, groups, const(0, x.dtype))
+    bias = ctx.input(2) if ctx.has(2) else None
+
+    def fn(idx: list[Index]) -> Expr:
+        e = ctx.read(y, idx)
+        return (e if bias is None else e + widen(ctx.read(bias, [idx[1]]))).to(x.dtype)
+
+    ctx.define(shape, x.dtype, fn, y.cost + 1)
+
+
+def transpose_window(ctx: Context, x_spatial: Sequence[int], kernel: Sequence[int], shape: Sequence[int]) -> Window:
+    """The stride-1 window over the spread-out input that gives `shape`."""
+    n = len(kernel)
+    strides = ctx.ints("strides", [1] * n) or [1] * n
+    dilations = ctx.ints("dilations", [1] * n) or [1] * n
+    extra = ctx.ints("output_padding", [0] * n) or [0] * n
+    auto = ctx.attr("auto_pad", "NOTSET") or "NOTSET"
+    given = ctx.ints("output_shape")
+    begin = (ctx.ints("pads", [0] * (2 * n)) or [0] * (2 * n))[:n]
+    if given is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
+        for d in range(n):
+            reach = (kernel[d] - 1) * dilations[d] + 1
+            total = max(strides[d] * (x_spatial[d] - 1) + extra[d] + reach - shape[2 + d], 0)
+            begin[d] = total // 2 if auto != "SAME_LOWER" else total - total // 2
+    elif auto == "VALID":
+        begin = [0] * n
+    first = [(k - 1) * d - b for k, d, b in zip(kernel, dilations, begin)]
+    return Window(list(kernel), [1] * n, list(dilations), first, [0] * n)
+
+
+def transposed_sums(
+    ctx: Context, x: Value, weights: Value, data: np.ndarray | None, shape: tuple[int, ...], groups: int, fill: Expr
+) -> Value:
+    n = len(shape) - 2
+    kernel = weights.shape[2:]
+    w = transpose_window(ctx, x.shape[2:], kernel, shape)
+    strides = ctx.ints("strides", [1] * n) or [1] * n
+    spread = spread_out(ctx, x, w, strides, shape, fill)
+    cg, mg = x.shape[1] // groups, weights.shape[1]
+    flat = Window(w.kernel, w.strides, w.dilations, [0] * n, [0] * n)
+    turned = (groups * mg, cg, *kernel)
+    if data is not None:
+        d = data.reshape(groups, cg, mg, *kernel).swapaxes(1, 2)
+        d = np.ascontiguousarray(np.flip(d, tuple(range(3, 3 + n)))).reshape(turned)
+        flipped = ctx.constant(d, stem="weights")
+    else:
+        d = None
+        source = ctx.stored(weights)
+
+        def turn(idx: list[Index]) -> Expr:
+            o, c, *taps = idx
+            channel = (o // mg) * cg + c
+            return ctx.read(source, [channel, o % mg, *(k - 1 - t for k, t in zip(kernel, taps))])
+
+        flipped = ctx.lazy(turned, weights.dtype, turn, 1)
+    if x.dtype == "f32" and not (cg * mg <= 4 and groups > 1):
+        return conv_float(ctx, spread, flipped, d, flat, shape, groups)
+    kind = {"f16": "f32", "bf16": "f32"}.get(x.dtype, x.dtype)
+    return conv_direct(ctx, spread, flipped, flat, shape, groups, fill, kind)
+
+
+def spread_out(ctx: Context, x: Value, w: Window, strides: Sequence[int], shape: Sequence[int], fill: Expr) -> Value:
+    """`x` with strides - 1 fill elements between its elements and the window's border around it."""
+    first = [max(b, 0) for b in w.begin]
+    skip = [max(-b, 0) for b in w.begin]  # pads beyond the kernel's reach crop the input
+    need = [o + (k - 1) * d for o, k, d in zip(shape[2:], w.kernel, w.dilations)]
+    size = [max(n, f + (i - 1) * s + 1 + k) for n, f, i, s, k in zip(need, first, x.shape[2:], strides, skip)]
+    big = ctx.temp((*x.shape[:2], *size), x.dtype)
+    everything = big.vars()
+    ctx.assign(big, everything, fill)
+    variables = x.vars()
+    idx = [Index.of(v) for v in variables]
+    at = [*idx[:2], *(i * s + f for i, s, f in zip(idx[2:], strides, first))]
+    ctx.assign(big, variables, ctx.read(x, idx), at)
+    if not any(skip):
+        return big
+    cropped = (*x.shape[:2], *(n - k for n, k in zip(size, skip)))
+    return ctx.stored(
+        ctx.lazy(cropped, x.dtype, lambda i: ctx.read(big, [*i[:2], *(a + k for a, k in zip(i[2:], skip))]))
+    )

@@ -1,0 +1,299 @@
+"""Elementwise operators: unary functions, binary operators with broadcasting, comparisons, logic, Cast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from compiler.cpu import mathlib as m
+from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, call, clamp, const, maximum, minimum, select
+from compiler.cpu.fuse import CHEAP, Context, Value
+from compiler.cpu.ops.registry import op
+
+HALVES = ("f16", "bf16")
+
+
+def widen(e: Expr) -> Expr:
+    """Half types compute in float32."""
+    return e.to("f32") if e.dtype in HALVES else e
+
+
+def elementwise(
+    ctx: Context, values: list[Value], body: Callable[..., Expr], cost: int, dtype: str | None = None
+) -> None:
+    """Output 0 = body(operands), broadcast; `dtype` where it is not that of the operands."""
+    shape = ctx.out_shape()
+    dtype = dtype or ctx.out_dtype()
+    for v in values:
+        # Repeating much work for every broadcast element is worse than storing it.
+        if v.cost > CHEAP and v.size < int(np.prod(shape)):
+            ctx.buffer(v)
+
+    def fn(idx: list[Index]) -> Expr:
+        return body(*(widen(ctx.read_broadcast(v, idx)) for v in values)).to(dtype)
+
+    ctx.define(shape, dtype, fn, cost + sum(v.cost for v in values))
+
+
+def floats_only(ctx: Context) -> None:
+    if ctx.input(0).dtype not in FLOATS:
+        raise ctx.unsupported(f"input of type {ctx.input(0).dtype}", "float16, bfloat16, float32, float64")
+
+
+def _round(name: str) -> Callable[[Expr], Expr]:
+    return lambda x: call(name, x) if x.dtype in FLOATS else x
+
+
+def _abs(x: Expr) -> Expr:
+    if x.dtype in FLOATS:
+        return call("fabs", x)
+    return x if x.dtype[0] == "u" else call("abs", x)
+
+
+def _sign(x: Expr) -> Expr:
+    one = const(1, x.dtype)
+    if x.dtype[0] == "u":
+        return select(x.ne(0), one, 0)
+    return select(x > 0, one, select(x < 0, const(-1, x.dtype), x))
+
+
+def _tanh_gelu(x: Expr) -> Expr:
+    return 0.5 * x * (1.0 + m.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def _gelu(x: Expr) -> Expr:
+    return 0.5 * x * (1.0 + m.erf(x * math.sqrt(0.5)))
+
+
+UNARY: dict[str, tuple[Callable[[Expr], Expr], int]] = {
+    "Neg": (lambda x: -x, 1),
+    "Abs": (_abs, 1),
+    "Sign": (_sign, 1),
+    "Floor": (_round("floor"), 1),
+    "Ceil": (_round("ceil"), 1),
+    "Round": (_round("roundeven"), 1),
+    "Relu": (lambda x: clamp(x, 0, None), 1),
+}
+UNARY_FLOAT: dict[str, tuple[Callable[[Expr], Expr], int]] = {
+    "Sqrt": (lambda x: call("sqrt", x), 4),
+    "Reciprocal": (lambda x: 1.0 / x, 4),
+    "Exp": (m.exp, 10),
+    "Log": (m.log, 12),
+    "Erf": (m.erf, 20),
+    "Tanh": (m.tanh, 16),
+    "Sigmoid": (m.sigmoid, 12),
+    "Softplus": (m.softplus, 24),
+    "Softsign": (lambda x: x / (call("fabs", x) + 1.0), 4),
+    "HardSwish": (lambda x: x * clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0), 3),
+    "Mish": (lambda x: x * m.tanh(m.softplus(x)), 40),
+    "Sin": (m.sin, 30),
+    "Cos": (m.cos, 30),
+    "Tan": (m.tan, 60),
+    "Asin": (m.asin, 60),
+    "Acos": (m.acos, 60),
+    "Atan": (m.atan, 50),
+    "Sinh": (m.sinh, 40),
+    "Cosh": (m.cosh, 40),
+    "Asinh": (m.asinh, 40),
+    "Acosh": (m.acosh, 40),
+    "Atanh": (m.atanh, 40),
+}
+
+
+@op(*UNARY)
+def unary(ctx: Context) -> None:
+    body, cost = UNARY[ctx.node.op]
+    elementwise(ctx, [ctx.input()], body, cost)
+
+
+@op(*UNARY_FLOAT)
+def unary_float(ctx: Context) -> None:
+    floats_only(ctx)
+    body, cost = UNARY_FLOAT[ctx.node.op]
+    elementwise(ctx, [ctx.input()], body, cost)
+
+
+# Functions with parameters: op -> (defaults, body of x and the parameters, cost).
+PARAMETRIC: dict[str, tuple[dict[str, float], Callable[..., Expr], int]] = {
+    "LeakyRelu": ({"alpha": 0.01}, lambda x, alpha: select(x < 0.0, x * alpha, x), 2),
+    "ThresholdedRelu": ({"alpha": 1.0}, lambda x, alpha: select(x > alpha, x, 0.0), 2),
+    "Elu": ({"alpha": 1.0}, lambda x, alpha: select(x < 0.0, m.expm1(x) * alpha, x), 16),
+    "Celu": ({"alpha": 1.0}, lambda x, alpha: select(x < 0.0, m.expm1(x * (1.0 / alpha)) * alpha, x), 16),
+    "Selu": (
+        {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+        lambda x, alpha, gamma: select(x > 0.0, x, m.expm1(x) * alpha) * gamma,
+        16,
+    ),
+    "HardSigmoid": ({"alpha": 0.2, "beta": 0.5}, lambda x, alpha, beta: clamp(x * alpha + beta, 0.0, 1.0), 3),
+    "Shrink": (
+        {"bias": 0.0, "lambd": 0.5},
+        lambda x, bias, lambd: select(x < -lambd, x + bias, select(x > lambd, x - bias, 0.0)),
+        3,
+    ),
+    "Swish": ({"alpha": 1.0}, lambda x, alpha: x * m.sigmoid(x * alpha), 14),
+}
+
+
+@op(*PARAMETRIC)
+def parametric(ctx: Context) -> None:
+    floats_only(ctx)
+    defaults, body, cost = PARAMETRIC[ctx.node.op]
+    values = {k: float(ctx.attr(k, v)) for k, v in defaults.items()}
+    elementwise(ctx, [ctx.input()], lambda x: body(x, **values), cost)
+
+
+@op("Gelu")
+def gelu(ctx: Context) -> None:
+    floats_only(ctx)
+    how = ctx.attr("approximate", "none")
+    if how not in ("none", "tanh"):
+        raise ctx.unsupported(f"approximate={how!r}", "'none', 'tanh'")
+    elementwise(ctx, [ctx.input()], _tanh_gelu if how == "tanh" else _gelu, 24)
+
+
+@op("PRelu")
+def prelu(ctx: Context) -> None:
+    elementwise(ctx, [ctx.input(0), ctx.input(1)], lambda x, s: select(x < 0, x * s, x), 2)
+
+
+@op("Clip")
+def clip(ctx: Context) -> None:
+    low: Expr | float | None = None
+    high: Expr | float | None = None
+    if "min" in ctx.node.attrs or "max" in ctx.node.attrs:  # opset 6
+        low, high = ctx.attr("min"), ctx.attr("max")
+    values = [ctx.input(0)] + [ctx.input(k) for k in (1, 2) if ctx.has(k)]
+
+    def body(x: Expr, *limits: Expr) -> Expr:
+        rest = list(limits)
+        lo = rest.pop(0) if ctx_has[0] else low
+        hi = rest.pop(0) if ctx_has[1] else high
+        return clamp(x, lo, hi)
+
+    ctx_has = (ctx.has(1), ctx.has(2))
+    elementwise(ctx, values, body, 2)
+
+
+def _mod(fmod: bool) -> Callable[[Expr, Expr], Expr]:
+    def body(a: Expr, b: Expr) -> Expr:
+        if a.dtype in FLOATS:
+            # Exact only while the quotient is below 2^53 (float32) or 2^24-ish ratios in float64.
+            x, y = a.to("f64"), b.to("f64")
+            r = m.fma(-call("trunc" if fmod else "floor", x / y), y, x)
+            if fmod:
+                r = select(r.eq(0.0), call("copysign", r, x), r)
+            return r.to(a.dtype)
+        r = Expr("rem", (a, b), a.dtype)
+        if fmod or a.dtype[0] == "u":
+            return r
+        return select(((r ^ b) < 0) & r.ne(0), r + b, r)
+
+    return body
+
+
+def _pow(x: Expr, y: Expr) -> Expr:
+    if y.op == "const" and x.dtype in FLOATS:
+        simple = {1.0: x, 2.0: x * x, 3.0: x * x * x, 0.5: call("sqrt", x), -1.0: 1.0 / x}
+        if float(y.value) in simple:
+            return simple[float(y.value)]
+    return m.power(x.to("f64"), y.to("f64")).to(x.dtype)
+
+
+def _shift(ctx: Context) -> Callable[[Expr, Expr], Expr]:
+    left = ctx.attr("direction") == "LEFT"
+
+    def body(a: Expr, b: Expr) -> Expr:
+        ok = b < 8 * SIZES[a.dtype]
+        b = select(ok, b, 0)
+        return select(ok, a.shl(b) if left else a.shr(b), 0)
+
+    return body
+
+
+BINARY: dict[str, tuple[Callable[[Expr, Expr], Expr], int]] = {
+    "Add": (lambda a, b: a + b, 1),
+    "Sub": (lambda a, b: a - b, 1),
+    "Mul": (lambda a, b: a * b, 1),
+    "Div": (lambda a, b: a / b, 4),
+    "Pow": (_pow, 40),
+    "And": (lambda a, b: a & b, 1),
+    "Or": (lambda a, b: a | b, 1),
+    "Xor": (lambda a, b: a ^ b, 1),
+    "BitwiseAnd": (lambda a, b: a & b, 1),
+    "BitwiseOr": (lambda a, b: a | b, 1),
+    "BitwiseXor": (lambda a, b: a ^ b, 1),
+    "Equal": (lambda a, b: a.eq(b), 1),
+    "Greater": (lambda a, b: a > b, 1),
+    "GreaterOrEqual": (lambda a, b: a >= b, 1),
+    "Less": (lambda a, b: a < b, 1),
+    "LessOrEqual": (lambda a, b: a <= b, 1),
+}
+
+
+@op(*BINARY)
+def binary(ctx: Context) -> None:
+    body, cost = BINARY[ctx.node.op]
+    elementwise(ctx, [ctx.input(0), ctx.input(1)], body, cost)
+
+
+@op("Mod")
+def mod(ctx: Context) -> None:
+    elementwise(ctx, [ctx.input(0), ctx.input(1)], _mod(bool(ctx.attr("fmod", 0))), 6)
+
+
+@op("BitShift")
+def bit_shift(ctx: Context) -> None:
+    elementwise(ctx, [ctx.input(0), ctx.input(1)], _shift(ctx), 2)
+
+
+@op("Not")
+def logical_not(ctx: Context) -> None:
+    elementwise(ctx, [ctx.input()], lambda x: x ^ 1, 1)
+
+
+@op("BitwiseNot")
+def bitwise_not(ctx: Context) -> None:
+    elementwise(ctx, [ctx.input()], lambda x: x ^ -1, 1)
+
+
+@op("Min", "Max", "Sum", "Mean")
+def variadic(ctx: Context) -> None:
+    name = ctx.node.op
+    fold = {"Min": minimum, "Max": maximum}.get(name, lambda a, b: a + b)
+
+    def body(*xs: Expr) -> Expr:
+        y = xs[0]
+        for x in xs[1:]:
+            y = fold(y, x)
+        return y * (1.0 / len(xs)) if name == "Mean" else y
+
+    elementwise(ctx, ctx.inputs(), body, len(ctx.node.inputs))
+
+
+@op("Where")
+def where(ctx: Context) -> None:
+    elementwise(ctx, ctx.inputs(), lambda c, a, b: select(c, a, b), 1)
+
+
+@op("IsNaN")
+def is_nan(ctx: Context) -> None:
+    elementwise(ctx, [ctx.input()], lambda x: x.ne(x), 1)
+
+
+@op("IsInf")
+def is_inf(ctx: Context) -> None:
+    up, down = ctx.attr("detect_positive", 1), ctx.attr("detect_negative", 1)
+
+    def body(x: Expr) -> Expr:
+        p, n = x.eq(math.inf), x.eq(-math.inf)
+        return p | n if up and down else p if up else n if down else const(0, "b")
+
+    elementwise(ctx, [ctx.input()], body, 1)
+
+
+@op("Cast", "CastLike")
+def cast(ctx: Context) -> None:
+    x, to = ctx.input(), ctx.out_dtype()
+    ctx.define(ctx.out_shape(), to, lambda idx: ctx.read(x, idx).to(to), x.cost + 1)

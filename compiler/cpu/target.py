@@ -1,0 +1,88 @@
+"""Which machine the kernels are for: triple, CPU, features, and what the micro-kernels need to know about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+
+
+@cache
+def _initialise() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A CPU to compile for.
+
+    Attributes:
+        triple: LLVM target triple, four-part.
+        cpu: LLVM CPU name, empty for the generic one.
+        features: LLVM feature string (`+avx2,+fma,...`).
+        abi: ABI name (RISC-V needs `lp64d`), else empty.
+        vector_bits: width of the vectors the micro-kernels use, bits.
+        vector_registers: how many such registers there are; bounds the register tile.
+        has_fma: fused multiply-add is one instruction.
+        has_vnni: `vpdpbusd` exists at `vector_bits`.
+    """
+
+    triple: str
+    cpu: str = ""
+    features: str = ""
+    abi: str = ""
+    vector_bits: int = 128
+    vector_registers: int = 16
+    has_fma: bool = True
+    has_vnni: bool = False
+
+    @staticmethod
+    @cache
+    def host() -> Target:
+        """The machine this process runs on, with all its features."""
+        _initialise()
+        found = llvm.get_host_cpu_features()
+        on = {name for name, there in found.items() if there}
+        triple = llvm.get_default_triple()
+        bits, registers, vnni = 128, 16, False
+        if triple.startswith("x86_64"):
+            if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= on:
+                bits, registers, vnni = 512, 32, "avx512vnni" in on
+            elif "avx2" in on:
+                bits, registers, vnni = 256, 16, "avxvnni" in on
+        elif triple.startswith("aarch64"):
+            registers = 32
+        return Target(
+            triple=triple,
+            cpu=llvm.get_host_cpu_name(),
+            features=found.flatten(),
+            vector_bits=bits,
+            vector_registers=registers,
+            has_fma="fma" in on or triple.startswith("aarch64"),
+            has_vnni=vnni,
+        )
+
+    def machine(self) -> llvm.TargetMachine:
+        _initialise()
+        target = llvm.Target.from_triple(self.triple)
+        # Position independent, so that the object links and loads anywhere.
+        return target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=3, reloc="pic", codemodel="default", abiname=self.abi
+        )
+
+    @property
+    def lanes(self) -> int:
+        """float32 (and int32) lanes of one vector."""
+        return self.vector_bits // 32
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of the register tile of two vectors: leaves two registers for B and two for A."""
+        return min(14, (self.vector_registers - 4) // 2)
+
+    @property
+    def tile_cols(self) -> int:
+        """Columns of the register tile."""
+        return 2 * self.lanes
