@@ -1,0 +1,106 @@
+"""`FunctionalDevice`: the instruction set without a clock, as a device with its own memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from isa.config import NpuConfig
+from isa.device import Counters, HostMemory, Region
+from isa.encoding import Op
+from simulator import native, reference
+from simulator.state import RunCounts, Scratchpads, check_regions
+
+PATHS = ("fast", "reference")
+#: Steps an engine may make in a run without `timeout`: minutes of work, so that no program hangs the host.
+STEP_LIMIT = 10**11
+
+
+class FunctionalDevice:
+    """The functional simulator. Both paths give the same memory images and the same errors.
+
+    Args:
+        config: the NPU.
+        path: "fast" runs whole programs in native code, built on first use (without a compiler it falls back to the
+            reference with a warning); "reference" runs `simulator.reference`.
+
+    Attributes:
+        scratchpads: the on-chip memories; tests may look at them and change them between runs.
+
+    Raises:
+        ValueError: unknown path.
+    """
+
+    name = "functional"
+
+    def __init__(self, config: NpuConfig, path: str = "fast") -> None:
+        if path not in PATHS:
+            raise ValueError(f"path must be one of {', '.join(PATHS)}, not {path!r}")
+        self.config, self.path = config, path
+        self.memory = HostMemory()
+        self.scratchpads = Scratchpads(config)
+        if path == "fast":
+            try:
+                native.library(config)
+            except native.BuildError as error:
+                warnings.warn(f"{error}; using the slow reference path", RuntimeWarning, stacklevel=2)
+                self.path = "reference"
+
+    def allocate(self, nbytes: int) -> int:
+        return self.memory.allocate(nbytes)
+
+    def free_all(self) -> None:
+        self.memory.free_all()
+
+    def write(self, address: int, data: bytes | np.ndarray) -> None:
+        self.memory.write(address, data)
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        return self.memory.read(address, nbytes)
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        return self.memory.view(address, nbytes)
+
+    def run(
+        self,
+        regions: Sequence[Region],
+        program_region: int,
+        program_offset: int,
+        program_length: int,
+        *,
+        watchdog: int = 0,
+        timeout: int = 0,
+        trace: Callable[[int, Op], None] | None = None,
+        **options: Any,
+    ) -> Counters:
+        """See `isa.device.Device.run`.
+
+        Args:
+            watchdog: ignored; a run that can make no progress always ends with WATCHDOG and a diagnosis.
+            timeout: steps any one engine may make (a run of so many cycles makes no more), 0 = `STEP_LIMIT`.
+            trace: called with index and instruction after each one; runs on the reference path.
+
+        Returns:
+            instructions fetched (END included), macs, bytes_read and bytes_written in whole bus beats; no cycles.
+        """
+        check_regions(regions, program_offset, self.config)
+        if not 0 <= program_region < len(regions):
+            raise ValueError(f"program_region must be below the {len(regions)} regions given, not {program_region}")
+        program = (program_region, program_offset, program_length)
+        limit = timeout or STEP_LIMIT
+        counts: RunCounts
+        if self.path == "fast" and trace is None:
+            counts = native.run(self.config, self.scratchpads, self.memory.data, regions, program, limit)
+        else:
+            counts = reference.run_reference(
+                self.config, self.scratchpads, self.memory.data, regions, program, limit, trace
+            )
+        return Counters(
+            macs=counts.macs,
+            bytes_read=counts.bytes_read,
+            bytes_written=counts.bytes_written,
+            instructions=counts.instructions,
+        )

@@ -1,0 +1,144 @@
+// GEMM: several positions that share their weights are summed side by side in registers.
+#pragma once
+
+#include "machine.h"
+
+namespace tw {
+
+constexpr int W = BO < MAX_LANES ? BO : MAX_LANES, V = BO / W, G = BI / GROUP;
+constexpr int POSITIONS = ACCUMULATORS / V > 1 ? ACCUMULATORS / V : 1;
+constexpr int GB = WEIGHT_VECTORS / V < 1 ? 1 : WEIGHT_VECTORS / V < G ? WEIGHT_VECTORS / V : G;  // groups at a time
+
+// ACC rows `acc[p]` of P positions from ACT elements `act[p]`, all with the weights of `wgt`. The sums are complete
+// before the first row is written, and rows are written in order, so rows may coincide.
+template <int P>
+void Machine::gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t *acc, bool accumulate) {
+    using L = Lanes<W>;
+    constexpr int CHAINS = P >= 4 ? 1 : (4 / P < GB ? 4 / P : GB);  // hides the latency of a few positions
+    L sum[P][CHAINS][V];
+    const act_t *base[P];
+#pragma GCC unroll 64
+    for (int p = 0; p < P; p++) {
+        base[p] = shadow_.get() + act[p];
+#pragma GCC unroll 64
+        for (int c = 0; c < CHAINS * V; c++) sum[p][c / V][c % V] = L::zero();
+    }
+#ifdef TW_VNNI
+    L correction[V];
+    for (int v = 0; v < V; v++) correction[v] = L::zero();
+#endif
+    for (const Inner &step : inner_) {
+        const PackedTile &tile = wgt[step.wgt];
+#ifdef TW_VNNI
+#pragma GCC unroll 16
+        for (int v = 0; v < V; v++) correction[v] = correction[v] + L::load(&tile.correction[v * W]);
+#endif
+#pragma GCC unroll 64
+        for (int block = 0; block < G; block += GB) {
+            L weights[GB][V];
+#pragma GCC unroll 64
+            for (int i = 0; i < GB * V; i++)
+                weights[i / V][i % V] = L::load(&tile.weights[block + i / V][i % V * W][0]);
+#pragma GCC unroll 64
+            for (int p = 0; p < P; p++) {
+                const act_t *vector = base[p] + step.act + block * GROUP;
+#pragma GCC unroll 64
+                for (int g = 0; g < GB; g++) {
+                    L x = L::broadcast(group_at(vector + g * GROUP));
+#pragma GCC unroll 16
+                    for (int v = 0; v < V; v++)
+                        sum[p][g % CHAINS][v] = sum[p][g % CHAINS][v].dot(x, weights[g][v]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 64
+    for (int p = 0; p < P; p++) {
+        int32_t *row = r_.acc + acc[p] * BO;
+#pragma GCC unroll 16
+        for (int v = 0; v < V; v++) {
+            L total = sum[p][0][v];
+#pragma GCC unroll 4
+            for (int c = 1; c < CHAINS; c++) total = total + sum[p][c][v];
+#ifdef TW_VNNI
+            total = total + correction[v];
+#endif
+            if (accumulate) total = total + L::load(row + v * W);
+            total.store(row + v * W);
+        }
+    }
+}
+
+inline void Machine::gemm(tw_word w) {
+    const int levels = int(c_.gemm_loops), reduce = int(tw_gemm_reduce(w));
+    const uint64_t steps = iterations(gemm_, 0, levels);
+    spend(TW_ENGINE_GEMM, steps);
+    r_.macs += steps * BI * BO;
+    const int64_t base[3] = {tw_gemm_act(w), tw_gemm_wgt(w), tw_gemm_acc(w)};
+    const uint64_t inner = iterations(gemm_, 0, reduce);
+    if (inner > 1 << 20 || !in_range(gemm_, 0, levels, 0, base[0], c_.act_rows) ||
+        !in_range(gemm_, 0, levels, 1, base[1], c_.wgt_tiles) ||
+        !in_range(gemm_, reduce, levels, 2, base[2], c_.acc_rows))
+        return gemm_steps(w);
+
+    inner_.clear();
+    Walker<2> within(gemm_, 0, reduce, {0, 0});
+    do inner_.push_back({within.address[0] * BI, within.address[1]});
+    while (within.next());
+
+    const bool accumulate = tw_gemm_accumulate(w);
+    int64_t act[POSITIONS], acc[POSITIONS];
+    int n = 0;
+    auto flush = [&](int64_t tile) {
+        const PackedTile *wgt = packed_.get() + tile;
+        int p = 0;
+        while (p < n) {
+            int left = n - p;
+            if (POSITIONS >= 16 && left >= 16) gemm_group<POSITIONS >= 16 ? 16 : 1>(act + p, wgt, acc + p, accumulate), p += 16;
+            else if (POSITIONS >= 8 && left >= 8) gemm_group<POSITIONS >= 8 ? 8 : 1>(act + p, wgt, acc + p, accumulate), p += 8;
+            else if (POSITIONS >= 4 && left >= 4) gemm_group<POSITIONS >= 4 ? 4 : 1>(act + p, wgt, acc + p, accumulate), p += 4;
+            else if (POSITIONS >= 2 && left >= 2) gemm_group<POSITIONS >= 2 ? 2 : 1>(act + p, wgt, acc + p, accumulate), p += 2;
+            else gemm_group<1>(act + p, wgt, acc + p, accumulate), p += 1;
+        }
+        n = 0;
+    };
+    Walker<3> outer(gemm_, reduce, levels, base);
+    int64_t tile = -1;
+    do {
+        if (outer.address[1] != tile || n == POSITIONS) {
+            flush(tile);
+            if (outer.address[1] != tile) {
+                tile = outer.address[1];
+                for (const Inner &step : inner_) prepare_tile(tile + step.wgt);
+            }
+        }
+        act[n] = outer.address[0] * BI;
+        acc[n++] = outer.address[2];
+    } while (outer.next());
+    flush(tile);
+}
+
+// Step by step, for nests that leave a memory or wrap around.
+inline void Machine::gemm_steps(tw_word w) {
+    const int levels = int(c_.gemm_loops), reduce = int(tw_gemm_reduce(w));
+    const int64_t base[3] = {tw_gemm_act(w), tw_gemm_wgt(w), tw_gemm_acc(w)};
+    Walker<3> outer(gemm_, reduce, levels, base);
+    do {
+        uint32_t sum[BO] = {};
+        int64_t row = 0;
+        Walker<2> inner(gemm_, 0, reduce, {outer.address[0], outer.address[1]});
+        do {
+            const int8_t *vector = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
+            const int8_t *tile = r_.wgt + checked(WGT, inner.address[1], c_.wgt_tiles) * BI * BO;
+            row = checked(ACC, outer.address[2], c_.acc_rows);
+            for (int o = 0; o < BO; o++)
+                for (int i = 0; i < BI; i++) sum[o] += uint32_t(int32_t(tile[o * BI + i]) * vector[i]);
+        } while (inner.next());
+        for (int o = 0; o < BO; o++) {
+            uint32_t old = tw_gemm_accumulate(w) ? uint32_t(r_.acc[row * BO + o]) : 0;
+            r_.acc[row * BO + o] = int32_t(old + sum[o]);
+        }
+    } while (outer.next());
+}
+
+}  // namespace tw

@@ -1,0 +1,187 @@
+// State and helpers shared by the engines of the functional simulator's fast path.
+//
+// The library is compiled for one pair of block sizes (TW_BLOCK_IN, TW_BLOCK_OUT); everything else of the
+// configuration arrives at run time. Semantics are those of simulator/reference.py; the comments here only say how.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "tilewright_isa.h"
+
+#include "lanes.h"
+
+extern "C" {
+
+struct tw_config {
+    uint32_t act_rows, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops, vector_loops, semaphores, queue_depth,
+        bus_bytes;
+};
+
+struct tw_region {
+    uint64_t base, size, flags;  // flags: bit 0 read, bit 1 write
+};
+
+// One call: memories and program in, counters and status out. Mirrored by simulator/native.py.
+struct tw_run {
+    tw_config config;
+    int8_t *act, *wgt;
+    uint32_t *prm;
+    uint8_t *lut;
+    int32_t *acc;
+    uint8_t *memory;
+    uint64_t memory_bytes;
+    tw_region regions[TW_REGIONS];
+    uint64_t program_region, program_offset, program_length, step_limit;
+    uint64_t instructions, macs, bytes_read, bytes_written;
+    uint64_t code, engine, pc, address, memory_id, region, offset, nbytes;
+    uint64_t steps[5];
+    int64_t heads[5];          // index at the head of a blocked queue, -1 = empty
+    int64_t fetch_blocked_on;  // engine whose queue is full, -1 = none
+    uint64_t semaphores[TW_MAX_SEMAPHORES + 1];
+};
+}
+
+namespace tw {
+
+constexpr int D = BI < BO ? BI : BO;  // lanes of a depthwise row
+constexpr int64_t ADDRESS_MASK = (int64_t(1) << TW_ADDRESS_BITS) - 1;
+
+enum MemoryId { ACT, WGT, PRM, LUT, ACC };  // as MEMORIES of simulator/state.py
+
+struct Fault {
+    uint64_t code, address = 0, memory_id = 0, region = 0, offset = 0, nbytes = 0;
+};
+
+// One level of a loop nest: iterations and up to four strides.
+struct Level {
+    int64_t count = 1;
+    int64_t stride[4] = {0, 0, 0, 0};
+};
+
+// Walks levels first..last-1 of a nest, level `first` fastest, keeping K addresses.
+template <int K>
+class Walker {
+  public:
+    Walker(const Level *levels, int first, int last, const int64_t (&base)[K])
+        : levels_(levels), first_(first), last_(last) {
+        for (int k = 0; k < K; k++) address[k] = base[k];
+    }
+
+    bool next() {
+        for (int l = first_; l < last_; l++) {
+            const Level &level = levels_[l];
+            if (++index[l] < level.count) {
+                for (int k = 0; k < K; k++) address[k] += level.stride[k];
+                return true;
+            }
+            index[l] = 0;
+            for (int k = 0; k < K; k++) address[k] -= level.stride[k] * (level.count - 1);
+        }
+        return false;
+    }
+
+    int64_t address[K];
+    int64_t index[TW_MAX_LOOPS] = {};
+
+  private:
+    const Level *levels_;
+    int first_, last_;
+};
+
+// Whether base + all index*stride of levels first..last-1 lies in 0..rows-1 before any wrap-around.
+inline bool in_range(const Level *levels, int first, int last, int k, int64_t base, int64_t rows) {
+    int64_t low = base, high = base;
+    for (int l = first; l < last; l++) {
+        int64_t reach = (levels[l].count - 1) * levels[l].stride[k];
+        (reach < 0 ? low : high) += reach;
+    }
+    return low >= 0 && high < rows;
+}
+
+// Iterations of levels first..last-1, saturating.
+inline uint64_t iterations(const Level *levels, int first, int last) {
+    uint64_t total = 1;
+    for (int l = first; l < last; l++)
+        if (__builtin_mul_overflow(total, uint64_t(levels[l].count), &total)) return UINT64_MAX;
+    return total;
+}
+
+struct Padding {
+    uint32_t left = 0, right = 0, top = 0, bottom = 0;
+    uint8_t fill = 0;
+};
+
+struct AddConstants {
+    int64_t ma = 0, mb = 0, c = 0;
+    uint32_t shift = 0;
+};
+
+struct PostConstants {
+    int32_t zp = 0, lo = 0, hi = 0, add_lo = 0, add_hi = 0, za = 0, zb = 0;
+    uint32_t table = 0;
+};
+
+// One run: the caller's memories, copies of ACT and WGT in the form the products want, configuration registers.
+class Machine {
+  public:
+    explicit Machine(tw_run &run);
+    void execute();
+
+  private:
+    tw_run &r_;
+    const tw_config &c_;
+    std::unique_ptr<act_t[]> shadow_;                     // ACT as operands, kept equal by write_act
+    std::unique_ptr<PackedTile[]> packed_;                // WGT as operands, made when first used
+    std::vector<uint8_t> packed_valid_;
+
+    Level load_box_[2], store_box_[2], gemm_[TW_MAX_LOOPS], vector_[TW_MAX_LOOPS];  // store: strides row, memory
+    Padding pad_;
+    AddConstants add_;
+    PostConstants post_;
+
+    void run_instruction(tw_word w);
+
+    void load(tw_word w);
+    void store(tw_word w);
+    void gemm(tw_word w);
+    void gemm_steps(tw_word w);
+    template <int P>
+    void gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t *acc, bool accumulate);
+    void depthwise(tw_word w);
+    void depthwise_steps(tw_word w);
+    void vector(tw_word w);
+
+    uint8_t *span(uint32_t region, uint32_t offset, uint64_t nbytes, bool write);
+    uint8_t *row_bytes(uint32_t target, uint64_t &bytes, int64_t &rows);
+    void written(uint32_t target, int64_t row, int64_t count);
+
+    void spend(int engine, uint64_t steps) {
+        if (__builtin_add_overflow(r_.steps[engine], steps, &r_.steps[engine]) || r_.steps[engine] > r_.step_limit)
+            throw Fault{TW_ERROR_CODE_TIMEOUT};
+    }
+
+    static int64_t checked(MemoryId memory, int64_t address, int64_t rows) {
+        address &= ADDRESS_MASK;
+        if (address >= rows) throw Fault{TW_ERROR_CODE_SCRATCHPAD_RANGE, uint64_t(address), uint64_t(memory)};
+        return address;
+    }
+
+    void prepare_tile(int64_t tile) {
+        if (packed_valid_[tile]) return;
+        pack(packed_[tile], r_.wgt + tile * BI * BO);
+        packed_valid_[tile] = 1;
+    }
+
+    struct Inner {
+        int64_t act;  // elements
+        int64_t wgt;  // tiles
+    };
+    std::vector<Inner> inner_;  // the summed levels of the current GEMM, flattened
+};
+
+}  // namespace tw

@@ -1,0 +1,106 @@
+// LOAD and STORE: one memcpy per run where its rows are contiguous.
+#pragma once
+
+#include "machine.h"
+
+namespace tw {
+
+// The bytes offset..offset+nbytes of a region.
+inline uint8_t *Machine::span(uint32_t region, uint32_t offset, uint64_t nbytes, bool write) {
+    const tw_region &g = r_.regions[region];
+    uint64_t address = g.base + offset;
+    bool allowed = write ? g.flags & 2 : g.flags & 1;
+    if (offset + nbytes > g.size || !allowed)
+        throw Fault{TW_ERROR_CODE_WINDOW, address, 0, region, offset, nbytes};
+    if (address + nbytes > r_.memory_bytes)
+        throw Fault{uint64_t(write ? TW_ERROR_CODE_BUS_WRITE : TW_ERROR_CODE_BUS_READ), address, 0, region, offset, nbytes};
+    return r_.memory + address;
+}
+
+inline uint64_t bus_bytes_of(uint64_t offset, uint64_t nbytes, uint64_t bus) {
+    return nbytes ? ((offset + nbytes + bus - 1) / bus - offset / bus) * bus : 0;
+}
+
+// The scratchpad of a LOAD, its row size and its rows.
+inline uint8_t *Machine::row_bytes(uint32_t target, uint64_t &bytes, int64_t &rows) {
+    switch (target) {
+    case TW_MEMORY_ACT: bytes = BI, rows = c_.act_rows; return reinterpret_cast<uint8_t *>(r_.act);
+    case TW_MEMORY_WGT: bytes = BI * BO, rows = c_.wgt_tiles; return reinterpret_cast<uint8_t *>(r_.wgt);
+    case TW_MEMORY_PRM: bytes = BI * 8, rows = c_.prm_rows; return reinterpret_cast<uint8_t *>(r_.prm);
+    default: bytes = 256, rows = c_.lut_tables; return r_.lut;
+    }
+}
+
+// Brings the operand copies up to date with rows row..row+count-1.
+inline void Machine::written(uint32_t target, int64_t row, int64_t count) {
+    if (target == TW_MEMORY_ACT)
+        for (int64_t i = row * BI; i < (row + count) * BI; i++) shadow_[i] = operand(r_.act[i]);
+    if (target == TW_MEMORY_WGT) std::fill_n(packed_valid_.begin() + row, count, 0);
+}
+
+inline void Machine::load(tw_word w) {
+    const Level &y_loop = load_box_[0], &z_loop = load_box_[1];
+    const uint32_t target = tw_load_target(w), region = tw_load_region(w);
+    const uint64_t count = tw_load_count(w), run_rows = pad_.left + count + pad_.right;
+    const uint64_t y_rows = pad_.top + y_loop.count + pad_.bottom;
+    if (!run_rows || !y_rows || !z_loop.count) throw Fault{TW_ERROR_CODE_ILLEGAL_OPERAND};
+    uint64_t bytes;
+    int64_t rows;
+    uint8_t *memory = row_bytes(target, bytes, rows);
+    const uint64_t data_bytes = count * bytes;
+    const uint64_t data_rows = uint64_t(y_loop.count) * z_loop.count * count;  // below 2**48
+    spend(TW_ENGINE_LOAD, run_rows * y_rows * z_loop.count - data_rows + data_rows * bytes / c_.bus_bytes);
+
+    const uint8_t fill = pad_.fill;
+    for (int64_t z = 0; z < z_loop.count; z++)
+        for (uint64_t y = 0; y < y_rows; y++) {
+            const uint8_t *data = nullptr;
+            if (y >= pad_.top && y < pad_.top + uint64_t(y_loop.count) && data_bytes) {
+                uint32_t offset = uint32_t(tw_load_offset(w) + z * z_loop.stride[1] + int64_t(y - pad_.top) * y_loop.stride[1]);
+                data = span(region, offset, data_bytes, false);
+                r_.bytes_read += bus_bytes_of(offset, data_bytes, c_.bus_bytes);
+            }
+            const int64_t first = (tw_load_row(w) + z * z_loop.stride[0] + int64_t(y) * y_loop.stride[0]) & ADDRESS_MASK;
+            if (first + int64_t(run_rows) <= rows) {
+                uint8_t *to = memory + first * bytes;
+                if (data) {
+                    std::memset(to, fill, pad_.left * bytes);
+                    std::memcpy(to + pad_.left * bytes, data, data_bytes);
+                    std::memset(to + pad_.left * bytes + data_bytes, fill, pad_.right * bytes);
+                } else {
+                    std::memset(to, fill, run_rows * bytes);
+                }
+                written(target, first, int64_t(run_rows));
+                continue;
+            }
+            for (uint64_t x = 0; x < run_rows; x++) {
+                int64_t row = checked(MemoryId(target), first + int64_t(x), rows);
+                if (data && x >= pad_.left && x < pad_.left + count)
+                    std::memcpy(memory + row * bytes, data + (x - pad_.left) * bytes, bytes);
+                else
+                    std::memset(memory + row * bytes, fill, bytes);
+                written(target, row, 1);
+            }
+        }
+}
+
+inline void Machine::store(tw_word w) {
+    const Level &y_loop = store_box_[0], &z_loop = store_box_[1];
+    const uint64_t count = tw_store_count(w), nbytes = count * BI;
+    spend(TW_ENGINE_STORE, uint64_t(z_loop.count) * y_loop.count * nbytes / c_.bus_bytes);
+    for (int64_t z = 0; z < z_loop.count; z++)
+        for (int64_t y = 0; y < y_loop.count; y++) {
+            uint32_t offset = uint32_t(tw_store_offset(w) + z * z_loop.stride[1] + y * y_loop.stride[1]);
+            uint8_t *to = span(tw_store_region(w), offset, nbytes, true);
+            r_.bytes_written += bus_bytes_of(offset, nbytes, c_.bus_bytes);
+            const int64_t first = (tw_store_row(w) + z * z_loop.stride[0] + y * y_loop.stride[0]) & ADDRESS_MASK;
+            if (first + int64_t(count) <= c_.act_rows) {
+                std::memcpy(to, r_.act + first * BI, nbytes);
+                continue;
+            }
+            for (uint64_t x = 0; x < count; x++)
+                std::memcpy(to + x * BI, r_.act + checked(ACT, first + int64_t(x), c_.act_rows) * BI, BI);
+        }
+}
+
+}  // namespace tw
