@@ -77,4 +77,7 @@ def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> lis
                 return [np.asarray(EXACT[node.op](x.astype(np.float64))).astype(np.float32)]
             if node.op == "Gelu" and node.attrs.get("approximate", "none") == "none":
                 return [np.asarray(_gelu(x.astype(np.float64))).astype(np.float32)]
+            if node.op == "Swish":
+                wide = x.astype(np.float64)
+                return [(wide * _sigmoid(float(node.attrs.get("alpha", 1.0)) * wide)).astype(np.float32)]
     return evaluate_onnx(node, inputs)
