@@ -40,3 +40,38 @@ class MemoryTiming:
 def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
     """The fewest cycles a layer can take: `max(macs / macs_per_cycle, bytes / bytes_per_cycle)`, rounded up."""
     return max(-(-macs // config.macs_per_cycle), -(-memory_bytes // config.bus_bytes))
+
+
+# Pipelines of the RTL, in cycles. A step is the cycle in which an engine issues its scratchpad reads.
+
+#: Terms one registered stage of the array's adder tree sums (two levels of adders).
+ARRAY_TREE_RADIX = 4
+#: From a VECTOR step to the cycle its instruction signals in; the ACT write happens one cycle later.
+VECTOR_DEPTH = 18
+#: Instructions FETCH, LOAD (between its halves) and STORE (between reader and bus) hold; rows STORE buffers.
+LOAD_DESCRIPTORS = 4
+STORE_DESCRIPTORS = 4
+STORE_ROWS = 4
+#: Bytes of program FETCH asks for at once (bursts end at multiples of this address) and can buffer.
+FETCH_BURST_BYTES = 256
+FETCH_BUFFER_BYTES = 512
+
+
+def array_stages(config: NpuConfig) -> int:
+    """Registers in the array: the products and the stages of the adder tree."""
+    stages, terms = 1, config.block_in
+    while terms > 1:
+        terms = -(-terms // ARRAY_TREE_RADIX)
+        stages += 1
+    return stages
+
+
+def gemm_depth(config: NpuConfig) -> int:
+    """From a GEMM or DEPTHWISE step to the accumulate stage: one cycle to read, one for the operand registers, then the
+    array. Signals are given in that cycle, the ACC write happens one cycle later."""
+    return 2 + array_stages(config)
+
+
+def fetch_burst_bytes(config: NpuConfig) -> int:
+    """Bursts of FETCH end at multiples of this many bytes."""
+    return min(FETCH_BURST_BYTES, config.burst_beats * config.bus_bytes)

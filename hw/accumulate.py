@@ -1,0 +1,157 @@
+"""The accumulate stage of GEMM, with forwarding of rows still on their way to ACC."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.scratchpads import bits_for
+from isa.config import NpuConfig
+from isa.instructions import ADDRESS_BITS
+
+#: Cycles from the control inputs to the stage that adds.
+ACCUMULATE_STAGES = 2
+
+
+class Accumulate(wiring.Component):
+    """Sums the products of a group, starting from 0 or from an ACC row, and writes the row.
+
+    An ACC row read in cycle t does not show the writes of cycles t and later, so a group takes instead: the row written
+    in t (kept one cycle), in t+1 (in the sum register then), or the sum that is complete just before it.
+
+    Latency: control enters in cycle t, `sum{o}` in t + ACCUMULATE_STAGES, a complete row is written one cycle later.
+
+    Ports:
+        valid, first, last: a product of a group, its first, its last.
+        accumulate: the group starts from the ACC row.
+        depthwise: the row is one column of min(block_in, block_out) lanes also where block_out is larger.
+        row, column: physical ACC row and column of the group.
+        sum{o}: products of the array.
+        read, read_row, data{c}: ACC read port.
+        write_mask, write_row, write_data{c}: ACC write port.
+    """
+
+    def __init__(self, config: NpuConfig, sum_bits: int) -> None:
+        self.config = config
+        self.lanes = config.dw_lanes
+        self.columns = max(config.block_in, config.block_out) // self.lanes
+        #: Columns a GEMM row covers.
+        self.groups = config.block_out // self.lanes
+        super().__init__(
+            {
+                "valid": In(1),
+                "first": In(1),
+                "last": In(1),
+                "accumulate": In(1),
+                "depthwise": In(1),
+                "row": In(ADDRESS_BITS),
+                "column": In(bits_for(self.columns)),
+                **{f"sum{o}": In(signed(sum_bits)) for o in range(config.block_out)},
+                "read": Out(1),
+                "read_row": Out(ADDRESS_BITS),
+                **{f"data{c}": In(32 * self.lanes) for c in range(self.columns)},
+                "write_mask": Out(self.columns),
+                "write_row": Out(ADDRESS_BITS),
+                **{f"write_data{c}": Out(32 * self.lanes) for c in range(self.columns)},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        columns, groups, width = range(self.columns), range(self.groups), 32 * self.lanes
+
+        # Control of the three cycles; `mask` is the set of columns the group covers.
+        mask0 = Signal(self.columns)
+        single = Mux(self.depthwise, 1 << self.column, (1 << self.columns) - 1)
+        m.d.comb += mask0.eq(single if self.groups > 1 else 1 << self.column)
+        flags = ("valid", "first", "last", "loads", "depthwise")
+        inputs = {
+            "valid": self.valid,
+            "first": self.first,
+            "last": self.last,
+            "loads": self.valid & self.first & self.accumulate,
+            "depthwise": self.depthwise,
+            "row": self.row,
+            "column": self.column,
+            "mask": mask0,
+        }
+        stage1 = {k: Signal(len(v) if k not in flags else 1, name=f"{k}1") for k, v in inputs.items()}
+        stage2 = {k: Signal.like(v, name=f"{k}2") for k, v in stage1.items()}
+        m.d.comb += [self.read.eq(inputs["loads"]), self.read_row.eq(self.row)]
+        m.d.sync += [stage1[k].eq(v) for k, v in inputs.items()]
+        m.d.sync += [stage2[k].eq(v) for k, v in stage1.items()]
+
+        # The row being written in this cycle, and the one written in the cycle before.
+        sums = [Signal(width, name=f"group{g}", reset_less=True) for g in groups]
+        written_depthwise = Signal()
+        for c in columns:
+            data = sums[0]
+            if self.groups > 1 and c:
+                data = Mux(written_depthwise, sums[0], sums[c])
+            m.d.comb += getattr(self, f"write_data{c}").eq(data)
+        before_mask, before_row = Signal(self.columns), Signal(ADDRESS_BITS)
+        before = [Signal(width, name=f"before{g}", reset_less=True) for g in columns[: max(1, self.groups)]]
+        complete = stage2["valid"] & stage2["last"]
+        m.d.sync += [
+            self.write_mask.eq(Mux(complete, stage2["mask"], 0)),
+            before_mask.eq(self.write_mask),
+            before_row.eq(self.write_row),
+        ]
+        with m.If(complete):
+            m.d.sync += [self.write_row.eq(stage2["row"]), written_depthwise.eq(stage2["depthwise"])]
+        with m.If(self.write_mask.any()):
+            m.d.sync += [b.eq(getattr(self, f"write_data{g}")) for g, b in enumerate(before)]
+
+        # Stage 1: ACC data is there; replace columns written since. Then select what the group needs.
+        now_hit = Mux(self.write_row == stage1["row"], self.write_mask, 0)
+        before_hit = Mux(before_row == stage1["row"], before_mask, 0)
+        values = []
+        for c in columns:
+            value = Signal(width, name=f"value{c}")
+            m.d.comb += value.eq(getattr(self, f"data{c}"))
+            with m.If(before_hit[c]):
+                m.d.comb += value.eq(before[min(c, len(before) - 1)])
+            with m.If(now_hit[c]):
+                m.d.comb += value.eq(getattr(self, f"write_data{c}"))
+            values.append(value)
+        operands = [Signal(width, name=f"operand{g}", reset_less=True) for g in groups]
+        forward = Signal(self.columns)  # columns of stage 1 that stage 2 completes
+        m.d.comb += forward.eq(Mux(complete & (stage2["row"] == stage1["row"]), stage2["mask"] & stage1["mask"], 0))
+        forward2 = Signal(self.columns)
+        m.d.sync += forward2.eq(forward)
+        with m.If(stage1["loads"]):
+            for g in groups:
+                m.d.sync += operands[g].eq(values[g])
+            if self.columns > 1:
+                selected = Array(values)[stage1["column"]]
+                if self.groups == 1:
+                    m.d.sync += operands[0].eq(selected)
+                else:
+                    with m.If(stage1["depthwise"]):
+                        m.d.sync += operands[0].eq(selected)
+
+        # Stage 2: add.
+        for g in groups:
+            start = Signal(width, name=f"start{g}")
+            with m.If(~stage2["first"]):
+                m.d.comb += start.eq(sums[g])
+            with m.Elif(stage2["loads"]):
+                m.d.comb += start.eq(operands[g])
+                if self.groups == 1:
+                    with m.If(forward2.any()):
+                        m.d.comb += start.eq(sums[0])
+                else:
+                    with m.If(forward2[g] & ~stage2["depthwise"]):
+                        m.d.comb += start.eq(getattr(self, f"write_data{g}"))
+                    if g == 0:
+                        with m.If(forward2.any() & stage2["depthwise"]):
+                            written = Array(getattr(self, f"write_data{c}") for c in columns)
+                            m.d.comb += start.eq(written[stage2["column"]])
+            with m.If(stage2["valid"]):
+                lanes = [
+                    (start[32 * l : 32 * l + 32].as_signed() + getattr(self, f"sum{g * self.lanes + l}"))[:32]
+                    for l in range(self.lanes)
+                ]
+                m.d.sync += sums[g].eq(Cat(lanes))
+        return m

@@ -1,0 +1,97 @@
+"""The multiplier array with its adder trees."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+
+from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.scratchpads import bits_for
+from isa.config import NpuConfig
+from isa.timing import ARRAY_TREE_RADIX, array_stages
+
+
+class MacArray(wiring.Component):
+    """block_out dot products of block_in int8 pairs per cycle.
+
+    Element (o, i) multiplies weight row{o}[i] by lane i of window slot 0, or in depthwise mode by lane slice*D + o of
+    slot i, D = min(block_in, block_out) (outputs o >= D are meaningless then).
+
+    Latency: `array_stages(config)` cycles: one for the products, one for every two levels of the adder tree.
+
+    Ports:
+        valid, depthwise, slice, row{o}, slot{i}: operands.
+        sum{o}: dot product, `array_stages` cycles later.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        row = 8 * config.block_in
+        self.sum_bits = 16 + (config.block_in - 1).bit_length()
+        super().__init__(
+            {
+                "valid": In(1),
+                "depthwise": In(1),
+                "slice": In(bits_for(config.dw_slices)),
+                **{f"row{o}": In(row) for o in range(config.block_out)},
+                **{f"slot{i}": In(row) for i in range(config.block_in)},
+                **{f"sum{o}": Out(signed(self.sum_bits)) for o in range(config.block_out)},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        lanes = c.dw_lanes
+
+        def byte(vector: Value, index: int) -> Value:
+            return vector[8 * index : 8 * index + 8].as_signed()
+
+        # Depthwise operands: the slice of every slot.
+        taps = []
+        for i in range(c.block_in):
+            slot = getattr(self, f"slot{i}")
+            if c.dw_slices > 1:
+                tap = Signal(8 * lanes, name=f"tap{i}")
+                m.d.comb += tap.eq(slot.word_select(self.slice, 8 * lanes))
+                taps.append(tap)
+            else:
+                taps.append(slot)
+
+        valid = self.valid
+        levels: list[list[Signal]] = []
+        for o in range(c.block_out):
+            weights = getattr(self, f"row{o}")
+            products = []
+            for i in range(c.block_in):
+                operand: Value = byte(self.slot0, i)
+                if o < lanes:
+                    operand = Mux(self.depthwise, byte(taps[i], o), operand).as_signed()
+                product = Signal(signed(16), name=f"product{o}_{i}", reset_less=True)
+                with m.If(valid):
+                    m.d.sync += product.eq(operand * byte(weights, i))
+                products.append(product)
+            levels.append(products)
+
+        stages = 1
+        while len(levels[0]) > 1:
+            later = Signal(name=f"valid{stages}")
+            m.d.sync += later.eq(valid)
+            valid = later
+            for o, terms in enumerate(levels):
+                sums = []
+                for n in range(0, len(terms), ARRAY_TREE_RADIX):
+                    group = terms[n : n + ARRAY_TREE_RADIX]
+                    width = len(group[0]) + (len(group) - 1).bit_length()
+                    total = Signal(signed(width), name=f"sum{stages}_{o}_{n}", reset_less=True)
+                    with m.If(valid):
+                        m.d.sync += total.eq(reduce(add, group))
+                    sums.append(total)
+                levels[o] = sums
+            stages += 1
+        assert stages == array_stages(c), (stages, array_stages(c))
+        m.d.comb += [getattr(self, f"sum{o}").eq(terms[0]) for o, terms in enumerate(levels)]
+        return m

@@ -1,0 +1,264 @@
+"""The GEMM engine: loop nest, window, array, accumulation."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.accumulate import ACCUMULATE_STAGES, Accumulate
+from hw.array import MacArray
+from hw.loop_nest import COUNT_BITS, STRIDE, LoopNest
+from hw.ports import PC_BITS
+from hw.queue import Queue
+from hw.scratchpads import bits_for
+from hw.semaphores import SEMAPHORE_BITS
+from hw.table import field, header, is_instruction
+from hw.window import Window
+from isa.config import NpuConfig
+from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS
+from isa.timing import gemm_depth
+
+ADDRESSES = ("act", "wgt", "acc")
+
+
+class Gemm(wiring.Component):
+    """Runs GEMM and DEPTHWISE, one step per cycle, never stalling.
+
+    Cycle 0: step, ACT and WGT reads. 1: read data. 2: window and weights registered. Then `array_stages`; ACC is read
+    ACCUMULATE_STAGES before the accumulate stage. Signals are given in cycle `gemm_depth` after the last step, one
+    cycle before the last ACC write, so that the first step they allow sees it.
+
+    Ports:
+        configure, start, word, pc: from the front end.  ready: to it.
+        act_read, act_row, act_data; wgt_read, wgt_row, weights{o}: scratchpad reads.
+        acc_*: to the ACC scratchpad (see `Accumulate`).
+        give, signal0, signal1, give_pc: completed instruction.
+        step: a step is made.  running: an instruction is at work or in the pipeline.
+        current_pc: instruction of the current step.
+        range_error, range_row: the step names a row beyond its memory; it must not be followed by others.
+        halt: make no more steps.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        self.array = MacArray(config)
+        self.accumulate = Accumulate(config, self.array.sum_bits)
+        columns, lanes = self.accumulate.columns, self.accumulate.lanes
+        row = 8 * config.block_in
+        super().__init__(
+            {
+                "configure": In(1),
+                "start": In(1),
+                "word": In(INSTRUCTION_BITS),
+                "pc": In(PC_BITS),
+                "ready": Out(1),
+                "act_read": Out(1),
+                "act_row": Out(ADDRESS_BITS),
+                "act_data": In(row),
+                "wgt_read": Out(1),
+                "wgt_row": Out(ADDRESS_BITS),
+                **{f"weights{o}": In(row) for o in range(config.block_out)},
+                "acc_read": Out(1),
+                "acc_read_row": Out(ADDRESS_BITS),
+                **{f"acc_data{c}": In(32 * lanes) for c in range(columns)},
+                "acc_write_mask": Out(columns),
+                "acc_write_row": Out(ADDRESS_BITS),
+                **{f"acc_write_data{c}": Out(32 * lanes) for c in range(columns)},
+                "give": Out(1),
+                "signal0": Out(SEMAPHORE_BITS),
+                "signal1": Out(SEMAPHORE_BITS),
+                "give_pc": Out(PC_BITS),
+                "step": Out(1),
+                "running": Out(1),
+                "current_pc": Out(PC_BITS),
+                "range_error": Out(1),
+                "range_row": Out(ADDRESS_BITS),
+                "halt": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        levels = range(c.gemm_loops)
+        m.submodules.nest = nest = LoopNest(c.gemm_loops, ADDRESSES)
+
+        # Configuration registers and the copy the core works on (counts and strides are copied in the nest).
+        def loop(name: str) -> Value:
+            return field(self.word, "GEMM_LOOP", name)
+
+        for k in levels:
+            count = Signal(COUNT_BITS, init=1, name=f"count{k}")
+            m.d.comb += getattr(nest, f"count{k}").eq(count)
+            select = self.configure & (loop("level") == k)
+            with m.If(select):
+                m.d.sync += count.eq(loop("count"))
+            for a in ADDRESSES:
+                stride = Signal(STRIDE, name=f"{a}_stride{k}")
+                m.d.comb += getattr(nest, f"{a}_stride{k}").eq(stride)
+                with m.If(select):
+                    m.d.sync += stride.eq(loop(f"{a}_stride"))
+
+        is_depthwise = is_instruction(self.word, "DEPTHWISE")
+        active, depthwise, accumulate, fresh = Signal(), Signal(), Signal(), Signal()
+        reduce = Signal(BY_NAME["GEMM"].by_name["reduce"].bits)
+        slice_ = Signal(bits_for(c.dw_slices))
+        start_at, step_by = [], []
+        for k in range(2):
+            start_at.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"start{k}"].bits, name=f"start{k}"))
+            step_by.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"step{k}"].bits, name=f"step{k}"))
+        wait = [Signal.like(s, name=f"wait{k}") for k, s in enumerate(start_at)]
+        hit = [w == 0 for w in wait]
+
+        m.d.comb += [
+            self.step.eq(active & ~self.halt),
+            self.ready.eq(~active | (self.step & nest.last)),
+            nest.start.eq(self.start),
+            nest.step.eq(self.step),
+        ]
+        for a in ADDRESSES:
+            base = Mux(is_depthwise, field(self.word, "DEPTHWISE", a), field(self.word, "GEMM", a))
+            m.d.comb += getattr(nest, f"{a}_base").eq(base)
+        for k in levels:
+            gate: Value = k >= reduce
+            if k < 2:
+                gate = Mux(depthwise, hit[k], gate)
+            else:
+                gate = depthwise | gate
+            m.d.comb += getattr(nest, f"acc_gate{k}").eq(gate)
+
+        with m.If(self.step):
+            m.d.sync += fresh.eq(0)
+            with m.If(nest.last):
+                m.d.sync += active.eq(0)
+            for k in range(2):
+                with m.If(nest.carry[k]):
+                    m.d.sync += wait[k].eq(Mux(hit[k], step_by[k] - 1, wait[k] - 1))
+                with m.Elif(nest.carry[k + 1 :].any()):
+                    m.d.sync += wait[k].eq(start_at[k])
+        with m.If(self.start):
+            m.d.sync += [
+                active.eq(1),
+                fresh.eq(1),
+                depthwise.eq(is_depthwise),
+                accumulate.eq(
+                    Mux(
+                        is_depthwise,
+                        field(self.word, "DEPTHWISE", "accumulate"),
+                        field(self.word, "GEMM", "accumulate"),
+                    )
+                ),
+                reduce.eq(field(self.word, "GEMM", "reduce")),
+                slice_.eq(field(self.word, "DEPTHWISE", "slice")),
+                self.current_pc.eq(self.pc),
+            ]
+            for k in range(2):
+                first = field(self.word, "DEPTHWISE", f"start{k}")
+                m.d.sync += [
+                    start_at[k].eq(first),
+                    wait[k].eq(first),
+                    step_by[k].eq(field(self.word, "DEPTHWISE", f"step{k}")),
+                ]
+
+        # What the step is: an emission, the first and last product of its group.
+        inner_first = Cat(getattr(nest, f"first{k}") | (k >= reduce) for k in levels).all()
+        inner_last = Cat(getattr(nest, f"at_last{k}") | (k >= reduce) for k in levels).all()
+        emits = ~depthwise | (hit[0] & hit[1])
+        columns = self.accumulate.columns
+        column_bits = (columns - 1).bit_length()
+        row, column = Signal(ADDRESS_BITS), Signal(bits_for(columns))
+        m.d.comb += row.eq(nest.acc)
+        if columns > 1:
+            split = depthwise if c.block_out > c.block_in else 1
+            m.d.comb += [row.eq(Mux(split, nest.acc >> column_bits, nest.acc)), column.eq(nest.acc[:column_bits])]
+        act_out = nest.act >= c.act_rows
+        wgt_out = emits & (nest.wgt >= c.wgt_tiles)
+        acc_out = emits & (row >= self.accumulate.config.acc_rows * c.block_out // max(c.block_in, c.block_out))
+        m.d.comb += [
+            self.act_read.eq(self.step),
+            self.act_row.eq(nest.act),
+            self.wgt_read.eq(self.step & emits),
+            self.wgt_row.eq(nest.wgt),
+            self.range_error.eq(self.step & (act_out | wgt_out | acc_out)),
+            self.range_row.eq(Mux(act_out, nest.act, Mux(wgt_out, nest.wgt, nest.acc))),
+        ]
+
+        # Control travels with the data.
+        depth = gemm_depth(c)
+        values = {
+            "valid": self.step & emits & ~self.range_error,
+            "end": self.step & nest.last & ~self.range_error,
+            "push": self.step,
+            "depthwise": depthwise,
+            "clear": fresh,
+            "first": depthwise | inner_first,
+            "last": depthwise | inner_last,
+            "accumulate": accumulate,
+            "slice": slice_,
+            "row": row,
+            "column": column,
+        }
+        until = {
+            "push": 1,
+            "clear": 1,
+            "slice": 2,
+            "end": depth,
+            "valid": depth - ACCUMULATE_STAGES,
+            "depthwise": depth - ACCUMULATE_STAGES,
+        }
+        pipe: dict[str, list[Value]] = {}
+        for name, value in values.items():
+            stages: list[Value] = [value]
+            for t in range(until.get(name, depth - ACCUMULATE_STAGES)):
+                later = Signal(len(Value.cast(value)), name=f"{name}_{t + 1}", reset_less=name not in ("valid", "end"))
+                m.d.sync += later.eq(stages[-1])
+                stages.append(later)
+            pipe[name] = stages
+
+        m.submodules.window = window = Window(c)
+        m.submodules.array = array = self.array
+        m.submodules.accumulate = accumulator = self.accumulate
+        m.d.comb += [
+            window.push.eq(pipe["push"][1]),
+            window.vector.eq(self.act_data),
+            window.shift.eq(pipe["depthwise"][1]),
+            window.clear.eq(pipe["depthwise"][1] & pipe["clear"][1]),
+            array.valid.eq(pipe["valid"][2]),
+            array.depthwise.eq(pipe["depthwise"][2]),
+            array.slice.eq(pipe["slice"][2]),
+        ]
+        m.d.comb += [getattr(array, f"slot{i}").eq(getattr(window, f"slot{i}")) for i in range(c.block_in)]
+        for o in range(c.block_out):
+            weights = Signal(8 * c.block_in, name=f"tile{o}", reset_less=True)
+            with m.If(pipe["valid"][1]):
+                m.d.sync += weights.eq(getattr(self, f"weights{o}"))
+            m.d.comb += [
+                getattr(array, f"row{o}").eq(weights),
+                getattr(accumulator, f"sum{o}").eq(getattr(array, f"sum{o}")),
+            ]
+        for name in ("valid", "first", "last", "accumulate", "depthwise", "row", "column"):
+            m.d.comb += getattr(accumulator, name).eq(pipe[name][depth - ACCUMULATE_STAGES])
+        m.d.comb += [
+            self.acc_read.eq(accumulator.read),
+            self.acc_read_row.eq(accumulator.read_row),
+            self.acc_write_mask.eq(accumulator.write_mask),
+            self.acc_write_row.eq(accumulator.write_row),
+        ]
+        for n in range(columns):
+            m.d.comb += [
+                getattr(accumulator, f"data{n}").eq(getattr(self, f"acc_data{n}")),
+                getattr(self, f"acc_write_data{n}").eq(getattr(accumulator, f"write_data{n}")),
+            ]
+
+        # Instructions in the pipeline, in order.
+        m.submodules.ends = ends = Queue(2 * SEMAPHORE_BITS + PC_BITS, 16)
+        m.d.comb += [
+            ends.i_valid.eq(self.start),
+            ends.i_payload.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),
+            ends.o_ready.eq(self.give),
+            self.give.eq(pipe["end"][depth]),
+            Cat(self.signal0, self.signal1, self.give_pc).eq(ends.o_payload),
+            self.running.eq(ends.o_valid),
+        ]
+        return m

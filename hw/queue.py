@@ -1,0 +1,73 @@
+"""A first-in first-out queue in distributed RAM."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Shape, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+
+class Queue(wiring.Component):
+    """First-word-fall-through queue. An entry pushed in cycle t is at the output in cycle t+1.
+
+    Latency: 1 cycle. `i_ready` depends on the level only, so a full queue takes no entry while one is popped.
+
+    Parameters:
+        width: bits of an entry.
+        depth: entries.
+
+    Ports:
+        i_valid, i_payload, i_ready: input stream.
+        o_valid, o_payload, o_ready: output stream.
+        level: entries held.
+    """
+
+    def __init__(self, width: int, depth: int) -> None:
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1, not {depth!r}")
+        self.width, self.depth = width, depth
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "i_ready": Out(1),
+                "i_payload": In(width),
+                "o_valid": Out(1),
+                "o_ready": In(1),
+                "o_payload": Out(width),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.store = store = Memory(shape=Shape(self.width), depth=max(2, self.depth), init=[])
+        write = store.write_port()
+        read = store.read_port(domain="comb")
+        head = Signal(range(max(2, self.depth)))
+        tail = Signal.like(head)
+        push, pop = Signal(), Signal()
+        m.d.comb += [
+            self.i_ready.eq(self.level != self.depth),
+            self.o_valid.eq(self.level != 0),
+            push.eq(self.i_valid & self.i_ready),
+            pop.eq(self.o_valid & self.o_ready),
+            write.en.eq(push),
+            write.addr.eq(tail),
+            write.data.eq(self.i_payload),
+            read.addr.eq(head),
+            self.o_payload.eq(read.data),
+        ]
+        with m.If(push):
+            m.d.sync += tail.eq(tail + 1)
+            with m.If(tail == self.depth - 1):
+                m.d.sync += tail.eq(0)
+        with m.If(pop):
+            m.d.sync += head.eq(head + 1)
+            with m.If(head == self.depth - 1):
+                m.d.sync += head.eq(0)
+        with m.If(push & ~pop):
+            m.d.sync += self.level.eq(self.level + 1)
+        with m.If(pop & ~push):
+            m.d.sync += self.level.eq(self.level - 1)
+        return m

@@ -1,0 +1,234 @@
+"""The scratchpads WGT, ACC, PRM and LUT; ACT is in `hw.activations`.
+
+All reads are synchronous: a row asked for in cycle t is at the output in cycle t+1. What a read returns for a row that
+is written in the same cycle is not used anywhere.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from isa.config import NpuConfig
+from isa.instructions import ADDRESS_BITS
+
+
+def bits_for(count: int) -> int:
+    """Bits of an index below `count`, at least 1."""
+    return max(1, (count - 1).bit_length())
+
+
+def memory(m: Module, name: str, width: int, depth: int) -> Memory:
+    """A memory of `depth` words as a submodule."""
+    store = Memory(shape=Shape(width), depth=depth, init=[])
+    m.submodules[name] = store
+    return store
+
+
+class WeightScratchpad(wiring.Component):
+    """Weight tiles: one read of a whole tile, one write of a bus-wide chunk (or of a whole fill tile) per cycle.
+
+    Latency: read 1 cycle; a tile written in cycle t is seen by reads of cycle t+1.
+
+    Ports:
+        read, read_row: tile to read.  row{o}: weights of output o, block_in int8, one cycle later.
+        write, write_row, write_chunk, write_full, write_data: chunk number `write_chunk` of the tile, or every chunk.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        self.chunks = config.tile_bytes // config.bus_bytes
+        super().__init__(
+            {
+                "read": In(1),
+                "read_row": In(ADDRESS_BITS),
+                "write": In(1),
+                "write_row": In(ADDRESS_BITS),
+                "write_chunk": In(bits_for(self.chunks)),
+                "write_full": In(1),
+                "write_data": In(config.axi_data_bits),
+                **{f"row{o}": Out(8 * config.block_in) for o in range(config.block_out)},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        width = min(c.bus_bytes, c.block_in)  # bytes of a column of memory
+        per_row = c.block_in // width
+        per_chunk = c.bus_bytes // width
+        enable = Signal(self.chunks)
+        with m.If(self.write):
+            m.d.comb += enable.eq(Mux(self.write_full, (1 << self.chunks) - 1, 1 << self.write_chunk))
+        for o in range(c.block_out):
+            row = []
+            for i in range(per_row):
+                column = o * per_row + i
+                store = memory(m, f"wgt{column}", 8 * width, c.wgt_tiles)
+                write, read = store.write_port(), store.read_port()
+                m.d.comb += [
+                    write.en.eq(enable[column // per_chunk]),
+                    write.addr.eq(self.write_row),
+                    write.data.eq(self.write_data.word_select(column % per_chunk, 8 * width)),
+                    read.en.eq(self.read),
+                    read.addr.eq(self.read_row),
+                ]
+                row.append(read.data)
+            m.d.comb += getattr(self, f"row{o}").eq(Cat(row))
+        return m
+
+
+class AccumulatorScratchpad(wiring.Component):
+    """int32 accumulators: physical rows of max(block_in, block_out) lanes in columns of min(block_in, block_out).
+
+    Latency: read 1 cycle. The read port serves GEMM before VECTOR.
+
+    Ports:
+        gemm_read, gemm_row: always granted.  vector_read, vector_row, vector_grant: refused while GEMM reads.
+        data{c}: column c of the physical row, one cycle later.
+        write_mask, write_row, write_data{c}: GEMM writes the columns in the mask.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        self.lanes = config.dw_lanes
+        self.columns = max(config.block_in, config.block_out) // self.lanes
+        self.rows = config.acc_rows * config.block_out // (self.lanes * self.columns)
+        super().__init__(
+            {
+                "gemm_read": In(1),
+                "gemm_row": In(ADDRESS_BITS),
+                "vector_read": In(1),
+                "vector_row": In(ADDRESS_BITS),
+                "vector_grant": Out(1),
+                "write_mask": In(self.columns),
+                "write_row": In(ADDRESS_BITS),
+                **{f"data{c}": Out(32 * self.lanes) for c in range(self.columns)},
+                **{f"write_data{c}": In(32 * self.lanes) for c in range(self.columns)},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.vector_grant.eq(~self.gemm_read)
+        for c in range(self.columns):
+            store = memory(m, f"acc{c}", 32 * self.lanes, self.rows)
+            write, read = store.write_port(), store.read_port()
+            m.d.comb += [
+                write.en.eq(self.write_mask[c]),
+                write.addr.eq(self.write_row),
+                write.data.eq(getattr(self, f"write_data{c}")),
+                read.en.eq(self.gemm_read | self.vector_read),
+                read.addr.eq(Mux(self.gemm_read, self.gemm_row, self.vector_row)),
+                getattr(self, f"data{c}").eq(read.data),
+            ]
+        return m
+
+
+class ParameterScratchpad(wiring.Component):
+    """Bias and scale per channel. Both are read by VECTOR, each in the cycle its pipeline needs it.
+
+    Latency: read 1 cycle.
+
+    Ports:
+        bias_read, bias_row, bias; scale_read, scale_row, scale: block_in values of 32 bits, one cycle later.
+        write, write_row, write_chunk, write_full, write_data: as for WGT.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        self.chunks = config.prm_row_bytes // config.bus_bytes
+        super().__init__(
+            {
+                "bias_read": In(1),
+                "bias_row": In(ADDRESS_BITS),
+                "bias": Out(32 * config.block_in),
+                "scale_read": In(1),
+                "scale_row": In(ADDRESS_BITS),
+                "scale": Out(32 * config.block_in),
+                "write": In(1),
+                "write_row": In(ADDRESS_BITS),
+                "write_chunk": In(bits_for(self.chunks)),
+                "write_full": In(1),
+                "write_data": In(config.axi_data_bits),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        words_per_chunk = c.bus_bytes // 4
+        words_per_column = max(1, words_per_chunk // 2)  # of one kind
+        for kind, offset in (("bias", 0), ("scale", 1)):
+            values = []
+            for column in range(c.block_in // words_per_column):
+                first = 2 * column * words_per_column + offset  # word of the row, counting both kinds
+                store = memory(m, f"{kind}{column}", 32 * words_per_column, c.prm_rows)
+                write, read = store.write_port(), store.read_port()
+                chunk = first // words_per_chunk
+                words = [
+                    self.write_data.word_select((first + 2 * i) % words_per_chunk, 32) for i in range(words_per_column)
+                ]
+                m.d.comb += [
+                    write.en.eq(self.write & (self.write_full | (self.write_chunk == chunk))),
+                    write.addr.eq(self.write_row),
+                    write.data.eq(Cat(words)),
+                    read.en.eq(getattr(self, f"{kind}_read")),
+                    read.addr.eq(getattr(self, f"{kind}_row")),
+                ]
+                values.append(read.data)
+            m.d.comb += getattr(self, kind).eq(Cat(values))
+        return m
+
+
+class TableScratchpad(wiring.Component):
+    """Look-up tables, one copy per lane.
+
+    Latency: read 1 cycle.
+
+    Ports:
+        read, table, index{l}: table number and byte of each lane.  value{l}: one cycle later.
+        write, write_row, write_chunk, write_full, write_data: bus-wide chunk of a table.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        self.chunks = 256 // config.bus_bytes
+        super().__init__(
+            {
+                "read": In(1),
+                "table": In(4),
+                **{f"index{l}": In(8) for l in range(config.block_in)},
+                **{f"value{l}": Out(8) for l in range(config.block_in)},
+                "write": In(1),
+                "write_row": In(ADDRESS_BITS),
+                "write_chunk": In(bits_for(self.chunks)),
+                "write_full": In(1),
+                "write_data": In(config.axi_data_bits),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see `hw.load`.
+        byte_bits = (c.bus_bytes - 1).bit_length()
+        chunk_bits = 8 - byte_bits
+        for l in range(c.block_in):
+            store = memory(m, f"lut{l}", c.axi_data_bits, c.lut_tables * self.chunks)
+            write, read = store.write_port(), store.read_port()
+            index = getattr(self, f"index{l}")
+            byte = Signal(byte_bits, name=f"byte{l}", reset_less=True)
+            with m.If(self.read):
+                m.d.sync += byte.eq(index[:byte_bits])
+            m.d.comb += [
+                write.en.eq(self.write),
+                write.addr.eq(Cat(self.write_chunk[:chunk_bits], self.write_row)),
+                write.data.eq(self.write_data),
+                read.en.eq(self.read),
+                read.addr.eq(Cat(index[byte_bits:], self.table)),
+                getattr(self, f"value{l}").eq(read.data.word_select(byte, 8)),
+            ]
+        return m

@@ -1,0 +1,36 @@
+"""Instruction fields as slices of a hardware word: every bit position comes from `isa.instructions`."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Value
+
+from isa.instructions import BY_NAME, HEADER, INSTRUCTIONS, Engine, Instruction
+
+_HEADER = {f.name: f for f in HEADER}
+
+
+def field(word: Value, instruction: str, name: str) -> Value:
+    """Field `name` of `instruction` in a 128-bit word, signed where the table says so."""
+    f = BY_NAME[instruction].by_name[name]
+    bits = word[f.low : f.low + f.bits]
+    return bits.as_signed() if f.signed else bits
+
+
+def header(word: Value, name: str) -> Value:
+    """A header field."""
+    f = _HEADER[name]
+    return word[f.low : f.low + f.bits]
+
+
+def is_instruction(word: Value, *names: str) -> Value:
+    """1 where the opcode is one of the named instructions."""
+    opcode = header(word, "opcode")
+    result = opcode == BY_NAME[names[0]].opcode
+    for name in names[1:]:
+        result = result | (opcode == BY_NAME[name].opcode)
+    return result
+
+
+def instructions_of(engine: Engine, *, configures: bool) -> list[Instruction]:
+    """Table rows of one engine."""
+    return [i for i in INSTRUCTIONS if i.engine == engine and i.configures == configures]

@@ -1,0 +1,367 @@
+"""The VECTOR engine: loop nest, operand reads, lanes."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.loop_nest import COUNT_BITS, STRIDE, LoopNest
+from hw.ports import PC_BITS
+from hw.queue import Queue
+from hw.requantizer import FINAL_STAGE, INSIDE_STAGE, SCALE_STAGE, WINDOW_STAGE
+from hw.scratchpads import bits_for
+from hw.semaphores import SEMAPHORE_BITS
+from hw.table import field, header
+from hw.vector_lane import (
+    ADD_STAGE,
+    BIAS_STAGE,
+    LUT_STAGE,
+    REQUANTIZE_STAGE,
+    RESULT_STAGE,
+    SOURCE_STAGE,
+    VectorLane,
+)
+from isa.config import NpuConfig
+from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS, Rounding, Source
+from isa.timing import VECTOR_DEPTH
+
+ADDRESSES = ("a", "b", "dst", "prm")
+#: Instructions the pipeline can hold, with room to spare: contexts are reused in turn.
+CONTEXTS = 32
+assert VECTOR_DEPTH + 2 < CONTEXTS and RESULT_STAGE == VECTOR_DEPTH
+
+
+def _post_layout(*names: str) -> data.StructLayout:
+    """Fields of the configuring instructions, as the pipeline keeps them."""
+    shapes = {}
+    for name in names:
+        f = BY_NAME["VECTOR_ADD"].by_name.get(name) or BY_NAME["VECTOR_POST"].by_name.get(name)
+        f = f or BY_NAME["VECTOR"].by_name[name]
+        shapes[name] = signed(f.bits) if f.signed else f.bits
+    return data.StructLayout(shapes)
+
+
+#: What the requantiser's and the later stages need of an instruction; kept per instruction, read when a step gets there.
+REQUANTIZE = _post_layout("zp", "lo", "hi", "rounding", "source")
+FINISH = _post_layout("ma", "mb", "c", "shift", "add_lo", "add_hi", "add", "lut", "table")
+
+
+class Vector(wiring.Component):
+    """Runs VECTOR: one step per cycle unless a read is refused or a and b lie in one bank.
+
+    Cycle 0: step, reads of ACC or ACT granted (all or none of them; with a and b in one bank, a in an earlier cycle).
+    Then the stages of `VectorLane`. Signals are given VECTOR_DEPTH after the last step, one cycle before its ACT write,
+    so that the first step they allow sees it.
+
+    Ports:
+        configure, start, word, pc, ready: front end.
+        acc_read, acc_row, acc_grant, acc_data{c}; a_*, b_*: reads.  prm (bias_*, scale_*), lut_*: reads, never refused.
+        write, write_row, write_data: to ACT.
+        give, signal0, signal1, give_pc: completed instruction.
+        step, running, current_pc, stalled: a step is made; at work; of which instruction; a read was refused.
+        range_error, range_row: the step names a row beyond its memory.
+        halt: make no more steps.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        self.columns = max(config.block_in, config.block_out) // config.dw_lanes
+        row = 8 * config.block_in
+        reads: dict[str, object] = {}
+        for operand in ("a", "b"):
+            reads |= {
+                f"{operand}_read": Out(1),
+                f"{operand}_row": Out(ADDRESS_BITS),
+                f"{operand}_grant": In(1),
+                f"{operand}_data": In(row),
+            }
+        for kind in ("bias", "scale"):
+            reads |= {
+                f"{kind}_read": Out(1),
+                f"{kind}_row": Out(ADDRESS_BITS),
+                f"{kind}_data": In(32 * config.block_in),
+            }
+        super().__init__(
+            {
+                "configure": In(1),
+                "start": In(1),
+                "word": In(INSTRUCTION_BITS),
+                "pc": In(PC_BITS),
+                "ready": Out(1),
+                "acc_read": Out(1),
+                "acc_row": Out(ADDRESS_BITS),
+                "acc_grant": In(1),
+                **{f"acc_data{c}": In(32 * config.dw_lanes) for c in range(self.columns)},
+                **reads,
+                "lut_read": Out(1),
+                "lut_table": Out(4),
+                **{f"lut_index{l}": Out(8) for l in range(config.block_in)},
+                **{f"lut_value{l}": In(8) for l in range(config.block_in)},
+                "write": Out(1),
+                "write_row": Out(ADDRESS_BITS),
+                "write_data": Out(row),
+                "give": Out(1),
+                "signal0": Out(SEMAPHORE_BITS),
+                "signal1": Out(SEMAPHORE_BITS),
+                "give_pc": Out(PC_BITS),
+                "step": Out(1),
+                "running": Out(1),
+                "current_pc": Out(PC_BITS),
+                "stalled": Out(1),
+                "range_error": Out(1),
+                "range_row": Out(ADDRESS_BITS),
+                "halt": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        levels = range(c.vector_loops)
+        m.submodules.nest = nest = LoopNest(c.vector_loops, ADDRESSES)
+
+        def loop(name: str) -> Value:
+            return field(self.word, "VECTOR_LOOP", name)
+
+        def run(name: str) -> Value:
+            return field(self.word, "VECTOR", name)
+
+        # Configuration registers.
+        opcode = header(self.word, "opcode")
+        for k in levels:
+            count = Signal(COUNT_BITS, init=1, name=f"count{k}")
+            m.d.comb += getattr(nest, f"count{k}").eq(count)
+            select = self.configure & (opcode == BY_NAME["VECTOR_LOOP"].opcode) & (loop("level") == k)
+            with m.If(select):
+                m.d.sync += count.eq(loop("count"))
+            for a in ADDRESSES:
+                stride = Signal(STRIDE, name=f"{a}_stride{k}")
+                m.d.comb += getattr(nest, f"{a}_stride{k}").eq(stride)
+                with m.If(select):
+                    m.d.sync += stride.eq(loop(f"{a}_stride"))
+        registers: dict[str, Signal] = {}
+        for name in ("VECTOR_ADD", "VECTOR_POST"):
+            for f in BY_NAME[name].fields:
+                registers[f.name] = Signal(signed(f.bits) if f.signed else f.bits, name=f.name)
+                with m.If(self.configure & (opcode == BY_NAME[name].opcode)):
+                    m.d.sync += registers[f.name].eq(field(self.word, name, f.name))
+
+        # The instruction at work.
+        active, phase, add = Signal(), Signal(), Signal()
+        source = Signal(BY_NAME["VECTOR"].by_name["source"].bits)
+        reduce = Signal(BY_NAME["VECTOR"].by_name["reduce"].bits)
+        za, zb = Signal.like(registers["za"]), Signal.like(registers["zb"])
+        slot = Signal(range(CONTEXTS))
+        reducing = (source == Source.SUM) | (source == Source.MAX)
+        inner_first = Cat(getattr(nest, f"first{k}") | (k >= reduce) for k in levels).all()
+        inner_last = Cat(getattr(nest, f"at_last{k}") | (k >= reduce) for k in levels).all()
+        result = Signal()  # the step produces a row
+        m.d.comb += result.eq(~reducing | inner_last)
+
+        with m.If(self.step):
+            m.d.sync += phase.eq(0)
+            with m.If(nest.last):
+                m.d.sync += active.eq(0)
+        with m.If(self.start):
+            m.d.sync += [
+                active.eq(1),
+                phase.eq(0),
+                add.eq(run("add")),
+                source.eq(run("source")),
+                reduce.eq(run("reduce")),
+                za.eq(registers["za"]),
+                zb.eq(registers["zb"]),
+                slot.eq(slot + 1),
+                self.current_pc.eq(self.pc),
+            ]
+        m.d.comb += [nest.start.eq(self.start), nest.step.eq(self.step)]
+        m.d.comb += [getattr(nest, f"{a}_base").eq(run(a)) for a in ADDRESSES]
+        for k in levels:
+            gate = ~reducing | (k >= reduce)
+            m.d.comb += [getattr(nest, f"{a}_gate{k}").eq(gate) for a in ("b", "dst", "prm")]
+
+        # Reads and the step.
+        bank_bits = (c.act_banks - 1).bit_length()
+        go, same_bank = Signal(), Signal()
+        need_b = (add | (source == Source.MUL)) & result
+        from_acc = source == Source.ACC
+        m.d.comb += [
+            go.eq(active & ~self.halt),
+            same_bank.eq(~from_acc & need_b & (nest.a[:bank_bits] == nest.b[:bank_bits])),
+            self.acc_read.eq(go & from_acc),
+            self.a_read.eq(go & ~from_acc & ~phase),
+            self.a_row.eq(nest.a),
+            self.b_read.eq(go & need_b & (~same_bank | phase)),
+            self.b_row.eq(nest.b),
+        ]
+        granted = go & ~(
+            (self.acc_read & ~self.acc_grant) | (self.a_read & ~self.a_grant) | (self.b_read & ~self.b_grant)
+        )
+        m.d.comb += [
+            self.step.eq(granted & (~same_bank | phase)),
+            self.stalled.eq(go & ~self.step),
+            self.ready.eq(~active | (self.step & nest.last)),
+        ]
+        early = Signal()  # a was read in the cycle before
+        held = Signal(8 * c.block_in, reset_less=True)
+        m.d.sync += early.eq(granted & same_bank & ~phase)
+        with m.If(granted & same_bank & ~phase):
+            m.d.sync += phase.eq(1)
+        with m.If(early):
+            m.d.sync += held.eq(self.a_data)
+
+        columns, lanes = self.columns, c.dw_lanes
+        column_bits = (columns - 1).bit_length()
+        column = Signal(bits_for(columns))
+        narrow = c.block_in < c.block_out  # a vector is one column of the physical row
+        if narrow:
+            m.d.comb += [self.acc_row.eq(nest.a >> column_bits), column.eq(nest.a[:column_bits])]
+        else:
+            m.d.comb += self.acc_row.eq(nest.a)
+
+        biased = from_acc | (source == Source.MUL) | (source == Source.SUM)
+        limits = [
+            (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
+            (nest.b, need_b & (nest.b >= c.act_rows)),
+            (nest.dst, result & (nest.dst >= c.act_rows)),
+            (nest.prm, result & biased & (nest.prm >= c.prm_rows)),
+        ]
+        m.d.comb += self.range_error.eq(self.step & Cat(bad for _, bad in limits).any())
+        for address, bad in reversed(limits):
+            with m.If(bad):
+                m.d.comb += self.range_row.eq(address)
+
+        # Contexts: written when the instruction starts, read when its steps get to the stage.
+        next_slot = Signal.like(slot)
+        m.d.comb += next_slot.eq(slot + 1)
+        slots: list[Value] = [slot]
+        for t in range(ADD_STAGE):
+            later = Signal(range(CONTEXTS), name=f"slot_{t + 1}", reset_less=True)
+            m.d.sync += later.eq(slots[-1])
+            slots.append(later)
+
+        def context(name: str, layout: data.StructLayout, stage: int) -> data.View:
+            """The instruction's record, registered, as of pipeline cycle `stage`."""
+            store = Memory(shape=layout, depth=CONTEXTS, init=[])
+            m.submodules[name] = store
+            write, read = store.write_port(), store.read_port(domain="comb")
+            m.d.comb += [write.en.eq(self.start), write.addr.eq(next_slot), read.addr.eq(slots[stage - 1])]
+            for member in layout.members:
+                value = registers[member] if member in registers else run(member)
+                m.d.comb += write.data[member].eq(value)
+            record = Signal(layout, name=f"{name}_now", reset_less=True)
+            m.d.sync += record.eq(read.data)
+            return record
+
+        def later(value: Value, cycles: int, name: str, *, reset_less: bool = True) -> Value:
+            for t in range(cycles):
+                held = Signal(Value.cast(value).shape(), name=f"{name}_{t}", reset_less=reset_less)
+                m.d.sync += held.eq(value)
+                value = held
+            return value
+
+        inside_at = REQUANTIZE_STAGE + INSIDE_STAGE
+        requantize = context("requantize", REQUANTIZE, inside_at)
+        finish = context("finish", FINISH, ADD_STAGE)
+        window = later(requantize.rounding == Rounding.EVEN_ZERO_POINT_INSIDE, WINDOW_STAGE - INSIDE_STAGE, "window")
+        final = {
+            n: later(requantize[n], FINAL_STAGE - INSIDE_STAGE, f"final_{n}") for n in ("zp", "lo", "hi", "rounding")
+        }
+        is_raw = (requantize.source == Source.ACT) | (requantize.source == Source.MAX)
+        requantized = later(~is_raw, ADD_STAGE - inside_at, "requantized")
+
+        # Flags that travel.
+        valid1 = later(self.step & ~self.range_error, 1, "valid1", reset_less=False)
+        valid2 = later(valid1, 1, "valid2", reset_less=False)
+        result2 = later(result, SOURCE_STAGE, "result")
+        valid3 = later(valid2 & result2, 1, "valid3", reset_less=False)
+        valid_lut = later(valid3, LUT_STAGE - BIAS_STAGE, "valid_late", reset_less=False)
+        end = later(self.step & nest.last & ~self.range_error, VECTOR_DEPTH, "end", reset_less=False)
+        source2 = later(source, SOURCE_STAGE, "source")
+        first2 = later(inner_first, SOURCE_STAGE, "first")
+        za2, zb2 = later(za, SOURCE_STAGE, "za"), later(zb, SOURCE_STAGE, "zb")
+        from_acc1, phase1, column1 = (
+            later(from_acc, 1, "from_acc"),
+            later(phase, 1, "phase1"),
+            later(column, 1, "column"),
+        )
+        biased3 = later(biased, BIAS_STAGE, "biased")
+        prm_bias = later(nest.prm, BIAS_STAGE - 1, "prm_bias")
+        prm_scale = later(prm_bias, REQUANTIZE_STAGE + SCALE_STAGE - BIAS_STAGE, "prm_scale")
+        m.d.comb += [
+            self.bias_read.eq(valid2),
+            self.bias_row.eq(prm_bias),
+            self.scale_read.eq(1),
+            self.scale_row.eq(prm_scale),
+            self.lut_read.eq(valid_lut),
+            self.lut_table.eq(later(finish.table, LUT_STAGE - ADD_STAGE, "table")),
+            self.write.eq(later(valid_lut, RESULT_STAGE + 1 - LUT_STAGE, "write", reset_less=False)),
+            self.write_row.eq(later(nest.dst, RESULT_STAGE + 1, "dst")),
+        ]
+        c15 = later(finish.c, 1, "c")
+        shift16, low16, high16 = (later(finish[n], 2, f"finish_{n}") for n in ("shift", "add_lo", "add_hi"))
+        add17 = later(finish.add, LUT_STAGE - ADD_STAGE, "add")
+        lut18 = later(finish.lut, RESULT_STAGE - ADD_STAGE, "lut")
+
+        # Lanes.
+        acc: list[Value] = [getattr(self, f"acc_data{n}") for n in range(columns)]
+        if narrow:
+            chosen = Signal(32 * lanes)
+            m.d.comb += chosen.eq(Array(acc)[column1])
+            acc = [chosen]
+        operand = Signal(8 * c.block_in)
+        m.d.comb += operand.eq(Mux(phase1, held, self.a_data))
+        results = []
+        for l in range(c.block_in):
+            m.submodules[f"lane{l}"] = lane = VectorLane()
+            word = acc[l // lanes][32 * (l % lanes) : 32 * (l % lanes) + 32]
+            m.d.comb += [
+                lane.s1_acc.eq(word),
+                lane.s1_a.eq(operand[8 * l : 8 * l + 8]),
+                lane.s1_b.eq(self.b_data[8 * l : 8 * l + 8]),
+                lane.s1_valid.eq(valid1),
+                lane.s1_from_acc.eq(from_acc1),
+                lane.s2_valid.eq(valid2),
+                lane.s2_mul.eq(source2 == Source.MUL),
+                lane.s2_sum.eq(source2 == Source.SUM),
+                lane.s2_max.eq(source2 == Source.MAX),
+                lane.s2_first.eq(first2),
+                lane.s2_za.eq(za2),
+                lane.s2_zb.eq(zb2),
+                lane.s3_biased.eq(biased3),
+                lane.s3_bias.eq(self.bias_data[32 * l : 32 * l + 32]),
+                lane.s7_scale.eq(self.scale_data[32 * l : 32 * l + 32]),
+                lane.s11_inside.eq(requantize.rounding == Rounding.EVEN_ZERO_POINT_INSIDE),
+                lane.s11_zero_point.eq(requantize.zp),
+                lane.s12_window.eq(window),
+                lane.s13_rounding.eq(final["rounding"]),
+                lane.s13_zero_point.eq(final["zp"]),
+                lane.s13_low.eq(final["lo"]),
+                lane.s13_high.eq(final["hi"]),
+                lane.s14_requantized.eq(requantized),
+                lane.s14_ma.eq(finish.ma),
+                lane.s14_mb.eq(finish.mb),
+                lane.s15_c.eq(c15),
+                lane.s16_shift.eq(shift16),
+                lane.s16_low.eq(low16),
+                lane.s16_high.eq(high16),
+                lane.s17_add.eq(add17),
+                getattr(self, f"lut_index{l}").eq(lane.s17_index),
+                lane.s18_lut.eq(lut18),
+                lane.s18_value.eq(getattr(self, f"lut_value{l}")),
+            ]
+            results.append(lane.result)
+        m.d.comb += self.write_data.eq(Cat(results))
+
+        m.submodules.ends = ends = Queue(2 * SEMAPHORE_BITS + PC_BITS, CONTEXTS)
+        m.d.comb += [
+            ends.i_valid.eq(self.start),
+            ends.i_payload.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),
+            ends.o_ready.eq(self.give),
+            self.give.eq(end),
+            Cat(self.signal0, self.signal1, self.give_pc).eq(ends.o_payload),
+            self.running.eq(ends.o_valid),
+        ]
+        return m
