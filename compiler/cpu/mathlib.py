@@ -124,7 +124,7 @@ def sigmoid(x: Expr) -> Expr:
 def log1p(x: Expr) -> Expr:
     """log(1 + x), accurate for small x by the classic correction."""
     u = x + 1.0
-    return select(u.eq(1.0), x, log(u) * (x / (u - 1.0)))
+    return select(u.eq(1.0), x, select(u < math.inf, log(u) * (x / (u - 1.0)), u))
 
 
 def expm1(x: Expr) -> Expr:
@@ -175,12 +175,13 @@ def _acos(x: Expr) -> Expr:
 def _asinh(x: Expr) -> Expr:
     a = call("fabs", x)
     z = a * a
-    return call("copysign", log1p(a + z / (call("sqrt", z + 1.0) + 1.0)), x)
+    near = log1p(a + z / (call("sqrt", z + 1.0) + 1.0))
+    return call("copysign", select(a < 1e9, near, log(a) + math.log(2)), x)
 
 
 def _sinh(x: Expr) -> Expr:
-    e = expm1(call("fabs", x))
-    return call("copysign", 0.5 * (e + e / (e + 1.0)), x)
+    a = call("fabs", x)
+    return call("copysign", 0.5 * (expm1(a) - expm1(-a)), x)
 
 
 def _pow(x: Expr, y: Expr) -> Expr:

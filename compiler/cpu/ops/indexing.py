@@ -1,1 +1,151 @@
-"""indexing"""
+"""Gather and scatter families, OneHot, Trilu, and other indexed reads."""
+
+from __future__ import annotations
+
+from compiler.cpu.expr import Dynamic, Expr, Index, Var, index_value, linear, maximum, minimum, select
+from compiler.cpu.fuse import Context, Value
+from compiler.cpu.lower import Function
+from compiler.cpu.ops.registry import op
+
+
+def position(e: Expr, n: int) -> Index:
+    """A run-time index into n elements; negative ones count from the end, and none leaves the array."""
+    if e.op == "const":
+        return Index(int(e.value) % max(n, 1))
+    i = e.to("i64")
+    i = select(i < 0, i + n, i)
+    return Index.of(Dynamic(maximum(minimum(i, max(n - 1, 0)), 0), 0, max(n - 1, 0)))
+
+
+@op("Gather")
+def gather(ctx: Context) -> None:
+    x, at = ctx.stored(ctx.input(0)), ctx.input(1)
+    axis = ctx.axis(0, x.rank)
+
+    def fn(idx: list[Index]) -> Expr:
+        head, mid, tail = idx[:axis], idx[axis : axis + at.rank], idx[axis + at.rank :]
+        return ctx.read(x, [*head, position(ctx.read(at, mid), x.shape[axis]), *tail])
+
+    ctx.define(ctx.out_shape(), x.dtype, fn, at.cost + 4)
+
+
+@op("GatherElements")
+def gather_elements(ctx: Context) -> None:
+    x, at = ctx.stored(ctx.input(0)), ctx.input(1)
+    axis = ctx.axis(0, x.rank)
+
+    def fn(idx: list[Index]) -> Expr:
+        i = position(ctx.read(at, idx), x.shape[axis])
+        return ctx.read(x, [*idx[:axis], i, *idx[axis + 1 :]])
+
+    ctx.define(ctx.out_shape(), x.dtype, fn, at.cost + 4)
+
+
+@op("GatherND")
+def gather_nd(ctx: Context) -> None:
+    x, at = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    batch = int(ctx.attr("batch_dims", 0))
+    depth = at.shape[-1]
+
+    def fn(idx: list[Index]) -> Expr:
+        head, tail = idx[: at.rank - 1], idx[at.rank - 1 :]
+        where = [position(ctx.read(at, [*head, Index(k)]), x.shape[batch + k]) for k in range(depth)]
+        return ctx.read(x, [*head[:batch], *where, *tail])
+
+    ctx.define(ctx.out_shape(), x.dtype, fn, 6)
+
+
+def _combine(ctx: Context, how: str, dtype: str):  # type: ignore[no-untyped-def]
+    kinds = {"none": None, "add": "add", "mul": "mul", "max": "max", "min": "min"}
+    if how not in kinds:
+        raise ctx.unsupported(f"reduction={how!r}", ", ".join(kinds))
+    if kinds[how] and dtype in ("f16", "bf16", "b"):
+        raise ctx.unsupported(f"reduction={how!r} of {dtype}", "float32, float64 and integers")
+    return kinds[how]
+
+
+def _scatter(ctx: Context, x: Value, updates: Value, variables: list[Var], target_of, how: str) -> None:  # type: ignore[no-untyped-def]
+    """Copies x, then writes every update in order."""
+    out = ctx.temp(x.shape, x.dtype)
+    variables_x = x.vars()
+    ctx.assign(out, variables_x, ctx.read(x, [Index.of(v) for v in variables_x]))
+    ctx.buffer(updates)
+    combine = _combine(ctx, how, x.dtype)
+    target = ctx.buffer(out)
+    value = ctx.read(updates, [Index.of(v) for v in variables])
+    offset = linear(target_of([Index.of(v) for v in variables]), x.shape)
+
+    def write(f: Function) -> None:
+        with f.loops(variables):
+            at, v = f.index(offset), f.value(value)
+            if combine:
+                v = f.fold(combine, x.dtype, f.load(target, at), v, True)
+            f.store(target, at, v)
+
+    ctx.kernel(write, [out])
+    ctx.bind(out)
+
+
+@op("ScatterElements", "Scatter")
+def scatter_elements(ctx: Context) -> None:
+    x, at, updates = ctx.input(0), ctx.stored(ctx.input(1)), ctx.input(2)
+    axis = ctx.axis(0, x.rank)
+
+    def target(idx: list[Index]) -> list[Index]:
+        return [*idx[:axis], position(ctx.read(at, idx), x.shape[axis]), *idx[axis + 1 :]]
+
+    _scatter(ctx, x, updates, updates.vars(), target, ctx.attr("reduction", "none"))
+
+
+@op("ScatterND")
+def scatter_nd(ctx: Context) -> None:
+    x, at, updates = ctx.input(0), ctx.stored(ctx.input(1)), ctx.input(2)
+    depth = at.shape[-1]
+
+    def target(idx: list[Index]) -> list[Index]:
+        head, tail = idx[: at.rank - 1], idx[at.rank - 1 :]
+        return [*(position(ctx.read(at, [*head, Index(k)]), x.shape[k]) for k in range(depth)), *tail]
+
+    _scatter(ctx, x, updates, updates.vars(), target, ctx.attr("reduction", "none"))
+
+
+@op("OneHot")
+def one_hot(ctx: Context) -> None:
+    at, values, shape = ctx.input(0), ctx.stored(ctx.input(2)), ctx.out_shape()
+    axis = ctx.axis(-1, len(shape))
+    depth = shape[axis]
+
+    def fn(idx: list[Index]) -> Expr:
+        i = ctx.read(at, [*idx[:axis], *idx[axis + 1 :]]).to("i64")
+        i = select(i < 0, i + depth, i)
+        hit = i.eq(index_value(idx[axis]))
+        return select(hit, ctx.read(values, [Index(1)]), ctx.read(values, [Index(0)]))
+
+    ctx.define(shape, values.dtype, fn, at.cost + 3)
+
+
+@op("Trilu")
+def trilu(ctx: Context) -> None:
+    x, upper = ctx.input(0), bool(ctx.attr("upper", 1))
+    given = ctx.const_input(1)
+    k = 0 if given is None else int(given.reshape(-1)[0])
+
+    def fn(idx: list[Index]) -> Expr:
+        distance = index_value(idx[-1] - idx[-2])
+        keep = distance >= k if upper else distance <= k
+        return select(keep, ctx.read(x, idx), 0)
+
+    ctx.define(x.shape, x.dtype, fn, x.cost + 2)
+
+
+@op("ReverseSequence")
+def reverse_sequence(ctx: Context) -> None:
+    x, lengths = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    batch, time = int(ctx.attr("batch_axis", 1)), int(ctx.attr("time_axis", 0))
+
+    def fn(idx: list[Index]) -> Expr:
+        n, t = ctx.read(lengths, [idx[batch]]).to("i64"), index_value(idx[time])
+        i = position(select(t < n, n - 1 - t, t), x.shape[time])
+        return ctx.read(x, [i if k == time else v for k, v in enumerate(idx)])
+
+    ctx.define(x.shape, x.dtype, fn, 6)

@@ -65,7 +65,7 @@ def matmul_value(ctx: Context, a: Value, b: Value, shape: tuple[int, ...], b_con
         panels = ctx.buffer(data)
         gemm = Gemm(k, rows, PanelOperand(panels), split_matmul(whole))
     else:
-        source = b if b.buffer is not None or b.cost <= 2 and b.acc is None else ctx.stored(b)
+        source = b if b.buffer is not None or (b.cost <= 2 and b.acc is None) else ctx.stored(b)
 
         def fill(batch: Sequence[Var], r: Index, c: Index) -> list[tuple[list[Var], Expr, Index]]:
             kv = Var.new(k)

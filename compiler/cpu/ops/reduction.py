@@ -1,1 +1,248 @@
-"""reduction"""
+"""Reductions, ArgMax and ArgMin, cumulative sums, TopK."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from compiler.cpu import mathlib as m
+from compiler.cpu.expr import (
+    FLOATS,
+    Expr,
+    Index,
+    Var,
+    call,
+    const,
+    index_value,
+    int_range,
+    reduce,
+    select,
+)
+from compiler.cpu.fuse import Context, Value
+from compiler.cpu.lower import Function, llvm_type
+from compiler.cpu.ops.elementwise import widen
+from compiler.cpu.ops.registry import op
+
+
+def lowest(dtype: str) -> Expr:
+    return const(-math.inf if dtype in FLOATS else 0 if dtype == "b" else int_range(dtype)[0], dtype)
+
+
+def highest(dtype: str) -> Expr:
+    return const(math.inf if dtype in FLOATS else 1 if dtype == "b" else int_range(dtype)[1], dtype)
+
+
+def reduced(
+    ctx: Context,
+    x: Value,
+    axes: Sequence[int],
+    kind: str,
+    init: Expr,
+    element: Callable[[Expr], Expr] = lambda e: e,
+    finish: Callable[[Expr], Expr] = lambda e: e,
+    strict: bool = False,
+) -> Value:
+    """Folds `x` over `axes`, keeping them as dimensions of 1; lazy."""
+    if x.acc is not None or x.cost > 20:
+        ctx.buffer(x)
+    shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+
+    def fn(idx: list[Index]) -> Expr:
+        over = [Var.new(x.shape[a]) for a in axes]
+        at = list(idx)
+        for a, v in zip(axes, over):
+            at[a] = Index.of(v)
+        e = element(widen(ctx.read(x, at)))
+        return finish(reduce(kind, over, e, init, strict) if axes else init_fold(kind, e, init))
+
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    return ctx.lazy(shape, init.dtype, fn, 3 + count)
+
+
+def init_fold(kind: str, e: Expr, init: Expr) -> Expr:
+    return e
+
+
+def _sum_of(name: str) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
+    same = lambda e: e
+    square = lambda e: e * e
+
+    def magnitude(e: Expr) -> Expr:
+        return call("fabs", e) if e.dtype in FLOATS else e if e.dtype[0] == "u" else call("abs", e)
+
+    def root(e: Expr) -> Expr:
+        return call("sqrt", e) if e.dtype in FLOATS else call("sqrt", e.to("f64")).to(e.dtype)
+
+    def log(e: Expr) -> Expr:
+        return m.log(e) if e.dtype in FLOATS else m.log(e.to("f64")).to(e.dtype)
+
+    return {
+        "ReduceSum": (same, same),
+        "ReduceMean": (same, same),
+        "ReduceL1": (magnitude, same),
+        "ReduceL2": (square, root),
+        "ReduceSumSquare": (square, same),
+        "ReduceLogSum": (same, log),
+    }[name]
+
+
+@op(
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceSumSquare",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+)
+def reduction(ctx: Context) -> None:
+    x, name = ctx.input(), ctx.node.op
+    given = ctx.const_input(1)
+    axes = ctx.ints("axes") if given is None else [int(a) for a in given.reshape(-1)]
+    axes = sorted(a % x.rank for a in axes) if axes else []
+    if not axes and not ctx.attr("noop_with_empty_axes", 0):
+        axes = list(range(x.rank))
+    dtype = ctx.out_dtype()
+    kind = "f32" if dtype in ("f16", "bf16") else dtype
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    if name in ("ReduceMax", "ReduceMin"):
+        bound = lowest(kind) if name == "ReduceMax" else highest(kind)
+        fold = {"b": {"max": "or", "min": "and"}}.get(kind, {}).get(name[6:].lower(), name[6:].lower())
+        y = reduced(ctx, x, axes, fold, bound)
+    elif name == "ReduceProd":
+        y = reduced(ctx, x, axes, "mul", const(1, kind))
+    elif name == "ReduceLogSumExp":
+        source = ctx.stored(x)
+        top = ctx.stored(reduced(ctx, source, axes, "max", lowest(kind)))
+
+        def peak(idx: list[Index]) -> Expr:
+            t = ctx.read_broadcast(top, idx)
+            return select(call("fabs", t) < math.inf, t, 0.0) if kind in FLOATS else t
+
+        wide = kind if kind in FLOATS else "f64"
+        moved = ctx.lazy(
+            x.shape, wide, lambda idx: m.exp(widen(ctx.read(source, idx)).to(wide) - peak(idx).to(wide)), 12
+        )
+        total = ctx.stored(reduced(ctx, moved, axes, "add", const(0, wide)))
+        y = ctx.lazy(total.shape, kind, lambda idx: (m.log(ctx.read(total, idx)) + peak(idx).to(wide)).to(kind), 14)
+    else:
+        element, finish = _sum_of(name)
+        if name == "ReduceMean":
+            # Division, as onnxruntime does, not multiplication by a rounded reciprocal.
+            finish = lambda e: e / max(count, 1)
+        y = reduced(ctx, x, axes, "add", const(0, kind), element, finish)
+    out = ctx.out_shape()
+    z = y if kind == dtype else ctx.lazy(y.shape, dtype, lambda idx: ctx.read(y, idx).to(dtype), y.cost + 1)
+    ctx.alias(z, out)
+
+
+@op("ArgMax", "ArgMin")
+def arg_extremum(ctx: Context) -> None:
+    """The extremum first, then the first (or last) index that has it."""
+    x = ctx.stored(ctx.input())
+    axis, last = ctx.axis(0, x.rank), bool(ctx.attr("select_last_index", 0))
+    kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
+    high = ctx.node.op == "ArgMax"
+    best = ctx.stored(reduced(ctx, x, [axis], "max" if high else "min", lowest(kind) if high else highest(kind)))
+    n = x.shape[axis]
+
+    def fn(idx: list[Index]) -> Expr:
+        v = Var.new(n)
+        at = [Index.of(v) if k == axis else i for k, i in enumerate(idx)]
+        hit = widen(ctx.read(x, at)).eq(ctx.read(best, [Index(0) if k == axis else i for k, i in enumerate(idx)]))
+        none = const(-1 if last else n, "i64")
+        found = reduce("max" if last else "min", [v], select(hit, index_value(Index.of(v)), none), none)
+        return select(found < n, found, 0) if not last else found
+
+    ctx.alias(ctx.lazy(best.shape, "i64", fn, 3 + n), ctx.out_shape())
+
+
+@op("CumSum")
+def cumulative_sum(ctx: Context) -> None:
+    x = ctx.stored(ctx.input(0))
+    given = ctx.const_input(1)
+    assert given is not None
+    axis = int(given.reshape(-1)[0]) % max(x.rank, 1)
+    exclusive, backwards = bool(ctx.attr("exclusive", 0)), bool(ctx.attr("reverse", 0))
+    out = ctx.temp(x.shape, x.dtype)
+    n, inner = x.shape[axis], math.prod(x.shape[axis + 1 :])
+    outer = math.prod(x.shape[:axis])
+    source, target = ctx.buffer(x), ctx.buffer(out)
+    kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
+    t = llvm_type(kind)
+
+    def write(f: Function) -> None:
+        slot = f.alloca(t, 1, 8)
+        with f.loop(0, outer) as o, f.loop(0, inner) as i:
+            f.do(f"store {t} zeroinitializer, ptr {slot}")
+            with f.loop(0, n) as k:
+                if backwards:
+                    k = f.op(f"sub nsw i64 {n - 1}, {k}")
+                at = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {o}, {n}')}, {k}")
+                at = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {at}, {inner}')}, {i}")
+                v = f.load(source, at)
+                v = v if kind == x.dtype else f.cast(v, x.dtype, kind)
+                old = f.op(f"load {t}, ptr {slot}")
+                new = f.fold("add", kind, old, v, True)
+                f.do(f"store {t} {new}, ptr {slot}")
+                result = old if exclusive else new
+                f.store(target, at, result if kind == x.dtype else f.cast(result, kind, x.dtype))
+
+    ctx.kernel(write, [out])
+    ctx.bind(out)
+
+
+@op("TopK")
+def top_k(ctx: Context) -> None:
+    """Insertion into a sorted list of k: stable, and fast for the small k of classifiers."""
+    x = ctx.stored(ctx.input(0))
+    axis, largest = ctx.axis(-1, x.rank), bool(ctx.attr("largest", 1))
+    shape = ctx.out_shape()
+    values, places = ctx.temp(shape, x.dtype), ctx.temp(shape, "i64")
+    n, k, inner = x.shape[axis], shape[axis], math.prod(x.shape[axis + 1 :])
+    outer = math.prod(x.shape[:axis])
+    source, out, index = ctx.buffer(x), ctx.buffer(values), ctx.buffer(places)
+    t = llvm_type(x.dtype)
+    if x.dtype in ("bf16", "b"):
+        raise ctx.unsupported(f"input type {x.dtype}", "float16, float32, float64, integers")
+    if x.dtype in FLOATS:
+        better = f"fcmp {'ogt' if largest else 'olt'} {t}"
+    else:
+        better = f"icmp {'u' if x.dtype[0] == 'u' else 's'}{'gt' if largest else 'lt'} {t}"
+
+    def write(f: Function) -> None:
+        with f.loop(0, outer) as o, f.loop(0, inner) as i, f.loop(0, n) as j:
+
+            def at(length: int, position: str) -> str:
+                row = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {o}, {length}')}, {position}")
+                return f.op(f"add nsw i64 {f.op(f'mul nsw i64 {row}, {inner}')}, {i}")
+
+            v = f.load(source, at(n, j))
+            filled = f.intrinsic("smin", "i64", j, str(k))
+            # The place to insert: behind every element that is at least as good.
+            slot = f.alloca("i64", 1, 8)
+            f.do(f"store i64 0, ptr {slot}")
+            with f.loop(0, filled) as p:
+                beaten = f.op(f"{better} {v}, {f.load(out, at(k, p))}")
+                behind = f.op(f"select i1 {beaten}, i64 0, i64 1")
+                old = f.op(f"load i64, ptr {slot}")
+                f.do(f"store i64 {f.op(f'add i64 {old}, {behind}')}, ptr {slot}")
+            place = f.op(f"load i64, ptr {slot}")
+            with f.when(f.op(f"icmp slt i64 {place}, {k}")):
+                last = f.intrinsic("smin", "i64", filled, str(k - 1))
+                with f.loop(0, f.op(f"sub nsw i64 {last}, {place}")) as s:
+                    to = f.op(f"sub nsw i64 {last}, {s}")
+                    origin = f.op(f"sub nsw i64 {to}, 1")
+                    f.store(out, at(k, to), f.load(out, at(k, origin)))
+                    f.store(index, at(k, to), f.load(index, at(k, origin)))
+                f.store(out, at(k, place), v)
+                f.store(index, at(k, place), j)
+
+    ctx.kernel(write, [values, places])
+    ctx.bind(values, 0)
+    ctx.bind(places, 1)

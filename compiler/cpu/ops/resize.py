@@ -1,1 +1,186 @@
-"""resize"""
+"""Resize and Upsample: source positions and weights are tables made at compile time, one dimension after the other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.cpu.expr import FLOATS, Expr, Index, call, const, index_value, lookup, select
+from compiler.cpu.fuse import Context, Value
+from compiler.cpu.ops.elementwise import widen
+from compiler.cpu.ops.registry import op
+
+MODES = ("nearest", "linear", "cubic")
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+
+
+def source_positions(how: str, n: int, out: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
+    """Real-valued input coordinate of every output coordinate, in float32 as onnxruntime computes it."""
+    x = np.arange(out, dtype=np.float32)
+    s = np.float32(scale)
+    if how == "half_pixel":
+        return (x + np.float32(0.5)) / s - np.float32(0.5)
+    if how == "half_pixel_symmetric":
+        adjust = np.float32(out) / (s * np.float32(n))
+        offset = np.float32(n / 2) * (np.float32(1) - adjust)
+        return offset + (x + np.float32(0.5)) / s - np.float32(0.5)
+    if how == "pytorch_half_pixel":
+        return (x + np.float32(0.5)) / s - np.float32(0.5) if out > 1 else np.zeros(1, np.float32)
+    if how == "align_corners":
+        return x * np.float32(n - 1) / np.float32(out - 1) if out > 1 else np.zeros(out, np.float32)
+    if how == "asymmetric":
+        return x / s
+    if how == "tf_half_pixel_for_nn":
+        return (x + np.float32(0.5)) / s
+    a, b = np.float32(roi[0]), np.float32(roi[1])
+    if out > 1:
+        return a * np.float32(n - 1) + x * (b - a) * np.float32(n - 1) / np.float32(out - 1)
+    return np.full(out, 0.5 * (a + b) * (n - 1), np.float32)
+
+
+def nearest_index(x: np.ndarray, how: str, ctx: Context) -> np.ndarray:
+    if how == "round_prefer_floor":
+        return np.ceil(x - np.float32(0.5)).astype(np.int64)
+    if how == "round_prefer_ceil":
+        return np.floor(x + np.float32(0.5)).astype(np.int64)
+    if how == "floor":
+        return np.floor(x).astype(np.int64)
+    if how == "ceil":
+        return np.ceil(x).astype(np.int64)
+    raise ctx.unsupported(f"nearest_mode={how!r}", "round_prefer_floor, round_prefer_ceil, floor, ceil")
+
+
+def taps(x: np.ndarray, n: int, mode: str, a: float, exclude: bool, stretch: float) -> tuple[np.ndarray, np.ndarray]:
+    """Input indices and weights [out, taps] of an interpolation; `stretch` > 1 widens the filter (antialias)."""
+    support = (1.0 if mode == "linear" else 2.0) * stretch
+    first = np.floor(x).astype(np.int64) - math.ceil(support) + 1
+    count = 2 * math.ceil(support)
+    if stretch > 1:
+        first, count = first - 1, count + 2
+    at = first[:, None] + np.arange(count)[None, :]
+    d = np.abs(x[:, None].astype(np.float64) - at) / stretch
+    if mode == "linear":
+        w = np.maximum(1 - d, 0)
+    else:
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        w = np.where(d <= 1, near, np.where(d < 2, far, 0))
+    if exclude:
+        w = np.where((at >= 0) & (at < n), w, 0)
+    if exclude or stretch > 1:
+        w = w / np.maximum(w.sum(1, keepdims=True), 1e-30)
+    return np.clip(at, 0, n - 1), w.astype(np.float32)
+
+
+@op("Resize", "Upsample")
+def resize(ctx: Context) -> None:
+    x, shape = ctx.input(), ctx.out_shape()
+    upsample = ctx.node.op == "Upsample" or ctx.opset < 11
+    mode = ctx.attr("mode", "nearest")
+    if mode not in MODES:
+        raise ctx.unsupported(f"mode={mode!r}", ", ".join(MODES))
+    how = "asymmetric" if upsample else ctx.attr("coordinate_transformation_mode", "half_pixel")
+    if how not in COORDINATES:
+        raise ctx.unsupported(f"coordinate_transformation_mode={how!r}", ", ".join(COORDINATES))
+    rounding = "floor" if upsample else ctx.attr("nearest_mode", "round_prefer_floor")
+    axes = [a % x.rank for a in ctx.ints("axes") or range(x.rank)]
+    given = ctx.const_input(1 if upsample else 2)
+    if given is None and "scales" in ctx.node.attrs:
+        given = np.asarray(ctx.attr("scales"), np.float32)
+    roi_input = ctx.const_input(1) if how == "tf_crop_and_resize" else None
+    roi = np.zeros(0) if roi_input is None else roi_input.reshape(-1)
+    scales = [shape[k] / x.shape[k] if x.shape[k] else 1.0 for k in range(x.rank)]
+    if given is not None and given.size:
+        for k, a in enumerate(axes):
+            scales[a] = float(given.reshape(-1)[k])
+    elif ctx.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        sizes = ctx.const_input(3)
+        assert sizes is not None
+        ratios = [int(s) / x.shape[a] for s, a in zip(sizes.reshape(-1), axes)]
+        pick = min(ratios) if ctx.attr("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
+        for a in axes:
+            scales[a] = pick
+    y = ctx.stored(x)
+    outside: list[tuple[int, np.ndarray]] = []
+    for a in range(x.rank):
+        n, out = x.shape[a], shape[a]
+        window = (
+            (float(roi[axes.index(a)]), float(roi[axes.index(a) + len(axes)])) if roi.size and a in axes else (0.0, 1.0)
+        )
+        if n == out and scales[a] == 1.0 and (how != "tf_crop_and_resize" or window == (0.0, 1.0)):
+            continue
+        at = source_positions(how, n, out, scales[a], window)
+        if how == "tf_crop_and_resize":
+            outside.append((a, (at < 0) | (at > n - 1)))
+        if mode == "nearest":
+            table = np.clip(nearest_index(at, rounding, ctx), 0, n - 1)
+            y = _moved(ctx, y, a, out, [table], None)
+        else:
+            widen_by = max(1.0 / scales[a], 1.0) if ctx.attr("antialias", 0) else 1.0
+            if mode == "linear" and widen_by == 1.0:
+                at = np.clip(at, 0, n - 1)
+            index, weight = taps(
+                at, n, mode, float(ctx.attr("cubic_coeff_a", -0.75)), bool(ctx.attr("exclude_outside", 0)), widen_by
+            )
+            if y.dtype not in FLOATS:
+                y = _converted(ctx, y)
+            y = _moved(ctx, y, a, out, list(index.T), weight)
+    fill = float(ctx.attr("extrapolation_value", 0.0))
+    dtype = x.dtype
+
+    def fn(idx: list[Index]) -> Expr:
+        e = ctx.read(y, idx)
+        if dtype not in FLOATS and y.dtype in FLOATS:
+            e = _to_integer(e, dtype)
+        for a, table in outside:
+            hit = index_value(lookup([int(v) for v in table], idx[a])).ne(0)
+            e = select(hit, const(fill, e.dtype), e)
+        return e.to(dtype)
+
+    ctx.define(shape, dtype, fn, y.cost + 2)
+
+
+def _converted(ctx: Context, y: Value) -> Value:
+    return ctx.lazy(y.shape, "f32", lambda idx: ctx.read(y, idx).to("f32"), y.cost + 1)
+
+
+def _to_integer(e: Expr, dtype: str) -> Expr:
+    """onnxruntime truncates interpolated integers."""
+    from compiler.cpu.expr import clamp, int_range
+
+    low, high = int_range(dtype)
+    return clamp(call("trunc", e), low, high).to("i32").to(dtype) if dtype != "i64" else e.to(dtype)
+
+
+def _moved(ctx: Context, y: Value, axis: int, out: int, tables: list[np.ndarray], weight: np.ndarray | None) -> Value:
+    """Resamples one dimension: a read per tap, weighted."""
+    shape = tuple(out if k == axis else n for k, n in enumerate(y.shape))
+
+    def at(idx: list[Index], table: np.ndarray) -> list[Index]:
+        return [lookup([int(v) for v in table], i) if k == axis else i for k, i in enumerate(idx)]
+
+    if weight is None:
+        return ctx.lazy(shape, y.dtype, lambda idx: ctx.read(y, at(idx, tables[0])), y.cost + 1)
+    source = ctx.stored(y)
+    weights = [ctx.constant(np.ascontiguousarray(weight[:, t])) for t in range(weight.shape[1])]
+
+    def fn(idx: list[Index]) -> Expr:
+        total: Expr | None = None
+        for table, w in zip(tables, weights):
+            e = widen(ctx.read(source, at(idx, table))) * ctx.read(w, [idx[axis] if w.size > 1 else Index(0)]).to(
+                "f64" if y.dtype == "f64" else "f32"
+            )
+            total = e if total is None else total + e
+        assert total is not None
+        return total.to(y.dtype)
+
+    return ctx.lazy(shape, y.dtype, fn, 4 * len(tables))

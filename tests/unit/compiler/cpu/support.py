@@ -1,0 +1,127 @@
+"""Compiles single nodes and small models and compares them with onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from compiler.cpu import Segment, compile_segment, load, unsupported_reason
+from compiler.graph import Graph, Node, Tensor
+
+
+def execute(segment: Segment, graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Runs a segment once; the workspace is filled with garbage first and guarded at its end."""
+    run = load(segment.object_code, segment.symbol)
+    buffers = [np.ascontiguousarray(feeds[name]) for name in segment.inputs]
+    for name in segment.constants:
+        data = graph.tensors[name].data
+        assert data is not None
+        buffers.append(np.ascontiguousarray(data))
+    outputs = [np.zeros(graph.tensors[n].shape, graph.tensors[n].dtype) for n in segment.outputs]
+    memory = np.full(segment.workspace_bytes + 192, 0xA5, np.uint8)
+    start = -memory.ctypes.data % 64
+    run([b.ctypes.data for b in [*buffers, *outputs]], memory.ctypes.data + start)
+    assert np.all(memory[start + segment.workspace_bytes :] == 0xA5), "wrote behind the workspace"
+    return outputs
+
+
+def compile_all(graph: Graph) -> Segment:
+    for node in graph.nodes:
+        assert unsupported_reason(graph, node) is None, unsupported_reason(graph, node)
+    return compile_segment(graph, graph.nodes, graph.inputs, graph.outputs, "kernel_under_test")
+
+
+def to_graph(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Graph:
+    """A graph of a model, tensor types taken from arrays of all its values."""
+    graph = Graph("test", model.opset_import[0].version)
+    for i in model.graph.initializer:
+        a = numpy_helper.to_array(i)
+        graph.add(Tensor(i.name, a.shape, a.dtype, a))
+    for name, a in shapes.items():
+        if name not in graph.tensors:
+            graph.add(Tensor(name, a.shape, a.dtype))
+    for n in model.graph.node:
+        attrs: dict[str, Any] = {}
+        for a in n.attribute:
+            v = helper.get_attribute_value(a)
+            if isinstance(v, onnx.TensorProto):
+                v = numpy_helper.to_array(v)
+            attrs[a.name] = v.decode() if isinstance(v, bytes) else v
+        graph.nodes.append(Node(n.op_type, list(n.input), list(n.output), attrs, n.name))
+    graph.inputs = [i.name for i in model.graph.input]
+    graph.outputs = [o.name for o in model.graph.output]
+    return graph
+
+
+def model_of(nodes: list[onnx.NodeProto], feeds: dict, consts: dict, outputs: Sequence[str], opset: int = 21):  # type: ignore[no-untyped-def]
+    kind = lambda a: helper.np_dtype_to_tensor_dtype(a.dtype)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, kind(a), a.shape) for n, a in feeds.items()],
+        [onnx.ValueInfoProto(name=n) for n in outputs],
+        [numpy_helper.from_array(np.ascontiguousarray(a), n) for n, a in consts.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def run_reference(model: onnx.ModelProto, feeds: dict, names: Sequence[str]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(list(names), feeds)
+
+
+def assert_same(got: np.ndarray, want: np.ndarray, rtol: float = 1e-5) -> None:
+    """Floats within `rtol` (absolute near zero, relative to the largest element); everything else equal."""
+    assert got.shape == want.shape and got.dtype == want.dtype
+    if want.dtype.kind == "f":
+        finite = np.abs(want[np.isfinite(want)].astype(np.float64))
+        scale = min(finite.max(), 100.0) if finite.size else 0.0
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * 0.1 * scale)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def check(
+    nodes: list[onnx.NodeProto],
+    feeds: dict[str, np.ndarray],
+    consts: dict[str, np.ndarray],
+    outputs: Sequence[str],
+    opset: int = 21,
+    rtol: float = 1e-5,
+) -> Segment:
+    """Compares a model with onnxruntime."""
+    between = [o for n in nodes for o in n.output if o]
+    everything = model_of(nodes, feeds, consts, between, opset)
+    values = dict(zip(between, run_reference(everything, feeds, between)))
+    graph = to_graph(model_of(nodes, feeds, consts, outputs, opset), {**feeds, **values})
+    segment = compile_all(graph)
+    for name, got in zip(outputs, execute(segment, graph, feeds)):
+        assert_same(got, values[name], rtol)
+    return segment
+
+
+def check_op(
+    op: str,
+    inputs: Sequence[np.ndarray | None],
+    consts: Sequence[int] = (),
+    outputs: int = 1,
+    opset: int = 21,
+    rtol: float = 1e-5,
+    **attrs: Any,
+) -> Segment:
+    """Compares one node; `consts` are the positions of constant inputs."""
+    names = [f"i{k}" if a is not None else "" for k, a in enumerate(inputs)]
+    given = {n: a for k, (n, a) in enumerate(zip(names, inputs)) if a is not None and k not in consts}
+    fixed = {names[k]: a for k, a in enumerate(inputs) if a is not None and k in consts}
+    results = [f"o{k}" for k in range(outputs)]
+    node = helper.make_node(op, names, results, name="node", **attrs)
+    return check([node], given, fixed, results, opset, rtol)
