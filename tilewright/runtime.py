@@ -7,6 +7,7 @@ kernels work in it directly, elsewhere a step's buffers are copied over and back
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -219,9 +220,11 @@ class Executor:
             raise self._located(error, step) from error
 
     def _located(self, error: DeviceError, step: NpuStep) -> DeviceError:
-        """The same error, with the layer and the instruction it happened in. `pc` counts from the program's start."""
+        """The same error with the layer and the instruction it happened in, all indices from the program's start."""
+        name = self.program.name
+        reason = re.sub(r"\binstruction (\d+)", lambda m: f"instruction {step.first + int(m[1])}", str(error))
         if error.pc is None:
-            return DeviceError(f"{self.program.name}: {error}", error.code, error.engine, None, error.address)
+            return DeviceError(f"{name}: {reason}", error.code, error.engine, None, error.address)
         pc = step.first + error.pc
         word = self.program.instructions[pc * INSTRUCTION_BYTES : (pc + 1) * INSTRUCTION_BYTES]
         try:
@@ -229,9 +232,9 @@ class Executor:
         except DecodeError:
             text = f"0x{int.from_bytes(word, 'little'):032x}"
         found = next((x for x in self.program.layers if x.first <= pc < x.first + x.count), None)
-        layer = f"layer {found.name!r} ({found.op}), " if found else ""
-        message = f"{self.program.name}: {layer}instruction {pc} ({text}): {error}"
-        return DeviceError(message, error.code, error.engine, pc, error.address)
+        layer = f"layer {found.name!r} ({found.op}): " if found else ""
+        shown = "" if f"instruction {pc} `{text}`" in reason else f"instruction {pc} `{text}`: "
+        return DeviceError(f"{name}: {layer}{shown}{reason}", error.code, error.engine, pc, error.address)
 
     def _run_cpu(self, step: CpuStep) -> None:
         kernel = self._kernels[step.section, step.symbol]
