@@ -50,10 +50,11 @@ def compile(
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     from compiler.importer import import_onnx
-    from compiler.pipeline import compile_graph
 
     graph = import_onnx(model, dict(shapes) if shapes else None)  # type: ignore[arg-type]
     ranges = _input_ranges(graph)
+    from compiler.pipeline import compile_graph
+
     program = compile_graph(graph, chosen, keep=keep, effort=effort, print_after=tuple(print_after), progress=progress)
     if ranges:
         program.options["input_ranges"] = ranges
