@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 
 from compiler.errors import CompileError
@@ -46,12 +48,18 @@ from compiler.importer.onnx_node import OPSET, numpy_dtype
 __all__ = ["OPSET", "import_onnx"]
 
 
-def import_onnx(source: str | Path | bytes | onnx.ModelProto, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
+def import_onnx(
+    source: str | Path | bytes | onnx.ModelProto,
+    shapes: dict[str, Sequence[int]] | None = None,
+    constants: dict[str, Any] | None = None,
+) -> Graph:
     """Reads an ONNX model into a graph in the normal form above.
 
     Args:
         source: file name, serialised model, or ModelProto (left unchanged). External data is found beside the file.
         shapes: concrete shape per graph input, needed where the model leaves dimensions open.
+        constants: values of graph inputs to fix at compile time, such as a shape or axes the model takes at run time;
+            those are no inputs of the result.
 
     Returns:
         A verified graph; tensors keep their ONNX names.
@@ -61,7 +69,7 @@ def import_onnx(source: str | Path | bytes | onnx.ModelProto, shapes: dict[str, 
     """
     model, name = load(source)
     try:
-        return _build(model, name, dict(shapes or {}))
+        return _build(model, name, dict(shapes or {}), dict(constants or {}))
     except CompileError as error:
         if str(error).startswith(f"{name}: "):
             raise
@@ -73,7 +81,9 @@ def import_onnx(source: str | Path | bytes | onnx.ModelProto, shapes: dict[str, 
         ) from error
 
 
-def _build(model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]]) -> Graph:
+def _build(
+    model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], constants: dict[str, Any]
+) -> Graph:
     graph = Graph(model.graph.name or name, OPSET)
     versions = {o.domain: o.version for o in model.opset_import}
     versions[""] = opset_of(model)
@@ -82,6 +92,11 @@ def _build(model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]]) 
         builder.initializer(proto)
     if model.graph.sparse_initializer:
         builder.sparse_initializers(model.graph.sparse_initializer)
+    for key, value in constants.items():
+        if key not in {i.name for i in model.graph.input} or key in graph.tensors:
+            raise CompileError(f"a value is given for {key!r}, which is no input of the model")
+        array = np.asarray(value)
+        graph.add(Tensor(key, tuple(array.shape), array.dtype, array))
     inputs = [i for i in model.graph.input if i.name not in graph.tensors]
     for value, shape in zip(inputs, input_shapes(inputs, shapes)):
         dtype = numpy_dtype(value.type.tensor_type.elem_type, f"input {value.name!r}")

@@ -20,6 +20,7 @@ from compiler.importer.onnx_node import (
     numpy_dtype,
     schema_of,
 )
+from compiler.importer.functions import function_body, own_types
 from compiler.importer.registry import HANDLERS, OnnxNode
 
 _FOLD_INTS = 1 << 14  # elements; shape arithmetic is never larger
@@ -124,13 +125,18 @@ class Builder:
         if node.op in ("Shape", "Size"):
             source = self.tensor(node.inputs[0])
             constant, inputs = True, [Tensor("", source.shape, np.dtype(np.bool_), np.zeros(source.shape, np.bool_))]
-        types = infer(node, inputs)
+        types = own_types(node, inputs) or infer(node, inputs)
         if constant and self._small(types):
             values = evaluate(node, [None if t is None else t.data for t in inputs])
             for name, value in zip(node.outputs, values):
                 if name:
                     self.graph.add(Tensor(name, tuple(value.shape), value.dtype, value))
             return
+        if any(name and (shape is None or dtype is None) for name, (shape, dtype) in zip(node.outputs, types)):
+            body = function_body(node, inputs)
+            if body is not None:
+                self._expand(node, body)
+                return
         for name, (shape, dtype) in zip(node.outputs, types):
             if not name:
                 continue
@@ -145,6 +151,18 @@ class Builder:
                 )
             self.graph.add(Tensor(name, shape, dtype))
         self.graph.nodes.append(node)
+
+    def _expand(self, node: Node, body: onnx.FunctionProto) -> None:
+        """Emits the nodes of a function op's definition instead of the op."""
+        outer, versions = self.scope, self.versions
+        self.scope = dict(zip(body.input, [*node.inputs, *[""] * len(body.input)]))
+        self.versions = {**versions, **{o.domain: o.version for o in body.opset_import}}
+        for proto in body.node:
+            self.node(proto)
+        scope, self.scope, self.versions = self.scope, outer, versions
+        for inner, name in zip(body.output, node.outputs):
+            if name:
+                self.emit("Identity", [scope[inner]], [name])
 
     def _small(self, types: list[tuple[tuple[int, ...] | None, np.dtype | None]]) -> bool:
         for shape, dtype in types:
@@ -238,8 +256,8 @@ class Builder:
         if schema is None:
             raise UnsupportedError(f"{node.label}: op {node.op} has no definition in opset {OPSET}")
         for name in node.attrs:
-            if name not in schema.attributes:
+            if name not in schema.attributes and name != "consumed_inputs":
                 raise UnsupportedError(
                     f"{node.label}: attribute {name!r} is not supported; accepted: {', '.join(sorted(schema.attributes))}"
                 )
-        self.emit(node.op, node.inputs, node.outputs, {**node.attrs, **attrs})
+        self.emit(node.op, node.inputs, node.outputs, {**node.attrs, "consumed_inputs": None, **attrs})

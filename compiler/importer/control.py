@@ -14,11 +14,23 @@ MAX_UNROLLED = 20_000
 
 @handles("If")
 def if_(builder: Builder, node: OnnxNode) -> None:
-    taken = builder.need_const(node.input(0), "the condition").reshape(-1)
-    body: onnx.GraphProto = node.attrs["then_branch" if bool(taken[0]) else "else_branch"]
-    for value, name in zip(builder.inline(body, []), node.outputs):
+    """A constant condition takes its branch; otherwise both run and Where chooses, if the results have one shape."""
+    taken = builder.const(node.input(0))
+    if taken is not None:
+        body: onnx.GraphProto = node.attrs["then_branch" if bool(taken.reshape(-1)[0]) else "else_branch"]
+        for value, name in zip(builder.inline(body, []), node.outputs):
+            if name:
+                builder.emit("Identity", [value], [name])
+        return
+    branches = [builder.inline(node.attrs[key], []) for key in ("then_branch", "else_branch")]
+    for yes, no, name in zip(*branches, node.outputs):
+        if builder.shape(yes) != builder.shape(no) or builder.tensor(yes).dtype != builder.tensor(no).dtype:
+            raise UnsupportedError(
+                f"{node.label}: output {name!r} is {list(builder.shape(yes))} or {list(builder.shape(no))}, by a condition "
+                "known at run time only; branches of one shape are accepted"
+            )
         if name:
-            builder.emit("Identity", [value], [name])
+            builder.emit("Where", [node.input(0), yes, no], [name])
 
 
 @handles("Loop")

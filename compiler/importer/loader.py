@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from compiler.errors import CompileError, UnsupportedError
 from compiler.importer.onnx_node import OPSET
 
-OLDEST_OPSET = 6
+OLDEST_OPSET = 1
 _STANDARD = ("", "ai.onnx")
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 

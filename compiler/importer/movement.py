@@ -16,7 +16,8 @@ from compiler.importer.registry import OnnxNode, handles
 def reshape(builder: Builder, node: OnnxNode) -> None:
     """The target becomes a constant without 0 (copy) and -1 (whatever is left)."""
     data = builder.shape(node.input(0))
-    given = builder.need_const(node.input(1), "the target shape")
+    shape = node.attrs.get("shape")
+    given = np.asarray(shape) if shape is not None else builder.need_const(node.input(1), "the target shape")
     target = [int(v) for v in given.reshape(-1)]
     if not node.attrs.get("allowzero"):
         for i, v in enumerate(target):
@@ -205,3 +206,9 @@ def resize(builder: Builder, node: OnnxNode) -> None:
         if name:
             builder.need_const(name, what)
     builder.emit("Resize", [node.input(0), roi if crop else "", scales, sizes], node.outputs, node.attrs)
+
+
+@handles("Scatter")
+def scatter(builder: Builder, node: OnnxNode) -> None:
+    """The name of ScatterElements before opset 11."""
+    builder.emit("ScatterElements", node.inputs, node.outputs, {"axis": int(node.attrs.get("axis", 0))})

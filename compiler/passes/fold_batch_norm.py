@@ -3,7 +3,7 @@
     y = (x - mean) * a + bias,  a = scale / sqrt(var + epsilon)
 
     BatchNormalization(Conv(x, W, B))  =>  Conv(x, W * a[out channel], (B - mean) * a + bias)
-    the same for ConvTranspose and Gemm; otherwise
+    the same for ConvTranspose and Gemm, and for a constant per channel multiplied or added behind them; otherwise
     BatchNormalization(x)              =>  x * a + (bias - mean * a)
 
 Float models only; the factors are computed in float64 and rounded once.
@@ -22,16 +22,20 @@ def fold_batch_norm(graph: Graph) -> None:
     producers, consumers = graph.producers(), graph.consumers()
     nodes: list[Node] = []
     for node in graph:
-        factors = _factors(graph, node)
+        factors, name = _factors(graph, node), node.inputs[0] if node.inputs else ""
+        if factors is None and node.op in ("Mul", "Add"):
+            name, factors = _channel_constant(graph, node)
         if factors is None:
             nodes.append(node)
             continue
-        source = producers.get(node.inputs[0])
-        alone = source is not None and len(consumers[node.inputs[0]]) == 1 and node.inputs[0] not in graph.outputs
+        source = producers.get(name)
+        alone = source is not None and len(consumers[name]) == 1 and name not in graph.outputs
         if source is not None and alone and _into_weights(graph, source, *factors):
             source.outputs = [node.outputs[0]]
             source.origin = (*source.origin, *node.origin)
             producers[node.outputs[0]] = source
+        elif node.op != "BatchNormalization":
+            nodes.append(node)
         else:
             nodes += _affine(graph, node, *factors)
     graph.nodes = nodes
@@ -50,6 +54,23 @@ def _factors(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
         a = scale / np.sqrt(variance + float(node.attrs["epsilon"]))
         b = bias - mean * a
     return (a, b) if np.isfinite(a).all() and np.isfinite(b).all() else None
+
+
+def _channel_constant(graph: Graph, node: Node) -> tuple[str, tuple[np.ndarray, np.ndarray] | None]:
+    """The other operand and (a, b) of a Mul or Add with one float32 constant per channel (axis 1)."""
+    for i in (0, 1):
+        value, other = graph.const(node.inputs[i]), node.inputs[1 - i]
+        if value is None or value.dtype != np.float32 or graph.const(other) is not None:
+            continue
+        shape = graph.tensor(node.outputs[0]).shape
+        if graph.tensor(other).shape != shape or len(shape) < 2:
+            continue
+        column = value.shape[1:] if len(value.shape) == len(shape) and value.shape[0] == 1 else value.shape
+        if value.size != 1 and column != (shape[1], *([1] * (len(shape) - 2))):
+            continue
+        c = np.broadcast_to(value.astype(np.float64).reshape(-1), (shape[1],))
+        return other, ((c, np.zeros_like(c)) if node.op == "Mul" else (np.ones_like(c), c))
+    return "", None
 
 
 def _into_weights(graph: Graph, source: Node, a: np.ndarray, b: np.ndarray) -> bool:

@@ -118,14 +118,24 @@ def binary(site: Site) -> list[Node] | None:
 
 
 def average_pool(site: Site) -> list[Node] | None:
+    """Padding counts in the divisor where count_include_pad says so, the overhang of ceil mode included.
+
+    (The float AveragePool does not count the overhang; onnxruntime's QLinearAveragePool does.)
+    """
     x, attrs = site.activation(0), site.node.attrs
     dilated = any(d != 1 for d in attrs.get("dilations", []))
-    if x is None or attrs.get("ceil_mode") or dilated or x.dtype != site.out.dtype:
+    if x is None or dilated or x.dtype != site.out.dtype:
         return None
+    kernel, strides, pads = list(attrs["kernel_shape"]), list(attrs["strides"]), list(attrs["pads"])
+    if attrs.get("ceil_mode"):
+        rank = len(kernel)
+        for i in range(rank):
+            covered = (site.out.shape[2 + i] - 1) * strides[i] + kernel[i]
+            pads[rank + i] = covered - x.shape[2 + i] - pads[i]
     window = {
-        "kernel": tuple(attrs["kernel_shape"]),
-        "strides": tuple(attrs["strides"]),
-        "pads": tuple(attrs["pads"]),
+        "kernel": tuple(kernel),
+        "strides": tuple(strides),
+        "pads": tuple(pads),
         "count_include_pad": int(attrs.get("count_include_pad", 0)),
     }
     return [site.make("QAveragePool", [x.name], **window)]

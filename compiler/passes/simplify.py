@@ -208,6 +208,13 @@ def pad_into_conv(view: _View, node: Node) -> bool:
     return True
 
 
+def sum_of_two(view: _View, node: Node) -> bool:
+    if len(node.inputs) != 2:
+        return False
+    _become(node, "Add", node.inputs)
+    return True
+
+
 def twice(view: _View, node: Node) -> bool:
     inner = view.maker(node.inputs[0], node.op)
     if inner is None or inner.inputs[1:] != node.inputs[1:]:
@@ -234,6 +241,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Gemm": (transposed_operand,),
     "Conv": (pad_into_conv,),
     "QConv": (pad_into_conv,),
+    "Sum": (sum_of_two,),
     "Relu": (twice,),
     "Clip": (twice,),
     **dict.fromkeys(_BROADCASTING - {"Mul", "Div", "Pow", "Add", "Sub"}, (drop_expand,)),

@@ -1,0 +1,79 @@
+"""Where onnx's shape inference says nothing: own rules, and the definition of ops that are functions of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from compiler.graph import Node, Tensor
+from compiler.importer.onnx_node import OPSET, elem_type, schema_of, to_proto
+
+_LIKE_FIRST_INPUT = {"GroupNormalization", "RMSNormalization", "Swish", "ReverseSequence"}
+
+Types = list[tuple[tuple[int, ...] | None, np.dtype | None]]
+
+
+def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
+    """Shape and dtype of the outputs by a rule of this file, None where there is no rule."""
+    first = inputs[0] if inputs else None
+    if node.op in _LIKE_FIRST_INPUT and first is not None:
+        return [(first.shape, first.dtype)]
+    if node.op == "Compress" and first is not None:
+        condition = inputs[1].data if inputs[1] is not None else None
+        if condition is not None:
+            axis = node.attrs.get("axis")
+            length = first.size if axis is None else first.shape[axis]
+            count = int(np.count_nonzero(condition.reshape(-1)[:length]))
+            shape = (count,) if axis is None else (*first.shape[:axis], count, *first.shape[axis % len(first.shape) + 1 :])
+            return [(shape, first.dtype)]
+    return None
+
+
+def function_body(node: Node, inputs: Sequence[Tensor | None]) -> onnx.FunctionProto | None:
+    """The definition of a function op with its attributes filled in, None for primitive ops."""
+    schema = schema_of(node.op)
+    if schema is None:
+        return None
+    body = onnx.FunctionProto()
+    proto = to_proto(node)
+    if schema.has_context_dependent_function:
+        types = [helper.make_tensor_type_proto(elem_type(t.dtype), t.shape) if t else onnx.TypeProto() for t in inputs]
+        version = max(schema.context_dependent_function_opset_versions, default=OPSET)
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, proto.SerializeToString(), [t.SerializeToString() for t in types]
+        )
+        if not data:
+            return None
+        body.ParseFromString(data)
+    elif schema.has_function:
+        body.CopyFrom(schema.function_body)
+    else:
+        return None
+    given = {a.name: a for a in proto.attribute}
+    for inner in body.node:
+        _fill(inner, given)
+    return body
+
+
+def _fill(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> None:
+    """Replaces references to the function's attributes by their values; drops those that are not given."""
+    kept: list[onnx.AttributeProto] = []
+    for attr in node.attribute:
+        if attr.ref_attr_name:
+            value = given.get(attr.ref_attr_name)
+            if value is None:
+                continue
+            copy = onnx.AttributeProto()
+            copy.CopyFrom(value)
+            copy.name = attr.name
+            attr = copy
+        for graph in (attr.g, *attr.graphs) if attr.HasField("g") or attr.graphs else ():
+            for inner in graph.node:
+                _fill(inner, given)
+        kept.append(attr)
+    filled = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
+    del node.attribute[:]
+    node.attribute.extend(filled)
