@@ -64,8 +64,9 @@ class TensorInfo:
         name, shape, dtype: as in the model (numpy dtype name).
         buffer: the buffer with its value in C order, "" if it never leaves the scratchpads.
         scale, zero_point: quantisation, None for float tensors; lists for per-channel.
-        relayout: how to find the value if the buffer is in a blocked layout: {"shape": buffer's shape,
-            "block": lanes, "xor": 0 or 128}; None for plain C order.
+        relayout: how to find the value if the buffer is in a blocked layout: {"shape": buffer's shape
+            [N, CB, H, W, block], "block": lanes, "xor": 0 or 128, "convention": "c1" (channels on axis 1) or "last"};
+            None for plain C order.
         where: "npu" or "cpu": who computes it.
         reason: why this tensor may differ from the reference by a step ("" = it must be equal).
     """

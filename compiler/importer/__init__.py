@@ -42,7 +42,7 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
 )
 from compiler.importer.builder import Builder
 from compiler.importer.inputs import input_shapes
-from compiler.importer.loader import load, one_line, opset_of
+from compiler.importer.loader import load, one_line, opset_of, source_name
 from compiler.importer.onnx_node import OPSET, numpy_dtype
 
 __all__ = ["OPSET", "import_onnx"]
@@ -67,18 +67,17 @@ def import_onnx(
     Raises:
         CompileError: damaged or inconsistent model. UnsupportedError: valid, but outside what is accepted.
     """
-    model, name = load(source)
+    name = source_name(source)
     try:
+        model = load(source, name)
         return _build(model, name, dict(shapes or {}), dict(constants or {}))
     except CompileError as error:
-        if str(error).startswith(f"{name}: "):
-            raise
-        raise type(error)(f"{name}: {error}") from error
+        text = one_line(error)
+        raise type(error)(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
     except (MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
         # What the checker let through of a damaged file shows up here, never as a traceback.
-        raise CompileError(
-            f"{name}: damaged or inconsistent model: {type(error).__name__}: {one_line(error)}"
-        ) from error
+        kind = type(error).__name__
+        raise CompileError(f"{name}: damaged or inconsistent model: {kind}: {one_line(error)}") from error
 
 
 def _build(

@@ -17,19 +17,27 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
 def one_line(error: BaseException | str) -> str:
-    """An exception's text on one line, cut to a readable length."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= 400 else text[:397] + "..."
+    """An exception's text on one line of printable characters, cut to a readable length."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+    return text if len(text) <= 600 else text[:597] + "..."
 
 
-def load(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+def source_name(source: str | Path | bytes | onnx.ModelProto) -> str:
+    """A short name of a model for messages: the file's, or the graph's."""
+    if isinstance(source, str | Path):
+        return Path(source).name
+    return (source.graph.name if isinstance(source, onnx.ModelProto) else "") or "model"
+
+
+def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelProto:
     """Decodes and checks a model.
 
     Args:
         source: file name, serialised model, or a ModelProto (copied, never changed).
+        name: first in every message.
 
     Returns:
-        The model with functions inlined and external data loaded, and a short name for messages.
+        The model with functions inlined and external data loaded.
 
     Raises:
         CompileError: unreadable, damaged or invalid. UnsupportedError: opset or domain out of range.
@@ -37,9 +45,8 @@ def load(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto,
     model = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         model.CopyFrom(source)
-        name = source.graph.name or "model"
     else:
-        name, data, folder = _read(source)
+        data, folder = _read(source)
         try:
             model.ParseFromString(data)
         except (DecodeError, RuntimeError, ValueError) as error:
@@ -58,15 +65,15 @@ def load(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto,
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:
             raise CompileError(f"{name}: functions cannot be inlined: {one_line(error)}") from error
-    return model, name
+    return model
 
 
-def _read(source: str | Path | bytes) -> tuple[str, bytes, Path | None]:
+def _read(source: str | Path | bytes) -> tuple[bytes, Path | None]:
     if isinstance(source, bytes | bytearray | memoryview):
-        return "model", bytes(source), None
+        return bytes(source), None
     path = Path(source)
     try:
-        return path.name, path.read_bytes(), path.parent
+        return path.read_bytes(), path.parent
     except OSError as error:
         raise CompileError(f"{path}: cannot be read: {error.strerror or error}") from error
 

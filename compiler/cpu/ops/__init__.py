@@ -6,6 +6,7 @@ from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
     convolution,
     elementwise,
     indexing,
+    integer,
     layout,
     matmul,
     movement,

@@ -83,7 +83,7 @@ def split_conv(groups: int) -> Callable[[list[Var], Expr, Index], Domain]:
     return split
 
 
-def _positions(w: Window, batch: Sequence[Var], r: Index, c: Index) -> list[Index]:
+def positions(w: Window, batch: Sequence[Var], r: Index, c: Index) -> list[Index]:
     """Output position of a column block: outer spatial dimensions are batch variables."""
     outer = [Index.of(v) for v in batch[2:]]
     return [*outer, c] if w.rank == 1 else [*outer, r, c]
@@ -109,14 +109,14 @@ def conv_float(
         row = Index(0)
         for v in taps:
             row = row * v.extent + Index.of(v)
-        at = _window_at(w, _positions(w, batch, r, c), taps[1:])
+        at = window_at(w, positions(w, batch, r, c), taps[1:])
         channel = Index.of(batch[1]) * cg + Index.of(taps[0])
         return [(taps, ctx.read(source, [Index.of(batch[0]), channel, *at]), row)]
 
     return Value(shape, "f32", acc=Gemm(k, a, fill, split_conv(groups)), cost=3, label=ctx.node.op)
 
 
-def _window_at(w: Window, position: Sequence[Index], taps: Sequence[Var | int]) -> list[Index]:
+def window_at(w: Window, position: Sequence[Index], taps: Sequence[Var | int]) -> list[Index]:
     return [p * s + Index.of(t) * d for p, s, t, d in zip(position, w.strides, taps, w.dilations)]
 
 
@@ -209,7 +209,7 @@ def transpose_window(ctx: Context, x_spatial: Sequence[int], kernel: Sequence[in
         for d in range(n):
             reach = (kernel[d] - 1) * dilations[d] + 1
             total = max(strides[d] * (x_spatial[d] - 1) + extra[d] + reach - shape[2 + d], 0)
-            begin[d] = total // 2 if auto != "SAME_LOWER" else total - total // 2
+            begin[d] = total // 2 if auto == "SAME_UPPER" else total - total // 2
     elif auto == "VALID":
         begin = [0] * n
     first = [(k - 1) * d - b for k, d, b in zip(kernel, dilations, begin)]

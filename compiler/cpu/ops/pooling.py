@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -24,9 +24,16 @@ def taps_of(w: Window, position: Sequence[Index], tap: Sequence[Index | int]) ->
 
 
 def window_fold(
-    ctx: Context, source: Value, w: Window, idx: Sequence[Index], fold: str, init: Expr, element=None
-) -> Expr:  # type: ignore[no-untyped-def]
-    """Folds the window at an output index, taps in row-major order; `element` maps (value, tap)."""
+    ctx: Context,
+    source: Value,
+    w: Window,
+    idx: Sequence[Index],
+    fold: str,
+    init: Expr,
+    element: Callable[[Expr], Expr] | None = None,
+    strict: bool = False,
+) -> Expr:
+    """Folds the window at an output index, taps in row-major order (kept if `strict`)."""
     n, c, *position = idx
 
     def read(tap: Sequence[Index | int]) -> Expr:
@@ -41,7 +48,7 @@ def window_fold(
         assert total is not None
         return total
     variables = [Var.new(k) for k in w.kernel]
-    return reduce(fold, variables, read([Index.of(v) for v in variables]), init)
+    return reduce(fold, variables, read([Index.of(v) for v in variables]), init, strict)
 
 
 def counts(w: Window, spatial: Sequence[int], out: Sequence[int], include_pad: bool) -> list[list[int]]:

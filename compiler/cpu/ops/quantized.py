@@ -1,1 +1,242 @@
-"""quantized"""
+"""The compiler's quantised operators (`compiler.graph.QUANTIZED_OPS`), by the arithmetic of `isa.numerics`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.cpu.expr import Dynamic, Expr, Index, const, fma, int_range, load
+from compiler.cpu.fuse import Context, Value
+from compiler.cpu.ops.convolution import Window, padded, window
+from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
+from compiler.cpu.ops.movement import concatenate
+from compiler.cpu.ops.pooling import count_at, counts, window_fold
+from compiler.cpu.ops.quantization import saturate
+from compiler.cpu.ops.reduction import lowest, reduced
+from compiler.cpu.ops.registry import op
+from compiler.graph import Quant
+from isa import numerics
+
+
+def quant(ctx: Context, name: str) -> Quant:
+    q = ctx.graph.tensors[name].quant
+    if q is None:
+        raise ctx.unsupported(f"{name!r} has no quantisation", "quantised operands")
+    return q
+
+
+def scalar(ctx: Context, name: str) -> tuple[np.float32, int]:
+    q = quant(ctx, name)
+    if q.scale.size != 1:
+        raise ctx.unsupported(f"{name!r} is quantised per channel", "per tensor")
+    return np.float32(q.scale.reshape(())), int(q.zero_point.reshape(()))
+
+
+def bounds(ctx: Context, dtype: str) -> tuple[int, int]:
+    low, high = int_range(dtype)
+    a, b = ctx.attr("out_min"), ctx.attr("out_max")
+    return max(low, low if a is None else int(a)), min(high, high if b is None else int(b))
+
+
+def requantise(ctx: Context, acc: Expr, scale: Expr, zero: int, dtype: str) -> Expr:
+    """`sat(RNE(f32(f32(acc) * s)) + zy)`."""
+    return saturate(acc.to("f32") * scale, zero, dtype, *bounds(ctx, dtype))
+
+
+def inside(ctx: Context, x: Expr, dtype: str) -> Expr:
+    """`sat(RNE(x))`, the zero point already in x."""
+    return saturate(x, 0, dtype, *bounds(ctx, dtype))
+
+
+def _scales(ctx: Context, x: str, w: str) -> Value:
+    """Requantisation scales as a value of shape () or [channels]."""
+    (sx, _), (sy, _) = scalar(ctx, x), scalar(ctx, ctx.node.outputs[0])
+    return ctx.constant(np.asarray(numerics.product_scale(sx, quant(ctx, w).scale, sy), np.float32))
+
+
+def _finish(ctx: Context, sums: Value, axis: int) -> None:
+    """Bias and requantisation; channels along `axis` of the output."""
+    x, w = ctx.node.inputs[:2]
+    zy, dtype = scalar(ctx, ctx.node.outputs[0])[1], ctx.out_dtype()
+    scales = _scales(ctx, x, w)
+    bias = ctx.input(2) if ctx.has(2) else None
+
+    def at(v: Value, idx: list[Index]) -> list[Index]:
+        return [Index(0)] * v.rank if v.size == 1 else [idx[axis]]
+
+    def fn(idx: list[Index]) -> Expr:
+        acc = ctx.read(sums, idx)
+        if bias is not None:
+            acc = acc + ctx.read(bias, at(bias, idx))
+        return requantise(ctx, acc, ctx.read(scales, at(scales, idx)), zy, dtype)
+
+    ctx.define(sums.shape, dtype, fn, sums.cost + 6)
+
+
+def _weights(ctx: Context) -> np.ndarray:
+    data = ctx.const_input(1)
+    assert data is not None
+    return data
+
+
+@op("QConv")
+def q_conv(ctx: Context) -> None:
+    x, weights = ctx.input(0), ctx.input(1)
+    data, zw = _weights(ctx), quant(ctx, ctx.node.inputs[1]).zero_point
+    zx = scalar(ctx, ctx.node.inputs[0])[1]
+    w = window(ctx, x.shape[2:], weights.shape[2:])
+    groups = int(ctx.attr("group", 1))
+    _finish(ctx, conv_sums(ctx, x, weights, data, fixed(zx), zw, w, ctx.out_shape(), groups), 1)
+
+
+@op("QConvTranspose")
+def q_conv_transpose(ctx: Context) -> None:
+    x, data = ctx.input(0), _weights(ctx)
+    zx, zw = scalar(ctx, ctx.node.inputs[0])[1], quant(ctx, ctx.node.inputs[1]).zero_point
+    groups = int(ctx.attr("group", 1))
+    _finish(ctx, transposed_sums_integer(ctx, x, data, zx, zw, ctx.out_shape(), groups), 1)
+
+
+@op("QMatMul")
+def q_matmul(ctx: Context) -> None:
+    a, b = ctx.input(0), ctx.input(1)
+    data, qb = ctx.graph.const(ctx.node.inputs[1]), quant(ctx, ctx.node.inputs[1])
+    za = scalar(ctx, ctx.node.inputs[0])[1]
+    if np.all(qb.zero_point == qb.zero_point.reshape(-1)[0]):
+        zb = fixed(int(qb.zero_point.reshape(-1)[0]))
+    else:
+        zeros = ctx.constant(qb.zero_point)
+        zb = lambda idx: ctx.read(zeros, [idx[-1]])
+    if a.rank < 2 or b.rank < 2:
+        raise ctx.unsupported(f"operands of rank {a.rank} and {b.rank}", "rank 2 and above")
+    _finish(ctx, matmul_sums(ctx, a, b, data, fixed(za), zb, ctx.out_shape()), -1)
+
+
+@op("QAdd")
+def q_add(ctx: Context) -> None:
+    """`sat(RNE(fma(a, ra, fma(b, rb, fx))))`, the zero point in fx."""
+    (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
+    sy, zy = scalar(ctx, ctx.node.outputs[0])
+    ra, rb = np.float32(sa / sy), np.float32(sb / sy)
+    fx = np.float32(np.float32(zy) - numerics.fma32(ra, np.float32(za), np.float32(rb * np.float32(zb))))
+    a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
+
+    def fn(idx: list[Index]) -> Expr:
+        inner = fma(ctx.read_broadcast(b, idx).to("f32"), float(rb), float(fx))
+        return inside(ctx, fma(ctx.read_broadcast(a, idx).to("f32"), float(ra), inner), dtype)
+
+    ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
+
+
+@op("QMul")
+def q_mul(ctx: Context) -> None:
+    (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
+    sy, zy = scalar(ctx, ctx.node.outputs[0])
+    s = float(numerics.product_scale(sa, sb, sy))
+    a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
+
+    def fn(idx: list[Index]) -> Expr:
+        p = (ctx.read_broadcast(a, idx).to("i32") - za) * (ctx.read_broadcast(b, idx).to("i32") - zb)
+        return inside(ctx, p.to("f32") * s + float(zy), dtype)
+
+    ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
+
+
+def _window(ctx: Context, x: Value) -> Window:
+    return window(ctx, x.shape[2:], ctx.ints("kernel") or ctx.ints("kernel_shape") or [])
+
+
+@op("QMaxPool")
+def q_max_pool(ctx: Context) -> None:
+    x, shape = ctx.input(), ctx.out_shape()
+    w = _window(ctx, x)
+    source = padded(ctx, x, w, shape[2:], lowest(x.dtype))
+    cost = max(int(np.prod(w.kernel)), 3)
+    ctx.define(shape, x.dtype, lambda idx: window_fold(ctx, source, w, idx, "max", lowest(x.dtype)), cost)
+
+
+@op("QAveragePool")
+def q_average_pool(ctx: Context) -> None:
+    """The float order of onnxruntime: dequantised taps are summed one after the other."""
+    x, shape, dtype = ctx.input(), ctx.out_shape(), ctx.out_dtype()
+    (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
+    w = _window(ctx, x)
+    source = padded(ctx, x, w, shape[2:], const(zx, x.dtype))
+    tables = counts(w, x.shape[2:], shape[2:], bool(ctx.attr("count_include_pad", 0)))
+
+    def fn(idx: list[Index]) -> Expr:
+        element = lambda q: (q.to("i32") - zx).to("f32") * float(sx)
+        total = window_fold(ctx, source, w, idx, "add", const(0.0, "f32"), element, strict=True)
+        mean = total / count_at(tables, idx[2:]).to("f32")
+        return inside(ctx, mean / float(sy) + float(zy), dtype)
+
+    ctx.define(shape, dtype, fn, 2 * int(np.prod(w.kernel)) + 10)
+
+
+@op("QGlobalAveragePool")
+def q_global_average_pool(ctx: Context) -> None:
+    x, dtype = ctx.input(), ctx.out_dtype()
+    (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
+    n = math.prod(x.shape[2:])
+    s = const(float(numerics.mean_scale(sx, sy, n)), "f32")
+    sums = reduced(ctx, x, list(range(2, x.rank)), "add", const(0, "i32"), lambda e: e.to("i32"), lambda e: e - n * zx)
+    y = ctx.lazy(sums.shape, dtype, lambda idx: requantise(ctx, ctx.read(sums, idx), s, zy, dtype), sums.cost + 5)
+    ctx.alias(y, ctx.out_shape())
+
+
+def look_up(ctx: Context, table: np.ndarray, q: Expr, dtype: str) -> Expr:
+    """table[raw byte] as `dtype`."""
+    from compiler.cpu.expr import Buffer
+
+    view = np.ascontiguousarray(np.asarray(table).view(np.uint8).reshape(256)).view(
+        {"i8": np.int8, "u8": np.uint8}[dtype]
+    )
+    i = Dynamic(q.to("u8").to("i64"), 0, 255)
+    return load(Buffer("", dtype, 256, "baked", view), Index.of(i))
+
+
+@op("QLut")
+def q_lut(ctx: Context) -> None:
+    x, dtype, table = ctx.input(), ctx.out_dtype(), np.asarray(ctx.attr("table"))
+    ctx.define(ctx.out_shape(), dtype, lambda idx: look_up(ctx, table, ctx.read(x, idx), dtype), x.cost + 3)
+
+
+@op("QConcat")
+def q_concat(ctx: Context) -> None:
+    values, tables, dtype = [], ctx.attr("tables"), ctx.out_dtype()
+    for k, v in enumerate(ctx.inputs()):
+        table = None if tables is None else tables[k]
+        if table is None:
+            values.append(v)
+            continue
+
+        def fn(idx: list[Index], v: Value = v, table: np.ndarray = table) -> Expr:
+            return look_up(ctx, table, ctx.read(v, idx), dtype)
+
+        values.append(ctx.lazy(v.shape, dtype, fn, v.cost + 3))
+    concatenate(ctx, values, ctx.axis(None, values[0].rank), ctx.out_shape())
+
+
+@op("QSoftmax")
+def q_softmax(ctx: Context) -> None:
+    """Correctly rounded: exponentials come from a float64 table of the 256 distances to the maximum."""
+    x, dtype = ctx.stored(ctx.input()), ctx.out_dtype()
+    (sx, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
+    axis = ctx.axis(-1, x.rank)
+    table = ctx.constant(np.exp(-np.arange(256) * np.float64(sx)))
+    top = ctx.stored(reduced(ctx, x, [axis], "max", lowest(x.dtype)))
+    flat = lambda idx: [Index(0) if k == axis else i for k, i in enumerate(idx)]
+
+    def exponential(idx: list[Index]) -> Expr:
+        d = ctx.read(top, flat(idx)).to("i64") - ctx.read(x, idx).to("i64")
+        return ctx.read(table, [Index.of(Dynamic(d, 0, 255))])
+
+    e = ctx.lazy(x.shape, "f64", exponential, 4)
+    total = ctx.stored(reduced(ctx, e, [axis], "add", const(0.0, "f64")))
+
+    def fn(idx: list[Index]) -> Expr:
+        p = exponential(idx) / ctx.read(total, flat(idx))
+        return saturate(p / float(sy), zy, dtype, *bounds(ctx, dtype))
+
+    ctx.define(x.shape, dtype, fn, 8)

@@ -1,0 +1,1 @@
+"""The NPU back end: which nodes run there, how they are tiled, and the instructions they become."""

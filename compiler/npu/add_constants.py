@@ -1,0 +1,85 @@
+"""Integer constants for Add, proven on all operand pairs.
+
+The machine computes `clamp((a*ma + b*mb + c) >> shift)`; onnxruntime rounds a float expression. For given
+multipliers and shift every pair (a, b) bounds c from both sides, so the feasible c form an interval; a search over
+multipliers near the exact ratios finds one that is not empty for about 99 % of scale sets (`docs/numerics.md`).
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from isa import numerics
+
+_MULTIPLIER_LIMIT = (1 << 23) - 1
+
+
+@functools.lru_cache(maxsize=4096)
+def find_add_constants(
+    a_type: tuple[float, int, int], b_type: tuple[float, int, int], y_type: tuple[float, int, int], low: int, high: int
+) -> dict[str, int] | None:
+    """Constants for VECTOR_ADD that equal `numerics.add_reference` for all operands.
+
+    Args:
+        a_type, b_type, y_type: (float32 scale, zero point in the model's type, what the machine subtracts from
+            values of that type to hold them as int8: 128 for uint8, else 0).
+        low, high: clamp in the machine's int8.
+
+    Returns:
+        {"ma", "mb", "c", "shift"}, or None where no constants were found.
+    """
+    q = np.arange(-128, 128, dtype=np.int64)
+    (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
+    a, b = q[:, None], q[None, :]
+    target = numerics.add_reference(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
+    if low >= high:
+        return {"ma": 0, "mb": 0, "c": 0, "shift": 0}
+    ra, rb = float(np.float32(sa) / np.float32(sy)), float(np.float32(sb) / np.float32(sy))
+    # Only pairs next to a step of the target can bound c: keep those for the quick test.
+    edge = np.zeros(target.shape, bool)
+    for axis in (0, 1):
+        step = np.diff(target, axis=axis) != 0
+        first, second = [slice(None)] * 2, [slice(None)] * 2
+        first[axis], second[axis] = slice(None, -1), slice(1, None)
+        edge[tuple(first)] |= step
+        edge[tuple(second)] |= step
+    edge[[0, 0, -1, -1], [0, -1, 0, -1]] = True
+    ea, eb = np.nonzero(edge)
+    fa, fb, ft = q[ea], q[eb], target[ea, eb]
+    for shift in range(23, 7, -1):
+        ma0, mb0 = round(ra * 2**shift), round(rb * 2**shift)
+        if max(abs(ma0), abs(mb0)) + 3 > _MULTIPLIER_LIMIT or (abs(ma0) + abs(mb0) + 8) * 128 >= 1 << 30:
+            continue
+        for da, db in _NEIGHBOURS:
+            ma, mb = ma0 + da, mb0 + db
+            interval = _interval(fa * ma + fb * mb, ft, shift, low, high)
+            if interval is None:
+                continue
+            full = _interval(a * ma + b * mb, target, shift, low, high)
+            if full is None:
+                continue
+            c = min(max((full[0] + full[1]) // 2, -(1 << 31)), (1 << 31) - 1)
+            total = a * ma + b * mb + c
+            if abs(total).max() < 1 << 31 and np.array_equal(np.clip(total >> shift, low, high), target):
+                return {"ma": ma, "mb": mb, "c": int(c), "shift": shift}
+    return None
+
+
+_NEIGHBOURS = sorted(((a, b) for a in range(-3, 4) for b in range(-3, 4)), key=lambda d: d[0] ** 2 + d[1] ** 2)
+
+
+def _interval(t: np.ndarray, target: np.ndarray, shift: int, low: int, high: int) -> tuple[int, int] | None:
+    """The inclusive range of c for which `clamp((t + c) >> shift)` equals `target` everywhere."""
+    inner_low = target > low
+    inner_high = target < high
+    least = int(((target << shift) - t)[inner_low].max(initial=-(1 << 40)))
+    most = int((((target + 1) << shift) - 1 - t)[inner_high].min(initial=1 << 40))
+    if least > most:
+        return None
+    if least <= -(1 << 40):
+        least = most - 2
+    if most >= 1 << 40:
+        most = least + 2
+    return least, most

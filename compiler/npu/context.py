@@ -1,0 +1,239 @@
+"""What every layer's emission shares: emitter, scratchpads, constants, and tiles of activations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.npu.emitter import Emitter, Place
+from compiler.npu.layers import Post
+from compiler.npu.scratch import Heap, Ring, Rows
+from compiler.npu.views import View
+from isa import numerics
+from isa.config import NpuConfig
+from isa.instructions import Memory
+from isa.program import ARENA_REGION, CONSTANT_REGION
+
+
+class ConstantPool:
+    """The constant region: byte strings at 64-byte aligned offsets, equal ones stored once."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._at: dict[bytes, int] = {}
+        self.size = 0
+
+    def place(self, data: bytes) -> int:
+        digest = hashlib.sha256(data).digest()
+        if digest not in self._at:
+            self._at[digest] = self.size
+            padded = data + bytes(-len(data) % 64)
+            self._parts.append(padded)
+            self.size += len(padded)
+        return self._at[digest]
+
+    def blob(self) -> bytes:
+        return b"".join(self._parts)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Activation vectors in ACT: vector (block, y, x) is row base + block*plane + y*line + x (strides 0 broadcast)."""
+
+    base: int
+    plane: int
+    line: int
+    step: int = 1
+    rows: Rows | None = None  # to free, None for resident tensors
+
+
+@dataclass(frozen=True)
+class Window:
+    """A box of a view: image, blocks, rows and columns; coordinates outside the tensor are padding."""
+
+    n: int
+    block: int
+    blocks: int
+    y0: int
+    y1: int
+    x0: int
+    x1: int
+
+    @property
+    def lines(self) -> int:
+        return self.y1 - self.y0
+
+    @property
+    def columns(self) -> int:
+        return self.x1 - self.x0
+
+    @property
+    def vectors(self) -> int:
+        return self.blocks * self.lines * self.columns
+
+
+@dataclass
+class Resident:
+    """A tensor that lives in ACT, with a border of padding; (n, block, y, x) is at
+    base + ((n*cb + block)*lines + top + y)*columns + left + x."""
+
+    rows: Rows
+    lines: int
+    columns: int
+    top: int
+    left: int
+
+
+@dataclass
+class Context:
+    """State of one model's emission."""
+
+    config: NpuConfig
+    emitter: Emitter
+    constants: ConstantPool
+    offsets: dict[str, int]  # arena or constant offset of every blocked buffer
+    heap: Heap = field(init=False)
+    weights: Ring = field(init=False)
+    params: Ring = field(init=False)
+    accumulators: Ring = field(init=False)
+    tables: Ring = field(init=False)
+    resident: dict[str, Resident] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        c = self.config
+        self.heap = Heap(c.act_rows)
+        self.weights = Ring(c.wgt_tiles)
+        self.params = Ring(c.prm_rows)
+        self.accumulators = Ring(c.acc_rows, align=max(1, c.block_in // c.block_out))
+        self.tables = Ring(c.lut_tables)
+
+    def end_step(self) -> int:
+        """Closes an NPU step; scratchpad contents are not relied on across steps."""
+        for ring in (self.weights, self.params, self.tables):
+            ring.forget()
+        return self.emitter.end_step()
+
+    # Constants into scratchpads.
+
+    def load_weights(self, key: Hashable, tiles: np.ndarray) -> int:
+        """Weight tiles int8 [count, block_out, block_in] into WGT, unless they are there. Returns the first row."""
+        at = self.weights.find(key)
+        if at is None:
+            at = self.weights.take(len(tiles), key)
+            place = Place(CONSTANT_REGION, self.constants.place(np.ascontiguousarray(tiles).tobytes()))
+            self.emitter.load(place, Memory.WGT, at, len(tiles))
+        return at
+
+    def load_params(self, key: Hashable, bias: np.ndarray, scale: np.ndarray) -> int:
+        """Bias int32 and scale float32 [rows * block_in] into PRM, unless they are there."""
+        at = self.params.find(key)
+        if at is None:
+            pairs = np.stack([bias.astype(np.int32).view(np.uint32), numerics.scale_bits(scale)], axis=-1)
+            rows = len(bias) // self.config.block_in
+            at = self.params.take(rows, key)
+            self.emitter.load(Place(CONSTANT_REGION, self.constants.place(pairs.tobytes())), Memory.PRM, at, rows)
+        return at
+
+    def load_table(self, post: Post) -> int | None:
+        """The table of `post` into LUT, unless it is there. Returns its number."""
+        if post.lut is None:
+            return None
+        at = self.tables.find(post.lut)
+        if at is None:
+            at = self.tables.take(1, post.lut)
+            self.emitter.load(Place(CONSTANT_REGION, self.constants.place(post.lut)), Memory.LUT, at, 1)
+        return at
+
+    # Activations.
+
+    def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
+        return Place(view.region, self.offsets[view.buffer] + view.address(n, block, y, x))
+
+    def read_tile(self, view: View, box: Window, fill: int = 0) -> Tile:
+        """The box in ACT: where a resident tensor lies, or loaded."""
+        res = self.resident.get(view.buffer)
+        if res is not None:
+            return self._in_resident(view, res, box)
+        rows = self.heap.take(box.vectors)
+        tile = Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
+        ys, ye = min(max(box.y0, 0), view.h), max(min(box.y1, view.h), 0)
+        xs, xe = min(max(box.x0, 0), view.w), max(min(box.x1, view.w), 0)
+        if ye <= ys or xe <= xs:
+            self.emitter.fill(rows.start, [], box.vectors, fill)
+            return tile
+        top, bottom = ys - box.y0, box.y1 - ye
+        left, right = xs - box.x0, box.x1 - xe
+        self.emitter.load(
+            self.place(view, box.n, box.block, ys, xs), Memory.ACT, rows.start, xe - xs,
+            y=(ye - ys, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc), pad=(left, right, top, bottom),
+            fill=fill,
+        )  # fmt: skip
+        return tile
+
+    def read_broadcast(self, view: View, box: Window) -> Tile:
+        """As `read_tile` for an operand whose axes of size 1 are repeated along the box."""
+        one_n, one_h, one_w = (size == 1 for size in (view.n, view.h, view.w))
+        small = Window(
+            0 if one_n else box.n, box.block, box.blocks, *((0, 1) if one_h else (box.y0, box.y1)),
+            *((0, 1) if one_w else (box.x0, box.x1)),
+        )  # fmt: skip
+        if view.c <= view.block and box.blocks > 1:  # pragma: no cover - partition keeps channel broadcasts away
+            raise AssertionError("broadcast over channel blocks")
+        tile = self.read_tile(view, small)
+        return Tile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
+
+    def write_tile(self, view: View, box: Window) -> Tile:
+        """Room in ACT for a box of an output; finish with `finish_tile`."""
+        res = self.resident.get(view.buffer)
+        if res is not None:
+            return self._in_resident(view, res, box)
+        rows = self.heap.take(box.vectors)
+        return Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
+
+    def finish_tile(self, view: View, box: Window, tile: Tile) -> None:
+        """Stores an output tile (a resident tensor stays where it is)."""
+        if view.buffer in self.resident:
+            return
+        self.emitter.store(
+            self.place(view, box.n, box.block, box.y0, box.x0), tile.base, box.columns,
+            y=(box.lines, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc),
+        )  # fmt: skip
+        self.release(tile)
+
+    def release(self, tile: Tile | None) -> None:
+        if tile is not None and tile.rows is not None:
+            self.heap.free(tile.rows)
+
+    def _in_resident(self, view: View, res: Resident, box: Window) -> Tile:
+        plane = res.lines * res.columns
+        base = res.rows.start + (box.n * view.cb + box.block) * plane
+        return Tile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
+
+    def make_resident(self, view: View, border: tuple[int, int, int, int], fill: int) -> None:
+        """Puts a tensor into ACT for good (until `drop`), its border (top, bottom, left, right) filled."""
+        top, bottom, left, right = border
+        lines, columns = top + view.h + bottom, left + view.w + right
+        planes = view.n * view.cb
+        rows = self.heap.take_high(planes * lines * columns)
+        self.resident[view.buffer] = Resident(rows, lines, columns, top, left)
+        start, plane = rows.start, lines * columns
+        if top:
+            self.emitter.fill(start, [(planes, plane)], top * columns + left, fill)
+        elif left:
+            self.emitter.fill(start, [(planes, plane)], left, fill)
+        if left + right and view.h > 1:  # the right border of one row and the left border of the next are one run
+            first = start + top * columns + left + view.w
+            self.emitter.fill(first, [(view.h - 1, columns), (planes, plane)], left + right, fill)
+        tail = right + bottom * columns
+        if tail:
+            first = start + (top + view.h - 1) * columns + left + view.w
+            self.emitter.fill(first, [(planes, plane)], tail, fill)
+
+    def drop(self, buffer: str) -> None:
+        self.heap.free(self.resident.pop(buffer).rows)
+
+
+__all__ = ["ARENA_REGION", "ConstantPool", "Context", "Tile", "Window"]

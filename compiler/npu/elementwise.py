@@ -1,0 +1,166 @@
+"""Layers that VECTOR does alone: copies, tables, Add, Mul, maximum pooling, spatial means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.npu.context import Context, Tile, Window
+from compiler.npu.emitter import Loop
+from compiler.npu.layers import ElementLayer, Layer, MaxPoolLayer, MeanLayer
+from compiler.npu.scratch import ScratchpadFull
+from compiler.npu.views import View
+from isa.instructions import Source
+
+#: The lowest int8: padding that never wins a maximum.
+_LOWEST = -128
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """Rows and columns of the output and channel blocks per tile."""
+
+    lines: int
+    columns: int
+    blocks: int
+
+    def __str__(self) -> str:
+        return f"{self.lines}x{self.columns} px, {self.blocks} blocks"
+
+
+def plan_vector(context: Context, layer: Layer, budget: int) -> VectorPlan:
+    """The largest tile of which three fit `budget` ACT rows (load, work, store). Raises `ScratchpadFull`."""
+    y = layer.output
+    for shares in (4, 3, 2, 1):
+        for lines, columns, blocks in _tiles(y, isinstance(layer, MeanLayer)):
+            whole = (lines, columns, blocks) == (y.h, y.w, y.cb) and y.n == 1
+            if shares > 1 and whole and _rows(context, layer, lines, columns, blocks) * 2 > budget:
+                continue
+            if _rows(context, layer, lines, columns, blocks) * (shares if not whole else min(shares, 2)) <= budget:
+                return VectorPlan(lines, columns, blocks)
+    raise ScratchpadFull(f"{layer.name}: no tile fits")
+
+
+def _tiles(y: View, whole_planes: bool) -> Iterator[tuple[int, int, int]]:
+    for parts in range(1, y.cb + 1):
+        yield y.h, y.w, -(-y.cb // parts)
+    if whole_planes:
+        return
+    for lines in sorted({-(-y.h // i) for i in range(2, y.h + 1)}, reverse=True):
+        yield lines, y.w, 1
+    for parts in range(2, y.w + 1):
+        yield 1, -(-y.w // parts), 1
+
+
+def _rows(context: Context, layer: Layer, lines: int, columns: int, blocks: int) -> int:
+    out = lines * columns * blocks
+    total = 0 if layer.output.buffer in context.resident else out
+    for view in layer.inputs:
+        if view.buffer in context.resident:
+            continue
+        if isinstance(layer, MaxPoolLayer):
+            height, width = _pool_extent(layer, lines, columns)
+            total += height * width * blocks
+        elif isinstance(layer, MeanLayer):
+            total += view.h * view.w * blocks
+        else:
+            total += out
+    other = layer.post.add.other if layer.post.add is not None and not isinstance(layer, ElementLayer) else None
+    if other is not None and other.buffer not in context.resident:
+        total += out
+    return total
+
+
+def emit_vector(context: Context, layer: Layer, plan: VectorPlan) -> None:
+    """Emits the layer tile by tile."""
+    y = layer.output
+    if plan.lines >= y.h and plan.columns >= y.w and plan.blocks >= y.cb and y.n == 1:
+        context.heap.rewind()
+    emit = {ElementLayer: _element, MaxPoolLayer: _max_pool, MeanLayer: _mean}[type(layer)]
+    for n in range(y.n):
+        for block in range(0, y.cb, plan.blocks):
+            for y0 in range(0, y.h, plan.lines):
+                for x0 in range(0, y.w, plan.columns):
+                    box = Window(
+                        n, block, min(plan.blocks, y.cb - block), y0, min(y0 + plan.lines, y.h), x0,
+                        min(x0 + plan.columns, y.w),
+                    )  # fmt: skip
+                    emit(context, layer, box)  # type: ignore[arg-type]
+
+
+def _walk(box: Window, a: Tile, b: Tile, out: Tile) -> list[Loop]:
+    return [
+        (box.columns, a.step, b.step, out.step, 0),
+        (box.lines, a.line, b.line, out.line, 0),
+        (box.blocks, a.plane, b.plane, out.plane, 0),
+    ]
+
+
+def _uniform_params(context: Context, bias: int, scale: np.float32) -> int:
+    lanes = context.config.block_in
+    return context.load_params(
+        ("uniform", bias, float(scale)), np.full(lanes, bias, np.int32), np.full(lanes, scale, np.float32)
+    )
+
+
+def _element(context: Context, layer: ElementLayer, box: Window) -> None:
+    a = context.read_tile(layer.inputs[0], box)
+    b = context.read_broadcast(layer.inputs[1], box) if len(layer.inputs) > 1 else None
+    out = context.write_tile(layer.output, box)
+    table = context.load_table(layer.post)
+    mul = layer.kind == "mul"
+    prm = _uniform_params(context, 0, layer.scale) if mul else 0
+    other = b if b is not None else Tile(0, 0, 0, 0)
+    context.emitter.vector(
+        Source.MUL if mul else Source.ACT, a.base, out.base, _walk(box, a, other, out), b=other.base, prm=prm,
+        add=layer.kind == "add", lut=table, rounding=layer.post.rounding, post=layer.post.fields(),
+        constants=layer.post.add.constants if layer.post.add is not None else None,
+    )  # fmt: skip
+    context.release(a)
+    context.release(b)
+    context.finish_tile(layer.output, box, out)
+
+
+def _pool_extent(layer: MaxPoolLayer, lines: int, columns: int) -> tuple[int, int]:
+    size = [
+        (count - 1) * layer.stride[i] + (layer.kernel[i] - 1) * layer.dilation[i] + 1
+        for i, count in ((0, lines), (1, columns))
+    ]
+    return size[0], size[1]
+
+
+def _max_pool(context: Context, layer: MaxPoolLayer, box: Window) -> None:
+    height, width = _pool_extent(layer, box.lines, box.columns)
+    iy, ix = box.y0 * layer.stride[0] - layer.pad[0], box.x0 * layer.stride[1] - layer.pad[1]
+    tile = context.read_tile(
+        layer.inputs[0], Window(box.n, box.block, box.blocks, iy, iy + height, ix, ix + width), _LOWEST
+    )
+    out = context.write_tile(layer.output, box)
+    table = context.load_table(layer.post)
+    (sy, sx), (dy, dx), (kh, kw) = layer.stride, layer.dilation, layer.kernel
+    context.emitter.vector(
+        Source.MAX, tile.base, out.base,
+        [(box.columns, sx, 0, 1, 0), (box.lines, sy * tile.line, 0, out.line, 0), (box.blocks, tile.plane, 0, out.plane, 0)],
+        reduce=[(kw, dx, 0, 0, 0), (kh, dy * tile.line, 0, 0, 0)], lut=table, post=layer.post.fields(),
+    )  # fmt: skip
+    context.release(tile)
+    context.finish_tile(layer.output, box, out)
+
+
+def _mean(context: Context, layer: MeanLayer, box: Window) -> None:
+    view = layer.inputs[0]
+    tile = context.read_tile(view, Window(box.n, box.block, box.blocks, 0, view.h, 0, view.w))
+    out = context.write_tile(layer.output, box)
+    table = context.load_table(layer.post)
+    context.emitter.vector(
+        Source.SUM, tile.base, out.base, [(box.blocks, tile.plane, 0, out.plane, 0)],
+        reduce=[(view.w, 1, 0, 0, 0), (view.h, tile.line, 0, 0, 0)], prm=_uniform_params(context, layer.bias, layer.scale),
+        lut=table, rounding=layer.post.rounding, post=layer.post.fields(),
+    )  # fmt: skip
+    context.release(tile)
+    context.finish_tile(layer.output, box, out)
+
+
+__all__ = ["VectorPlan", "emit_vector", "plan_vector"]

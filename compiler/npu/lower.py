@@ -1,0 +1,345 @@
+"""From quantised nodes to NPU layers: scales, biases, phases and fused tails. One function per node kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler.graph import Node
+from compiler.npu.layers import (
+    Add,
+    ConvLayer,
+    DepthwiseLayer,
+    DynamicWeights,
+    ElementLayer,
+    Layer,
+    MaxPoolLayer,
+    MeanLayer,
+    Phase,
+    Post,
+)
+from compiler.npu.support import add_constants, stored_limits, stored_zero_point
+from compiler.npu.views import View
+from isa import numerics
+from isa.instructions import Rounding
+
+if TYPE_CHECKING:
+    from compiler.npu.partition import Partition
+
+
+def _pair(values: list[int] | None, default: int, rank: int) -> tuple[int, int]:
+    """Spatial attribute as (rows, columns); 1-D runs along columns."""
+    v = list(values) if values else [default] * (rank - 2)
+    return (int(v[0]), int(v[1])) if len(v) == 2 else (default, int(v[0]))
+
+
+def _pads(node: Node, rank: int) -> tuple[int, int]:
+    pads = list(node.attrs.get("pads") or [0] * (2 * (rank - 2)))
+    return _pair(pads[: rank - 2], 0, rank)
+
+
+def _split_zero_point(w: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    """int8 sets [sets, ...] that add up to w - zero_point; `zero_point` broadcasts along axis 0."""
+    z = np.asarray(zero_point, np.int32).reshape(-1, *([1] * (w.ndim - 1)))
+    rest = w.astype(np.int32) - z
+    sets = []
+    while True:
+        part = np.clip(rest, -128, 127)
+        sets.append(part.astype(np.int8))
+        rest = rest - part
+        if not rest.any():
+            return np.stack(sets)
+
+
+def _bias(part: Partition, node: Node, effective_sum: np.ndarray, zx: int) -> np.ndarray:
+    """bias - zx * (sum of the weights of each output), wrapping."""
+    bias = np.zeros(effective_sum.shape, np.int64)
+    if len(node.inputs) > 2 and node.inputs[2]:
+        const = part.graph.const(node.inputs[2])
+        assert const is not None
+        bias = bias + const.astype(np.int64).reshape(-1)
+    return numerics.wrap32(bias - zx * effective_sum.astype(np.int64))
+
+
+def _requantise(part: Partition, node: Node, channels: int) -> tuple[Post, np.ndarray, int]:
+    x, w, y = part.graph.tensor(node.inputs[0]), part.graph.tensor(node.inputs[1]), part.graph.tensor(node.outputs[0])
+    assert x.quant is not None and w.quant is not None and y.quant is not None
+    scale = numerics.product_scale(x.quant.scale, w.quant.scale, y.quant.scale)
+    low, high = stored_limits(y, node)
+    post = Post(zp=stored_zero_point(y), low=low, high=high)
+    return post, np.broadcast_to(scale.reshape(-1), (channels,)).astype(np.float32), stored_zero_point(x)
+
+
+def _labels(nodes: list[Node]) -> tuple[str, str]:
+    return " + ".join(n.name or n.outputs[0] for n in nodes), "+".join(n.op for n in nodes)
+
+
+def fuse_tail(part: Partition, post: Post, tail: list[Node], convention: str, value: str) -> str:
+    """Folds a following QAdd and QLut into `post`; returns the name of the tensor the layer now makes."""
+    for node in tail:
+        if node.op == "QLut":
+            post.lut = part.table(node.attrs["table"], node.inputs[0], node.outputs[0])
+        else:
+            constants = dict(add_constants(part.graph, node) or {})
+            other = node.inputs[1] if node.inputs[0] == value else node.inputs[0]
+            if node.inputs[0] != value:
+                constants["ma"], constants["mb"] = constants["mb"], constants["ma"]
+            low, high = stored_limits(part.graph.tensor(node.outputs[0]), node)
+            view = part.view(other, convention, like=node.outputs[0])
+            post.add = Add(view, constants, low, high)
+        value = node.outputs[0]
+    return value
+
+
+def conv(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    graph = part.graph
+    x, w, y = graph.tensor(node.inputs[0]), graph.tensor(node.inputs[1]), graph.tensor(node.outputs[0])
+    rank = len(x.shape)
+    assert w.data is not None and w.quant is not None
+    data = w.data if rank == 4 else w.data[:, :, None, :]
+    post, scale, zx = _requantise(part, node, data.shape[0])
+    sets = _split_zero_point(data, w.quant.zero_point)
+    effective = sets.astype(np.int64).sum(axis=(0, 2, 3, 4))
+    bias = _bias(part, node, effective, zx)
+    stride, dilation = _pair(node.attrs.get("strides"), 1, rank), _pair(node.attrs.get("dilations"), 1, rank)
+    pad, group = _pads(node, rank), int(node.attrs.get("group", 1))
+    macs = y.size * int(np.prod(data.shape[1:]))
+    depthwise = group == x.shape[1] == y.shape[1] and group > 1 and len(sets) == 1
+    packed = None if depthwise else part.pack_input(node, data.shape, stride, dilation, pad, group)
+    if packed is None:
+        view = part.view(node.inputs[0], "c1")
+    else:
+        view, pad, stride, dilation = packed.view, packed.pad, packed.stride, packed.dilation
+        sets = np.stack([packed.repack(w_set) for w_set in sets])
+    name, op = _labels([node, *tail])
+    output = fuse_tail(part, post, tail, "c1", node.outputs[0])
+    common = {"name": name, "op": op, "inputs": [view], "output": part.output(output, "c1"), "post": post, "macs": macs}
+    if depthwise:
+        return DepthwiseLayer(**common, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad, stride=stride,
+                              dilation=dilation, fill=zx)  # fmt: skip
+    phase = Phase(sets, pad, stride, dilation)
+    return ConvLayer(**common, phases=[phase], bias=bias, scale=scale, group=group, fill=zx)
+
+
+def conv_transpose(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    graph = part.graph
+    x, w, y = graph.tensor(node.inputs[0]), graph.tensor(node.inputs[1]), graph.tensor(node.outputs[0])
+    rank = len(x.shape)
+    assert w.data is not None and w.quant is not None
+    group = int(node.attrs.get("group", 1))
+    data = w.data if rank == 4 else w.data[:, :, None, :]
+    c, og, kh, kw = data.shape
+    # [C, O/g, kh, kw] -> [O, C/g, kh, kw], kernel mirrored so that taps walk forward over the input.
+    swapped = data.reshape(group, c // group, og, kh, kw).transpose(0, 2, 1, 3, 4).reshape(group * og, c // group, kh, kw)
+    mirrored = swapped[:, :, ::-1, ::-1]
+    zero_point = w.quant.zero_point
+    if zero_point.ndim and zero_point.size != group * og:
+        zero_point = np.tile(zero_point, group)
+    post, scale, zx = _requantise(part, node, og if w.quant.scale.ndim else group * og)
+    if scale.size != group * og:
+        scale = np.tile(scale, group)
+    sets = _split_zero_point(mirrored, zero_point)
+    stride, dilation = _pair(node.attrs.get("strides"), 1, rank), _pair(node.attrs.get("dilations"), 1, rank)
+    pad = _pads(node, rank)
+    out = (y.shape[2], y.shape[3]) if rank == 4 else (1, y.shape[2])
+    # The bias correction assumes zero-point padding around the input, so that every tap counts once.
+    phases = []
+    for py in range(min(stride[0], out[0])):
+        for px in range(min(stride[1], out[1])):
+            axes = [_phase_axis(p, pad[i], (kh, kw)[i], stride[i], dilation[i]) for i, p in ((0, py), (1, px))]
+            (ky0, ny, pad_y), (kx0, nx, pad_x) = axes
+            if ny == 0 or nx == 0:
+                taps = np.zeros((*sets.shape[:3], 1, 1), np.int8)
+                pad_y = pad_x = 0
+            else:
+                taps = sets[:, :, :, ky0 :: stride[0], kx0 :: stride[1]]
+            phases.append(
+                Phase(taps, (pad_y, pad_x), (1, 1), dilation if stride == (1, 1) else (1, 1), stride, (py, px))
+            )
+    biases = [_bias(part, node, p.weights.astype(np.int64).sum(axis=(0, 2, 3, 4)), zx) for p in phases]
+    view = part.view(node.inputs[0], "c1")
+    name, op = _labels([node, *tail])
+    output = fuse_tail(part, post, tail, "c1", node.outputs[0])
+    return ConvLayer(
+        name=name, op=op, inputs=[view], output=part.output(output, "c1"), post=post,
+        macs=x.size * og * kh * kw, phases=phases, bias=np.stack(biases), scale=scale, group=group, fill=zx,
+    )  # fmt: skip
+
+
+def _phase_axis(phase: int, pad: int, kernel: int, stride: int, dilation: int) -> tuple[int, int, int]:
+    """Taps of one output phase along one axis, in the mirrored kernel.
+
+    Output o = q*stride + phase gets input i through kernel index k (unmirrored) when o + pad = i*stride + k*dilation.
+
+    Returns:
+        (first mirrored index, number of taps, pad of the phase's ordinary convolution).
+    """
+    if stride == 1:
+        return 0, kernel, (kernel - 1) * dilation - pad
+    first = (phase + pad) % stride  # unmirrored k of this phase: first, first + stride, ...
+    count = -(-(kernel - first) // stride) if first < kernel else 0
+    if count == 0:
+        return 0, 0, 0
+    last = first + (count - 1) * stride
+    # Input row of tap k at q is q + (phase + pad - k) / stride; the mirrored order starts at the largest k.
+    return kernel - 1 - last, count, -((phase + pad - last) // stride)
+
+
+def matmul(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    graph = part.graph
+    x, w, y = graph.tensor(node.inputs[0]), graph.tensor(node.inputs[1]), graph.tensor(node.outputs[0])
+    k, n = w.shape[-2], w.shape[-1]
+    post, scale, zx = _requantise(part, node, n)
+    macs = y.size * k
+    name, op = _labels([node, *tail])
+    view = part.view(node.inputs[0], "last")
+    dynamic, bias, sets = None, np.zeros(n, np.int32), np.zeros((1, n, k, 1, 1), np.int8)
+    if w.is_const:
+        assert w.data is not None and w.quant is not None
+        data = w.data.reshape(k, n).T[:, :, None, None]
+        sets = _split_zero_point(data, w.quant.zero_point)
+        bias = _bias(part, node, sets.astype(np.int64).sum(axis=(0, 2, 3, 4)), zx)
+    else:
+        dynamic = part.dynamic_weights(node, zx, float(scale[0]))
+    output = fuse_tail(part, post, tail, "last", node.outputs[0])
+    layer = ConvLayer(
+        name=name, op=op, inputs=[view], output=part.output(output, "last"), post=post, macs=macs,
+        phases=[Phase(sets, (0, 0))], bias=bias, scale=scale, fill=zx, dynamic=dynamic,
+    )  # fmt: skip
+    if dynamic is not None:
+        layer.extra_reads += [dynamic.tiles, dynamic.params]
+    return layer
+
+
+def average_pool(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    graph = part.graph
+    x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
+    assert x.quant is not None and y.quant is not None
+    rank, c = len(x.shape), x.shape[1]
+    kernel = _pair(node.attrs["kernel"], 1, rank)
+    n = kernel[0] * kernel[1]
+    zx = stored_zero_point(x)
+    low, high = stored_limits(y, node)
+    post = Post(zp=stored_zero_point(y), low=low, high=high)
+    name, op = _labels([node, *tail])
+    view = part.view(node.inputs[0], "c1")
+    output = fuse_tail(part, post, tail, "c1", node.outputs[0])
+    return DepthwiseLayer(
+        name=name, op=op, inputs=[view], output=part.output(output, "c1"), post=post, macs=0,
+        weights=np.ones((c, *kernel), np.int8), bias=np.full(c, -n * zx, np.int32),
+        scale=np.full(c, numerics.mean_scale(x.quant.scale, y.quant.scale, n), np.float32), pad=_pads(node, rank),
+        stride=_pair(node.attrs.get("strides"), 1, rank), fill=zx,
+    )  # fmt: skip
+
+
+def global_average(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    x, y = part.graph.tensor(node.inputs[0]), part.graph.tensor(node.outputs[0])
+    assert x.quant is not None and y.quant is not None
+    n = int(np.prod(x.shape[2:]))
+    low, high = stored_limits(y, node)
+    post = Post(zp=stored_zero_point(y), low=low, high=high)
+    name, op = _labels([node, *tail])
+    return MeanLayer(
+        name=name, op=op, inputs=[part.view(node.inputs[0], "c1")], output=part.output(node.outputs[0], "c1"), post=post,
+        bias=-n * stored_zero_point(x), scale=numerics.mean_scale(x.quant.scale, y.quant.scale, n),
+    )  # fmt: skip
+
+
+def max_pool(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    rank = len(part.graph.tensor(node.inputs[0]).shape)
+    name, op = _labels([node, *tail])
+    post = Post()
+    view = part.view(node.inputs[0], "c1")
+    output = fuse_tail(part, post, tail, "c1", node.outputs[0])
+    return MaxPoolLayer(
+        name=name, op=op, inputs=[view], output=part.output(output, "c1"), post=post,
+        kernel=_pair(node.attrs["kernel"], 1, rank), pad=_pads(node, rank),
+        stride=_pair(node.attrs.get("strides"), 1, rank), dilation=_pair(node.attrs.get("dilations"), 1, rank),
+    )  # fmt: skip
+
+
+def lut(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    convention = part.convention(node)
+    name, op = _labels([node, *tail])
+    post = Post(lut=part.table(node.attrs["table"], node.inputs[0], node.outputs[0]))
+    view = part.view(node.inputs[0], convention)
+    return ElementLayer(name, op, [view], part.output(node.outputs[0], convention), post)
+
+
+def add(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    convention = part.convention(node)
+    a, b = (part.view(n, convention, like=node.outputs[0]) for n in node.inputs)
+    low, high = stored_limits(part.graph.tensor(node.outputs[0]), node)
+    constants = dict(add_constants(part.graph, node) or {})
+    full = part.dims(node.outputs[0], convention)
+    if (a.n, a.c, a.h, a.w) != full:  # the first operand walks all of the output
+        a, b = b, a
+        constants["ma"], constants["mb"] = constants["mb"], constants["ma"]
+    name, op = _labels([node, *tail])
+    post = Post(add=Add(b, constants, low, high))
+    output = fuse_tail(part, post, tail, convention, node.outputs[0])
+    return ElementLayer(name, op, [a, b], part.output(output, convention), post, kind="add")
+
+
+def mul(part: Partition, node: Node, tail: list[Node]) -> Layer:
+    convention = part.convention(node)
+    y = part.graph.tensor(node.outputs[0])
+    names = list(node.inputs)
+    views = [part.view(n, convention, like=node.outputs[0]) for n in names]
+    full = part.dims(node.outputs[0], convention)
+    if (views[0].n, views[0].c, views[0].h, views[0].w) != full:
+        views.reverse()
+        names.reverse()
+    qa, qb = part.graph.tensor(names[0]), part.graph.tensor(names[1])
+    # The order of the two input scales in f32(sa * sb) does not matter: the product is commutative.
+    assert qa.quant is not None and qb.quant is not None and y.quant is not None
+    low, high = stored_limits(y, node)
+    # Inside the rounding the zero point is that of the model's own type: uint8 values are moved after it.
+    post = Post(
+        zp=stored_zero_point(y), low=low, high=high, rounding=Rounding.EVEN_ZERO_POINT_INSIDE,
+        za=stored_zero_point(qa), zb=stored_zero_point(qb),
+    )  # fmt: skip
+    scale = numerics.product_scale(qa.quant.scale, qb.quant.scale, y.quant.scale)
+    name, op = _labels([node, *tail])
+    output = fuse_tail(part, post, [n for n in tail if n.op == "QLut"], convention, node.outputs[0])
+    return ElementLayer(name, op, views, part.output(output, convention), post, kind="mul", scale=np.float32(scale))
+
+
+def concat(part: Partition, node: Node, tail: list[Node]) -> list[Layer]:
+    axis = node.attrs["axis"] % 4
+    whole = part.output(node.outputs[0], "c1")
+    tables = node.attrs.get("tables") or [None] * len(node.inputs)
+    layers: list[Layer] = []
+    at = 0
+    for index, (name, table) in enumerate(zip(node.inputs, tables, strict=True)):
+        view = part.view(name, "c1")
+        offset = (whole.sn, whole.sc // whole.block, whole.sh, whole.block)[axis] * at
+        n, c, h, w = view.n, view.c, view.h, view.w
+        target = View(whole.tensor, whole.region, whole.buffer, n, c, h, w, whole.sn, whole.sc, whole.sh, whole.block,
+                      offset)  # fmt: skip
+        x, y = part.graph.tensor(name), part.graph.tensor(node.outputs[0])
+        post = Post(lut=None if table is None and x.dtype == y.dtype else part.table(table, name, node.outputs[0]))
+        layers.append(ElementLayer(f"{node.name or node.outputs[0]} [{index}]", node.op, [view], target, post))
+        at += (n, c, h, w)[axis]
+    return layers
+
+
+LOWER = {
+    "QConv": conv,
+    "QConvTranspose": conv_transpose,
+    "QMatMul": matmul,
+    "QAveragePool": average_pool,
+    "QGlobalAveragePool": global_average,
+    "QMaxPool": max_pool,
+    "QLut": lut,
+    "QAdd": add,
+    "QMul": mul,
+    "QConcat": concat,
+}
+#: Nodes whose result can take a QAdd or QLut in the same pass over the data.
+TAKES_ADD = {"QConv", "QConvTranspose", "QMatMul", "QAveragePool"}
+TAKES_LUT = {"QConv", "QConvTranspose", "QMatMul", "QAveragePool", "QMaxPool", "QAdd", "QMul"}
+
+
+__all__ = ["LOWER", "TAKES_ADD", "TAKES_LUT", "DynamicWeights"]

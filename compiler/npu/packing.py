@@ -1,0 +1,118 @@
+"""Inputs with few channels, packed by the CPU on their way to the NPU so that the first layer fills the array.
+
+Kernel columns (and some or all kernel rows) become channels: with 3 channels and a 7x7 kernel one vector block would
+use 3 of 16 lanes; packed, 147 values fill ten blocks. The variant with the fewest cycles is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.npu.views import View
+from isa.config import NpuConfig
+
+
+@dataclass
+class PackedInput:
+    """A packed input and the convolution that remains on it; `repack` maps weights [O, C, kh, kw]."""
+
+    view: View
+    pad: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    repack: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class PackingPlan:
+    """Kernel rows per packed vector (`rows`), packed plane (h, w) and the remaining kernel rows."""
+
+    channels: int
+    kernel: tuple[int, int]
+    rows: int
+    plane: tuple[int, int]
+    kernel_rows: int
+    stride_rows: int  # output rows per packed row step
+    pad_rows: int
+    dilation_rows: int
+    row_origin: int
+    row_step: int
+    tap_step: int
+
+    @property
+    def packed_channels(self) -> int:
+        return self.rows * self.kernel[1] * self.channels
+
+    def tables(self, n: int, block: int, stride_w: int, pad_w: int, dilation_w: int) -> tuple[tuple[int, ...], list]:
+        """The `Relayout` from [N, C, H, W] to [N, h, w, packed channels, padded to whole blocks].
+
+        Returns:
+            (output shape, tables of the four input axes).
+        """
+        size = -(-self.packed_channels // block) * block
+        tap, channel = np.divmod(np.arange(size), self.channels)
+        row, col = np.divmod(tap, self.kernel[1])
+        outside = row >= self.rows
+        far = 1 << 20  # beyond every axis: the lane is filled
+        h, w = self.plane
+
+        def table(values: np.ndarray) -> np.ndarray:
+            return values.astype(np.int32)
+
+        return (n, h, w, size), [
+            {0: table(np.arange(n))},
+            {3: table(np.where(outside, far, channel))},
+            {1: table(np.arange(h) * self.row_step + self.row_origin), 3: table(np.where(outside, 0, row * self.tap_step))},
+            {2: table(np.arange(w) * stride_w - pad_w), 3: table(np.where(outside, 0, col * dilation_w))},
+        ]
+
+
+def plan_packing(
+    config: NpuConfig,
+    channels: int,
+    size: tuple[int, int],
+    out: tuple[int, int],
+    out_channels: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    pad: tuple[int, int],
+) -> PackingPlan | None:
+    """The packing with the fewest cycles, None if the plain layout is as good.
+
+    Args:
+        size: input (H, W); out: output (OH, OW); others per axis (rows, columns).
+    """
+    block = config.block_in
+    kh, kw = kernel
+    (oh, ow), (sh, dh) = out, (stride[0], dilation[0])
+    out_blocks = -(-out_channels // config.block_out)
+    plans = [PackingPlan(channels, kernel, kh, (oh, ow), 1, 1, 0, 1, -pad[0], sh, dh)]
+    if kh > 1:
+        plans.append(PackingPlan(channels, kernel, 1, (size[0], ow), kh, sh, pad[0], dh, 0, 1, 1))
+        if 1 < sh < kh and dh == 1:
+            taps = -(-kh // sh)
+            plans.append(PackingPlan(channels, kernel, sh, (oh + taps - 1, ow), taps, 1, 0, 1, -pad[0], sh, 1))
+
+    def cycles(blocks: int, taps: int, plane: tuple[int, int]) -> float:
+        products = oh * ow * out_blocks * blocks * taps
+        data = blocks * block * plane[0] * plane[1] / config.bus_bytes
+        return max(products, data) + 0.05 * (products + data)
+
+    def cost(p: PackingPlan) -> float:
+        return cycles(-(-p.packed_channels // block), p.kernel_rows, p.plane)
+
+    best = min(plans, key=cost)
+    return best if cost(best) < 0.9 * cycles(-(-channels // block), kh * kw, size) else None
+
+
+def repack_weights(plan: PackingPlan, weights: np.ndarray) -> np.ndarray:
+    """[O, C, kh, kw] -> [O, packed channels, kernel_rows, 1]."""
+    o, c, kh, kw = weights.shape
+    rows = np.zeros((o, c, plan.kernel_rows * plan.rows, kw), weights.dtype)
+    rows[:, :, :kh] = weights
+    split = rows.reshape(o, c, plan.kernel_rows, plan.rows, kw)
+    return split.transpose(0, 3, 4, 1, 2).reshape(o, plan.rows * kw * c, plan.kernel_rows, 1)

@@ -1,0 +1,105 @@
+"""Which tensors stay in ACT between layers instead of going through memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.npu.layers import ConvLayer, DepthwiseLayer, ElementLayer, Layer, MaxPoolLayer
+from compiler.npu.views import View
+from isa.config import NpuConfig
+from isa.program import ARENA_REGION
+
+#: Share of ACT that residents may take at any time: the rest is for the tiles of what is not resident.
+_SHARE = 0.6
+
+
+@dataclass
+class Stay:
+    """A resident tensor: border (top, bottom, left, right), fill value, rows, and the layers it lives through."""
+
+    view: View
+    border: tuple[int, int, int, int]
+    fill: int
+    rows: int
+    first: int
+    last: int
+
+
+def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str]) -> list[Stay]:
+    """Tensors made and used within one NPU step that fit into ACT together.
+
+    Args:
+        layers: of the step, in order.
+        outside: buffers that others read.
+    """
+    candidates = []
+    made: dict[str, int] = {}
+    writers: dict[str, int] = {}
+    for i, layer in enumerate(layers):
+        made.setdefault(layer.output.buffer, i)
+        writers[layer.output.buffer] = writers.get(layer.output.buffer, 0) + 1
+    for buffer, first in made.items():
+        view = layers[first].output
+        uses = [(i, layer, v) for i, layer in enumerate(layers) for v in _reads(layer) if v.buffer == buffer]
+        if buffer in outside or writers[buffer] > 1 or not uses or view.region != ARENA_REGION:
+            continue
+        if any(not _same_box(v, view) for _, _, v in uses):
+            continue
+        need = [_border(layer, view) for _, layer, v in uses if v is layer.inputs[0] or v == layer.inputs[0]]
+        fills = {fill for border, fill in need if any(border)}
+        if len(fills) > 1:
+            continue
+        border = tuple(max((b[i] for b, _ in need), default=0) for i in range(4))
+        fill = fills.pop() if fills else 0
+        rows = view.n * view.cb * (view.h + border[0] + border[1]) * (view.w + border[2] + border[3])
+        candidates.append(Stay(view, border, fill, rows, first, max(i for i, _, _ in uses)))  # type: ignore[arg-type]
+    limit = int(config.act_rows * _SHARE)
+    chosen: list[Stay] = []
+    load = [0] * len(layers)
+    # What saves most traffic per row and layer of stay first: short lives, then small ones.
+    for stay in sorted(candidates, key=lambda s: (s.last - s.first, s.rows)):
+        span = range(stay.first, stay.last + 1)
+        if stay.rows <= limit and all(load[i] + stay.rows <= limit for i in span):
+            chosen.append(stay)
+            for i in span:
+                load[i] += stay.rows
+    return chosen
+
+
+def _reads(layer: Layer) -> list[View]:
+    return [*layer.inputs, *([layer.post.add.other] if layer.post.add is not None else [])]
+
+
+def _same_box(a: View, b: View) -> bool:
+    return (a.n, a.c, a.h, a.w, a.sn, a.sc, a.sh, a.offset) == (b.n, b.c, b.h, b.w, b.sn, b.sc, b.sh, b.offset)
+
+
+def _border(layer: Layer, view: View) -> tuple[tuple[int, int, int, int], int]:
+    """What a reader wants around its input, and with which value."""
+    if isinstance(layer, ConvLayer):
+        sizes = []
+        for axis, size in ((0, view.h), (1, view.w)):
+            out = (layer.output.h, layer.output.w)[axis]
+            low = max(p.pad[axis] for p in layer.phases)
+            high = max(
+                (p.outputs(axis, out) - 1) * p.stride[axis] - p.pad[axis] + p.extent[axis] - size for p in layer.phases
+            )
+            # Phases of unequal length are walked together to the longest one.
+            longest = max(p.outputs(axis, out) for p in layer.phases)
+            high = max(
+                high,
+                max((longest - 1) * p.stride[axis] - p.pad[axis] + p.extent[axis] - size for p in layer.phases),
+            )
+            sizes.append((max(0, low), max(0, high)))
+        return (sizes[0][0], sizes[0][1], sizes[1][0], sizes[1][1]), layer.fill
+    if isinstance(layer, DepthwiseLayer | MaxPoolLayer):
+        kernel = layer.weights.shape[1:] if isinstance(layer, DepthwiseLayer) else layer.kernel
+        fill = layer.fill if isinstance(layer, DepthwiseLayer) else -128
+        sizes = []
+        for axis, size in ((0, view.h), (1, view.w)):
+            out = (layer.output.h, layer.output.w)[axis]
+            extent = (out - 1) * layer.stride[axis] + (kernel[axis] - 1) * layer.dilation[axis] + 1
+            sizes.append((layer.pad[axis], max(0, extent - layer.pad[axis] - size)))
+        return (sizes[0][0], sizes[0][1], sizes[1][0], sizes[1][1]), fill
+    assert isinstance(layer, Layer) or isinstance(layer, ElementLayer)
+    return (0, 0, 0, 0), 0

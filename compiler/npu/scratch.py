@@ -1,0 +1,116 @@
+"""Scratchpad allocation while emitting: rings with memory for weights and parameters, a heap for activations.
+
+Nothing here waits: rows are handed out again as soon as the program order has passed their last use, and the hazards
+turn that into semaphores. Handing them out in rotation keeps the waits short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+
+class ScratchpadFull(Exception):
+    """No room; the caller tiles smaller or keeps less on the chip."""
+
+
+class Ring:
+    """Rows handed out in rotation; what was put under a key is found again until its rows are reused.
+
+    Args:
+        rows: size.
+        align: every allocation starts at a multiple.
+    """
+
+    def __init__(self, rows: int, align: int = 1) -> None:
+        self.rows = rows
+        self.align = align
+        self._next = 0
+        self._held: dict[Hashable, tuple[int, int]] = {}
+
+    def find(self, key: Hashable) -> int | None:
+        held = self._held.get(key)
+        return None if held is None else held[0]
+
+    def take(self, count: int, key: Hashable | None = None) -> int:
+        """`count` rows, forgetting whatever was held there."""
+        if count > self.rows:
+            raise ScratchpadFull(f"{count} rows of {self.rows}")
+        start = -(-self._next // self.align) * self.align
+        if start + count > self.rows:
+            start = 0
+        self._next = start + count
+        end = start + count
+        self._held = {k: (s, e) for k, (s, e) in self._held.items() if e <= start or s >= end}
+        if key is not None:
+            self._held[key] = (start, end)
+        return start
+
+    def forget(self) -> None:
+        """Contents are no longer known (a CPU step or another program may come between)."""
+        self._held.clear()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An allocation of the heap."""
+
+    start: int
+    count: int
+
+
+class Heap:
+    """Activation rows: live allocations and next-fit rotation through the gaps."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._live: list[Rows] = []
+        self._next = 0
+
+    def take(self, count: int) -> Rows:
+        gaps = self._gaps()
+        for low in (self._next, 0):
+            for start, end in gaps:
+                at = max(start, low)
+                if at + count <= end:
+                    rows = Rows(at, count)
+                    self._live.append(rows)
+                    self._live.sort(key=lambda r: r.start)
+                    self._next = at + count
+                    return rows
+        raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
+
+    def take_high(self, count: int) -> Rows:
+        """From the top end, for what stays: keeps the rest in one piece."""
+        for start, end in reversed(self._gaps()):
+            if end - start >= count:
+                rows = Rows(end - count, count)
+                self._live.append(rows)
+                self._live.sort(key=lambda r: r.start)
+                return rows
+        raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
+
+    def rewind(self) -> None:
+        """Continues at the start of the largest gap: what follows is not cut by the end of the memory."""
+        self._next = max(self._gaps(), key=lambda gap: gap[1] - gap[0], default=(0, 0))[0]
+
+    def free(self, rows: Rows) -> None:
+        self._live.remove(rows)
+
+    @property
+    def free_rows(self) -> int:
+        return self.rows - sum(r.count for r in self._live)
+
+    @property
+    def largest_gap(self) -> int:
+        return max((e - s for s, e in self._gaps()), default=0)
+
+    def _gaps(self) -> list[tuple[int, int]]:
+        gaps, at = [], 0
+        for rows in self._live:
+            if rows.start > at:
+                gaps.append((at, rows.start))
+            at = rows.start + rows.count
+        if at < self.rows:
+            gaps.append((at, self.rows))
+        return gaps
