@@ -1,9 +1,9 @@
 """Overwriting tensors while a program runs: each forced tensor is replaced as soon as a step has written it.
 
-Which step writes a tensor is seen, not guessed. Before the run every forced buffer is filled with the complement of the
-value it will be forced to, so every correct byte is a change. After each step, bytes that changed are taken down as
-computed and then replaced by the forced value. Bytes that never change are reported as unwritten. For this a forced
-tensor must have memory of its own (programs compiled with keep="all" give it).
+Which step writes a tensor is seen, not guessed. Before the run every forced buffer is filled with bytes far from the
+values it will be forced to (`MARK`), so every correct or nearly correct byte is a change. After each step, bytes that
+changed are taken down as computed and then replaced by the forced value. Bytes that never change are reported as
+unwritten. For this a forced tensor must have memory of its own (programs compiled with keep="all" give it).
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from tilewright.layout import dtype_of
 
 if TYPE_CHECKING:
     from tilewright.runtime import Executor
+
+#: Exclusive-or with it moves any byte by at least 43, so that a rounding that went the other way is never taken for it.
+MARK = 0x55
 
 
 def kept_tensors(program_tensors: list[TensorInfo]) -> dict[str, TensorInfo]:
@@ -81,9 +84,9 @@ class Forcing:
         self.executor.put(info, data.view(dtype_of(info)).reshape(info.shape))
 
     def prepare(self) -> None:
-        """Before the run: fills every forced buffer with the complement."""
+        """Before the run: fills every forced buffer with marked bytes."""
         for name, value in self.values.items():
-            self.current[name] = ~value
+            self.current[name] = value ^ MARK
             self._put(name, self.current[name])
             info = self.infos[name]
             self.observed[name] = self.current[name].copy().view(dtype_of(info)).reshape(info.shape)
@@ -102,4 +105,4 @@ class Forcing:
 
     def unwritten(self) -> dict[str, int]:
         """Bytes of each forced tensor that no step changed."""
-        return {name: int(np.count_nonzero(self.current[name] == ~value)) for name, value in self.values.items()}
+        return {name: int(np.count_nonzero(self.current[name] == value ^ MARK)) for name, value in self.values.items()}

@@ -105,6 +105,13 @@ class TestForcing:
         assert result.unwritten == {"b": 0}
         np.testing.assert_array_equal(result.observed["b"], x + 2)
 
+    @pytest.mark.parametrize("by", [-1, 1, 2])
+    def test_near_values_are_seen_as_written(self, hand, device, by):
+        x = np.arange(-32, 32, dtype=np.int8).reshape(1, 4, 16)
+        result = device.run_detailed(hand.make_program("all"), {"x": x}, force={"b": x + 2 + by})
+        assert result.unwritten == {"b": 0}
+        np.testing.assert_array_equal(result.observed["b"], x + 2)
+
     def test_unwritten_bytes_are_reported(self, hand, device, x, kernels):
         kernels["f1"] = lambda a, one, b: b[:10].fill(7)
         result = device.run_detailed(hand.make_program("all"), {"x": x}, force={"b": x})
