@@ -243,7 +243,7 @@ def matmul_sums(
     zero_b = lambda idx: _moved(zb(idx), move_b)
     zero_a = lambda idx: _moved(za(idx), move_a)
     probe = [Index(0)] * len(shape)
-    row_sums = None if is_zero(zero_b(probe)) else _sums(ctx, rows, -1, 0, rows.dtype, k)
+    row_sums = None if is_zero(zero_b(probe)) else _sums(ctx, rows, -1, 0, "u8" if fixed_b else "i8", k)
 
     def fn(idx: list[Index]) -> Expr:
         e = minus(ctx.read(acc, idx), zero_a(idx), column_at(idx))

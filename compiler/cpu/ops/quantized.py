@@ -220,10 +220,13 @@ def q_concat(ctx: Context) -> None:
 
 @op("QSoftmax")
 def q_softmax(ctx: Context) -> None:
-    """Correctly rounded: exponentials come from a float64 table of the 256 distances to the maximum."""
+    """Correctly rounded: exponentials come from a float64 table of the 256 distances to the maximum.
+
+    With the attribute `levels` the result is `sat(RNE(p * levels) + zy)`, otherwise `sat(RNE(p / sy) + zy)`.
+    """
     x, dtype = ctx.stored(ctx.input()), ctx.out_dtype()
     (sx, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    axis = ctx.axis(-1, x.rank)
+    axis, levels = ctx.axis(-1, x.rank), ctx.attr("levels")
     table = ctx.constant(np.exp(-np.arange(256) * np.float64(sx)))
     top = ctx.stored(reduced(ctx, x, [axis], "max", lowest(x.dtype)))
     flat = lambda idx: [Index(0) if k == axis else i for k, i in enumerate(idx)]
@@ -237,6 +240,6 @@ def q_softmax(ctx: Context) -> None:
 
     def fn(idx: list[Index]) -> Expr:
         p = exponential(idx) / ctx.read(total, flat(idx))
-        return saturate(p / float(sy), zy, dtype, *bounds(ctx, dtype))
+        return saturate(p / float(sy) if levels is None else p * float(levels), zy, dtype, *bounds(ctx, dtype))
 
     ctx.define(x.shape, dtype, fn, 8)

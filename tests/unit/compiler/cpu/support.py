@@ -65,7 +65,7 @@ def model_of(nodes: list[onnx.NodeProto], feeds: dict, consts: dict, outputs: Se
         "g",
         [helper.make_tensor_value_info(n, kind(a), a.shape) for n, a in feeds.items()],
         [onnx.ValueInfoProto(name=n) for n in outputs],
-        [numpy_helper.from_array(np.ascontiguousarray(a), n) for n, a in consts.items()],
+        [numpy_helper.from_array(np.array(a, order="C"), n) for n, a in consts.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
@@ -119,6 +119,7 @@ def check_op(
     **attrs: Any,
 ) -> Segment:
     """Compares one node; `consts` are the positions of constant inputs."""
+    inputs = [None if a is None else np.asarray(a) for a in inputs]
     names = [f"i{k}" if a is not None else "" for k, a in enumerate(inputs)]
     given = {n: a for k, (n, a) in enumerate(zip(names, inputs)) if a is not None and k not in consts}
     fixed = {names[k]: a for k, a in enumerate(inputs) if a is not None and k in consts}

@@ -47,7 +47,9 @@ def test_matmul_types() -> None:
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 70), st.booleans(), st.booleans(), st.booleans())
 def test_gemm(m: int, k: int, n: int, ta: bool, tb: bool, const: bool) -> None:
     a, b = normal(*((k, m) if ta else (m, k))), normal(*((n, k) if tb else (k, n)))
-    check_op("Gemm", [a, b, normal(n)], consts=(1, 2) if const else (), transA=int(ta), transB=int(tb), alpha=0.5, beta=2.0)
+    check_op(
+        "Gemm", [a, b, normal(n)], consts=(1, 2) if const else (), transA=int(ta), transB=int(tb), alpha=0.5, beta=2.0
+    )
 
 
 CONVOLUTIONS = [

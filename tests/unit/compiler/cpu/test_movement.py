@@ -92,25 +92,43 @@ def test_gather() -> None:
     check_op("ReverseSequence", [normal(4, 3, 2), I(1, 4, 2)], time_axis=0, batch_axis=1)
 
 
-@pytest.mark.parametrize("how", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"])
+@pytest.mark.parametrize(
+    "how", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
+)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_resize(how: str, mode: str) -> None:
     for scales in ((1.0, 1.0, 2.0, 2.5), (1.0, 1.0, 0.6, 1.5)):
         check_op("Resize", [normal(1, 2, 5, 6), None, np.array(scales, np.float32)], consts=(2,), mode=mode,
                  coordinate_transformation_mode=how)  # fmt: skip
     sizes = I(1, 2, 7, 4)
-    check_op("Resize", [normal(1, 2, 5, 6), None, None, sizes], consts=(3,), mode=mode, coordinate_transformation_mode=how)
+    check_op(
+        "Resize", [normal(1, 2, 5, 6), None, None, sizes], consts=(3,), mode=mode, coordinate_transformation_mode=how
+    )
 
 
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 def test_resize_nearest(rounding: str) -> None:
-    check_op("Resize", [normal(1, 2, 5, 6), None, np.array([1, 1, 2, 0.5], np.float32)], consts=(2,), nearest_mode=rounding)
+    check_op(
+        "Resize", [normal(1, 2, 5, 6), None, np.array([1, 1, 2, 0.5], np.float32)], consts=(2,), nearest_mode=rounding
+    )
 
 
 def test_resize_rest() -> None:
     roi = np.array([0, 0, 0.2, -0.1, 1, 1, 0.8, 1.2], np.float32)
     check_op("Resize", [normal(1, 2, 5, 6), roi, None, I(1, 2, 4, 8)], consts=(1, 3), mode="linear",
              coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=7.0)  # fmt: skip
-    check_op("Resize", [normal(1, 2, 9, 8), None, np.array([1, 1, 0.5, 0.6], np.float32)], consts=(2,), mode="linear", antialias=1)
-    check_op("Resize", [normal(1, 2, 9, 8), None, np.array([1, 1, 0.5, 0.6], np.float32)], consts=(2,), mode="cubic", exclude_outside=1)
+    check_op(
+        "Resize",
+        [normal(1, 2, 9, 8), None, np.array([1, 1, 0.5, 0.6], np.float32)],
+        consts=(2,),
+        mode="linear",
+        antialias=1,
+    )
+    check_op(
+        "Resize",
+        [normal(1, 2, 9, 8), None, np.array([1, 1, 0.5, 0.6], np.float32)],
+        consts=(2,),
+        mode="cubic",
+        exclude_outside=1,
+    )
     check_op("Upsample", [normal(1, 2, 3, 4), np.array([1, 1, 2, 3], np.float32)], consts=(1,), opset=9)

@@ -1,0 +1,96 @@
+"""Relayout and PackMatMulParams against numpy indexing."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.graph import Graph, Node, Tensor
+from tests.unit.compiler.cpu.support import compile_all, execute
+
+R = np.random.default_rng(5)
+Tables = list[dict[int, np.ndarray]]
+
+
+def data(*shape: int) -> np.ndarray:
+    return R.integers(-128, 128, shape).astype(np.int8)
+
+
+def want(x: np.ndarray, shape: tuple[int, ...], tables: Tables, xor: int, fill: int) -> np.ndarray:
+    grid = np.indices(shape)
+    inside, at = np.ones(shape, bool), []
+    for k, n in enumerate(x.shape):
+        c = np.zeros(shape, np.int64)
+        for d, t in tables[k].items():
+            c = c + np.asarray(t)[grid[d]]
+        inside &= (c >= 0) & (c < n)
+        at.append(np.clip(c, 0, n - 1))
+    return np.where(inside, (x[tuple(at)].view(np.uint8) ^ xor).view(np.int8), np.int8(fill))
+
+
+def check(x: np.ndarray, shape: tuple[int, ...], tables: Tables, xor: int = 0x80, fill: int = -7) -> None:
+    graph = Graph("r")
+    graph.add(Tensor("x", x.shape, x.dtype))
+    graph.add(Tensor("y", shape, np.dtype(np.int8)))
+    graph.nodes = [Node("Relayout", ["x"], ["y"], dict(shape=shape, tables=tables, xor=xor, fill=fill))]
+    graph.inputs, graph.outputs = ["x"], ["y"]
+    got = execute(compile_all(graph), graph, {"x": x})[0]
+    np.testing.assert_array_equal(got, want(x, shape, tables, xor, fill))
+
+
+def blocked(n: int, c: int, h: int, w: int, b: int) -> tuple[tuple[int, ...], Tables]:
+    blocks = -(-c // b)
+    tables = [{0: np.arange(n)}, {1: np.arange(blocks) * b, 4: np.arange(b)}, {2: np.arange(h)}, {3: np.arange(w)}]
+    return (n, blocks, h, w, b), tables
+
+
+def unblocked(n: int, c: int, h: int, w: int, b: int) -> tuple[tuple[int, ...], Tables]:
+    c_of = np.arange(c)
+    return (n, c, h, w), [{0: np.arange(n)}, {1: c_of // b}, {2: np.arange(h)}, {3: np.arange(w)}, {1: c_of % b}]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 2), st.integers(1, 50), st.integers(1, 12), st.integers(1, 20), st.sampled_from([4, 8, 16, 32]))
+def test_channel_blocks(n: int, c: int, h: int, w: int, b: int) -> None:
+    shape, tables = blocked(n, c, h, w, b)
+    check(data(n, c, h, w), shape, tables)
+    inner, back = unblocked(n, c, h, w, b)
+    check(data(*shape), inner, back)
+
+
+@pytest.mark.parametrize(
+    "kernel, stride, channels, lanes", [(7, 2, 3, 32), (3, 1, 3, 16), (3, 2, 1, 16), (5, 3, 2, 16)]
+)
+def test_image_columns(kernel: int, stride: int, channels: int, lanes: int) -> None:
+    """Rows of a kernel gathered into lanes, with padding around the image."""
+    pad, size = kernel // 2, 37
+    out = (size + 2 * pad - kernel) // stride + 1
+    lane = np.arange(lanes)
+    used = lane < kernel * channels
+    c, kx = np.where(used, lane % channels, -1), np.where(used, lane // channels, 0)
+    y, x = {1: np.arange(kernel) - pad, 2: np.arange(out) * stride}, {3: np.arange(out) * stride - pad, 4: kx}
+    check(data(1, channels, size, size), (1, kernel, out, out, lanes), [{0: np.zeros(1, int)}, {4: c}, y, x], 0x80, 5)
+
+
+def test_irregular() -> None:
+    check(data(50, 20), (50, 20), [{0: R.permutation(50)}, {1: np.arange(20)}])
+    check(data(9, 9), (200, 30), [{0: R.integers(-5, 15, 200)}, {1: R.integers(-3, 12, 30), 0: R.integers(-1, 2, 200)}])
+    check(data(6), (2, 3), [{0: np.array([0, 3]), 1: np.arange(3)}], 0)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_pack_matmul_params(dtype: str, batch: tuple[int, ...]) -> None:
+    k, n, lanes, scale = 13, 21, 16, np.float32(0.0123)
+    b = data(*batch, k, n).view(dtype)
+    za, zb, xor = -7, 5, 0x80 if dtype == "uint8" else 0
+    shape = (*batch, 2, lanes, 2)
+    graph = Graph("p")
+    graph.add(Tensor("b", b.shape, b.dtype))
+    graph.add(Tensor("y", shape, np.dtype(np.int32)))
+    attrs = dict(a_zero_point=za, b_zero_point=zb, scale=scale, lanes=lanes, xor=xor)
+    graph.nodes, graph.inputs, graph.outputs = [Node("PackMatMulParams", ["b"], ["y"], attrs)], ["b"], ["y"]
+    got = execute(compile_all(graph), graph, {"b": b})[0].reshape(*batch, 32, 2)
+    moved = (b.view(np.uint8) ^ xor).view(np.int8).astype(np.int32)
+    np.testing.assert_array_equal(got[..., :n, 0], k * za * zb - za * moved.sum(-2))
+    assert np.all(got[..., :n, 1] == scale.view(np.int32)) and not got[..., n:, :].any()
