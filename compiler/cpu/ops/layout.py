@@ -340,7 +340,7 @@ def relayout(ctx: Context) -> None:
         ctx.kernel(write, [out], label="Relayout")
     else:
         _by_lookup(ctx, x, out, tables, flip, fill)
-    ctx.bind(out)
+    ctx.bind(Value(shape, ctx.out_dtype(), out.buffer))  # bytes of the type the graph names: int8 or uint8
 
 
 def _by_lookup(ctx: Context, x: Value, out: Value, tables: list[dict[int, np.ndarray]], flip: int, fill: int) -> None:
