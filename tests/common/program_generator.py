@@ -358,8 +358,8 @@ class _Generator:
             bits = rng.choice([10, 17, 23])
             ma, mb = (rng.randint(-(1 << bits), (1 << bits) - 1) for _ in range(2))
             shift = rng.choice([0, bits - 1, bits, rng.randint(0, 31)])
-            self.stream.append(op("VECTOR_ADD", ma=ma, mb=mb, c=rng.randint(-(1 << 31), (1 << 31) - 1) >> rng.randint(0, 24),
-                                  shift=shift))  # fmt: skip
+            c = rng.randint(-(1 << 31), (1 << 31) - 1) >> rng.randint(0, 24)
+            self.stream.append(op("VECTOR_ADD", ma=ma, mb=mb, c=c, shift=shift))
 
     def vector(self) -> None:
         rng, c = self.rng, self.config
