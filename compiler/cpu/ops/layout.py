@@ -8,6 +8,7 @@ image all end there.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -106,7 +107,7 @@ class Analysis:
             return False
         return all(
             self._partition([*box[:d], (start + int(a), start + int(b)), *box[d + 1 :]])
-            for a, b in zip(edges, edges[1:])
+            for a, b in itertools.pairwise(edges)
         )
 
     def _factor(self, box: list[tuple[int, int]], valid: np.ndarray) -> bool:
@@ -327,7 +328,7 @@ def relayout(ctx: Context) -> None:
     flip, fill = (flip ^ 0x80) - 0x80, ((fill & 0xFF) ^ 0x80) - 0x80
     if len(tables) != x.rank:
         raise ctx.unsupported(f"{len(tables)} tables for {x.rank} input dimensions", "one per input dimension")
-    buffer, out = ctx.buffer(x), ctx.temp(shape, "i8")
+    buffer, out = ctx.buffer(x), ctx.temp(shape, ctx.out_dtype())
     assert out.buffer is not None
     target = out.buffer
     analysis = Analysis(x.shape, shape, tables)
@@ -340,7 +341,7 @@ def relayout(ctx: Context) -> None:
         ctx.kernel(write, [out], label="Relayout")
     else:
         _by_lookup(ctx, x, out, tables, flip, fill)
-    ctx.bind(Value(shape, ctx.out_dtype(), out.buffer))  # bytes of the type the graph names: int8 or uint8
+    ctx.bind(out)
 
 
 def _by_lookup(ctx: Context, x: Value, out: Value, tables: list[dict[int, np.ndarray]], flip: int, fill: int) -> None:
@@ -360,7 +361,7 @@ def _by_lookup(ctx: Context, x: Value, out: Value, tables: list[dict[int, np.nda
     assert x.buffer is not None
     value = load(x.buffer, linear(coordinates, x.shape)).to("i8")
     value = value ^ flip if flip else value
-    ctx.assign(out, variables, guard(inside, value, fill))
+    ctx.assign(out, variables, guard(inside, value, fill).to(out.dtype))
 
 
 @op("PackMatMulParams")
