@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from hw.control import ENGINES, Control
+from hw.core import Core
 from hw.ports import axi_master, axil_slave, debug
+from hw.registers import Registers
 from isa.config import NpuConfig
+from isa.instructions import REGIONS
+from isa.registers import REGISTER
 
 
 class Npu(wiring.Component):
@@ -29,4 +34,74 @@ class Npu(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        c = self.config
+        m.submodules.registers = registers = Registers(c)
+        m.submodules.control = control = Control(c)
+        core = Core(c)
+        m.submodules.core = ResetInserter(control.clear)(core)
+
+        for name, member in self.signature.members.items():
+            part = registers if name.startswith("axil_") else core
+            if name == "irq":
+                m.d.comb += self.irq.eq(control.irq)
+            elif member.flow == Out:
+                m.d.comb += getattr(self, name).eq(getattr(part, name))
+            else:
+                m.d.comb += getattr(part, name).eq(getattr(self, name))
+
+        # Registers and control.
+        commands = {b.name: b.low for b in REGISTER["CONTROL"].bits}
+        error = {b.name: (b.low, b.bits) for b in REGISTER["ERROR_CODE"].bits}
+        m.d.comb += [
+            control.start_write.eq(registers.CONTROL_write & registers.CONTROL_data[commands["START"]]),
+            control.reset_write.eq(registers.CONTROL_write & registers.CONTROL_data[commands["SOFT_RESET"]]),
+            registers.STATUS.eq(control.status),
+            registers.IRQ_STATUS.eq(control.irq_status),
+            control.irq_enable.eq(registers.IRQ_ENABLE),
+            registers.ERROR_CODE.eq((control.code << error["CODE"][0]) | (control.engine << error["ENGINE"][0])),
+            registers.ERROR_PC.eq(control.failed_pc),
+            Cat(registers.ERROR_ADDRESS_LO, registers.ERROR_ADDRESS_HI).eq(control.address),
+            control.watchdog.eq(registers.WATCHDOG),
+            control.timeout.eq(registers.TIMEOUT),
+        ]
+        with m.If(registers.IRQ_STATUS_write):
+            m.d.comb += control.acknowledge.eq(registers.IRQ_STATUS_data)
+        for name in control.counters:
+            m.d.comb += Cat(getattr(registers, f"{name}_LO"), getattr(registers, f"{name}_HI")).eq(
+                getattr(control, name)
+            )
+
+        # Registers and core.
+        m.d.comb += [
+            core.program_region.eq(registers.PROGRAM_REGION),
+            core.program_offset.eq(registers.PROGRAM_OFFSET),
+            core.program_length.eq(registers.PROGRAM_LENGTH),
+        ]
+        flags = {b.name: b.low for b in REGISTER["REGION0_FLAGS"].bits}
+        for r in range(REGIONS):
+            base = Cat(getattr(registers, f"REGION{r}_BASE_LO"), getattr(registers, f"REGION{r}_BASE_HI"))
+            permissions = getattr(registers, f"REGION{r}_FLAGS")
+            low = (c.bus_bytes - 1).bit_length()
+            m.d.comb += [
+                getattr(core, f"region{r}_base").eq(Cat(base[:low] & 0, base[low:])),
+                getattr(core, f"region{r}_size").eq(getattr(registers, f"REGION{r}_SIZE")),
+                getattr(core, f"region{r}_read").eq(permissions[flags["READ"]]),
+                getattr(core, f"region{r}_write").eq(permissions[flags["WRITE"]]),
+            ]
+
+        # Control and core.
+        m.d.comb += [
+            core.start.eq(control.start),
+            core.halt.eq(control.halt),
+            control.mac_step.eq(core.gemm_step),
+            control.read_beat.eq(core.axi_rvalid & core.axi_rready),
+            control.write_beat.eq(core.axi_wvalid & core.axi_wready),
+        ]
+        for engine in ENGINES:
+            for event in ("step", "waiting", "stalled"):
+                name = f"{engine.name.lower()}_{event}"
+                m.d.comb += getattr(control, name).eq(getattr(core, name))
+        names = ("finished", "bus_idle", "error", "error_code", "error_engine", "error_pc", "error_address", "progress")
+        for name in (*names, "waiting", "waiting_engine", "waiting_pc", "waiting_id", "pc"):
+            m.d.comb += getattr(control, name).eq(getattr(core, name))
         return m

@@ -43,7 +43,7 @@ def _post_layout(*names: str) -> data.StructLayout:
     return data.StructLayout(shapes)
 
 
-#: What the requantiser's and the later stages need of an instruction; kept per instruction, read when a step gets there.
+#: What the requantiser and the stages after it need; kept per instruction, read when a step gets there.
 REQUANTIZE = _post_layout("zp", "lo", "hi", "rounding", "source")
 FINISH = _post_layout("ma", "mb", "c", "shift", "add_lo", "add_hi", "add", "lut", "table")
 

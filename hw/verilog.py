@@ -33,7 +33,9 @@ def readme(config: NpuConfig) -> str:
         "| clk | input | 1 |",
         "| rst | input | 1 |",
     ]
-    for (name,), member, value in Npu(config).signature.flatten(Npu(config)):
+    npu = Npu(config)
+    npu._MustUse__silence = True  # asked for its ports only
+    for (name,), member, value in npu.signature.flatten(npu):
         lines.append(f"| {name} | {'output' if member.flow == Out else 'input'} | {len(value)} |")
     lines += ["", "## Registers", "", "| offset | name | access | meaning |", "|---|---|---|---|"]
     for register in REGISTERS:

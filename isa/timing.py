@@ -48,9 +48,8 @@ def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
 ARRAY_TREE_RADIX = 4
 #: From a VECTOR step to the cycle its instruction signals in; the ACT write happens one cycle later.
 VECTOR_DEPTH = 18
-#: Instructions FETCH, LOAD (between its halves) and STORE (between reader and bus) hold; rows STORE buffers.
+#: Instructions that wait between the halves of LOAD; rows STORE reads ahead of the bus.
 LOAD_DESCRIPTORS = 4
-STORE_DESCRIPTORS = 4
 STORE_ROWS = 4
 #: Bytes of program FETCH asks for at once (bursts end at multiples of this address) and can buffer.
 FETCH_BURST_BYTES = 256

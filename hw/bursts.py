@@ -1,0 +1,156 @@
+"""From boxes in a memory region to AXI bursts, for LOAD and STORE."""
+
+from __future__ import annotations
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from isa.config import NpuConfig
+
+#: AXI: a burst must not cross a multiple of this many bytes.
+AXI_BOUNDARY = 4096
+OFFSET_BITS = 32
+#: Bytes of one run: 2**16 - 1 rows of at most 64 * 64 bytes.
+RUN_BITS = 28
+
+
+class BurstWalker(wiring.Component):
+    """Walks the contiguous runs of a box and splits each into INCR bursts of at most `burst_beats` beats that do not
+    cross AXI_BOUNDARY. Three stages, each one item per cycle: offset (with the window check), address, burst.
+
+    Latency: the first burst is out 3 cycles after `start`; then one burst per cycle while `o_ready`.
+
+    Parameters:
+        config: bus and bursts.
+        tag_bits: bits that travel with the instruction.
+
+    Ports:
+        start, offset, bytes, count0, count1, mem_stride0, mem_stride1, tag: a box, counts at least 1.
+        base, size, allowed: region of the box in the first stage.
+        ready: idle, or the last run leaves the first stage in this cycle.
+        o_valid, o_ready, o_address, o_beats, o_last, o_tag: bursts; `o_last` is the last of the box.
+        error, error_address, error_tag: a run leaves the window; it must not be followed by others.
+        busy: any stage holds something.
+        halt: hold everything.
+    """
+
+    def __init__(self, config: NpuConfig, tag_bits: int) -> None:
+        self.config, self.tag_bits = config, tag_bits
+        self.beat_bits = config.burst_beats.bit_length()
+        super().__init__(
+            {
+                "start": In(1),
+                "offset": In(OFFSET_BITS),
+                "bytes": In(RUN_BITS),
+                "count0": In(16),
+                "count1": In(16),
+                "mem_stride0": In(signed(OFFSET_BITS)),
+                "mem_stride1": In(signed(OFFSET_BITS)),
+                "tag": In(tag_bits),
+                "base": In(config.axi_address_bits),
+                "size": In(OFFSET_BITS),
+                "allowed": In(1),
+                "ready": Out(1),
+                "o_valid": Out(1),
+                "o_ready": In(1),
+                "o_address": Out(config.axi_address_bits),
+                "o_beats": Out(self.beat_bits),
+                "o_last": Out(1),
+                "o_tag": Out(tag_bits),
+                "error": Out(1),
+                "error_address": Out(config.axi_address_bits),
+                "error_tag": Out(tag_bits),
+                "busy": Out(1),
+                "halt": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        low = (c.bus_bytes - 1).bit_length()
+
+        # Stage 1: offsets of runs.
+        active = Signal()
+        now, plane = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
+        stride0, stride1 = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
+        bytes_, tag1 = Signal(RUN_BITS, reset_less=True), Signal(self.tag_bits, reset_less=True)
+        left0, most0, left1 = (Signal(16, reset_less=True, name=n) for n in ("left0", "most0", "left1"))
+        last1 = (left0 == 0) & (left1 == 0)
+        take1, room2 = Signal(), Signal()
+        inside = self.allowed & ((now + bytes_) <= self.size)
+        m.d.comb += [
+            take1.eq(active & room2 & ~self.halt),
+            self.ready.eq(~active | (take1 & last1)),
+            self.error.eq(take1 & ~inside),
+            self.error_address.eq(self.base + now),
+            self.error_tag.eq(tag1),
+        ]
+        with m.If(take1):
+            with m.If(left0 != 0):
+                m.d.sync += [left0.eq(left0 - 1), now.eq(now + stride0)]
+            with m.Else():
+                m.d.sync += [left0.eq(most0), left1.eq(left1 - 1), now.eq(plane + stride1), plane.eq(plane + stride1)]
+            with m.If(last1):
+                m.d.sync += active.eq(0)
+        with m.If(self.start):
+            m.d.sync += [
+                active.eq(1),
+                now.eq(self.offset),
+                plane.eq(self.offset),
+                stride0.eq(self.mem_stride0),
+                stride1.eq(self.mem_stride1),
+                bytes_.eq(self.bytes),
+                left0.eq(self.count0 - 1),
+                most0.eq(self.count0 - 1),
+                left1.eq(self.count1 - 1),
+                tag1.eq(self.tag),
+            ]
+
+        # Stage 2: address and beats of a run.
+        valid2, last2 = Signal(), Signal(reset_less=True)
+        address2 = Signal(c.axi_address_bits - low, reset_less=True)  # in beats
+        beats2 = Signal(RUN_BITS - low + 2, reset_less=True)
+        tag2 = Signal(self.tag_bits, reset_less=True)
+        take2 = Signal()
+        m.d.comb += room2.eq(~valid2 | take2)
+        with m.If(take1 & inside):
+            m.d.sync += [
+                valid2.eq(1),
+                last2.eq(last1),
+                address2.eq((self.base + now) >> low),
+                beats2.eq((now[:low] + bytes_ + (c.bus_bytes - 1)) >> low),
+                tag2.eq(tag1),
+            ]
+        with m.Elif(take2):
+            m.d.sync += valid2.eq(0)
+
+        # Stage 3: bursts of a run.
+        valid3, last3 = Signal(), Signal(reset_less=True)
+        address3, beats3 = Signal.like(address2), Signal.like(beats2)
+        tag3 = Signal.like(tag2)
+        boundary_bits = (AXI_BOUNDARY // c.bus_bytes - 1).bit_length()
+        to_boundary = Signal(boundary_bits + 1)
+        reach = Signal(self.beat_bits)  # beats the position allows
+        final = Signal()  # the burst ends the run
+        m.d.comb += [
+            to_boundary.eq((1 << boundary_bits) - address3[:boundary_bits]),
+            reach.eq(Mux(to_boundary < c.burst_beats, to_boundary, c.burst_beats)),
+            final.eq(beats3 <= reach),
+            self.o_valid.eq(valid3 & ~self.halt),
+            self.o_address.eq(Cat(C(0, low), address3)),
+            self.o_beats.eq(Mux(final, beats3, reach)),
+            self.o_last.eq(final & last3),
+            self.o_tag.eq(tag3),
+        ]
+        sent = self.o_valid & self.o_ready
+        m.d.comb += take2.eq(valid2 & (~valid3 | (sent & final)))
+        with m.If(sent):
+            m.d.sync += [address3.eq(address3 + self.o_beats), beats3.eq(beats3 - self.o_beats)]
+            with m.If(final):
+                m.d.sync += valid3.eq(0)
+        with m.If(take2):
+            m.d.sync += [valid3.eq(1), last3.eq(last2), address3.eq(address2), beats3.eq(beats2), tag3.eq(tag2)]
+        m.d.comb += self.busy.eq(active | valid2 | valid3)
+        return m

@@ -1,0 +1,181 @@
+"""Start, stop, error, soft reset, interrupts and counters."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.ports import PC_BITS
+from isa.config import NpuConfig
+from isa.instructions import Engine, ErrorCode
+from isa.registers import REGISTER
+
+ENGINES = [e for e in Engine if e != Engine.FETCH]
+COUNTER_BITS = 64
+
+
+class State(enum.Enum, shape=3):
+    IDLE = 0
+    RUN = 1
+    STOP = 2  # an error: the bus drains
+    FAILED = 3  # until a soft reset
+    RESET = 4  # a soft reset: the bus drains
+
+
+class Control(wiring.Component):
+    """The state of a run.
+
+    START in cycle 0 resets the core (`clear`); BUSY and CYCLES run from cycle 1, where `start` reaches FETCH. A run
+    ends in the first cycle in which `finished` is 1. The first error ends it as well: from the next cycle on the core
+    is halted, the bus drains, and the interrupt follows.
+
+    Ports:
+        start_write, reset_write, acknowledge: commands of the host (acknowledge: bits of IRQ_STATUS to clear).
+        irq_enable, watchdog, timeout: registers.
+        clear: resets the core.  start: begins the program.  halt: stops all engines.
+        finished: the program is complete.  bus_idle: nothing in flight on AXI.
+        error, error_*: first error of the core in this cycle.
+        progress: anything moved in this cycle.
+        waiting, waiting_engine, waiting_pc, waiting_id: an engine waits for a semaphore (for WATCHDOG).
+        pc: next instruction of FETCH (for WATCHDOG and TIMEOUT).
+        mac_step, read_beat, write_beat, {e}_step, {e}_waiting, {e}_stalled: counted events.
+        status, irq_status, irq: to registers and pin.  code, engine, error_pc_out, address: the recorded error.
+        CYCLES, ...: counters.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        events: dict[str, object] = {"mac_step": In(1), "read_beat": In(1), "write_beat": In(1)}
+        counters: dict[str, object] = {n: Out(COUNTER_BITS) for n in ("CYCLES", "MACS", "BYTES_READ", "BYTES_WRITTEN")}
+        for engine in ENGINES:
+            for event, name in (("step", "BUSY"), ("waiting", "WAIT_SEMAPHORE"), ("stalled", "WAIT_MEMORY")):
+                events[f"{engine.name.lower()}_{event}"] = In(1)
+                counters[f"{engine.name}_{name}"] = Out(COUNTER_BITS)
+        self.counters = tuple(counters)
+        super().__init__(
+            {
+                "start_write": In(1),
+                "reset_write": In(1),
+                "acknowledge": In(2),
+                "irq_enable": In(2),
+                "watchdog": In(32),
+                "timeout": In(32),
+                "clear": Out(1),
+                "start": Out(1),
+                "halt": Out(1),
+                "finished": In(1),
+                "bus_idle": In(1),
+                "error": In(1),
+                "error_code": In(8),
+                "error_engine": In(4),
+                "error_pc": In(PC_BITS),
+                "error_address": In(COUNTER_BITS),
+                "progress": In(1),
+                "waiting": In(1),
+                "waiting_engine": In(4),
+                "waiting_pc": In(PC_BITS),
+                "waiting_id": In(8),
+                "pc": In(PC_BITS),
+                **events,
+                "status": Out(32),
+                "irq_status": Out(2),
+                "irq": Out(1),
+                "code": Out(8),
+                "engine": Out(4),
+                "failed_pc": Out(PC_BITS),
+                "address": Out(COUNTER_BITS),
+                **counters,
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        state = Signal(State)
+        done = Signal()
+        run = state == State.RUN
+        quiet = Signal(32)  # cycles without progress
+        expired = run & (self.watchdog != 0) & (quiet == self.watchdog)
+        late = run & (self.timeout != 0) & (self.timeout == self.CYCLES)
+        finish_irq, error_irq = Signal(), Signal()
+        m.d.comb += self.halt.eq(~run)
+        m.d.sync += self.start.eq(0)
+
+        with m.Switch(state):
+            with m.Case(State.IDLE):
+                with m.If(self.start_write):
+                    m.d.comb += self.clear.eq(1)
+                    m.d.sync += [state.eq(State.RUN), self.start.eq(1), done.eq(0), quiet.eq(0)]
+            with m.Case(State.RUN):
+                m.d.sync += quiet.eq(Mux(self.progress, 0, quiet + 1))
+                with m.If(self.error | expired | late):
+                    m.d.sync += state.eq(State.STOP)
+                with m.If(self.error):
+                    m.d.sync += [
+                        self.code.eq(self.error_code),
+                        self.engine.eq(self.error_engine),
+                        self.failed_pc.eq(self.error_pc),
+                        self.address.eq(self.error_address),
+                    ]
+                with m.Elif(expired):
+                    m.d.sync += [
+                        self.code.eq(ErrorCode.WATCHDOG),
+                        self.engine.eq(Mux(self.waiting, self.waiting_engine, Engine.FETCH)),
+                        self.failed_pc.eq(Mux(self.waiting, self.waiting_pc, self.pc)),
+                        self.address.eq(Mux(self.waiting, self.waiting_id, 0)),
+                    ]
+                with m.Elif(late):
+                    m.d.sync += [
+                        self.code.eq(ErrorCode.TIMEOUT),
+                        self.engine.eq(Engine.FETCH),
+                        self.failed_pc.eq(self.pc),
+                        self.address.eq(0),
+                    ]
+                with m.Elif(self.finished):
+                    m.d.comb += finish_irq.eq(1)
+                    m.d.sync += [state.eq(State.IDLE), done.eq(1)]
+            with m.Case(State.STOP):
+                with m.If(self.bus_idle):
+                    m.d.comb += error_irq.eq(1)
+                    m.d.sync += state.eq(State.FAILED)
+            with m.Case(State.RESET):
+                with m.If(self.bus_idle):
+                    m.d.comb += self.clear.eq(1)
+                    m.d.sync += [state.eq(State.IDLE), done.eq(0)]
+                    m.d.sync += [s.eq(0) for s in (self.code, self.engine, self.failed_pc, self.address)]
+        with m.If(self.reset_write):
+            m.d.sync += [state.eq(State.RESET), self.start.eq(0)]
+
+        # Status and interrupts.
+        bits = {
+            "BUSY": (state != State.IDLE) & (state != State.FAILED),
+            "DONE": done,
+            "ERROR": state == State.FAILED,
+            "RESETTING": state == State.RESET,
+        }
+        for b in REGISTER["STATUS"].bits:
+            m.d.comb += self.status[b.low].eq(bits[b.name])
+        raised = {"DONE": finish_irq, "ERROR": error_irq}
+        for b in REGISTER["IRQ_STATUS"].bits:
+            with m.If(raised[b.name]):
+                m.d.sync += self.irq_status[b.low].eq(1)
+            with m.Elif(self.acknowledge[b.low]):
+                m.d.sync += self.irq_status[b.low].eq(0)
+        m.d.comb += self.irq.eq((self.irq_status & self.irq_enable).any())
+
+        # Counters.
+        amounts = {"CYCLES": 1, "MACS": self.mac_step}
+        amounts["BYTES_READ"] = Mux(self.read_beat, self.config.bus_bytes, 0)
+        amounts["BYTES_WRITTEN"] = Mux(self.write_beat, self.config.bus_bytes, 0)
+        for engine in ENGINES:
+            e = engine.name.lower()
+            amounts[f"{engine.name}_BUSY"] = getattr(self, f"{e}_step")
+            amounts[f"{engine.name}_WAIT_SEMAPHORE"] = getattr(self, f"{e}_waiting")
+            amounts[f"{engine.name}_WAIT_MEMORY"] = getattr(self, f"{e}_stalled")
+        for name in self.counters:
+            counter = getattr(self, name)
+            with m.If(self.clear):
+                m.d.sync += counter.eq(0)
+            with m.Elif(run | (state == State.STOP)):
+                m.d.sync += counter.eq(counter + amounts[name])
+        return m

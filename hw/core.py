@@ -1,0 +1,321 @@
+"""The core: engines, queues, semaphores, scratchpads and the bus side; everything a soft reset clears."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.activations import ActivationScratchpad
+from hw.axi_read import AxiRead
+from hw.bursts import OFFSET_BITS
+from hw.control import COUNTER_BITS, ENGINES
+from hw.fetch import Fetch
+from hw.front_end import FrontEnd
+from hw.gemm import Gemm
+from hw.load import Load
+from hw.ports import PC_BITS, axi_master, debug
+from hw.queue import Queue
+from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
+from hw.semaphores import Semaphores
+from hw.store import WRITE_INPUTS, WRITE_PORTS, Store
+from hw.vector import Vector
+from isa.config import NpuConfig
+from isa.instructions import INSTRUCTION_BITS, REGIONS, Engine, ErrorCode, Memory
+
+READ_PORTS = ("arvalid", "araddr", "arlen", "rready")
+READ_INPUTS = ("arready", "rvalid", "rdata", "rresp", "rlast")
+
+
+class Core(wiring.Component):
+    """Connects the engines.
+
+    Ports:
+        start, halt: from control.  program_*, region{r}_*: registers.
+        axi_*: AXI4 master.  bus_idle: nothing in flight.  finished: the program is complete.
+        error, error_code, error_engine, error_pc, error_address: first error in this cycle, lowest engine first.
+        progress; waiting, waiting_*; pc; {e}_step, {e}_waiting, {e}_stalled: see `hw.control`.
+        dbg_*: see `hw.ports`.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        members: dict[str, object] = {}
+        for r in range(REGIONS):
+            members |= {
+                f"region{r}_base": In(config.axi_address_bits),
+                f"region{r}_size": In(OFFSET_BITS),
+                f"region{r}_read": In(1),
+                f"region{r}_write": In(1),
+            }
+        for engine in ENGINES:
+            members |= {f"{engine.name.lower()}_{event}": Out(1) for event in ("step", "waiting", "stalled")}
+        super().__init__(
+            {
+                **axi_master(config),
+                **debug(),
+                **members,
+                "start": In(1),
+                "halt": In(1),
+                "program_region": In(range(REGIONS)),
+                "program_offset": In(OFFSET_BITS),
+                "program_length": In(PC_BITS),
+                "bus_idle": Out(1),
+                "finished": Out(1),
+                "error": Out(1),
+                "error_code": Out(8),
+                "error_engine": Out(4),
+                "error_pc": Out(PC_BITS),
+                "error_address": Out(COUNTER_BITS),
+                "progress": Out(1),
+                "waiting": Out(1),
+                "waiting_engine": Out(4),
+                "waiting_pc": Out(PC_BITS),
+                "waiting_id": Out(8),
+                "pc": Out(PC_BITS),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        m.submodules.fetch = fetch = Fetch(c)
+        m.submodules.load = load = Load(c)
+        m.submodules.gemm = gemm = Gemm(c)
+        m.submodules.vector = vector = Vector(c)
+        m.submodules.store = store = Store(c)
+        m.submodules.semaphores = semaphores = Semaphores(c)
+        m.submodules.read = read = AxiRead(c)
+        cores = {Engine.LOAD: load, Engine.GEMM: gemm, Engine.VECTOR: vector, Engine.STORE: store}
+        for part in (fetch, read, *cores.values()):
+            m.d.comb += part.halt.eq(self.halt)
+
+        # FETCH and the queues.
+        def of_program(name: str) -> Value:
+            return Array(getattr(self, f"region{r}_{name}") for r in range(REGIONS))[self.program_region]
+
+        m.d.comb += [
+            fetch.start.eq(self.start),
+            fetch.base.eq(of_program("base")),
+            fetch.size.eq(of_program("size")),
+            fetch.allowed.eq(of_program("read")),
+            fetch.offset.eq(self.program_offset),
+            fetch.length.eq(self.program_length),
+            self.pc.eq(fetch.pc),
+        ]
+        fronts: dict[Engine, FrontEnd] = {}
+        idle: list[Value] = [fetch.ended]
+        room = []
+        for engine in ENGINES:
+            e, core = engine.name.lower(), cores[engine]
+            front = m.submodules[f"{e}_front"] = FrontEnd(engine)
+            queue = m.submodules[f"{e}_queue"] = Queue(INSTRUCTION_BITS + PC_BITS, c.queue_depth)
+            fronts[engine] = front
+            mine = fetch.engine == engine
+            room.append(mine & queue.i_ready)
+            m.d.comb += [
+                queue.i_valid.eq(fetch.valid & mine),
+                queue.i_payload.eq(Cat(fetch.word, fetch.pc)),
+                front.entry_valid.eq(queue.o_valid),
+                Cat(front.entry_word, front.entry_pc).eq(queue.o_payload),
+                queue.o_ready.eq(front.entry_ready),
+                front.core_ready.eq(core.ready),
+                front.halt.eq(self.halt),
+                getattr(semaphores, f"{e}_want").eq(front.want),
+                getattr(semaphores, f"{e}_wait0").eq(front.wait0),
+                getattr(semaphores, f"{e}_wait1").eq(front.wait1),
+                front.grant.eq(getattr(semaphores, f"{e}_grant")),
+                core.configure.eq(front.configure),
+                core.start.eq(front.start),
+                core.word.eq(front.entry_word),
+                core.pc.eq(front.entry_pc),
+                getattr(semaphores, f"{e}_give").eq(core.give),
+                getattr(semaphores, f"{e}_signal0").eq(core.signal0),
+                getattr(semaphores, f"{e}_signal1").eq(core.signal1),
+                getattr(semaphores, f"{e}_pc").eq(core.give_pc),
+                getattr(self, f"{e}_step").eq(core.step),
+                getattr(self, f"{e}_waiting").eq(front.waiting),
+                getattr(self, f"{e}_stalled").eq(core.stalled if hasattr(core, "stalled") else 0),
+                getattr(self, f"dbg_{e}_step").eq(core.step),
+                getattr(self, f"dbg_{e}_start").eq(front.start),
+                getattr(self, f"dbg_{e}_start_pc").eq(front.entry_pc),
+                getattr(self, f"dbg_{e}_end").eq(core.give),
+                getattr(self, f"dbg_{e}_end_pc").eq(core.give_pc),
+            ]
+            idle += [~queue.o_valid, ~core.running]
+        m.d.comb += [
+            fetch.ready.eq(Cat(room).any()),
+            self.dbg_fetch_step.eq(fetch.step),
+            self.dbg_fetch_start.eq(fetch.step),
+            self.dbg_fetch_start_pc.eq(fetch.pc),
+            self.dbg_fetch_end.eq(fetch.step & ~fetch.valid),
+            self.dbg_fetch_end_pc.eq(fetch.pc),
+        ]
+
+        self._connect_scratchpads(m, load, gemm, vector, store)
+
+        # The bus.
+        full_size = (c.bus_bytes - 1).bit_length()
+        m.d.comb += [getattr(self, f"axi_{n}").eq(getattr(read, n)) for n in READ_PORTS]
+        m.d.comb += [getattr(read, n).eq(getattr(self, f"axi_{n}")) for n in READ_INPUTS]
+        m.d.comb += [getattr(self, f"axi_{n}").eq(getattr(store, n)) for n in WRITE_PORTS]
+        m.d.comb += [getattr(store, n).eq(getattr(self, f"axi_{n}")) for n in WRITE_INPUTS]
+        for channel in ("ar", "aw"):
+            m.d.comb += [
+                getattr(self, f"axi_{channel}size").eq(full_size),
+                getattr(self, f"axi_{channel}burst").eq(1),  # INCR
+                getattr(self, f"axi_{channel}cache").eq(3),  # normal, non-cacheable, bufferable
+            ]
+        for name, part in (("fetch", fetch), ("load", load)):
+            m.d.comb += [
+                getattr(read, f"{name}_valid").eq(part.request_valid),
+                getattr(read, f"{name}_address").eq(part.request_address),
+                getattr(read, f"{name}_beats").eq(part.request_beats),
+                part.request_ready.eq(getattr(read, f"{name}_ready")),
+                part.beat.eq(getattr(read, f"{name}_beat")),
+                part.beat_data.eq(read.data),
+            ]
+        m.d.comb += [
+            fetch.beat_bad.eq(read.bad),
+            read.load_beat_ready.eq(load.beat_ready),
+            self.bus_idle.eq(read.idle & store.idle),
+            self.finished.eq(Cat(*idle, read.idle).all()),
+        ]
+        for r in range(REGIONS):
+            for name in ("base", "size", "read", "write"):
+                for part in (load, store):
+                    if hasattr(part, f"region{r}_{name}"):
+                        m.d.comb += getattr(part, f"region{r}_{name}").eq(getattr(self, f"region{r}_{name}"))
+
+        # Errors, lowest engine first; progress; who waits.
+        load_bad = load.beat & load.beat_ready & read.bad
+        errors: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = [
+            (fetch.error, fetch.error_code, Engine.FETCH, fetch.pc, fetch.error_address),
+            (load.operand_error, ErrorCode.ILLEGAL_OPERAND, Engine.LOAD, load.pc, Value.cast(0)),
+            (load.window_error, ErrorCode.WINDOW, Engine.LOAD, load.window_pc, load.window_address),
+            (load_bad, ErrorCode.BUS_READ, Engine.LOAD, load.current_pc, read.beat_address),
+            (load.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.LOAD, load.current_pc, load.range_row),
+            (gemm.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.GEMM, gemm.current_pc, gemm.range_row),
+            (vector.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.VECTOR, vector.current_pc, vector.range_row),
+            (store.window_error, ErrorCode.WINDOW, Engine.STORE, store.window_pc, store.window_address),
+            (store.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.STORE, store.current_pc, store.range_row),
+            (store.bus_error, ErrorCode.BUS_WRITE, Engine.STORE, store.bus_pc, store.bus_address),
+            (
+                semaphores.overflow,
+                ErrorCode.SEMAPHORE_OVERFLOW,
+                semaphores.overflow_engine,
+                semaphores.overflow_pc,
+                semaphores.overflow_id,
+            ),
+        ]
+        for condition, code, engine, pc, address in reversed(errors):
+            with m.If(condition):
+                m.d.comb += [
+                    self.error.eq(1),
+                    self.error_code.eq(code),
+                    self.error_engine.eq(engine),
+                    self.error_pc.eq(pc),
+                    self.error_address.eq(address),
+                ]
+        moves = [fetch.step, store.act_read & store.act_grant]
+        moves += [cores[e].step for e in ENGINES] + [fronts[e].entry_ready for e in ENGINES]
+        for channel in ("ar", "r", "aw", "w", "b"):
+            moves.append(getattr(self, f"axi_{channel}valid") & getattr(self, f"axi_{channel}ready"))
+        m.d.comb += self.progress.eq(Cat(moves).any())
+        for engine in reversed(ENGINES):
+            front = fronts[engine]
+            with m.If(front.waiting):
+                m.d.comb += [
+                    self.waiting.eq(1),
+                    self.waiting_engine.eq(engine),
+                    self.waiting_pc.eq(front.entry_pc),
+                    self.waiting_id.eq(getattr(semaphores, f"{engine.name.lower()}_missing")),
+                ]
+        return m
+
+    def _connect_scratchpads(self, m: Module, load: Load, gemm: Gemm, vector: Vector, store: Store) -> None:
+        c = self.config
+        m.submodules.act = act = ActivationScratchpad(c)
+        m.submodules.wgt = wgt = WeightScratchpad(c)
+        m.submodules.acc = acc = AccumulatorScratchpad(c)
+        m.submodules.prm = prm = ParameterScratchpad(c)
+        m.submodules.lut = lut = TableScratchpad(c)
+
+        # LOAD writes.
+        target = {t: Signal(name=f"load_to_{t.name.lower()}") for t in Memory}
+        m.d.comb += [target[t].eq(load.write_valid & (load.write_target == t)) for t in Memory]
+        m.d.comb += [
+            act.load_write.eq(target[Memory.ACT]),
+            act.load_row.eq(load.write_row),
+            act.load_rows.eq(load.write_rows),
+            act.load_chunk.eq(load.write_chunk),
+            act.load_full.eq(load.write_full),
+            act.load_data.eq(load.write_data),
+            load.write_grant.eq(~target[Memory.ACT] | act.load_grant),
+        ]
+        for t, pad in ((Memory.WGT, wgt), (Memory.PRM, prm), (Memory.LUT, lut)):
+            m.d.comb += [
+                pad.write.eq(target[t]),
+                pad.write_row.eq(load.write_row),
+                pad.write_chunk.eq(load.write_chunk),
+                pad.write_full.eq(load.write_full),
+                pad.write_data.eq(load.write_data),
+            ]
+
+        # GEMM.
+        m.d.comb += [
+            act.gemm_read.eq(gemm.act_read),
+            act.gemm_row.eq(gemm.act_row),
+            gemm.act_data.eq(act.gemm_data),
+            wgt.read.eq(gemm.wgt_read),
+            wgt.read_row.eq(gemm.wgt_row),
+            acc.gemm_read.eq(gemm.acc_read),
+            acc.gemm_row.eq(gemm.acc_read_row),
+            acc.write_mask.eq(gemm.acc_write_mask),
+            acc.write_row.eq(gemm.acc_write_row),
+        ]
+        m.d.comb += [getattr(gemm, f"weights{o}").eq(getattr(wgt, f"row{o}")) for o in range(c.block_out)]
+        for n in range(acc.columns):
+            m.d.comb += [
+                getattr(acc, f"write_data{n}").eq(getattr(gemm, f"acc_write_data{n}")),
+                getattr(gemm, f"acc_data{n}").eq(getattr(acc, f"data{n}")),
+                getattr(vector, f"acc_data{n}").eq(getattr(acc, f"data{n}")),
+            ]
+
+        # VECTOR.
+        m.d.comb += [
+            acc.vector_read.eq(vector.acc_read),
+            acc.vector_row.eq(vector.acc_row),
+            vector.acc_grant.eq(acc.vector_grant),
+            act.vector_write.eq(vector.write),
+            act.vector_write_row.eq(vector.write_row),
+            act.vector_write_data.eq(vector.write_data),
+            lut.read.eq(vector.lut_read),
+            lut.table.eq(vector.lut_table),
+        ]
+        for x in ("a", "b"):
+            m.d.comb += [
+                getattr(act, f"vector_{x}_read").eq(getattr(vector, f"{x}_read")),
+                getattr(act, f"vector_{x}_row").eq(getattr(vector, f"{x}_row")),
+                getattr(vector, f"{x}_grant").eq(getattr(act, f"vector_{x}_grant")),
+                getattr(vector, f"{x}_data").eq(getattr(act, f"vector_{x}_data")),
+            ]
+        for kind in ("bias", "scale"):
+            m.d.comb += [
+                getattr(prm, f"{kind}_read").eq(getattr(vector, f"{kind}_read")),
+                getattr(prm, f"{kind}_row").eq(getattr(vector, f"{kind}_row")),
+                getattr(vector, f"{kind}_data").eq(getattr(prm, kind)),
+            ]
+        for l in range(c.block_in):
+            m.d.comb += [
+                getattr(lut, f"index{l}").eq(getattr(vector, f"lut_index{l}")),
+                getattr(vector, f"lut_value{l}").eq(getattr(lut, f"value{l}")),
+            ]
+
+        # STORE.
+        m.d.comb += [
+            act.store_read.eq(store.act_read),
+            act.store_row.eq(store.act_row),
+            store.act_grant.eq(act.store_grant),
+            store.act_data.eq(act.store_data),
+        ]

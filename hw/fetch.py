@@ -1,0 +1,201 @@
+"""FETCH: reads the program, decodes and checks it, dispatches to the queues."""
+
+from __future__ import annotations
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.bursts import OFFSET_BITS
+from hw.decoder import Decoder
+from hw.ports import PC_BITS
+from hw.queue import Queue
+from isa.config import NpuConfig
+from isa.instructions import INSTRUCTION_BITS, INSTRUCTION_BYTES, Engine, ErrorCode
+from isa.timing import FETCH_BUFFER_BYTES, fetch_burst_bytes
+
+#: Cycles from `start` to the first burst request.
+SETUP_CYCLES = 3
+
+
+class Fetch(wiring.Component):
+    """Streams the program. Bursts are asked for while the buffer has room for them, up to the end of the program or of
+    its region; END stops asking. Beats are assembled into instructions, decoded in a second stage and dispatched from
+    a third. An instruction that is wrong, or beyond the program or region, is an error when its turn comes.
+
+    Latency: first request SETUP_CYCLES + 1 after `start`; a beat that completes an instruction in cycle t leads to its
+    dispatch in cycle t+3 at the earliest (buffer, word, checked word); one instruction per cycle.
+
+    Ports:
+        start: begin.  base, size, allowed: the program's region.  offset, length: where the program is.
+        request_*: bursts.  beat, beat_data, beat_bad: beats (always taken).
+        valid, engine, word, pc: instruction for the queue of `engine`.  ready: that queue takes it.
+        ended: END has been dispatched.
+        error, error_code, error_address: at instruction `pc`.
+        halt: stop.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        self.beat_bits = config.burst_beats.bit_length()
+        super().__init__(
+            {
+                "start": In(1),
+                "base": In(config.axi_address_bits),
+                "size": In(OFFSET_BITS),
+                "allowed": In(1),
+                "offset": In(OFFSET_BITS),
+                "length": In(PC_BITS),
+                "request_valid": Out(1),
+                "request_ready": In(1),
+                "request_address": Out(config.axi_address_bits),
+                "request_beats": Out(self.beat_bits),
+                "beat": In(1),
+                "beat_data": In(config.axi_data_bits),
+                "beat_bad": In(1),
+                "valid": Out(1),
+                "ready": In(1),
+                "engine": Out(range(max(Engine) + 1)),
+                "word": Out(INSTRUCTION_BITS),
+                "pc": Out(PC_BITS),
+                "step": Out(1),
+                "ended": Out(1),
+                "error": Out(1),
+                "error_code": Out(8),
+                "error_address": Out(config.axi_address_bits),
+                "halt": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        bus = c.bus_bytes
+        low = (bus - 1).bit_length()
+        instruction_bits = (INSTRUCTION_BYTES - 1).bit_length()
+        offset = Cat(C(0, instruction_bits), self.offset[instruction_bits:])
+        m.submodules.decoder = decoder = Decoder(c)
+
+        # Setup: how many instructions the region holds, where the first beat is.
+        setup = Signal(SETUP_CYCLES)
+        m.d.sync += setup.eq(Cat(self.start, setup[:-1]))
+        active = Signal()
+        available = Signal(OFFSET_BITS)  # bytes from the first instruction to the end of the region
+        present = Signal(PC_BITS)  # instructions that can be fetched
+        address = Signal(c.axi_address_bits - low)  # in beats
+        beats_left = Signal(PC_BITS + instruction_bits - low + 1)
+        inside = self.allowed & (self.size > offset)
+        with m.If(setup[0]):
+            m.d.sync += [
+                available.eq(Mux(inside, self.size - offset, 0)),
+                address.eq((self.base + offset) >> low),
+            ]
+        with m.If(setup[1]):
+            whole = available >> instruction_bits
+            m.d.sync += present.eq(Mux(whole < self.length, whole, self.length))
+        skip = (
+            offset[:low] >> instruction_bits if low > instruction_bits else C(0, 1)
+        )  # instructions before, in its beat
+        with m.If(setup[2]):
+            m.d.sync += active.eq(1)
+            if low > instruction_bits:
+                per_beat = 1 << (low - instruction_bits)
+                m.d.sync += beats_left.eq((present + skip + per_beat - 1) >> (low - instruction_bits))
+            else:
+                m.d.sync += beats_left.eq(present << (instruction_bits - low))
+
+        # Requests: bursts end at multiples of `fetch_burst_bytes`, and only as many beats as fit the buffer are under way.
+        depth = FETCH_BUFFER_BYTES // bus
+        chunk = fetch_burst_bytes(c) // bus
+        chunk_bits = (chunk - 1).bit_length()
+        m.submodules.buffer = buffer = Queue(c.axi_data_bits + 1, depth)
+        free = Signal(range(depth + 1), init=depth)
+        to_end = Signal(range(chunk + 1))
+        m.d.comb += [
+            to_end.eq(chunk - address[:chunk_bits]),
+            self.request_beats.eq(Mux(beats_left < to_end, beats_left, to_end)),
+            self.request_address.eq(Cat(C(0, low), address)),
+            self.request_valid.eq(active & (beats_left != 0) & (free >= self.request_beats) & ~self.halt),
+            buffer.i_valid.eq(self.beat),
+            buffer.i_payload.eq(Cat(self.beat_data, self.beat_bad)),
+        ]
+        asked = Signal(range(chunk + 1))
+        with m.If(self.request_valid & self.request_ready):
+            m.d.comb += asked.eq(self.request_beats)
+            m.d.sync += [address.eq(address + self.request_beats), beats_left.eq(beats_left - self.request_beats)]
+        popped = Signal()
+        m.d.comb += popped.eq(buffer.o_valid & buffer.o_ready)
+        m.d.sync += free.eq(free - asked + popped)
+
+        # Second stage: one instruction is put together.
+        word, word_bad, word_valid, word_take = Signal(INSTRUCTION_BITS), Signal(), Signal(), Signal()
+        beat, bad = buffer.o_payload[:-1], buffer.o_payload[-1]
+        room = ~word_valid | word_take
+        if bus < INSTRUCTION_BYTES:
+            parts = INSTRUCTION_BYTES // bus
+            part = Signal(range(parts))
+            m.d.comb += buffer.o_ready.eq(room)
+            with m.If(word_take):
+                m.d.sync += [word_valid.eq(0), word_bad.eq(0)]
+            with m.If(popped):
+                m.d.sync += [
+                    word.eq(Cat(word[8 * bus :], beat)),
+                    word_bad.eq((word_bad & ~word_take) | bad),
+                    part.eq(part + 1),
+                    word_valid.eq(part == parts - 1),
+                ]
+        else:
+            parts = bus // INSTRUCTION_BYTES
+            part = Signal(range(max(2, parts)))
+            m.d.comb += buffer.o_ready.eq(room & (part == parts - 1))
+            with m.If(setup[2]):
+                m.d.sync += part.eq(skip)
+            with m.If(word_take):
+                m.d.sync += word_valid.eq(0)
+            with m.If(room & buffer.o_valid):
+                m.d.sync += [
+                    word.eq(beat.word_select(part, INSTRUCTION_BITS) if parts > 1 else beat),
+                    word_bad.eq(bad),
+                    word_valid.eq(1),
+                    part.eq(Mux(part == parts - 1, 0, part + 1)),
+                ]
+
+        # Third stage: checked, waiting for its queue.
+        held, bus_error, legal, operands_ok, is_end = Signal(), Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            decoder.word.eq(word),
+            word_take.eq(word_valid & (~held | self.step)),
+        ]
+        with m.If(word_take):
+            m.d.sync += [
+                held.eq(1),
+                self.word.eq(word),
+                self.engine.eq(decoder.engine),
+                bus_error.eq(word_bad),
+                legal.eq(decoder.legal),
+                operands_ok.eq(decoder.operands_ok),
+                is_end.eq(decoder.end),
+            ]
+        with m.Elif(self.step):
+            m.d.sync += held.eq(0)
+        good = legal & operands_ok & ~bus_error
+        beyond = active & (self.pc == present)
+        go = active & ~self.halt
+        m.d.comb += [
+            self.valid.eq(held & go & ~beyond & good & ~is_end),
+            self.step.eq((self.valid & self.ready) | (held & go & ~beyond & good & is_end)),
+            self.error.eq(go & (beyond | (held & ~good))),
+        ]
+        with m.If(beyond):
+            m.d.comb += self.error_code.eq(Mux(present == self.length, ErrorCode.NO_END, ErrorCode.WINDOW))
+        with m.Elif(bus_error):
+            m.d.comb += self.error_code.eq(ErrorCode.BUS_READ)
+        with m.Else():
+            m.d.comb += self.error_code.eq(Mux(legal, ErrorCode.ILLEGAL_OPERAND, ErrorCode.ILLEGAL_OPCODE))
+        with m.If(beyond | bus_error):
+            m.d.comb += self.error_address.eq(self.base + offset + (self.pc << instruction_bits))
+        with m.If(self.step):
+            m.d.sync += self.pc.eq(self.pc + 1)
+            with m.If(is_end):
+                m.d.sync += [active.eq(0), self.ended.eq(1)]
+        return m

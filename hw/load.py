@@ -1,0 +1,187 @@
+"""The LOAD engine: configuration, address half, and the queue to its data half."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Module, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker
+from hw.load_data import LoadData, descriptor_layout, row_bytes
+from hw.ports import PC_BITS
+from hw.queue import Queue
+from hw.semaphores import SEMAPHORE_BITS
+from hw.table import field, header, is_instruction
+from isa.config import NpuConfig
+from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS, REGIONS, Memory
+from isa.timing import LOAD_DESCRIPTORS
+
+
+class Load(wiring.Component):
+    """Runs LOAD. The address half asks for the bursts of an instruction while the data half still takes the beats of
+    the ones before; up to LOAD_DESCRIPTORS instructions wait between them.
+
+    Latency: first burst request 3 cycles after `start`; a chunk is written to its scratchpad the cycle after its (last)
+    beat is taken; signals are given in the cycle of the last write.
+
+    Ports:
+        configure, start, word, pc, ready: front end.
+        region{r}_base, region{r}_size, region{r}_read: memory regions.
+        request_*: bursts.  beat, beat_ready, beat_data: data of this engine's bursts.
+        write_*: see `LoadData`.
+        give, signal0, signal1, give_pc: completed instruction.
+        step, running, current_pc, stalled: data half moves; any part at work; data half's instruction; it waits.
+        operand_error: the box at `start` has no rows.
+        window_error, window_address, window_pc: a run leaves its region.
+        range_error, range_row: a row beyond its memory (of current_pc).
+        halt: stop.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        self.walker = BurstWalker(config, PC_BITS)
+        self.data = LoadData(config)
+        regions: dict[str, object] = {}
+        for r in range(REGIONS):
+            regions |= {
+                f"region{r}_base": In(config.axi_address_bits),
+                f"region{r}_size": In(OFFSET_BITS),
+                f"region{r}_read": In(1),
+            }
+        super().__init__(
+            {
+                "configure": In(1),
+                "start": In(1),
+                "word": In(INSTRUCTION_BITS),
+                "pc": In(PC_BITS),
+                "ready": Out(1),
+                **regions,
+                "request_valid": Out(1),
+                "request_ready": In(1),
+                "request_address": Out(config.axi_address_bits),
+                "request_beats": Out(self.walker.beat_bits),
+                "beat": In(1),
+                "beat_ready": Out(1),
+                "beat_data": In(config.axi_data_bits),
+                **self.data.write_members(),
+                "give": Out(1),
+                "signal0": Out(SEMAPHORE_BITS),
+                "signal1": Out(SEMAPHORE_BITS),
+                "give_pc": Out(PC_BITS),
+                "step": Out(1),
+                "running": Out(1),
+                "current_pc": Out(PC_BITS),
+                "stalled": Out(1),
+                "operand_error": Out(1),
+                "window_error": Out(1),
+                "window_address": Out(config.axi_address_bits),
+                "window_pc": Out(PC_BITS),
+                "range_error": Out(1),
+                "range_row": Out(ADDRESS_BITS),
+                "halt": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        m.submodules.walker = walker = self.walker
+        m.submodules.data = half = self.data
+        layout = descriptor_layout(c)
+        m.submodules.descriptors = descriptors = Queue(layout.size, LOAD_DESCRIPTORS)
+
+        def run(name: str) -> Value:
+            return field(self.word, "LOAD", name)
+
+        # Configuration registers.
+        count, row_stride, mem_stride = [], [], []
+        for k in range(2):
+            select = self.configure & is_instruction(self.word, "LOAD_DIM")
+            select = select & (field(self.word, "LOAD_DIM", "level") == k)
+            count.append(Signal(16, init=1, name=f"count{k}"))
+            row_stride.append(Signal(signed(18), name=f"row_stride{k}"))
+            mem_stride.append(Signal(signed(OFFSET_BITS), name=f"mem_stride{k}"))
+            with m.If(select):
+                m.d.sync += [
+                    count[k].eq(field(self.word, "LOAD_DIM", "count")),
+                    row_stride[k].eq(field(self.word, "LOAD_DIM", "row_stride")),
+                    mem_stride[k].eq(field(self.word, "LOAD_DIM", "mem_stride")),
+                ]
+        pad = {f.name: Signal(f.bits, name=f.name) for f in BY_NAME["LOAD_PAD"].fields}
+        with m.If(self.configure & is_instruction(self.word, "LOAD_PAD")):
+            m.d.sync += [s.eq(field(self.word, "LOAD_PAD", n)) for n, s in pad.items()]
+
+        no_rows = (pad["left"] + run("count") + pad["right"]) == 0
+        no_rows = no_rows | ((pad["top"] + count[0] + pad["bottom"]) == 0) | (count[1] == 0)
+        bytes_ = Signal(RUN_BITS)
+        with m.Switch(run("target")):
+            for target in Memory:
+                with m.Case(target):
+                    m.d.comb += bytes_.eq(run("count") * row_bytes(c, target))
+        region = Signal(range(REGIONS))
+        with m.If(self.start):
+            m.d.sync += region.eq(run("region"))
+
+        def of_region(name: str) -> Value:
+            return Array(getattr(self, f"region{r}_{name}") for r in range(REGIONS))[region]
+
+        begin = self.start & ~no_rows
+        m.d.comb += [
+            self.operand_error.eq(self.start & no_rows),
+            self.ready.eq(walker.ready & descriptors.i_ready),
+            walker.start.eq(begin & (run("count") != 0) & (count[0] != 0)),
+            walker.offset.eq(run("offset")),
+            walker.bytes.eq(bytes_),
+            walker.count0.eq(count[0]),
+            walker.count1.eq(count[1]),
+            walker.mem_stride0.eq(mem_stride[0]),
+            walker.mem_stride1.eq(mem_stride[1]),
+            walker.tag.eq(self.pc),
+            walker.base.eq(of_region("base")),
+            walker.size.eq(of_region("size")),
+            walker.allowed.eq(of_region("read")),
+            walker.halt.eq(self.halt),
+            self.window_error.eq(walker.error),
+            self.window_address.eq(walker.error_address),
+            self.window_pc.eq(walker.error_tag),
+            self.request_valid.eq(walker.o_valid),
+            walker.o_ready.eq(self.request_ready),
+            self.request_address.eq(walker.o_address),
+            self.request_beats.eq(walker.o_beats),
+        ]
+
+        entry = data.View(layout, descriptors.i_payload)
+        m.d.comb += [
+            descriptors.i_valid.eq(begin),
+            entry.target.eq(run("target")),
+            entry.row.eq(run("row")),
+            entry.count.eq(run("count")),
+            entry.low.eq(run("offset")),
+            entry.count0.eq(count[0]),
+            entry.count1.eq(count[1]),
+            entry.row_stride0.eq(row_stride[0]),
+            entry.row_stride1.eq(row_stride[1]),
+            entry.low_stride0.eq(mem_stride[0]),
+            entry.low_stride1.eq(mem_stride[1]),
+            entry.signal0.eq(header(self.word, "signal0")),
+            entry.signal1.eq(header(self.word, "signal1")),
+            entry.pc.eq(self.pc),
+            half.i_valid.eq(descriptors.o_valid),
+            half.i_payload.eq(descriptors.o_payload),
+            descriptors.o_ready.eq(half.i_ready),
+        ]
+        m.d.comb += [entry[n].eq(s) for n, s in pad.items()]
+
+        for name in ("beat", "beat_data", "write_grant", "halt"):
+            m.d.comb += getattr(half, name).eq(getattr(self, name))
+        for name in ("beat_ready", "give", "signal0", "signal1", "give_pc", "step", "current_pc", "stalled"):
+            m.d.comb += getattr(self, name).eq(getattr(half, name))
+        for name in self.data.write_members():
+            if name != "write_grant":
+                m.d.comb += getattr(self, name).eq(getattr(half, name))
+        m.d.comb += [
+            self.range_error.eq(half.range_error),
+            self.range_row.eq(half.range_row),
+            self.running.eq(descriptors.o_valid | half.busy | walker.busy),
+        ]
+        return m
