@@ -377,7 +377,7 @@ def emit_assign(f: Function, variables: list[Var], body: Expr, buffer: Buffer, o
 def _column_wise(fold: Expr, inner: Var) -> bool:
     """The loop variable, not the reduction's, walks memory contiguously."""
     last = fold.value[1][-1]
-    reads = [i for i in indices(fold.args[0])]
+    reads = list(indices(fold.args[0]))
     if inner.extent < 4 or any(inner in i.terms for i in reads):
         return False
     along = [i.coefficient(inner) for i in reads]

@@ -1,7 +1,7 @@
 """Register tiles of the matmul: C[rows, 2 vectors] = sum over k of A[rows, k] * B[k, 2 vectors].
 
-Each element of A is broadcast, each row of B is two vectors, and the sums stay in registers. A tile is one LLVM function
-`(a, b, c, k)`; equal tiles of different layers are the same function.
+Each element of A is broadcast, each row of B is two vectors, and the sums stay in registers. A tile is one LLVM
+function `(a, b, c, k)`; equal tiles of different layers are the same function.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def conv_float(
     ctx: Context, x: Value, weights: Value, data: np.ndarray | None, w: Window, shape: tuple[int, ...], groups: int
 ) -> Value:
     """The sums of a float32 convolution, without bias, as an accumulator."""
-    n, o, *spatial = shape
+    _n, o, *spatial = shape
     cg = weights.shape[1]
     source = padded(ctx, x, w, spatial, const(0, x.dtype))
     k = cg * int(np.prod(w.kernel))

@@ -181,10 +181,13 @@ def _mod(fmod: bool) -> Callable[[Expr, Expr], Expr]:
         if a.dtype in FLOATS:
             # Exact only while the quotient is below 2^53 (float32) or 2^24-ish ratios in float64.
             x, y = a.to("f64"), b.to("f64")
-            r = m.fma(-call("trunc" if fmod else "floor", x / y), y, x)
+            r = m.fma(-call("trunc", x / y), y, x)
+            r = select(call("fabs", y).eq(math.inf) & (call("fabs", x) < math.inf), x, r)
             if fmod:
-                r = select(r.eq(0.0), call("copysign", r, x), r)
-            return r.to(a.dtype)
+                return select(r.eq(0.0), call("copysign", r, x), r).to(a.dtype)
+            zero = r.eq(0.0)
+            r = select(((r < 0.0) ^ (y < 0.0)) & r.ne(0.0), r + y, r)
+            return select(zero, call("copysign", r, y), r).to(a.dtype)
         r = Expr("rem", (a, b), a.dtype)
         if fmod or a.dtype[0] == "u":
             return r
@@ -205,9 +208,12 @@ def _shift(ctx: Context) -> Callable[[Expr, Expr], Expr]:
     left = ctx.attr("direction") == "LEFT"
 
     def body(a: Expr, b: Expr) -> Expr:
-        ok = b < 8 * SIZES[a.dtype]
-        b = select(ok, b, 0)
-        return select(ok, a.shl(b) if left else a.shr(b), 0)
+        # Shifts by the width or more (negative ones count as huge) leave only copies of the sign.
+        width = 8 * SIZES[a.dtype]
+        ok = (b < width) & (b >= 0)
+        if not left:
+            return a.shr(select(ok, b, width - 1)) if a.dtype[0] == "i" else select(ok, a.shr(select(ok, b, 0)), 0)
+        return select(ok, a.shl(select(ok, b, 0)), 0)
 
     return body
 

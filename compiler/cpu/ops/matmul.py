@@ -44,7 +44,7 @@ def _rewrite_acc(rewrite: Rewriter, body: Expr) -> Expr:
 
 def matmul_value(ctx: Context, a: Value, b: Value, shape: tuple[int, ...], b_const: np.ndarray | None) -> Value:
     """float32 `a @ b` as an accumulator. a [..., M, K], b [..., K, N]; `b_const` where b is a constant matrix."""
-    k, n = b.shape[-2:]
+    k, _n = b.shape[-2:]
     a_buffer = ctx.buffer(a)
     batch_shape = shape[:-2]
     m = shape[-2]

@@ -187,7 +187,7 @@ def pad(ctx: Context) -> None:
             raise ctx.unsupported(f"mode={mode!r}", "'constant', 'edge', 'reflect', 'wrap'")
         tables.append(at)
     source = ctx.stored(x)
-    ctx.define(shape, x.dtype, lambda idx: ctx.read(source, [lookup(t, i) for t, i in zip(tables, idx)]), 2)
+    ctx.define(shape, x.dtype, lambda idx: ctx.read(source, [lookup(t.tolist(), i) for t, i in zip(tables, idx)]), 2)
 
 
 @op("Expand")
@@ -231,12 +231,12 @@ def depth_to_space(ctx: Context) -> None:
 @op("SpaceToDepth")
 def space_to_depth(ctx: Context) -> None:
     x, b = ctx.stored(ctx.input()), int(ctx.attr("blocksize"))
-    depth = x.shape[1]
+    depth, crd = x.shape[1], ctx.attr("mode", "DCR") == "CRD"
 
     def fn(idx: list[Index]) -> Expr:
         n, c, h, w = idx
-        rest = c // depth
-        return ctx.read(x, [n, c % depth, h * b + rest // b, w * b + rest % b])
+        rest, channel = (c % (b * b), c // (b * b)) if crd else (c // depth, c % depth)
+        return ctx.read(x, [n, channel, h * b + rest // b, w * b + rest % b])
 
     ctx.define(ctx.out_shape(), x.dtype, fn, 3)
 
@@ -259,9 +259,9 @@ def static(ctx: Context) -> None:
     elif name == "Range":
         start, limit, step = (ctx.const_input(k) for k in range(3))
         assert start is not None and limit is not None and step is not None
-        data = np.arange(start.reshape(()), limit.reshape(()), step.reshape(()), dtype=dtype)
+        data = np.arange(start.item(), limit.item(), step.item(), dtype=dtype)
     elif name == "EyeLike":
-        data = np.eye(*shape, k=int(ctx.attr("k", 0)), dtype=dtype)
+        data = np.eye(shape[0], shape[1], k=int(ctx.attr("k", 0))).astype(dtype)
     else:
         data = np.asarray(ctx.attr("value"))
     data = data.astype(dtype).reshape(shape)

@@ -20,8 +20,9 @@ def ints(*shape: int, dtype: str = "int32", low: int = -50, high: int = 50) -> n
     return R.integers(max(low, info.min), min(high, info.max), shape).astype(dtype)
 
 
-SPECIAL = np.array([0.0, -0.0, 1e-30, -1e-30, 0.5, -0.5, 1.0, -1.0, 2.5, 3.5, 20, -20, 88, -88, 100, -105, np.inf, -np.inf,
-                    np.nan], np.float32)  # fmt: skip
+SPECIAL = np.array(
+    [0.0, -0.0, 1e-30, -1e-30, 0.5, -0.5, 1.0, -1, 2.5, 3.5, 20, -20, 88, -88, 100, -105, np.inf, -np.inf, np.nan]
+).astype(np.float32)
 
 
 @pytest.mark.parametrize(

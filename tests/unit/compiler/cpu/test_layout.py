@@ -32,7 +32,7 @@ def check(x: np.ndarray, shape: tuple[int, ...], tables: Tables, xor: int = 0x80
     graph = Graph("r")
     graph.add(Tensor("x", x.shape, x.dtype))
     graph.add(Tensor("y", shape, np.dtype(np.int8)))
-    graph.nodes = [Node("Relayout", ["x"], ["y"], dict(shape=shape, tables=tables, xor=xor, fill=fill))]
+    graph.nodes = [Node("Relayout", ["x"], ["y"], {"shape": shape, "tables": tables, "xor": xor, "fill": fill})]
     graph.inputs, graph.outputs = ["x"], ["y"]
     got = execute(compile_all(graph), graph, {"x": x})[0]
     np.testing.assert_array_equal(got, want(x, shape, tables, xor, fill))
@@ -88,7 +88,7 @@ def test_pack_matmul_params(dtype: str, batch: tuple[int, ...]) -> None:
     graph = Graph("p")
     graph.add(Tensor("b", b.shape, b.dtype))
     graph.add(Tensor("y", shape, np.dtype(np.int32)))
-    attrs = dict(a_zero_point=za, b_zero_point=zb, scale=scale, lanes=lanes, xor=xor)
+    attrs = {"a_zero_point": za, "b_zero_point": zb, "scale": scale, "lanes": lanes, "xor": xor}
     graph.nodes, graph.inputs, graph.outputs = [Node("PackMatMulParams", ["b"], ["y"], attrs)], ["b"], ["y"]
     got = execute(compile_all(graph), graph, {"b": b})[0].reshape(*batch, 32, 2)
     moved = (b.view(np.uint8) ^ xor).view(np.int8).astype(np.int32)

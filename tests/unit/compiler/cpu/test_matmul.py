@@ -53,18 +53,18 @@ def test_gemm(m: int, k: int, n: int, ta: bool, tb: bool, const: bool) -> None:
 
 
 CONVOLUTIONS = [
-    ((1, 3, 32, 32), (16, 3, 3, 3), dict(pads=[1] * 4)),
-    ((2, 8, 15, 17), (12, 8, 3, 3), dict(strides=[2, 2], pads=[1, 0, 1, 2])),
+    ((1, 3, 32, 32), (16, 3, 3, 3), {"pads": [1] * 4}),
+    ((2, 8, 15, 17), (12, 8, 3, 3), {"strides": [2, 2], "pads": [1, 0, 1, 2]}),
     ((1, 64, 14, 14), (40, 64, 1, 1), {}),
-    ((1, 16, 14, 14), (20, 16, 1, 1), dict(strides=[2, 2])),
-    ((1, 8, 9, 9), (8, 1, 3, 3), dict(group=8, pads=[1] * 4)),
-    ((1, 8, 9, 9), (16, 1, 3, 3), dict(group=8, pads=[1] * 4, strides=[2, 2])),
-    ((1, 8, 9, 9), (16, 2, 3, 3), dict(group=4, dilations=[2, 2])),
-    ((2, 4, 30), (6, 4, 5), dict(auto_pad="SAME_UPPER", strides=[2])),
-    ((1, 4, 3000), (6, 4, 5), dict(auto_pad="SAME_LOWER")),
-    ((1, 2, 5, 6, 7), (4, 2, 3, 3, 3), dict(pads=[1] * 6)),
-    ((1, 40, 7, 7), (33, 40, 7, 7), dict(pads=[3] * 4)),
-    ((1, 6, 40, 40), (6, 1, 9, 9), dict(group=6, pads=[4] * 4)),
+    ((1, 16, 14, 14), (20, 16, 1, 1), {"strides": [2, 2]}),
+    ((1, 8, 9, 9), (8, 1, 3, 3), {"group": 8, "pads": [1] * 4}),
+    ((1, 8, 9, 9), (16, 1, 3, 3), {"group": 8, "pads": [1] * 4, "strides": [2, 2]}),
+    ((1, 8, 9, 9), (16, 2, 3, 3), {"group": 4, "dilations": [2, 2]}),
+    ((2, 4, 30), (6, 4, 5), {"auto_pad": "SAME_UPPER", "strides": [2]}),
+    ((1, 4, 3000), (6, 4, 5), {"auto_pad": "SAME_LOWER"}),
+    ((1, 2, 5, 6, 7), (4, 2, 3, 3, 3), {"pads": [1] * 6}),
+    ((1, 40, 7, 7), (33, 40, 7, 7), {"pads": [3] * 4}),
+    ((1, 6, 40, 40), (6, 1, 9, 9), {"group": 6, "pads": [4] * 4}),
 ]
 
 
@@ -77,13 +77,13 @@ def test_conv(x: tuple, w: tuple, attrs: dict, const: tuple) -> None:
 @pytest.mark.parametrize(
     "x, w, attrs",
     [
-        ((1, 3, 8, 8), (3, 5, 3, 3), dict(strides=[2, 2], pads=[1] * 4, output_padding=[1, 1])),
-        ((1, 4, 9), (4, 2, 4), dict(group=2, strides=[3])),
-        ((1, 4, 5, 5), (4, 4, 3, 3), dict(pads=[3] * 4)),
-        ((2, 6, 5, 4), (6, 4, 3, 3), dict(group=2, dilations=[2, 1], strides=[1, 2])),
-        ((1, 3, 5, 5), (3, 4, 3, 3), dict(auto_pad="SAME_UPPER", strides=[2, 2])),
-        ((1, 3, 5, 5), (3, 4, 3, 3), dict(output_shape=[10, 8], strides=[2, 2])),
-        ((1, 2, 3, 4, 5), (2, 3, 2, 2, 2), dict(strides=[2, 2, 2])),
+        ((1, 3, 8, 8), (3, 5, 3, 3), {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]}),
+        ((1, 4, 9), (4, 2, 4), {"group": 2, "strides": [3]}),
+        ((1, 4, 5, 5), (4, 4, 3, 3), {"pads": [3] * 4}),
+        ((2, 6, 5, 4), (6, 4, 3, 3), {"group": 2, "dilations": [2, 1], "strides": [1, 2]}),
+        ((1, 3, 5, 5), (3, 4, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+        ((1, 3, 5, 5), (3, 4, 3, 3), {"output_shape": [10, 8], "strides": [2, 2]}),
+        ((1, 2, 3, 4, 5), (2, 3, 2, 2, 2), {"strides": [2, 2, 2]}),
     ],
 )
 @pytest.mark.parametrize("const", [(), (1,)])
@@ -108,7 +108,8 @@ def test_residual_block_fuses() -> None:
     ]
     consts = {
         "w1": normal(24, 8, 3, 3), "b1": normal(24), "w2": normal(20, 24, 3, 3), "w3": normal(20, 8, 1, 1),
-        "s": normal(24), "t": normal(24), "m": normal(24), "v": np.abs(normal(24)), "w4": normal(10, 20), "b4": normal(10),
+        "s": normal(24), "t": normal(24), "m": normal(24), "v": np.abs(normal(24)),
+        "w4": normal(10, 20), "b4": normal(10),
     }  # fmt: skip
     segment = check(nodes, {"x": normal(2, 8, 13, 12)}, consts, ["o"])
     assert sum("tiles" in line for line in segment.description) == 4

@@ -49,11 +49,11 @@ def requantised(
 
 
 CONV = [
-    ((1, 5, 9, 11), (7, 5, 3, 3), dict(pads=[1, 1, 0, 2], strides=[1, 2])),
+    ((1, 5, 9, 11), (7, 5, 3, 3), {"pads": [1, 1, 0, 2], "strides": [1, 2]}),
     ((2, 8, 10, 10), (40, 8, 1, 1), {}),
-    ((1, 6, 9, 9), (6, 1, 3, 3), dict(pads=[1] * 4, group=6)),
-    ((1, 8, 9, 9), (12, 4, 3, 3), dict(group=2, dilations=[2, 2])),
-    ((1, 3, 40), (5, 3, 4), dict(strides=[3])),
+    ((1, 6, 9, 9), (6, 1, 3, 3), {"pads": [1] * 4, "group": 6}),
+    ((1, 8, 9, 9), (12, 4, 3, 3), {"group": 2, "dilations": [2, 2]}),
+    ((1, 3, 40), (5, 3, 4), {"strides": [3]}),
 ]
 
 
@@ -85,7 +85,7 @@ def test_conv(x: tuple, w: tuple, attrs: dict, tx: str, tw: str, channels: bool)
 def test_conv_transpose(tx: str, tw: str) -> None:
     a, b = data(tx, 1, 6, 5, 5), data(tw, 6, 4, 3, 3)
     zx, zy, zw, sx, sw, sy = zero(tx), zero(tx), 3, np.float32(0.03), np.float32(0.02), np.float32(0.9)
-    attrs = dict(strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1])
+    attrs = {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}
     feeds = {"x": (a.astype(np.float64) - zx).astype(np.float32)}
     acc = reference(
         [helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attrs)], feeds, {"w": b.astype(np.float32) - zw}
@@ -97,8 +97,15 @@ def test_conv_transpose(tx: str, tw: str) -> None:
 
 
 @pytest.mark.parametrize("tx, tw", PAIRS)
-@pytest.mark.parametrize("a, b, const", [((7, 30), (30, 19), True), ((2, 3, 16), (16, 40), True), ((2, 5, 9), (2, 9, 6), False),
-                                         ((1, 64), (64, 10), True)])  # fmt: skip
+@pytest.mark.parametrize(
+    "a, b, const",
+    [
+        ((7, 30), (30, 19), True),
+        ((2, 3, 16), (16, 40), True),
+        ((2, 5, 9), (2, 9, 6), False),
+        ((1, 64), (64, 10), True),
+    ],
+)
 def test_matmul(tx: str, tw: str, a: tuple, b: tuple, const: bool) -> None:
     x, w = data(tx, *a), data(tw, *b)
     zx, zw, zy, sx, sy = zero(tx), zero(tw), zero(tx), np.float32(0.03), np.float32(2.1)
@@ -144,7 +151,7 @@ def test_pools(dtype: str) -> None:
     x = data(dtype, 1, 5, 12, 13)
     zx, zy, sx, sy = zero(dtype), zero(dtype), np.float32(0.03), np.float32(0.025)
     q, p = Quant.of(sx, zx), Quant.of(sy, zy)
-    attrs = dict(pads=[1, 0, 1, 1], strides=[2, 1])
+    attrs = {"pads": [1, 0, 1, 1], "strides": [2, 1]}
     pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 2], **attrs)
     want = reference([pool], {"x": x}, {})
     np.testing.assert_array_equal(

@@ -78,12 +78,12 @@ def test_normalisations() -> None:
 @pytest.mark.parametrize(
     "attrs",
     [
-        dict(kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
-        dict(kernel_shape=[2, 3], pads=[1, 0, 0, 2], strides=[1, 2]),
-        dict(kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
-        dict(kernel_shape=[2, 2], dilations=[2, 3]),
-        dict(kernel_shape=[3, 2], auto_pad="SAME_LOWER", strides=[2, 1]),
-        dict(kernel_shape=[9, 8], pads=[4, 4, 4, 4]),
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [2, 3], "pads": [1, 0, 0, 2], "strides": [1, 2]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [2, 2], "dilations": [2, 3]},
+        {"kernel_shape": [3, 2], "auto_pad": "SAME_LOWER", "strides": [2, 1]},
+        {"kernel_shape": [9, 8], "pads": [4, 4, 4, 4]},
     ],
 )
 def test_pool(op: str, attrs: dict) -> None:
