@@ -16,7 +16,7 @@ from tilewright.errors import UsageError
 if TYPE_CHECKING:
     import onnx
 
-    from compiler.graph import Graph
+    from compiler.graph import Graph, Node
 
 
 def compile(
@@ -27,7 +27,7 @@ def compile(
     *,
     effort: int = 1,
     print_after: Sequence[str] = (),
-    progress: Callable[..., None] | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Program:
     """Compiles a quantised model.
 
@@ -38,7 +38,7 @@ def compile(
         keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
         effort: how long to search for schedules; higher is longer.
         print_after: names of passes after which the graph is printed.
-        progress: called as the compiler advances; see `compiler.pipeline.compile_graph`.
+        progress: called with what is being done and the fraction done.
 
     Raises:
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
@@ -56,8 +56,11 @@ def compile(
     from compiler.pipeline import compile_graph
 
     program = compile_graph(graph, chosen, keep=keep, effort=effort, print_after=tuple(print_after), progress=progress)
+    _give_reasons(graph, program)
     if ranges:
         program.options["input_ranges"] = ranges
+    if isinstance(model, str | Path):
+        program.name = Path(model).stem
     program.compile_seconds = time.perf_counter() - start
     return program
 
@@ -83,3 +86,41 @@ def _input_ranges(graph: Graph) -> dict[str, list[float]]:
         limits = np.iinfo(dtype)
         ranges[name] = [s * (int(limits.min) - z), s * (int(limits.max) - z)]
     return ranges
+
+
+#: Float ops whose result is exact, so that what is rounded after them is the same on any machine.
+_EXACT = frozenset(
+    (
+        "DequantizeLinear", "Relu", "Clip", "Max", "Min", "Neg", "Abs", "Identity", "MaxPool", "GlobalMaxPool", "Where",
+        "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Pad", "Tile",
+        "Expand", "DepthToSpace", "SpaceToDepth", "Constant", "Shape", "Cast", "IsNaN", "IsInf", "Sign",
+    )
+)  # fmt: skip
+
+
+def _give_reasons(graph: Graph, program: Program) -> None:
+    """Marks tensors that may differ from the reference by a step: integers rounded from the result of float arithmetic,
+    whose last bit depends on the order of operations. `graph` is what the front end left."""
+    from compiler.graph import QUANTIZED_OPS
+
+    makers = graph.producers()
+
+    def inexact(name: str, seen: set[str]) -> str:
+        node = makers.get(name)
+        if node is None or name in seen:
+            return ""
+        seen.add(name)
+        if node.op not in _EXACT:
+            return "" if node.op in QUANTIZED_OPS or node.op == "QuantizeLinear" else _called(node)
+        if node.op == "DequantizeLinear":
+            return ""
+        return next((r for r in (inexact(i, seen) for i in node.inputs if i) if r), "")
+
+    for info in program.tensors:
+        node = makers.get(info.name)
+        if info.where == "cpu" and not info.reason and node is not None and node.op == "QuantizeLinear":
+            info.reason = inexact(node.inputs[0], set())
+
+
+def _called(node: Node) -> str:
+    return f"rounded from the float result of {node.op} {node.name or node.outputs[0]}"

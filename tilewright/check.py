@@ -116,6 +116,9 @@ def check_all(
     values, missing = reference.intermediates(list(infos), inputs)
     report.skipped.update(missing)
     report.skipped.update({t.name: "never in memory" for t in kept.tensors if not t.buffer and t.name not in expected})
+    inside = [n for n in reference.quantised_tensors() if n not in expected]
+    report.quantised = len(inside)
+    report.fused = [n for n in inside if n not in values]
     report.borders = {n: t.reason for n, t in infos.items() if is_border(t)}
     behind = downstream(reference.proto, report.borders)
 

@@ -65,6 +65,19 @@ class Reference:
 
         return f"onnxruntime {onnxruntime.__version__}"
 
+    def quantised_tensors(self) -> list[str]:
+        """Names of the 8-bit tensors the model computes: results of QuantizeLinear and of quantised ops."""
+        constant = {i.name for i in self.proto.graph.initializer}
+        names = []
+        for node in self.proto.graph.node:
+            if all(i in constant for i in node.input if i):
+                constant.update(node.output)
+                continue
+            floats = node.op_type == "QGemm" and len(node.input) <= 8  # one without an output scale
+            if node.op_type.startswith(("QuantizeLinear", "QLinear", "QGemm")) and not floats:
+                names.append(node.output[0])
+        return names
+
     def session(self, proto: onnx.ModelProto, optimised: Path | None = None) -> Any:
         """A session as the contract of the numerics wants it; its graph after optimisation goes to `optimised`."""
         import onnxruntime

@@ -91,6 +91,8 @@ class CheckReport:
         borders: border tensor -> reason.
         end_to_end: tensors, elements, max_abs_difference and reasons of the explained differences.
         skipped: tensors that were not compared -> why.
+        quantised: with mode "all", how many 8-bit tensors the model computes.
+        fused: those of them the program never makes, because it computes several steps in one.
     """
 
     reference: str
@@ -98,6 +100,8 @@ class CheckReport:
     rows: list[TensorRow] = field(default_factory=list)
     borders: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    quantised: int = 0
+    fused: list[str] = field(default_factory=list)
 
     @property
     def tensors(self) -> int:
@@ -145,6 +149,8 @@ class CheckReport:
             "borders": self.borders,
             "border_differences": sum(r.mismatches for r in at_borders),
             "skipped": self.skipped,
+            "quantised": self.quantised,
+            "fused": self.fused,
             "rows": [
                 asdict(r)
                 | {"max_abs_difference": json_number(r.max_abs_difference), "free_max": json_number(r.free_max)}
@@ -159,6 +165,8 @@ class CheckReport:
         if not self.ok:
             first = next(r for r in self.rows if r.status == "mismatch")
             text += f", first in {first.name!r} ({first.where})"
+        if self.quantised:
+            text += f"; {self.quantised - len(self.fused)} of the model's {self.quantised} quantised tensors compared"
         end = self.end_to_end
         if end["elements"]:
             text += f"; end to end {end['elements']} elements differ, all behind float ops"

@@ -94,6 +94,10 @@ class Working:
             self._timer.join()
             self._progress.stop()
 
+    def fraction(self, text: str, done: float) -> None:
+        """As `update`, the whole being 1."""
+        self.update(text, done, 1.0)
+
     def update(self, text: str, done: float | None = None, total: float | None = None) -> None:
         """What is being done now, and how much of it."""
         self._progress.update(self._task, description=text, completed=done, total=total)
@@ -148,7 +152,7 @@ def open_program(
         return Program.load(model), False
     with Working(f"compiling {model.name}") as working, stdout_for_json(json_path):
         program = tw.compile(
-            model, config or "base", given, keep, effort=effort, print_after=print_after, progress=working.update
+            model, config or "base", given, keep, effort=effort, print_after=print_after, progress=working.fraction
         )
     return program, True
 

@@ -48,6 +48,7 @@ def test_right_program_passes(check):
     assert (report.tensors, report.elements) == (3, 192)
     assert report.reference.startswith("onnxruntime ")
     assert report.borders == {"b": "float Add"}
+    assert (report.quantised, report.fused) == (2, [])
     assert report.end_to_end["elements"] == 0
     assert "equal" in report.summary()
     assert check("outputs").tensors == 1
@@ -146,6 +147,19 @@ def test_shape_and_type_differences(check, hand, monkeypatch):
     report = check()
     assert not report.ok and "is uint8" in row(report, "c").note
     assert report.to_dict()["rows"][1]["max_abs_difference"] == "inf"
+
+
+def test_fused_tensors_are_listed(check, hand, monkeypatch):
+    good = hand.make_program
+
+    def fused(keep="outputs", *args):
+        program = good(keep, *args)
+        del program.tensors[1]
+        return program
+
+    monkeypatch.setattr(hand, "make_program", fused)
+    report = check()
+    assert report.ok and report.fused == ["c"] and "1 of the model's 2" in report.summary()
 
 
 class TestCompare:
