@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from isa.config import NpuConfig
 from isa.device import Device, Region
 from isa.encoding import Op, check, op, to_bytes
 from isa.instructions import Engine, Memory, Rounding, Source
+from tests.common.program_order import Order, Record
 
 PROGRAM_BYTES = 1 << 15
 DATA_BYTES = 1 << 15
@@ -62,31 +63,9 @@ class GeneratedProgram:
         return device.read(base, self.memory.size)
 
 
-@dataclass
-class _Record:
-    """A run instruction with what it touches: bool masks by resource."""
-
-    engine: Engine
-    values: dict[str, int]
-    name: str
-    reads: dict[str, np.ndarray] = field(default_factory=dict)
-    writes: dict[str, np.ndarray] = field(default_factory=dict)
-    waits: list[int] = field(default_factory=list)
-    signals: list[int] = field(default_factory=list)
-
-    def op(self) -> Op:
-        semaphores = {f"wait{i}": s for i, s in enumerate(self.waits)}
-        semaphores |= {f"signal{i}": s for i, s in enumerate(self.signals)}
-        return op(self.name, **self.values, **semaphores)
-
-
-def _touch(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
-    return any(bool((a[k] & b[k]).any()) for k in a.keys() & b.keys())
-
-
-class _Generator:
+class _Generator(Order):
     def __init__(self, seed: int, config: NpuConfig, max_steps: int) -> None:
-        self.rng = random.Random(f"{seed}/{config.fingerprint}")
+        super().__init__(random.Random(f"{seed}/{config.fingerprint}"), config.semaphores)
         self.config, self.max_steps = config, max_steps
         c = config
         self.sizes = {
@@ -115,70 +94,11 @@ class _Generator:
         }
         self.pad: dict[str, int] = {}
         self.post: dict[str, int] = {}
-        self.stream: list[_Record | Op] = []
-        self.records: list[_Record] = []
-        self.ids: dict[tuple[Engine, Engine], int] = {}
-        self.free_ids = self.rng.sample(range(1, c.semaphores + 1), c.semaphores)
-        self.seen: dict[tuple[Engine, Engine], int] = {}
-        self.signalled: dict[tuple[Engine, Engine], int] = {}
-        self.uses: dict[tuple[Engine, Engine], int] = {}
 
     def _zone(self, rows: int, most: int = 160) -> tuple[int, int]:
         size = min(rows, most)
         first = self.rng.choice([0, rows - size, self.rng.randint(0, rows - size)])
         return first, first + size
-
-    # Semaphores.
-
-    def _semaphore(self, pair: tuple[Engine, Engine]) -> int:
-        if pair not in self.ids:
-            self.ids[pair] = self.free_ids.pop()
-        return self.ids[pair]
-
-    def _append(self, record: _Record) -> None:
-        self.stream.append(record)
-        self.records.append(record)
-
-    def _conflicts(self, old: _Record, new: _Record) -> bool:
-        if old.engine == new.engine:  # in order, but VECTOR may read what an earlier VECTOR still writes
-            return new.engine == Engine.VECTOR and _touch(old.writes, new.reads)
-        return _touch(old.writes, new.reads) or _touch(old.reads, new.writes) or _touch(old.writes, new.writes)
-
-    def add(self, record: _Record) -> None:
-        """Appends a run instruction, ordered after everything it conflicts with."""
-        waits = []
-        for engine in list(Engine)[1:]:
-            pair = (engine, record.engine)
-            after = self.seen.get(pair, -1)
-            conflicts = (
-                i
-                for i in range(len(self.records) - 1, after, -1)
-                if self.records[i].engine == engine and self._conflicts(self.records[i], record)
-            )
-            needed = next(conflicts, None)
-            if needed is not None:
-                waits.append(self._signal(pair, needed))
-        self.rng.shuffle(waits)
-        while len(waits) > 2 or (waits and self.rng.random() < 0.1):
-            taken = [waits.pop() for _ in range(min(len(waits), 2))]
-            self._append(_Record(record.engine, {}, f"{record.engine.name}_SYNC", waits=taken))
-        record.waits = waits
-        self._append(record)
-
-    def _signal(self, pair: tuple[Engine, Engine], needed: int) -> int:
-        """Lets an instruction of pair[0] at or after `needed` signal pair[1]; returns the semaphore."""
-        semaphore = self._semaphore(pair)
-        self.uses[pair] = self.uses.get(pair, 0) + 1
-        first = max(needed, self.signalled.get(pair, -1) + 1)
-        for i in range(first, len(self.records)):
-            if self.records[i].engine == pair[0] and len(self.records[i].signals) < 2:
-                break
-        else:
-            i = len(self.records)
-            self._append(_Record(pair[0], {}, f"{pair[0].name}_SYNC"))
-        self.records[i].signals.append(semaphore)
-        self.signalled[pair] = self.seen[pair] = i
-        return semaphore
 
     # Random pieces.
 
@@ -277,7 +197,7 @@ class _Generator:
         levels = [{"count": counts[i], "row_stride": row_strides[i], "mem_stride": mem_strides[i]} for i in range(2)]
         self._set_loops("LOAD_DIM", levels)
         values = {"region": region, "offset": offset, "target": int(target), "row": row, "count": count}
-        record = _Record(Engine.LOAD, values, "LOAD", writes={target.name: self._mask(target.name, rows)})
+        record = Record(Engine.LOAD, values, "LOAD", writes={target.name: self._mask(target.name, rows)})
         if count and counts[0]:
             record.reads["MEM"] = self._mask("MEM", self._bytes(window.base + offset + reach, count * width))
         self.add(record)
@@ -312,7 +232,7 @@ class _Generator:
         out = self._mask("ACC", acc + values["acc"], lanes)
         reads = {"ACT": self._mask("ACT", act + values["act"]), "WGT": self._mask("WGT", wgt + values["wgt"])}
         reads["ACC"] = out
-        self.add(_Record(Engine.GEMM, values, name, reads=reads, writes={"ACC": out}))
+        self.add(Record(Engine.GEMM, values, name, reads=reads, writes={"ACC": out}))
 
     def depthwise(self) -> None:
         rng, c = self.rng, self.config
@@ -384,7 +304,7 @@ class _Generator:
                 break
         names = [{"count": n} | {f"{k}_stride": strides[k][i] for k in zones} for i, n in enumerate(counts)]
         self._set_loops("VECTOR_LOOP", names)
-        record = _Record(Engine.VECTOR, {"source": int(source), "reduce": reduce} | base | flags, "VECTOR")
+        record = Record(Engine.VECTOR, {"source": int(source), "reduce": reduce} | base | flags, "VECTOR")
         record.writes["ACT"] = self._mask("ACT", rows["dst"])
         act = [] if source == Source.ACC else [rows["a"]]
         if source == Source.MUL or flags["add"]:
@@ -436,7 +356,7 @@ class _Generator:
         levels = [{"count": counts[i], "row_stride": row_strides[i], "mem_stride": mem_strides[i]} for i in range(2)]
         self._set_loops("STORE_DIM", levels)
         starts, offsets = _reach(counts, row_strides), _reach(counts, mem_strides)
-        record = _Record(Engine.STORE, {"region": region, "offset": offset, "row": row, "count": count}, "STORE")
+        record = Record(Engine.STORE, {"region": region, "offset": offset, "row": row, "count": count}, "STORE")
         record.reads["ACT"] = self._mask("ACT", self._bytes(starts + row, count))
         base = self.windows[region].base + offset
         record.writes["MEM"] = self._mask("MEM", self._bytes(base + offsets, count * self.config.block_in))
@@ -446,11 +366,11 @@ class _Generator:
         """A SYNC without semaphores, or a hand-over that nothing needs."""
         engines = list(Engine)[1:]
         engine = self.rng.choice(engines)
-        record = _Record(engine, {}, f"{engine.name}_SYNC")
+        record = Record(engine, {}, f"{engine.name}_SYNC")
         known = [pair for pair in self.ids if pair[1] == engine]
         if known and self.records:
-            record.waits = [self._signal(self.rng.choice(known), len(self.records) - 1)]
-        self._append(record)
+            record.waits = [self.signal(self.rng.choice(known), len(self.records) - 1)]
+        self.append(record)
 
     # Whole programs.
 
@@ -474,11 +394,11 @@ class _Generator:
             self._set_loops("LOAD_DIM", [one, one])
             offset = DATA_BYTES - (i + 1) * c.prm_row_bytes
             values = {"region": 1, "offset": offset, "target": int(Memory.PRM), "row": prm, "count": 1}
-            self.add(_Record(Engine.LOAD, values, "LOAD", writes={"PRM": self._mask("PRM", [prm])}))
+            self.add(Record(Engine.LOAD, values, "LOAD", writes={"PRM": self._mask("PRM", [prm])}))
             single = {"count": 1, "a_stride": 0, "b_stride": 0, "dst_stride": 0, "prm_stride": 0}
             levels = [single | {"count": vectors, "a_stride": 1, "dst_stride": 1}]
             self._set_loops("VECTOR_LOOP", levels + [single] * (c.vector_loops - 1))
-            record = _Record(Engine.VECTOR, {"a": acc_first, "dst": first, "prm": prm}, "VECTOR")
+            record = Record(Engine.VECTOR, {"a": acc_first, "dst": first, "prm": prm}, "VECTOR")
             record.reads = {"PRM": self._mask("PRM", [prm])}
             record.reads["ACC"] = self._mask("ACC", np.arange(acc_first, acc_first + vectors), c.block_in)
             record.writes = {"ACT": self._mask("ACT", np.arange(first, first + vectors))}
@@ -540,7 +460,7 @@ def generate(
         generator.rng.choice(makers)()
     if dump:
         generator.dump()
-    ops = [item.op() if isinstance(item, _Record) else item for item in generator.stream] + [op("END")]
+    ops = [item.op() if isinstance(item, Record) else item for item in generator.stream] + [op("END")]
     for operation in ops:
         check(operation, config)
     program = to_bytes(ops)
