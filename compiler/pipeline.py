@@ -254,8 +254,30 @@ class _Builder:
             raise CompileError(f"graph output {name!r} is a constant that nothing computes")
         return TensorInfo(name, t.shape, t.dtype.name, name if name in self.host.offsets else "", *_quant(t), where="cpu")
 
+    def _reasons(self) -> dict[str, str]:
+        """Tensors quantised from computed floats: a last-bit difference there can flip a rounding."""
+        producers = self.graph.producers()
+        reasons = {}
+        for node in self.graph.nodes:
+            if node.op != "QuantizeLinear":
+                continue
+            ops, stack, seen = set(), [node.inputs[0]], set()
+            while stack:
+                name = stack.pop()
+                producer = producers.get(name)
+                if producer is None or name in seen or self.graph.tensor(name).dtype.kind != "f":
+                    continue
+                seen.add(name)
+                if producer.op != "DequantizeLinear":
+                    ops.add(producer.op)
+                    stack += [i for i in producer.inputs if i]
+            if ops:
+                reasons[node.outputs[0]] = f"quantised from float {', '.join(sorted(ops))}: last-bit differences can flip it"
+        return reasons
+
     def _tensors(self) -> list[TensorInfo]:
         infos = []
+        reasons = self._reasons()
         for name, t in self.graph.tensors.items():
             if t.quant is None or t.is_const or "@" in name or t.dtype not in (np.dtype(np.int8), np.dtype(np.uint8)):
                 continue
@@ -268,7 +290,8 @@ class _Builder:
                 }  # fmt: skip
                 infos.append(TensorInfo(name, t.shape, t.dtype.name, view.buffer, *_quant(t), relayout, "npu"))
             elif name in self.host.offsets:
-                infos.append(TensorInfo(name, t.shape, t.dtype.name, name, *_quant(t), None, "cpu"))
+                reason = reasons.get(name, "")
+                infos.append(TensorInfo(name, t.shape, t.dtype.name, name, *_quant(t), None, "cpu", reason))
             elif native is not None:
                 infos.append(TensorInfo(name, t.shape, t.dtype.name, "", *_quant(t), None, "npu"))
         return infos
