@@ -80,9 +80,7 @@ def import_onnx(
         raise CompileError(f"{name}: damaged or inconsistent model: {kind}: {one_line(error)}") from error
 
 
-def _build(
-    model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], constants: dict[str, Any]
-) -> Graph:
+def _build(model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], constants: dict[str, Any]) -> Graph:
     graph = Graph(model.graph.name or name, OPSET)
     versions = {o.domain: o.version for o in model.opset_import}
     versions[""] = opset_of(model)

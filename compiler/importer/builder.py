@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
+from compiler.importer.functions import function_body, own_types
 from compiler.importer.onnx_node import (
     OPSET,
     attribute_value,
@@ -20,7 +21,6 @@ from compiler.importer.onnx_node import (
     numpy_dtype,
     schema_of,
 )
-from compiler.importer.functions import function_body, own_types
 from compiler.importer.registry import HANDLERS, OnnxNode
 
 _FOLD_INTS = 1 << 14  # elements; shape arithmetic is never larger
@@ -257,7 +257,6 @@ class Builder:
             raise UnsupportedError(f"{node.label}: op {node.op} has no definition in opset {OPSET}")
         for name in node.attrs:
             if name not in schema.attributes and name != "consumed_inputs":
-                raise UnsupportedError(
-                    f"{node.label}: attribute {name!r} is not supported; accepted: {', '.join(sorted(schema.attributes))}"
-                )
+                accepted = ", ".join(sorted(schema.attributes))
+                raise UnsupportedError(f"{node.label}: attribute {name!r} is not supported; accepted: {accepted}")
         self.emit(node.op, node.inputs, node.outputs, {**node.attrs, "consumed_inputs": None, **attrs})

@@ -172,7 +172,7 @@ def fused_conv(builder: Builder, node: OnnxNode) -> None:
 
 @handles("FusedGemm", domain=MS)
 def fused_gemm(builder: Builder, node: OnnxNode) -> None:
-    attrs = {k: node.attrs[k] for k in ("alpha", "beta", "transA", "transB") if k in node.attrs}
+    attrs: dict[str, Any] = {k: node.attrs[k] for k in ("alpha", "beta", "transA", "transB") if k in node.attrs}
     y = builder.emit("Gemm", node.inputs, attrs=attrs)
     kind = node.attrs.get("activation", "")
     params = [node.attrs[k] for k in ("activation_alpha", "activation_beta") if k in node.attrs]

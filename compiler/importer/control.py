@@ -26,8 +26,8 @@ def if_(builder: Builder, node: OnnxNode) -> None:
     for yes, no, name in zip(*branches, node.outputs):
         if builder.shape(yes) != builder.shape(no) or builder.tensor(yes).dtype != builder.tensor(no).dtype:
             raise UnsupportedError(
-                f"{node.label}: output {name!r} is {list(builder.shape(yes))} or {list(builder.shape(no))}, by a condition "
-                "known at run time only; branches of one shape are accepted"
+                f"{node.label}: output {name!r} is {list(builder.shape(yes))} or {list(builder.shape(no))}, by a "
+                "condition known at run time only; branches of one shape are accepted"
             )
         if name:
             builder.emit("Where", [node.input(0), yes, no], [name])

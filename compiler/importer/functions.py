@@ -27,7 +27,9 @@ def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
             axis = node.attrs.get("axis")
             length = first.size if axis is None else first.shape[axis]
             count = int(np.count_nonzero(condition.reshape(-1)[:length]))
-            shape = (count,) if axis is None else (*first.shape[:axis], count, *first.shape[axis % len(first.shape) + 1 :])
+            shape = (
+                (count,) if axis is None else (*first.shape[:axis], count, *first.shape[axis % len(first.shape) + 1 :])
+            )
             return [(shape, first.dtype)]
     return None
 

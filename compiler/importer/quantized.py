@@ -1,4 +1,4 @@
-"""QuantizeLinear, DequantizeLinear and ONNX's QLinear ops; the latter become DequantizeLinear -> op -> QuantizeLinear."""
+"""QuantizeLinear, DequantizeLinear, and ONNX's QLinear ops as DequantizeLinear -> op -> QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def dequantize_linear(builder: Builder, node: OnnxNode) -> None:
 
 def operand(builder: Builder, node: OnnxNode, index: int, axis: int = 1) -> str:
     """Dequantises the operand whose data, scale and zero point are inputs `index`, `index + 1`, `index + 2`."""
-    return dequantize(builder, node, *(node.input(index + i) for i in range(3)), axis=axis)
+    return dequantize(builder, node, node.input(index), node.input(index + 1), node.input(index + 2), axis=axis)
 
 
 def result(builder: Builder, node: OnnxNode, data: str, index: int, dtype: np.dtype) -> None:

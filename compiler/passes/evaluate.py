@@ -15,7 +15,11 @@ from compiler.graph import Graph, Node
 from compiler.importer.onnx_node import evaluate as evaluate_onnx
 from compiler.passes.quantization import add_rule, dequantize, mul_rule, quant_of, quantize
 
-_erf = np.frompyfunc(math.erf, 1, 1)
+_erf_of_each = np.frompyfunc(math.erf, 1, 1)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.asarray(_erf_of_each(x), np.float64)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -23,7 +27,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + _erf(x * math.sqrt(0.5)).astype(np.float64))
+    return 0.5 * x * (1 + _erf(x * math.sqrt(0.5)))
 
 
 def _softplus(x: np.ndarray) -> np.ndarray:
@@ -33,7 +37,7 @@ def _softplus(x: np.ndarray) -> np.ndarray:
 EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Sigmoid": _sigmoid,
     "Tanh": np.tanh,
-    "Erf": lambda x: _erf(x).astype(np.float64),
+    "Erf": _erf,
     "Exp": np.exp,
     "Log": np.log,
     "Softplus": _softplus,
@@ -60,8 +64,8 @@ def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> lis
         rule = add_rule if node.op == "QAdd" else mul_rule
         assert inputs[0] is not None and inputs[1] is not None
         assert a.quant is not None and b.quant is not None and out.quant is not None
-        y = rule(inputs[0], a.quant, inputs[1], b.quant, out.quant, out.dtype)
-        return [np.clip(y, node.attrs["out_min"], node.attrs["out_max"]).astype(out.dtype)]
+        low, high = node.attrs["out_min"], node.attrs["out_max"]
+        return [rule(inputs[0], a.quant, inputs[1], b.quant, out.quant, low, high).astype(out.dtype)]
     if node.op == "QLut":
         assert x is not None
         return [node.attrs["table"][x.view(np.uint8)].view(out.dtype)]

@@ -19,7 +19,8 @@ from compiler.passes.quantization import EIGHT_BIT, annotate, is_activation, qua
 
 MOVES = {
     "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "GatherElements", "GatherND",
-    "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Split", "Pad", "Resize", "ReverseSequence", "Compress", "Identity",
+    "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Split", "Pad", "Resize", "ReverseSequence", "Compress",
+    "Identity",
 }  # fmt: skip
 MONOTONE = {"MaxPool", "ReduceMax", "ReduceMin"}
 

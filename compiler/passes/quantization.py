@@ -6,9 +6,12 @@ dequantize(q) = f32(f32(q - z) * s)
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
+from isa import numerics
 
 EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
 
@@ -52,51 +55,32 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def quantize(x: np.ndarray, quant: Quant, dtype: np.dtype) -> np.ndarray:
+def quantize(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
     """float32 -> 8 bit, per tensor. NaN becomes the lower limit, as the saturating conversion of x86 does."""
-    low, high = limits(dtype)
+    values = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
-        rounded = np.rint(np.asarray(x, np.float32) / np.float32(quant.scale)) + np.float32(quant.zero_point)
-        rounded = np.where(np.isnan(rounded), np.float32(low), rounded)
-        return np.clip(rounded, low, high).astype(dtype)
+        known = np.where(np.isnan(values), np.float32(-np.inf), values)
+        return np.asarray(numerics.quantize(known, quant.scale, int(quant.zero_point), dtype))
 
 
 def dequantize(q: np.ndarray, quant: Quant) -> np.ndarray:
     """8 bit -> float32, per tensor."""
-    return ((q.astype(np.int32) - quant.zero_point).astype(np.float32) * quant.scale).astype(np.float32)
+    with np.errstate(over="ignore"):
+        return np.asarray(numerics.dequantize(q, quant.scale, quant.zero_point), np.float32)
 
 
-def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Correctly rounded float32 a*b+c.
-
-    The product of two float32 is exact in float64; the sum is rounded to odd there, so that rounding it once more to
-    float32 cannot go wrong.
-    """
-    p = np.asarray(a, np.float64) * np.asarray(b, np.float64)
-    q = np.broadcast_to(np.asarray(c, np.float64), np.broadcast_shapes(p.shape, np.shape(c)))
-    s = p + q
-    t = s - p
-    error = (p - (s - t)) + (q - t)  # s + error is the exact sum
-    odd = (s.view(np.int64) & 1).astype(bool) if s.ndim else bool(s[None].view(np.int64)[0] & 1)
-    toward = np.nextafter(s, np.where(error > 0, np.inf, -np.inf))
-    return np.where((error != 0) & ~odd & np.isfinite(s), toward, s).astype(np.float32)
+def add_rule(a: np.ndarray, qa: Quant, b: np.ndarray, qb: Quant, qy: Quant, low: int, high: int) -> np.ndarray:
+    """The integers of QAdd, as int32 in low..high."""
+    return numerics.add_reference(a, b, *_pair(qa), *_pair(qb), *_pair(qy), low, high)
 
 
-def add_rule(a: np.ndarray, qa: Quant, b: np.ndarray, qb: Quant, qy: Quant, dtype: np.dtype) -> np.ndarray:
-    """onnxruntime's QLinearAdd: ra = sa/sy, rb = sb/sy, RNE(fma(a, ra, fma(b, rb, zy - fma(ra, za, rb*zb))))."""
-    ra, rb = np.float32(qa.scale / qy.scale), np.float32(qb.scale / qy.scale)
-    za, zb, zy = (np.float32(q.zero_point) for q in (qa, qb, qy))
-    fixed = np.float32(zy - fma(ra, za, np.float32(rb * zb)))
-    value = fma(a.astype(np.float32), ra, fma(b.astype(np.float32), rb, fixed))
-    return np.clip(np.rint(value), *limits(dtype)).astype(dtype)
+def mul_rule(a: np.ndarray, qa: Quant, b: np.ndarray, qb: Quant, qy: Quant, low: int, high: int) -> np.ndarray:
+    """The integers of QMul, as int32 in low..high."""
+    return numerics.mul_reference(a, b, *_pair(qa), *_pair(qb), *_pair(qy), low, high)
 
 
-def mul_rule(a: np.ndarray, qa: Quant, b: np.ndarray, qb: Quant, qy: Quant, dtype: np.dtype) -> np.ndarray:
-    """onnxruntime's QLinearMul: RNE(f32(f32((a-za)*(b-zb)) * f32(f32(sa*sb)/sy)) + zy)."""
-    scale = np.float32(np.float32(qa.scale * qb.scale) / qy.scale)
-    product = (a.astype(np.int32) - qa.zero_point) * (b.astype(np.int32) - qb.zero_point)
-    value = product.astype(np.float32) * scale + np.float32(qy.zero_point)
-    return np.clip(np.rint(value), *limits(dtype)).astype(dtype)
+def _pair(quant: Quant) -> tuple[Any, int]:
+    return quant.scale, int(quant.zero_point)
 
 
 def requantize_table(source: Quant, source_dtype: np.dtype, target: Quant, target_dtype: np.dtype) -> np.ndarray:

@@ -5,6 +5,8 @@ Each takes a `Site` and may look at nothing but that op, its DequantizeLinears a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from compiler.graph import Graph, Node, Tensor
@@ -32,7 +34,7 @@ def conv(site: Site, op: str = "QConv") -> list[Node] | None:
         if bias is None:
             return None
         inputs.append(site.graph.constant(f"{site.node.inputs[2]}.int32", bias))
-    window = {
+    window: dict[str, Any] = {
         "kernel": tuple(attrs["kernel_shape"]),
         "strides": tuple(attrs["strides"]),
         "pads": tuple(attrs["pads"]),
@@ -132,7 +134,7 @@ def average_pool(site: Site) -> list[Node] | None:
         for i in range(rank):
             covered = (site.out.shape[2 + i] - 1) * strides[i] + kernel[i]
             pads[rank + i] = covered - x.shape[2 + i] - pads[i]
-    window = {
+    window: dict[str, Any] = {
         "kernel": tuple(kernel),
         "strides": tuple(strides),
         "pads": tuple(pads),

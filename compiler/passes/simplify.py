@@ -17,7 +17,7 @@ Relu(Relu(x)), Clip(Clip(x)) with the same bounds  =>  once
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -223,7 +223,7 @@ def twice(view: _View, node: Node) -> bool:
     return True
 
 
-def _become(node: Node, op: str, inputs: list[str], attrs: dict[str, object] | None = None) -> None:
+def _become(node: Node, op: str, inputs: list[str], attrs: Mapping[str, object] | None = None) -> None:
     node.op, node.inputs, node.attrs = op, inputs, dict(attrs or {})
 
 

@@ -162,7 +162,7 @@ def q_max_pool(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
 
 
 def q_average_pool(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
-    """onnxruntime's order: dequantise, sum in float32 tap by tap, divide by the count, by the scale, add the zero point."""
+    """onnxruntime's order: dequantise, sum in float32 tap by tap, divide by the count, by the scale, add zy."""
     attrs, qx, qy = node.attrs, quant(graph, node.inputs[0]), quant(graph, node.outputs[0])
     real = (args[0].astype(np.int32) - qx.zero_point).astype(F32) * F32(qx.scale)
     ones = (1,) * len(attrs["kernel"])

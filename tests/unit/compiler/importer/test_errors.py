@@ -1,0 +1,143 @@
+"""Every way a model can be wrong ends in one CompileError of one line that says what and where."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler.errors import CompileError, UnsupportedError
+from compiler.importer import import_onnx
+from compiler.passes import run_passes
+from tests.reference.quantized_cases import CASES
+from tests.reference.quantized_models import Model
+
+
+def small(name: str = "conv", seed: int = 3) -> onnx.ModelProto:
+    model = Model(np.int8, seed)
+    CASES[name](model, 2)
+    return model.build()
+
+
+def one_node(
+    op: str, shapes: list[list[int]], domain: str = "", opset: int = 21, dtype: int = TensorProto.FLOAT, **attrs: object
+) -> onnx.ModelProto:
+    inputs = [helper.make_tensor_value_info(f"x{i}", dtype, s) for i, s in enumerate(shapes)]
+    node = helper.make_node(op, [i.name for i in inputs], ["y"], name="it", domain=domain, **attrs)
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", dtype, ["n"])])
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("my.own", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def refused(source: object, *words: str, kind: type[CompileError] = CompileError, **more: object) -> None:
+    with pytest.raises(kind) as caught:
+        import_onnx(source, **more)  # type: ignore[arg-type]
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text, text
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -0.25])
+def test_scale(value: float) -> None:
+    model = small()
+    quantizer = next(n for n in model.graph.node if n.op_type == "QuantizeLinear")
+    for i in model.graph.initializer:
+        if i.name == quantizer.input[1]:
+            i.CopyFrom(numpy_helper.from_array(np.float32(value), i.name))
+    refused(model, "QuantizeLinear", quantizer.input[1], f"{value:g}", "finite and greater than 0")
+
+
+def test_scale_shape() -> None:
+    model = small()
+    quantizer = next(n for n in model.graph.node if n.op_type == "QuantizeLinear")
+    for i in model.graph.initializer:
+        if i.name in quantizer.input[1:]:
+            value = numpy_helper.to_array(i)
+            i.CopyFrom(numpy_helper.from_array(np.full(3, value), i.name))
+    refused(model, "3 values", "axis 1", "[1, 4, 9, 10]")
+
+
+def test_zero_point_type() -> None:
+    model = small()
+    constants = {i.name for i in model.graph.initializer}
+    node = next(n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in constants)
+    for i in model.graph.initializer:
+        if i.name == node.input[2]:
+            i.CopyFrom(numpy_helper.from_array(np.full(numpy_helper.to_array(i).shape, 200, np.uint8), i.name))
+    refused(model, "zero point", "uint8", "int8")
+
+
+def test_not_a_model(tmp_path: Path) -> None:
+    refused(tmp_path / "none.onnx", "none.onnx", "cannot be read")
+    (tmp_path / "text.onnx").write_text("hello, world")
+    refused(tmp_path / "text.onnx", "text.onnx", "not an ONNX model")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    refused(tmp_path / "empty.onnx", "empty.onnx", "no graph")
+
+
+def test_external_data_missing(tmp_path: Path) -> None:
+    model = small()
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert import_onnx(tmp_path / "m.onnx").outputs
+    (tmp_path / "weights.bin").unlink()
+    refused(tmp_path / "m.onnx", "m.onnx", "external data")
+
+
+def test_unknown() -> None:
+    refused(one_node("Flurb", [[1]]), "Flurb 'it'", "no such op", kind=UnsupportedError)
+    refused(one_node("Flurb", [[1]], domain="my.own"), "'my.own'", "com.microsoft", kind=UnsupportedError)
+    refused(one_node("Flurb", [[1]], domain="com.microsoft"), "Flurb 'it'", "supported: ", kind=UnsupportedError)
+    refused(one_node("Relu", [[1]], colour=1), "colour")
+    refused(one_node("Relu", [[1]], opset=99), "opset 99", "accepted", kind=UnsupportedError)
+    refused(one_node("Identity", [[1]], dtype=TensorProto.STRING), "string", kind=UnsupportedError)
+    refused(one_node("NonZero", [[2, 2]]), "NonZero 'it'", "compile time", kind=UnsupportedError)
+
+
+def test_inconsistent() -> None:
+    refused(one_node("MatMul", [[2, 3], [4, 5]]), "MatMul 'it'", "[2, 3]")
+    refused(one_node("Conv", [[1, 4, 5, 5], [8, 3, 3, 3]]), "Conv 'it'", "[8, 3, 3, 3]")
+    refused(one_node("Concat", [[1, 2]], axis=7), "axis 7", "-2..1")
+    refused(one_node("MaxPool", [[1, 2, 3, 3]], kernel_shape=[2]), "kernel_shape=[2]", "2 values")
+    model = one_node("Add", [[1], [1]])
+    del model.graph.input[1]
+    refused(model, "x1")
+    cycle = one_node("Relu", [[1]])
+    cycle.graph.node[0].input[0] = "y"
+    refused(cycle, "y")
+
+
+def test_shapes() -> None:
+    model = one_node("Relu", [[1, 3]])
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    refused(model, "input 'x0'", "dimension 0", "'batch'", "--shape x0=1,3")
+    assert import_onnx(model, {"x0": (4, 3)}).tensor("y").shape == (4, 3)
+    refused(model, "rank 2", shapes={"x0": (4,)})
+    refused(model, "fixes it to 3", shapes={"x0": (4, 5)})
+    refused(model, "'z'", "'x0'", shapes={"z": (4, 5)})
+
+
+def test_unknown_pass() -> None:
+    with pytest.raises(CompileError, match="unknown pass 'fold'; the passes are annotate, fold_constants"):
+        run_passes(import_onnx(small()), print_after=["fold"])
+
+
+@pytest.mark.parametrize("name", ["conv", "gemm", "concat", "movement", "silu", "resize_nearest", "max_pool"])
+def test_flipped_and_cut(name: str) -> None:
+    """Damaged bytes give a graph or a CompileError, never anything else."""
+    data, rng = small(name).SerializeToString(), random.Random(name)
+    for _ in range(400):
+        damaged = bytearray(data)
+        if rng.random() < 0.1:
+            damaged = damaged[: rng.randrange(len(data))]
+        else:
+            for _ in range(rng.choice([1, 1, 2, 4])):
+                damaged[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        try:
+            run_passes(import_onnx(bytes(damaged)))
+        except CompileError as error:
+            assert "\n" not in str(error)
