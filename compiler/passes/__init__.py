@@ -16,6 +16,7 @@ from compiler.passes.fuse_lut import fuse_lut
 from compiler.passes.fuse_quantization import fuse_quantization
 from compiler.passes.move_quantization import move_quantization
 from compiler.passes.quantization import annotate
+from compiler.passes.quantize_weights import quantize_weights
 from compiler.passes.recognise import recognise
 from compiler.passes.simplify import simplify
 
@@ -51,6 +52,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("fold_batch_norm", fold_batch_norm, "batch norm into the weights of the convolution or product before it"),
     Pass("recognise", recognise, "decomposed GELU, SiLU, HardSwish, LayerNormalization to single ops"),
     Pass("move_quantization", move_quantization, "data movement acts on integers: DQ sinks, Q rises through it"),
+    Pass("quantize_weights", quantize_weights, "float weights between quantised activations to int8"),
     Pass("fuse_quantization", fuse_quantization, "DequantizeLinear -> op -> QuantizeLinear to integer ops"),
     Pass("fuse_lut", fuse_lut, "functions of one 8-bit tensor to 256-entry tables"),
     Pass("fuse_concat", fuse_concat, "requantisation in front of a concatenation into its tables; nested ones flat"),

@@ -89,6 +89,18 @@ def conv_quantized_relu(m: Model, i: int) -> None:
 
 
 @case
+def float_weights(m: Model, i: int) -> None:
+    """onnxruntime quantises these weights itself."""
+    bias = [m.const(m.rng.normal(size=8), np.float32)] if i % 2 else []
+    if i % 3 == 0:
+        y = m.op("Gemm", m.input((5, 16)), m.const(m.rng.normal(size=(16, 8)) - 0.4, np.float32), *bias)
+    else:
+        w = m.const(m.rng.normal(size=(8, 4, 3, 3)) + 0.3 * (i % 5), np.float32)
+        y = m.op("Conv", m.input((1, 4, 9, 10)), w, *bias)
+    _finish(m, m.op("Relu", y) if i % 7 == 1 else y, scale=m.scale(0.05, 0.5), zero=_lowest(m))
+
+
+@case
 def gemm(m: Model, i: int) -> None:
     x, flip = m.input((5, 16)), i % 2
     w = m.weights((8, 16) if flip else (16, 8), axis=[None, 0 if flip else 1][i // 2 % 2])
