@@ -230,6 +230,7 @@ class Buffer:
     size: int
     role: str
     data: np.ndarray | None = None
+    pinned: bool = False  # must stay in the workspace: kernels read a little behind its end
 
     @property
     def nbytes(self) -> int:

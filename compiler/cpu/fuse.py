@@ -37,6 +37,7 @@ from compiler.graph import Graph, Node
 
 CHEAP = 2  # work per element up to which a value is recomputed rather than stored
 MAX_COST = 120  # work per element above which a chain is cut, so that loops stay vectorisable
+SLACK = 1024  # bytes behind the arena: vectors may read past the last buffer
 BAKE_BYTES = 4096  # constants up to this size live in the object
 
 ElementFn = Callable[[list[Index]], Expr]
@@ -54,7 +55,9 @@ class Stage(Protocol):
 class Accumulator(Protocol):
     """A matmul or convolution whose result has not been stored yet."""
 
-    def store(self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, label: str) -> bool: ...
+    def store(
+        self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, offset: Index, label: str
+    ) -> None: ...
 
 
 @dataclass(eq=False)
@@ -257,7 +260,7 @@ class Context:
         return v
 
     def _output(self, name: str, v: Value) -> None:
-        if v.buffer is not None and v.buffer.role == "temp" and v.buffer.size == v.size:
+        if v.buffer is not None and v.buffer.role == "temp" and v.buffer.size == v.size and not v.buffer.pinned:
             v.buffer.role, v.buffer.name = "output", name
             self.output_buffers[name] = v.buffer
             return
@@ -291,12 +294,29 @@ class Context:
         self.assign_all([(variables, body, out.buffer, linear(idx, out.shape))])
 
     def assign_all(self, parts: list[tuple[list[Var], Expr, Buffer, Index]], label: str = "") -> None:
-        for _, body, _, _ in parts:
-            for e in walk(body):
-                if e.op == "acc":
-                    self.buffer(e.value[0])
-        parts = [(v, self._settle(b), o, i) for v, b, o, i in parts]
-        self.stages.append(LoopStage(label or self.node.op, parts))
+        plain = []
+        for variables, body, buffer, offset in parts:
+            fused = self._resolve(variables, body)
+            body = self._settle(body)
+            if fused is not None and fused.acc is not None:
+                fused.acc.store(self, variables, body, fused, buffer, offset, label or self.node.op)
+            else:
+                plain.append((variables, body, buffer, offset))
+        if plain:
+            self.stages.append(LoopStage(label or self.node.op, plain))
+
+    def _resolve(self, variables: list[Var], body: Expr) -> Value | None:
+        """The accumulator `body` can be the epilogue of; all others are stored now."""
+        shape = tuple(v.extent for v in variables)
+        waiting = [e for e in walk(body) if e.op == "acc"]
+        own = [e for e in waiting if e.value[0].shape == shape and _same_index(e.value[1], variables)]
+        fused = own[-1].value[0] if own else None
+        if any(e.value[0] is fused and e not in own for e in waiting) or any(e.op == "reduce" for e in walk(body)):
+            fused = None
+        for e in waiting:
+            if e.value[0] is not fused:
+                self.buffer(e.value[0])
+        return fused if fused is not None and fused.buffer is None else None
 
     def _settle(self, body: Expr) -> Expr:
         """Accumulators that have memory by now become reads."""
@@ -316,23 +336,12 @@ class Context:
         idx = [Index.of(x) for x in variables]
         label = v.label or self.node.op
         body = self.read(v, idx)
-        waiting = list({id(e): e for e in walk(body) if e.op == "acc"}.values())
-        own = [e for e in waiting if e.value[0].shape == v.shape and _same_index(e.value[1], variables)]
-        fused = own[-1].value[0] if own else None
-        for e in waiting:
-            if e.value[0] is not fused or e not in own:
-                if e.value[0] is fused:
-                    fused = None
-                self.buffer(e.value[0])
+        fused = self._resolve(variables, body)
         body = self._settle(body)
-        if fused is not None and fused.buffer is None and fused.acc is not None:
-            if fused.acc.store(self, variables, body, fused, target, label):
-                v.buffer = target
-                return
-            if fused is v:
-                raise AssertionError("an accumulator must be able to store itself")
-            self.buffer(fused)
-            body = self._settle(body)
+        if fused is not None and fused.acc is not None:
+            fused.acc.store(self, variables, body, fused, target, linear(idx, v.shape), label)
+            v.buffer = target
+            return
         self.stages.append(LoopStage(label, [(variables, body, target, linear(idx, v.shape))]))
         v.buffer = target
 
@@ -384,8 +393,9 @@ def build(ctx: Context, inputs: Sequence[str], outputs: Sequence[str], symbol: s
             if b.role == "temp":
                 life.setdefault(b, [step, step])[1] = step
     temps = list(life)
-    offsets, total = place([Lifetime(b.nbytes, *life[b]) for b in temps])
+    offsets, arena = place([Lifetime(b.nbytes, *life[b]) for b in temps])
     where = dict(zip(temps, offsets))
+    total = arena + SLACK if temps else 0
     used = {b.name for _, buffers in calls for b in buffers if b.role == "const"}
     constants = [name for name in ctx.consts if name in used]
     slot = {name: k for k, name in enumerate([*inputs, *constants])}

@@ -20,6 +20,7 @@ from compiler.cpu.microkernels.tile import split_rows, tile_f32, tile_i8
 
 PACK_BYTES = 1 << 20  # of packed B at a time: stays in the second-level cache
 MAX_COLUMNS = 1024
+DIRECT_COLUMNS = 512  # keeps the tile buffer in the first-level cache
 
 
 @dataclass
@@ -36,6 +37,20 @@ class PanelOperand:
     """B, constant, packed [panel][k][panel width]."""
 
     buffer: Buffer
+
+
+@dataclass
+class DirectOperand:
+    """B in place: row k of a stride-1 convolution is the padded input from `table[k]` on.
+
+    Columns run over whole input rows of `pitch` elements, so a few sums between the rows' ends are computed in vain;
+    in exchange nothing is packed. Elements are float32, or int32 of four neighbouring channels' bytes.
+    """
+
+    buffer: Buffer
+    base: Callable[[Sequence[Var]], Index]
+    table: list[int]
+    pitch: int
 
 
 # B filled per column block: for (batch, r, c), loops `k variables`, element, and its row k (groups of 4 for int8).
@@ -67,23 +82,27 @@ class Gemm:
 
     k: int
     a: RowOperand
-    b: PanelOperand | Fill
+    b: PanelOperand | DirectOperand | Fill
     split: Callable[[list[Var], Expr, Index], Domain]
     integer: bool = False
     a_signed: bool = True
     columns: tuple[int, int] = field(default=(0, 0))
 
-    def store(self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, label: str) -> bool:
-        domain = self.split(variables, body, linear([Index.of(v) for v in variables], acc.shape))
+    def store(
+        self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, offset: Index, label: str
+    ) -> None:
+        domain = self.split(variables, body, offset)
         panel = ctx.target.tile_cols
-        rows, cols = self._block(domain.r.extent, domain.c.extent, panel)
+        direct = isinstance(self.b, DirectOperand)
+        extent = self.b.pitch if isinstance(self.b, DirectOperand) else domain.c.extent
+        rows, cols = self._block(domain.r.extent, extent, panel)
         self.columns = rows, cols
         width = -(-rows * cols // panel) * panel
         kind = "i32" if self.integer else "f32"
         ldb = width + ctx.target.lanes  # an odd number of vectors, so that rows do not share cache sets
         temps = []
         packed = Buffer("", kind, self.k * ldb, "temp")
-        if not isinstance(self.b, PanelOperand):
+        if not isinstance(self.b, PanelOperand) and not direct:
             temps.append(packed)
         tile = Buffer("", kind, ctx.target.tile_rows * width, "temp")
         temps.append(tile)
@@ -93,11 +112,13 @@ class Gemm:
 
         stage = KernelStage(f"{label}: {'int8' if self.integer else 'float32'} tiles", write, temps)
         ctx.stages.append(stage)
-        return True
 
     def _block(self, rows: int, cols: int, panel: int) -> tuple[int, int]:
         """Rows and columns of one column block: whole rows where they fit, few wasted lanes."""
-        limit = min(max(PACK_BYTES // (4 * self.k) // panel * panel, panel), MAX_COLUMNS)
+        if isinstance(self.b, DirectOperand):
+            limit = DIRECT_COLUMNS
+        else:
+            limit = min(max(PACK_BYTES // (4 * self.k) // panel * panel, panel), MAX_COLUMNS)
         if cols > limit:
             return 1, limit
         best, best_cost = 1, float("inf")
@@ -115,15 +136,21 @@ class Gemm:
         rows, cols = self.columns
         module, target = f.module, f.module.target
         panel = target.tile_cols
-        r0, c0, rr, cc = Var.new(d.r.extent), Var.new(d.c.extent), Var.new(rows), Var.new(cols)
+        r0, c0, rr, cc = Var.new(d.r.extent), Var.new(d.c.extent), Var.new(rows), Var.new(min(cols, d.c.extent))
         row, col = Index.of(r0) + Index.of(rr), Index.of(c0) + Index.of(cc)
-        pieces = [] if isinstance(self.b, PanelOperand) else self.b(d.batch, row, col)
+        direct = self.b if isinstance(self.b, DirectOperand) else None
+        pieces = [] if isinstance(self.b, PanelOperand | DirectOperand) else self.b(d.batch, row, col)
+        table = module.data(np.asarray(direct.table, np.int64) * 4) if direct else "null"
         with f.loops(d.batch), f.loop(0, d.r.extent, rows) as rv, f.loop(0, d.c.extent, cols) as cv:
             f.variables[r0], f.variables[c0] = rv, cv
             nr = _bounded(f, d.r.extent, rv, rows)
-            nc = _bounded(f, d.c.extent, cv, cols)
+            nc = str(d.c.extent) if direct else _bounded(f, d.c.extent, cv, cols)
             whole = cols == d.c.extent
-            count = f.op(f"mul nsw i64 {nr}, {nc}")
+            count = f.op(f"mul nsw i64 {nr}, {cols if direct else nc}")
+            first_b = ""
+            if direct:
+                start = f.op(f"mul nsw i64 {rv}, {cols}")
+                first_b = f.op(f"add nsw i64 {f.index(direct.base(d.batch))}, {start}")
             for variables, body, k in pieces:
                 offset = k * ldb + Index.of(rr) * cols + Index.of(cc)
                 _nest(f, variables, rr, cc, nr, nc, whole, body, packed, offset)
@@ -139,9 +166,11 @@ class Gemm:
                             at = f.op(f"mul nsw i64 {f.op(f'add nsw i64 {cv}, {p}')}, {self.k}")
                             unit = 4 if self.integer else 1
                             b = f.element(self.b.buffer, f.op(f"mul nsw i64 {at}, {unit}"))
+                        elif direct:
+                            b = f.element(direct.buffer, f.op(f"add nsw i64 {first_b}, {p}"))
                         else:
                             b = f.element(packed, p)
-                        f.do(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {self.k})")
+                        f.do(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {self.k}, ptr {table})")
                     self._epilogue(f, d, acc, out, tile, width, (rr, cc, nr, nc, whole), (r0, c0), first, size)
                 done += tiles * size
 
@@ -153,12 +182,12 @@ class Gemm:
 
     def _tile(self, module: Module, size: int, width: int, ldb: int) -> str:
         panels = isinstance(self.b, PanelOperand)
-        ldb = module.target.tile_cols if panels else ldb
+        ldb_of = None if isinstance(self.b, DirectOperand) else module.target.tile_cols if panels else ldb
         unit = 4 if self.integer else 1
         a_row, a_k = (unit, size * unit) if self.a.row_stride is None else (self.a.row_stride, unit)
         if self.integer:
-            return tile_i8(module, size, 2, a_row, a_k, ldb, width, self.a_signed)
-        return tile_f32(module, size, 2, a_row, a_k, ldb, width)
+            return tile_i8(module, size, 2, a_row, a_k, ldb_of, width, self.a_signed)
+        return tile_f32(module, size, 2, a_row, a_k, ldb_of, width)
 
     def _epilogue(self, f, d, acc, out, tile, width, block, corner, first, size) -> None:  # type: ignore[no-untyped-def]
         """Applies the epilogue to `size` rows of the tile buffer and stores them."""

@@ -1,7 +1,7 @@
 """Register tiles of the matmul: C[rows, 2 vectors] = sum over k of A[rows, k] * B[k, 2 vectors].
 
 Each element of A is broadcast, each row of B is two vectors, and the sums stay in registers. A tile is one LLVM
-function `(a, b, c, k)`; equal tiles of different layers are the same function.
+function `(a, b, c, k, table)`; equal tiles of different layers are the same function.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ def split_rows(m: int, limit: int) -> list[tuple[int, int]]:
     return [(count, rows) for count, rows in ((more, base + 1), (tiles - more, base)) if count]
 
 
-def tile_f32(module: Module, rows: int, vectors: int, a_row: int, a_k: int, ldb: int, ldc: int) -> str:
+def tile_f32(module: Module, rows: int, vectors: int, a_row: int, a_k: int, ldb: int | None, ldc: int) -> str:
     """The float32 tile.
 
     Args:
         rows: rows of the tile.
         vectors: columns in vectors.
         a_row, a_k: strides of A along rows and k, elements.
-        ldb, ldc: row strides of B and C, elements.
+        ldb, ldc: row strides of B and C, elements; without `ldb` the offsets of B's rows come from a table.
     """
     lanes = module.target.lanes
     vec = f"<{lanes} x float>"
@@ -44,10 +44,14 @@ def tile_f32(module: Module, rows: int, vectors: int, a_row: int, a_k: int, ldb:
             f"%x{r} = shufflevector {vec} %i{r}, {vec} poison, <{lanes} x i32> zeroinitializer",
         ]
 
-    return _tile(module, "tile", rows, vectors, a_row * 4, a_k * 4, ldb * 4, ldc * 4, vec, vec, operand, product)
+    return _tile(
+        module, "tile", rows, vectors, a_row * 4, a_k * 4, ldb and ldb * 4, ldc * 4, vec, vec, operand, product
+    )
 
 
-def tile_i8(module: Module, rows: int, vectors: int, a_row: int, a_k: int, ldb: int, ldc: int, a_signed: bool) -> str:
+def tile_i8(
+    module: Module, rows: int, vectors: int, a_row: int, a_k: int, ldb: int | None, ldc: int, a_signed: bool
+) -> str:
     """The int8 tile: four neighbours along k are summed into each int32.
 
     Args:
@@ -88,7 +92,7 @@ def tile_i8(module: Module, rows: int, vectors: int, a_row: int, a_k: int, ldb: 
             f"%x{r} = bitcast {vec} %w{r} to {raw}",
         ]
 
-    return _tile(module, "tilei", rows, vectors, a_row, a_k, ldb * 4, ldc * 4, vec, raw, operand, product)
+    return _tile(module, "tilei", rows, vectors, a_row, a_k, ldb and ldb * 4, ldc * 4, vec, raw, operand, product)
 
 
 def _tile(module, stem, rows, vectors, a_row, a_k, ldb, ldc, vec, raw, operand, product) -> str:  # type: ignore[no-untyped-def]
@@ -107,7 +111,7 @@ def _tile(module, stem, rows, vectors, a_row, a_k, ldb, ldc, vec, raw, operand, 
             tail.append(f"%o{n} = getelementptr i8, ptr %c, i64 {r * ldc + v * width}")
             tail.append(f"store {vec} %n{n}, ptr %o{n}, align 4")
     lines = [
-        "define internal void @NAME(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %k) #0 {",
+        "define internal void @NAME(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %k, ptr noalias %table) #0 {",
         "entry:",
         "br label %loop",
         "loop:",
@@ -115,7 +119,11 @@ def _tile(module, stem, rows, vectors, a_row, a_k, ldb, ldc, vec, raw, operand, 
         *phis,
         f"%ao = mul i64 %kk, {a_k}",
         "%ak = getelementptr i8, ptr %a, i64 %ao",
-        f"%bo = mul i64 %kk, {ldb}",
+        *(
+            [f"%bo = mul i64 %kk, {ldb}"]
+            if ldb is not None
+            else ["%tp = getelementptr i64, ptr %table, i64 %kk", "%bo = load i64, ptr %tp, align 8"]
+        ),
         "%bk = getelementptr i8, ptr %b, i64 %bo",
         *body,
         "%next = add nuw nsw i64 %kk, 1",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.cpu.expr import Expr, Index, Rewriter, Var, const, reduce
-from compiler.cpu.fuse import Context, Value
-from compiler.cpu.microkernels.gemm import Domain, Gemm, RowOperand, pack_rows
+from compiler.cpu.fuse import SLACK, Context, Value
+from compiler.cpu.microkernels.gemm import DIRECT_COLUMNS, DirectOperand, Domain, Gemm, RowOperand, pack_rows
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.movement import pad_constant
 from compiler.cpu.ops.registry import op
@@ -113,7 +113,41 @@ def conv_float(
         channel = Index.of(batch[1]) * cg + Index.of(taps[0])
         return [(taps, ctx.read(source, [Index.of(batch[0]), channel, *at]), row)]
 
+    direct = direct_operand(source, w, shape, cg)
+    if direct is not None:
+        return Value(shape, "f32", acc=Gemm(k, a, direct, split_conv(groups)), cost=3, label=ctx.node.op)
     return Value(shape, "f32", acc=Gemm(k, a, fill, split_conv(groups)), cost=3, label=ctx.node.op)
+
+
+def direct_operand(
+    source: Value, w: Window, shape: tuple[int, ...], rows_per_group: int, taps_first: bool = False
+) -> DirectOperand | None:
+    """Reads the padded input in place, for stride 1 and buffers that may be overread; else None.
+
+    Args:
+        source: padded input [N, channels or groups of four channels, spatial].
+        rows_per_group: channels of `source` in one convolution group.
+        taps_first: the taps are outermost in k, as the int8 weights are packed.
+    """
+    buffer, pitch = source.buffer, source.shape[-1]
+    reach = (w.kernel[-1] - 1) * w.dilations[-1]
+    if buffer is None or buffer.role != "temp" or any(s != 1 for s in w.strides) or pitch > DIRECT_COLUMNS:
+        return None
+    if 4 * (reach + 64) > SLACK or pitch > 2 * shape[-1]:
+        return None
+    buffer.pinned = True
+    strides = [int(np.prod(source.shape[d + 1 :])) for d in range(source.rank)]
+    taps = [sum(t * d * s for t, d, s in zip(tap, w.dilations, strides[2:])) for tap in np.ndindex(*w.kernel)]
+    channels = [c * strides[1] for c in range(rows_per_group)]
+    table = [t + c for t in taps for c in channels] if taps_first else [t + c for c in channels for t in taps]
+
+    def base(batch: Sequence[Var]) -> Index:
+        at = Index.of(batch[0]) * strides[0] + Index.of(batch[1]) * (rows_per_group * strides[1])
+        for v, s in zip(batch[2:], strides[2:]):
+            at = at + Index.of(v) * s
+        return at
+
+    return DirectOperand(buffer, base, table, pitch)
 
 
 def window_at(w: Window, position: Sequence[Index], taps: Sequence[Var | int]) -> list[Index]:
