@@ -212,7 +212,10 @@ class NpuConfig:
         if not isinstance(values, dict):
             raise ConfigError(f"{where} must be a table of fields, not {type(values).__name__}")
         values = dict(values)
-        start = preset(values.pop("base")) if "base" in values else None
+        try:
+            start = preset(values.pop("base")) if "base" in values else None
+        except ConfigError as error:
+            raise ConfigError(f"{where}: base: {error}") from None
         unknown = sorted(set(values) - {f.name for f in fields(NpuConfig)})
         if unknown:
             raise ConfigError(f"{where}: unknown field {unknown[0]!r}; known: {_field_names()}")
@@ -275,6 +278,6 @@ PRESETS: dict[str, NpuConfig] = {
 
 def preset(name: Any) -> NpuConfig:
     """A named preset. Raises `ConfigError` listing the names."""
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError(f"unknown preset {name!r}; presets: {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -139,7 +139,9 @@ HEADER: tuple[Field, ...] = _layout(
         Field("wait0", 6, doc="semaphore to take before start, 0 = none", at_most="semaphores"),
         Field("wait1", 6, doc="second semaphore to take, 0 = none, else different from wait0", at_most="semaphores"),
         Field("signal0", 6, doc="semaphore to give when done, 0 = none", at_most="semaphores"),
-        Field("signal1", 6, doc="second semaphore to give, 0 = none, else different from signal0", at_most="semaphores"),
+        Field(
+            "signal1", 6, doc="second semaphore to give, 0 = none, else different from signal0", at_most="semaphores"
+        ),
     ),
     0,
 )
@@ -198,14 +200,16 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "0, count1/... of level 1: for z < count1, for y < top + count0 + bottom: the scratchpad rows start at "
        "row + z*row_stride1 + y*row_stride0; left fill rows, then `count` rows, then right fill rows. Data row (z, y) "
        "comes from the contiguous bytes at offset + z*mem_stride1 + (y - top)*mem_stride0 of the region (any byte "
-       "alignment); rows of y in the padding are left + count + right fill rows. A box without any row is ILLEGAL_OPERAND. A row is block_in bytes (ACT), a tile "
+       "alignment); rows of y in the padding are left + count + right fill rows. "
+       "A box without any row is ILLEGAL_OPERAND. A row is block_in bytes (ACT), a tile "
        "(WGT: block_out x block_in int8, o-major), block_in pairs int32 bias, float32 scale (PRM) or 256 bytes (LUT).",
        Field("region", 3, doc="memory region"),
        Field("offset", 32, doc="byte offset of the first data byte in the region"),
        Field("target", 2, doc="scratchpad", enum=Memory),
        _row("row", "first scratchpad row of the box, padding included"),
        Field("count", 16, doc="data rows of one x run; 0 only with fill rows")),
-    _i("LOAD_SYNC", 0x1f, "Only takes and gives semaphores: one step without effect, in order with the instructions around it. "
+    _i("LOAD_SYNC", 0x1f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
+       "around it. "
        "Its signals are given when everything LOAD did before is visible."),
     _i("GEMM_LOOP", 0x20, "Sets one level of the GEMM loop nest; level 0 is innermost. All levels start at count 1.",
        Field("level", 3, doc="0..gemm_loops-1", below="gemm_loops"),
@@ -235,9 +239,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("start1", 6, doc="first index of level 1 that emits"),
        Field("step1", 4, doc="indices of level 1 from one emission to the next, at least 1", at_least=1),
        Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless block_out < block_in", below="dw_slices")),
-    _i("GEMM_SYNC", 0x2f, "Only takes and gives semaphores: one step without effect, in order with the instructions around it. "
+    _i("GEMM_SYNC", 0x2f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
+       "around it. "
        "Its signals are given when everything GEMM did before is visible."),
-    _i("VECTOR_LOOP", 0x30, "Sets one level of the VECTOR loop nest; level 0 is innermost. All levels start at count 1.",
+    _i("VECTOR_LOOP", 0x30, "Sets one level of the VECTOR loop nest; level 0 is innermost. All levels start at "
+       "count 1.",
        Field("level", 3, doc="0..vector_loops-1", below="vector_loops"),
        Field("count", 16, doc="iterations, at least 1", at_least=1),
        _stride("a_stride", "rows of operand a (ACC vectors of block_in lanes, or ACT rows) per iteration"),
@@ -269,13 +275,15 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "255]. ACT[dst] = v. For SUM and MAX, strides of b, dst and prm on the reduced levels are ignored; for other "
        "sources `reduce` is ignored.",
        Field("source", 3, doc="what the post-processing starts from", enum=Source),
-       _row("a", "first row of operand a"), _row("b", "first ACT row of operand b"), _row("dst", "first ACT row of the result"),
+       _row("a", "first row of operand a"), _row("b", "first ACT row of operand b"),
+       _row("dst", "first ACT row of the result"),
        Field("prm", 12, doc="first PRM row"),
        Field("reduce", 4, doc="innermost levels reduced by SUM or MAX, 0..vector_loops", at_most="vector_loops"),
        Field("add", 1, doc="1 = integer Add with operand b"),
        Field("lut", 1, doc="1 = table look-up"),
        Field("rounding", 2, doc="requantiser mode", enum=Rounding)),
-    _i("VECTOR_SYNC", 0x3f, "Only takes and gives semaphores: one step without effect, in order with the instructions around it. "
+    _i("VECTOR_SYNC", 0x3f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
+       "around it. "
        "Its signals are given when everything VECTOR did before is visible."),
     _i("STORE_DIM", 0x40, "Sets one outer dimension of the STORE box.",
        Field("level", 1, doc="0 = rows of the box (y), 1 = planes (z)"),
@@ -283,13 +291,15 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        _stride("row_stride", "ACT rows from one iteration to the next"),
        Field("mem_stride", 32, signed=True, doc="bytes in memory from one iteration to the next"),
        configures=True),
-    _i("STORE", 0x41, "Copies a box of ACT rows to memory: for z, y of STORE_DIM, `count` rows from row + z*row_stride1 + "
-       "y*row_stride0 go to the contiguous bytes at offset + z*mem_stride1 + y*mem_stride0 of the region.",
+    _i("STORE", 0x41, "Copies a box of ACT rows to memory: for z, y of STORE_DIM, `count` rows from row + "
+       "z*row_stride1 + y*row_stride0 go to the contiguous bytes at offset + z*mem_stride1 + y*mem_stride0 of the "
+       "region.",
        Field("region", 3, doc="memory region"),
        Field("offset", 32, doc="byte offset of the first byte in the region"),
        _row("row", "first ACT row"),
        Field("count", 16, doc="rows of one x run, at least 1", at_least=1)),
-    _i("STORE_SYNC", 0x4f, "Only takes and gives semaphores: one step without effect, in order with the instructions around it. "
+    _i("STORE_SYNC", 0x4f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
+       "around it. "
        "Its signals are given when everything STORE did before is visible."),
 )  # fmt: skip
 

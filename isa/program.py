@@ -243,7 +243,7 @@ class Program:
             raise ProgramError(f"{where}: damaged: checksum of {_damaged_part(data, head, length, crc)} does not match")
         try:
             return _from_manifest(json.loads(text), data[head + length : -32])
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, TilewrightError) as error:
             raise ProgramError(f"{where}: manifest is inconsistent: {error!r}") from None
 
 
@@ -265,6 +265,8 @@ def _from_manifest(manifest: dict[str, Any], body: bytes) -> Program:
     for section in manifest["sections"]:
         sections[section["name"]] = body[offset : offset + section["bytes"]]
         offset += section["bytes"]
+    if offset != len(body):
+        raise ValueError(f"sections take {offset} bytes, the file has {len(body)}")
     config = NpuConfig.from_dict(manifest["config"])
     if config.fingerprint != manifest["fingerprint"]:
         raise ValueError(f"fingerprint {manifest['fingerprint']} is not that of its configuration {config.fingerprint}")

@@ -44,11 +44,22 @@ def _build() -> tuple[Register, ...]:
     r("VERSION", "R", "version of the instruction and register tables")
     r("FINGERPRINT_LO", "R", "configuration fingerprint, low 32 bits")
     r("FINGERPRINT_HI", "R", "configuration fingerprint, high 32 bits")
-    r("CONTROL", "W", "commands", Bit("START", 0, 1, "starts the program if idle"),
-      Bit("SOFT_RESET", 1, 1, "drains the bus, then clears engines, queues, semaphores, error and counters"))
-    r("STATUS", "R", "state", Bit("BUSY", 0, 1, "a program runs or the bus drains"),
-      Bit("DONE", 1, 1, "the last program ended without error"), Bit("ERROR", 2, 1, "stopped; see ERROR_CODE"),
-      Bit("RESETTING", 3, 1, "a soft reset is under way"))
+    r(
+        "CONTROL",
+        "W",
+        "commands",
+        Bit("START", 0, 1, "starts the program if idle"),
+        Bit("SOFT_RESET", 1, 1, "drains the bus, then clears engines, queues, semaphores, error and counters"),
+    )
+    r(
+        "STATUS",
+        "R",
+        "state",
+        Bit("BUSY", 0, 1, "a program runs or the bus drains"),
+        Bit("DONE", 1, 1, "the last program ended without error"),
+        Bit("ERROR", 2, 1, "stopped; see ERROR_CODE"),
+        Bit("RESETTING", 3, 1, "a soft reset is under way"),
+    )
     r("IRQ_ENABLE", "RW", "interrupt mask", Bit("DONE", 0, 1, "on completion"), Bit("ERROR", 1, 1, "on error"))
     r("IRQ_STATUS", "W1C", "pending interrupts", Bit("DONE", 0, 1, "completed"), Bit("ERROR", 1, 1, "stopped"))
     r("ERROR_CODE", "R", "isa.ErrorCode of the first error", Bit("CODE", 0, 8, "code"), Bit("ENGINE", 8, 4, "engine"))
@@ -64,8 +75,13 @@ def _build() -> tuple[Register, ...]:
         r(f"REGION{i}_BASE_LO", "RW", f"region {i}: base address, low 32 bits, a multiple of the bus width")
         r(f"REGION{i}_BASE_HI", "RW", "high 32 bits")
         r(f"REGION{i}_SIZE", "RW", "size in bytes; 0 = closed")
-        r(f"REGION{i}_FLAGS", "RW", "permissions", Bit("READ", 0, 1, "LOAD and FETCH may read"),
-          Bit("WRITE", 1, 1, "STORE may write"))
+        r(
+            f"REGION{i}_FLAGS",
+            "RW",
+            "permissions",
+            Bit("READ", 0, 1, "LOAD and FETCH may read"),
+            Bit("WRITE", 1, 1, "STORE may write"),
+        )
 
     def counter(name: str, doc: str) -> None:
         r(f"{name}_LO", "R", f"{doc}, low 32 bits")

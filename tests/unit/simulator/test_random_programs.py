@@ -152,7 +152,7 @@ def test_damaged_programs_stop_the_same_way() -> None:
             for _ in range(rng.integers(1, 4)):
                 bit = int(rng.integers(0, 128 * len(program.ops)))
                 program.memory[bit // 8] ^= 1 << bit % 8
-            results = []
+            results: list[tuple[str, bytes | str]] = []
             for path in ("fast", "reference"):
                 device = FunctionalDevice(config, path)
                 base, regions = program.install(device)

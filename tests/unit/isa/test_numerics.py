@@ -1,0 +1,233 @@
+"""The arithmetic against independent exact forms: integers as hardware would do it, and fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from isa import numerics
+from isa.instructions import Rounding
+
+# The requantiser in integers: leading-zero count, 24 x 24 multiply, rounding shifts.
+
+
+def round_shift(value: int, shift: int) -> int:
+    """value / 2**shift rounded to nearest, ties to even; a negative shift multiplies."""
+    if shift <= 0:
+        return value << -shift
+    quotient, rest = value >> shift, value & ((1 << shift) - 1)
+    half = 1 << (shift - 1)
+    return quotient + (rest > half or (rest == half and quotient & 1))
+
+
+def to_24_bits(mantissa: int, exponent: int) -> tuple[int, int]:
+    """mantissa * 2**exponent with a mantissa rounded to 24 bits."""
+    extra = max(0, mantissa.bit_length() - 24)
+    return round_shift(mantissa, extra), exponent + extra
+
+
+def requantize_hardware(acc: int, scale: int, zero_point: int, low: int, high: int, rounding: Rounding) -> int:
+    negative = (acc < 0) != bool(scale >> 31)
+    exponent, mantissa = scale >> 23 & 0xFF, scale & 0x7FFFFF | 0x800000
+    a, ea = to_24_bits(abs(acc), 0)
+    p, ep = to_24_bits(a * mantissa if exponent else 0, ea + exponent - 150)
+    if ep > 40:
+        p, ep = min(p, 1 << 40), 0  # far beyond every clamp
+    sign = -1 if negative else 1
+    if rounding == Rounding.EVEN:
+        y = sign * round_shift(p, -ep) + zero_point
+    elif rounding == Rounding.HALF_AWAY:
+        y = sign * ((p << 1 << max(0, ep)) + (1 << max(0, -ep)) >> 1 + max(0, -ep)) + zero_point
+    else:
+        if p.bit_length() + ep < -100:
+            p = ep = 0  # too small to change anything
+        low_exponent = min(0, ep)
+        total = (sign * p << (ep - low_exponent)) + (zero_point << -low_exponent)
+        m, em = to_24_bits(abs(total), low_exponent)
+        y = (1 if total >= 0 else -1) * round_shift(m, -em)
+    return min(max(y, low), high)
+
+
+def check_requantize(acc: list[int], scale: list[int], zero_point: int, low: int, high: int) -> None:
+    for rounding in Rounding:
+        got = numerics.requantize(np.array(acc, np.int32), np.array(scale, np.uint32), zero_point, low, high, rounding)
+        expected = [requantize_hardware(a, s, zero_point, low, high, rounding) for a, s in zip(acc, scale)]
+        for i in np.flatnonzero(got != expected):
+            raise AssertionError(f"{rounding!r}: acc {acc[i]}, scale 0x{scale[i]:08x}: {got[i]}, not {expected[i]}")
+
+
+int32 = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 31).flatmap(lambda n: st.integers(-(2**n), 2**n - 1))
+int8 = st.integers(-128, 127)
+
+
+@given(st.lists(st.tuples(int32, st.integers(0, 2**32 - 1)), min_size=1, max_size=50), int8, int8, int8)
+def test_requantize_any_bits(pairs: list[tuple[int, int]], zero_point: int, low: int, high: int) -> None:
+    check_requantize([a for a, _ in pairs], [s for _, s in pairs], zero_point, low, high)
+
+
+@given(st.integers(0, 2**32 - 1), int8)
+def test_requantize_near_the_output_range(seed: int, zero_point: int) -> None:
+    """Scales that put the product within a few hundred, where rounding shows."""
+    rng = np.random.default_rng(seed)
+    acc = (rng.integers(1, 2**31, 100) >> rng.integers(0, 31, 100)) * rng.choice([-1, 1], 100)
+    target = rng.integers(-300, 300, 100) + rng.choice([0.5, 0.25, 0.4999999, 0.5000001], 100)
+    with np.errstate(divide="ignore"):
+        scale = numerics.scale_bits(np.where(acc == 0, 1.0, target / np.where(acc == 0, 1, acc)))
+    nudged = (scale.astype(np.int64) + rng.integers(-2, 3, 100)) & 0xFFFFFFFF
+    check_requantize(acc.tolist(), nudged.tolist(), zero_point, -128, 127)
+
+
+def test_requantize_ties_and_extremes() -> None:
+    powers = [2**n + d for n in range(31) for d in (-1, 0, 1)]
+    acc = [*powers, *(-p for p in powers), -(2**31), 2**31 - 1, 0]
+    for scale in (0x3F000000, 0xBF000000, 0x3E800000, 0x3F800000, 0x00000000, 0x007FFFFF, 0x00800000, 0x80000001,
+                  0x7F7FFFFF, 0x7F800000, 0x7FC00001, 0xFF800000, 0xFFFFFFFF, 0x33800000, 0x2F800000):  # fmt: skip
+        for zero_point in (0, 1, -1, 127, -128):
+            check_requantize(acc, [scale] * len(acc), zero_point, -128, 127)
+
+
+@pytest.mark.parametrize(
+    ("acc", "scale", "zero_point", "even", "inside", "away"),
+    [
+        (1, 0.5, 0, 0, 0, 1),
+        (3, 0.5, 0, 2, 2, 2),
+        (5, 0.5, 0, 2, 2, 3),
+        (-5, 0.5, 0, -2, -2, -3),
+        (5, 0.5, 1, 3, 4, 4),
+        (16777217, 2.0**-24, 0, 1, 1, 1),  # f32(16777217) = 16777216
+        (2**25 + 2, 2.0**-26, 0, 0, 0, 1),  # f32 drops the 2: a tie
+        (2**31 - 1, 2.0**-31, 0, 1, 1, 1),
+        (-(2**31), 1.0, 5, -128, -128, -128),
+        (1, -0.5, 3, 3, 2, 2),
+    ],
+)
+def test_requantize_by_hand(acc: int, scale: float, zero_point: int, even: int, inside: int, away: int) -> None:
+    bits = numerics.scale_bits(scale)
+    got = [int(numerics.requantize(acc, bits, zero_point, -128, 127, r)) for r in Rounding]
+    assert got == [even, inside, away]
+
+
+def test_requantize_arguments() -> None:
+    assert numerics.requantize([5, 5], numerics.scale_bits(1.0), 0, 10, -10).tolist() == [-10, -10]  # high wins
+    with pytest.raises(ValueError, match="rounding must be one of"):
+        numerics.requantize(1, 0, 0, 0, 0, 3)
+
+
+def test_scale_value() -> None:
+    bits = np.array([0x3F800000, 0xC0400000, 0, 0x007FFFFF, 0x80000001, 0x7F800000], np.uint32)
+    assert numerics.scale_value(bits).tolist() == [1.0, -3.0, 0.0, 0.0, 0.0, 2.0**128]
+    assert numerics.scale_bits([1.0, -3.0]).tolist() == [0x3F800000, 0xC0400000]
+
+
+# Add and the other integer helpers.
+
+
+@given(
+    int32,
+    int8,
+    *[st.integers(-(2**23), 2**23 - 1)] * 2,
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(0, 31),
+    int8,
+    int8,
+)
+def test_add_integer(a: int, b: int, ma: int, mb: int, c: int, shift: int, low: int, high: int) -> None:
+    total = ((a * ma + b * mb + c) % 2**32 ^ 2**31) - 2**31
+    assert numerics.add_integer(a, b, ma, mb, c, shift, low, high) == min(max(total >> shift, low), high)
+
+
+@given(st.integers(-(2**62), 2**62))
+def test_wrap32(value: int) -> None:
+    assert int(numerics.wrap32(value)) == (value % 2**32 ^ 2**31) - 2**31
+
+
+# float32 fused multiply-add against fractions.
+
+
+def round_to_float32(x: Fraction) -> float:
+    """Exact rounding to nearest even, subnormals included; |x| within the range of float32."""
+    if x == 0:
+        return 0.0
+    exponent = max(-149, (abs(x).numerator.bit_length() - abs(x).denominator.bit_length()) - 24)
+    while abs(x) / Fraction(2) ** exponent >= 2**24:
+        exponent += 1
+    return float(round(x / Fraction(2) ** exponent) * Fraction(2) ** exponent)  # round() of a Fraction: ties to even
+
+
+floats = st.floats(-(2.0**60), 2.0**60, width=32)
+grid = st.integers(-(2**24), 2**24).map(lambda n: n / 2**12)
+
+
+@given(floats | grid, floats | grid, floats | grid)
+def test_fma32_is_one_rounding(a: float, b: float, c: float) -> None:
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    assert float(numerics.fma32(a, b, c)) == round_to_float32(exact)
+
+
+def test_fma32_double_rounding() -> None:
+    """Sums just off a tie of float32, by less than float64 shows."""
+    one, tiny = 1 + 2.0**-12, 2.0**-70
+    for c in (tiny, -tiny):
+        exact = Fraction(one) * Fraction(one) + Fraction(c)
+        assert float(numerics.fma32(one, one, c)) == round_to_float32(exact)
+    assert float(numerics.fma32(2.0**-75, 2.0**-75, 1 + 2.0**-23)) == 1 + 2.0**-23
+
+
+# Whole operations against onnxruntime: every pair of operands.
+
+
+def run_binary(op_type: str, dtype: type, parameters: list[float | int]) -> np.ndarray:
+    """The result of a quantised binary operation on all 65,536 pairs, [256, 256]."""
+    element = TensorProto.INT8 if dtype is np.int8 else TensorProto.UINT8
+    names = ["sa", "za", "sb", "zb", "sy", "zy"]
+    constants = [
+        helper.make_tensor(n, TensorProto.FLOAT if n[0] == "s" else element, [], [v]) for n, v in zip(names, parameters)
+    ]
+    node = helper.make_node(op_type, ["a", "sa", "za", "b", "sb", "zb", "sy", "zy"], ["y"], domain="com.microsoft")
+    ports = [helper.make_tensor_value_info(n, element, [65536]) for n in "aby"]
+    graph = helper.make_graph([node], "g", ports[:2], ports[2:], constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    onnx.checker.check_model(model, full_check=False)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    a, b = pairs(dtype)
+    return np.asarray(session.run(None, {"a": a, "b": b})[0])
+
+
+def pairs(dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    values: np.ndarray = np.arange(256, dtype=np.uint8).view(dtype)
+    return np.repeat(values, 256), np.tile(values, 256)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("seed", range(4))
+def test_add_and_mul_equal_onnxruntime(dtype: type, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    info = np.iinfo(dtype)
+    scales = [float(np.float32(s)) for s in rng.uniform(0.002, 0.1, 3)]
+    za, zb, zy = (int(z) for z in rng.integers(info.min, info.max + 1, 3))
+    a, b = pairs(dtype)
+    arguments = (scales[0], za, scales[1], zb, scales[2], zy)
+    for op_type, reference, sy in (
+        ("QLinearAdd", numerics.add_reference, scales[2]),
+        ("QLinearMul", numerics.mul_reference, scales[2] / 8),
+    ):
+        arguments = (scales[0], za, scales[1], zb, float(np.float32(sy)), zy)
+        expected = run_binary(op_type, dtype, list(arguments))
+        assert (reference(a, b, *arguments, info.min, info.max) == expected).all(), op_type
+
+
+def test_quantize_and_tables() -> None:
+    assert numerics.quantize([0.5, 1.5, -3.0, 1e9], 1.0, 1, np.uint8).tolist() == [1, 3, 0, 255]
+    assert numerics.dequantize(np.array([-128, 5], np.int8), 0.5, -128).tolist() == [0.0, 66.5]
+    identity = numerics.unary_table(lambda x: x, (0.1, 3, np.int8), (0.1, 3, np.int8))
+    assert identity.tolist() == list(range(256))
+    relu = numerics.unary_table(lambda x: np.maximum(x, 0), (0.1, 0, np.int8), (0.1, -128, np.int8))
+    assert relu.view(np.int8)[[0, 5, 127, 128, 255]].tolist() == [-128, -123, -1, -128, -128]
+    assert numerics.product_scale(0.5, [0.25, 1.0], 2.0).tolist() == [0.0625, 0.25]
+    assert float(numerics.mean_scale(0.5, 0.25, 4)) == 0.5

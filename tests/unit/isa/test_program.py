@@ -1,0 +1,155 @@
+"""Program files: nothing is lost, and no damage goes unnoticed."""
+
+import hashlib
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isa.config import preset
+from isa.encoding import op, to_bytes
+from isa.program import MAGIC, Buffer, CpuStep, Layer, NpuStep, Program, ProgramError, TensorInfo
+
+
+def example() -> Program:
+    return Program(
+        name="two layers",
+        config=preset("tiny"),
+        instructions=to_bytes([op("GEMM", act=5), op("END")]),
+        constants=bytes(range(64)),
+        arena_bytes=4096,
+        host_bytes=128,
+        buffers=[Buffer("x", "arena", 0, 64), Buffer("h", "host", 64, 8, data="table")],
+        inputs=[TensorInfo("in", (1, 3, 4), "int8", "x", 0.5, -3)],
+        outputs=[TensorInfo("out", (), "float32", "h", [0.5, 0.25], [1, 2], where="cpu", reason="even window")],
+        tensors=[TensorInfo("mid", (2, 2), "int8", "", relayout={"shape": [4], "block": 4, "xor": 128})],
+        steps=[NpuStep(0, 2), CpuStep("softmax", "code", ["x", "h"], 16, ["Softmax s"], ["one loop"])],
+        layers=[Layer("conv", "Conv", "npu", 0, 1, 1000, 10, 20, 15, "4x4"), Layer("s", "Softmax", "cpu", macs=3)],
+        sections={"code": b"\x7fELF", "table": b""},
+        compiler="0.1.0",
+        options={"level": 2},
+        notes=["a note"],
+        compile_seconds=1.5,
+    )
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    program = example()
+    path = tmp_path / "model.twp"
+    program.save(path)
+    assert Program.is_program(path) and [p.name for p in tmp_path.iterdir()] == ["model.twp"]
+    again = Program.load(path)
+    assert (
+        again == program and again.to_bytes() == program.to_bytes() and again.content_hash() == program.content_hash()
+    )
+    assert [o.name for o in again.ops()] == ["GEMM", "END"]
+    assert again.buffer("h").nbytes == 8 and again.macs == 1003 and again.npu_macs == 1000
+
+
+def test_content_hash_is_of_behaviour() -> None:
+    base = example().content_hash()
+
+    def after(change: Callable[[Program], Any]) -> str:
+        program = example()
+        change(program)
+        return program.content_hash()
+
+    same: list[Callable[[Program], Any]] = [lambda p: p.notes.append("x"), lambda p: setattr(p, "compile_seconds", 9.0)]
+    different: list[Callable[[Program], Any]] = [
+        lambda p: setattr(p, "constants", b""),
+        lambda p: setattr(p, "config", preset("base")),
+        lambda p: p.sections.update(code=b""),
+        lambda p: p.steps.pop(),
+        lambda p: p.buffers.pop(),
+    ]
+    assert all(after(change) == base for change in same)
+    assert len({after(change) for change in different} | {base}) == len(different) + 1
+
+
+def test_truncation_is_found() -> None:
+    data = example().to_bytes()
+    for length in range(len(data)):
+        with pytest.raises(ProgramError):
+            Program.from_bytes(data[:length])
+
+
+def test_every_flipped_byte_is_found() -> None:
+    data = bytearray(example().to_bytes())
+    for i in range(len(data)):
+        for mask in (1, 0xFF):
+            data[i] ^= mask
+            with pytest.raises(ProgramError):
+                Program.from_bytes(bytes(data))
+            data[i] ^= mask
+    assert Program.from_bytes(bytes(data)) == example()
+
+
+def test_added_bytes_are_found() -> None:
+    with pytest.raises(ProgramError):
+        Program.from_bytes(example().to_bytes() + b"\0")
+
+
+def test_messages_name_the_part() -> None:
+    data = example().to_bytes()
+    manifest_bytes = struct.unpack_from("<I", data, len(MAGIC) + 4)[0]
+    start = len(MAGIC) + 12
+
+    def message(position: int) -> str:
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        with pytest.raises(ProgramError) as info:
+            Program.from_bytes(bytes(damaged), "m.twp")
+        return str(info.value)
+
+    assert message(0).startswith("m.twp: not a Tilewright program file")
+    assert "program format 0, this version reads 1; compile again" in message(len(MAGIC))
+    assert "checksum of the manifest" in message(start + 5)
+    assert "checksum of section 'instructions'" in message(start + manifest_bytes + 3)
+    assert "checksum of section 'constants'" in message(start + manifest_bytes + 32)
+    assert "checksum of section 'code'" in message(start + manifest_bytes + 32 + 64)
+    assert "checksum of the file" in message(len(data) - 1)
+
+
+def forged(change: Callable[[dict[str, Any]], Any]) -> bytes:
+    """A file with an altered manifest and right checksums."""
+    data = example().to_bytes()
+    start = len(MAGIC) + 12
+    length = struct.unpack_from("<I", data, len(MAGIC) + 4)[0]
+    manifest = json.loads(data[start : start + length])
+    change(manifest)
+    text = json.dumps(manifest).encode()
+    body = MAGIC + struct.pack("<III", 1, len(text), 0) + text + data[start + length : -32]
+    return body + hashlib.sha256(body).digest()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.pop("steps"),
+        lambda m: m.update(fingerprint="0" * 16),
+        lambda m: m["config"].update(block_in=5),
+        lambda m: m["config"].update(color=5),
+        lambda m: m.update(config=[]),
+        lambda m: m["buffers"][0].update(extra=1),
+        lambda m: m["sections"].pop(0),
+        lambda m: m["sections"][0].update(bytes=1 << 30),
+        lambda m: m.update(inputs=5),
+        lambda m: m.update(steps=["x"]),
+    ],
+)
+def test_inconsistent_manifests(change: Callable[[dict[str, Any]], Any]) -> None:
+    with pytest.raises(ProgramError):
+        Program.from_bytes(forged(change))
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match=r"cannot read .*: No such file"):
+        Program.load(tmp_path / "none")
+    with pytest.raises(ProgramError, match=r"cannot write .*: No such file"):
+        example().save(tmp_path / "no" / "where")
+    assert not Program.is_program(tmp_path / "none")
+    (tmp_path / "short").write_bytes(b"TW")
+    assert not Program.is_program(tmp_path / "short")
