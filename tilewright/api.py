@@ -16,7 +16,7 @@ from tilewright.errors import UsageError
 if TYPE_CHECKING:
     import onnx
 
-    from compiler.graph import Graph, Node
+    from compiler.graph import Graph
 
 
 def compile(
@@ -56,7 +56,6 @@ def compile(
     from compiler.pipeline import compile_graph
 
     program = compile_graph(graph, chosen, keep=keep, effort=effort, print_after=tuple(print_after), progress=progress)
-    _give_reasons(graph, program)
     if ranges:
         program.options["input_ranges"] = ranges
     if isinstance(model, str | Path):
@@ -86,41 +85,3 @@ def _input_ranges(graph: Graph) -> dict[str, list[float]]:
         limits = np.iinfo(dtype)
         ranges[name] = [s * (int(limits.min) - z), s * (int(limits.max) - z)]
     return ranges
-
-
-#: Float ops whose result is exact, so that what is rounded after them is the same on any machine.
-_EXACT = frozenset(
-    (
-        "DequantizeLinear", "Relu", "Clip", "Max", "Min", "Neg", "Abs", "Identity", "MaxPool", "GlobalMaxPool", "Where",
-        "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Pad", "Tile",
-        "Expand", "DepthToSpace", "SpaceToDepth", "Constant", "Shape", "Cast", "IsNaN", "IsInf", "Sign",
-    )
-)  # fmt: skip
-
-
-def _give_reasons(graph: Graph, program: Program) -> None:
-    """Marks tensors that may differ from the reference by a step: integers rounded from the result of float arithmetic,
-    whose last bit depends on the order of operations. `graph` is what the front end left."""
-    from compiler.graph import QUANTIZED_OPS
-
-    makers = graph.producers()
-
-    def inexact(name: str, seen: set[str]) -> str:
-        node = makers.get(name)
-        if node is None or name in seen:
-            return ""
-        seen.add(name)
-        if node.op not in _EXACT:
-            return "" if node.op in QUANTIZED_OPS or node.op == "QuantizeLinear" else _called(node)
-        if node.op == "DequantizeLinear":
-            return ""
-        return next((r for r in (inexact(i, seen) for i in node.inputs if i) if r), "")
-
-    for info in program.tensors:
-        node = makers.get(info.name)
-        if info.where == "cpu" and not info.reason and node is not None and node.op == "QuantizeLinear":
-            info.reason = inexact(node.inputs[0], set())
-
-
-def _called(node: Node) -> str:
-    return f"rounded from the float result of {node.op} {node.name or node.outputs[0]}"
