@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, can_merge, linear, load
+from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, can_merge, load
 from compiler.cpu.fuse import Context, KernelStage, Value
 from compiler.cpu.lower import Function, Module
 from compiler.cpu.microkernels.tile import split_rows, tile_f32, tile_i8

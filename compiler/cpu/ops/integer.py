@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.cpu.expr import Expr, Index, Var, const, linear, reduce
-from compiler.cpu.fuse import Context, Value
+from compiler.cpu.fuse import CHEAP, Context, Value
 from compiler.cpu.microkernels.gemm import Gemm, PanelOperand, RowOperand, pack_panels, pack_rows
 from compiler.cpu.ops.convolution import (
     Window,
     conv_direct,
+    direct_operand,
     padded,
     positions,
     split_conv,
@@ -88,7 +89,6 @@ def conv_sums(
     flip = 0x80 if x.dtype == "i8" else 0
     zero = zx(origin) + 128 if flip else zx(origin)
     zero = const(int(zx(origin).value) + (128 if flip else 0), "i32") if zx(origin).op == "const" else zero
-    source = padded(ctx, x, w, shape[2:], zero.to("u8"), flip)
     packed_data, moved = signed_weights(data)
     zeros = zeros - moved
     c4 = -(-cg // 4)
@@ -101,6 +101,16 @@ def conv_sums(
         packed = packed_data.reshape(-1)[:0]
     a = RowOperand(ctx.buffer(ctx.constant(packed, stem="weights")), lambda b: Index.of(b[1]) * (mg * k4 * 4))
 
+    source: Value | None = None
+    gemm: Gemm | None = None
+    if cg % 4 == 0 and all(v == 1 for v in w.strides):
+        blocks = _interleaved(ctx, x, w, shape, zero, flip)
+        direct = direct_operand(blocks, w, shape, c4, taps_first=True)
+        if direct is not None:
+            gemm = Gemm(k4, a, direct, split_conv(groups), integer=True)
+    if gemm is None or np.any(zeros):
+        source = padded(ctx, x, w, shape[2:], zero.to("u8"), flip)
+
     def fill(batch: Sequence[Var], r: Index, c: Index) -> list[tuple[list[Var], Expr, Index]]:
         out = []
         for first, count, width in ((0, cg // 4, 4), (cg // 4, 1, cg % 4)):
@@ -112,15 +122,18 @@ def conv_sums(
                 row = row * v.extent + Index.of(v)
             at = window_at(w, positions(w, batch, r, c), taps)
             channel = Index.of(batch[1]) * cg + (Index.of(block) + first) * 4
+            assert source is not None
             reads = [ctx.read(source, [Index.of(batch[0]), channel + j, *at]) for j in range(width)]
             out.append(([*taps, block], four(reads), row * c4 + Index.of(block) + first))
         return out
 
-    acc = Value(shape, "i32", acc=Gemm(k4, a, fill, split_conv(groups), integer=True), cost=3, label=ctx.node.op)
+    gemm = gemm or Gemm(k4, a, fill, split_conv(groups), integer=True)
+    acc = Value(shape, "i32", acc=gemm, cost=3, label=ctx.node.op)
     centred = packed_data.astype(np.int64).reshape(o, -1) - zeros[:, None]
     correction = ctx.constant(centred.sum(1).astype(np.int32))
     sums = None
     if np.any(zeros):
+        assert source is not None
         zeros_value = ctx.constant(zeros.astype(np.int32))
         sums = _window_sums(ctx, source, w, shape, groups)
 
@@ -132,6 +145,19 @@ def conv_sums(
         return e
 
     return ctx.lazy(shape, "i32", fn, 5)
+
+
+def _interleaved(ctx: Context, x: Value, w: Window, shape: tuple[int, ...], zero: Expr, flip: int) -> Value:
+    """The padded input as int32 of four channels' bytes, [N, C/4, spatial]: rows of the tile's B as they stand."""
+    if x.acc is not None or x.cost > CHEAP:
+        ctx.buffer(x)
+
+    def fn(idx: list[Index]) -> Expr:
+        e = four([ctx.read(x, [idx[0], idx[1] * 4 + j, *idx[2:]]) for j in range(4)])
+        return e ^ 0x80808080 if flip else e
+
+    blocks = ctx.lazy((x.shape[0], x.shape[1] // 4, *x.shape[2:]), "i32", fn, 8)
+    return padded(ctx, blocks, w, shape[2:], zero * 0x01010101)
 
 
 def _window_sums(ctx: Context, source: Value, w: Window, shape: tuple[int, ...], groups: int) -> Value:
