@@ -27,7 +27,7 @@ from simulator.state import MEMORIES, Blocked, Explainer, ExternalMemory, Fault,
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
 #: No contraction: a fused multiply-add would round once where the machine rounds twice.
-_FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared", "-Wall")
+_FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=off", "-fopenmp-simd", "-fPIC", "-shared")
 
 
 class BuildError(TilewrightError):

@@ -5,14 +5,15 @@
 
 namespace tw {
 
-constexpr int W = BO < MAX_LANES ? BO : MAX_LANES, V = BO / W, G = BI / GROUP;
+constexpr int W = lanes_of(BO), V = BO / W, G = BI / GROUP;
 constexpr int POSITIONS = ACCUMULATORS / V > 1 ? ACCUMULATORS / V : 1;
+constexpr int fits(int positions) { return positions < POSITIONS ? positions : POSITIONS; }
 constexpr int GB = WEIGHT_VECTORS / V < 1 ? 1 : WEIGHT_VECTORS / V < G ? WEIGHT_VECTORS / V : G;  // groups at a time
 
 // ACC rows `acc[p]` of P positions from ACT elements `act[p]`, all with the weights of `wgt`. The sums are complete
-// before the first row is written, and rows are written in order, so rows may coincide.
+// before the first row is written, and rows are written in order, so rows may coincide. Returns P.
 template <int P>
-void Machine::gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t *acc, bool accumulate) {
+int Machine::gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t *acc, bool accumulate) {
     using L = Lanes<W>;
     constexpr int CHAINS = P >= 4 ? 1 : (4 / P < GB ? 4 / P : GB);  // hides the latency of a few positions
     L sum[P][CHAINS][V];
@@ -23,16 +24,14 @@ void Machine::gemm_group(const int64_t *act, const PackedTile *wgt, const int64_
 #pragma GCC unroll 64
         for (int c = 0; c < CHAINS * V; c++) sum[p][c / V][c % V] = L::zero();
     }
-#ifdef TW_VNNI
     L correction[V];
     for (int v = 0; v < V; v++) correction[v] = L::zero();
-#endif
     for (const Inner &step : inner_) {
         const PackedTile &tile = wgt[step.wgt];
-#ifdef TW_VNNI
+        if (OFFSET) {
 #pragma GCC unroll 16
-        for (int v = 0; v < V; v++) correction[v] = correction[v] + L::load(&tile.correction[v * W]);
-#endif
+            for (int v = 0; v < V; v++) correction[v] = correction[v] + L::load(&tile.correction[v * W]);
+        }
 #pragma GCC unroll 64
         for (int block = 0; block < G; block += GB) {
             L weights[GB][V];
@@ -60,13 +59,12 @@ void Machine::gemm_group(const int64_t *act, const PackedTile *wgt, const int64_
             L total = sum[p][0][v];
 #pragma GCC unroll 4
             for (int c = 1; c < CHAINS; c++) total = total + sum[p][c][v];
-#ifdef TW_VNNI
-            total = total + correction[v];
-#endif
+            if (OFFSET) total = total + correction[v];
             if (accumulate) total = total + L::load(row + v * W);
             total.store(row + v * W);
         }
     }
+    return P;
 }
 
 inline void Machine::gemm(tw_word w) {
@@ -93,12 +91,12 @@ inline void Machine::gemm(tw_word w) {
         const PackedTile *wgt = packed_.get() + tile;
         int p = 0;
         while (p < n) {
-            int left = n - p;
-            if (POSITIONS >= 16 && left >= 16) gemm_group<POSITIONS >= 16 ? 16 : 1>(act + p, wgt, acc + p, accumulate), p += 16;
-            else if (POSITIONS >= 8 && left >= 8) gemm_group<POSITIONS >= 8 ? 8 : 1>(act + p, wgt, acc + p, accumulate), p += 8;
-            else if (POSITIONS >= 4 && left >= 4) gemm_group<POSITIONS >= 4 ? 4 : 1>(act + p, wgt, acc + p, accumulate), p += 4;
-            else if (POSITIONS >= 2 && left >= 2) gemm_group<POSITIONS >= 2 ? 2 : 1>(act + p, wgt, acc + p, accumulate), p += 2;
-            else gemm_group<1>(act + p, wgt, acc + p, accumulate), p += 1;
+            const int left = n - p, done = p;
+            if (left >= 16) p += gemm_group<fits(16)>(act + done, wgt, acc + done, accumulate);
+            else if (left >= 8) p += gemm_group<fits(8)>(act + done, wgt, acc + done, accumulate);
+            else if (left >= 4) p += gemm_group<fits(4)>(act + done, wgt, acc + done, accumulate);
+            else if (left >= 2) p += gemm_group<fits(2)>(act + done, wgt, acc + done, accumulate);
+            else p += gemm_group<1>(act + done, wgt, acc + done, accumulate);
         }
         n = 0;
     };

@@ -63,6 +63,9 @@ struct Level {
     int64_t stride[4] = {0, 0, 0, 0};
 };
 
+// Loops over lanes: iterations are independent, and are to become vectors before they are unrolled.
+#define TW_LANES _Pragma("omp simd")
+
 // Walks levels first..last-1 of a nest, level `first` fastest, keeping K addresses.
 template <int K>
 class Walker {
@@ -135,8 +138,8 @@ class Machine {
   private:
     tw_run &r_;
     const tw_config &c_;
-    std::unique_ptr<act_t[]> shadow_;                     // ACT as operands, kept equal by write_act
-    std::unique_ptr<PackedTile[]> packed_;                // WGT as operands, made when first used
+    std::unique_ptr<act_t[]> shadow_;       // ACT as operands, kept up to date by every writer
+    std::unique_ptr<PackedTile[]> packed_;  // WGT as operands, made when first used
     std::vector<uint8_t> packed_valid_;
 
     Level load_box_[2], store_box_[2], gemm_[TW_MAX_LOOPS], vector_[TW_MAX_LOOPS];  // store: strides row, memory
@@ -151,7 +154,7 @@ class Machine {
     void gemm(tw_word w);
     void gemm_steps(tw_word w);
     template <int P>
-    void gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t *acc, bool accumulate);
+    int gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t *acc, bool accumulate);
     void depthwise(tw_word w);
     void depthwise_steps(tw_word w);
     void vector(tw_word w);

@@ -33,8 +33,12 @@ inline uint8_t *Machine::row_bytes(uint32_t target, uint64_t &bytes, int64_t &ro
 
 // Brings the operand copies up to date with rows row..row+count-1.
 inline void Machine::written(uint32_t target, int64_t row, int64_t count) {
-    if (target == TW_MEMORY_ACT)
-        for (int64_t i = row * BI; i < (row + count) * BI; i++) shadow_[i] = operand(r_.act[i]);
+    if (target == TW_MEMORY_ACT) {
+        const int8_t *from = r_.act + row * BI;
+        act_t *to = shadow_.get() + row * BI;
+        const int64_t n = count * BI;
+        TW_LANES for (int64_t i = 0; i < n; i++) to[i] = operand(from[i]);
+    }
     if (target == TW_MEMORY_WGT) std::fill_n(packed_valid_.begin() + row, count, 0);
 }
 

@@ -31,7 +31,7 @@ constexpr float ROUND_TO_EVEN = 12582912.0f;  // 1.5 * 2**23: adding and subtrac
 template <int MODE>
 inline void requantize(int32_t *value, const PrmRow &prm, const PostConstants &k) {
     const float zp = float(k.zp);
-    for (int i = 0; i < BI; i++) {
+    TW_LANES for (int i = 0; i < BI; i++) {
         float x = float(int32_t(uint32_t(value[i]) + prm.bias[i])) * prm.scale[i];
         int32_t y;
         if (MODE == TW_ROUNDING_EVEN_ZERO_POINT_INSIDE) x = x + zp;
@@ -60,7 +60,8 @@ inline void Machine::vector(tw_word w) {
     spend(TW_ENGINE_VECTOR, iterations(vector_, 0, levels));
 
     const uint8_t *table = r_.lut + post_.table * 256;
-    const uint32_t ma = uint32_t(add_.ma), mb = uint32_t(add_.mb), c = uint32_t(add_.c);
+    const uint32_t ma = uint32_t(add_.ma), mb = uint32_t(add_.mb), c = uint32_t(add_.c), shift = add_.shift;
+    const PostConstants k = post_;  // a local: int8 stores may alias members
     PrmRow prm;
     int32_t v[BI];
     Walker<4> outer(vector_, reduce, levels, {tw_vector_a(w), tw_vector_b(w), tw_vector_dst(w), tw_vector_prm(w)});
@@ -71,37 +72,37 @@ inline void Machine::vector(tw_word w) {
         } else {
             Walker<1> inner(vector_, 0, reduce, {outer.address[0]});
             const int8_t *a = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
-            for (int i = 0; i < BI; i++) v[i] = a[i];
+            TW_LANES for (int i = 0; i < BI; i++) v[i] = a[i];
             while (inner.next()) {
                 a = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
                 if (source == TW_SOURCE_SUM)
-                    for (int i = 0; i < BI; i++) v[i] = int32_t(uint32_t(v[i]) + uint32_t(int32_t(a[i])));
+                    TW_LANES for (int i = 0; i < BI; i++) v[i] = int32_t(uint32_t(v[i]) + uint32_t(int32_t(a[i])));
                 else
-                    for (int i = 0; i < BI; i++) v[i] = v[i] < a[i] ? a[i] : v[i];
+                    TW_LANES for (int i = 0; i < BI; i++) v[i] = v[i] < a[i] ? a[i] : v[i];
             }
         }
         const int8_t *b = needs_b ? r_.act + checked(ACT, outer.address[1], c_.act_rows) * BI : nullptr;
         if (source == TW_SOURCE_MUL)
-            for (int i = 0; i < BI; i++) v[i] = (v[i] - post_.za) * (b[i] - post_.zb);
+            TW_LANES for (int i = 0; i < BI; i++) v[i] = (v[i] - k.za) * (b[i] - k.zb);
         if (requantizes) {
             int64_t row = checked(PRM, outer.address[3], c_.prm_rows);
             if (row != prm.row) prm.load(r_.prm + row * BI * 2, row);
-            if (rounding == TW_ROUNDING_EVEN) requantize<TW_ROUNDING_EVEN>(v, prm, post_);
-            else if (rounding == TW_ROUNDING_HALF_AWAY) requantize<TW_ROUNDING_HALF_AWAY>(v, prm, post_);
-            else requantize<TW_ROUNDING_EVEN_ZERO_POINT_INSIDE>(v, prm, post_);
+            if (rounding == TW_ROUNDING_EVEN) requantize<TW_ROUNDING_EVEN>(v, prm, k);
+            else if (rounding == TW_ROUNDING_HALF_AWAY) requantize<TW_ROUNDING_HALF_AWAY>(v, prm, k);
+            else requantize<TW_ROUNDING_EVEN_ZERO_POINT_INSIDE>(v, prm, k);
         }
         if (add)
-            for (int i = 0; i < BI; i++) {
-                int32_t y = int32_t(uint32_t(v[i]) * ma + uint32_t(int32_t(b[i])) * mb + c) >> add_.shift;
-                y = y < post_.add_lo ? post_.add_lo : y;
-                v[i] = y > post_.add_hi ? post_.add_hi : y;
+            TW_LANES for (int i = 0; i < BI; i++) {
+                int32_t y = int32_t(uint32_t(v[i]) * ma + uint32_t(int32_t(b[i])) * mb + c) >> shift;
+                y = y < k.add_lo ? k.add_lo : y;
+                v[i] = y > k.add_hi ? k.add_hi : y;
             }
         if (lut)
             for (int i = 0; i < BI; i++) v[i] = int8_t(table[v[i] & 255]);
         int64_t dst = checked(ACT, outer.address[2], c_.act_rows);
         int8_t *out = r_.act + dst * BI;
         act_t *shadow = shadow_.get() + dst * BI;
-        for (int i = 0; i < BI; i++) {
+        TW_LANES for (int i = 0; i < BI; i++) {
             out[i] = int8_t(v[i]);
             shadow[i] = operand(int8_t(v[i]));
         }
