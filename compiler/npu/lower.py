@@ -41,7 +41,7 @@ def _pads(node: Node, rank: int) -> tuple[int, int]:
 
 def _split_zero_point(w: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     """int8 sets [sets, ...] that add up to w - zero_point; `zero_point` broadcasts along axis 0."""
-    z = np.asarray(zero_point, np.int32).reshape(-1, *([1] * (w.ndim - 1)))
+    z = np.asarray(zero_point, np.int32).reshape(-1, *([1] * (w.ndim - 1)))  # one value or one per output
     rest = w.astype(np.int32) - z
     sets = []
     while True:

@@ -1,0 +1,286 @@
+"""Random quantised layers as graphs: every op, attribute and type the NPU claims, small enough to run in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.graph import Graph, Node, Quant, Tensor
+
+
+class Case:
+    """A graph under construction from a seeded generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.graph = Graph(f"case{seed}")
+
+    def integer(self, low: int, high: int) -> int:
+        return int(self.rng.integers(low, high + 1))
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def quant(self, dtype: Any) -> Quant:
+        info = np.iinfo(dtype)
+        zero = self.integer(int(info.min), int(info.max))
+        if self.chance(0.3):
+            zero = 0 if dtype == np.int8 else 128
+        return Quant.of(np.float32(np.exp(self.rng.uniform(-5, -2))), zero)
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: Any, quant: Quant | None = None) -> str:
+        self.graph.add(Tensor(name, shape, np.dtype(dtype), None, quant or self.quant(dtype)))
+        return name
+
+    def dtype(self) -> Any:
+        return np.uint8 if self.chance(0.4) else np.int8
+
+    def input(self, shape: tuple[int, ...], dtype: Any) -> str:
+        name = self.tensor(f"x{len(self.graph.inputs)}", shape, dtype)
+        self.graph.inputs.append(name)
+        return name
+
+    def weights(self, shape: tuple[int, ...], channels: int, axis: int) -> str:
+        data = self.rng.integers(-128, 128, shape).astype(np.int8)
+        if self.chance(0.3):
+            data = np.clip(self.rng.normal(0, 20, shape), -127, 127).astype(np.int8)
+        per_channel = channels > 1 and self.chance(0.6)
+        n = channels if per_channel else 1
+        # Scales that keep most results inside the output range.
+        scale = np.exp(self.rng.uniform(-8, -5, n)).astype(np.float32)
+        zero = self.rng.integers(-128, 128, n) if self.chance(0.15) else np.zeros(n, np.int64)
+        quant = Quant.of(scale, zero, axis) if per_channel else Quant.of(scale[0], zero[0])
+        return self.graph.constant("w", data, quant)
+
+    def bias(self, channels: int) -> list[str]:
+        if self.chance(0.3):
+            return []
+        size = 1 << self.integer(4, 20)
+        return [self.graph.constant("b", self.rng.integers(-size, size, channels).astype(np.int32))]
+
+    def limits(self, dtype: Any) -> dict[str, int]:
+        info = np.iinfo(dtype)
+        if self.chance(0.6):
+            return {"out_min": int(info.min), "out_max": int(info.max)}
+        low = self.integer(int(info.min), int(info.max) - 1)
+        return {"out_min": low, "out_max": self.integer(low + 1, int(info.max))}
+
+    def finish(self, op: str, inputs: list[str], shape: tuple[int, ...], dtype: Any, **attrs: Any) -> str:
+        name = self.tensor(f"{op}.{len(self.graph.nodes)}", shape, dtype, attrs.pop("quant", None))
+        self.graph.nodes.append(Node(op, inputs, [name], attrs, name))
+        return name
+
+
+def _spatial(case: Case, size: tuple[int, ...], kernel_most: int) -> dict[str, Any]:
+    rank = len(size)
+    while True:
+        kernel = [case.integer(1, kernel_most) for _ in size]
+        strides = [case.integer(1, 3) for _ in size]
+        dilations = [case.integer(1, 3) if case.chance(0.3) else 1 for _ in size]
+        pads = [case.integer(0, k) for k in kernel] + [case.integer(0, k) for k in kernel]
+        out = tuple(
+            (size[i] + pads[i] + pads[rank + i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
+            for i in range(rank)
+        )
+        if min(out) > 0:
+            return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "out": out}
+
+
+def conv(case: Case) -> None:
+    rank = 1 if case.chance(0.2) else 2
+    size = tuple(case.integer(1, 14) for _ in range(rank))
+    group = case.integer(2, 4) if case.chance(0.25) else 1
+    c, o = case.integer(1, 40) * group, case.integer(1, 40) * group
+    if case.chance(0.3):
+        group = c = o = case.integer(2, 70)
+    n = case.integer(1, 2)
+    attrs = _spatial(case, size, 5)
+    out = attrs.pop("out")
+    x = case.input((n, c, *size), case.dtype())
+    w = case.weights((o, c // group, *attrs["kernel"]), o, 0)
+    dtype = case.dtype()
+    y = case.finish("QConv", [x, w, *case.bias(o)], (n, o, *out), dtype, group=group, **attrs, **case.limits(dtype))
+    _tail(case, y)
+
+
+def _tail(case: Case, y: str) -> None:
+    shape = case.graph.tensor(y).shape
+    if case.chance(0.3):
+        other = case.input(shape, case.dtype())
+        dtype = case.dtype()
+        operands = [y, other] if case.chance(0.5) else [other, y]
+        y = case.finish("QAdd", operands, shape, dtype, **case.limits(dtype))
+    if case.chance(0.3):
+        y = _lut(case, y)
+    case.graph.outputs.append(y)
+
+
+def _lut(case: Case, x: str) -> str:
+    table = case.rng.integers(0, 256, 256).astype(np.uint8)
+    return case.finish("QLut", [x], case.graph.tensor(x).shape, case.dtype(), table=table)
+
+
+def conv_transpose(case: Case) -> None:
+    rank = 1 if case.chance(0.2) else 2
+    size = tuple(case.integer(1, 8) for _ in range(rank))
+    group = case.integer(2, 3) if case.chance(0.2) else 1
+    c, o = case.integer(1, 20) * group, case.integer(1, 20) * group
+    while True:
+        kernel = [case.integer(1, 4) for _ in size]
+        strides = [case.integer(1, 3) for _ in size]
+        dilations = [case.integer(1, 2) if max(strides) == 1 else 1 for _ in size]
+        pads = [case.integer(0, k - 1) for k in kernel] + [case.integer(0, k - 1) for k in kernel]
+        extra = [case.integer(0, s - 1) for s in strides]
+        out = tuple(
+            (size[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 + extra[i] - pads[i] - pads[rank + i]
+            for i in range(rank)
+        )
+        if min(out) > 0:
+            break
+    n = case.integer(1, 2)
+    x = case.input((n, c, *size), case.dtype())
+    w = case.weights((c, o // group, *kernel), o if group == 1 else 1, 1)
+    dtype = case.dtype()
+    y = case.finish(
+        "QConvTranspose", [x, w, *case.bias(o)], (n, o, *out), dtype, kernel=kernel, strides=strides,
+        dilations=dilations, pads=pads, output_padding=extra, group=group, **case.limits(dtype),
+    )  # fmt: skip
+    _tail(case, y)
+
+
+def matmul(case: Case) -> None:
+    batch = tuple(case.integer(1, 3) for _ in range(case.integer(0, 2)))
+    m, k, n = case.integer(1, 40), case.integer(1, 70), case.integer(1, 70)
+    x = case.input((*batch, m, k), case.dtype())
+    dtype = case.dtype()
+    if case.chance(0.5):
+        inputs = [x, case.weights((k, n), n, 1), *case.bias(n)]
+    else:
+        inputs = [x, case.input((*batch, k, n), case.dtype())]
+        case.graph.tensor(inputs[1]).quant = Quant.of(np.float32(0.004), case.graph.tensor(inputs[1]).quant.zero_point)  # type: ignore[union-attr]
+    y = case.finish("QMatMul", inputs, (*batch, m, n), dtype, **case.limits(dtype))
+    _tail(case, y)
+
+
+def pool(case: Case) -> None:
+    rank = 1 if case.chance(0.2) else 2
+    size = tuple(case.integer(1, 14) for _ in range(rank))
+    n, c = case.integer(1, 2), case.integer(1, 50)
+    dtype = case.dtype()
+    x = case.input((n, c, *size), dtype)
+    kind = case.integer(0, 2)
+    if kind == 0:
+        while True:
+            attrs = _spatial(case, size, 4)
+            if all(p < k for p, k in zip(attrs["pads"], attrs["kernel"] * 2, strict=True)):
+                break
+        out = attrs.pop("out")
+        y = case.finish("QMaxPool", [x], (n, c, *out), dtype, quant=case.graph.tensor(x).quant, **attrs)
+    elif kind == 1:
+        attrs = _spatial(case, size, 3)
+        attrs["kernel"] = [k if k % 2 else 1 for k in attrs["kernel"]]
+        attrs["pads"], attrs["dilations"] = [0] * 2 * rank, [1] * rank
+        out = tuple((size[i] - attrs["kernel"][i]) // attrs["strides"][i] + 1 for i in range(rank))
+        if min(out) < 1:
+            attrs["kernel"], out = [1] * rank, tuple((s - 1) // t + 1 for s, t in zip(size, attrs["strides"], strict=True))
+        attrs.pop("out")
+        y = case.finish("QAveragePool", [x], (n, c, *out), dtype, count_include_pad=0, **attrs, **case.limits(dtype))
+    else:
+        dtype = case.dtype()
+        y = case.finish(
+            "QGlobalAveragePool", [x], (n, c, *([1] * rank)), dtype, keepdims=1, **case.limits(dtype)
+        )
+    if case.chance(0.3):
+        y = _lut(case, y)
+    case.graph.outputs.append(y)
+
+
+def elementwise(case: Case) -> None:
+    rank = case.integer(1, 4)
+    shape = tuple(case.integer(1, 20 if rank < 4 else 9) for _ in range(rank))
+    a = case.input(shape, case.dtype())
+    op = ("QAdd", "QMul", "QLut")[case.integer(0, 2)]
+    if op == "QLut":
+        y = _lut(case, a)
+    else:
+        other = list(shape)
+        for i in range(rank):
+            if case.chance(0.25):
+                other[i] = 1
+        if case.chance(0.25):
+            dtype = case.dtype()
+            data = case.rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, other).astype(dtype)
+            b = case.graph.constant("k", data, case.quant(dtype))
+        else:
+            b = case.input(tuple(other), case.dtype())
+        dtype = case.dtype()
+        y = case.finish(op, [a, b] if case.chance(0.5) else [b, a], shape, dtype, **case.limits(dtype))
+    if case.chance(0.3):
+        y = _lut(case, y)
+    case.graph.outputs.append(y)
+
+
+def concat(case: Case) -> None:
+    axis = case.integer(0, 3)
+    shape = [case.integer(1, 3), case.integer(1, 40), case.integer(1, 7), case.integer(1, 7)]
+    inputs, tables, total = [], [], 0
+    dtype = case.dtype()
+    for _ in range(case.integer(2, 3)):
+        part = list(shape)
+        part[axis] = case.integer(1, 3) * (16 if axis == 1 and case.chance(0.7) else 1)
+        total += part[axis]
+        inputs.append(case.input(tuple(part), dtype))
+        tables.append(case.rng.integers(0, 256, 256).astype(np.uint8) if case.chance(0.5) else None)
+    shape[axis] = total
+    case.graph.outputs.append(case.finish("QConcat", inputs, tuple(shape), dtype, axis=axis, tables=tables))
+
+
+def chain(case: Case) -> None:
+    """A few layers after one another, with residual connections: fusion, residency, aliases."""
+    n, c = case.integer(1, 2), case.integer(1, 30)
+    size = (case.integer(3, 12), case.integer(3, 12))
+    value = case.input((n, c, *size), case.dtype())
+    history = [value]
+    for _ in range(case.integer(2, 6)):
+        shape = case.graph.tensor(value).shape
+        kind = case.integer(0, 4)
+        same = [h for h in history if h != value and case.graph.tensor(h).shape == shape]
+        if kind == 0 and same:
+            dtype = case.dtype()
+            value = case.finish("QAdd", [value, same[-1]], shape, dtype, **case.limits(dtype))
+        elif kind == 1:
+            value = _lut(case, value)
+        else:
+            depthwise = kind == 2 and shape[1] > 1
+            o = shape[1] if depthwise or case.chance(0.5) else case.integer(1, 40)
+            k = (1, 3)[case.integer(0, 1)]
+            group = shape[1] if depthwise else 1
+            stride = 2 if case.chance(0.2) else 1
+            out = tuple((s + 2 * (k // 2) - k) // stride + 1 for s in shape[2:])
+            dtype = case.dtype()
+            w = case.weights((o, shape[1] // group, k, k), o, 0)
+            value = case.finish(
+                "QConv", [value, w, *case.bias(o)], (n, o, *out), dtype, kernel=[k, k], strides=[stride, stride],
+                dilations=[1, 1], pads=[k // 2] * 4, group=group, **case.limits(dtype),
+            )  # fmt: skip
+        history.append(value)
+    case.graph.outputs.append(value)
+
+
+KINDS = {
+    f.__name__: f for f in (conv, conv_transpose, matmul, pool, elementwise, concat, chain)
+}
+
+
+def make(kind: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A graph of one kind and inputs for it, the same for the same seed."""
+    case = Case(seed)
+    KINDS[kind](case)
+    inputs = {}
+    for name in case.graph.inputs:
+        t = case.graph.tensor(name)
+        info = np.iinfo(t.dtype)
+        inputs[name] = case.rng.integers(info.min, info.max + 1, t.shape).astype(t.dtype)
+    case.graph.verify("generation")
+    return case.graph, inputs
