@@ -14,6 +14,7 @@ from compiler.passes.fuse_activation import fuse_activation
 from compiler.passes.fuse_concat import fuse_concat
 from compiler.passes.fuse_lut import fuse_lut
 from compiler.passes.fuse_quantization import fuse_quantization
+from compiler.passes.merge_requantization import merge_requantization
 from compiler.passes.move_quantization import move_quantization
 from compiler.passes.quantization import annotate
 from compiler.passes.quantize_weights import quantize_weights
@@ -46,6 +47,7 @@ def clean_up(graph: Graph) -> None:
 
 FRONTEND: tuple[Pass, ...] = (
     Pass("annotate", annotate, "scale and zero point onto the tensors that Q writes and DQ reads"),
+    Pass("merge_requantization", merge_requantization, "two Q-DQ pairs in a row to one, as onnxruntime does"),
     Pass("fold_constants", fold_constants, "evaluates constant sub-graphs; DequantizeLinear of constants stays"),
     Pass("eliminate", eliminate, "drops identities, no-ops, duplicates and dead nodes"),
     Pass("simplify", simplify, "algebra: x*1, transpose and reshape chains, bias into Gemm, strength reduction"),

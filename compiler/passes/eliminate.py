@@ -31,6 +31,8 @@ def eliminate(graph: Graph) -> None:
         same = _unchanged(graph, node, producers)
         if same is not None and _redirect(graph, node.outputs[0], same, outputs, renamed, producers):
             continue
+        if same is not None and node.op != "Identity":
+            node.op, node.inputs, node.attrs = "Identity", [same], {}  # a graph output that copies an input or output
         key = _key(node)
         twin = seen.get(key) if key is not None else None
         if twin is not None and len(twin.outputs) == len(node.outputs) and not outputs.intersection(node.outputs):

@@ -286,5 +286,15 @@ def requantize_twice(m: Model, i: int) -> None:
 
 
 @case
+def pairs_in_a_row(m: Model, i: int) -> None:
+    """onnxruntime makes one pair of them; only the outcome behind can be compared."""
+    x, w = m.input((5, 16)), m.weights((16, 8))
+    y = m.requantized(m.op("MatMul", x, w), scale=0.4, zero=_lowest(m) + 100)
+    y = m.requantized(y, scale=0.5, zero=_lowest(m) + 128)
+    y = m.requantized(y, scale=0.45, zero=_lowest(m) + 120) if i % 2 else y
+    _finish(m, m.op("Add", y, m.weights((8,), m.dtype)), wide=True)
+
+
+@case
 def arg_max(m: Model, i: int) -> None:
     m.output(m.op("ArgMax", m.input((5, 16)), axis=1))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
@@ -43,6 +45,25 @@ def _import(model: Any, inputs: list[Any]) -> Any:
         if _array(x).size <= 64 and (_array(x).dtype.kind in "iub" or i.name in ("scales", "roi"))
     }
     return import_onnx(model, {k: v for k, v in shapes.items() if k not in constants}, constants)
+
+
+def _read(folder: Path, kind: str) -> list[np.ndarray]:
+    files = sorted(folder.glob(f"test_data_set_0/{kind}_*.pb"))
+    return [numpy_helper.to_array(onnx.load_tensor(f)) for f in files]
+
+
+@pytest.mark.parametrize("kind", ["pytorch-converted", "pytorch-operator"])
+def test_old_opsets(kind: str) -> None:
+    """Models of opset 6 to 9 with initialisers among the inputs."""
+    cases = load_model_tests(kind=kind)
+    assert len(cases) > 30
+    for case in cases:
+        folder = Path(case.model_dir)
+        graph = import_onnx(folder / "model.onnx")
+        run_passes(graph)
+        values = quantized_ops.run(graph, dict(zip(graph.inputs, _read(folder, "input"))))
+        for name, expected in zip(graph.outputs, _read(folder, "output")):
+            np.testing.assert_allclose(values[name], expected, rtol=2e-3, atol=1e-4, err_msg=case.name)
 
 
 @pytest.mark.parametrize("part", range(4))
