@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.passes.fold_constants import fold_constants
 from compiler.passes.quantization import EIGHT_BIT, annotate, is_activation, quant_of, quantize
 
 MOVES = {
@@ -27,9 +28,32 @@ MONOTONE = {"MaxPool", "ReduceMax", "ReduceMin"}
 
 def move_quantization(graph: Graph) -> None:
     annotate(graph)
+    _transpose_weights(graph)
     _sink_dequantize(graph)
     _raise_quantize(graph)
-    graph.prune()
+    fold_constants(graph)
+
+
+def _transpose_weights(graph: Graph) -> None:
+    """Transpose(DQ(constant per channel))  =>  DQ(transposed constant), the channel axis moved along."""
+    producers = graph.producers()
+    for node in graph:
+        source = producers.get(node.inputs[0]) if node.op == "Transpose" else None
+        quant = quant_of(graph, source) if source is not None and source.op == "DequantizeLinear" else None
+        if source is None or quant is None or quant.axis is None:
+            continue
+        tensor = graph.tensor(source.inputs[0])
+        if tensor.data is None:
+            continue
+        perm = list(node.attrs.get("perm") or range(len(tensor.shape) - 1, -1, -1))
+        axis = perm.index(quant.axis)
+        moved = Quant(quant.scale, quant.zero_point, axis)
+        name = graph.constant(f"{tensor.name}.transposed", np.ascontiguousarray(tensor.data.transpose(perm)), moved)
+        node.op, node.inputs, node.attrs = (
+            "DequantizeLinear",
+            [name, *source.inputs[1:]],
+            {**source.attrs, "axis": axis},
+        )
 
 
 def movable(graph: Graph, node: Node, sinking: bool) -> bool:

@@ -114,6 +114,12 @@ def mat_mul(m: Model, i: int) -> None:
 
 
 @case
+def mat_mul_transposed_weights(m: Model, i: int) -> None:
+    w = m.op("Transpose", m.weights((8, 16), axis=[None, 0][i % 2]), perm=[1, 0])
+    _finish(m, m.op("MatMul", m.input((2, 5, 16)), w), wide=True)
+
+
+@case
 def mat_mul_activations(m: Model, i: int) -> None:
     _finish(m, m.op("MatMul", m.input((2, 3, 5, 16)), m.input((2, 3, 16, 7))), scale=m.scale(0.05, 0.5))
 
