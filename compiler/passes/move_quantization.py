@@ -16,14 +16,7 @@ import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.passes.fold_constants import fold_constants
-from compiler.passes.quantization import EIGHT_BIT, annotate, is_activation, quant_of, quantize
-
-MOVES = {
-    "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "GatherElements", "GatherND",
-    "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Split", "Pad", "Resize", "ReverseSequence", "Compress",
-    "Identity",
-}  # fmt: skip
-MONOTONE = {"MaxPool", "ReduceMax", "ReduceMin"}
+from compiler.passes.quantization import EIGHT_BIT, MONOTONE, MOVES, annotate, is_activation, quant_of, quantize
 
 
 def move_quantization(graph: Graph) -> None:

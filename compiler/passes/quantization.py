@@ -15,6 +15,14 @@ from isa import numerics
 
 EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
 
+MOVES = {
+    "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "GatherElements", "GatherND",
+    "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Split", "Pad", "Resize", "ReverseSequence", "Compress",
+    "Identity",
+}  # fmt: skip
+MONOTONE = {"MaxPool", "ReduceMax", "ReduceMin"}
+"""Ops that move elements of their first input; and those that pick the largest or smallest."""
+
 
 def quant_of(graph: Graph, node: Node) -> Quant | None:
     """Scale and zero point of a QuantizeLinear or DequantizeLinear; None where they are not constant or not affine."""
@@ -43,6 +51,23 @@ def annotate(graph: Graph) -> None:
             tensor.quant = quant
         elif tensor.data is not None and not quant.same_as(tensor.quant):
             node.inputs[0] = graph.constant(tensor.name, tensor.data, quant)
+    for node in graph:
+        _carry(graph, node, forward=True)
+    for node in reversed(graph.nodes):
+        _carry(graph, node, forward=False)
+
+
+def _carry(graph: Graph, node: Node, forward: bool) -> None:
+    """An op that moves 8-bit integers leaves their scale and zero point as they are."""
+    if node.op not in MOVES and node.op not in MONOTONE:
+        return
+    data, results = graph.tensor(node.inputs[0]), [graph.tensor(n) for n in node.outputs if n]
+    if forward and is_activation(data):
+        for tensor in results:
+            if tensor.quant is None and tensor.dtype == data.dtype:
+                tensor.quant = data.quant
+    elif not forward and data.quant is None and is_activation(results[0]) and data.dtype == results[0].dtype:
+        data.quant = results[0].quant
 
 
 def is_activation(tensor: Tensor | None) -> bool:
