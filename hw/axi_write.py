@@ -12,13 +12,14 @@ from isa.config import NpuConfig
 
 class AxiWrite(wiring.Component):
     """Joins bursts and beats. AW and the first beat of a burst appear together, when that beat is ready; at most
-    `write_outstanding` bursts wait for their response, which is always accepted.
+    `write_outstanding` bursts wait for their response, which is accepted at once
+    (or a cycle later while a STORE_SYNC completes).
 
     Latency: a beat taken in cycle t is on W in cycle t+1. No cycle is lost between bursts.
 
     Ports:
         burst_valid, burst_ready, burst_address, burst_beats, burst_last, burst_tag: bursts, each taken with its first
-            beat.
+            beat.  burst_null: no burst, but completed in its turn.
         beat_valid, beat_ready, beat_data, beat_strobe: beats.
         step, stalled: a beat is taken; a burst waits for a beat or for the bus.
         give, give_tag: all responses of the instruction whose last burst has `burst_last` are in.
@@ -38,6 +39,7 @@ class AxiWrite(wiring.Component):
                 "burst_address": In(config.axi_address_bits),
                 "burst_beats": In(self.beat_bits),
                 "burst_last": In(1),
+                "burst_null": In(1),
                 "burst_tag": In(tag_bits),
                 "beat_valid": In(1),
                 "beat_ready": Out(1),
@@ -70,27 +72,21 @@ class AxiWrite(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
-        m.submodules.pending = pending = Queue(1 + self.tag_bits + c.axi_address_bits, c.write_outstanding)
+        m.submodules.pending = pending = Queue(2 + self.tag_bits + c.axi_address_bits, c.write_outstanding)
         left = Signal(self.beat_bits)  # beats of the current burst still to be taken
-        room, begin, dummy = Signal(), Signal(), Signal()
+        room, begin, skip, dummy = Signal(), Signal(), Signal(), Signal()
+        next_burst = (left == 0) & self.burst_valid & pending.i_ready & ~self.halt
         m.d.comb += [
             room.eq(~self.wvalid | self.wready),
-            begin.eq(
-                (left == 0)
-                & self.burst_valid
-                & self.beat_valid
-                & room
-                & (~self.awvalid | self.awready)
-                & pending.i_ready
-                & ~self.halt
-            ),
+            skip.eq(next_burst & self.burst_null),
+            begin.eq(next_burst & ~self.burst_null & self.beat_valid & room & (~self.awvalid | self.awready)),
             dummy.eq(self.halt & room & (left != 0)),
             self.step.eq(begin | (self.beat_valid & room & (left != 0) & ~self.halt)),
-            self.stalled.eq((self.burst_valid | (left != 0)) & ~self.step & ~self.halt),
-            self.burst_ready.eq(begin),
+            self.stalled.eq(((self.burst_valid & ~self.burst_null) | (left != 0)) & ~self.step & ~self.halt),
+            self.burst_ready.eq(begin | skip),
             self.beat_ready.eq(self.step),
-            pending.i_valid.eq(begin),
-            pending.i_payload.eq(Cat(self.burst_last, self.burst_tag, self.burst_address)),
+            pending.i_valid.eq(begin | skip),
+            pending.i_payload.eq(Cat(self.burst_last, self.burst_null, self.burst_tag, self.burst_address)),
         ]
         beats = Signal(self.beat_bits)  # including the one taken now
         m.d.comb += beats.eq(Mux(begin, self.burst_beats, left))
@@ -113,13 +109,14 @@ class AxiWrite(wiring.Component):
         with m.Elif(self.awready):
             m.d.sync += self.awvalid.eq(0)
 
-        last, tag, address = Signal(), Signal(self.tag_bits), Signal(c.axi_address_bits)
-        taken = self.bvalid & pending.o_valid
+        last, null, tag, address = Signal(), Signal(), Signal(self.tag_bits), Signal(c.axi_address_bits)
+        at_null = pending.o_valid & null
+        taken = self.bvalid & pending.o_valid & ~null
         m.d.comb += [
-            Cat(last, tag, address).eq(pending.o_payload),
-            self.bready.eq(1),
-            pending.o_ready.eq(self.bvalid),
-            self.give.eq(taken & last & ~self.bresp[1] & ~self.halt),
+            Cat(last, null, tag, address).eq(pending.o_payload),
+            self.bready.eq(~at_null),
+            pending.o_ready.eq(at_null | self.bvalid),
+            self.give.eq((at_null | (taken & last & ~self.bresp[1])) & ~self.halt),
             self.give_tag.eq(tag),
             self.error.eq(taken & self.bresp[1]),
             self.error_tag.eq(tag),

@@ -27,6 +27,7 @@ class BurstWalker(wiring.Component):
 
     Ports:
         start, offset, bytes, count0, count1, mem_stride0, mem_stride1, tag: a box, counts at least 1.
+        null: the box is empty but takes its turn: one item with `o_null`.
         base, size, allowed: region of the box in the first stage.
         ready: idle, or the last run leaves the first stage in this cycle.
         o_valid, o_ready, o_address, o_beats, o_last, o_tag: bursts; `o_last` is the last of the box.
@@ -48,6 +49,7 @@ class BurstWalker(wiring.Component):
                 "mem_stride0": In(signed(OFFSET_BITS)),
                 "mem_stride1": In(signed(OFFSET_BITS)),
                 "tag": In(tag_bits),
+                "null": In(1),
                 "base": In(config.axi_address_bits),
                 "size": In(OFFSET_BITS),
                 "allowed": In(1),
@@ -57,6 +59,7 @@ class BurstWalker(wiring.Component):
                 "o_address": Out(config.axi_address_bits),
                 "o_beats": Out(self.beat_bits),
                 "o_last": Out(1),
+                "o_null": Out(1),
                 "o_tag": Out(tag_bits),
                 "error": Out(1),
                 "error_address": Out(config.axi_address_bits),
@@ -77,10 +80,11 @@ class BurstWalker(wiring.Component):
         stride0, stride1 = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
         bytes_, tag1 = Signal(RUN_BITS, reset_less=True), Signal(self.tag_bits, reset_less=True)
         left0, most0, left1 = (Signal(16, reset_less=True, name=n) for n in ("left0", "most0", "left1"))
-        last1 = (left0 == 0) & (left1 == 0)
-        take1, room2 = Signal(), Signal()
-        inside = self.allowed & ((now + bytes_) <= self.size)
+        take1, room2, last1 = Signal(), Signal(), Signal()
+        null1, null2, null3 = (Signal(name=f"null{n}", reset_less=True) for n in (1, 2, 3))
+        inside = null1 | self.allowed & ((now + bytes_) <= self.size)
         m.d.comb += [
+            last1.eq(null1 | ((left0 == 0) & (left1 == 0))),
             take1.eq(active & room2 & ~self.halt),
             self.ready.eq(~active | (take1 & last1)),
             self.error.eq(take1 & ~inside),
@@ -106,6 +110,7 @@ class BurstWalker(wiring.Component):
                 most0.eq(self.count0 - 1),
                 left1.eq(self.count1 - 1),
                 tag1.eq(self.tag),
+                null1.eq(self.null),
             ]
 
         # Stage 2: address and beats of a run.
@@ -122,6 +127,7 @@ class BurstWalker(wiring.Component):
                 address2.eq((self.base + now) >> low),
                 beats2.eq((now[:low] + bytes_ + (c.bus_bytes - 1)) >> low),
                 tag2.eq(tag1),
+                null2.eq(null1),
             ]
         with m.Elif(take2):
             m.d.sync += valid2.eq(0)
@@ -137,12 +143,13 @@ class BurstWalker(wiring.Component):
         m.d.comb += [
             to_boundary.eq((1 << boundary_bits) - address3[:boundary_bits]),
             reach.eq(Mux(to_boundary < c.burst_beats, to_boundary, c.burst_beats)),
-            final.eq(beats3 <= reach),
+            final.eq(null3 | (beats3 <= reach)),
             self.o_valid.eq(valid3 & ~self.halt),
             self.o_address.eq(Cat(C(0, low), address3)),
             self.o_beats.eq(Mux(final, beats3, reach)),
             self.o_last.eq(final & last3),
             self.o_tag.eq(tag3),
+            self.o_null.eq(null3),
         ]
         sent = self.o_valid & self.o_ready
         m.d.comb += take2.eq(valid2 & (~valid3 | (sent & final)))
@@ -152,5 +159,6 @@ class BurstWalker(wiring.Component):
                 m.d.sync += valid3.eq(0)
         with m.If(take2):
             m.d.sync += [valid3.eq(1), last3.eq(last2), address3.eq(address2), beats3.eq(beats2), tag3.eq(tag2)]
+            m.d.sync += null3.eq(null2)
         m.d.comb += self.busy.eq(active | valid2 | valid3)
         return m

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
@@ -154,7 +157,8 @@ class Control(wiring.Component):
             "RESETTING": state == State.RESET,
         }
         for b in REGISTER["STATUS"].bits:
-            m.d.comb += self.status[b.low].eq(bits[b.name])
+            bits[b.name] = bits[b.name] << b.low
+        m.d.comb += self.status.eq(reduce(or_, bits.values()))
         raised = {"DONE": finish_irq, "ERROR": error_irq}
         for b in REGISTER["IRQ_STATUS"].bits:
             with m.If(raised[b.name]):

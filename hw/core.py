@@ -73,6 +73,7 @@ class Core(wiring.Component):
                 "waiting_pc": Out(PC_BITS),
                 "waiting_id": Out(8),
                 "pc": Out(PC_BITS),
+                "mac_step": Out(1),
             }
         )
 
@@ -102,6 +103,7 @@ class Core(wiring.Component):
             fetch.offset.eq(self.program_offset),
             fetch.length.eq(self.program_length),
             self.pc.eq(fetch.pc),
+            self.mac_step.eq(gemm.mac),
         ]
         fronts: dict[Engine, FrontEnd] = {}
         idle: list[Value] = [fetch.ended]

@@ -53,7 +53,7 @@ class Decoder(wiring.Component):
         violations = []
         if high < f.maximum:
             violations.append(value > high)
-        if f.at_least > f.minimum:
+        if f.at_least and f.at_least > f.minimum:
             violations.append(value < f.at_least)
         return violations
 

@@ -21,7 +21,8 @@ SETUP_CYCLES = 3
 class Fetch(wiring.Component):
     """Streams the program. Bursts are asked for while the buffer has room for them, up to the end of the program or of
     its region; END stops asking. Beats are assembled into instructions, decoded in a second stage and dispatched from
-    a third. An instruction that is wrong, or beyond the program or region, is an error when its turn comes.
+    a third. An instruction that is wrong, or beyond the program, is an error when its turn comes. A program that does
+    not lie in its region as a whole is not begun.
 
     Latency: first request SETUP_CYCLES + 1 after `start`; a beat that completes an instruction in cycle t leads to its
     dispatch in cycle t+3 at the earliest (buffer, word, checked word); one instruction per cycle.
@@ -81,7 +82,7 @@ class Fetch(wiring.Component):
         m.d.sync += setup.eq(Cat(self.start, setup[:-1]))
         active = Signal()
         available = Signal(OFFSET_BITS)  # bytes from the first instruction to the end of the region
-        present = Signal(PC_BITS)  # instructions that can be fetched
+        present = Signal(PC_BITS)  # instructions of the program, 0 if it leaves its region
         address = Signal(c.axi_address_bits - low)  # in beats
         beats_left = Signal(PC_BITS + instruction_bits - low + 1)
         inside = self.allowed & (self.size > offset)
@@ -92,7 +93,7 @@ class Fetch(wiring.Component):
             ]
         with m.If(setup[1]):
             whole = available >> instruction_bits
-            m.d.sync += present.eq(Mux(whole < self.length, whole, self.length))
+            m.d.sync += present.eq(Mux(whole < self.length, 0, self.length))
         skip = (
             offset[:low] >> instruction_bits if low > instruction_bits else C(0, 1)
         )  # instructions before, in its beat
@@ -104,7 +105,7 @@ class Fetch(wiring.Component):
             else:
                 m.d.sync += beats_left.eq(present << (instruction_bits - low))
 
-        # Requests: bursts end at multiples of `fetch_burst_bytes`, and only as many beats as fit the buffer are under way.
+        # Requests: bursts end at multiples of `fetch_burst_bytes`, and only beats that fit the buffer are under way.
         depth = FETCH_BUFFER_BYTES // bus
         chunk = fetch_burst_bytes(c) // bus
         chunk_bits = (chunk - 1).bit_length()

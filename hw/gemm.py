@@ -34,7 +34,8 @@ class Gemm(wiring.Component):
         act_read, act_row, act_data; wgt_read, wgt_row, weights{o}: scratchpad reads.
         acc_*: to the ACC scratchpad (see `Accumulate`).
         give, signal0, signal1, give_pc: completed instruction.
-        step: a step is made.  running: an instruction is at work or in the pipeline.
+        step: a step is made.  mac: it is a product, not GEMM_SYNC.
+        running: an instruction is at work or in the pipeline.
         current_pc: instruction of the current step.
         range_error, range_row: the step names a row beyond its memory; it must not be followed by others.
         halt: make no more steps.
@@ -70,6 +71,7 @@ class Gemm(wiring.Component):
                 "signal1": Out(SEMAPHORE_BITS),
                 "give_pc": Out(PC_BITS),
                 "step": Out(1),
+                "mac": Out(1),
                 "running": Out(1),
                 "current_pc": Out(PC_BITS),
                 "range_error": Out(1),
@@ -102,6 +104,8 @@ class Gemm(wiring.Component):
 
         is_depthwise = is_instruction(self.word, "DEPTHWISE")
         active, depthwise, accumulate, fresh = Signal(), Signal(), Signal(), Signal()
+        null = Signal()  # GEMM_SYNC: one step without reads
+        last_step = null | nest.last
         reduce = Signal(BY_NAME["GEMM"].by_name["reduce"].bits)
         slice_ = Signal(bits_for(c.dw_slices))
         start_at, step_by = [], []
@@ -113,7 +117,8 @@ class Gemm(wiring.Component):
 
         m.d.comb += [
             self.step.eq(active & ~self.halt),
-            self.ready.eq(~active | (self.step & nest.last)),
+            self.ready.eq(~active | (self.step & last_step)),
+            self.mac.eq(self.step & ~null),
             nest.start.eq(self.start),
             nest.step.eq(self.step),
         ]
@@ -130,7 +135,7 @@ class Gemm(wiring.Component):
 
         with m.If(self.step):
             m.d.sync += fresh.eq(0)
-            with m.If(nest.last):
+            with m.If(last_step):
                 m.d.sync += active.eq(0)
             for k in range(2):
                 with m.If(nest.carry[k]):
@@ -142,6 +147,7 @@ class Gemm(wiring.Component):
                 active.eq(1),
                 fresh.eq(1),
                 depthwise.eq(is_depthwise),
+                null.eq(is_instruction(self.word, "GEMM_SYNC")),
                 accumulate.eq(
                     Mux(
                         is_depthwise,
@@ -176,20 +182,20 @@ class Gemm(wiring.Component):
         wgt_out = emits & (nest.wgt >= c.wgt_tiles)
         acc_out = emits & (row >= self.accumulate.config.acc_rows * c.block_out // max(c.block_in, c.block_out))
         m.d.comb += [
-            self.act_read.eq(self.step),
+            self.act_read.eq(self.mac),
             self.act_row.eq(nest.act),
-            self.wgt_read.eq(self.step & emits),
+            self.wgt_read.eq(self.mac & emits),
             self.wgt_row.eq(nest.wgt),
-            self.range_error.eq(self.step & (act_out | wgt_out | acc_out)),
+            self.range_error.eq(self.mac & (act_out | wgt_out | acc_out)),
             self.range_row.eq(Mux(act_out, nest.act, Mux(wgt_out, nest.wgt, nest.acc))),
         ]
 
         # Control travels with the data.
         depth = gemm_depth(c)
         values = {
-            "valid": self.step & emits & ~self.range_error,
-            "end": self.step & nest.last & ~self.range_error,
-            "push": self.step,
+            "valid": self.mac & emits & ~self.range_error,
+            "end": self.step & last_step & ~self.range_error,
+            "push": self.mac,
             "depthwise": depthwise,
             "clear": fresh,
             "first": depthwise | inner_first,

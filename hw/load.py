@@ -125,11 +125,12 @@ class Load(wiring.Component):
         def of_region(name: str) -> Value:
             return Array(getattr(self, f"region{r}_{name}") for r in range(REGIONS))[region]
 
-        begin = self.start & ~no_rows
+        sync = is_instruction(self.word, "LOAD_SYNC")
+        begin = self.start & (sync | ~no_rows)
         m.d.comb += [
-            self.operand_error.eq(self.start & no_rows),
+            self.operand_error.eq(self.start & ~sync & no_rows),
             self.ready.eq(walker.ready & descriptors.i_ready),
-            walker.start.eq(begin & (run("count") != 0) & (count[0] != 0)),
+            walker.start.eq(begin & ~sync & (run("count") != 0) & (count[0] != 0)),
             walker.offset.eq(run("offset")),
             walker.bytes.eq(bytes_),
             walker.count0.eq(count[0]),
@@ -153,6 +154,7 @@ class Load(wiring.Component):
         entry = data.View(layout, descriptors.i_payload)
         m.d.comb += [
             descriptors.i_valid.eq(begin),
+            entry.null.eq(sync),
             entry.target.eq(run("target")),
             entry.row.eq(run("row")),
             entry.count.eq(run("count")),

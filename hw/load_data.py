@@ -40,10 +40,11 @@ def low_bits(config: NpuConfig) -> int:
 
 
 def descriptor_layout(config: NpuConfig) -> data.StructLayout:
-    """What the data half needs of an instruction; `low` is the byte position in a beat."""
+    """What the data half needs of an instruction; `low` is the byte position in a beat, `null` marks LOAD_SYNC."""
     low = low_bits(config)
     return data.StructLayout(
         {
+            "null": 1,
             "target": TARGET_BITS,
             "row": ADDRESS_BITS,
             "count": 16,
@@ -177,17 +178,21 @@ class LoadData(wiring.Component):
             ]
 
         # What this cycle does.
-        room = ~self.write_valid | self.write_grant
+        valid, null = Signal(), Signal()  # the chunk register; it holds LOAD_SYNC
+        room = ~valid | null | self.write_grant
         go = active & room & ~self.halt
-        fill_step, beat_step, flush_step, emit = Signal(), Signal(), Signal(), Signal()
+        null_step, fill_step, beat_step, flush_step, emit = (
+            Signal(name=n) for n in ("null_step", "fill_step", "beat_step", "flush_step", "emit")
+        )
         unaligned = low != 0
         m.d.comb += [
-            fill_step.eq(go & filling),
-            self.beat_ready.eq(go & ~filling & (beats_left != 0)),
+            null_step.eq(go & d.null),
+            fill_step.eq(go & ~d.null & filling),
+            self.beat_ready.eq(go & ~d.null & ~filling & (beats_left != 0)),
             beat_step.eq(self.beat & self.beat_ready),
-            flush_step.eq(go & ~filling & (beats_left == 0)),
+            flush_step.eq(go & ~d.null & ~filling & (beats_left == 0)),
             emit.eq(fill_step | (beat_step & (primed | ~unaligned)) | flush_step),
-            self.step.eq(fill_step | beat_step | flush_step),
+            self.step.eq(null_step | fill_step | beat_step | flush_step),
             self.stalled.eq(active & ~self.halt & ~self.step),
             self.current_pc.eq(d.pc),
         ]
@@ -207,7 +212,7 @@ class LoadData(wiring.Component):
         ]
         last_line = (y == lines - 1) & (left1 == 0)
         done = Signal()
-        m.d.comb += [done.eq(line_done & last_line), self.i_ready.eq((~active | done) & ~self.halt)]
+        m.d.comb += [done.eq((line_done & last_line) | null_step), self.i_ready.eq((~active | done) & ~self.halt)]
 
         with m.If(beat_step):
             m.d.sync += [before.eq(self.beat_data), primed.eq(1), beats_left.eq(beats_left - 1)]
@@ -237,6 +242,8 @@ class LoadData(wiring.Component):
                 m.d.sync += enter(d, 0, plane, next_plane_low)
             with m.Else():
                 m.d.sync += active.eq(0)
+        with m.If(null_step):
+            m.d.sync += active.eq(0)
         with m.If(self.i_valid & self.i_ready):
             m.d.sync += [
                 active.eq(1),
@@ -260,9 +267,9 @@ class LoadData(wiring.Component):
             self.range_row.eq(Mux(row >= limit, row, limit)),
         ]
         with m.If(room):
-            m.d.sync += self.write_valid.eq(emit & ~beyond)
+            m.d.sync += [valid.eq((emit & ~beyond) | null_step), null.eq(null_step)]
         ends = Signal()
-        with m.If(emit):
+        with m.If(emit | null_step):
             m.d.sync += [
                 self.write_target.eq(d.target),
                 self.write_row.eq(row),
@@ -276,7 +283,8 @@ class LoadData(wiring.Component):
                 ends.eq(done),
             ]
         m.d.comb += [
-            self.give.eq(self.write_valid & self.write_grant & ends),
-            self.busy.eq(active | self.write_valid),
+            self.write_valid.eq(valid & ~null),
+            self.give.eq(valid & room & ends),
+            self.busy.eq(active | valid),
         ]
         return m

@@ -93,7 +93,7 @@ class Npu(wiring.Component):
         m.d.comb += [
             core.start.eq(control.start),
             core.halt.eq(control.halt),
-            control.mac_step.eq(core.gemm_step),
+            control.mac_step.eq(core.mac_step),
             control.read_beat.eq(core.axi_rvalid & core.axi_rready),
             control.write_beat.eq(core.axi_wvalid & core.axi_wready),
         ]

@@ -97,11 +97,13 @@ class Semaphores(wiring.Component):
         event = Signal()
         m.d.comb += event.eq(Cat(take[1:], *[g[1:] for g in gives]).any())
         over = Signal(size)
+        beyond = [Signal(name=f"beyond{i}") for i in range(1, n + 1)]
+        m.d.comb += over.eq(Cat(C(0, 1), *beyond))
         with m.If(event):
             for i, count in enumerate(counts, 1):
                 total = Signal(range(-1, SEMAPHORE_LIMIT + len(ENGINES) + 1), name=f"total{i}")
                 m.d.comb += total.eq(count + sum(g[i] for g in gives) - take[i])
-                m.d.comb += over[i].eq(total > SEMAPHORE_LIMIT)
+                m.d.comb += beyond[i - 1].eq(total > SEMAPHORE_LIMIT)
                 m.d.sync += count.eq(total)
 
         # The first engine that signals an overflowing semaphore is to blame.

@@ -119,11 +119,13 @@ class Store(wiring.Component):
             return Array(getattr(self, f"region{r}_{name}") for r in range(REGIONS))[region]
 
         bytes_ = Signal(RUN_BITS)
+        sync = is_instruction(self.word, "STORE_SYNC")
         pc_at = 2 * SEMAPHORE_BITS
         m.d.comb += [
             bytes_.eq(run("count") * c.block_in),
             self.ready.eq(reader.ready & walker.ready),
             walker.start.eq(self.start),
+            walker.null.eq(sync),
             walker.offset.eq(run("offset")),
             walker.bytes.eq(bytes_),
             walker.tag.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),
@@ -134,7 +136,7 @@ class Store(wiring.Component):
             self.window_error.eq(walker.error),
             self.window_address.eq(walker.error_address),
             self.window_pc.eq(walker.error_tag[pc_at:]),
-            reader.start.eq(self.start),
+            reader.start.eq(self.start & ~sync),
             reader.row.eq(run("row")),
             reader.count.eq(run("count")),
             reader.low.eq(run("offset")),
@@ -161,6 +163,7 @@ class Store(wiring.Component):
             write.burst_address.eq(walker.o_address),
             write.burst_beats.eq(walker.o_beats),
             write.burst_last.eq(walker.o_last),
+            write.burst_null.eq(walker.o_null),
             write.burst_tag.eq(walker.o_tag),
             write.halt.eq(self.halt),
             self.give.eq(write.give),

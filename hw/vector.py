@@ -150,6 +150,8 @@ class Vector(wiring.Component):
 
         # The instruction at work.
         active, phase, add = Signal(), Signal(), Signal()
+        null = Signal()  # VECTOR_SYNC: one step without reads
+        last_step = null | nest.last
         source = Signal(BY_NAME["VECTOR"].by_name["source"].bits)
         reduce = Signal(BY_NAME["VECTOR"].by_name["reduce"].bits)
         za, zb = Signal.like(registers["za"]), Signal.like(registers["zb"])
@@ -162,12 +164,13 @@ class Vector(wiring.Component):
 
         with m.If(self.step):
             m.d.sync += phase.eq(0)
-            with m.If(nest.last):
+            with m.If(last_step):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
             m.d.sync += [
                 active.eq(1),
                 phase.eq(0),
+                null.eq(header(self.word, "opcode") == BY_NAME["VECTOR_SYNC"].opcode),
                 add.eq(run("add")),
                 source.eq(run("source")),
                 reduce.eq(run("reduce")),
@@ -184,16 +187,17 @@ class Vector(wiring.Component):
 
         # Reads and the step.
         bank_bits = (c.act_banks - 1).bit_length()
-        go, same_bank = Signal(), Signal()
+        go, same_bank, works = Signal(), Signal(), Signal()
         need_b = (add | (source == Source.MUL)) & result
         from_acc = source == Source.ACC
         m.d.comb += [
             go.eq(active & ~self.halt),
-            same_bank.eq(~from_acc & need_b & (nest.a[:bank_bits] == nest.b[:bank_bits])),
-            self.acc_read.eq(go & from_acc),
-            self.a_read.eq(go & ~from_acc & ~phase),
+            works.eq(go & ~null),
+            same_bank.eq(~null & ~from_acc & need_b & (nest.a[:bank_bits] == nest.b[:bank_bits])),
+            self.acc_read.eq(works & from_acc),
+            self.a_read.eq(works & ~from_acc & ~phase),
             self.a_row.eq(nest.a),
-            self.b_read.eq(go & need_b & (~same_bank | phase)),
+            self.b_read.eq(works & need_b & (~same_bank | phase)),
             self.b_row.eq(nest.b),
         ]
         granted = go & ~(
@@ -202,7 +206,7 @@ class Vector(wiring.Component):
         m.d.comb += [
             self.step.eq(granted & (~same_bank | phase)),
             self.stalled.eq(go & ~self.step),
-            self.ready.eq(~active | (self.step & nest.last)),
+            self.ready.eq(~active | (self.step & last_step)),
         ]
         early = Signal()  # a was read in the cycle before
         held = Signal(8 * c.block_in, reset_less=True)
@@ -225,10 +229,10 @@ class Vector(wiring.Component):
         limits = [
             (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
             (nest.b, need_b & (nest.b >= c.act_rows)),
-            (nest.dst, result & (nest.dst >= c.act_rows)),
             (nest.prm, result & biased & (nest.prm >= c.prm_rows)),
+            (nest.dst, result & (nest.dst >= c.act_rows)),
         ]
-        m.d.comb += self.range_error.eq(self.step & Cat(bad for _, bad in limits).any())
+        m.d.comb += self.range_error.eq(self.step & ~null & Cat(bad for _, bad in limits).any())
         for address, bad in reversed(limits):
             with m.If(bad):
                 m.d.comb += self.range_row.eq(address)
@@ -273,12 +277,12 @@ class Vector(wiring.Component):
         requantized = later(~is_raw, ADD_STAGE - inside_at, "requantized")
 
         # Flags that travel.
-        valid1 = later(self.step & ~self.range_error, 1, "valid1", reset_less=False)
+        valid1 = later(self.step & ~null & ~self.range_error, 1, "valid1", reset_less=False)
         valid2 = later(valid1, 1, "valid2", reset_less=False)
         result2 = later(result, SOURCE_STAGE, "result")
         valid3 = later(valid2 & result2, 1, "valid3", reset_less=False)
         valid_lut = later(valid3, LUT_STAGE - BIAS_STAGE, "valid_late", reset_less=False)
-        end = later(self.step & nest.last & ~self.range_error, VECTOR_DEPTH, "end", reset_less=False)
+        end = later(self.step & last_step & ~self.range_error, VECTOR_DEPTH, "end", reset_less=False)
         source2 = later(source, SOURCE_STAGE, "source")
         first2 = later(inner_first, SOURCE_STAGE, "first")
         za2, zb2 = later(za, SOURCE_STAGE, "za"), later(zb, SOURCE_STAGE, "zb")

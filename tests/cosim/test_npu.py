@@ -1,0 +1,27 @@
+"""The whole RTL against the functional simulator, by random programs."""
+
+import json
+
+import pytest
+
+from hw.verilog import TOP, convert
+from isa.config import NpuConfig, preset
+from tests.cosim.runner import simulate
+
+pytestmark = [pytest.mark.cosim, pytest.mark.slow]
+
+CONFIGS = {
+    "tiny": preset("tiny"),
+    "narrow": preset("tiny").with_(name="narrow", block_in=8, block_out=4, axi_data_bits=64),
+    "wide": preset("tiny").with_(name="wide", block_in=4, block_out=16, axi_data_bits=128, act_banks=8),
+}
+
+
+def run(config: NpuConfig, **settings: object) -> None:
+    text = json.dumps(config.to_dict())
+    simulate(config.name, convert(config), TOP, "tests.cosim.npu_bench", config=text, **settings)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_random_programs(name: str) -> None:
+    run(CONFIGS[name], count=6)
