@@ -1,9 +1,10 @@
 """Overwriting tensors while a program runs: each forced tensor is replaced as soon as a step has written it.
 
 Which step writes a tensor is seen, not guessed. Before the run every forced buffer is filled with bytes far from the
-values it will be forced to (`MARK`), so every correct or nearly correct byte is a change. After each step, bytes that
-changed are taken down as computed and then replaced by the forced value. Bytes that never change are reported as
-unwritten. For this a forced tensor must have memory of its own (programs compiled with keep="all" give it).
+values it will be forced to, so every correct or nearly correct byte is a change. After each step, bytes that changed
+are taken down as computed and then replaced by the forced value; once nearly all have changed, the few that happen to
+look like the fill are replaced too. Bytes that never change are reported as unwritten. For this a forced tensor must
+have memory of its own (programs compiled with keep="all" give it).
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from tilewright.layout import dtype_of
 if TYPE_CHECKING:
     from tilewright.runtime import Executor
 
-#: Exclusive-or with it moves any byte by at least 43, so that a rounding that went the other way is never taken for it.
-MARK = 0x55
+#: Exclusive-or with any of these moves a byte by at least 40 steps, so that a rounding that went the other way is never
+#: taken for the fill; there are many, so that a constant tensor does not look like it either.
+_MARKS = np.array([x for x in range(64, 256) if 2 * (1 << (x.bit_length() - 1)) - x >= 40], np.uint8)
+#: Share of bytes that must have changed for the whole tensor to count as written.
+_NEARLY_ALL = 0.9
 
 
 def kept_tensors(program_tensors: list[TensorInfo]) -> dict[str, TensorInfo]:
@@ -51,6 +55,8 @@ class Forcing:
         known = kept_tensors(executor.program.tensors)
         self.infos: dict[str, TensorInfo] = {}
         self.values: dict[str, np.ndarray] = {}
+        self.fill: dict[str, np.ndarray] = {}
+        self.touched: dict[str, np.ndarray] = {}
         self.current: dict[str, np.ndarray] = {}
         self.observed: dict[str, np.ndarray] = {}
         self.step_of: dict[str, int] = {}
@@ -85,8 +91,11 @@ class Forcing:
 
     def prepare(self) -> None:
         """Before the run: fills every forced buffer with marked bytes."""
+        random = np.random.default_rng(0)
         for name, value in self.values.items():
-            self.current[name] = value ^ MARK
+            self.fill[name] = value ^ random.choice(_MARKS, value.size)
+            self.touched[name] = np.zeros(value.size, np.bool_)
+            self.current[name] = self.fill[name]
             self._put(name, self.current[name])
             info = self.infos[name]
             self.observed[name] = self.current[name].copy().view(dtype_of(info)).reshape(info.shape)
@@ -100,9 +109,12 @@ class Forcing:
                 continue
             self.step_of[name] = index
             self.observed[name].reshape(-1).view(np.uint8)[changed] = found[changed]
-            self.current[name] = np.where(changed, value, found)
+            touched = self.touched[name]
+            touched |= changed
+            whole = np.count_nonzero(touched) >= _NEARLY_ALL * touched.size
+            self.current[name] = value.copy() if whole else np.where(changed, value, found)
             self._put(name, self.current[name])
 
     def unwritten(self) -> dict[str, int]:
         """Bytes of each forced tensor that no step changed."""
-        return {name: int(np.count_nonzero(self.current[name] == value ^ MARK)) for name, value in self.values.items()}
+        return {name: int(np.count_nonzero(~touched)) for name, touched in self.touched.items()}

@@ -112,6 +112,16 @@ class TestForcing:
         assert result.unwritten == {"b": 0}
         np.testing.assert_array_equal(result.observed["b"], x + 2)
 
+    @pytest.mark.parametrize("value", [0, 85, -128, 127])
+    def test_any_value_can_be_forced_on_any_other(self, hand, device, kernels, value):
+        x = np.full((1, 4, 16), 40, np.int8)
+        forced = np.full_like(x, value)
+        program = hand.make_program("all")
+        outputs = device.run(program, {"x": x}, force={"b": forced})
+        np.testing.assert_array_equal(device.tensors(["b"])["b"], forced)
+        expected = np.clip(-forced.astype(np.float32), -128, 127) * np.float32(0.5)
+        np.testing.assert_array_equal(outputs["y"], expected)
+
     def test_unwritten_bytes_are_reported(self, hand, device, x, kernels):
         kernels["f1"] = lambda a, one, b: b[:10].fill(7)
         result = device.run_detailed(hand.make_program("all"), {"x": x}, force={"b": x})
