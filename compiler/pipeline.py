@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler import cpu
 from compiler.errors import CompileError, UnsupportedError
-from compiler.graph import QUANTIZED_OPS, Graph, Node, Tensor
+from compiler.graph import Graph, Node, Tensor
 from compiler.npu.context import ConstantPool, Context
 from compiler.npu.emit import emit_step
 from compiler.npu.emitter import Emitter
@@ -21,7 +21,6 @@ from compiler.npu.steps import Arena, Step, group_steps
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BYTES
 from isa.encoding import to_bytes
 from isa.program import Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 
@@ -220,7 +219,9 @@ class _Builder:
                     CpuStep(segment.symbol, f"cpu{index}", names, segment.workspace_bytes, ops, segment.description)
                 )
                 layers += [
-                    Layer(n.name or n.outputs[0], n.op, "cpu", macs=node_macs(graph, n)) for n in nodes if not _internal(n)
+                    Layer(n.name or n.outputs[0], n.op, "cpu", macs=node_macs(graph, n))
+                    for n in nodes
+                    if not _internal(n)
                 ]
         constants = self.constants.blob()
         return Program(
@@ -252,7 +253,9 @@ class _Builder:
         t = self.graph.tensor(name)
         if t.is_const and name not in self.host.offsets:
             raise CompileError(f"graph output {name!r} is a constant that nothing computes")
-        return TensorInfo(name, t.shape, t.dtype.name, name if name in self.host.offsets else "", *_quant(t), where="cpu")
+        return TensorInfo(
+            name, t.shape, t.dtype.name, name if name in self.host.offsets else "", *_quant(t), where="cpu"
+        )
 
     def _reasons(self) -> dict[str, str]:
         """Tensors quantised from computed floats: a last-bit difference there can flip a rounding."""
@@ -272,7 +275,9 @@ class _Builder:
                     ops.add(producer.op)
                     stack += [i for i in producer.inputs if i]
             if ops:
-                reasons[node.outputs[0]] = f"quantised from float {', '.join(sorted(ops))}: last-bit differences can flip it"
+                reasons[node.outputs[0]] = (
+                    f"quantised from float {', '.join(sorted(ops))}: last-bit differences can flip it"
+                )
         return reasons
 
     def _tensors(self) -> list[TensorInfo]:
@@ -332,11 +337,8 @@ def node_macs(graph: Graph, node: Node) -> int:
 
 
 def compiler_version() -> str:
-    """"tilewright VERSION"."""
+    """ "tilewright VERSION"."""
     try:
         return f"tilewright {version('tilewright')}"
     except PackageNotFoundError:
         return "tilewright"
-
-
-__all__ = ["INSTRUCTION_BYTES", "QUANTIZED_OPS", "compile_graph", "compiler_version", "node_macs"]

@@ -241,7 +241,20 @@ class Context:
 
     def define(self, shape: Sequence[int], dtype: str, fn: ElementFn, cost: int, out: int = 0) -> Value:
         """Output `out` of the current node, computed element by element by `fn`."""
-        return self.bind(Value(tuple(shape), dtype, fn=fn, cost=cost), out)
+        return self.bind(Value(tuple(shape), dtype, fn=self._as_node(fn), cost=cost), out)
+
+    def _as_node(self, fn: ElementFn) -> ElementFn:
+        """`fn` reads attributes of the node that defines it, also when it is evaluated inside a later one."""
+        node = self.node
+
+        def evaluate(idx: list[Index]) -> Expr:
+            current, self.node = self.node, node
+            try:
+                return fn(idx)
+            finally:
+                self.node = current
+
+        return evaluate
 
     def bind(self, v: Value, out: int = 0) -> Value:
         """Makes `v` the current node's output `out`."""
@@ -269,7 +282,7 @@ class Context:
         self._store(v, target)
 
     def lazy(self, shape: Sequence[int], dtype: str, fn: ElementFn, cost: int = 1) -> Value:
-        return Value(tuple(shape), dtype, fn=fn, cost=cost, label=self.node.op)
+        return Value(tuple(shape), dtype, fn=self._as_node(fn), cost=cost, label=self.node.op)
 
     def temp(self, shape: Sequence[int], dtype: str) -> Value:
         """Memory in the workspace."""

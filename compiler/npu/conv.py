@@ -147,7 +147,7 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int) -> ConvPlan:
                     if bands_outer and chunks * pieces * len(s.phases) > 1 and not fits_weights:
                         weight_bytes *= bands * n
                     in_bytes = 0 if resident_in else bands * n * window * s.x.cb * config.block_in
-                    if not bands_outer and not (bands * n == 1):
+                    if not bands_outer and bands * n != 1:
                         in_bytes *= chunks
                     out_bytes = 0 if resident_out else s.y.nbytes
                     read = weight_bytes + in_bytes + (s.y.nbytes if load_add else 0)
@@ -183,7 +183,7 @@ def _chunks(blocks: int, unit: int, grouped: bool) -> Iterator[int]:
         return
     seen = set()
     for parts in range(1, blocks + 1):
-        chunk = -(-(-(-blocks // parts)) // unit) * unit
+        chunk = math.ceil(math.ceil(blocks / parts) / unit) * unit
         if chunk not in seen:
             seen.add(chunk)
             yield chunk

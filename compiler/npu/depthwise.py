@@ -83,9 +83,7 @@ def _axis_options(kernel: int, stride: int, dilation: int) -> Iterator[list[Grou
     if stride <= _MAX_STEP:
         for parts in range(1, kernel + 1):
             size = -(-kernel // parts)
-            yield [
-                Group(f, 1, min(size, kernel - f), 1, dilation, stride) for f in range(0, kernel, size)
-            ]
+            yield [Group(f, 1, min(size, kernel - f), 1, dilation, stride) for f in range(0, kernel, size)]
     if stride > 1:
         every = stride // math.gcd(stride, dilation)
         lag = every * dilation // stride
@@ -153,7 +151,9 @@ def plan_depthwise(context: Context, layer: DepthwiseLayer, budget: int) -> Dept
     best: DepthwisePlan | None = None
     for lines, columns in _bands(y.h, y.w):
         window = math.prod(_extent(layer, (lines, columns)))
-        passes, pushes = plan_passes(config.block_in, layer.weights.shape[1:], layer.stride, layer.dilation, (lines, columns))
+        passes, pushes = plan_passes(
+            config.block_in, layer.weights.shape[1:], layer.stride, layer.dilation, (lines, columns)
+        )
         bands = -(-y.h // lines) * -(-y.w // columns)
         for parts in range(1, y.cb + 1):
             blocks = -(-y.cb // parts)
@@ -195,9 +195,7 @@ def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _extent(layer: DepthwiseLayer, out: Sequence[int]) -> tuple[int, int]:
-    size = [
-        (out[a] - 1) * layer.stride[a] + (layer.weights.shape[1 + a] - 1) * layer.dilation[a] + 1 for a in (0, 1)
-    ]
+    size = [(out[a] - 1) * layer.stride[a] + (layer.weights.shape[1 + a] - 1) * layer.dilation[a] + 1 for a in (0, 1)]
     return size[0], size[1]
 
 

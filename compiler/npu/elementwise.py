@@ -78,7 +78,6 @@ def emit_vector(context: Context, layer: Layer, plan: VectorPlan) -> None:
     y = layer.output
     if plan.lines >= y.h and plan.columns >= y.w and plan.blocks >= y.cb and y.n == 1:
         context.heap.rewind()
-    emit = {ElementLayer: _element, MaxPoolLayer: _max_pool, MeanLayer: _mean}[type(layer)]
     for n in range(y.n):
         for block in range(0, y.cb, plan.blocks):
             for y0 in range(0, y.h, plan.lines):
@@ -87,7 +86,13 @@ def emit_vector(context: Context, layer: Layer, plan: VectorPlan) -> None:
                         n, block, min(plan.blocks, y.cb - block), y0, min(y0 + plan.lines, y.h), x0,
                         min(x0 + plan.columns, y.w),
                     )  # fmt: skip
-                    emit(context, layer, box)  # type: ignore[arg-type]
+                    if isinstance(layer, ElementLayer):
+                        _element(context, layer, box)
+                    elif isinstance(layer, MaxPoolLayer):
+                        _max_pool(context, layer, box)
+                    else:
+                        assert isinstance(layer, MeanLayer)
+                        _mean(context, layer, box)
 
 
 def _walk(box: Window, a: Tile, b: Tile, out: Tile) -> list[Loop]:
@@ -142,7 +147,8 @@ def _max_pool(context: Context, layer: MaxPoolLayer, box: Window) -> None:
     (sy, sx), (dy, dx), (kh, kw) = layer.stride, layer.dilation, layer.kernel
     context.emitter.vector(
         Source.MAX, tile.base, out.base,
-        [(box.columns, sx, 0, 1, 0), (box.lines, sy * tile.line, 0, out.line, 0), (box.blocks, tile.plane, 0, out.plane, 0)],
+        [(box.columns, sx, 0, 1, 0), (box.lines, sy * tile.line, 0, out.line, 0),
+         (box.blocks, tile.plane, 0, out.plane, 0)],
         reduce=[(kw, dx, 0, 0, 0), (kh, dy * tile.line, 0, 0, 0)], lut=table, post=layer.post.fields(),
     )  # fmt: skip
     context.release(tile)
@@ -156,8 +162,8 @@ def _mean(context: Context, layer: MeanLayer, box: Window) -> None:
     table = context.load_table(layer.post)
     context.emitter.vector(
         Source.SUM, tile.base, out.base, [(box.blocks, tile.plane, 0, out.plane, 0)],
-        reduce=[(view.w, 1, 0, 0, 0), (view.h, tile.line, 0, 0, 0)], prm=_uniform_params(context, layer.bias, layer.scale),
-        lut=table, rounding=layer.post.rounding, post=layer.post.fields(),
+        reduce=[(view.w, 1, 0, 0, 0), (view.h, tile.line, 0, 0, 0)],
+        prm=_uniform_params(context, layer.bias, layer.scale), lut=table, rounding=layer.post.rounding, post=layer.post.fields(),
     )  # fmt: skip
     context.release(tile)
     context.finish_tile(layer.output, box, out)

@@ -66,10 +66,17 @@ def emit_step(context: Context, layers: list[Layer], stays: list[Stay]) -> list[
         weights = emitter.read_bytes - read
         rows.append(
             LayerRow(
-                name=layer.name, op=layer.op, where="npu", first=first, count=emitter.position - first, macs=layer.macs,
-                read_bytes=weights, write_bytes=emitter.write_bytes - written, minimum_bytes=_minimum(layer, moved),
+                name=layer.name,
+                op=layer.op,
+                where="npu",
+                first=first,
+                count=emitter.position - first,
+                macs=layer.macs,
+                read_bytes=weights,
+                write_bytes=emitter.write_bytes - written,
+                minimum_bytes=_minimum(layer, moved),
                 tile=str(plan),
-            )  # fmt: skip
+            )
         )
     context.end_step()
     return rows

@@ -144,7 +144,7 @@ class ElementLayer(Layer):
     Mul takes one `scale` for all lanes."""
 
     kind: str = "copy"
-    scale: np.float32 = np.float32(1)
+    scale: np.float32 = field(default_factory=lambda: np.float32(1))
 
 
 @dataclass
@@ -162,4 +162,4 @@ class MeanLayer(Layer):
     """Mean over whole planes by VECTOR's SUM; one bias and one scale for all lanes."""
 
     bias: int = 0
-    scale: np.float32 = np.float32(1)
+    scale: np.float32 = field(default_factory=lambda: np.float32(1))

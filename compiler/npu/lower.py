@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,6 @@ from compiler.npu.layers import (
     Add,
     ConvLayer,
     DepthwiseLayer,
-    DynamicWeights,
     ElementLayer,
     Layer,
     MaxPoolLayer,
@@ -114,12 +114,14 @@ def conv(part: Partition, node: Node, tail: list[Node]) -> Layer:
         sets = np.stack([packed.repack(w_set) for w_set in sets])
     name, op = _labels([node, *tail])
     output = fuse_tail(part, post, tail, "c1", node.outputs[0])
-    common = {"name": name, "op": op, "inputs": [view], "output": part.output(output, "c1"), "post": post, "macs": macs}
+    made = part.output(output, "c1")
     if depthwise:
-        return DepthwiseLayer(**common, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad, stride=stride,
-                              dilation=dilation, fill=zx)  # fmt: skip
+        return DepthwiseLayer(
+            name, op, [view], made, post, macs, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad, stride=stride,
+            dilation=dilation, fill=zx,
+        )  # fmt: skip
     phase = Phase(sets, pad, stride, dilation)
-    return ConvLayer(**common, phases=[phase], bias=bias, scale=scale, group=group, fill=zx)
+    return ConvLayer(name, op, [view], made, post, macs, phases=[phase], bias=bias, scale=scale, group=group, fill=zx)
 
 
 def conv_transpose(part: Partition, node: Node, tail: list[Node]) -> Layer:
@@ -131,7 +133,9 @@ def conv_transpose(part: Partition, node: Node, tail: list[Node]) -> Layer:
     data = w.data if rank == 4 else w.data[:, :, None, :]
     c, og, kh, kw = data.shape
     # [C, O/g, kh, kw] -> [O, C/g, kh, kw], kernel mirrored so that taps walk forward over the input.
-    swapped = data.reshape(group, c // group, og, kh, kw).transpose(0, 2, 1, 3, 4).reshape(group * og, c // group, kh, kw)
+    swapped = (
+        data.reshape(group, c // group, og, kh, kw).transpose(0, 2, 1, 3, 4).reshape(group * og, c // group, kh, kw)
+    )
     mirrored = swapped[:, :, ::-1, ::-1]
     zero_point = w.quant.zero_point
     if zero_point.ndim and zero_point.size != group * og:
@@ -188,7 +192,7 @@ def _phase_axis(phase: int, pad: int, kernel: int, stride: int, dilation: int) -
 
 def matmul(part: Partition, node: Node, tail: list[Node]) -> Layer:
     graph = part.graph
-    x, w, y = graph.tensor(node.inputs[0]), graph.tensor(node.inputs[1]), graph.tensor(node.outputs[0])
+    w, y = graph.tensor(node.inputs[1]), graph.tensor(node.outputs[0])
     k, n = w.shape[-2], w.shape[-1]
     post, scale, zx = _requantise(part, node, n)
     macs = y.size * k
@@ -241,7 +245,7 @@ def global_average(part: Partition, node: Node, tail: list[Node]) -> Layer:
     post = Post(zp=stored_zero_point(y), low=low, high=high)
     name, op = _labels([node, *tail])
     return MeanLayer(
-        name=name, op=op, inputs=[part.view(node.inputs[0], "c1")], output=part.output(node.outputs[0], "c1"), post=post,
+        name, op, [part.view(node.inputs[0], "c1")], part.output(node.outputs[0], "c1"), post,
         bias=-n * stored_zero_point(x), scale=numerics.mean_scale(x.quant.scale, y.quant.scale, n),
     )  # fmt: skip
 
@@ -292,7 +296,6 @@ def mul(part: Partition, node: Node, tail: list[Node]) -> Layer:
         views.reverse()
         names.reverse()
     qa, qb = part.graph.tensor(names[0]), part.graph.tensor(names[1])
-    # The order of the two input scales in f32(sa * sb) does not matter: the product is commutative.
     assert qa.quant is not None and qb.quant is not None and y.quant is not None
     low, high = stored_limits(y, node)
     # Inside the rounding the zero point is that of the model's own type: uint8 values are moved after it.
@@ -325,21 +328,22 @@ def concat(part: Partition, node: Node, tail: list[Node]) -> list[Layer]:
     return layers
 
 
-LOWER = {
-    "QConv": conv,
-    "QConvTranspose": conv_transpose,
-    "QMatMul": matmul,
-    "QAveragePool": average_pool,
-    "QGlobalAveragePool": global_average,
-    "QMaxPool": max_pool,
-    "QLut": lut,
-    "QAdd": add,
-    "QMul": mul,
+def _single(function: Callable[[Partition, Node, list[Node]], Layer]) -> Callable[..., list[Layer]]:
+    return lambda part, node, tail: [function(part, node, tail)]
+
+
+LOWER: dict[str, Callable[..., list[Layer]]] = {
+    "QConv": _single(conv),
+    "QConvTranspose": _single(conv_transpose),
+    "QMatMul": _single(matmul),
+    "QAveragePool": _single(average_pool),
+    "QGlobalAveragePool": _single(global_average),
+    "QMaxPool": _single(max_pool),
+    "QLut": _single(lut),
+    "QAdd": _single(add),
+    "QMul": _single(mul),
     "QConcat": concat,
 }
 #: Nodes whose result can take a QAdd or QLut in the same pass over the data.
 TAKES_ADD = {"QConv", "QConvTranspose", "QMatMul", "QAveragePool"}
 TAKES_LUT = {"QConv", "QConvTranspose", "QMatMul", "QAveragePool", "QMaxPool", "QAdd", "QMul"}
-
-
-__all__ = ["LOWER", "TAKES_ADD", "TAKES_LUT", "DynamicWeights"]

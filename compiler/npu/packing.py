@@ -65,7 +65,10 @@ class PackingPlan:
         return (n, h, w, size), [
             {0: table(np.arange(n))},
             {3: table(np.where(outside, far, channel))},
-            {1: table(np.arange(h) * self.row_step + self.row_origin), 3: table(np.where(outside, 0, row * self.tap_step))},
+            {
+                1: table(np.arange(h) * self.row_step + self.row_origin),
+                3: table(np.where(outside, 0, row * self.tap_step)),
+            },
             {2: table(np.arange(w) * stride_w - pad_w), 3: table(np.where(outside, 0, col * dilation_w))},
         ]
 

@@ -243,15 +243,15 @@ class Partition:
             return None
         flat_rows = v.h == 1 or v.sh == v.w * v.block
         target = after.shape
-        rename = {"tensor": after.name}
+        name = after.name
         if node.op == "Transpose":
             perm = tuple(node.attrs.get("perm") or range(len(before.shape))[::-1])
             if len(perm) == 3 and perm == (0, 2, 1) and flat_rows:
                 flipped = "last" if source.convention == "c1" else "c1"
-                return Native(flipped, replace(v, h=1, w=v.h * v.w, sh=v.h * v.w * v.block, **rename))
+                return Native(flipped, replace(v, h=1, w=v.h * v.w, sh=v.h * v.w * v.block, tensor=name))
             if source.convention == "c1" and len(perm) == 4 and v.h == v.w == 1 and perm[0] == 0:
                 return None
-            return Native(source.convention, replace(v, **rename)) if perm == tuple(range(len(perm))) else None
+            return Native(source.convention, replace(v, tensor=name)) if perm == tuple(range(len(perm))) else None
         for convention in ("c1", "last"):
             dims = plane_shape(target, convention)
             if dims is None or (convention == "c1" and len(target) == 2):
@@ -266,15 +266,15 @@ class Partition:
             if source.convention == "c1" and convention == "c1" and target[0] != v.n:
                 continue
             if (n, h, w) == (v.n, v.h, v.w):
-                return Native(convention, replace(v, **rename))
+                return Native(convention, replace(v, tensor=name))
             if flat_rows and n == v.n and h * w == v.h * v.w:
-                return Native(convention, replace(v, h=h, w=w, sh=w * v.block, **rename))
+                return Native(convention, replace(v, h=h, w=w, sh=w * v.block, tensor=name))
             if v.h * v.w == 1 and n == 1 and h == 1:  # images become rows
-                return Native(convention, replace(v, n=1, h=w, w=1, sn=0, sh=v.sn, **rename))
+                return Native(convention, replace(v, n=1, h=w, w=1, sn=0, sh=v.sn, tensor=name))
             if v.n == 1 and v.w == 1 and h * w == 1:  # rows become images
-                return Native(convention, replace(v, n=n, h=1, w=1, sn=v.sh, sh=v.block, **rename))
+                return Native(convention, replace(v, n=n, h=1, w=1, sn=v.sh, sh=v.block, tensor=name))
             if v.n == 1 and v.h == 1 and h * w == 1:
-                return Native(convention, replace(v, n=n, h=1, w=1, sn=v.block, sh=v.block, **rename))
+                return Native(convention, replace(v, n=n, h=1, w=1, sn=v.block, sh=v.block, tensor=name))
         return None
 
     @staticmethod
@@ -382,13 +382,8 @@ class Partition:
     def table(self, table: np.ndarray | None, x: str, y: str) -> bytes:
         """A 256-byte table between model bytes as the machine indexes it: by and with int8 bit patterns."""
         raw = np.arange(256, dtype=np.uint8) if table is None else np.asarray(table, np.uint8)
-        index = np.arange(256, dtype=np.uint8)
-        if self.graph.tensor(x).dtype == np.uint8:
-            index = index ^ 0x80
-        out = raw[index]
-        if self.graph.tensor(y).dtype == np.uint8:
-            out = out ^ 0x80
-        return out.tobytes()
+        flip_in, flip_out = (np.uint8(0x80 if self.graph.tensor(t).dtype == np.uint8 else 0) for t in (x, y))
+        return bytes(raw[np.arange(256, dtype=np.uint8) ^ flip_in] ^ flip_out)
 
     # Plain tensors and CPU nodes.
 
@@ -422,9 +417,7 @@ class Partition:
     # NPU layers.
 
     def _lower(self, node: Node) -> None:
-        made = lower.LOWER[node.op](self, node, self._fused.get(id(node), []))  # type: ignore[operator]
-        for layer in made if isinstance(made, list) else [made]:
-            self.items.append(Item(layer=layer))
+        self.items += [Item(layer=layer) for layer in lower.LOWER[node.op](self, node, self._fused.get(id(node), []))]
 
     def pack_input(
         self,

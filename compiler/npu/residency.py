@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.npu.layers import ConvLayer, DepthwiseLayer, ElementLayer, Layer, MaxPoolLayer
+from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer, MaxPoolLayer
 from compiler.npu.views import View
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION
@@ -101,5 +101,4 @@ def _border(layer: Layer, view: View) -> tuple[tuple[int, int, int, int], int]:
             extent = (out - 1) * layer.stride[axis] + (kernel[axis] - 1) * layer.dilation[axis] + 1
             sizes.append((layer.pad[axis], max(0, extent - layer.pad[axis] - size)))
         return (sizes[0][0], sizes[0][1], sizes[1][0], sizes[1][1]), fill
-    assert isinstance(layer, Layer) or isinstance(layer, ElementLayer)
     return (0, 0, 0, 0), 0

@@ -34,7 +34,9 @@ def group_steps(items: list[Item], available: Iterable[str]) -> list[Step]:
                     # Several layers may write parts of one buffer: it is there when the last one has written.
                     step.items.append(item)
                     moved = True
-                    still = {n for other in left if other is not item and other not in step.items for n in other.writes()}
+                    still = {
+                        n for other in left if other is not item and other not in step.items for n in other.writes()
+                    }
                     ready.update(n for n in item.writes() if n not in still)
                 else:
                     later.append(item)

@@ -27,7 +27,9 @@ def stored_limits(t: Tensor, node: Node) -> tuple[int, int]:
     """(low, high) clamp of a node's output in the int8 domain."""
     shift = 128 if t.dtype == np.uint8 else 0
     low, high = (0, 255) if t.dtype == np.uint8 else (-128, 127)
-    return max(low, int(node.attrs.get("out_min", low))) - shift, min(high, int(node.attrs.get("out_max", high))) - shift
+    return max(low, int(node.attrs.get("out_min", low))) - shift, min(
+        high, int(node.attrs.get("out_max", high))
+    ) - shift
 
 
 def add_constants(graph: Graph, node: Node) -> dict[str, int] | None:
@@ -159,9 +161,7 @@ def mul_is_exact(
     """True if the requantiser equals `numerics.mul_reference` for all operand pairs (types as in `add_constants`)."""
     q = np.arange(-128, 128, dtype=np.int64)
     (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
-    expected = numerics.mul_reference(
-        q[:, None] + oa, q[None, :] + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy
-    )
+    expected = numerics.mul_reference(q[:, None] + oa, q[None, :] + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy)
     product = (q[:, None] + oa - za) * (q[None, :] + ob - zb)
     scale = numerics.scale_bits(numerics.product_scale(sa, sb, sy))
     got = numerics.requantize(product, scale, zy - oy, low, high, Rounding.EVEN_ZERO_POINT_INSIDE)

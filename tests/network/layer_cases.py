@@ -1,4 +1,4 @@
-"""Random quantised layers as graphs: every op, attribute and type the NPU claims, small enough to run in milliseconds."""
+"""Random quantised layers as graphs: every op, attribute and type the NPU claims, small enough for milliseconds."""
 
 from __future__ import annotations
 
@@ -183,14 +183,15 @@ def pool(case: Case) -> None:
         attrs["pads"], attrs["dilations"] = [0] * 2 * rank, [1] * rank
         out = tuple((size[i] - attrs["kernel"][i]) // attrs["strides"][i] + 1 for i in range(rank))
         if min(out) < 1:
-            attrs["kernel"], out = [1] * rank, tuple((s - 1) // t + 1 for s, t in zip(size, attrs["strides"], strict=True))
+            attrs["kernel"], out = (
+                [1] * rank,
+                tuple((s - 1) // t + 1 for s, t in zip(size, attrs["strides"], strict=True)),
+            )
         attrs.pop("out")
         y = case.finish("QAveragePool", [x], (n, c, *out), dtype, count_include_pad=0, **attrs, **case.limits(dtype))
     else:
         dtype = case.dtype()
-        y = case.finish(
-            "QGlobalAveragePool", [x], (n, c, *([1] * rank)), dtype, keepdims=1, **case.limits(dtype)
-        )
+        y = case.finish("QGlobalAveragePool", [x], (n, c, *([1] * rank)), dtype, keepdims=1, **case.limits(dtype))
     if case.chance(0.3):
         y = _lut(case, y)
     case.graph.outputs.append(y)
@@ -268,9 +269,7 @@ def chain(case: Case) -> None:
     case.graph.outputs.append(value)
 
 
-KINDS = {
-    f.__name__: f for f in (conv, conv_transpose, matmul, pool, elementwise, concat, chain)
-}
+KINDS = {f.__name__: f for f in (conv, conv_transpose, matmul, pool, elementwise, concat, chain)}
 
 
 def make(kind: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
