@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
     convolution,
+    einsum,
     elementwise,
     indexing,
     integer,
@@ -16,6 +17,7 @@ from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
     quantized,
     reduction,
     resize,
+    sampling,
 )
 from compiler.cpu.ops.registry import OPS
 

@@ -303,3 +303,15 @@ def is_inf(ctx: Context) -> None:
 def cast(ctx: Context) -> None:
     x, to = ctx.input(), ctx.out_dtype()
     ctx.define(ctx.out_shape(), to, lambda idx: ctx.read(x, idx).to(to), x.cost + 1)
+
+
+@op("BitCast")
+def bit_cast(ctx: Context) -> None:
+    x, to = ctx.input(), ctx.out_dtype()
+    if SIZES[x.dtype] != SIZES[to]:
+        raise ctx.unsupported(f"{x.dtype} as {to}", "types of equal size")
+
+    def as_bits(e: Expr) -> Expr:
+        return e.to("u8").bits(to) if e.dtype == "b" and to != "b" else e.to("b") if to == "b" else e.bits(to)
+
+    ctx.define(ctx.out_shape(), to, lambda idx: as_bits(ctx.read(x, idx)), x.cost + 1)

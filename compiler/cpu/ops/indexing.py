@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.cpu.expr import Dynamic, Expr, Index, Var, index_value, linear, maximum, minimum, select
+import numpy as np
+
+from compiler.cpu.expr import Dynamic, Expr, Index, Var, index_value, linear, lookup, maximum, minimum, select
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.lower import Function
 from compiler.cpu.ops.registry import op
@@ -149,3 +151,18 @@ def reverse_sequence(ctx: Context) -> None:
         return ctx.read(x, [i if k == time else v for k, v in enumerate(idx)])
 
     ctx.define(x.shape, x.dtype, fn, 6)
+
+
+@op("Compress")
+def compress(ctx: Context) -> None:
+    """With a constant condition, a gather."""
+    x, condition = ctx.input(0), ctx.const_input(1)
+    assert condition is not None
+    keep = np.flatnonzero(condition.reshape(-1)).tolist()
+    if ctx.attr("axis") is None:
+        source = Value((x.size,), x.dtype, ctx.buffer(x))
+        axis = 0
+    else:
+        source, axis = ctx.stored(x), ctx.axis(None, x.rank)
+    at = lambda idx: [lookup(keep, i) if k == axis else i for k, i in enumerate(idx)]
+    ctx.define(ctx.out_shape(), x.dtype, lambda idx: ctx.read(source, at(idx)), 2)

@@ -308,12 +308,9 @@ def _strips(f: Function, extent: int, block) -> None:  # type: ignore[no-untyped
     if wide:
         with f.loop(0, wide, 4 * BLOCK) as j:
             block(j, 4)
-    narrow = (extent - wide) // BLOCK * BLOCK
-    if narrow:
-        with f.loop(wide, wide + narrow, BLOCK) as j:
-            block(j, 1)
-    if extent % BLOCK:
-        block(str(extent - BLOCK), 1)
+    if extent > wide:
+        with f.loop(wide, extent, BLOCK) as j:
+            block(f.intrinsic("smin", "i64", j, str(extent - BLOCK)), 1)
 
 
 def _byte(f: Function, p: str, offset: str) -> str:

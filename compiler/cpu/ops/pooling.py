@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.cpu import mathlib as m
-from compiler.cpu.expr import FLOATS, Expr, Index, Var, call, const, lookup, maximum, reduce, select
+from compiler.cpu.expr import FLOATS, Expr, Index, Var, call, const, lookup, reduce, select
 from compiler.cpu.expr import index_value as value_of
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.convolution import Window, padded, window
@@ -44,7 +44,7 @@ def window_fold(
         total: Expr | None = None
         for tap in np.ndindex(*w.kernel):
             e = read([int(t) for t in tap])
-            total = e if total is None else maximum(total, e) if fold == "max" else total + e
+            total = e if total is None else select(e > total, e, total) if fold == "max" else total + e
         assert total is not None
         return total
     variables = [Var.new(k) for k in w.kernel]

@@ -17,11 +17,12 @@ from compiler.cpu.expr import (
     const,
     index_value,
     int_range,
+    linear,
     reduce,
     select,
 )
 from compiler.cpu.fuse import Context, Value
-from compiler.cpu.lower import Function, llvm_type
+from compiler.cpu.lower import Function, literal, llvm_type
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.registry import op
 
@@ -162,7 +163,7 @@ def arg_extremum(ctx: Context) -> None:
     ctx.alias(ctx.lazy(best.shape, "i64", fn, 3 + n), ctx.out_shape())
 
 
-@op("CumSum")
+@op("CumSum", "CumProd")
 def cumulative_sum(ctx: Context) -> None:
     x = ctx.stored(ctx.input(0))
     given = ctx.const_input(1)
@@ -174,12 +175,12 @@ def cumulative_sum(ctx: Context) -> None:
     outer = math.prod(x.shape[:axis])
     source, target = ctx.buffer(x), ctx.buffer(out)
     kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
-    t = llvm_type(kind)
+    t, product = llvm_type(kind), ctx.node.op == "CumProd"
 
     def write(f: Function) -> None:
         slot = f.alloca(t, 1, 8)
         with f.loop(0, outer) as o, f.loop(0, inner) as i:
-            f.do(f"store {t} zeroinitializer, ptr {slot}")
+            f.do(f"store {t} {literal(1 if product else 0, kind)}, ptr {slot}")
             with f.loop(0, n) as k:
                 if backwards:
                     k = f.op(f"sub nsw i64 {n - 1}, {k}")
@@ -188,7 +189,7 @@ def cumulative_sum(ctx: Context) -> None:
                 v = f.load(source, at)
                 v = v if kind == x.dtype else f.cast(v, x.dtype, kind)
                 old = f.op(f"load {t}, ptr {slot}")
-                new = f.fold("add", kind, old, v, True)
+                new = f.fold("mul" if product else "add", kind, old, v, True)
                 f.do(f"store {t} {new}, ptr {slot}")
                 result = old if exclusive else new
                 f.store(target, at, result if kind == x.dtype else f.cast(result, kind, x.dtype))
@@ -246,3 +247,32 @@ def top_k(ctx: Context) -> None:
     ctx.kernel(write, [values, places])
     ctx.bind(values, 0)
     ctx.bind(places, 1)
+
+
+@op("Hardmax")
+def hardmax(ctx: Context) -> None:
+    """1 at the first maximum of every row, 0 elsewhere."""
+    x = ctx.stored(ctx.input())
+    axis = ctx.axis(-1 if ctx.opset >= 13 else 1, x.rank)
+    axes = [axis] if ctx.opset >= 13 else list(range(axis, x.rank))
+    kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
+    best = ctx.stored(reduced(ctx, x, axes, "max", lowest(kind)))
+    sizes = [x.shape[a] for a in axes]
+    flat = lambda idx: [Index(0) if k in axes else i for k, i in enumerate(idx)]
+
+    def first(idx: list[Index]) -> Expr:
+        over = [Var.new(n) for n in sizes]
+        at = list(idx)
+        for a, v in zip(axes, over):
+            at[a] = Index.of(v)
+        hit = widen(ctx.read(x, at)).eq(ctx.read(best, flat(idx)))
+        none = const(math.prod(sizes), "i64")
+        return reduce("min", over, select(hit, index_value(linear([Index.of(v) for v in over], sizes)), none), none)
+
+    place = ctx.stored(ctx.lazy(best.shape, "i64", first, 50))
+
+    def fn(idx: list[Index]) -> Expr:
+        here = index_value(linear([idx[a] for a in axes], sizes))
+        return select(here.eq(ctx.read(place, flat(idx))), const(1, x.dtype), 0)
+
+    ctx.define(x.shape, x.dtype, fn, 3)

@@ -132,3 +132,37 @@ def test_resize_rest() -> None:
         exclude_outside=1,
     )
     check_op("Upsample", [normal(1, 2, 3, 4), np.array([1, 1, 2, 3], np.float32)], consts=(1,), opset=9)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_sample(mode: str, padding: str) -> None:
+    for aligned in (0, 1):
+        grid = R.uniform(-1.4, 1.4, (2, 5, 7, 2)).astype(np.float32)
+        attrs = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+        check_op("GridSample", [normal(2, 3, 6, 8), grid], opset=20, **attrs)
+
+
+def test_sampling_rest() -> None:
+    check_op("Col2Im", [normal(1, 12, 25), I(6, 7), I(2, 3)], consts=(1, 2), opset=18)
+    attrs = {"strides": [2, 1], "dilations": [2, 2], "pads": [0, 0, 0, 0]}
+    check_op("Col2Im", [normal(1, 12, 6), I(6, 7), I(2, 3)], consts=(1, 2), opset=18, **attrs)
+    check_op("Compress", [normal(4, 5), np.array([1, 0, 1, 1], bool)], consts=(1,), axis=0)
+    check_op("Compress", [normal(4, 5), np.array([1, 0, 1, 1], bool)], consts=(1,))
+
+
+@pytest.mark.parametrize(
+    "equation, shapes",
+    [
+        ("ij,jk->ik", [(3, 4), (4, 5)]),
+        ("bhqd,bhkd->bhqk", [(2, 3, 4, 8), (2, 3, 5, 8)]),
+        ("bqhd,bkhd->bhqk", [(2, 4, 3, 8), (2, 5, 3, 8)]),
+        ("...ij,...jk", [(2, 3, 4), (2, 4, 5)]),
+        ("ii->i", [(4, 4)]),
+        ("ij->", [(3, 4)]),
+        ("i,j->ij", [(3,), (4,)]),
+        ("ijk,jl,lk->i", [(2, 3, 4), (3, 5), (5, 4)]),
+    ],
+)
+def test_einsum(equation: str, shapes: list) -> None:
+    check_op("Einsum", [normal(*s) for s in shapes], equation=equation)

@@ -52,6 +52,13 @@ def test_cum_sum() -> None:
             check_op("CumSum", [x, np.int64(axis)], consts=(1,), exclusive=exclusive, reverse=axis % 2)
 
 
+def test_hardmax() -> None:
+    x = R.integers(-4, 4, (5, 6, 7)).astype(np.float32)
+    for axis in (0, 1, -1):
+        check_op("Hardmax", [x], axis=axis, opset=13)
+        check_op("Hardmax", [x], axis=axis, opset=11)
+
+
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize("opset", [11, 13])
 @pytest.mark.parametrize("axis", [0, 1, -1])

@@ -117,3 +117,30 @@ def test_other_targets(target: Target) -> None:
         host = small()
         want = execute(compile_all(host), host, {"x": x})[0]
         np.testing.assert_allclose(execute(segment, graph, {"x": x})[0], want, rtol=1e-4, atol=1e-6)
+
+
+def test_passing_through_and_shared_values() -> None:
+    """Outputs that are inputs, constants, views of each other, and values that are both output and operand."""
+    graph = Graph("g", 21)
+    f4 = np.dtype(np.float32)
+    for name, shape in (("x", (2, 6)), ("a", (2, 6)), ("b", (3, 4)), ("c", (12,)), ("d", (2, 6)), ("e", (0, 6))):
+        graph.add(Tensor(name, shape, f4))
+    k = graph.constant("k", np.arange(12, dtype=np.float32).reshape(2, 6))
+    shape = graph.constant("shape", np.array([3, 4]))
+    flat = graph.constant("flat", np.array([12]))
+    bounds = [graph.constant("s", np.array([v])) for v in (2, 2, 0)]
+    graph.nodes = [
+        Node("Exp", ["x"], ["a"]),
+        Node("Reshape", ["a", shape], ["b"]),
+        Node("Reshape", ["b", flat], ["c"]),
+        Node("Mul", ["a", "a"], ["d"]),
+        Node("Slice", ["x", *bounds], ["e"]),
+    ]
+    graph.inputs, graph.outputs = ["x"], ["a", "b", "c", "d", "e", "x", k]
+    segment = compile_all(graph)
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
+    a, b, c, d, e, same, constant = execute(segment, graph, {"x": x})
+    np.testing.assert_allclose(a, np.exp(x), rtol=1e-6)
+    assert np.array_equal(b.reshape(-1), a.reshape(-1)) and np.array_equal(c, a.reshape(-1))
+    np.testing.assert_allclose(d, a * a, rtol=1e-6)
+    assert e.size == 0 and np.array_equal(same, x) and np.array_equal(constant.reshape(-1), np.arange(12))

@@ -1,0 +1,93 @@
+"""Einsum: products of two float32 operands become a matmul, everything else a reduction."""
+
+from __future__ import annotations
+
+import math
+
+from compiler.cpu.expr import Expr, Index, Var, linear, reduce, unravel
+from compiler.cpu.fuse import Context, Value
+from compiler.cpu.ops.elementwise import widen
+from compiler.cpu.ops.matmul import matmul_value
+from compiler.cpu.ops.registry import op
+
+
+def parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
+    """Labels of every operand and of the result; an ellipsis becomes labels '.0', '.1', ... aligned at the right."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    widths = [r - len(t.replace("...", "")) if "..." in t else 0 for t, r in zip(terms, ranks)]
+    most = max(widths, default=0)
+
+    def labels(term: str, width: int) -> list[str]:
+        head, dots, tail = term.partition("...")
+        middle = [f".{k}" for k in range(most - width, most)] if dots else []
+        return [*head, *middle, *tail]
+
+    operands = [labels(t, w) for t, w in zip(terms, widths)]
+    if arrow:
+        return operands, labels(right, most)
+    every = [l for o in operands for l in o]
+    return operands, [f".{k}" for k in range(most)] + sorted(
+        l for l in set(every) if every.count(l) == 1 and l[0] != "."
+    )
+
+
+@op("Einsum")
+def einsum(ctx: Context) -> None:
+    values, shape = [ctx.stored(v) for v in ctx.inputs()], ctx.out_shape()
+    operands, result = parse(ctx.attr("equation"), [v.rank for v in values])
+    sizes: dict[str, int] = {}
+    for labels, v in zip(operands, values):
+        for l, n in zip(labels, v.shape):
+            sizes[l] = max(sizes.get(l, 1), n)
+
+    def at(k: int, place: dict[str, Index]) -> Expr:
+        v = values[k]
+        return widen(ctx.read(v, [Index(0) if n == 1 else place[l] for l, n in zip(operands[k], v.shape)]))
+
+    if len(values) == 2 and values[0].dtype == "f32" and all(len(set(o)) == len(o) for o in operands):
+        a, b = (set(o) for o in operands)
+        batch = [l for l in result if l in a and l in b]
+        rows, cols = [l for l in result if l in a and l not in b], [l for l in result if l in b and l not in a]
+        inner = [l for l in operands[0] if l in b and l not in result]
+        if set(batch + rows + inner) == a and set(batch + cols + inner) == b and inner:
+            _as_matmul(ctx, at, sizes, batch, rows, cols, inner, result)
+            return
+    summed = [l for l in sizes if l not in result]
+
+    def fn(idx: list[Index]) -> Expr:
+        place = dict(zip(result, idx))
+        over = [Var.new(sizes[l]) for l in summed]
+        place.update((l, Index.of(v)) for l, v in zip(summed, over))
+        e = at(0, place)
+        for k in range(1, len(values)):
+            e = e * at(k, place)
+        return (reduce("add", over, e, 0) if over else e).to(values[0].dtype)
+
+    ctx.define(shape, values[0].dtype, fn, 20 + math.prod(sizes[l] for l in summed))
+
+
+def _as_matmul(ctx: Context, at, sizes, batch, rows, cols, inner, result) -> None:  # type: ignore[no-untyped-def]
+    lead = tuple(sizes[l] for l in batch)
+    m, n, k = (math.prod(sizes[l] for l in group) for group in (rows, cols, inner))
+
+    def operand(which: int, first: list[str], second: list[str]) -> Value:
+        def fn(idx: list[Index]) -> Expr:
+            place = dict(zip(batch, idx))
+            for group, i in ((first, idx[-2]), (second, idx[-1])):
+                place.update(zip(group, unravel(i, [sizes[l] for l in group])))
+            return at(which, place)
+
+        shape = (*lead, math.prod(sizes[l] for l in first), math.prod(sizes[l] for l in second))
+        return ctx.lazy(shape, "f32", fn, 3)
+
+    y = ctx.stored(matmul_value(ctx, operand(0, rows, inner), operand(1, inner, cols), (*lead, m, n), None))
+    assert k
+
+    def fn(idx: list[Index]) -> Expr:
+        place = dict(zip(result, idx))
+        row = linear([place[l] for l in rows], [sizes[l] for l in rows])
+        col = linear([place[l] for l in cols], [sizes[l] for l in cols])
+        return ctx.read(y, [*(place[l] for l in batch), row, col])
+
+    ctx.define(ctx.out_shape(), "f32", fn, 1)

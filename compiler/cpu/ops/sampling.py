@@ -1,0 +1,180 @@
+"""Reads at run-time positions: GridSample, Col2Im, MaxUnpool."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from compiler.cpu.expr import (
+    Dynamic,
+    Expr,
+    Index,
+    Var,
+    call,
+    clamp,
+    const,
+    guard,
+    index_value,
+    maximum,
+    minimum,
+    reduce,
+    select,
+)
+from compiler.cpu.fuse import Context, Value
+from compiler.cpu.lower import Function
+from compiler.cpu.ops.elementwise import widen
+from compiler.cpu.ops.registry import op
+
+CUBIC = -0.75
+
+
+def _reflect(x: Expr, low: float, high: float) -> Expr:
+    """Folds x into [low, high] by reflection at both ends."""
+    span = high - low
+    if span <= 0:
+        return const(0.0, x.dtype)
+    d = call("fabs", x - low)
+    turns = call("floor", d / span)
+    rest = d - turns * span
+    odd = call("floor", turns * 0.5) * 2.0
+    return select(turns.eq(odd), rest + low, high - rest)
+
+
+def _weights(mode: str, x: Expr) -> list[tuple[Expr, Expr]]:
+    """(position, weight) of the taps along one dimension."""
+    one = const(1.0, x.dtype)
+    if mode == "nearest":
+        return [(call("roundeven", x), one)]
+    base = call("floor", x)
+    t = x - base
+    if mode == "linear":
+        return [(base, 1.0 - t), (base + 1.0, t)]
+    taps = []
+    for k in range(-1, 3):
+        d = call("fabs", t - float(k))
+        if k in (0, 1):
+            w = ((CUBIC + 2.0) * d - (CUBIC + 3.0)) * d * d + 1.0
+        else:
+            w = ((CUBIC * d - 5.0 * CUBIC) * d + 8.0 * CUBIC) * d - 4.0 * CUBIC
+        taps.append((base + float(k), w))
+    return taps
+
+
+@op("GridSample")
+def grid_sample(ctx: Context) -> None:
+    x, grid = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(ctx.attr("mode", "linear"), ctx.attr("mode", "linear"))
+    padding, aligned = ctx.attr("padding_mode", "zeros"), bool(ctx.attr("align_corners", 0))
+    if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
+        raise ctx.unsupported(
+            f"mode={mode!r}, padding_mode={padding!r}", "linear, nearest, cubic; zeros, border, reflection"
+        )
+    spatial = x.shape[2:]
+    rank = len(spatial)
+
+    def fn(idx: list[Index]) -> Expr:
+        n, c, *position = idx
+        taps: list[list[tuple[Expr, Expr]]] = []
+        for d, size in enumerate(spatial):
+            g = widen(ctx.read(grid, [n, *position, Index(rank - 1 - d)]))
+            at = (g + 1.0) * ((size - 1) / 2) if aligned else ((g + 1.0) * float(size) - 1.0) * 0.5
+            low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
+            if mode == "nearest":
+                at = call("roundeven", at)
+            # A border is repeated by clamping each tap below, not the position: onnxruntime's cubic needs that.
+            if padding == "reflection":
+                at = select((at < low) | (at > high), _reflect(at, low, high), at)
+            taps.append(_weights(mode, at))
+        total: Expr | None = None
+        for choice in itertools.product(*taps):
+            inside: Expr = const(1, "b")
+            where, weight = [], None
+            for (p, w), size in zip(choice, spatial):
+                if padding == "reflection":
+                    p = _reflect(p, 0.0, size - 1.0) if aligned else _reflect(p, -0.5, size - 0.5)
+                    p = call("roundeven", p)
+                inside = inside & (p >= 0.0) & (p <= size - 1.0)
+                # Clamped again as an integer: a NaN in the grid must not become an address.
+                i = maximum(minimum(clamp(p, 0.0, size - 1.0).to("i64"), size - 1), 0)
+                where.append(Index.of(Dynamic(i, 0, size - 1)))
+                weight = w if weight is None else weight * w
+            assert weight is not None
+            v = widen(ctx.read(x, [n, c, *where])).to(weight.dtype)
+            v = (select(inside, v, 0.0) if padding == "zeros" else v) * weight
+            total = v if total is None else total + v
+        assert total is not None
+        return total.to(x.dtype)
+
+    ctx.define(ctx.out_shape(), x.dtype, fn, 100)
+
+
+@op("Col2Im")
+def col2im(ctx: Context) -> None:
+    """Each image element sums the columns' elements that came from it."""
+    x = ctx.stored(ctx.input(0))
+    image, block = ctx.const_input(1), ctx.const_input(2)
+    assert image is not None and block is not None
+    size, kernel = [int(v) for v in image], [int(v) for v in block]
+    rank = len(size)
+    strides, dilations = ctx.ints("strides", [1] * rank), ctx.ints("dilations", [1] * rank)
+    pads = ctx.ints("pads", [0] * (2 * rank))
+    assert strides is not None and dilations is not None and pads is not None
+    count = [
+        (size[d] + pads[d] + pads[rank + d] - dilations[d] * (kernel[d] - 1) - 1) // strides[d] + 1 for d in range(rank)
+    ]
+    taps = math.prod(kernel)
+    columns = Value((x.shape[0], x.shape[1] // taps, *kernel, *count), x.dtype, x.buffer)
+
+    def fn(idx: list[Index]) -> Expr:
+        n, c, *position = idx
+        variables = [Var.new(k) for k in kernel]
+        inside: Expr = const(1, "b")
+        at = []
+        for d, p in enumerate(position):
+            offset = p + pads[d] - Index.of(variables[d]) * dilations[d]
+            block = offset // strides[d]
+            inside = inside & index_value(offset % strides[d]).eq(0)
+            inside = inside & (index_value(block) >= 0) & (index_value(block) < count[d])
+            at.append(block)
+        e = widen(ctx.read(columns, [n, c, *(Index.of(v) for v in variables), *at]))
+        return reduce("add", variables, guard(inside, e, 0), 0).to(x.dtype)
+
+    ctx.define(ctx.out_shape(), x.dtype, fn, 50)
+
+
+@op("MaxUnpool")
+def max_unpool(ctx: Context) -> None:
+    """Values go to the flat positions that MaxPool gave, which count in the size without `output_shape`."""
+    x, places, shape = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1)), ctx.out_shape()
+    kernel = ctx.ints("kernel_shape") or []
+    n = len(kernel)
+    strides, pads = ctx.ints("strides", [1] * n) or [], ctx.ints("pads", [0] * (2 * n)) or []
+    natural = [(s - 1) * strides[d] + kernel[d] - pads[d] - pads[n + d] for d, s in enumerate(x.shape[2:])]
+    inferred = (*x.shape[:2], *natural)
+    out = ctx.temp(shape, x.dtype)
+    variables = out.vars()
+    ctx.assign(out, variables, const(0, x.dtype))
+    source, index, target = ctx.buffer(x), ctx.buffer(places), ctx.buffer(out)
+    remap = inferred != shape
+    pieces = [int(np.prod(inferred[k + 1 :])) for k in range(len(inferred))]
+    steps = [int(np.prod(shape[k + 1 :])) for k in range(len(shape))]
+
+    def write(f: Function) -> None:
+        with f.loop(0, x.size) as i:
+            at = f.load(index, i)
+            if remap:
+                rest, to = at, "0"
+                for piece, step in zip(pieces, steps):
+                    q = f.op(f"sdiv i64 {rest}, {piece}")
+                    rest = f.op(f"sub i64 {rest}, {f.op(f'mul i64 {q}, {piece}')}")
+                    to = f.op(f"add i64 {to}, {f.op(f'mul i64 {q}, {step}')}")
+                at = to
+            low = f.op(f"icmp sge i64 {at}, 0")
+            high = f.op(f"icmp slt i64 {at}, {out.size}")
+            with f.when(f.op(f"and i1 {low}, {high}")):
+                f.store(target, at, f.load(source, i))
+
+    ctx.kernel(write, [out])
+    ctx.bind(out)
