@@ -257,8 +257,21 @@ def transposed_sums(
     kernel = weights.shape[2:]
     w = transpose_window(ctx, x.shape[2:], kernel, shape)
     strides = ctx.ints("strides", [1] * n) or [1] * n
-    spread = spread_out(ctx, x, w, strides, shape, fill)
     cg, mg = x.shape[1] // groups, weights.shape[1]
+    dense = x.dtype == "f32" and not (cg * mg <= 4 and groups > 1)
+    if data is not None and dense:
+        turned_data = np.flip(data.reshape(groups, cg, mg, *kernel).swapaxes(1, 2), tuple(range(3, 3 + n)))
+        y = by_phases(
+            ctx,
+            x,
+            turned_data.reshape(groups * mg, cg, *kernel),
+            shape,
+            "f32",
+            lambda part, window, sub: conv_float(ctx, x, Value(part.shape, "f32"), part, window, sub, groups),
+        )
+        if y is not None:
+            return y
+    spread = spread_out(ctx, x, w, strides, shape, fill)
     flat = Window(w.kernel, w.strides, w.dilations, [0] * n, [0] * n)
     turned = (groups * mg, cg, *kernel)
     if data is not None:
@@ -275,10 +288,59 @@ def transposed_sums(
             return ctx.read(source, [channel, o % mg, *(k - 1 - t for k, t in zip(kernel, taps))])
 
         flipped = ctx.lazy(turned, weights.dtype, turn, 1)
-    if x.dtype == "f32" and not (cg * mg <= 4 and groups > 1):
+    if dense:
         return conv_float(ctx, spread, flipped, d, flat, shape, groups)
     kind = {"f16": "f32", "bf16": "f32"}.get(x.dtype, x.dtype)
     return conv_direct(ctx, spread, flipped, flat, shape, groups, fill, kind)
+
+
+def by_phases(
+    ctx: Context,
+    x: Value,
+    data: np.ndarray,
+    shape: tuple[int, ...],
+    kind: str,
+    convolve: Callable[[np.ndarray, Window, tuple[int, ...]], Value],
+) -> Value | None:
+    """A strided transposed convolution as one plain convolution per output phase, none multiplying zeros.
+
+    Args:
+        data: flipped weights [O, C/group, kernel].
+        convolve: makes the sums of (weights, window, output shape).
+
+    Returns:
+        The sums in memory, None where the geometry needs the general way.
+    """
+    kernel = data.shape[2:]
+    n = len(kernel)
+    w = transpose_window(ctx, x.shape[2:], kernel, shape)
+    strides = ctx.ints("strides", [1] * n) or [1] * n
+    if all(s == 1 for s in strides) or any(d != 1 for d in w.dilations) or any(s > k for s, k in zip(strides, kernel)):
+        return None
+    pads = [k - 1 - b for k, b in zip(kernel, w.begin)]
+    phases = []
+    for phase in np.ndindex(*strides):
+        first = [(r - p) % s for r, p, s in zip(phase, pads, strides)]
+        count = [max(-(-(o - f) // s), 0) for o, f, s in zip(shape[2:], first, strides)]
+        taps = [-(-(k - r) // s) for k, r, s in zip(kernel, phase, strides)]
+        begin = [t - 1 - (f + p - r) // s for t, f, p, r, s in zip(taps, first, pads, phase, strides)]
+        if any(b < 0 for b in begin):
+            return None
+        # Tap t of the unflipped kernel is k - 1 - t of the flipped one; a phase has every stride-th, from the last.
+        pick = tuple(slice((k - 1 - r) % s, k - r, s) for k, r, s in zip(kernel, phase, strides))
+        phases.append((first, count, begin, np.ascontiguousarray(data[(slice(None), slice(None), *pick)])))
+    ctx.buffer(x)
+    out = ctx.temp(shape, kind)
+    for first, count, begin, part in phases:
+        if min(count) == 0:
+            continue
+        window = Window(list(part.shape[2:]), [1] * n, [1] * n, begin, [0] * n)
+        sums = convolve(part, window, (*shape[:2], *count))
+        variables = sums.vars()
+        idx = [Index.of(v) for v in variables]
+        at = [*idx[:2], *(i * s + f for i, s, f in zip(idx[2:], strides, first))]
+        ctx.assign(out, variables, ctx.read(sums, idx), at)
+    return out
 
 
 def spread_out(ctx: Context, x: Value, w: Window, strides: Sequence[int], shape: Sequence[int], fill: Expr) -> Value:

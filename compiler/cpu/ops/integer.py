@@ -15,6 +15,7 @@ from compiler.cpu.fuse import CHEAP, Context, Value
 from compiler.cpu.microkernels.gemm import Gemm, PanelOperand, RowOperand, pack_panels, pack_rows
 from compiler.cpu.ops.convolution import (
     Window,
+    by_phases,
     conv_direct,
     direct_operand,
     padded,
@@ -363,9 +364,15 @@ def transposed_sums_integer(
     kernel = data.shape[2:]
     w = transpose_window(ctx, x.shape[2:], kernel, shape)
     strides = ctx.ints("strides", [1] * n) or [1] * n
-    spread = spread_out(ctx, x, w, strides, shape, const(zx, x.dtype))
     cg, mg = x.shape[1] // groups, data.shape[1]
     d = data.reshape(groups, cg, mg, *kernel).swapaxes(1, 2)
     d = np.ascontiguousarray(np.flip(d, tuple(range(3, 3 + n)))).reshape(groups * mg, cg, *kernel)
+    convolve = lambda part, window, sub: conv_sums(
+        ctx, x, Value(part.shape, "i8"), part, fixed(zx), zw, window, sub, groups
+    )
+    y = by_phases(ctx, x, d, shape, "i32", convolve)
+    if y is not None:
+        return y
+    spread = spread_out(ctx, x, w, strides, shape, const(zx, x.dtype))
     flat = Window(w.kernel, w.strides, w.dilations, [0] * n, [0] * n)
-    return conv_sums(ctx, spread, ctx.constant(d, stem="weights"), d, fixed(zx), zw, flat, shape, groups)
+    return conv_sums(ctx, spread, Value(d.shape, "i8"), d, fixed(zx), zw, flat, shape, groups)
