@@ -163,7 +163,8 @@ def _mean(context: Context, layer: MeanLayer, box: Window) -> None:
     context.emitter.vector(
         Source.SUM, tile.base, out.base, [(box.blocks, tile.plane, 0, out.plane, 0)],
         reduce=[(view.w, 1, 0, 0, 0), (view.h, tile.line, 0, 0, 0)],
-        prm=_uniform_params(context, layer.bias, layer.scale), lut=table, rounding=layer.post.rounding, post=layer.post.fields(),
+        prm=_uniform_params(context, layer.bias, layer.scale), lut=table, rounding=layer.post.rounding,
+        post=layer.post.fields(),
     )  # fmt: skip
     context.release(tile)
     context.finish_tile(layer.output, box, out)

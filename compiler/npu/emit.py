@@ -58,9 +58,6 @@ def emit_step(context: Context, layers: list[Layer], stays: list[Stay]) -> list[
                 f"{layer.op} {layer.name!r} does not fit configuration {c.name!r} "
                 f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
             ) from None
-        for stay in stays:
-            if stay.last == index:
-                context.drop(stay.view.buffer)
         traffic = [*layer.inputs, layer.output, *([layer.post.add.other] if layer.post.add is not None else [])]
         moved = {v.buffer: v.nbytes for v in traffic if v.buffer not in context.resident and v.region == ARENA_REGION}
         weights = emitter.read_bytes - read
@@ -78,6 +75,9 @@ def emit_step(context: Context, layers: list[Layer], stays: list[Stay]) -> list[
                 tile=str(plan),
             )
         )
+        for stay in stays:
+            if stay.last == index:
+                context.drop(stay.view.buffer)
     context.end_step()
     return rows
 
