@@ -9,6 +9,7 @@ at its own index becomes the epilogue of the micro-kernel's tile.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from compiler.cpu.expr import (
-    SIZES,
     Buffer,
     Expr,
     Index,
+    Rewriter,
     Var,
     const,
     dtype_of,
@@ -333,7 +334,6 @@ class Context:
 
     def _settle(self, body: Expr) -> Expr:
         """Accumulators that have memory by now become reads."""
-        from compiler.cpu.expr import Rewriter
 
         def settle(e: Expr) -> Expr | None:
             return self.read(e.value[0], e.value[1]) if e.op == "acc" and e.value[0].buffer is not None else None
@@ -381,8 +381,6 @@ def _same_index(at: Sequence[Index], variables: Sequence[Var]) -> bool:
 
 
 def hash_of(data: np.ndarray) -> str:
-    import hashlib
-
     return hashlib.sha256(np.ascontiguousarray(data).tobytes() + str((data.dtype, data.shape)).encode()).hexdigest()
 
 
@@ -443,6 +441,3 @@ def describe(ctx: Context) -> list[str]:
         else:
             out.append(f"{stage.label}: kernel")
     return out
-
-
-__all__ = ["SIZES", "Context", "KernelStage", "LoopStage", "Value", "build", "describe"]

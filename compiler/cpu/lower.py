@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,6 @@ from compiler.cpu.expr import (
     Remainder,
     Rewriter,
     Var,
-    const,
     indices,
     load,
     merge,
@@ -490,7 +489,3 @@ class Module:
         passes = builder.getModulePassManager()
         passes.run(module, builder)
         return machine.emit_object(module)
-
-
-Emit = Callable[[Function], None]
-__all__ = ["ACC_TILE", "Emit", "Function", "Module", "const", "emit_assign", "literal", "llvm_type"]

@@ -197,14 +197,10 @@ class Gemm:
         f.variables[base] = first
         here = load(tile, Index.of(m) * width + Index.of(rr) * self.columns[1] + Index.of(cc))
         rewrite = Rewriter(
-            {d.m: Index.of(base) + m_index(m), d.r: Index.of(r0) + m_index(rr), d.c: Index.of(c0) + m_index(cc)},
+            {d.m: Index.of(base) + Index.of(m), d.r: Index.of(r0) + Index.of(rr), d.c: Index.of(c0) + Index.of(cc)},
             lambda e: here if e.op == "acc" and e.value[0] is acc else None,
         )
         _nest(f, [m], rr, cc, nr, nc, whole, rewrite(d.body), out, rewrite.index(d.offset))
-
-
-def m_index(v: Var) -> Index:
-    return Index.of(v)
 
 
 def _bounded(f: Function, extent: int, start: str, step: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Rewriter, Var, const, reduce
+from compiler.cpu.expr import Expr, Index, Rewriter, Var, const, fma, reduce
 from compiler.cpu.fuse import SLACK, Context, Value
 from compiler.cpu.microkernels.gemm import DIRECT_COLUMNS, DirectOperand, Domain, Gemm, RowOperand, pack_rows
 from compiler.cpu.ops.elementwise import widen
@@ -187,8 +187,6 @@ def conv_direct(
 
 
 def _multiply_add(p: Expr, total: Expr) -> Expr:
-    from compiler.cpu.expr import fma
-
     return fma(p.args[0], p.args[1], total) if p.dtype in ("f32", "f64") else total + p
 
 

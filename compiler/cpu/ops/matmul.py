@@ -32,14 +32,10 @@ def split_matmul(shared_b: bool) -> Callable[[list[Var], Expr, Index], Domain]:
             joined = Var.new(a.extent * m.extent)
             one = Index.of(joined)
             rewrite = Rewriter({a: one, m: Index(0)} if m.extent == 1 else {a: Index(0), m: one})
-            body, offset, m = _rewrite_acc(rewrite, body), rewrite.index(offset), joined
+            body, offset, m = rewrite(body), rewrite.index(offset), joined
         return Domain(batch, m, Var.new(1), n, body, offset)
 
     return split
-
-
-def _rewrite_acc(rewrite: Rewriter, body: Expr) -> Expr:
-    return rewrite(body)
 
 
 def matmul_value(ctx: Context, a: Value, b: Value, shape: tuple[int, ...], b_const: np.ndarray | None) -> Value:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from compiler.cpu import mathlib as m
-from compiler.cpu.expr import Expr, Index, Var, call, const, guard, index_value, reduce
+from compiler.cpu.expr import Expr, Index, Var, call, const, guard, index_value, reduce, select
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.reduction import lowest, reduced
@@ -161,8 +161,6 @@ def lp_normalization(ctx: Context) -> None:
 
     def fn(idx: list[Index]) -> Expr:
         d = ctx.read(norm, row(idx, axes))
-        from compiler.cpu.expr import select
-
         return select(d.eq(0.0), const(0, kind), widen(ctx.read(x, idx)) / d).to(x.dtype)
 
     ctx.define(x.shape, x.dtype, fn, 5)

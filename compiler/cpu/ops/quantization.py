@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from compiler.cpu.expr import (
     FLOATS,
     Expr,
@@ -12,6 +10,7 @@ from compiler.cpu.expr import (
     clamp,
     const,
     int_range,
+    linear,
     load,
     maximum,
     minimum,
@@ -120,10 +119,4 @@ def dynamic_quantize_linear(ctx: Context) -> None:
 
 
 def _at(idx: list[Index], x: Value) -> Index:
-    from compiler.cpu.expr import linear
-
     return linear(idx, x.shape)
-
-
-def f32_scale(numerator: np.ndarray, denominator: np.ndarray | float) -> np.ndarray:
-    return (np.asarray(numerator, np.float32) / np.float32(denominator)).astype(np.float32)

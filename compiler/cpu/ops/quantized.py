@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from compiler.cpu.expr import Dynamic, Expr, Index, const, fma, int_range, load
+from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, const, fma, int_range, load
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.convolution import Window, padded, window
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
@@ -187,8 +187,6 @@ def q_global_average_pool(ctx: Context) -> None:
 
 def look_up(ctx: Context, table: np.ndarray, q: Expr, dtype: str) -> Expr:
     """table[raw byte] as `dtype`."""
-    from compiler.cpu.expr import Buffer
-
     view = np.ascontiguousarray(np.asarray(table).view(np.uint8).reshape(256)).view(
         {"i8": np.int8, "u8": np.uint8}[dtype]
     )

@@ -56,14 +56,10 @@ def reduced(
         for a, v in zip(axes, over):
             at[a] = Index.of(v)
         e = element(widen(ctx.read(x, at)))
-        return finish(reduce(kind, over, e, init, strict) if axes else init_fold(kind, e, init))
+        return finish(reduce(kind, over, e, init, strict) if axes else e)
 
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
     return ctx.lazy(shape, init.dtype, fn, 3 + count)
-
-
-def init_fold(kind: str, e: Expr, init: Expr) -> Expr:
-    return e
 
 
 def _sum_of(name: str) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from compiler.cpu.expr import FLOATS, Expr, Index, call, const, index_value, lookup, select
+from compiler.cpu.expr import FLOATS, Expr, Index, call, clamp, const, index_value, int_range, lookup, select
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.registry import op
@@ -155,8 +155,6 @@ def _converted(ctx: Context, y: Value) -> Value:
 
 def _to_integer(e: Expr, dtype: str) -> Expr:
     """onnxruntime truncates interpolated integers."""
-    from compiler.cpu.expr import clamp, int_range
-
     low, high = int_range(dtype)
     return clamp(call("trunc", e), low, high).to("i32").to(dtype) if dtype != "i64" else e.to(dtype)
 
