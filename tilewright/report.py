@@ -126,7 +126,8 @@ class CheckReport:
     @property
     def end_to_end(self) -> dict[str, Any]:
         rows = [r for r in self.rows if r.free_differences and r.status != "mismatch"]
-        sources = dict.fromkeys(s for r in rows for s in r.depends_on)
+        off = {r.name for r in self.rows if r.status == "border"}
+        sources = dict.fromkeys(s for r in rows for s in (r.name, *r.depends_on) if s in off)
         return {
             "tensors": len(rows),
             "elements": sum(r.free_differences for r in rows),
