@@ -22,7 +22,7 @@ class AxiRead(wiring.Component):
         fetch_beat, load_beat: a beat is offered; load_beat_ready: LOAD takes it (FETCH always does).
         data, bad: the beat; its response is an error.  beat_address: where it comes from.
         arvalid, arready, araddr, arlen, rvalid, rready, rdata, rresp, rlast: AXI.
-        idle: nothing in flight.
+        idle: nothing in flight.  load_idle: nothing for LOAD.
         halt: accept no requests, take and drop all beats.
     """
 
@@ -55,6 +55,7 @@ class AxiRead(wiring.Component):
                 "rresp": In(2),
                 "rlast": In(1),
                 "idle": Out(1),
+                "load_idle": Out(1),
                 "halt": In(1),
             }
         )
@@ -95,6 +96,9 @@ class AxiRead(wiring.Component):
             owners.o_ready.eq(taken & self.rlast),
             self.idle.eq(~owners.o_valid & ~self.arvalid),
         ]
+        loads = Signal(range(c.read_outstanding + 1))
+        m.d.sync += loads.eq(loads + (accept & choose_load) - (taken & self.rlast & owner))
+        m.d.comb += self.load_idle.eq(loads == 0)
         with m.If(taken):
             m.d.sync += position.eq(Mux(self.rlast, 0, position + 1))
         return m

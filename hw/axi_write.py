@@ -25,7 +25,7 @@ class AxiWrite(wiring.Component):
         give, give_tag: all responses of the instruction whose last burst has `burst_last` are in.
         error, error_tag, error_address: a burst was answered with an error.
         aw*, w*, b*: AXI.
-        idle: nothing in flight.
+        in_burst: beats of the current burst are still to come.  idle: nothing in flight.
         halt: begin no bursts; complete those begun with beats that write nothing.
     """
 
@@ -64,6 +64,7 @@ class AxiWrite(wiring.Component):
                 "bvalid": In(1),
                 "bready": Out(1),
                 "bresp": In(2),
+                "in_burst": Out(1),
                 "idle": Out(1),
                 "halt": In(1),
             }
@@ -115,6 +116,7 @@ class AxiWrite(wiring.Component):
         m.d.comb += [
             Cat(last, null, tag, address).eq(pending.o_payload),
             self.bready.eq(~at_null),
+            self.in_burst.eq(left != 0),
             pending.o_ready.eq(at_null | self.bvalid),
             self.give.eq((at_null | (taken & last & ~self.bresp[1])) & ~self.halt),
             self.give_tag.eq(tag),

@@ -31,7 +31,7 @@ class BurstWalker(wiring.Component):
         base, size, allowed: region of the box in the first stage.
         ready: idle, or the last run leaves the first stage in this cycle.
         o_valid, o_ready, o_address, o_beats, o_last, o_tag: bursts; `o_last` is the last of the box.
-        error, error_address, error_tag: a run leaves the window; it must not be followed by others.
+        failed, error_address, error_tag: the next run leaves the window, and all bursts before it have been taken.
         busy: any stage holds something.
         halt: hold everything.
     """
@@ -61,8 +61,8 @@ class BurstWalker(wiring.Component):
                 "o_last": Out(1),
                 "o_null": Out(1),
                 "o_tag": Out(tag_bits),
-                "error": Out(1),
-                "error_address": Out(config.axi_address_bits),
+                "failed": Out(1),
+                "error_address": Out(config.axi_address_bits + 1),
                 "error_tag": Out(tag_bits),
                 "busy": Out(1),
                 "halt": In(1),
@@ -85,9 +85,8 @@ class BurstWalker(wiring.Component):
         inside = null1 | self.allowed & ((now + bytes_) <= self.size)
         m.d.comb += [
             last1.eq(null1 | ((left0 == 0) & (left1 == 0))),
-            take1.eq(active & room2 & ~self.halt),
+            take1.eq(active & inside & room2 & ~self.halt),
             self.ready.eq(~active | (take1 & last1)),
-            self.error.eq(take1 & ~inside),
             self.error_address.eq(self.base + now),
             self.error_tag.eq(tag1),
         ]
@@ -120,7 +119,7 @@ class BurstWalker(wiring.Component):
         tag2 = Signal(self.tag_bits, reset_less=True)
         take2 = Signal()
         m.d.comb += room2.eq(~valid2 | take2)
-        with m.If(take1 & inside):
+        with m.If(take1):
             m.d.sync += [
                 valid2.eq(1),
                 last2.eq(last1),
@@ -160,5 +159,6 @@ class BurstWalker(wiring.Component):
         with m.If(take2):
             m.d.sync += [valid3.eq(1), last3.eq(last2), address3.eq(address2), beats3.eq(beats2), tag3.eq(tag2)]
             m.d.sync += null3.eq(null2)
+        m.d.comb += self.failed.eq(active & ~inside & ~valid2 & ~valid3)
         m.d.comb += self.busy.eq(active | valid2 | valid3)
         return m

@@ -107,6 +107,7 @@ class Core(wiring.Component):
         ]
         fronts: dict[Engine, FrontEnd] = {}
         idle: list[Value] = [fetch.ended]
+        quiet: list[Value] = []
         room = []
         for engine in ENGINES:
             e, core = engine.name.lower(), cores[engine]
@@ -145,8 +146,10 @@ class Core(wiring.Component):
                 getattr(self, f"dbg_{e}_end_pc").eq(core.give_pc),
             ]
             idle += [~queue.o_valid, ~core.running]
+            quiet.append(~core.running & (~queue.o_valid | front.waiting))
         m.d.comb += [
             fetch.ready.eq(Cat(room).any()),
+            fetch.quiet.eq(Cat(quiet).all()),
             self.dbg_fetch_step.eq(fetch.step),
             self.dbg_fetch_start.eq(fetch.step),
             self.dbg_fetch_start_pc.eq(fetch.pc),
@@ -180,6 +183,7 @@ class Core(wiring.Component):
         m.d.comb += [
             fetch.beat_bad.eq(read.bad),
             read.load_beat_ready.eq(load.beat_ready),
+            load.bus_idle.eq(read.load_idle),
             self.bus_idle.eq(read.idle & store.idle),
             self.finished.eq(Cat(*idle, read.idle).all()),
         ]
@@ -200,7 +204,7 @@ class Core(wiring.Component):
             (gemm.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.GEMM, gemm.current_pc, gemm.range_row),
             (vector.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.VECTOR, vector.current_pc, vector.range_row),
             (store.window_error, ErrorCode.WINDOW, Engine.STORE, store.window_pc, store.window_address),
-            (store.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.STORE, store.current_pc, store.range_row),
+            (store.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.STORE, store.range_pc, store.range_row),
             (store.bus_error, ErrorCode.BUS_WRITE, Engine.STORE, store.bus_pc, store.bus_address),
             (
                 semaphores.overflow,

@@ -32,7 +32,7 @@ class Fetch(wiring.Component):
         request_*: bursts.  beat, beat_data, beat_bad: beats (always taken).
         valid, engine, word, pc: instruction for the queue of `engine`.  ready: that queue takes it.
         ended: END has been dispatched.
-        error, error_code, error_address: at instruction `pc`.
+        error, error_code, error_address: at instruction `pc`; given when `quiet`: no engine can move any more.
         halt: stop.
     """
 
@@ -64,6 +64,7 @@ class Fetch(wiring.Component):
                 "error": Out(1),
                 "error_code": Out(8),
                 "error_address": Out(config.axi_address_bits),
+                "quiet": In(1),
                 "halt": In(1),
             }
         )
@@ -185,7 +186,7 @@ class Fetch(wiring.Component):
         m.d.comb += [
             self.valid.eq(held & go & ~beyond & good & ~is_end),
             self.step.eq((self.valid & self.ready) | (held & go & ~beyond & good & is_end)),
-            self.error.eq(go & (beyond | (held & ~good))),
+            self.error.eq(go & self.quiet & (beyond | (held & ~good))),
         ]
         with m.If(beyond):
             m.d.comb += self.error_code.eq(Mux(present == self.length, ErrorCode.NO_END, ErrorCode.WINDOW))

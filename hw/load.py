@@ -28,11 +28,12 @@ class Load(wiring.Component):
         configure, start, word, pc, ready: front end.
         region{r}_base, region{r}_size, region{r}_read: memory regions.
         request_*: bursts.  beat, beat_ready, beat_data: data of this engine's bursts.
+        bus_idle: none of them in flight.
         write_*: see `LoadData`.
         give, signal0, signal1, give_pc: completed instruction.
         step, running, current_pc, stalled: data half moves; any part at work; data half's instruction; it waits.
         operand_error: the box at `start` has no rows.
-        window_error, window_address, window_pc: a run leaves its region.
+        window_error, window_address, window_pc: a run leaves its region; found when its first beat is due.
         range_error, range_row: a row beyond its memory (of current_pc).
         halt: stop.
     """
@@ -63,6 +64,7 @@ class Load(wiring.Component):
                 "beat": In(1),
                 "beat_ready": Out(1),
                 "beat_data": In(config.axi_data_bits),
+                "bus_idle": In(1),
                 **self.data.write_members(),
                 "give": Out(1),
                 "signal0": Out(SEMAPHORE_BITS),
@@ -74,7 +76,7 @@ class Load(wiring.Component):
                 "stalled": Out(1),
                 "operand_error": Out(1),
                 "window_error": Out(1),
-                "window_address": Out(config.axi_address_bits),
+                "window_address": Out(config.axi_address_bits + 1),
                 "window_pc": Out(PC_BITS),
                 "range_error": Out(1),
                 "range_row": Out(ADDRESS_BITS),
@@ -142,7 +144,7 @@ class Load(wiring.Component):
             walker.size.eq(of_region("size")),
             walker.allowed.eq(of_region("read")),
             walker.halt.eq(self.halt),
-            self.window_error.eq(walker.error),
+            self.window_error.eq(walker.failed & half.beat_ready & self.bus_idle),
             self.window_address.eq(walker.error_address),
             self.window_pc.eq(walker.error_tag),
             self.request_valid.eq(walker.o_valid),

@@ -30,8 +30,8 @@ class Store(wiring.Component):
         act_read, act_row, act_grant, act_data: read port.
         aw*, w*, b*: AXI.  idle: nothing in flight there.
         give, signal0, signal1, give_pc: completed instruction (all responses are in).
-        step, running, current_pc, stalled: a beat is taken; any part at work; reader's instruction; a burst waits.
-        window_error, _address, _pc; range_error, range_row; bus_error, _address, _pc: errors.
+        step, running, stalled: a beat is taken; any part at work; a burst waits.
+        window_error, _address, _pc; range_error, _row, _pc; bus_error, _address, _pc: errors.
         halt: stop; bursts begun are completed without writing.
     """
 
@@ -68,13 +68,13 @@ class Store(wiring.Component):
                 "give_pc": Out(PC_BITS),
                 "step": Out(1),
                 "running": Out(1),
-                "current_pc": Out(PC_BITS),
                 "stalled": Out(1),
                 "window_error": Out(1),
-                "window_address": Out(config.axi_address_bits),
+                "window_address": Out(config.axi_address_bits + 1),
                 "window_pc": Out(PC_BITS),
                 "range_error": Out(1),
                 "range_row": Out(ADDRESS_BITS),
+                "range_pc": Out(PC_BITS),
                 "bus_error": Out(1),
                 "bus_address": Out(config.axi_address_bits),
                 "bus_pc": Out(PC_BITS),
@@ -118,7 +118,7 @@ class Store(wiring.Component):
         def of_region(name: str) -> Value:
             return Array(getattr(self, f"region{r}_{name}") for r in range(REGIONS))[region]
 
-        bytes_ = Signal(RUN_BITS)
+        bytes_, bad = Signal(RUN_BITS), Signal()
         sync = is_instruction(self.word, "STORE_SYNC")
         pc_at = 2 * SEMAPHORE_BITS
         m.d.comb += [
@@ -133,7 +133,7 @@ class Store(wiring.Component):
             walker.size.eq(of_region("size")),
             walker.allowed.eq(of_region("write")),
             walker.halt.eq(self.halt),
-            self.window_error.eq(walker.error),
+            self.window_error.eq(walker.failed & ~write.in_burst),
             self.window_address.eq(walker.error_address),
             self.window_pc.eq(walker.error_tag[pc_at:]),
             reader.start.eq(self.start & ~sync),
@@ -146,10 +146,12 @@ class Store(wiring.Component):
             self.act_row.eq(reader.act_row),
             reader.act_grant.eq(self.act_grant),
             reader.act_data.eq(self.act_data),
-            self.range_error.eq(reader.range_error),
-            self.range_row.eq(reader.range_row),
-            self.current_pc.eq(reader.current_pc),
-            aligner.i_valid.eq(reader.o_valid),
+            # A row is missing when the beats before it are sent and its burst is known to lie in the window.
+            bad.eq(reader.o_valid & reader.o_bad),
+            self.range_error.eq(bad & ~aligner.held & (write.in_burst | (walker.o_valid & ~walker.o_null))),
+            self.range_row.eq(reader.bad_row),
+            self.range_pc.eq(reader.bad_pc),
+            aligner.i_valid.eq(reader.o_valid & ~bad),
             reader.o_ready.eq(aligner.i_ready),
             aligner.i_data.eq(reader.o_data),
             aligner.i_low.eq(reader.o_low),

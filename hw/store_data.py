@@ -24,7 +24,8 @@ class StoreReader(wiring.Component):
             byte position in a beat.  ready: idle or in the last step.
         act_read, act_row, act_grant, act_data: read port.
         o_valid, o_ready, o_data, o_low, o_last: rows; byte position of the run in a beat; last row of a run.
-        step, busy, current_pc, range_error, range_row, halt: as in other engines.
+        o_bad, bad_row, bad_pc: the row does not exist; no more are read.
+        step, busy, halt: as in other engines.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -55,9 +56,9 @@ class StoreReader(wiring.Component):
                 "o_last": Out(1),
                 "step": Out(1),
                 "busy": Out(1),
-                "current_pc": Out(PC_BITS),
-                "range_error": Out(1),
-                "range_row": Out(ADDRESS_BITS),
+                "o_bad": Out(1),
+                "bad_row": Out(ADDRESS_BITS),
+                "bad_pc": Out(PC_BITS),
                 "halt": In(1),
             }
         )
@@ -75,22 +76,23 @@ class StoreReader(wiring.Component):
         )
         pending, pending_last = Signal(), Signal(reset_less=True)
         pending_low = Signal.like(low)
+        bad, current_pc = Signal(), Signal(PC_BITS)
 
-        layout = data.StructLayout({"data": 8 * c.block_in, "low": low_bits(c), "last": 1})
+        layout = data.StructLayout({"data": 8 * c.block_in, "low": low_bits(c), "last": 1, "bad": 1})
         m.submodules.rows = rows = Queue(layout.size, STORE_ROWS)
         last = (left == 0) & (left0 == 0) & (left1 == 0)
         m.d.comb += [
-            self.act_read.eq(active & ~self.halt & ((rows.level + pending) < STORE_ROWS)),
+            self.act_read.eq(active & ~bad & ~self.halt & ((rows.level + pending) < STORE_ROWS)),
             self.act_row.eq(row),
             self.step.eq(self.act_read & self.act_grant),
             self.ready.eq(~active | (self.step & last)),
-            self.range_error.eq(self.step & (row >= c.act_rows)),
-            self.range_row.eq(row),
             self.busy.eq(active | pending | rows.o_valid),
         ]
         m.d.sync += pending.eq(self.step)
         with m.If(self.step):
             m.d.sync += [pending_low.eq(low), pending_last.eq(left == 0)]
+            with m.If(row >= c.act_rows):
+                m.d.sync += [bad.eq(1), self.bad_row.eq(row), self.bad_pc.eq(current_pc)]
             with m.If(left != 0):
                 m.d.sync += [left.eq(left - 1), row.eq(row + 1)]
             with m.Elif(left0 != 0):
@@ -122,7 +124,7 @@ class StoreReader(wiring.Component):
                 left0.eq(self.count0 - 1),
                 most0.eq(self.count0 - 1),
                 left1.eq(self.count1 - 1),
-                self.current_pc.eq(self.pc),
+                current_pc.eq(self.pc),
             ]
             m.d.sync += [s.eq(getattr(self, n)) for n, s in strides.items()]
 
@@ -132,6 +134,8 @@ class StoreReader(wiring.Component):
             entry.data.eq(self.act_data),
             entry.low.eq(pending_low),
             entry.last.eq(pending_last),
+            entry.bad.eq(bad),
+            self.o_bad.eq(head.bad),
             self.o_valid.eq(rows.o_valid),
             rows.o_ready.eq(self.o_ready),
             self.o_data.eq(head.data),
@@ -150,7 +154,7 @@ class StoreAligner(wiring.Component):
     Ports:
         i_valid, i_ready, i_data, i_low, i_last: rows.
         o_valid, o_ready, o_data, o_strobe: beats.
-        busy: something is held.
+        held: beats are held here.  busy: anything is.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -166,6 +170,7 @@ class StoreAligner(wiring.Component):
                 "o_ready": In(1),
                 "o_data": Out(config.axi_data_bits),
                 "o_strobe": Out(config.bus_bytes),
+                "held": Out(1),
                 "busy": Out(1),
             }
         )
@@ -198,7 +203,8 @@ class StoreAligner(wiring.Component):
             flush.eq(flushing & room),
             take.eq(self.i_valid & room & ~flushing),
             self.i_ready.eq(take & (index == pieces - 1)),
-            self.busy.eq(self.o_valid | flushing | started),
+            self.held.eq(self.o_valid | flushing),
+            self.busy.eq(self.held | started),
         ]
         with m.If(room):
             m.d.sync += self.o_valid.eq(flush | (take & (full | last_piece)))

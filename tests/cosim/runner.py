@@ -42,7 +42,14 @@ def simulate(name: str, verilog: str, top: str, test_module: str, **settings: ob
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is missing")
     environment()
-    from cocotb_tools.runner import get_runner  # needs the environment
+    from cocotb_tools.runner import Verilator  # needs the environment
+
+    class PortsOnly(Verilator):
+        """Without --public-flat-rw, which makes every signal visible, slow to build and slow to run."""
+
+        def _build_command(self):  # type: ignore[no-untyped-def]
+            commands = super()._build_command()
+            return [[str(a) for a in c if a != "--public-flat-rw"] for c in commands]
 
     key = hashlib.sha256(verilog.encode()).hexdigest()[:12]
     directory = BUILD / f"{name}-{key}"
@@ -50,10 +57,12 @@ def simulate(name: str, verilog: str, top: str, test_module: str, **settings: ob
     source = directory / f"{top}.v"
     if not source.exists():
         source.write_text(verilog, encoding="utf-8")
-    runner = get_runner("verilator")
+    visible = directory / "visible.vlt"
+    visible.write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -port "*"\n', encoding="utf-8")
+    runner = PortsOnly()
     arguments = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast"]
     runner.build(
-        sources=[source],
+        sources=[visible, source],
         hdl_toplevel=top,
         build_dir=directory,
         build_args=[*arguments, "-CFLAGS", "-O1", "--output-split", "20000"],

@@ -60,7 +60,7 @@ def test_bit_exact() -> None:
     async def bench(ctx) -> None:
         for t in range(count + REQUANTIZE_STAGES):
 
-            def at(name: str, stage: int) -> int:
+            def at(name: str, stage: int, t: int = t) -> int:
                 return int(v[name][min(max(t - stage, 0), count - 1)])
 
             ctx.set(dut.acc, at("acc", 0))

@@ -1,0 +1,160 @@
+"""Errors of the RTL: the same code, engine, instruction and address as the functional simulator reports, a quiet bus, and
+a machine that runs the next program."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from hw.sim.device import RtlDevice
+from isa.config import preset
+from isa.device import Device, DeviceError, Region
+from isa.encoding import Op, op, to_bytes
+from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Memory, Source
+from isa.timing import MemoryTiming
+from simulator.functional import FunctionalDevice
+from tests.common.program_generator import generate
+
+pytestmark = [pytest.mark.cosim, pytest.mark.slow]
+
+TINY = preset("tiny")
+SIZE = 1 << 14
+DEPTHWISE = {"step0": 1, "step1": 1}
+
+CASES: list[list[Op]] = [
+    [op("LOAD", region=1, row=4095, count=2)],
+    [op("LOAD", region=1, target=Memory.WGT, row=1024, count=1)],
+    [op("LOAD", region=1, target=Memory.PRM, row=63, count=2)],
+    [op("LOAD", region=1, target=Memory.LUT, row=4, count=1)],
+    [op("LOAD_PAD", right=3), op("LOAD", region=1, row=4093, count=1)],
+    [op("LOAD_DIM", level=1, count=2, row_stride=-1), op("LOAD", region=1, count=1)],
+    [op("LOAD_DIM", level=0, count=0), op("LOAD", region=1, count=1)],
+    [op("GEMM", act=4096)],
+    [op("GEMM", wgt=1024)],
+    [op("GEMM", acc=512)],
+    [op("GEMM_LOOP", level=5, count=9, acc_stride=100), op("GEMM", reduce=5)],
+    [op("GEMM_LOOP", level=5, count=9, wgt_stride=-1), op("GEMM", wgt=1, reduce=6)],
+    [op("DEPTHWISE", act=4096, **DEPTHWISE)],
+    [op("DEPTHWISE", wgt=1024, acc=512, **DEPTHWISE)],
+    [op("DEPTHWISE", acc=512, **DEPTHWISE)],
+    [op("VECTOR", a=512)],
+    [op("VECTOR", prm=64)],
+    [op("VECTOR", dst=4096)],
+    [op("VECTOR", source=Source.ACT, b=4098, add=1)],
+    [op("VECTOR", source=Source.MUL, b=4098, prm=100)],
+    [op("STORE", region=2, row=4095, count=3)],
+    [op("LOAD", region=1, offset=SIZE - 3, count=1)],
+    [op("LOAD_DIM", level=0, count=2, mem_stride=-4), op("LOAD", region=1, count=1)],
+    [op("STORE", region=1, count=1)],
+    [op("STORE", region=2, offset=SIZE - 3, count=1)],
+    [op("LOAD", region=6, offset=8, count=1)],
+    # Which of two faults comes first: in step order, window of a run before its rows.
+    [op("LOAD_DIM", level=0, count=5, mem_stride=4096, row_stride=1), op("LOAD", region=1, row=4094, count=1)],
+    [op("LOAD_DIM", level=0, count=5, mem_stride=4096, row_stride=1), op("LOAD", region=1, row=4092, count=1)],
+    [op("LOAD_DIM", level=0, count=5, mem_stride=4096, row_stride=1), op("LOAD", region=1, row=4091, count=1)],
+    [op("STORE_DIM", level=0, count=5, mem_stride=4096, row_stride=1), op("STORE", region=2, row=4094, count=1)],
+    [op("STORE_DIM", level=0, count=5, mem_stride=4096, row_stride=1), op("STORE", region=2, row=4092, count=1)],
+    [op("STORE_DIM", level=0, count=5, mem_stride=4095, row_stride=1), op("STORE", region=2, row=4091, count=1)],
+    # FETCH finds it first but reports it last.
+    [op("GEMM_LOOP", level=0, count=500, act_stride=1), op("GEMM", act=3700), op("GEMM", reduce=9)],
+    [op("VECTOR_SYNC"), op("GEMM", reduce=9)],
+    [op("LOAD_SYNC", signal0=9)] * 256,
+]
+
+
+def prepare(device: Device) -> list[Region]:
+    device.free_all()
+    base = device.allocate(3 * SIZE)
+    return [
+        Region(base, SIZE, read=True),
+        Region(base + SIZE, SIZE, read=True),
+        Region(base + 2 * SIZE, SIZE, read=True, write=True),
+    ]
+
+
+def outcome(device: Device, words: bytes, **options: int) -> tuple[ErrorCode, Engine, int | None, int] | None:
+    regions = prepare(device)
+    device.write(regions[0].base, words)
+    try:
+        device.run(regions, 0, 0, len(words) // 16, **options)
+    except DeviceError as error:
+        return error.code, error.engine, error.pc, error.address
+    return None
+
+
+@pytest.fixture(scope="module")
+def rtl() -> RtlDevice:
+    return RtlDevice(TINY)
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_same_error(rtl: RtlDevice, case: int) -> None:
+    words = to_bytes([*CASES[case], op("END")])
+    expected = outcome(FunctionalDevice(TINY, "reference"), words)
+    assert expected is not None
+    for timing in (MemoryTiming(), MemoryTiming(read_latency=1, write_latency=1)):
+        rtl.timing = timing
+        assert outcome(rtl, words) == expected
+    still_works(rtl)
+
+
+def still_works(rtl: RtlDevice) -> None:
+    """The next program, after the soft reset, runs as if nothing had happened."""
+    program = generate(5, TINY, instructions=10)
+    reference = FunctionalDevice(TINY, "fast")
+    rtl.free_all()
+    assert (program.run(rtl) == program.run(reference)).all()
+
+
+def test_no_end_and_window_of_the_program(rtl: RtlDevice) -> None:
+    words = to_bytes([op("GEMM")])
+    assert outcome(rtl, words) == (ErrorCode.NO_END, Engine.FETCH, 1, 64 + 16)
+    regions = prepare(rtl)
+    with pytest.raises(DeviceError) as info:
+        rtl.run(regions, 0, SIZE - 16, 2)
+    error = info.value
+    assert (error.code, error.engine, error.pc, error.address) == (ErrorCode.WINDOW, Engine.FETCH, 0, 64 + SIZE - 16)
+
+
+def test_deadlock_and_timeout(rtl: RtlDevice) -> None:
+    words = to_bytes([op("LOAD_SYNC", wait0=1), op("GEMM", wait0=2, wait1=3), op("END")])
+    found = outcome(rtl, words, watchdog=500)
+    assert found is not None and found[:3] == (ErrorCode.WATCHDOG, Engine.LOAD, 0)
+    slow = [op("GEMM_LOOP", level=k, count=60) for k in range(3)] + [op("GEMM"), op("END")]
+    found = outcome(rtl, to_bytes(slow), timeout=3000)
+    assert found is not None and found[0] == ErrorCode.TIMEOUT
+    still_works(rtl)
+
+
+def test_random_bits_stay_inside_the_windows(rtl: RtlDevice) -> None:
+    """Whatever runs: memory outside the writable region keeps its contents, the run ends, the next one works."""
+    rng = random.Random(11)
+    codes = set()
+    for trial in range(150):
+        rtl.timing = MemoryTiming(read_latency=rng.choice((1, 9)), write_latency=rng.choice((1, 9)))
+        words = []
+        for _ in range(40):
+            instruction = rng.choice(INSTRUCTIONS[1:])
+            word = rng.getrandbits(128) & ~0xFF | instruction.opcode
+            if instruction.configures or rng.random() < 0.8:
+                word &= ~0xFFFFFF00  # no semaphores
+            for f in instruction.fields:
+                small = rng.getrandbits(min(f.bits, rng.choice((1, 3, 8))))
+                if rng.random() < 0.85:
+                    word = word & ~(((1 << f.bits) - 1) << f.low) | max(small, f.at_least) << f.low
+            words.append(word if trial % 3 else rng.getrandbits(128))
+        image = b"".join(w.to_bytes(16, "little") for w in words) + to_bytes([op("END")])
+        regions = prepare(rtl)
+        before = np.frombuffer(rng.randbytes(3 * SIZE), np.uint8).copy()
+        before[: len(image)] = np.frombuffer(image, np.uint8)
+        rtl.write(regions[0].base, before)
+        try:
+            rtl.run(regions, 0, 0, len(image) // 16, watchdog=2000, timeout=100_000)
+        except DeviceError as error:
+            codes.add(error.code)
+        after = rtl.read(regions[0].base, 3 * SIZE)
+        assert (after[: 2 * SIZE] == before[: 2 * SIZE]).all(), f"trial {trial} wrote outside the window"
+    assert {ErrorCode.ILLEGAL_OPERAND, ErrorCode.WINDOW, ErrorCode.SCRATCHPAD_RANGE} <= codes, codes
+    still_works(rtl)

@@ -1,0 +1,197 @@
+"""Semaphores, queue, loop nest and depthwise window with array, each against a few lines of Python."""
+
+import random
+from collections import deque
+
+import numpy as np
+from amaranth.hdl import Module
+from amaranth.sim import Simulator
+
+from hw.array import MacArray
+from hw.loop_nest import LoopNest
+from hw.queue import Queue
+from hw.semaphores import ENGINES, Semaphores
+from hw.window import Window
+from isa.config import SEMAPHORE_LIMIT, preset
+from isa.instructions import ADDRESS_BITS
+from isa.timing import array_stages
+
+
+def simulate(dut, bench) -> None:
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_queue() -> None:
+    dut = Queue(8, 5)
+    rng = random.Random(1)
+    held: deque[int] = deque()
+
+    async def bench(ctx) -> None:
+        for _ in range(500):
+            push, pop, value = rng.random() < 0.6, rng.random() < 0.5, rng.randrange(256)
+            ctx.set(dut.i_valid, push)
+            ctx.set(dut.i_payload, value)
+            ctx.set(dut.o_ready, pop)
+            assert ctx.get(dut.level) == len(held)
+            assert ctx.get(dut.o_valid) == bool(held) and ctx.get(dut.i_ready) == (len(held) < 5)
+            if held:
+                assert ctx.get(dut.o_payload) == held[0]
+            full = len(held) == 5
+            if pop and held:
+                held.popleft()
+            if push and not full:
+                held.append(value)
+            await ctx.tick()
+
+    simulate(dut, bench)
+
+
+def test_semaphores() -> None:
+    config = preset("tiny").with_(name="few", semaphores=12)
+    dut = Semaphores(config)
+    rng = random.Random(2)
+    names = [e.name.lower() for e in ENGINES]
+    counts = [0] * 13
+
+    async def bench(ctx) -> None:
+        overflows = 0
+        for cycle in range(4000):
+            giving = 0.9 if cycle > 2000 else 0.3
+            taken, given = [], []
+            for e in names:
+                want, give = rng.random() < (0.1 if cycle > 2000 else 0.7), rng.random() < giving
+                w0, s0 = rng.randrange(4), rng.randrange(4)
+                w1, s1 = (rng.choice([i for i in range(5) if i == 0 or i != x]) for x in (w0, s0))
+                for name, value in zip(
+                    ("want", "wait0", "wait1", "give", "signal0", "signal1", "pc"), (want, w0, w1, give, s0, s1, cycle)
+                ):
+                    ctx.set(getattr(dut, f"{e}_{name}"), value)
+                if want and all(not w or (counts[w] > 0 and w not in taken) for w in (w0, w1)):
+                    taken += [w for w in (w0, w1) if w]
+                    assert ctx.get(getattr(dut, f"{e}_grant")), cycle
+                else:
+                    assert not ctx.get(getattr(dut, f"{e}_grant")), cycle
+                if give:
+                    given += [(s, e) for s in (s0, s1) if s]
+            after = list(counts)
+            for s in taken:
+                after[s] -= 1
+            for s, _ in given:
+                after[s] += 1
+            beyond = [s for s in range(1, 13) if after[s] > SEMAPHORE_LIMIT]
+            assert ctx.get(dut.overflow) == bool(beyond)
+            if beyond:
+                overflows += 1
+                first = next(n for n, e in enumerate(names) if any((s, e) in given for s in beyond))
+                assert ctx.get(dut.overflow_engine) == ENGINES[first] and ctx.get(dut.overflow_id) in beyond
+                break
+            counts[:] = after
+            await ctx.tick()
+        assert overflows
+
+    simulate(dut, bench)
+
+
+def test_loop_nest() -> None:
+    dut = LoopNest(4, ("a",))
+    rng = random.Random(3)
+
+    async def bench(ctx) -> None:
+        for _ in range(40):
+            counts = [rng.choice((1, 1, 2, 3, 5)) for _ in range(4)]
+            strides = [rng.randrange(-(1 << 17), 1 << 17) for _ in range(4)]
+            base = rng.randrange(1 << 18)
+            ctx.set(dut.start, 1)
+            ctx.set(dut.step, 0)
+            ctx.set(dut.a_base, base)
+            for k in range(4):
+                ctx.set(getattr(dut, f"count{k}"), counts[k])
+                ctx.set(getattr(dut, f"a_stride{k}"), strides[k])
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            steps = [
+                (i, j, k, l)
+                for l in range(counts[3])
+                for k in range(counts[2])
+                for j in range(counts[1])
+                for i in range(counts[0])
+            ]
+            for n, index in enumerate(steps):
+                while rng.random() < 0.3:
+                    ctx.set(dut.step, 0)
+                    await ctx.tick()
+                ctx.set(dut.step, 1)
+                assert ctx.get(dut.a) == (base + sum(i * s for i, s in zip(index, strides))) % (1 << ADDRESS_BITS)
+                assert ctx.get(dut.last) == (n == len(steps) - 1)
+                for k in range(4):
+                    assert ctx.get(getattr(dut, f"first{k}")) == (index[k] == 0)
+                await ctx.tick()
+
+    simulate(dut, bench)
+
+
+def test_window_and_array() -> None:
+    for block_in, block_out in ((4, 4), (8, 4), (4, 8), (16, 4)):
+        config = preset("tiny").with_(name="x", block_in=block_in, block_out=block_out)
+        m = Module()
+        m.submodules.window = window = Window(config)
+        m.submodules.array = array = MacArray(config)
+        m.d.comb += [getattr(array, f"slot{i}").eq(getattr(window, f"slot{i}")) for i in range(block_in)]
+        rng = np.random.default_rng(4)
+        slots = np.zeros((block_in, block_in), np.int64)
+        lanes = config.dw_lanes
+        due: deque[tuple[int, np.ndarray]] = deque()
+
+        def pack(values: np.ndarray) -> int:
+            return int.from_bytes(values.astype(np.int8).tobytes(), "little")
+
+        async def bench(
+            ctx,
+            block_in=block_in,
+            block_out=block_out,
+            slots=slots,
+            lanes=lanes,
+            due=due,
+            config=config,
+            window=window,
+            array=array,
+            rng=rng,
+        ) -> None:
+            stages = array_stages(config)
+            for cycle in range(120):
+                # The array sees the window as it is now; the window takes a vector for the next cycle.
+                valid = rng.random() < 0.7
+                depthwise, part = bool(rng.integers(2)), int(rng.integers(config.dw_slices))
+                weights = rng.integers(-128, 128, (block_out, block_in))
+                ctx.set(array.valid, valid)
+                ctx.set(array.depthwise, depthwise)
+                ctx.set(array.slice, part)
+                for o in range(block_out):
+                    ctx.set(getattr(array, f"row{o}"), pack(weights[o]))
+                expected = weights @ slots[0]
+                if depthwise:
+                    taps = slots[:, part * lanes : (part + 1) * lanes]
+                    expected = (weights[:lanes] * taps.T).sum(1)
+                if valid:
+                    due.append((cycle + stages, expected))
+                if due and due[0][0] == cycle:
+                    wanted = due.popleft()[1]
+                    got = [ctx.get(getattr(array, f"sum{o}")) for o in range(len(wanted))]
+                    assert got == wanted.tolist()
+                vector, push, shift, clear = rng.integers(-128, 128, block_in), *(rng.random(3) < (0.8, 0.7, 0.1))
+                ctx.set(window.push, bool(push))
+                ctx.set(window.vector, pack(vector))
+                ctx.set(window.shift, bool(shift))
+                ctx.set(window.clear, bool(clear))
+                await ctx.tick()
+                if push:
+                    if clear:
+                        slots[1:] = 0
+                    elif shift:
+                        slots[1:] = slots[:-1].copy()
+                    slots[0] = vector
+
+        simulate(m, bench)

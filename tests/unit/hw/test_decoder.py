@@ -1,0 +1,67 @@
+"""The decoder against `isa.encoding.check`, on random words and on words one step beside every limit."""
+
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from hw.decoder import Decoder
+from isa.config import preset
+from isa.encoding import DecodeError, check, decode
+from isa.instructions import BY_NAME, HEADER, INSTRUCTIONS
+
+CONFIGS = {
+    "tiny": preset("tiny"),
+    "sliced": preset("tiny").with_(name="sliced", block_in=8, gemm_loops=5, vector_loops=8, semaphores=63),
+}
+
+
+def words(seed: int, count: int) -> list[int]:
+    rng = random.Random(seed)
+    result = []
+    for _ in range(count):
+        if rng.random() < 0.1:
+            result.append(rng.getrandbits(128))
+            continue
+        instruction = rng.choice(INSTRUCTIONS)
+        word = rng.getrandbits(128) & ~0xFF | instruction.opcode
+        for f in (*HEADER[1:], *instruction.fields):
+            # Mostly legal, so that each limit is met alone.
+            value = rng.getrandbits(f.bits) if rng.random() < 0.05 else rng.choice((f.at_least, f.at_least, 1))
+            if f in HEADER and rng.random() < 0.8:
+                value = 0
+            word = word & ~(((1 << f.bits) - 1) << f.low) | value << f.low
+        result.append(word)
+    return result
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_equals_the_software_decoder(name: str) -> None:
+    config = CONFIGS[name]
+    dut = Decoder(config)
+    seen = {True: 0, False: 0}
+
+    async def bench(ctx) -> None:
+        for word in words(1, 4000):
+            ctx.set(dut.word, word)
+            await ctx.delay(1e-9)
+            try:
+                operation = decode(word)
+            except DecodeError:
+                assert not ctx.get(dut.legal), hex(word)
+                continue
+            try:
+                check(operation, config)
+                legal = True
+            except DecodeError:
+                legal = False
+            seen[legal] += 1
+            assert ctx.get(dut.legal)
+            assert ctx.get(dut.engine) == operation.instruction.engine
+            assert ctx.get(dut.operands_ok) == legal, f"{operation.name} {word:#x}"
+            assert ctx.get(dut.end) == (operation.instruction is BY_NAME["END"])
+
+    simulator = Simulator(dut)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert min(seen.values()) > 300, seen
