@@ -17,13 +17,18 @@ from compiler.npu.emit import emit_step
 from compiler.npu.emitter import Emitter
 from compiler.npu.partition import Partition
 from compiler.npu.residency import choose_residents
-from compiler.npu.steps import Arena, Step, group_steps
+from compiler.npu.steps import Arena, Step, group_steps, split_at_borders
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
 from isa.program import Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 
+#: Float ops that only move or select values: they cannot differ from the reference in the last bit.
+_EXACT = {
+    "DequantizeLinear", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Concat", "Split",
+    "Gather", "Pad", "Expand", "Tile", "Relu", "Clip", "Max", "Min", "MaxPool", "Where", "Neg", "Abs",
+}  # fmt: skip
 #: Stages after the front end that `print_after` knows.
 BACKEND = ("partition", "schedule", "allocate", "emit")
 
@@ -60,6 +65,8 @@ def compile_graph(
     parts = Partition.of(graph, config, keep_all=keep == "all", cpu_only=cpu_only)
     available = set(graph.inputs) | {n for n, t in graph.tensors.items() if t.is_const} | set(parts.constants)
     steps = group_steps(parts.items, available)
+    if keep == "all":
+        steps = split_at_borders(steps)
     if _wanted("partition", print_after):
         out(_describe(steps, parts))
     builder = _Builder(graph, config, parts, steps, keep == "all")
@@ -239,7 +246,7 @@ class _Builder:
             layers=layers,
             sections=self.sections,
             compiler=compiler_version(),
-            options={"keep": "all" if self.keep_all else "outputs"},
+            options={"keep": "all" if self.keep_all else "outputs", "host": cpu.Target.host().triple},
             notes=[f"{name} runs on the CPU: {reason}" for name, reason in self.parts.cpu_reasons.items()],
         )
 
@@ -271,7 +278,7 @@ class _Builder:
                 if producer is None or name in seen or self.graph.tensor(name).dtype.kind != "f":
                     continue
                 seen.add(name)
-                if producer.op != "DequantizeLinear":
+                if producer.op not in _EXACT:
                     ops.add(producer.op)
                     stack += [i for i in producer.inputs if i]
             if ops:

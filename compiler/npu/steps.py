@@ -51,6 +51,24 @@ def group_steps(items: list[Item], available: Iterable[str]) -> list[Step]:
     return steps
 
 
+def split_at_borders(steps: list[Step]) -> list[Step]:
+    """Ends a CPU step after every QuantizeLinear, so that its result can be replaced before anything reads it."""
+    split: list[Step] = []
+    for step in steps:
+        if step.on_npu:
+            split.append(step)
+            continue
+        part: list[Item] = []
+        for item in step.items:
+            part.append(item)
+            if item.node is not None and item.node.op == "QuantizeLinear":
+                split.append(Step(False, part))
+                part = []
+        if part:
+            split.append(Step(False, part))
+    return split
+
+
 class Arena:
     """Places buffers at offsets so that those alive at the same time do not overlap (largest first, lowest fit)."""
 

@@ -123,7 +123,6 @@ def test_border_has_a_reason():
     assert report.ok and list(report.borders) == ["border"]
 
 
-@pytest.mark.xfail(reason="the copy for the NPU is made in the border's own step", strict=False)
 def test_forced_border_reaches_the_npu():
     model = float_border()
     program = tw.compile(model, keep="all")
