@@ -48,6 +48,10 @@ def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
 ARRAY_TREE_RADIX = 4
 #: From a VECTOR step to the cycle its instruction signals in; the ACT write happens one cycle later.
 VECTOR_DEPTH = 18
+#: ACC is read for a group this many cycles before its accumulate stage.
+ACCUMULATE_STAGES = 2
+#: Cycles from the first cycle of a run, in which FETCH begins, to the one before its first request can be made.
+FETCH_SETUP = 3
 #: Instructions that wait between the halves of LOAD; rows STORE reads ahead of the bus.
 LOAD_DESCRIPTORS = 4
 STORE_ROWS = 4

@@ -1,0 +1,1 @@
+"""The Verilated NPU as a device."""

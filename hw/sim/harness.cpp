@@ -1,0 +1,264 @@
+// The Verilated NPU with its test memory behind a C interface: registers, a run, counters, a trace.
+//
+// One cycle is: inputs as the memory model says, an evaluation with the clock low (outputs and handshakes of the cycle
+// are read here), then the rising edge. External memory belongs to the caller; an access outside it is answered with
+// SLVERR. Mirrored by hw/sim/device.py.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "Vnpu.h"
+#include "tilewright_isa.h"
+#include "tilewright_memory.h"
+#include "verilated.h"
+#ifdef TW_TRACE
+#include "verilated_vcd_c.h"
+#endif
+
+using tilewright::MemoryTiming;
+using tilewright::ReadChannel;
+using tilewright::WriteChannel;
+
+namespace {
+
+constexpr uint32_t SLVERR = 2;
+
+struct Event {
+    uint64_t cycle;
+    uint32_t pc;
+    uint8_t engine, kind;  // kind: 0 step, 1 start, 2 end
+    uint16_t unused;
+};
+
+struct Simulation {
+    VerilatedContext context;
+    std::unique_ptr<Vnpu> top;
+    MemoryTiming timing{};
+    std::unique_ptr<ReadChannel> reads;
+    std::unique_ptr<WriteChannel> writes;
+    std::vector<uint32_t> write_errors;  // of bursts, in order: bad so far
+    std::vector<uint32_t> responses;
+    size_t responses_taken = 0;
+    uint32_t write_bad = 0;
+    uint8_t *memory = nullptr;
+    uint64_t memory_bytes = 0;
+    uint64_t cycle = 0, run_cycle = 0;
+    bool log_steps = false, log = false;
+    std::vector<Event> events;
+    uint64_t trace_from = 0, trace_to = 0;
+#ifdef TW_TRACE
+    std::unique_ptr<VerilatedVcdC> vcd;
+#endif
+
+    Simulation() : top(new Vnpu(&context)) { restart_memory(); }
+
+    ~Simulation() {
+        close_trace();
+        top->final();
+    }
+
+    void close_trace() {
+#ifdef TW_TRACE
+        if (vcd) vcd->close();
+        vcd.reset();
+#endif
+    }
+
+    void restart_memory() {
+        reads.reset(new ReadChannel(timing));
+        writes.reset(new WriteChannel(timing));
+        responses.clear();
+        responses_taken = 0;
+        write_bad = 0;
+    }
+
+    bool inside(uint64_t address) const {
+        return address < memory_bytes && memory_bytes - address >= sizeof(top->axi_rdata);
+    }
+
+    void dump(uint64_t time) {
+#ifdef TW_TRACE
+        if (vcd && run_cycle >= trace_from && run_cycle < trace_to) vcd->dump(time);
+#else
+        (void)time;
+#endif
+    }
+
+    void note(uint8_t engine, uint32_t step, uint32_t start, uint32_t start_pc, uint32_t end, uint32_t end_pc) {
+        if (log_steps && step) events.push_back({run_cycle, 0, engine, 0, 0});
+        if (start) events.push_back({run_cycle, start_pc, engine, 1, 0});
+        if (end) events.push_back({run_cycle, end_pc, engine, 2, 0});
+    }
+
+    void tick() {
+        Vnpu &t = *top;
+        t.axi_arready = 1;
+        t.axi_awready = 1;
+        t.axi_rvalid = reads->offers(cycle);
+        if (t.axi_rvalid) {
+            const uint64_t address = reads->address();
+            t.axi_rlast = reads->last();
+            t.axi_rresp = inside(address) ? 0 : SLVERR;
+            if (inside(address)) std::memcpy(&t.axi_rdata, memory + address, sizeof(t.axi_rdata));
+            else std::memset(&t.axi_rdata, 0, sizeof(t.axi_rdata));
+        }
+        t.axi_wready = writes->accepts(cycle);
+        t.axi_bvalid = writes->responds(cycle);
+        if (t.axi_bvalid) t.axi_bresp = responses[responses_taken];
+        t.clk = 0;
+        t.eval();
+        dump(2 * cycle);
+
+        if (t.axi_rvalid && t.axi_rready) reads->take(cycle, sizeof(t.axi_rdata));
+        if (t.axi_arvalid) reads->request(cycle, t.axi_araddr, uint32_t(t.axi_arlen) + 1);
+        if (t.axi_bvalid && t.axi_bready) {
+            writes->respond(cycle);
+            responses_taken++;
+        }
+        if (t.axi_awvalid) writes->request(t.axi_awaddr, uint32_t(t.axi_awlen) + 1);
+        if (t.axi_wvalid && t.axi_wready) {
+            const uint64_t address = writes->address();
+            uint64_t strobe = 0;
+            std::memcpy(&strobe, &t.axi_wstrb, sizeof(t.axi_wstrb));
+            if (inside(address)) {
+                const uint8_t *data = reinterpret_cast<const uint8_t *>(&t.axi_wdata);
+                for (size_t i = 0; i < sizeof(t.axi_wdata); i++)
+                    if (strobe >> i & 1) memory[address + i] = data[i];
+            } else {
+                write_bad = SLVERR;
+            }
+            if (writes->take(cycle, sizeof(t.axi_wdata))) {
+                responses.push_back(write_bad);
+                write_bad = 0;
+            }
+        }
+        if (log) {
+#define NOTE(E, NAME)                                                                                     \
+    note(E, t.dbg_##NAME##_step, t.dbg_##NAME##_start, t.dbg_##NAME##_start_pc, t.dbg_##NAME##_end, \
+         t.dbg_##NAME##_end_pc)
+            NOTE(TW_ENGINE_FETCH, fetch);
+            NOTE(TW_ENGINE_LOAD, load);
+            NOTE(TW_ENGINE_GEMM, gemm);
+            NOTE(TW_ENGINE_VECTOR, vector);
+            NOTE(TW_ENGINE_STORE, store);
+#undef NOTE
+        }
+        t.clk = 1;
+        t.eval();
+        dump(2 * cycle + 1);
+        cycle++;
+        run_cycle++;
+    }
+
+    void reset() {
+        top->rst = 1;
+        for (int i = 0; i < 4; i++) tick();
+        top->rst = 0;
+        tick();
+    }
+
+    // Returns after the edge that takes address and data.
+    void write_register(uint32_t address, uint32_t value) {
+        Vnpu &t = *top;
+        t.axil_awaddr = address;
+        t.axil_wdata = value;
+        t.axil_wstrb = 15;
+        t.axil_awvalid = t.axil_wvalid = t.axil_bready = 1;
+        bool taken;
+        do {
+            t.eval();
+            taken = t.axil_awready && t.axil_wready;
+            tick();
+        } while (!taken);
+        t.axil_awvalid = t.axil_wvalid = 0;
+    }
+
+    uint32_t read_register(uint32_t address) {
+        Vnpu &t = *top;
+        t.axil_araddr = address;
+        t.axil_arvalid = 1;
+        t.axil_rready = 0;
+        bool taken;
+        do {
+            t.eval();
+            taken = t.axil_arready;
+            tick();
+        } while (!taken);
+        t.axil_arvalid = 0;
+        while (!t.axil_rvalid) tick();
+        const uint32_t value = t.axil_rdata;
+        t.axil_rready = 1;
+        tick();
+        t.axil_rready = 0;
+        return value;
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+void *tw_rtl_create() {
+    auto *s = new Simulation;
+    s->reset();
+    return s;
+}
+
+void tw_rtl_destroy(void *h) { delete static_cast<Simulation *>(h); }
+
+void tw_rtl_timing(void *h, uint32_t read_latency, uint32_t write_latency, uint32_t read_interval, uint32_t write_interval) {
+    static_cast<Simulation *>(h)->timing = {read_latency, write_latency, read_interval, write_interval};
+}
+
+void tw_rtl_write(void *h, uint32_t address, uint32_t value) { static_cast<Simulation *>(h)->write_register(address, value); }
+
+uint32_t tw_rtl_read(void *h, uint32_t address) { return static_cast<Simulation *>(h)->read_register(address); }
+
+// Writes CONTROL and runs until the interrupt line rises or `limit` cycles have passed. Returns 1 on the interrupt.
+uint32_t tw_rtl_run(void *h, uint8_t *memory, uint64_t bytes, uint32_t log, uint64_t limit) {
+    Simulation &s = *static_cast<Simulation *>(h);
+    s.memory = memory;
+    s.memory_bytes = bytes;
+    s.restart_memory();
+    s.events.clear();
+    s.log = false;
+    s.write_register(TW_REG_CONTROL, 1u << TW_REG_CONTROL_START_LOW);
+    s.run_cycle = 1;
+    s.log = log != 0;
+    s.log_steps = log > 1;
+    while (!s.top->irq && s.run_cycle <= limit) s.tick();
+    s.log = false;
+    return s.top->irq;
+}
+
+void tw_rtl_tick(void *h, uint64_t cycles) {
+    while (cycles--) static_cast<Simulation *>(h)->tick();
+}
+
+const void *tw_rtl_events(void *h, uint64_t *count) {
+    auto &events = static_cast<Simulation *>(h)->events;
+    *count = events.size();
+    return events.data();
+}
+
+// Records cycles from..to-1 of the runs that follow. Returns 0 if the library was built without it.
+uint32_t tw_rtl_trace(void *h, const char *file, uint64_t from, uint64_t to) {
+#ifdef TW_TRACE
+    Simulation &s = *static_cast<Simulation *>(h);
+    s.close_trace();
+    s.context.traceEverOn(true);
+    s.vcd.reset(new VerilatedVcdC);
+    s.top->trace(s.vcd.get(), 99);
+    s.vcd->open(file);
+    s.trace_from = from;
+    s.trace_to = to;
+    return s.vcd->isOpen();
+#else
+    (void)h, (void)file, (void)from, (void)to;
+    return 0;
+#endif
+}
+
+void tw_rtl_close_trace(void *h) { static_cast<Simulation *>(h)->close_trace(); }
+}
