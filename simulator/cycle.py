@@ -1,0 +1,302 @@
+"""`CycleDevice`: the cycle-level simulator. The bytes of the functional simulator, the clock of the RTL."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isa.config import NpuConfig
+from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Region
+from isa.instructions import REGIONS, Engine, ErrorCode
+from isa.timing import (
+    ACCUMULATE_STAGES,
+    FETCH_BUFFER_BYTES,
+    FETCH_SETUP,
+    LOAD_DESCRIPTORS,
+    STORE_ROWS,
+    VECTOR_DEPTH,
+    MemoryTiming,
+    fetch_burst_bytes,
+    gemm_depth,
+)
+from simulator import native
+from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_regions
+
+_SOURCES = Path(__file__).resolve().parent / "native"
+_INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
+_CONFIG = (
+    "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
+    "vector_loops", "semaphores", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding",
+    "dw_slices",
+)  # fmt: skip
+_LATENCIES = (
+    "gemm_depth", "accumulate_stages", "vector_depth", "load_descriptors", "store_rows", "fetch_setup",
+    "fetch_burst_bytes", "fetch_buffer_bytes",
+)  # fmt: skip
+_TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint32) for name in (*_CONFIG, *_LATENCIES, *_TIMING)]
+
+
+class _Region(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_uint64), ("size", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
+
+
+class _Engine(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("busy", "wait_semaphore", "wait_memory")]
+
+
+class _Run(ctypes.Structure):
+    """One call: program in, clock and counters out. Mirrors `tw_cycle_run` in cycle.h."""
+
+    _fields_ = [
+        ("config", _Config),
+        ("memory", ctypes.c_void_p),
+        ("memory_bytes", ctypes.c_uint64),
+        ("regions", _Region * REGIONS),
+        *(
+            (name, ctypes.c_uint64)
+            for name in ("program_region", "program_offset", "program_length", "watchdog", "timeout")
+        ),
+        ("times", ctypes.c_void_p),
+        *((name, ctypes.c_uint64) for name in ("cycles", "macs", "bytes_read", "bytes_written", "instructions")),
+        ("engines", _Engine * len(Engine)),
+        *((name, ctypes.c_uint64) for name in ("code", "engine", "pc", "address", "evaluated")),
+    ]
+
+
+_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-Wall")
+
+
+def _build() -> Path:
+    """The shared library, built if it is not there; one serves every configuration. Raises `native.BuildError`."""
+    compiler = native._compiler()
+    digest = hashlib.sha256("\0".join([compiler, native._machine_flags(compiler), *_FLAGS]).encode())
+    for source in sorted([*_SOURCES.glob("cycle*"), *_INCLUDE.glob("*.h")]):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    folder = native.cache_directory() / "simulator"
+    library = folder / f"cycle-{digest.hexdigest()[:24]}.so"
+    if library.is_file():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            partial = Path(scratch) / library.name
+            command = [compiler, *_FLAGS, f"-I{_INCLUDE}", str(_SOURCES / "cycle.cpp"), "-o", str(partial)]
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            if result.returncode:
+                lines = [line for line in result.stderr.splitlines() if "error" in line] or ["no message"]
+                raise native.BuildError(f"{compiler} cannot build the cycle simulator: {lines[0].strip()}")
+            partial.replace(library)  # atomic: a second process sees the whole library or none
+    except OSError as error:
+        raise native.BuildError(f"cannot write the simulator's library to {folder}: {error.strerror}") from None
+    return library
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The loaded library. Raises `native.BuildError`."""
+    path = _build()
+    library = ctypes.CDLL(str(path))
+    library.tw_cycle_run_program.argtypes = [ctypes.POINTER(_Run)]
+    library.tw_cycle_run_program.restype = None
+    library.tw_cycle_size.restype = ctypes.c_uint64
+    if library.tw_cycle_size() != ctypes.sizeof(_Run):
+        raise native.BuildError(f"{path} and simulator/cycle.py disagree about tw_cycle_run")
+    return library
+
+
+@dataclass
+class Trace:
+    """When the instructions of a run happened, in cycles from 1, the first cycle after START; 0 = never.
+
+    Attributes:
+        times: uint64 [instructions, 4]: dispatched by FETCH, first held back by a semaphore, taken by its engine (its
+            first step is made a cycle later), completed (its signals can be taken a cycle later).
+        cycles: of the whole run.
+    """
+
+    times: np.ndarray
+    cycles: int
+
+    @property
+    def dispatched(self) -> np.ndarray:
+        return self.times[:, 0]
+
+    @property
+    def waited(self) -> np.ndarray:
+        return self.times[:, 1]
+
+    @property
+    def started(self) -> np.ndarray:
+        return self.times[:, 2]
+
+    @property
+    def ended(self) -> np.ndarray:
+        return self.times[:, 3]
+
+
+@dataclass
+class Clock:
+    """The outcome of a run as far as time goes."""
+
+    counters: Counters
+    error: Fault | None
+    engine: Engine
+    pc: int
+    trace: Trace | None
+    evaluated: int
+
+
+def simulate(
+    config: NpuConfig,
+    timing: MemoryTiming,
+    data: np.ndarray,
+    regions: Sequence[Region],
+    program: tuple[int, int, int],
+    *,
+    watchdog: int = 0,
+    timeout: int = 0,
+    trace: bool = False,
+) -> Clock:
+    """Runs the clock of a program (region, offset, length); memory and scratchpads are not touched.
+
+    Raises:
+        native.BuildError: no C++ compiler.
+    """
+    call = _Run()
+    latencies = (
+        gemm_depth(config), ACCUMULATE_STAGES, VECTOR_DEPTH, LOAD_DESCRIPTORS, STORE_ROWS, FETCH_SETUP,
+        fetch_burst_bytes(config), FETCH_BUFFER_BYTES,
+    )  # fmt: skip
+    for name in _CONFIG:
+        setattr(call.config, name, getattr(config, name))
+    for name, value in zip(_LATENCIES, latencies):
+        setattr(call.config, name, value)
+    for name in _TIMING:
+        setattr(call.config, name, getattr(timing, name))
+    call.memory, call.memory_bytes = data.ctypes.data, data.size
+    for i, r in enumerate(regions):
+        call.regions[i] = _Region(r.base, r.size, r.read | r.write << 1)
+    call.program_region, call.program_offset, call.program_length = program
+    call.watchdog, call.timeout = watchdog, timeout
+    times = np.zeros((program[2], 4), np.uint64) if trace else None
+    call.times = times.ctypes.data if times is not None else None
+    _library().tw_cycle_run_program(ctypes.byref(call))
+    counters = Counters(
+        cycles=call.cycles,
+        macs=call.macs * config.macs_per_cycle,
+        bytes_read=call.bytes_read,
+        bytes_written=call.bytes_written,
+        instructions=call.instructions,
+        engines={
+            e.name: EngineCounters(call.engines[e].busy, call.engines[e].wait_semaphore, call.engines[e].wait_memory)
+            for e in list(Engine)[1:]
+        },
+    )
+    error = Fault(ErrorCode(call.code), call.address) if call.code else None
+    recorded = Trace(times, call.cycles) if times is not None else None
+    return Clock(counters, error, Engine(call.engine), call.pc, recorded, call.evaluated)
+
+
+class CycleDevice:
+    """The cycle-level simulator: for any program and memory timing the cycles and counters of the RTL, and the memory
+    images of the functional simulator.
+
+    Args:
+        config: the NPU.
+        timing: of the external memory.
+        functional: False leaves out the data: outputs are not computed, only the clock runs.
+
+    Attributes:
+        memory: external memory.
+        scratchpads: the on-chip memories.
+        trace: of the last run with `trace=True`.
+    """
+
+    name = "cycle"
+
+    def __init__(self, config: NpuConfig, timing: MemoryTiming | None = None, *, functional: bool = True) -> None:
+        self.config, self.timing, self.functional = config, timing or MemoryTiming(), functional
+        self.memory = HostMemory()
+        self.scratchpads = Scratchpads(config)
+        self.trace: Trace | None = None
+        _library()
+
+    def allocate(self, nbytes: int) -> int:
+        return self.memory.allocate(nbytes)
+
+    def free_all(self) -> None:
+        self.memory.free_all()
+
+    def write(self, address: int, data: bytes | np.ndarray) -> None:
+        self.memory.write(address, data)
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        return self.memory.read(address, nbytes)
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        return self.memory.view(address, nbytes)
+
+    def run(
+        self,
+        regions: Sequence[Region],
+        program_region: int,
+        program_offset: int,
+        program_length: int,
+        *,
+        watchdog: int = 0,
+        timeout: int = 0,
+        trace: bool = False,
+        **options: Any,
+    ) -> Counters:
+        """See `isa.device.Device.run`.
+
+        Args:
+            watchdog: cycles without progress before WATCHDOG; with 0 a run that can make none ends with it at once.
+            timeout: cycles of the run before TIMEOUT, 0 = none.
+            trace: keep the times of every instruction in `self.trace`.
+        """
+        check_regions(regions, program_offset, self.config)
+        if not 0 <= program_region < REGIONS:
+            raise ValueError(f"program_region must be below {REGIONS}, not {program_region}")
+        program = (program_region, program_offset, program_length)
+        data = self.memory.data
+        clock = simulate(
+            self.config, self.timing, data, regions, program, watchdog=watchdog, timeout=timeout, trace=trace
+        )
+        self.trace = clock.trace
+        if clock.error is not None:
+            raise self._error(clock, regions, program)
+        if self.functional:
+            native.run(self.config, self.scratchpads, data, regions, program, (1 << 64) - 1)
+        return clock.counters
+
+    def _error(self, clock: Clock, regions: Sequence[Region], program: tuple[int, int, int]) -> DeviceError:
+        """The error of the clock, told in the functional simulator's words where it stops at the same place."""
+        assert clock.error is not None
+        fault = clock.error
+        if self.functional:
+            try:
+                native.run(self.config, self.scratchpads, self.memory.data, regions, program, (1 << 40))
+            except DeviceError as told:
+                if (told.code, told.engine, told.pc) == (fault.code, clock.engine, clock.pc):
+                    return DeviceError(str(told), fault.code, clock.engine, clock.pc, fault.address)
+        explain = Explainer(ExternalMemory(self.memory.data, regions), program[0], program[1], self.scratchpads)
+        text = f"{fault.code.name}: {clock.engine.name} at {explain._at(clock.pc)} in cycle {clock.counters.cycles}"
+        if fault.code == ErrorCode.WATCHDOG and fault.address:
+            text += f", waiting for semaphore {fault.address}"
+        elif fault.address:
+            text += f", {'row' if fault.code == ErrorCode.SCRATCHPAD_RANGE else 'address'} {fault.address}"
+        return DeviceError(text, fault.code, clock.engine, clock.pc, fault.address)

@@ -1,0 +1,383 @@
+// The cycle-level simulator: the machine, cycle by cycle, without its data.
+//
+// Every cycle is looked at in the order of its combinational paths (memory, GEMM, VECTOR, STORE's reader, LOAD, bursts,
+// semaphores), then all registers step. A cycle in which no register changes is repeated until the memory, the watchdog
+// or the timeout does something: those repetitions are counted, not evaluated.
+#include "cycle.h"
+
+#include "cycle_compute.h"
+#include "cycle_fetch.h"
+#include "cycle_load.h"
+#include "cycle_store.h"
+
+namespace tw::cycle {
+
+using tilewright::NEVER;
+
+class Machine {
+  public:
+    explicit Machine(tw_cycle_run &run);
+    void execute();
+
+  private:
+    struct Owner {
+        bool load;
+    };
+    // Errors of one cycle, the first in this order counts.
+    enum Order { FETCH_ERROR, LOAD_OPERAND, LOAD_WINDOW, LOAD_BUS, LOAD_RANGE, GEMM_RANGE, VECTOR_RANGE, STORE_WINDOW,
+                 STORE_RANGE, STORE_BUS, OVERFLOW_ERROR, EXPIRED, LATE, NONE };
+
+    tw_cycle_run &r_;
+    const tw_cycle_config &c_;
+    tilewright::MemoryTiming timing_;
+    tilewright::ReadChannel reads_;
+    tilewright::WriteChannel writes_;
+    Fetch fetch_;
+    Load load_;
+    Gemm gemm_;
+    Vector vector_;
+    Store store_;
+    Fifo<Entry> queues_[ENGINES];
+    Fifo<Owner> owners_;
+    std::vector<uint8_t> bad_responses_;
+    size_t responses_taken_ = 0;
+    uint32_t semaphores_[TW_MAX_SEMAPHORES + 1] = {};
+    uint64_t quiet_ = 0;
+
+    Order first_error_ = NONE;
+    uint64_t code_ = 0, engine_ = 0, pc_ = 0, address_ = 0;
+
+    void fail(Order order, uint64_t code, uint64_t engine, uint64_t pc, uint64_t address) {
+        if (order >= first_error_) return;
+        first_error_ = order;
+        code_ = code;
+        engine_ = engine;
+        pc_ = pc;
+        address_ = address;
+    }
+    bool outside(uint64_t address) const {
+        return address >= r_.memory_bytes || r_.memory_bytes - address < c_.bus_bytes;
+    }
+    void fail_watchdog(uint64_t fetch_pc) {
+        for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
+            if (seen_.waiting[e]) return fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, uint64_t(e), queues_[e].head().pc, seen_.missing[e]);
+        fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, TW_ENGINE_FETCH, fetch_pc, 0);
+    }
+    bool finished() const {
+        if (!fetch_.ended || !owners_.empty()) return false;
+        for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
+            if (!queues_[e].empty()) return false;
+        return !load_.running() && !gemm_.running() && !vector_.running() && !store_.running();
+    }
+    uint32_t missing(const Entry &e) const {
+        if (e.wait0 && !semaphores_[e.wait0]) return e.wait0;
+        return e.wait1 && !semaphores_[e.wait1] ? e.wait1 : 0;
+    }
+    bool cycle(uint64_t now, bool &progress);
+    void configure(int engine, const Entry &e);
+    void start(int engine, const Entry &e);
+    void give(uint64_t now, int engine, const Completion &end);
+
+    // Of the cycle at hand.
+    struct Events {
+        bool waiting[ENGINES], stalled[ENGINES];
+        uint8_t missing[ENGINES];
+    } seen_;
+    bool address_handshake_ = false;  // AR or AW in the next cycle
+    int gives_ = 0;
+    struct {
+        int engine;
+        Completion end;
+    } given_[ENGINES];
+};
+
+Machine::Machine(tw_cycle_run &run)
+    : r_(run), c_(run.config),
+      timing_{c_.read_latency, c_.write_latency, c_.read_interval, c_.write_interval}, reads_(timing_), writes_(timing_) {
+    fetch_.configure(run);
+    load_.configure(c_);
+    gemm_.configure(c_);
+    vector_.configure(c_);
+    store_.configure(c_);
+    for (auto &q : queues_) q.resize(c_.queue_depth);
+    owners_.resize(c_.read_outstanding);
+}
+
+void Machine::configure(int engine, const Entry &e) {
+    switch (e.opcode) {
+    case TW_OP_LOAD_DIM: load_.set_dim(e.word); break;
+    case TW_OP_LOAD_PAD: load_.set_pad(e.word); break;
+    case TW_OP_GEMM_LOOP: gemm_.set_loop(e.word); break;
+    case TW_OP_VECTOR_LOOP: vector_.set_loop(e.word); break;
+    case TW_OP_STORE_DIM: store_.set_dim(e.word); break;
+    default: (void)engine;  // constants of VECTOR take no time
+    }
+}
+
+void Machine::start(int engine, const Entry &e) {
+    switch (engine) {
+    case TW_ENGINE_LOAD:
+        if (!load_.start(e)) fail(LOAD_OPERAND, TW_ERROR_CODE_ILLEGAL_OPERAND, TW_ENGINE_LOAD, e.pc, 0);
+        break;
+    case TW_ENGINE_GEMM: gemm_.start(e); break;
+    case TW_ENGINE_VECTOR: vector_.start(e); break;
+    default: store_.start(e);
+    }
+}
+
+void Machine::give(uint64_t now, int engine, const Completion &end) {
+    given_[gives_++] = {engine, end};
+    if (r_.times) r_.times[end.pc].ended = now;
+}
+
+// One cycle: everything is looked at before anything changes. Returns whether a register changed.
+bool Machine::cycle(uint64_t now, bool &progress) {
+    gives_ = 0;
+    std::memset(&seen_, 0, sizeof seen_);
+
+    // What the memory offers.
+    const bool rvalid = reads_.offers(now), wready = writes_.accepts(now), bvalid = writes_.responds(now);
+
+    // Scratchpads, in order of priority.
+    const bool gemm_steps = gemm_.active;
+    const uint32_t gemm_bank = gemm_.reads() ? gemm_.row() & vector_.banks_mask : ~0u;
+    const bool acc_read = gemm_.acc_read_due.take(now);
+    vector_.look(gemm_bank, !acc_read);
+    store_.look(wready);
+    const uint32_t store_bank = store_.row & vector_.banks_mask;
+    const bool store_granted = store_.act_read && store_bank != gemm_bank && !vector_.refuses(store_bank);
+    const uint8_t vector_write = vector_.write_due.take(now);
+    load_.look(!(vector_write && load_.refused(vector_write - 1u)));
+
+    // Reads from the bus: beats, then requests.
+    const bool to_load = !owners_.empty() && owners_.head().load;
+    const bool taken = rvalid && (!to_load || load_.beat_ready);
+    const bool load_beat = taken && to_load, fetch_beat = taken && !to_load;
+    const bool last_beat = taken && reads_.last();
+    const uint64_t beat_address = taken ? reads_.address() : 0;
+    const bool bad_beat = taken && outside(beat_address);
+    const bool can = !owners_.full(), fetch_asks = can && fetch_.requests(), load_asks = can && !fetch_.requests() && load_.walker.valid3;
+    const bool response = bvalid && !store_.at_null;
+
+    // Completions.
+    if (load_.gives()) give(now, TW_ENGINE_LOAD, load_.write_end);
+    const bool gemm_ends = gemm_.end_due.take(now), vector_ends = vector_.end_due.take(now);
+    if (gemm_ends) give(now, TW_ENGINE_GEMM, gemm_.ends.head());
+    if (vector_ends) give(now, TW_ENGINE_VECTOR, vector_.ends.head());
+    const bool bad_response = response && bad_responses_[responses_taken_];
+    if (store_.at_null || response) {
+        const Store::Pending &p = store_.responses.head();
+        if (bad_response) fail(STORE_BUS, TW_ERROR_CODE_BUS_WRITE, TW_ENGINE_STORE, p.tag.pc, p.address);
+        else if (p.null || p.last) give(now, TW_ENGINE_STORE, p.tag);
+    }
+
+    // Front ends and semaphores.
+    const bool core_ready[ENGINES] = {false, load_.walker.ready(load_asks) && !load_.descriptors.full(), gemm_.ready(),
+                                      vector_.ready(), store_.ready(store_granted)};
+    bool configures[ENGINES] = {}, starts[ENGINES] = {};
+    uint64_t left = ~UINT64_C(0);  // semaphores no lower engine took in this cycle
+    bool moved = vector_write != 0;  // LOAD may go on in the next cycle
+    for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
+        if (queues_[e].empty()) continue;
+        const Entry &entry = queues_[e].head();
+        if (entry.configures) {
+            configures[e] = true;
+        } else if (core_ready[e]) {
+            auto there = [&](uint8_t s) { return !s || (semaphores_[s] && (left >> s & 1)); };
+            starts[e] = there(entry.wait0) && there(entry.wait1);
+            seen_.waiting[e] = !starts[e];
+            seen_.missing[e] = uint8_t(missing(entry));
+            if (starts[e]) left &= ~(UINT64_C(1) << entry.wait0 | UINT64_C(1) << entry.wait1);
+            if (r_.times && !starts[e] && !r_.times[entry.pc].waited) r_.times[entry.pc].waited = now;
+        }
+    }
+
+    // FETCH.
+    const int target = fetch_.entry.opcode >> 4;
+    const bool dispatched = fetch_.offers() && (fetch_.is_end || !queues_[target].full());
+    if (fetch_.fails()) {
+        const uint64_t at = fetch_.base + fetch_.offset + uint64_t(TW_INSTRUCTION_BYTES) * fetch_.pc;
+        if (fetch_.beyond()) {
+            const bool no_end = fetch_.present == fetch_.length;
+            fail(FETCH_ERROR, no_end ? TW_ERROR_CODE_NO_END : TW_ERROR_CODE_WINDOW, TW_ENGINE_FETCH, fetch_.pc, at);
+        } else if (fetch_.held_bad) {
+            fail(FETCH_ERROR, TW_ERROR_CODE_BUS_READ, TW_ENGINE_FETCH, fetch_.pc, at);
+        } else {
+            fail(FETCH_ERROR, uint64_t(fetch_.code), TW_ENGINE_FETCH, fetch_.pc, 0);
+        }
+    }
+
+    // Now everything steps. Windows are checked where a run leaves the first stage.
+    const tw_cycle_region &load_region = r_.regions[load_.region], &store_region = r_.regions[store_.region];
+    if (load_.walker.take1(load_asks) && !load_.walker.inside(load_region, false))
+        fail(LOAD_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_LOAD, load_.walker.tag1.pc, load_region.base + load_.walker.now);
+    if (store_.walker.take1(store_.begin || store_.skip) && !store_.walker.inside(store_region, true))
+        fail(STORE_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_STORE, store_.walker.tag1.pc, store_region.base + store_.walker.now);
+    if (load_beat && bad_beat) fail(LOAD_BUS, TW_ERROR_CODE_BUS_READ, TW_ENGINE_LOAD, load_.d.end.pc, beat_address);
+
+    if (taken) {
+        reads_.take(now, c_.bus_bytes);
+        if (last_beat) owners_.pop();
+        r_.bytes_read += c_.bus_bytes;
+    }
+    if (fetch_asks) {
+        reads_.request(now + 1, fetch_.address << fetch_.low, fetch_.request_beats());
+        owners_.push({false});
+    } else if (load_asks) {
+        reads_.request(now + 1, load_.walker.address(), load_.walker.beats());
+        owners_.push({true});
+    }
+    const bool writes = store_.wvalid && wready;
+    if (writes) {
+        if (outside(writes_.address())) bad_responses_.back() = 1;
+        writes_.take(now, c_.bus_bytes);
+        r_.bytes_written += c_.bus_bytes;
+    }
+    if (store_.begin) {
+        writes_.request(store_.walker.address(), store_.walker.beats());
+        bad_responses_.push_back(0);
+    }
+    address_handshake_ = fetch_asks || load_asks || store_.begin;
+    if (response) {
+        writes_.respond(now);
+        responses_taken_++;
+    }
+
+    const uint32_t load_pc = load_.d.end.pc;
+    const bool load_active = load_.active;
+    const Load::Outcome loaded = load_.step(load_beat);
+    if (loaded.beyond) fail(LOAD_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_LOAD, load_pc, loaded.range_row);
+    moved |= loaded.moved;
+    moved |= load_.walker.step(load_asks, load_region.base);
+    seen_.stalled[TW_ENGINE_LOAD] = load_active && !loaded.step;
+    r_.engines[TW_ENGINE_LOAD].busy += loaded.step;
+
+    if (gemm_steps) {
+        r_.macs += !gemm_.null;
+        const Range range = gemm_.step(now);
+        if (range.bad) fail(GEMM_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_GEMM, gemm_.current_pc, range.row);
+        r_.engines[TW_ENGINE_GEMM].busy++;
+        moved = true;
+    }
+    if (gemm_ends) gemm_.ends.pop();
+
+    seen_.stalled[TW_ENGINE_VECTOR] = vector_.active && !vector_.steps;
+    if (vector_.active) {
+        const bool steps = vector_.steps;
+        const Range range = vector_.step(now);
+        if (range.bad) fail(VECTOR_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_VECTOR, vector_.current_pc, range.row);
+        r_.engines[TW_ENGINE_VECTOR].busy += steps;
+        moved = true;
+    }
+    if (vector_ends) vector_.ends.pop();
+
+    if (store_granted && store_.row >= store_.act_rows)
+        fail(STORE_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_STORE, store_.current_pc, store_.row);
+    seen_.stalled[TW_ENGINE_STORE] = store_.stalled();
+    const bool store_steps = store_.beat_step;
+    r_.engines[TW_ENGINE_STORE].busy += store_steps;
+    moved |= store_.step(store_granted, wready, response, store_region.base);
+
+    // Queues: full or not was decided above.
+    if (dispatched) {
+        if (r_.times) r_.times[fetch_.entry.pc].dispatched = now;
+        r_.instructions++;
+    }
+    progress = progress || dispatched || store_granted || loaded.step || gemm_steps || vector_.steps || store_steps || taken || writes || response;
+    for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
+        r_.engines[e].wait_semaphore += seen_.waiting[e];
+        r_.engines[e].wait_memory += seen_.stalled[e];
+        if (!configures[e] && !starts[e]) continue;
+        const Entry entry = queues_[e].head();
+        queues_[e].pop();
+        moved = progress = true;
+        if (configures[e]) {
+            configure(e, entry);
+            continue;
+        }
+        start(e, entry);
+        if (entry.wait0) semaphores_[entry.wait0]--;
+        if (entry.wait1) semaphores_[entry.wait1]--;
+        if (r_.times) r_.times[entry.pc].started = now;
+    }
+    if (dispatched && !fetch_.is_end) queues_[target].push(fetch_.entry);
+    moved |= fetch_.step(dispatched, fetch_asks, fetch_beat, bad_beat);
+
+    if (gives_) {
+        moved = true;
+        for (int i = 0; i < gives_; i++) {
+            const Completion &end = given_[i].end;
+            if (end.signal0) semaphores_[end.signal0]++;
+            if (end.signal1) semaphores_[end.signal1]++;
+        }
+        for (int i = 0; i < gives_; i++) {
+            const Completion &end = given_[i].end;
+            const bool over0 = semaphores_[end.signal0] > TW_SEMAPHORE_LIMIT, over1 = semaphores_[end.signal1] > TW_SEMAPHORE_LIMIT;
+            if ((end.signal0 && over0) || (end.signal1 && over1)) {
+                fail(OVERFLOW_ERROR, TW_ERROR_CODE_SEMAPHORE_OVERFLOW, uint64_t(given_[i].engine), end.pc,
+                     over0 && end.signal0 ? end.signal0 : end.signal1);
+                break;
+            }
+        }
+    }
+    return moved || !gemm_.end_due.empty() || !gemm_.acc_read_due.empty() || !vector_.end_due.empty() || !vector_.write_due.empty();
+}
+
+void Machine::execute() {
+    const uint64_t first = uint64_t(c_.fetch_setup) + 2;  // FETCH is set up
+    for (uint64_t now = 1;; now++) {
+        r_.cycles = now;
+        r_.evaluated++;
+        if (now == first) fetch_.active = true;
+        const bool late = r_.timeout && r_.timeout == now - 1;
+        if (finished()) {
+            if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, fetch_.pc, 0);
+            break;
+        }
+        const bool expired = r_.watchdog && quiet_ == r_.watchdog;
+        const uint64_t pc = fetch_.pc;
+        bool progress = address_handshake_;
+        address_handshake_ = false;
+        const bool moved = cycle(now, progress);
+        if (expired) fail_watchdog(pc);
+        if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, pc, 0);
+        if (first_error_ != NONE) break;
+        quiet_ = progress ? 0 : quiet_ + 1;
+        if (moved || now < first) continue;
+
+        // Nothing changes until one of these.
+        uint64_t next = NEVER;
+        auto at = [&](uint64_t cycle) {
+            if (cycle > now && cycle < next) next = cycle;
+        };
+        at(reads_.offered_from());
+        if (store_.wvalid) at(writes_.accepts_from());
+        at(writes_.responds_from());
+        if (r_.timeout) at(r_.timeout + 1);
+        if (r_.watchdog) at(now + 1 + (r_.watchdog - quiet_));
+        if (next == NEVER) {
+            fail_watchdog(pc);
+            break;
+        }
+        const uint64_t skipped = next - now - 1;
+        for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
+            r_.engines[e].wait_semaphore += skipped * seen_.waiting[e];
+            r_.engines[e].wait_memory += skipped * seen_.stalled[e];
+        }
+        quiet_ += skipped;
+        now += skipped;
+    }
+    r_.code = code_;
+    r_.engine = engine_;
+    r_.pc = pc_;
+    r_.address = address_;
+}
+
+}  // namespace tw::cycle
+
+extern "C" {
+
+uint64_t tw_cycle_size() { return sizeof(tw_cycle_run); }
+
+void tw_cycle_run_program(tw_cycle_run *run) { tw::cycle::Machine(*run).execute(); }
+}

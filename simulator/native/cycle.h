@@ -1,0 +1,264 @@
+// The cycle-level simulator: interface, and the pieces its engines share.
+//
+// One object mirrors one module of the RTL (docs/machine.md); a member with the name of a register holds its value in
+// the cycle being looked at. Data are not moved: the functional simulator does that. Field positions come from
+// tilewright_isa.h, latencies and sizes from the caller. Mirrored by simulator/cycle.py.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "tilewright_isa.h"
+#include "tilewright_memory.h"
+
+extern "C" {
+
+// Attributes of NpuConfig and of isa.timing, in the order of simulator/cycle.py.
+struct tw_cycle_config {
+    uint32_t block_in, block_out, act_rows, act_banks, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops,
+        vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices;
+    uint32_t gemm_depth, accumulate_stages, vector_depth, load_descriptors, store_rows, fetch_setup, fetch_burst_bytes,
+        fetch_buffer_bytes;
+    uint32_t read_latency, write_latency, read_interval, write_interval;
+};
+
+struct tw_cycle_region {
+    uint64_t base, size, flags;  // flags: bit 0 read, bit 1 write
+};
+
+// Per instruction, where asked for: the cycle it was dispatched, first held back by a semaphore, taken by its engine
+// (its first step follows a cycle later) and completed in; 0 = never.
+struct tw_cycle_times {
+    uint64_t dispatched, waited, started, ended;
+};
+
+struct tw_cycle_engine {
+    uint64_t busy, wait_semaphore, wait_memory;
+};
+
+struct tw_cycle_run {
+    tw_cycle_config config;
+    const uint8_t *memory;
+    uint64_t memory_bytes;
+    tw_cycle_region regions[TW_REGIONS];
+    uint64_t program_region, program_offset, program_length, watchdog, timeout;
+    tw_cycle_times *times;  // program_length entries, or null
+    uint64_t cycles, macs, bytes_read, bytes_written, instructions;
+    tw_cycle_engine engines[5];
+    uint64_t code, engine, pc, address;
+    uint64_t evaluated;  // cycles that were not skipped
+};
+}
+
+namespace tw::cycle {
+
+constexpr uint32_t ADDRESS_MASK = (1u << TW_ADDRESS_BITS) - 1;
+constexpr int ENGINES = TW_ENGINE_STORE + 1;
+
+inline uint32_t log2_of(uint32_t power) { return uint32_t(__builtin_ctz(power)); }
+
+// A queue with the levels of hw/queue.py; its owner pops before it pushes in one cycle, and asks `full` before both.
+template <typename T>
+class Fifo {
+  public:
+    void resize(uint32_t depth) {
+        depth_ = depth;
+        uint32_t size = 1;
+        while (size < depth) size *= 2;
+        entries_.resize(size);
+        mask_ = size - 1;
+    }
+    bool empty() const { return level_ == 0; }
+    bool full() const { return level_ == depth_; }
+    uint32_t level() const { return level_; }
+    T &head() { return entries_[first_ & mask_]; }
+    void push(const T &value) { entries_[(first_ + level_++) & mask_] = value; }
+    void pop() {
+        first_++;
+        level_--;
+    }
+
+  private:
+    std::vector<T> entries_;
+    uint32_t depth_ = 0, mask_ = 0, first_ = 0, level_ = 0;
+};
+
+struct Entry {
+    tw_word word;
+    uint32_t pc;
+    uint8_t opcode, wait0, wait1, signal0, signal1;
+    bool configures;
+};
+
+// What an engine gives when an instruction completes.
+struct Completion {
+    uint32_t pc = 0;
+    uint8_t signal0 = 0, signal1 = 0;
+};
+
+// Things that happen a fixed number of cycles later; at most one per cycle.
+class Delay {
+  public:
+    void put(uint64_t cycle, uint8_t value) {
+        slots_[cycle & MASK] = value;
+        pending_++;
+    }
+    // What is due in this cycle, 0 for nothing.
+    uint8_t take(uint64_t cycle) {
+        uint8_t &slot = slots_[cycle & MASK];
+        const uint8_t value = slot;
+        if (value) {
+            slot = 0;
+            pending_--;
+        }
+        return value;
+    }
+    bool empty() const { return pending_ == 0; }
+    static constexpr uint64_t MASK = 63;
+
+  private:
+    uint8_t slots_[MASK + 1] = {};
+    uint32_t pending_ = 0;
+};
+
+// hw/loop_nest.py with K addresses. A bit of `gates` lets an address take its stride.
+template <int K>
+struct Nest {
+    struct Level {
+        uint32_t count = 1;
+        int32_t stride[K] = {};
+    };
+    Level configured[TW_MAX_LOOPS], level[TW_MAX_LOOPS];
+    uint32_t left[TW_MAX_LOOPS] = {};
+    uint32_t held[TW_MAX_LOOPS][K] = {};
+    int levels = 0;
+    int open = 0;  // levels 0..open-1 are enough: the ones above have count 1
+
+    void start(const uint32_t (&base)[K]) {
+        open = 0;
+        for (int k = 0; k < levels; k++) {
+            level[k] = configured[k];
+            left[k] = level[k].count - 1;
+            if (left[k]) open = k + 1;
+            for (int a = 0; a < K; a++) held[k][a] = base[a];
+        }
+    }
+    uint32_t address(int a) const { return held[0][a]; }
+    // The level the next step advances, `open` in the last step.
+    int carry() const {
+        int k = 0;
+        while (k < open && left[k] == 0) k++;
+        return k;
+    }
+    bool last() const { return carry() == open; }
+    bool inner_last(int reduce) const {
+        for (int k = 0; k < reduce && k < open; k++)
+            if (left[k]) return false;
+        return true;
+    }
+    bool inner_first(int reduce) const {
+        for (int k = 0; k < reduce && k < open; k++)
+            if (left[k] != level[k].count - 1) return false;
+        return true;
+    }
+    template <typename Gate>
+    void step(int carry, Gate gate) {
+        if (carry == open) return;
+        left[carry]--;
+        for (int a = 0; a < K; a++) {
+            uint32_t next = held[carry][a];
+            if (gate(a, carry)) next = (next + uint32_t(level[carry].stride[a])) & ADDRESS_MASK;
+            for (int k = 0; k <= carry; k++) held[k][a] = next;
+        }
+        for (int k = 0; k < carry; k++) left[k] = level[k].count - 1;
+    }
+};
+
+// hw/bursts.py.
+struct Walker {
+    bool active = false, null1 = false, valid2 = false, last2 = false, null2 = false, valid3 = false, last3 = false,
+         null3 = false;
+    uint32_t now = 0, plane = 0, stride0 = 0, stride1 = 0, left0 = 0, most0 = 0, left1 = 0;
+    uint64_t bytes = 0, address2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
+    Completion tag1, tag2, tag3;
+    uint32_t bus = 0, low = 0, burst_beats = 0;
+
+    void configure(uint32_t bus_bytes, uint32_t longest) {
+        bus = bus_bytes;
+        low = log2_of(bus_bytes);
+        burst_beats = longest;
+    }
+    bool busy() const { return active || valid2 || valid3; }
+    uint64_t reach() const {
+        const uint64_t to_boundary = (4096 >> low) - (address3 & ((4096 >> low) - 1));
+        return std::min<uint64_t>(to_boundary, burst_beats);
+    }
+    bool final_burst() const { return null3 || beats3 <= reach(); }
+    uint32_t beats() const { return uint32_t(std::min(beats3, reach())); }
+    uint64_t address() const { return address3 << low; }
+    bool last() const { return final_burst() && last3; }
+    bool last1() const { return null1 || (left0 == 0 && left1 == 0); }
+    // Combinational: what moves if the burst at the output is sent.
+    bool take2(bool sent) const { return valid2 && (!valid3 || (sent && final_burst())); }
+    bool take1(bool sent) const { return active && (!valid2 || take2(sent)); }
+    bool ready(bool sent) const { return !active || (take1(sent) && last1()); }
+
+    void start(uint32_t offset, uint64_t nbytes, uint32_t count0, uint32_t count1, uint32_t mem_stride0,
+               uint32_t mem_stride1, Completion tag, bool null) {
+        active = true;
+        now = plane = offset;
+        stride0 = mem_stride0;
+        stride1 = mem_stride1;
+        bytes = nbytes;
+        left0 = most0 = (count0 - 1) & 0xffff;
+        left1 = (count1 - 1) & 0xffff;
+        tag1 = tag;
+        null1 = null;
+    }
+    // Whether the run in stage 1 lies in its region.
+    bool inside(const tw_cycle_region &region, bool write) const {
+        return null1 || ((region.flags >> write & 1) && uint64_t(now) + bytes <= region.size);
+    }
+    // The edge. Returns true if anything moved.
+    bool step(bool sent, uint64_t base) {
+        const bool t2 = take2(sent), t1 = take1(sent);
+        if (sent) {
+            const uint64_t n = beats();
+            if (final_burst()) valid3 = false;
+            address3 += n;
+            beats3 -= n;
+        }
+        if (t2) {
+            valid3 = true;
+            last3 = last2;
+            address3 = address2;
+            beats3 = beats2;
+            tag3 = tag2;
+            null3 = null2;
+            valid2 = false;
+        }
+        if (t1) {
+            valid2 = true;
+            last2 = last1();
+            address2 = (base + now) >> low;
+            beats2 = ((now & (bus - 1)) + bytes + bus - 1) >> low;
+            tag2 = tag1;
+            null2 = null1;
+            if (last1()) active = false;
+            if (left0) {
+                left0--;
+                now += stride0;
+            } else {
+                left0 = most0;
+                left1 = (left1 - 1) & 0xffff;
+                now = plane = plane + stride1;
+            }
+        }
+        return sent || t2 || t1;
+    }
+};
+
+}  // namespace tw::cycle

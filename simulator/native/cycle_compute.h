@@ -1,0 +1,228 @@
+// GEMM (hw/gemm.py) and VECTOR (hw/vector.py): steps, reads and completions.
+#pragma once
+
+#include "cycle.h"
+
+namespace tw::cycle {
+
+struct Range {
+    bool bad = false;
+    uint32_t row = 0;
+};
+
+struct Gemm {
+    enum { ACT, WGT, ACC };
+    Nest<3> nest;
+    bool active = false, null = false, depthwise = false, accumulate = false, careful = false;
+    int reduce = 0;
+    uint32_t wait[2] = {}, start_at[2] = {}, step_by[2] = {};
+    uint32_t current_pc = 0;
+    Fifo<Completion> ends;
+    Delay end_due, acc_read_due;
+    uint32_t depth = 0, acc_read_depth = 0, act_rows = 0, wgt_tiles = 0, acc_limit = 0, acc_shift = 0;
+    uint32_t wide_shift = 0, physical_rows = 0;
+
+    void configure(const tw_cycle_config &c) {
+        nest.levels = int(c.gemm_loops);
+        ends.resize(64);
+        depth = c.gemm_depth;
+        acc_read_depth = c.gemm_depth - c.accumulate_stages;
+        act_rows = c.act_rows;
+        wgt_tiles = c.wgt_tiles;
+        const uint32_t most = std::max(c.block_in, c.block_out), least = std::min(c.block_in, c.block_out);
+        wide_shift = log2_of(most / least);
+        physical_rows = c.acc_rows * c.block_out / most;
+        split_always = c.block_in > c.block_out;
+    }
+    bool split_always = false;
+
+    bool running() const { return !ends.empty(); }
+    bool last_step(int carry) const { return null || carry == nest.open; }
+    bool ready() const { return !active || last_step(nest.carry()); }
+    // The ACT bank this cycle's step reads; only if `reads()`.
+    bool reads() const { return active && !null; }
+    uint32_t row() const { return nest.address(ACT); }
+
+    // The edge of a step.
+    Range step(uint64_t cycle) {
+        const int carry = nest.carry();
+        Range range;
+        if (!null) {
+            const bool hit0 = wait[0] == 0, hit1 = wait[1] == 0, emits = !depthwise || (hit0 && hit1);
+            if (careful) range = check(emits);
+            if (emits && accumulate && (depthwise || nest.inner_first(reduce)))
+                acc_read_due.put(cycle + acc_read_depth, 1);
+            if (depthwise) {
+                const bool hit[2] = {hit0, hit1};
+                for (int k = 0; k < 2; k++) {
+                    if (carry == k && carry < nest.open) wait[k] = hit[k] ? step_by[k] - 1 : wait[k] - 1;
+                    else if (carry > k && carry < nest.open) wait[k] = start_at[k];
+                }
+                nest.step(carry, [&](int a, int k) { return a != ACC || k >= 2 || hit[k]; });
+            } else {
+                nest.step(carry, [&](int a, int k) { return a != ACC || k >= reduce; });
+            }
+        }
+        if (last_step(carry)) {
+            active = false;
+            end_due.put(cycle + depth, 1);
+        }
+        return range;
+    }
+
+    Range check(bool emits) const {
+        const uint32_t act = nest.address(ACT), wgt = nest.address(WGT), acc = nest.address(ACC);
+        if (act >= act_rows) return {true, act};
+        if (emits && wgt >= wgt_tiles) return {true, wgt};
+        if (emits && acc >> acc_shift >= physical_rows) return {true, acc};
+        return {};
+    }
+
+    void set_loop(tw_word w) {
+        auto &level = nest.configured[tw_gemm_loop_level(w)];
+        level.count = tw_gemm_loop_count(w);
+        level.stride[ACT] = tw_gemm_loop_act_stride(w);
+        level.stride[WGT] = tw_gemm_loop_wgt_stride(w);
+        level.stride[ACC] = tw_gemm_loop_acc_stride(w);
+    }
+
+    void start(const Entry &e) {
+        const tw_word w = e.word;
+        active = true;
+        null = e.opcode == TW_OP_GEMM_SYNC;
+        depthwise = e.opcode == TW_OP_DEPTHWISE;
+        ends.push({e.pc, e.signal0, e.signal1});
+        current_pc = e.pc;
+        if (null) return;
+        accumulate = depthwise ? tw_depthwise_accumulate(w) : tw_gemm_accumulate(w);
+        reduce = depthwise ? 0 : int(tw_gemm_reduce(w));
+        acc_shift = split_always || (depthwise && wide_shift) ? wide_shift : 0;
+        if (depthwise) nest.start({tw_depthwise_act(w), tw_depthwise_wgt(w), tw_depthwise_acc(w)});
+        else nest.start({tw_gemm_act(w), tw_gemm_wgt(w), tw_gemm_acc(w)});
+        wait[0] = start_at[0] = tw_depthwise_start0(w);
+        wait[1] = start_at[1] = tw_depthwise_start1(w);
+        step_by[0] = tw_depthwise_step0(w);
+        step_by[1] = tw_depthwise_step1(w);
+        careful = may_leave();
+    }
+
+    // Whether any address could leave its memory: reaches of the whole nest, emissions or not.
+    bool may_leave() const {
+        const int64_t rows[3] = {act_rows, wgt_tiles, int64_t(physical_rows) << acc_shift};
+        for (int a = 0; a < 3; a++) {
+            int64_t low = nest.address(a), high = low;
+            for (int k = 0; k < nest.levels; k++) {
+                const int64_t reach = (int64_t(nest.level[k].count) - 1) * nest.level[k].stride[a];
+                (reach < 0 ? low : high) += reach;
+            }
+            if (low < 0 || high >= rows[a]) return true;
+        }
+        return false;
+    }
+};
+
+struct Vector {
+    enum { A, B, DST, PRM };
+    Nest<4> nest;
+    bool active = false, null = false, phase = false, add = false, reducing = false, from_acc = false, uses_b = false,
+         biased = false;
+    int reduce = 0;
+    uint32_t current_pc = 0;
+    Fifo<Completion> ends;
+    Delay end_due, write_due;  // write_due: bank + 1
+    uint32_t depth = 0, act_rows = 0, acc_vectors = 0, prm_rows = 0, banks_mask = 0;
+
+    // Of the cycle at hand.
+    bool acc_read = false, a_read = false, b_read = false, same_bank = false, result = false, steps = false, granted = false;
+
+    void configure(const tw_cycle_config &c) {
+        nest.levels = int(c.vector_loops);
+        ends.resize(64);
+        depth = c.vector_depth;
+        act_rows = c.act_rows;
+        acc_vectors = c.acc_rows * c.block_out / c.block_in;
+        prm_rows = c.prm_rows;
+        banks_mask = c.act_banks - 1;
+    }
+
+    bool running() const { return !ends.empty(); }
+    bool last_step() const { return null || nest.last(); }
+    bool ready() const { return !active || (steps && last_step()); }
+    uint32_t bank_a() const { return nest.address(A) & banks_mask; }
+    uint32_t bank_b() const { return nest.address(B) & banks_mask; }
+
+    // `gemm_bank`: the ACT bank GEMM reads, or ~0; `acc_free`: GEMM does not read ACC.
+    void look(uint32_t gemm_bank, bool acc_free) {
+        acc_read = a_read = b_read = same_bank = steps = granted = false;
+        if (!active) return;
+        if (null) {
+            steps = granted = true;
+            return;
+        }
+        result = !reducing || nest.inner_last(reduce);
+        const bool need_b = uses_b && result;
+        same_bank = !from_acc && need_b && bank_a() == bank_b();
+        acc_read = from_acc;
+        a_read = !from_acc && !phase;
+        b_read = need_b && (!same_bank || phase);
+        // VECTOR a goes before b, but they never ask for one bank in one cycle.
+        granted = !(acc_read && !acc_free) && !(a_read && bank_a() == gemm_bank) && !(b_read && bank_b() == gemm_bank);
+        steps = granted && (!same_bank || phase);
+    }
+
+    // Whether a read of STORE meets one of VECTOR's, granted or not.
+    bool refuses(uint32_t bank) const { return (a_read && bank_a() == bank) || (b_read && bank_b() == bank); }
+
+    // The edge, after `look`.
+    Range step(uint64_t cycle) {
+        Range range;
+        if (!steps) {
+            if (granted && same_bank && !phase) phase = true;
+            return range;
+        }
+        phase = false;
+        const bool last = last_step();
+        if (!null) {
+            const uint32_t a = nest.address(A), b = nest.address(B), dst = nest.address(DST), prm = nest.address(PRM);
+            if (a >= (from_acc ? acc_vectors : act_rows)) range = {true, a};
+            else if (uses_b && result && b >= act_rows) range = {true, b};
+            else if (biased && result && prm >= prm_rows) range = {true, prm};
+            else if (result && dst >= act_rows) range = {true, dst};
+            if (result) write_due.put(cycle + depth + 1, uint8_t((dst & banks_mask) + 1));
+            nest.step(nest.carry(), [&](int address, int k) { return address == A || !reducing || k >= reduce; });
+        }
+        if (last) {
+            active = false;
+            end_due.put(cycle + depth, 1);
+        }
+        return range;
+    }
+
+    void set_loop(tw_word w) {
+        auto &level = nest.configured[tw_vector_loop_level(w)];
+        level.count = tw_vector_loop_count(w);
+        level.stride[A] = tw_vector_loop_a_stride(w);
+        level.stride[B] = tw_vector_loop_b_stride(w);
+        level.stride[DST] = tw_vector_loop_dst_stride(w);
+        level.stride[PRM] = tw_vector_loop_prm_stride(w);
+    }
+
+    void start(const Entry &e) {
+        const tw_word w = e.word;
+        active = true;
+        phase = false;
+        null = e.opcode == TW_OP_VECTOR_SYNC;
+        ends.push({e.pc, e.signal0, e.signal1});
+        current_pc = e.pc;
+        if (null) return;
+        const uint32_t source = tw_vector_source(w);
+        from_acc = source == TW_SOURCE_ACC;
+        reducing = source == TW_SOURCE_SUM || source == TW_SOURCE_MAX;
+        biased = from_acc || source == TW_SOURCE_MUL || source == TW_SOURCE_SUM;
+        uses_b = tw_vector_add(w) || source == TW_SOURCE_MUL;
+        reduce = int(tw_vector_reduce(w));
+        nest.start({uint32_t(tw_vector_a(w)), uint32_t(tw_vector_b(w)), uint32_t(tw_vector_dst(w)), uint32_t(tw_vector_prm(w))});
+    }
+};
+
+}  // namespace tw::cycle

@@ -1,0 +1,161 @@
+// STORE: reader and realigner (hw/store_data.py), bursts and responses (hw/axi_write.py).
+#pragma once
+
+#include "cycle_load.h"
+
+namespace tw::cycle {
+
+struct Store {
+    struct Row {
+        uint32_t low;
+        bool last;
+    };
+    struct Pending {
+        bool last, null;
+        Completion tag;
+        uint64_t address;
+    };
+    Box box;
+    uint32_t region = 0;
+    Walker walker;
+
+    // Reader.
+    bool active = false, pending = false, pending_last = false;
+    uint32_t row = 0, line = 0, plane = 0, low = 0, plane_low = 0, pending_low = 0, left = 0, most = 0, left0 = 0, most0 = 0,
+             left1 = 0, current_pc = 0;
+    Box now;
+    Fifo<Row> rows;
+
+    // Realigner.
+    bool started = false, flushing = false, beat_valid = false;
+    uint32_t index = 0, position = 0, piece = 0, pieces = 0;
+
+    // Bursts and beats.
+    Fifo<Pending> responses;
+    uint32_t beats_left = 0;
+    bool wvalid = false;
+
+    uint32_t bus = 0, store_rows = 0, block_in = 0, act_rows = 0;
+
+    // Of the cycle at hand.
+    bool act_read = false, beat_step = false, begin = false, skip = false, at_null = false;
+
+    void configure(const tw_cycle_config &c) {
+        bus = c.bus_bytes;
+        block_in = c.block_in;
+        act_rows = c.act_rows;
+        store_rows = c.store_rows;
+        walker.configure(bus, c.burst_beats);
+        rows.resize(c.store_rows);
+        responses.resize(c.write_outstanding);
+        piece = std::min(bus, block_in);
+        pieces = block_in / piece;
+    }
+    bool running() const {
+        return active || pending || !rows.empty() || beat_valid || flushing || started || walker.busy() || wvalid ||
+               beats_left || !responses.empty();
+    }
+    bool last_row() const { return left == 0 && left0 == 0 && left1 == 0; }
+
+    void look(bool wready) {
+        act_read = active && rows.level() + pending < store_rows;
+        const bool room = !wvalid || wready;
+        const bool next = beats_left == 0 && walker.valid3 && !responses.full();
+        skip = next && walker.null3;
+        begin = next && !walker.null3 && beat_valid && room;
+        beat_step = begin || (beat_valid && room && beats_left != 0);
+        at_null = !responses.empty() && responses.head().null;
+    }
+    bool stalled() const { return ((walker.valid3 && !walker.null3) || beats_left != 0) && !beat_step; }
+    bool ready(bool granted) const {
+        return (!active || (act_read && granted && last_row())) && walker.ready(begin || skip);
+    }
+
+    // The edge, after `look`. Returns true if anything moved.
+    bool step(bool granted, bool wready, bool response, uint64_t base) {
+        const bool read = act_read && granted;
+        bool moved = read || pending || beat_step || skip || (wvalid && wready) || response || at_null;
+        // Responses.
+        if (response || at_null) responses.pop();
+        if (begin || skip) responses.push({walker.last(), walker.null3, walker.tag3, walker.address()});
+        // Beats.
+        if (beat_step) {
+            beats_left = (begin ? walker.beats() : beats_left) - 1;
+            wvalid = true;
+        } else if (wready) {
+            wvalid = false;
+        }
+        // Realigner.
+        const bool room = !beat_valid || beat_step, flush = flushing && room, take = !rows.empty() && room && !flushing;
+        if (room) {
+            moved = moved || beat_valid;
+            beat_valid = flush;
+        }
+        if (flush) flushing = false;
+        bool pops = false;
+        if (take) {
+            const Row &r = rows.head();
+            const uint32_t place = started ? position : r.low;
+            const bool last_piece = r.last && index == pieces - 1;
+            pops = index == pieces - 1;
+            beat_valid = place + piece >= bus || last_piece;
+            index = pops ? 0 : index + 1;
+            position = (place + piece) & (bus - 1);
+            started = !last_piece;
+            flushing = last_piece && place + piece > bus;
+        }
+        if (pops) rows.pop();
+        moved = moved || flush || take;
+        // Reader.
+        if (pending) rows.push({pending_low, pending_last});
+        pending = read;
+        if (read) {
+            pending_low = low;
+            pending_last = left == 0;
+            const bool last = last_row();
+            if (left != 0) {
+                left--;
+                row = (row + 1) & ADDRESS_MASK;
+            } else if (left0 != 0) {
+                left = most;
+                left0--;
+                row = line = (line + uint32_t(now.row_stride[0])) & ADDRESS_MASK;
+                low = (low + uint32_t(now.mem_stride[0])) & (bus - 1);
+            } else {
+                left = most;
+                left0 = most0;
+                left1--;
+                row = line = plane = (plane + uint32_t(now.row_stride[1])) & ADDRESS_MASK;
+                low = plane_low = (plane_low + uint32_t(now.mem_stride[1])) & (bus - 1);
+            }
+            if (last) active = false;
+        }
+        return walker.step(begin || skip, base) || moved;
+    }
+
+    void set_dim(tw_word w) {
+        const uint32_t k = tw_store_dim_level(w);
+        box.count[k] = tw_store_dim_count(w);
+        box.row_stride[k] = tw_store_dim_row_stride(w);
+        box.mem_stride[k] = tw_store_dim_mem_stride(w);
+    }
+    void start(const Entry &e) {
+        const tw_word w = e.word;
+        const bool sync = e.opcode == TW_OP_STORE_SYNC;
+        const uint32_t count = tw_store_count(w), offset = uint32_t(tw_store_offset(w));
+        region = tw_store_region(w);
+        walker.start(offset, uint64_t(count) * block_in, box.count[0], box.count[1], uint32_t(box.mem_stride[0]),
+                     uint32_t(box.mem_stride[1]), {e.pc, e.signal0, e.signal1}, sync);
+        if (sync) return;
+        active = true;
+        row = line = plane = tw_store_row(w);
+        low = plane_low = offset & (bus - 1);
+        left = most = count - 1;
+        left0 = most0 = box.count[0] - 1;
+        left1 = box.count[1] - 1;
+        now = box;
+        current_pc = e.pc;
+    }
+};
+
+}  // namespace tw::cycle
