@@ -210,7 +210,9 @@ class Graph:
                 raise CompileError(f"{where}output {name!r} is never made")
         for t in self.tensors.values():
             if t.data is not None and (tuple(t.data.shape) != t.shape or t.data.dtype != t.dtype):
-                raise CompileError(f"{where}constant {t.name!r} is {t.data.dtype}{t.data.shape}, not {t.dtype}{t.shape}")
+                raise CompileError(
+                    f"{where}constant {t.name!r} is {t.data.dtype}{t.data.shape}, not {t.dtype}{t.shape}"
+                )
 
     def __str__(self) -> str:
         def typed(name: str) -> str:

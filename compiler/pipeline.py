@@ -122,6 +122,9 @@ class _Builder:
     def _read_outside(self, index: int) -> set[str]:
         return {n for i, s in enumerate(self.steps) if i != index for item in s.items for n in item.reads()}
 
+    def _all(self) -> set[str]:
+        return set(self.parts.blocked) if self.keep_all else set()
+
     def place_memory(self) -> None:
         """Compiles the CPU segments (their constants need places too) and places every buffer."""
         graph, parts = self.graph, self.parts
@@ -215,7 +218,7 @@ class _Builder:
             if step.on_npu:
                 first = emitter.position
                 wanted = [item.layer for item in step.items if item.layer is not None]
-                layers += emit_step(context, wanted, self.stays.get(index, []))
+                layers += emit_step(context, wanted, self.stays.get(index, []), self._read_outside(index) | self._all())
                 steps.append(NpuStep(first, emitter.position - first))
             else:
                 segment = self.segments[index]

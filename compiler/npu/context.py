@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,6 +75,14 @@ class Window:
         return self.blocks * self.lines * self.columns
 
 
+@dataclass(frozen=True)
+class Part:
+    """Rows `span` of image `image` of a layer's output."""
+
+    image: int
+    span: tuple[int, int]
+
+
 @dataclass
 class Resident:
     """A tensor that lives in ACT, with a border of padding; (n, block, y, x) is at
@@ -85,6 +93,20 @@ class Resident:
     columns: int
     top: int
     left: int
+
+
+@dataclass
+class BandTile:
+    """Lines low..high-1 of a tensor that passes through ACT band by band, all blocks, with `left` border columns."""
+
+    rows: Rows
+    low: int
+    high: int
+    left: int
+    columns: int
+
+    def row(self, block: int, y: int, x: int) -> int:
+        return self.rows.start + (block * (self.high - self.low) + y - self.low) * self.columns + self.left + x
 
 
 @dataclass
@@ -101,6 +123,8 @@ class Context:
     accumulators: Ring = field(init=False)
     tables: Ring = field(init=False)
     resident: dict[str, Resident] = field(default_factory=dict)
+    bands: dict[str, BandTile] = field(default_factory=dict)
+    plans: dict[Hashable, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         c = self.config
@@ -118,24 +142,37 @@ class Context:
 
     # Constants into scratchpads.
 
-    def load_weights(self, key: Hashable, tiles: np.ndarray) -> int:
-        """Weight tiles int8 [count, block_out, block_in] into WGT, unless they are there. Returns the first row."""
+    def load_weights(self, key: Hashable, count: int, make: Callable[[], np.ndarray]) -> int:
+        """`count` weight tiles into WGT, unless they are there. Returns the first row.
+
+        Args:
+            make: gives the tiles, int8 [count, block_out, block_in].
+        """
         at = self.weights.find(key)
         if at is None:
-            at = self.weights.take(len(tiles), key)
-            place = Place(CONSTANT_REGION, self.constants.place(np.ascontiguousarray(tiles).tobytes()))
-            self.emitter.load(place, Memory.WGT, at, len(tiles))
+            at = self.weights.take(count, key)
+            self.emitter.load(self._constant(lambda: np.ascontiguousarray(make()).tobytes()), Memory.WGT, at, count)
         return at
 
-    def load_params(self, key: Hashable, bias: np.ndarray, scale: np.ndarray) -> int:
-        """Bias int32 and scale float32 [rows * block_in] into PRM, unless they are there."""
+    def load_params(self, key: Hashable, rows: int, make: Callable[[], tuple[np.ndarray, np.ndarray]]) -> int:
+        """`rows` rows into PRM, unless they are there. Returns the first row.
+
+        Args:
+            make: gives bias int32 and scale float32, each [rows * block_in].
+        """
         at = self.params.find(key)
         if at is None:
-            pairs = np.stack([bias.astype(np.int32).view(np.uint32), numerics.scale_bits(scale)], axis=-1)
-            rows = len(bias) // self.config.block_in
             at = self.params.take(rows, key)
-            self.emitter.load(Place(CONSTANT_REGION, self.constants.place(pairs.tobytes())), Memory.PRM, at, rows)
+
+            def pairs() -> bytes:
+                bias, scale = make()
+                return np.stack([bias.astype(np.int32).view(np.uint32), numerics.scale_bits(scale)], axis=-1).tobytes()
+
+            self.emitter.load(self._constant(pairs), Memory.PRM, at, rows)
         return at
+
+    def _constant(self, make: Callable[[], bytes]) -> Place:
+        return Place(CONSTANT_REGION, 0 if self.emitter.dry else self.constants.place(make()))
 
     def load_table(self, post: Post) -> int | None:
         """The table of `post` into LUT, unless it is there. Returns its number."""
@@ -144,19 +181,24 @@ class Context:
         at = self.tables.find(post.lut)
         if at is None:
             at = self.tables.take(1, post.lut)
-            self.emitter.load(Place(CONSTANT_REGION, self.constants.place(post.lut)), Memory.LUT, at, 1)
+            table = post.lut
+            self.emitter.load(self._constant(lambda: table), Memory.LUT, at, 1)
         return at
 
     # Activations.
 
+    def on_chip(self, view: View) -> bool:
+        """True if the tensor's values are (or will be) in ACT: nothing to load or store."""
+        return view.buffer in self.resident or view.buffer in self.bands
+
     def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
-        return Place(view.region, self.offsets[view.buffer] + view.address(n, block, y, x))
+        return Place(view.region, self.offsets.get(view.buffer, 0) + view.address(n, block, y, x))
 
     def read_tile(self, view: View, box: Window, fill: int = 0) -> Tile:
         """The box in ACT: where a resident tensor lies, or loaded."""
-        res = self.resident.get(view.buffer)
-        if res is not None:
-            return self._in_resident(view, res, box)
+        there = self._there(view, box)
+        if there is not None:
+            return there
         rows = self.heap.take(box.vectors)
         tile = Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
         ys, ye = min(max(box.y0, 0), view.h), max(min(box.y1, view.h), 0)
@@ -187,15 +229,15 @@ class Context:
 
     def write_tile(self, view: View, box: Window) -> Tile:
         """Room in ACT for a box of an output; finish with `finish_tile`."""
-        res = self.resident.get(view.buffer)
-        if res is not None:
-            return self._in_resident(view, res, box)
+        there = self._there(view, box)
+        if there is not None:
+            return there
         rows = self.heap.take(box.vectors)
         return Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
 
     def finish_tile(self, view: View, box: Window, tile: Tile) -> None:
         """Stores an output tile (a resident tensor stays where it is)."""
-        if view.buffer in self.resident:
+        if self.on_chip(view):
             return
         self.emitter.store(
             self.place(view, box.n, box.block, box.y0, box.x0), tile.base, box.columns,
@@ -206,6 +248,14 @@ class Context:
     def release(self, tile: Tile | None) -> None:
         if tile is not None and tile.rows is not None:
             self.heap.free(tile.rows)
+
+    def _there(self, view: View, box: Window) -> Tile | None:
+        band = self.bands.get(view.buffer)
+        if band is not None:
+            plane = (band.high - band.low) * band.columns
+            return Tile(band.row(box.block, box.y0, box.x0), plane, band.columns)
+        res = self.resident.get(view.buffer)
+        return self._in_resident(view, res, box) if res is not None else None
 
     def _in_resident(self, view: View, res: Resident, box: Window) -> Tile:
         plane = res.lines * res.columns

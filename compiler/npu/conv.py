@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.npu.context import Context, Tile, Window
+from compiler.npu.context import Context, Part, Tile, Window
 from compiler.npu.emitter import Loop, Place
 from compiler.npu.layers import ConvLayer, Phase
 from compiler.npu.scratch import ScratchpadFull
@@ -53,12 +53,15 @@ class ConvPlan:
 class _Shape:
     """Sizes of a layer on a machine, and the rows a tile needs."""
 
-    def __init__(self, config: NpuConfig, layer: ConvLayer) -> None:
+    def __init__(self, config: NpuConfig, layer: ConvLayer, span: tuple[int, int] | None = None) -> None:
         self.config = config
         self.layer = layer
         self.x, self.y = layer.inputs[0], layer.output
         self.phases = layer.phases
         self.q = tuple(max(p.outputs(a, (self.y.h, self.y.w)[a]) for p in self.phases) for a in (0, 1))
+        self.first = 0
+        if span is not None:
+            self.first, self.q = span[0], (span[1] - span[0], self.q[1])
         self.step = self.phases[0].out_step
         self.wide = max(1, config.block_out // config.block_in)  # channel blocks per GEMM row
         self.narrow = max(1, config.block_in // config.block_out)  # GEMM rows per channel block
@@ -98,18 +101,19 @@ class _Shape:
         return low, high
 
 
-def plan_conv(context: Context, layer: ConvLayer, budget: int) -> ConvPlan:
-    """The plan with the fewest estimated cycles that fits `budget` ACT rows.
+def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, int] | None = None) -> ConvPlan:
+    """The plan with the fewest estimated cycles that fits `budget` ACT rows, for output rows `span` (default all).
 
     Raises:
         ScratchpadFull: no tile is small enough.
     """
     config = context.config
-    s = _Shape(config, layer)
-    resident_in, resident_out = layer.inputs[0].buffer in context.resident, layer.output.buffer in context.resident
+    s = _Shape(config, layer, span)
+    resident_in, resident_out = context.on_chip(layer.inputs[0]), context.on_chip(layer.output)
     other = layer.post.add.other if layer.post.add is not None else None
-    load_add = other is not None and other.buffer not in context.resident
-    n, blocks = s.y.n, s.y.cb
+    load_add = other is not None and not context.on_chip(other)
+    n, blocks = (s.y.n if span is None else 1), s.y.cb
+    out_size = s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
     best: ConvPlan | None = None
     bus = config.bus_bytes
     tile_cycles = config.tile_bytes / bus
@@ -149,8 +153,8 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int) -> ConvPlan:
                     in_bytes = 0 if resident_in else bands * n * window * s.x.cb * config.block_in
                     if not bands_outer and bands * n != 1:
                         in_bytes *= chunks
-                    out_bytes = 0 if resident_out else s.y.nbytes
-                    read = weight_bytes + in_bytes + (s.y.nbytes if load_add else 0)
+                    out_bytes = 0 if resident_out else out_size
+                    read = weight_bytes + in_bytes + (out_size if load_add else 0)
                     read += blocks * config.prm_row_bytes
                     products = n * bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
                     vectors = n * bands * pixels * blocks * len(s.phases)
@@ -198,25 +202,26 @@ def _pieces(blocks: int) -> Iterator[int]:
             yield piece
 
 
-def emit_conv(context: Context, layer: ConvLayer, plan: ConvPlan) -> None:
-    """Emits the layer by `plan`."""
-    _ConvEmission(context, layer, plan).run()
+def emit_conv(context: Context, layer: ConvLayer, plan: ConvPlan, part: Part | None = None) -> None:
+    """Emits the layer, or only `part` of it, by `plan`."""
+    _ConvEmission(context, layer, plan, part).run()
 
 
 class _ConvEmission:
-    def __init__(self, context: Context, layer: ConvLayer, plan: ConvPlan) -> None:
+    def __init__(self, context: Context, layer: ConvLayer, plan: ConvPlan, part: Part | None) -> None:
         self.c = context
         self.layer = layer
         self.plan = plan
-        self.s = _Shape(context.config, layer)
+        self.s = _Shape(context.config, layer, None if part is None else part.span)
+        self.images = range(self.s.y.n) if part is None else (part.image,)
         self._inputs: dict[tuple[int, int, int, int, int], Tile] = {}
 
     def run(self) -> None:
         s, plan = self.s, self.plan
         bands = [
-            (n, q0, min(q0 + plan.lines, s.q[0]), r0, min(r0 + plan.columns, s.q[1]))
-            for n in range(s.y.n)
-            for q0 in range(0, s.q[0], plan.lines)
+            (n, q0, min(q0 + plan.lines, s.first + s.q[0]), r0, min(r0 + plan.columns, s.q[1]))
+            for n in self.images
+            for q0 in range(s.first, s.first + s.q[0], plan.lines)
             for r0 in range(0, s.q[1], plan.columns)
         ]
         if len(bands) == 1:
@@ -326,9 +331,14 @@ class _ConvEmission:
             rest -= value
             whole = dynamic.k // config.block_in
             tail = dynamic.k % config.block_in
-            tiles = np.full((2, config.block_out, config.block_in), value, np.int8)
-            tiles[1, :, tail:] = 0
-            wgt = self.c.load_weights(("zero point", value, tail), tiles)
+
+
+            def tiles(value: int = value, tail: int = tail) -> np.ndarray:
+                both = np.full((2, config.block_out, config.block_in), value, np.int8)
+                both[1, :, tail:] = 0
+                return both
+
+            wgt = self.c.load_weights(("zero point", value, tail), 2, tiles)
             still = [(n, a, 0, c) for n, a, _, c in outer]
             full = max(0, min(first + piece, whole) - first)
             if full:
@@ -341,8 +351,9 @@ class _ConvEmission:
         dynamic = self.layer.dynamic
         key = (id(self.layer), index, block, rows, first, piece)
         if dynamic is None:
-            at = self.c.weights.find(key)
-            return at if at is not None else self.c.load_weights(key, self._pack(index, block, rows, first, piece))
+            taps = self.s.phases[index].weights.shape
+            count = rows * taps[0] * taps[3] * taps[4] * piece
+            return self.c.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece))
         at = self.c.weights.find((*key, n))
         if at is None:
             config = self.c.config
@@ -389,13 +400,17 @@ class _ConvEmission:
                 place = Place(ARENA_REGION, self.c.offsets[dynamic.params] + row * config.prm_row_bytes)
                 self.c.emitter.load(place, Memory.PRM, at, blocks)
             return at
-        bias = np.zeros(blocks * bi, np.int32)
-        scale = np.zeros(blocks * bi, np.float32)
-        o0, o1 = block * bi, min((block + blocks) * bi, self.s.y.c)
-        biases = np.atleast_2d(self.layer.bias)
-        bias[: o1 - o0] = biases[index if len(biases) > 1 else 0, o0:o1]
-        scale[: o1 - o0] = self.layer.scale[o0:o1]
-        return self.c.load_params((id(self.layer), index, block, blocks), bias, scale)
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            bias = np.zeros(blocks * bi, np.int32)
+            scale = np.zeros(blocks * bi, np.float32)
+            o0, o1 = block * bi, min((block + blocks) * bi, self.s.y.c)
+            biases = np.atleast_2d(self.layer.bias)
+            bias[: o1 - o0] = biases[index if len(biases) > 1 else 0, o0:o1]
+            scale[: o1 - o0] = self.layer.scale[o0:o1]
+            return bias, scale
+
+        return self.c.load_params((id(self.layer), index, block, blocks), blocks, make)
 
     def _drop_inputs(self) -> None:
         for tile in self._inputs.values():

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.npu.context import Context, Window
+from compiler.npu.context import Context, Part, Window
 from compiler.npu.emitter import Loop
 from compiler.npu.layers import DepthwiseLayer
 from compiler.npu.scratch import ScratchpadFull
@@ -139,27 +139,34 @@ def _best_strip(window: int, r: Group, c: Group, out: tuple[int, int]) -> tuple[
     return best
 
 
-def plan_depthwise(context: Context, layer: DepthwiseLayer, budget: int) -> DepthwisePlan:
-    """The plan with the fewest estimated cycles that fits `budget` ACT rows. Raises `ScratchpadFull`."""
+def plan_depthwise(
+    context: Context, layer: DepthwiseLayer, budget: int, span: tuple[int, int] | None = None
+) -> DepthwisePlan:
+    """The plan with the fewest estimated cycles that fits `budget` ACT rows, for output rows `span` (default all).
+
+    Raises:
+        ScratchpadFull: no tile is small enough.
+    """
     config = context.config
     x, y = layer.inputs[0], layer.output
-    resident_in, resident_out = x.buffer in context.resident, y.buffer in context.resident
+    resident_in, resident_out = context.on_chip(x), context.on_chip(y)
+    height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
     other = layer.post.add.other if layer.post.add is not None else None
-    load_add = other is not None and other.buffer not in context.resident
+    load_add = other is not None and not context.on_chip(other)
     slices = config.dw_slices
     bus = config.bus_bytes
     best: DepthwisePlan | None = None
-    for lines, columns in _bands(y.h, y.w):
+    for lines, columns in _bands(height, y.w):
         window = math.prod(_extent(layer, (lines, columns)))
         passes, pushes = plan_passes(
             config.block_in, layer.weights.shape[1:], layer.stride, layer.dilation, (lines, columns)
         )
-        bands = -(-y.h // lines) * -(-y.w // columns)
+        bands = -(-height // lines) * -(-y.w // columns)
         for parts in range(1, y.cb + 1):
             blocks = -(-y.cb // parts)
             if parts > 1 and blocks == -(-y.cb // (parts - 1)):
                 continue
-            several = bands * parts * y.n > 1
+            several = bands * parts * images > 1
             acc = _acc_rows(context, lines * columns, blocks)
             tiles = 2 * len(passes) * slices * blocks
             if acc > (config.acc_rows // 2 if several else config.acc_rows) or tiles > config.wgt_tiles // 2:
@@ -171,10 +178,10 @@ def plan_depthwise(context: Context, layer: DepthwiseLayer, budget: int) -> Dept
             in_rows = 0 if resident_in else window * blocks
             if (2 if several else 1) * (in_rows + out_rows + add_rows) > budget:
                 continue
-            count = bands * -(-y.cb // blocks) * y.n
+            count = bands * -(-y.cb // blocks) * images
             read = count * (in_rows + add_rows) * config.block_in + len(passes) * slices * y.cb * config.tile_bytes
-            work = max(y.n * bands * pushes * y.cb * slices, read / bus * 1.05, y.n * y.cb * y.h * y.w,
-                       0 if resident_out else y.nbytes / bus)  # fmt: skip
+            work = max(images * bands * pushes * y.cb * slices, read / bus * 1.05, images * y.cb * height * y.w,
+                       0 if resident_out else y.nbytes * height / (y.h * y.n * bus))  # fmt: skip
             start = _LATENCY + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / bus
             end = lines * columns * blocks * (1 if resident_out else config.block_in / bus)
             cycles = work + start + end + count * _TILE_OVERHEAD
@@ -204,19 +211,22 @@ def _acc_rows(context: Context, pixels: int, blocks: int) -> int:
     return -(-pixels * blocks * config.block_in // config.block_out)
 
 
-def emit_depthwise(context: Context, layer: DepthwiseLayer, plan: DepthwisePlan) -> None:
-    """Emits the layer by `plan`: channel blocks outside (their weights stay), bands inside."""
-    x, y = layer.inputs[0], layer.output
+def emit_depthwise(
+    context: Context, layer: DepthwiseLayer, plan: DepthwisePlan, part: Part | None = None
+) -> None:
+    """Emits the layer, or only `part` of it: channel blocks outside (their weights stay), bands inside."""
+    y = layer.output
+    images = range(y.n) if part is None else (part.image,)
+    first, end = (0, y.h) if part is None else part.span
     if plan.lines >= y.h and plan.columns >= y.w and plan.blocks >= y.cb and y.n == 1:
         context.heap.rewind()
     for block in range(0, y.cb, plan.blocks):
         blocks = min(plan.blocks, y.cb - block)
-        for n in range(y.n):
-            for y0 in range(0, y.h, plan.lines):
+        for n in images:
+            for y0 in range(first, end, plan.lines):
                 for x0 in range(0, y.w, plan.columns):
-                    box = Window(n, block, blocks, y0, min(y0 + plan.lines, y.h), x0, min(x0 + plan.columns, y.w))
+                    box = Window(n, block, blocks, y0, min(y0 + plan.lines, end), x0, min(x0 + plan.columns, y.w))
                     _emit_tile(context, layer, box)
-    _ = x
 
 
 def _emit_tile(context: Context, layer: DepthwiseLayer, box: Window) -> None:
@@ -268,27 +278,32 @@ def _weights(context: Context, layer: DepthwiseLayer, box: Window, p: Pass, rows
     config = context.config
     height = p.rows.pushes(rows_out)
     key = (id(layer), box.block, box.blocks, p.rows, p.columns, height)
-    at = context.weights.find(key)
-    if at is not None:
-        return at
     bi, bo, lanes, slices = config.block_in, config.block_out, config.dw_lanes, config.dw_slices
-    c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, layer.weights.shape[0])
-    w = np.zeros((box.blocks * bi, *layer.weights.shape[1:]), np.int8)
-    w[: c1 - c0] = layer.weights[c0:c1]
-    tiles = np.zeros((box.blocks, slices, bo, bi), np.int8)
-    per_lane = w.reshape(box.blocks, slices, lanes, *w.shape[1:])
-    for i in range(p.rows.count):
-        for j in range(p.columns.count):
-            slot = (p.columns.count - 1 - j) * p.columns.lag * height + (p.rows.count - 1 - i) * p.rows.lag
-            ky, kx = p.rows.first + i * p.rows.every, p.columns.first + j * p.columns.every
-            tiles[:, :, :lanes, slot] = per_lane[:, :, :, ky, kx]
-    return context.load_weights(key, tiles.transpose(1, 0, 2, 3).reshape(-1, bo, bi))
+
+    def make() -> np.ndarray:
+        c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, layer.weights.shape[0])
+        w = np.zeros((box.blocks * bi, *layer.weights.shape[1:]), np.int8)
+        w[: c1 - c0] = layer.weights[c0:c1]
+        tiles = np.zeros((box.blocks, slices, bo, bi), np.int8)
+        per_lane = w.reshape(box.blocks, slices, lanes, *w.shape[1:])
+        for i in range(p.rows.count):
+            for j in range(p.columns.count):
+                slot = (p.columns.count - 1 - j) * p.columns.lag * height + (p.rows.count - 1 - i) * p.rows.lag
+                ky, kx = p.rows.first + i * p.rows.every, p.columns.first + j * p.columns.every
+                tiles[:, :, :lanes, slot] = per_lane[:, :, :, ky, kx]
+        return tiles.transpose(1, 0, 2, 3).reshape(-1, bo, bi)
+
+    return context.load_weights(key, box.blocks * slices, make)
 
 
 def _params(context: Context, layer: DepthwiseLayer, box: Window) -> int:
     bi = context.config.block_in
-    bias = np.zeros(box.blocks * bi, np.int32)
-    scale = np.zeros(box.blocks * bi, np.float32)
-    c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, layer.weights.shape[0])
-    bias[: c1 - c0], scale[: c1 - c0] = layer.bias[c0:c1], layer.scale[c0:c1]
-    return context.load_params((id(layer), box.block, box.blocks), bias, scale)
+
+    def make() -> tuple[np.ndarray, np.ndarray]:
+        bias = np.zeros(box.blocks * bi, np.int32)
+        scale = np.zeros(box.blocks * bi, np.float32)
+        c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, layer.weights.shape[0])
+        bias[: c1 - c0], scale[: c1 - c0] = layer.bias[c0:c1], layer.scale[c0:c1]
+        return bias, scale
+
+    return context.load_params((id(layer), box.block, box.blocks), box.blocks, make)

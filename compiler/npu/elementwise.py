@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.npu.context import Context, Tile, Window
+from compiler.npu.context import Context, Part, Tile, Window
 from compiler.npu.emitter import Loop
 from compiler.npu.layers import ElementLayer, Layer, MaxPoolLayer, MeanLayer
 from compiler.npu.scratch import ScratchpadFull
@@ -30,9 +30,9 @@ class VectorPlan:
         return f"{self.lines}x{self.columns} px, {self.blocks} blocks"
 
 
-def plan_vector(context: Context, layer: Layer, budget: int) -> VectorPlan:
+def plan_vector(context: Context, layer: Layer, budget: int, span: tuple[int, int] | None = None) -> VectorPlan:
     """The largest tile of which three fit `budget` ACT rows (load, work, store). Raises `ScratchpadFull`."""
-    y = layer.output
+    y = layer.output if span is None else replace(layer.output, n=1, h=span[1] - span[0])
     for shares in (4, 3, 2, 1):
         for lines, columns, blocks in _tiles(y, isinstance(layer, MeanLayer)):
             whole = (lines, columns, blocks) == (y.h, y.w, y.cb) and y.n == 1
@@ -56,9 +56,9 @@ def _tiles(y: View, whole_planes: bool) -> Iterator[tuple[int, int, int]]:
 
 def _rows(context: Context, layer: Layer, lines: int, columns: int, blocks: int) -> int:
     out = lines * columns * blocks
-    total = 0 if layer.output.buffer in context.resident else out
+    total = 0 if context.on_chip(layer.output) else out
     for view in layer.inputs:
-        if view.buffer in context.resident:
+        if context.on_chip(view):
             continue
         if isinstance(layer, MaxPoolLayer):
             height, width = _pool_extent(layer, lines, columns)
@@ -68,22 +68,24 @@ def _rows(context: Context, layer: Layer, lines: int, columns: int, blocks: int)
         else:
             total += out
     other = layer.post.add.other if layer.post.add is not None and not isinstance(layer, ElementLayer) else None
-    if other is not None and other.buffer not in context.resident:
+    if other is not None and not context.on_chip(other):
         total += out
     return total
 
 
-def emit_vector(context: Context, layer: Layer, plan: VectorPlan) -> None:
-    """Emits the layer tile by tile."""
+def emit_vector(context: Context, layer: Layer, plan: VectorPlan, part: Part | None = None) -> None:
+    """Emits the layer, or only `part` of it, tile by tile."""
     y = layer.output
+    images = range(y.n) if part is None else (part.image,)
+    first, end = (0, y.h) if part is None else part.span
     if plan.lines >= y.h and plan.columns >= y.w and plan.blocks >= y.cb and y.n == 1:
         context.heap.rewind()
-    for n in range(y.n):
+    for n in images:
         for block in range(0, y.cb, plan.blocks):
-            for y0 in range(0, y.h, plan.lines):
+            for y0 in range(first, end, plan.lines):
                 for x0 in range(0, y.w, plan.columns):
                     box = Window(
-                        n, block, min(plan.blocks, y.cb - block), y0, min(y0 + plan.lines, y.h), x0,
+                        n, block, min(plan.blocks, y.cb - block), y0, min(y0 + plan.lines, end), x0,
                         min(x0 + plan.columns, y.w),
                     )  # fmt: skip
                     if isinstance(layer, ElementLayer):
@@ -106,7 +108,7 @@ def _walk(box: Window, a: Tile, b: Tile, out: Tile) -> list[Loop]:
 def _uniform_params(context: Context, bias: int, scale: np.float32) -> int:
     lanes = context.config.block_in
     return context.load_params(
-        ("uniform", bias, float(scale)), np.full(lanes, bias, np.int32), np.full(lanes, scale, np.float32)
+        ("uniform", bias, float(scale)), 1, lambda: (np.full(lanes, bias, np.int32), np.full(lanes, scale, np.float32))
     )
 
 

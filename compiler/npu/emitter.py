@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.npu.hazards import MEMORY_GRAIN, Access, Synchroniser
 from isa.config import NpuConfig
 from isa.encoding import Op, op
-from isa.instructions import Memory, Rounding, Source
+from isa.instructions import Engine, Memory, Rounding, Source
 from isa.program import ARENA_REGION, CONSTANT_REGION
 
 #: More separate spans than this are covered by one hull instead.
@@ -67,17 +68,42 @@ def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1
     return [Access(space, s, length) for s in starts]
 
 
+class _Nothing:
+    """Stands in for the synchroniser where only the work is counted."""
+
+    def __init__(self) -> None:
+        self.order: list[Op] = []
+
+    def configure(self, operation: Op) -> None:
+        pass
+
+    def run(self, operation: Op, reads: Sequence[Access], writes: Sequence[Access]) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def take(self) -> list[Op]:
+        return []
+
+
 class Emitter:
     """Writes one model's instruction image, step by step.
 
     Args:
         config: the machine.
         arena_bytes: size of the arena region, for hazard tracking.
+        dry: only count `work`: nothing is emitted.
+
+    Attributes:
+        work: steps or bus beats per engine so far; bursts cost two cycles each on top.
     """
 
-    def __init__(self, config: NpuConfig, arena_bytes: int) -> None:
+    def __init__(self, config: NpuConfig, arena_bytes: int, dry: bool = False) -> None:
         self.config = config
-        self.sync = Synchroniser(
+        self.dry = dry
+        self.work = dict.fromkeys(Engine, 0)
+        self.sync: Synchroniser | _Nothing = _Nothing() if dry else Synchroniser(
             {
                 "act": config.act_rows,
                 "wgt": config.wgt_tiles,
@@ -146,6 +172,8 @@ class Emitter:
         self.sync.run(op("LOAD", region=place.region, offset=place.offset, target=target, row=row, count=count),
                       reads, writes)  # fmt: skip
         self.read_bytes += data * z[0] * row_bytes
+        self._count_bus(Engine.LOAD, data * z[0] * row_bytes, y[0] * z[0])
+        self.work[Engine.LOAD] += (lines * (left + count + right) - data) * z[0]
 
     def fill(self, row: int, dims: Sequence[tuple[int, int]], run: int, value: int) -> None:
         """Writes `value` to every lane of ACT rows: `run` rows at every index of up to two (count, stride) dims."""
@@ -194,6 +222,7 @@ class Emitter:
             spans("memory", place.offset, ((y[0], y[2]), (z[0], z[2])), count * row_bytes),
         )
         self.write_bytes += count * y[0] * z[0] * row_bytes
+        self._count_bus(Engine.STORE, count * y[0] * z[0] * row_bytes, y[0] * z[0])
 
     # Arithmetic.
 
@@ -222,6 +251,7 @@ class Emitter:
             return
         nest = inner + rest
         self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
+        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 2
         unit = self._acc_unit
         self.sync.run(
             op("GEMM", act=act, wgt=wgt, acc=acc, reduce=len(inner), accumulate=accumulate),
@@ -253,6 +283,7 @@ class Emitter:
             return
         nest = [*loops[:2], *rest]
         self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
+        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 2
         emissions = [(nest[i][0] - 1 - start[i]) // step[i] + 1 for i in (0, 1)]
         unit = self.config.dw_lanes
         acc_dims = [(emissions[i], nest[i][3] * unit) for i in (0, 1)] + [(n, c * unit) for n, _, _, c in rest]
@@ -292,6 +323,7 @@ class Emitter:
             return
         nest = inner + rest
         self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
+        self.work[Engine.VECTOR] += math.prod(loop[0] for loop in nest) + 2
         fields = dict(post or {})
         if lut is not None:
             fields["table"] = lut
@@ -325,6 +357,9 @@ class Emitter:
             spans("act", dst, [(loop[0], loop[3]) for loop in rest]),
         )  # fmt: skip
 
+    def _count_bus(self, engine: Engine, nbytes: int, runs: int) -> None:
+        self.work[engine] += -(-nbytes // self.config.bus_bytes) + runs
+
     # Configuration state.
 
     def row_bytes(self, target: Memory) -> int:
@@ -342,6 +377,8 @@ class Emitter:
                     self._set(name, level, level=level, count=1)
 
     def _set(self, name: str, key: int, **values: int) -> None:
+        if self.dry:
+            return
         wanted = op(name, **values)
         current = self._state.get((name, key))
         if current is None:

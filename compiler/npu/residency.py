@@ -40,12 +40,12 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str]) 
         writers[layer.output.buffer] = writers.get(layer.output.buffer, 0) + 1
     for buffer, first in made.items():
         view = layers[first].output
-        uses = [(i, layer, v) for i, layer in enumerate(layers) for v in _reads(layer) if v.buffer == buffer]
+        uses = [(i, layer, v) for i, layer in enumerate(layers) for v in reads_of(layer) if v.buffer == buffer]
         if buffer in outside or writers[buffer] > 1 or not uses or view.region != ARENA_REGION:
             continue
         if any(not _same_box(v, view) for _, _, v in uses):
             continue
-        need = [_border(layer, view) for _, layer, v in uses if v is layer.inputs[0] or v == layer.inputs[0]]
+        need = [border_of(layer, view) for _, layer, v in uses if v is layer.inputs[0] or v == layer.inputs[0]]
         fills = {fill for border, fill in need if any(border)}
         if len(fills) > 1:
             continue
@@ -66,7 +66,7 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str]) 
     return chosen
 
 
-def _reads(layer: Layer) -> list[View]:
+def reads_of(layer: Layer) -> list[View]:
     return [*layer.inputs, *([layer.post.add.other] if layer.post.add is not None else [])]
 
 
@@ -74,7 +74,7 @@ def _same_box(a: View, b: View) -> bool:
     return (a.n, a.c, a.h, a.w, a.sn, a.sc, a.sh, a.offset) == (b.n, b.c, b.h, b.w, b.sn, b.sc, b.sh, b.offset)
 
 
-def _border(layer: Layer, view: View) -> tuple[tuple[int, int, int, int], int]:
+def border_of(layer: Layer, view: View) -> tuple[tuple[int, int, int, int], int]:
     """What a reader wants around its input, and with which value."""
     if isinstance(layer, ConvLayer):
         sizes = []

@@ -1,0 +1,167 @@
+"""Fusion: several layers run band by band, so that the tensors between them never leave ACT.
+
+For every band of rows of the last output, each layer makes the rows that its readers need and that are not there yet.
+The lines a later band needs again (the halo of a 3x3, say) are copied by VECTOR from the band's buffer into the next
+one, which is cheaper than computing or loading them twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.npu.context import BandTile, Context, Part
+from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer, MaxPoolLayer
+from compiler.npu.plans import emit_layer, plan_layer
+from compiler.npu.residency import border_of
+from compiler.npu.views import View
+from isa.instructions import Source
+
+
+@dataclass(frozen=True)
+class Between:
+    """A tensor between two layers of a group: who makes it, who reads it how, and its column border."""
+
+    view: View
+    maker: int
+    readers: tuple[tuple[int, bool], ...]  # (layer, through its window rather than row by row)
+    left: int
+    right: int
+    fill: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that run together, `step` rows of the last output at a time."""
+
+    layers: tuple[Layer, ...]
+    between: tuple[Between, ...]
+    step: int = 0
+
+
+def input_rows(layer: Layer, span: tuple[int, int]) -> tuple[int, int]:
+    """Rows of the first input (padding included) that output rows `span` need."""
+    if isinstance(layer, ConvLayer):
+        phase = layer.phases[0]
+        stride, pad, extent = phase.stride[0], phase.pad[0], phase.extent[0]
+    elif isinstance(layer, DepthwiseLayer):
+        stride, pad, extent = layer.stride[0], layer.pad[0], (layer.weights.shape[1] - 1) * layer.dilation[0] + 1
+    elif isinstance(layer, MaxPoolLayer):
+        stride, pad, extent = layer.stride[0], layer.pad[0], (layer.kernel[0] - 1) * layer.dilation[0] + 1
+    else:
+        return span
+    return span[0] * stride - pad, (span[1] - 1) * stride - pad + extent
+
+
+def group_of(layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]) -> Group | None:
+    """Layers first..first+count-1 as a group, None if something between them is needed elsewhere."""
+    part = layers[first : first + count]
+    between = []
+    for k, layer in enumerate(part):
+        if isinstance(layer, ConvLayer) and (len(layer.phases) > 1 or layer.dynamic is not None or layer.group > 1):
+            return None
+        if layer.output.h < 2 or (k and part[k - 1].output.buffer not in (v.buffer for v in layer.inputs)):
+            return None
+        if k == count - 1:
+            break
+        view = layer.output
+        users = readers.get(view.buffer, [])
+        if view.buffer in outside or not users or any(not first + k < u < first + count for u in users):
+            return None
+        roles, borders = [], []
+        for u in users:
+            reader = layers[u]
+            other = [*reader.inputs[1:], *([reader.post.add.other] if reader.post.add is not None else [])]
+            if any(v.buffer == view.buffer and (v.h, v.w, v.n) != (view.h, view.w, view.n) for v in other):
+                return None
+            if any(v.buffer == view.buffer for v in other):
+                roles.append((u - first, False))
+            if reader.inputs[0].buffer == view.buffer:
+                if reader.inputs[0] != view:
+                    return None
+                roles.append((u - first, True))
+                borders.append(border_of(reader, view))
+        fills = {fill for border, fill in borders if any(border)}
+        if len(fills) > 1:
+            return None
+        left = max((b[2] for b, _ in borders), default=0)
+        right = max((b[3] for b, _ in borders), default=0)
+        between.append(Between(view, k, tuple(roles), left, right, fills.pop() if fills else 0))
+    return Group(tuple(part), tuple(between))
+
+
+def emit_group(context: Context, group: Group) -> list[tuple[int, int, int, int]]:
+    """Emits a group; returns per layer (instructions, bytes read, bytes written, tiles)."""
+    last = group.layers[-1].output
+    totals = [[0, 0, 0, 0] for _ in group.layers]
+    for image in range(last.n):
+        done = [0] * len(group.layers)
+        for start in range(0, last.h, group.step):
+            _emit_band(context, group, image, (start, min(start + group.step, last.h)), done, totals)
+        for tensor in group.between:
+            context.heap.free(context.bands.pop(tensor.view.buffer).rows)
+    return [(a, b, c, d) for a, b, c, d in totals]
+
+
+def _emit_band(
+    context: Context, group: Group, image: int, span: tuple[int, int], done: list[int], totals: list[list[int]]
+) -> None:
+    count = len(group.layers)
+    made: list[tuple[int, int]] = [(0, 0)] * count
+    window: list[tuple[int, int]] = [(0, 0)] * count
+    made[-1] = span
+    for tensor in reversed(group.between):
+        k = tensor.maker
+        wanted = [
+            input_rows(group.layers[r], made[r]) if through else made[r]
+            for r, through in tensor.readers
+            if made[r][1] > made[r][0]
+        ]
+        low, high = (min(w[0] for w in wanted), max(w[1] for w in wanted)) if wanted else (done[k], done[k])
+        window[k] = low, high
+        first = max(done[k], min(low, tensor.view.h))  # a stride may leave lines that nobody reads
+        made[k] = first, max(first, min(high, tensor.view.h))
+    emitter = context.emitter
+    for k, layer in enumerate(group.layers):
+        before = emitter.position, emitter.read_bytes, emitter.write_bytes
+        if k < count - 1:
+            _next_buffer(context, group.between[k], window[k], made[k])
+        if made[k][1] > made[k][0]:
+            part = Part(image, made[k])
+            emit_layer(context, layer, plan_layer(context, layer, context.heap.largest_gap, made[k]), part)
+        done[k] = made[k][1]
+        after = emitter.position, emitter.read_bytes, emitter.write_bytes
+        for i in range(3):
+            totals[k][i] += after[i] - before[i]
+        totals[k][3] += 1
+
+
+def _next_buffer(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
+    """A buffer for lines `window`: old lines copied, borders and padding lines filled, `made` left to the layer."""
+    view, (low, high) = tensor.view, window
+    columns = tensor.left + view.w + tensor.right
+    lines = high - low
+    old = context.bands.pop(view.buffer, None)
+    rows = context.heap.take(view.cb * lines * columns)
+    new = BandTile(rows, low, high, tensor.left, columns)
+    context.bands[view.buffer] = new
+    plane = lines * columns
+    emitter = context.emitter
+    keep = max(low, 0), made[0]
+    if old is not None and keep[1] > keep[0]:
+        old_plane = (old.high - old.low) * columns
+        emitter.vector(
+            Source.ACT, old.row(0, keep[0], -tensor.left), new.row(0, keep[0], -tensor.left),
+            [((keep[1] - keep[0]) * columns, 1, 0, 1, 0), (view.cb, old_plane, 0, plane, 0)],
+        )  # fmt: skip
+    if old is not None:
+        context.heap.free(old.rows)
+    for first, end in ((low, min(high, 0)), (max(low, view.h), high)):
+        if end > first:
+            emitter.fill(new.row(0, first, -tensor.left), [(view.cb, plane)], (end - first) * columns, tensor.fill)
+    first, end = max(made[0], low), min(made[1], high)
+    if end > first:
+        dims = [(end - first, columns), (view.cb, plane)]
+        if tensor.left:
+            emitter.fill(new.row(0, first, -tensor.left), dims, tensor.left, tensor.fill)
+        if tensor.right:
+            emitter.fill(new.row(0, first, view.w), dims, tensor.right, tensor.fill)

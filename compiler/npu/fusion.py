@@ -1,0 +1,96 @@
+"""Which neighbouring layers run as one group: counted, not guessed.
+
+Every candidate is emitted dry (nothing written, only the work of each engine counted), alone and in groups of several
+band heights, and a dynamic programme over the layer sequence takes the cheapest cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.npu.bands import Group, emit_group, group_of
+from compiler.npu.context import ConstantPool, Context
+from compiler.npu.emitter import Emitter
+from compiler.npu.layers import Layer
+from compiler.npu.plans import emit_layer, plan_layer
+from compiler.npu.residency import Stay, reads_of
+from compiler.npu.scratch import ScratchpadFull
+
+_LONGEST = 8
+#: Share of the other engines' work that is not hidden behind the busiest one.
+_EXPOSED = 0.04
+_START = 150
+#: Cycles a layer loses where it waits for the one before within a band.
+_HANDOVER = 90
+
+
+def choose_groups(context: Context, layers: list[Layer], stays: list[Stay], outside: set[str]) -> list[Group | Layer]:
+    """Cuts the layers of a step into single layers and fused groups."""
+    readers: dict[str, list[int]] = {}
+    for i, layer in enumerate(layers):
+        for view in reads_of(layer):
+            readers.setdefault(view.buffer, []).append(i)
+    held = {s.view.buffer for s in stays}
+    best: list[tuple[float, int, Group | None]] = [(0.0, 0, None)]
+    for end in range(1, len(layers) + 1):
+        alone = best[end - 1][0] + _cost_alone(context, layers, end - 1, stays)
+        options: list[tuple[float, int, Group | None]] = [(alone, end - 1, None)]
+        for first in range(end - 2, max(-1, end - 1 - _LONGEST), -1):
+            if layers[first].output.buffer in held:
+                break
+            group = group_of(layers, first, end - first, readers, outside)
+            if group is None:
+                continue
+            cost, step = _cost_group(context, group, first, stays)
+            if step:
+                options.append((best[first][0] + cost, first, replace(group, step=step)))
+        best.append(min(options, key=lambda o: o[0]))
+    units: list[Group | Layer] = []
+    at = len(layers)
+    while at:
+        _, first, group = best[at]
+        units.append(group if group is not None else layers[first])
+        at = first
+    return units[::-1]
+
+
+def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
+    """A context that counts, with the tensors resident that layers first..end-1 find or leave in ACT."""
+    dry = Context(context.config, Emitter(context.config, 0, dry=True), ConstantPool(), context.offsets)
+    dry.plans = context.plans
+    for stay in stays:
+        if stay.first < end and stay.last >= first:
+            dry.make_resident(stay.view, stay.border, stay.fill)
+    dry.emitter.work = dict.fromkeys(dry.emitter.work, 0)
+    return dry
+
+
+def _cycles(context: Context) -> float:
+    work = sorted(context.emitter.work.values())
+    return work[-1] + _EXPOSED * sum(work[:-1])
+
+
+def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> float:
+    dry = _dry(context, stays, index, index + 1)
+    layer = layers[index]
+    try:
+        emit_layer(dry, layer, plan_layer(dry, layer, dry.heap.largest_gap))
+    except ScratchpadFull:
+        return float("inf")
+    return _cycles(dry) + _START
+
+
+def _cost_group(context: Context, group: Group, first: int, stays: list[Stay]) -> tuple[float, int]:
+    height = group.layers[-1].output.h
+    best = float("inf"), 0
+    for step in sorted({s for s in (1, 2, 4, 7, 8, 14, 16, 28) if s < height}):
+        dry = _dry(context, stays, first, first + len(group.layers))
+        try:
+            emit_group(dry, replace(group, step=step))
+        except ScratchpadFull:
+            break
+        bands = -(-height // step) * group.layers[-1].output.n
+        cost = _cycles(dry) + _START + bands * len(group.layers) * _HANDOVER
+        if cost < best[0]:
+            best = cost, step
+    return best
