@@ -117,11 +117,11 @@ void Machine::configure(int engine, const Entry &e) {
 void Machine::start(int engine, const Entry &e) {
     switch (engine) {
     case TW_ENGINE_LOAD:
-        if (!load_.start(e)) fail(LOAD_OPERAND, TW_ERROR_CODE_ILLEGAL_OPERAND, TW_ENGINE_LOAD, e.pc, 0);
+        if (!load_.start(e, r_.regions)) fail(LOAD_OPERAND, TW_ERROR_CODE_ILLEGAL_OPERAND, TW_ENGINE_LOAD, e.pc, 0);
         break;
     case TW_ENGINE_GEMM: gemm_.start(e); break;
     case TW_ENGINE_VECTOR: vector_.start(e); break;
-    default: store_.start(e);
+    default: store_.start(e, r_.regions);
     }
 }
 
@@ -192,10 +192,14 @@ bool Machine::cycle(uint64_t now, bool &progress) {
         }
     }
 
-    // FETCH.
+    // FETCH. Its errors wait until no engine can move any more.
+    const bool running[ENGINES] = {false, load_.running(), gemm_.running(), vector_.running(), store_.running()};
+    bool quiet = true;
+    for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
+        quiet = quiet && !running[e] && (queues_[e].empty() || seen_.waiting[e]);
     const int target = fetch_.entry.opcode >> 4;
     const bool dispatched = fetch_.offers() && (fetch_.is_end || !queues_[target].full());
-    if (fetch_.fails()) {
+    if (quiet && fetch_.fails()) {
         const uint64_t at = fetch_.base + fetch_.offset + uint64_t(TW_INSTRUCTION_BYTES) * fetch_.pc;
         if (fetch_.beyond()) {
             const bool no_end = fetch_.present == fetch_.length;
@@ -207,17 +211,19 @@ bool Machine::cycle(uint64_t now, bool &progress) {
         }
     }
 
-    // Now everything steps. Windows are checked where a run leaves the first stage.
-    const tw_cycle_region &load_region = r_.regions[load_.region], &store_region = r_.regions[store_.region];
-    if (load_.walker.take1(load_asks) && !load_.walker.inside(load_region, false))
-        fail(LOAD_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_LOAD, load_.walker.tag1.pc, load_region.base + load_.walker.now);
-    if (store_.walker.take1(store_.begin || store_.skip) && !store_.walker.inside(store_region, true))
-        fail(STORE_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_STORE, store_.walker.tag1.pc, store_region.base + store_.walker.now);
+    // Errors that can be seen before anything steps.
+    if (load_.beat_ready && load_.bursts == 0 && load_.walker.failed())
+        fail(LOAD_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_LOAD, load_.walker.tag1.pc, load_.walker.region.base + load_.walker.now);
+    if (store_.window_error())
+        fail(STORE_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_STORE, store_.walker.tag1.pc, store_.walker.region.base + store_.walker.now);
+    if (store_.range_error())
+        fail(STORE_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_STORE, store_.bad_pc, store_.bad_row);
     if (load_beat && bad_beat) fail(LOAD_BUS, TW_ERROR_CODE_BUS_READ, TW_ENGINE_LOAD, load_.d.end.pc, beat_address);
 
     if (taken) {
         reads_.take(now, c_.bus_bytes);
         if (last_beat) owners_.pop();
+        load_.bursts -= last_beat && to_load;
         r_.bytes_read += c_.bus_bytes;
     }
     if (fetch_asks) {
@@ -226,6 +232,7 @@ bool Machine::cycle(uint64_t now, bool &progress) {
     } else if (load_asks) {
         reads_.request(now + 1, load_.walker.address(), load_.walker.beats());
         owners_.push({true});
+        load_.bursts++;
     }
     const bool writes = store_.wvalid && wready;
     if (writes) {
@@ -248,7 +255,7 @@ bool Machine::cycle(uint64_t now, bool &progress) {
     const Load::Outcome loaded = load_.step(load_beat);
     if (loaded.beyond) fail(LOAD_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_LOAD, load_pc, loaded.range_row);
     moved |= loaded.moved;
-    moved |= load_.walker.step(load_asks, load_region.base);
+    moved |= load_.walker.step(load_asks);
     seen_.stalled[TW_ENGINE_LOAD] = load_active && !loaded.step;
     r_.engines[TW_ENGINE_LOAD].busy += loaded.step;
 
@@ -271,12 +278,10 @@ bool Machine::cycle(uint64_t now, bool &progress) {
     }
     if (vector_ends) vector_.ends.pop();
 
-    if (store_granted && store_.row >= store_.act_rows)
-        fail(STORE_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_STORE, store_.current_pc, store_.row);
     seen_.stalled[TW_ENGINE_STORE] = store_.stalled();
     const bool store_steps = store_.beat_step;
     r_.engines[TW_ENGINE_STORE].busy += store_steps;
-    moved |= store_.step(store_granted, wready, response, store_region.base);
+    moved |= store_.step(store_granted, wready, response);
 
     // Queues: full or not was decided above.
     if (dispatched) {

@@ -185,8 +185,11 @@ struct Walker {
     uint64_t bytes = 0, address2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
     Completion tag1, tag2, tag3;
     uint32_t bus = 0, low = 0, burst_beats = 0;
+    tw_cycle_region region{};
+    bool writes = false;
 
-    void configure(uint32_t bus_bytes, uint32_t longest) {
+    void configure(uint32_t bus_bytes, uint32_t longest, bool writing) {
+        writes = writing;
         bus = bus_bytes;
         low = log2_of(bus_bytes);
         burst_beats = longest;
@@ -203,12 +206,17 @@ struct Walker {
     bool last1() const { return null1 || (left0 == 0 && left1 == 0); }
     // Combinational: what moves if the burst at the output is sent.
     bool take2(bool sent) const { return valid2 && (!valid3 || (sent && final_burst())); }
-    bool take1(bool sent) const { return active && (!valid2 || take2(sent)); }
+    bool take1(bool sent) const { return active && (!valid2 || take2(sent)) && inside(); }
     bool ready(bool sent) const { return !active || (take1(sent) && last1()); }
 
-    void start(uint32_t offset, uint64_t nbytes, uint32_t count0, uint32_t count1, uint32_t mem_stride0,
-               uint32_t mem_stride1, Completion tag, bool null) {
+    // Whether the run in stage 1 lies in its region.
+    bool inside() const { return null1 || ((region.flags >> writes & 1) && uint64_t(now) + bytes <= region.size); }
+    bool failed() const { return active && !valid2 && !valid3 && !inside(); }
+
+    void start(const tw_cycle_region &where, uint32_t offset, uint64_t nbytes, uint32_t count0, uint32_t count1,
+               uint32_t mem_stride0, uint32_t mem_stride1, Completion tag, bool null) {
         active = true;
+        region = where;
         now = plane = offset;
         stride0 = mem_stride0;
         stride1 = mem_stride1;
@@ -218,12 +226,8 @@ struct Walker {
         tag1 = tag;
         null1 = null;
     }
-    // Whether the run in stage 1 lies in its region.
-    bool inside(const tw_cycle_region &region, bool write) const {
-        return null1 || ((region.flags >> write & 1) && uint64_t(now) + bytes <= region.size);
-    }
     // The edge. Returns true if anything moved.
-    bool step(bool sent, uint64_t base) {
+    bool step(bool sent) {
         const bool t2 = take2(sent), t1 = take1(sent);
         if (sent) {
             const uint64_t n = beats();
@@ -243,7 +247,7 @@ struct Walker {
         if (t1) {
             valid2 = true;
             last2 = last1();
-            address2 = (base + now) >> low;
+            address2 = (region.base + now) >> low;
             beats2 = ((now & (bus - 1)) + bytes + bus - 1) >> low;
             tag2 = tag1;
             null2 = null1;

@@ -19,7 +19,8 @@ struct LoadDescriptor {
 
 struct Load {
     Box box;
-    uint32_t left = 0, right = 0, top = 0, bottom = 0, region = 0;
+    uint32_t left = 0, right = 0, top = 0, bottom = 0;
+    uint32_t bursts = 0;  // in flight
     Walker walker;
     Fifo<LoadDescriptor> descriptors;
 
@@ -42,7 +43,7 @@ struct Load {
 
     void configure(const tw_cycle_config &c) {
         bus = c.bus_bytes;
-        walker.configure(bus, c.burst_beats);
+        walker.configure(bus, c.burst_beats, false);
         descriptors.resize(c.load_descriptors);
         rows_per_beat = std::max(1u, bus / c.block_in);
         banks_mask = c.act_banks - 1;
@@ -181,18 +182,18 @@ struct Load {
         bottom = tw_load_pad_bottom(w);
     }
     // Returns false for a box without rows.
-    bool start(const Entry &e) {
+    bool start(const Entry &e, const tw_cycle_region *regions) {
         const tw_word w = e.word;
         const bool sync = e.opcode == TW_OP_LOAD_SYNC;
         const uint32_t count = sync ? 0 : tw_load_count(w);
-        region = tw_load_region(w);
         if (!sync && (left + count + right == 0 || top + box.count[0] + bottom == 0 || box.count[1] == 0)) return false;
         LoadDescriptor entry{sync, tw_load_target(w), tw_load_row(w), count, uint32_t(tw_load_offset(w)), left, right, top,
                              bottom, box, {e.pc, e.signal0, e.signal1}};
         descriptors.push(entry);
         if (count != 0 && box.count[0] != 0)
-            walker.start(uint32_t(tw_load_offset(w)), uint64_t(count) * row_bytes[tw_load_target(w)], box.count[0],
-                         box.count[1], uint32_t(box.mem_stride[0]), uint32_t(box.mem_stride[1]), entry.end, false);
+            walker.start(regions[tw_load_region(w)], uint32_t(tw_load_offset(w)),
+                         uint64_t(count) * row_bytes[tw_load_target(w)], box.count[0], box.count[1],
+                         uint32_t(box.mem_stride[0]), uint32_t(box.mem_stride[1]), entry.end, false);
         return true;
     }
 };

@@ -8,7 +8,7 @@ namespace tw::cycle {
 struct Store {
     struct Row {
         uint32_t low;
-        bool last;
+        bool last, bad;
     };
     struct Pending {
         bool last, null;
@@ -16,13 +16,13 @@ struct Store {
         uint64_t address;
     };
     Box box;
-    uint32_t region = 0;
     Walker walker;
 
     // Reader.
     bool active = false, pending = false, pending_last = false;
     uint32_t row = 0, line = 0, plane = 0, low = 0, plane_low = 0, pending_low = 0, left = 0, most = 0, left0 = 0, most0 = 0,
-             left1 = 0, current_pc = 0;
+             left1 = 0, current_pc = 0, bad_row = 0, bad_pc = 0;
+    bool bad = false;  // a row read does not exist: no more are read
     Box now;
     Fifo<Row> rows;
 
@@ -45,7 +45,7 @@ struct Store {
         block_in = c.block_in;
         act_rows = c.act_rows;
         store_rows = c.store_rows;
-        walker.configure(bus, c.burst_beats);
+        walker.configure(bus, c.burst_beats, true);
         rows.resize(c.store_rows);
         responses.resize(c.write_outstanding);
         piece = std::min(bus, block_in);
@@ -58,7 +58,7 @@ struct Store {
     bool last_row() const { return left == 0 && left0 == 0 && left1 == 0; }
 
     void look(bool wready) {
-        act_read = active && rows.level() + pending < store_rows;
+        act_read = active && !bad && rows.level() + pending < store_rows;
         const bool room = !wvalid || wready;
         const bool next = beats_left == 0 && walker.valid3 && !responses.full();
         skip = next && walker.null3;
@@ -66,13 +66,19 @@ struct Store {
         beat_step = begin || (beat_valid && room && beats_left != 0);
         at_null = !responses.empty() && responses.head().null;
     }
+    bool bad_head() { return !rows.empty() && rows.head().bad; }
+    // The row is missing once the beats before it are sent and its burst is known to lie in the window.
+    bool range_error() {
+        return bad_head() && !beat_valid && !flushing && (beats_left != 0 || (walker.valid3 && !walker.null3));
+    }
+    bool window_error() const { return walker.failed() && beats_left == 0; }
     bool stalled() const { return ((walker.valid3 && !walker.null3) || beats_left != 0) && !beat_step; }
     bool ready(bool granted) const {
         return (!active || (act_read && granted && last_row())) && walker.ready(begin || skip);
     }
 
     // The edge, after `look`. Returns true if anything moved.
-    bool step(bool granted, bool wready, bool response, uint64_t base) {
+    bool step(bool granted, bool wready, bool response) {
         const bool read = act_read && granted;
         bool moved = read || pending || beat_step || skip || (wvalid && wready) || response || at_null;
         // Responses.
@@ -86,7 +92,7 @@ struct Store {
             wvalid = false;
         }
         // Realigner.
-        const bool room = !beat_valid || beat_step, flush = flushing && room, take = !rows.empty() && room && !flushing;
+        const bool room = !beat_valid || beat_step, flush = flushing && room, take = !rows.empty() && !rows.head().bad && room && !flushing;
         if (room) {
             moved = moved || beat_valid;
             beat_valid = flush;
@@ -107,11 +113,16 @@ struct Store {
         if (pops) rows.pop();
         moved = moved || flush || take;
         // Reader.
-        if (pending) rows.push({pending_low, pending_last});
+        if (pending) rows.push({pending_low, pending_last, bad});
         pending = read;
         if (read) {
             pending_low = low;
             pending_last = left == 0;
+            if (row >= act_rows) {
+                bad = true;
+                bad_row = row;
+                bad_pc = current_pc;
+            }
             const bool last = last_row();
             if (left != 0) {
                 left--;
@@ -130,7 +141,7 @@ struct Store {
             }
             if (last) active = false;
         }
-        return walker.step(begin || skip, base) || moved;
+        return walker.step(begin || skip) || moved;
     }
 
     void set_dim(tw_word w) {
@@ -139,13 +150,12 @@ struct Store {
         box.row_stride[k] = tw_store_dim_row_stride(w);
         box.mem_stride[k] = tw_store_dim_mem_stride(w);
     }
-    void start(const Entry &e) {
+    void start(const Entry &e, const tw_cycle_region *regions) {
         const tw_word w = e.word;
         const bool sync = e.opcode == TW_OP_STORE_SYNC;
         const uint32_t count = tw_store_count(w), offset = uint32_t(tw_store_offset(w));
-        region = tw_store_region(w);
-        walker.start(offset, uint64_t(count) * block_in, box.count[0], box.count[1], uint32_t(box.mem_stride[0]),
-                     uint32_t(box.mem_stride[1]), {e.pc, e.signal0, e.signal1}, sync);
+        walker.start(regions[tw_store_region(w)], offset, uint64_t(count) * block_in, box.count[0], box.count[1],
+                     uint32_t(box.mem_stride[0]), uint32_t(box.mem_stride[1]), {e.pc, e.signal0, e.signal1}, sync);
         if (sync) return;
         active = true;
         row = line = plane = tw_store_row(w);
