@@ -1,0 +1,79 @@
+"""The clock of the cycle-level simulator is that of the RTL: difference 0, for every program and memory timing."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from hw.accumulate import ACCUMULATE_STAGES
+from hw.fetch import SETUP_CYCLES
+from isa import timing as isa_timing
+from isa.device import Region
+from isa.encoding import Op, op, to_bytes
+from isa.timing import MemoryTiming
+from tests.common.equality import CONFIGS, TIMINGS, Trio, case
+
+pytestmark = [pytest.mark.cosim, pytest.mark.slow]
+
+
+@functools.cache
+def trio(name: str) -> Trio:
+    return Trio(CONFIGS[name])
+
+
+def test_latencies_are_those_of_the_rtl() -> None:
+    assert isa_timing.ACCUMULATE_STAGES == ACCUMULATE_STAGES
+    assert isa_timing.FETCH_SETUP == SETUP_CYCLES
+
+
+@pytest.mark.parametrize("name", ["tiny", "wide_bus", "narrow_out", "narrow_in", "serial"])
+def test_random_programs(name: str) -> None:
+    for seed in range(30):
+        program, timing = case(seed, CONFIGS[name])
+        assert not (lines := trio(name).differences(program, timing)), (seed, timing, lines)
+
+
+@pytest.mark.parametrize("timing", TIMINGS, ids=str)
+def test_memory_timings(timing: MemoryTiming) -> None:
+    for seed in range(100, 108):
+        program, _ = case(seed, CONFIGS["tiny"])
+        assert not (lines := trio("tiny").differences(program, timing)), (seed, lines)
+
+
+def test_base() -> None:
+    for seed in range(200, 210):
+        program, timing = case(seed, CONFIGS["base"])
+        assert not (lines := trio("base").differences(program, timing)), (seed, timing, lines)
+
+
+def run_both(ops: list[Op], timing: MemoryTiming) -> list[int]:
+    """Cycles of a short program on both devices of `tiny`."""
+    found = []
+    for device in (trio("tiny").rtl, trio("tiny").cycle):
+        device.timing = timing
+        device.free_all()
+        base = device.allocate(1 << 15)
+        device.write(base, to_bytes([*ops, op("END")]))
+        regions = [Region(base, 1 << 15, read=True, write=True)]
+        counters = device.run(regions, 0, 0, len(ops) + 1)
+        assert counters.cycles is not None
+        found.append(counters.cycles)
+    return found
+
+
+def test_waits_of_many_cycles_are_skipped_exactly() -> None:
+    slow = MemoryTiming(read_latency=4096, write_latency=4096, read_interval=64, write_interval=64)
+    ops = [op("LOAD", offset=4096, count=60, signal0=1), op("STORE", wait0=1, offset=8192, count=60, signal0=2)]
+    ops += [op("LOAD", wait0=2, offset=8192, count=3), op("GEMM_SYNC", wait0=3), op("VECTOR_SYNC", signal0=3)]
+    rtl, cycle = run_both(ops, slow)
+    assert rtl == cycle > 3 * 4096
+
+
+def test_reset_values_and_contents_survive_runs() -> None:
+    """A program that configures nothing, run twice, takes the same time on both: nothing is left of the first run."""
+    ops = [op("GEMM"), op("VECTOR"), op("STORE", count=1, offset=4096), op("LOAD", count=1)]
+    times = [run_both(ops, MemoryTiming()) for _ in range(2)]
+    assert times[0] == times[1] and times[0][0] == times[0][1]
+    assert np.all(np.asarray(times) > 0)
