@@ -1,0 +1,98 @@
+"""The latencies of `docs/machine.md` and `isa.timing`, seen on the debug strobes of the RTL."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.sim.device import RtlDevice
+from isa.config import NpuConfig, preset
+from isa.device import Region
+from isa.encoding import Op, op, to_bytes
+from isa.instructions import Engine, Source
+from isa.timing import VECTOR_DEPTH, MemoryTiming, gemm_depth
+
+pytestmark = [pytest.mark.cosim, pytest.mark.slow]
+
+CONFIGS = {
+    "tiny": preset("tiny"),
+    "base": preset("base"),
+    "narrow": preset("tiny").with_(name="narrow", block_in=8, block_out=4, axi_data_bits=64),
+}
+
+
+class Timeline:
+    """Cycles of every strobe of one run."""
+
+    def __init__(self, config: NpuConfig, ops: list[Op]) -> None:
+        device = RtlDevice(config, MemoryTiming(read_latency=4, write_latency=4))
+        base = device.allocate(1 << 16)
+        device.write(base, to_bytes([*ops, op("END")]))
+        self.counters = device.run([Region(base, 1 << 16, True, True)], 0, 0, len(ops) + 1, log="steps")
+        self.events = device.events
+
+    def cycles(self, engine: Engine, kind: str) -> list[int]:
+        return [e.cycle for e in self.events if e.engine == engine and e.kind == kind]
+
+
+@pytest.fixture(params=CONFIGS)
+def config(request: pytest.FixtureRequest) -> NpuConfig:
+    return CONFIGS[request.param]
+
+
+def test_gemm(config: NpuConfig) -> None:
+    """No bubble between ready instructions, configuration hidden, signals gemm_depth after the last step."""
+    loop = {"act_stride": 1, "acc_stride": 1}
+    ops = [op("GEMM_LOOP", level=0, count=40, **loop), op("GEMM")]
+    ops += [op("GEMM_LOOP", level=0, count=20, **loop), op("GEMM_LOOP", level=1, count=2), op("GEMM", accumulate=1)]
+    ops += [op("DEPTHWISE", step0=1, step1=1), op("GEMM_SYNC"), op("GEMM", reduce=1)]
+    t = Timeline(config, ops)
+    starts, steps, ends = (t.cycles(Engine.GEMM, k) for k in ("start", "step", "end"))
+    assert steps == list(range(starts[0] + 1, starts[0] + 1 + 40 + 40 + 40 + 1 + 40))
+    lasts = [steps[39], steps[79], steps[119], steps[120], steps[160]]
+    assert starts == [steps[0] - 1, *lasts[:-1]]
+    assert ends == [cycle + gemm_depth(config) for cycle in lasts]
+
+
+def test_vector(config: NpuConfig) -> None:
+    ops = [
+        op("VECTOR_LOOP", level=0, count=30, a_stride=1, b_stride=1, dst_stride=1),
+        op("VECTOR"),
+        op("VECTOR", source=Source.ACT, b=1, add=1),
+        op("VECTOR", source=Source.ACT, b=config.act_banks, add=1),  # a and b in one bank
+        op("VECTOR_SYNC"),
+    ]
+    t = Timeline(config, ops)
+    starts, steps, ends = (t.cycles(Engine.VECTOR, k) for k in ("start", "step", "end"))
+    first = starts[0] + 1
+    expected = [*range(first, first + 60), *range(first + 61, first + 121, 2), first + 120]
+    assert steps == expected
+    assert ends == [steps[n] + VECTOR_DEPTH for n in (29, 59, 89, 90)]
+    assert t.counters.engines["VECTOR"].wait_memory == 30
+
+
+def test_semaphore_turnaround(config: NpuConfig) -> None:
+    """GEMM gives in cycle t, VECTOR takes in t+1 and steps in t+2, when the ACC write of t+1 is visible."""
+    t = Timeline(config, [op("GEMM", signal0=1), op("VECTOR", wait0=1)])
+    assert t.cycles(Engine.VECTOR, "start") == [t.cycles(Engine.GEMM, "end")[0] + 1]
+    assert t.cycles(Engine.VECTOR, "step") == [t.cycles(Engine.GEMM, "end")[0] + 2]
+
+
+def test_load_and_store(config: NpuConfig) -> None:
+    """One beat per cycle, fill rows without a gap, one AR per cycle."""
+    beats = max(1, config.block_in // config.bus_bytes)
+    ops = [
+        op("LOAD_PAD", left=2, right=3, top=1, bottom=1),
+        op("LOAD_DIM", level=0, count=4, mem_stride=256, row_stride=32),
+        op("LOAD", offset=4096, count=8),
+        op("LOAD_SYNC", signal0=1),
+        op("STORE", offset=8192, count=32, wait0=1),
+    ]
+    t = Timeline(config, ops)
+    load = t.cycles(Engine.LOAD, "step")
+    assert len(load) == 2 * 13 + 4 * (5 + 8 * beats) + 1
+    assert load[:15] == list(range(load[0], load[0] + 15))  # the fill rows before the first data
+    assert t.cycles(Engine.LOAD, "start")[0] + 2 == load[0]
+    # START in cycle 0, AR in cycle 6; descriptor of the first LOAD a fixed time after its beats.
+    store = t.cycles(Engine.STORE, "step")
+    assert store == list(range(store[0], store[0] + 32 * beats))
+    assert store[0] == t.cycles(Engine.STORE, "start")[0] + 4
