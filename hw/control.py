@@ -18,7 +18,7 @@ ENGINES = [e for e in Engine if e != Engine.FETCH]
 COUNTER_BITS = 64
 
 
-class State(enum.Enum, shape=3):
+class State(enum.Enum):
     IDLE = 0
     RUN = 1
     STOP = 2  # an error: the bus drains

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Array, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -87,7 +89,7 @@ class Core(wiring.Component):
         m.submodules.store = store = Store(c)
         m.submodules.semaphores = semaphores = Semaphores(c)
         m.submodules.read = read = AxiRead(c)
-        cores = {Engine.LOAD: load, Engine.GEMM: gemm, Engine.VECTOR: vector, Engine.STORE: store}
+        cores: dict[Engine, Any] = {Engine.LOAD: load, Engine.GEMM: gemm, Engine.VECTOR: vector, Engine.STORE: store}
         for part in (fetch, read, *cores.values()):
             m.d.comb += part.halt.eq(self.halt)
 

@@ -242,9 +242,9 @@ class Vector(wiring.Component):
         m.d.comb += next_slot.eq(slot + 1)
         slots: list[Value] = [slot]
         for t in range(ADD_STAGE):
-            later = Signal(range(CONTEXTS), name=f"slot_{t + 1}", reset_less=True)
-            m.d.sync += later.eq(slots[-1])
-            slots.append(later)
+            moved = Signal(range(CONTEXTS), name=f"slot_{t + 1}", reset_less=True)
+            m.d.sync += moved.eq(slots[-1])
+            slots.append(moved)
 
         def context(name: str, layout: data.StructLayout, stage: int) -> data.View:
             """The instruction's record, registered, as of pipeline cycle `stage`."""
