@@ -82,6 +82,7 @@ struct Fetch {
 
     // The edge. `dispatched`: the held instruction leaves; `asked`: a burst is accepted; `beat`: one arrives.
     bool step(bool dispatched, bool asked, bool beat, bool bad) {
+        const bool ends = dispatched && is_end;
         const bool word_take = word_valid && (!held || dispatched), room = !word_valid || word_take;
         bool moved = dispatched || asked || beat || word_take;
         if (word_take) {
@@ -117,12 +118,10 @@ struct Fetch {
         }
         free += popped;
         if (beat) buffer.push(bad);
-        if (dispatched) {
-            pc++;
-            if (is_end) {
-                active = false;
-                ended = true;
-            }
+        pc += dispatched;
+        if (ends) {
+            active = false;
+            ended = true;
         }
         return moved;
     }

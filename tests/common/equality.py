@@ -72,8 +72,12 @@ class Trio:
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        self.rtl, self.cycle = RtlDevice(config), CycleDevice(config)
-        self.functional = FunctionalDevice(config)
+        self.renew()
+
+    def renew(self) -> None:
+        """Fresh devices: scratchpads, which keep their contents between runs, are zero again."""
+        self.rtl, self.cycle = RtlDevice(self.config), CycleDevice(self.config)
+        self.functional = FunctionalDevice(self.config)
 
     def outcomes(self, program: GeneratedProgram, timing: MemoryTiming, watchdog: int = WATCHDOG) -> list[Outcome]:
         """Of RTL and cycle-level simulator."""
@@ -112,6 +116,8 @@ class Trio:
                         f"{name}: {wrong.size} bytes differ from the functional simulator, the first at 0x{at:x}: "
                         f"0x{outcome.memory[at]:02x}, not 0x{want[at]:02x}"
                     )
+        else:
+            self.renew()  # what a stopped run leaves in the scratchpads is not specified
         return lines
 
 
@@ -198,4 +204,5 @@ def shrink(trio: Trio, program: GeneratedProgram, timing: MemoryTiming, say: Cal
                 start += chunk
         say(f"{len(ops)} instructions left")
         chunk //= 2
+    trio.renew()
     return with_ops(program, ops + end)
