@@ -16,6 +16,7 @@ from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
 from isa.config import NpuConfig
 from isa.device import Region
+from isa.encoding import op, to_bytes
 from isa.registers import REGISTER
 from simulator.functional import FunctionalDevice
 from tests.common.program_generator import GeneratedProgram, generate
@@ -67,6 +68,13 @@ class Bench:
 
     async def run(self, length: int, *, offset: int = 0, timeout: int = 2_000_000, watchdog: int = 20_000) -> int:
         """Runs the program of region 0; returns the final STATUS."""
+        await self.begin(length, offset=offset, timeout=timeout, watchdog=watchdog)
+        while not self.dut.irq.value:
+            await RisingEdge(self.dut.clk)
+        await self.write("IRQ_STATUS", 3)
+        return await self.read("STATUS")
+
+    async def begin(self, length: int, *, offset: int = 0, timeout: int = 0, watchdog: int = 0) -> None:
         await self.write("PROGRAM_REGION", 0)
         await self.write("PROGRAM_OFFSET", offset)
         await self.write("PROGRAM_LENGTH", length)
@@ -74,10 +82,6 @@ class Bench:
         await self.write("TIMEOUT", timeout)
         await self.write("IRQ_ENABLE", 3)
         await self.write("CONTROL", 1)
-        while not self.dut.irq.value:
-            await RisingEdge(self.dut.clk)
-        await self.write("IRQ_STATUS", 3)
-        return await self.read("STATUS")
 
     async def run_program(self, program: GeneratedProgram, base: int) -> tuple[int, np.ndarray]:
         """Installs and runs; returns STATUS and the memory of the program afterwards."""
@@ -113,3 +117,36 @@ async def random_programs(dut: Any) -> None:
         wrong = np.flatnonzero(memory != expected)
         assert not wrong.size, f"seed {seed}: {wrong.size} bytes differ, first at {wrong[:8]}"
         cocotb.log.info(f"seed {seed}: {await bench.read('CYCLES_LO')} cycles, {await bench.read('MACS_LO')} steps")
+
+
+@cocotb.test()
+async def soft_reset(dut: Any) -> None:
+    """A soft reset in the middle of a run drains the bus; the next program runs as after power-up."""
+    config = config_from_environment()
+    bench = await Bench.start(dut, config)
+    rng = random.Random(2)
+    bench.pause(rng, 30)
+    rows = 64
+    size = rows * config.block_in
+    ops = [
+        op("LOAD", region=1, offset=5, row=3, count=rows, signal0=1),
+        op("STORE", region=2, offset=2, row=3, count=rows, wait0=1),
+        op("END"),
+    ]
+    busy = generate(3, config)
+    for delay in (20, 60, 150, 400, 900):
+        bench.ram.write(4096, busy.memory.tobytes())
+        await bench.set_regions([Region(4096 + w.base, w.size, w.read, w.write) for w in busy.windows])
+        await bench.begin(len(busy.ops))
+        await ClockCycles(dut.clk, delay)
+        await bench.write("CONTROL", 2)
+        while await bench.read("STATUS"):
+            pass
+        data = rng.randbytes(size)
+        bench.ram.write(0, to_bytes(ops))
+        bench.ram.write(4096 + 5, data)
+        regions = [Region(0, 4096, True, False), Region(4096, 8192, True, False), Region(16384, 8192, False, True)]
+        await bench.set_regions(regions)
+        status = await bench.run(len(ops))
+        assert status == 2, f"after {delay} cycles: STATUS {status:#x}, {await bench.error()}"
+        assert bench.ram.read(16384 + 2, size) == data

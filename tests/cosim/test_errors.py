@@ -60,6 +60,9 @@ CASES: list[list[Op]] = [
     [op("GEMM_LOOP", level=0, count=500, act_stride=1), op("GEMM", act=3700), op("GEMM", reduce=9)],
     [op("VECTOR_SYNC"), op("GEMM", reduce=9)],
     [op("LOAD_SYNC", signal0=9)] * 256,
+    # Region 3 is open but no memory answers there.
+    [op("LOAD", region=3, offset=4, count=1)],
+    [op("STORE", region=3, count=1)],
 ]
 
 
@@ -70,6 +73,7 @@ def prepare(device: Device) -> list[Region]:
         Region(base, SIZE, read=True),
         Region(base + SIZE, SIZE, read=True),
         Region(base + 2 * SIZE, SIZE, read=True, write=True),
+        Region(1 << 30, SIZE, read=True, write=True),
     ]
 
 
