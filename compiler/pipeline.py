@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -12,11 +14,14 @@ import numpy as np
 from compiler import cpu
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
+from compiler.npu.bands import Group
 from compiler.npu.context import ConstantPool, Context
 from compiler.npu.emit import emit_step
 from compiler.npu.emitter import Emitter
+from compiler.npu.fusion import choose_groups
+from compiler.npu.layers import Layer as NpuLayer
 from compiler.npu.partition import Partition
-from compiler.npu.residency import choose_residents
+from compiler.npu.residency import Stay, choose_residents
 from compiler.npu.steps import Arena, Step, group_steps, split_at_borders
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
@@ -111,19 +116,27 @@ class _Builder:
         self.sections: dict[str, bytes] = {}
         self.host_constants: dict[str, str] = {}
         self.segments: dict[int, Any] = {}
-        self.stays = {
-            i: choose_residents(config, [it.layer for it in s.items if it.layer], self._read_outside(i))
-            for i, s in enumerate(steps)
-            if s.on_npu and not keep_all
-        }
+        self.plans: dict[Hashable, object] = {}
+        self.stays: dict[int, list[Stay]] = {}
+        self.units: dict[int, list[Group | NpuLayer]] = {}
+        for index, step in enumerate(steps):
+            if step.on_npu:
+                self._schedule(index, [item.layer for item in step.items if item.layer is not None])
+
+    def _schedule(self, index: int, layers: list[NpuLayer]) -> None:
+        """Chooses what stays in ACT and which layers run together."""
+        outside = self._read_outside(index)
+        if self.keep_all:
+            self.stays[index], self.units[index] = [], list(layers)
+            return
+        self.stays[index] = choose_residents(self.config, layers, outside)
+        context = Context(self.config, Emitter(self.config, 0, dry=True), ConstantPool(), defaultdict(int), plans=self.plans)
+        self.units[index] = choose_groups(context, layers, self.stays[index], outside)
 
     # Memory.
 
     def _read_outside(self, index: int) -> set[str]:
         return {n for i, s in enumerate(self.steps) if i != index for item in s.items for n in item.reads()}
-
-    def _all(self) -> set[str]:
-        return set(self.parts.blocked) if self.keep_all else set()
 
     def place_memory(self) -> None:
         """Compiles the CPU segments (their constants need places too) and places every buffer."""
@@ -136,16 +149,22 @@ class _Builder:
             self.host.want(name, graph.tensor(name).nbytes, 0, end)
         for index, step in enumerate(self.steps):
             first = position
-            resident = {s.view.buffer for s in self.stays.get(index, [])}
             if not step.on_npu:
                 self._compile_segment(index, step, first, end)
                 position += len(step.items)
                 continue
-            for item in step.items:
-                for name in (*item.reads(), *item.writes()):
-                    if name in parts.blocked and name not in resident:
-                        self.arena.want(name, parts.blocked[name], position, position)
-                position += 1
+            # Layers of a group run at the same time: what any of them touches lives as long as the group.
+            inside = {stay.view.buffer for stay in self.stays[index]}
+            items = iter(step.items)
+            for unit in self.units[index]:
+                count = len(unit.layers) if isinstance(unit, Group) else 1
+                if isinstance(unit, Group):
+                    inside |= {t.view.buffer for t in unit.between}
+                for item in itertools.islice(items, count):
+                    for name in (*item.reads(), *item.writes()):
+                        if name in parts.blocked and name not in inside:
+                            self.arena.want(name, parts.blocked[name], position, position + count - 1)
+                position += count
         for name in graph.outputs:
             if not graph.tensor(name).is_const:
                 self.host.want(name, graph.tensor(name).nbytes, 0 if name in graph.inputs else end, end)
@@ -210,15 +229,14 @@ class _Builder:
     def build(self, report: Callable[[str, float], None]) -> Program:
         graph, config = self.graph, self.config
         emitter = Emitter(config, self.arena.size)
-        context = Context(config, emitter, self.constants, self.offsets)
+        context = Context(config, emitter, self.constants, self.offsets, plans=self.plans)
         steps: list[NpuStep | CpuStep] = []
         layers: list[Layer] = []
         for index, step in enumerate(self.steps):
             report("schedule", 0.2 + 0.75 * index / len(self.steps))
             if step.on_npu:
                 first = emitter.position
-                wanted = [item.layer for item in step.items if item.layer is not None]
-                layers += emit_step(context, wanted, self.stays.get(index, []), self._read_outside(index) | self._all())
+                layers += emit_step(context, self.units[index], self.stays[index])
                 steps.append(NpuStep(first, emitter.position - first))
             else:
                 segment = self.segments[index]

@@ -13,6 +13,7 @@ from compiler.npu.context import BandTile, Context, Part
 from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer, MaxPoolLayer
 from compiler.npu.plans import emit_layer, plan_layer
 from compiler.npu.residency import border_of
+from compiler.npu.scratch import Heap
 from compiler.npu.views import View
 from isa.instructions import Source
 
@@ -52,7 +53,9 @@ def input_rows(layer: Layer, span: tuple[int, int]) -> tuple[int, int]:
     return span[0] * stride - pad, (span[1] - 1) * stride - pad + extent
 
 
-def group_of(layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]) -> Group | None:
+def group_of(
+    layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]
+) -> Group | None:
     """Layers first..first+count-1 as a group, None if something between them is needed elsewhere."""
     part = layers[first : first + count]
     between = []
@@ -89,59 +92,90 @@ def group_of(layers: list[Layer], first: int, count: int, readers: dict[str, lis
     return Group(tuple(part), tuple(between))
 
 
-def emit_group(context: Context, group: Group) -> list[tuple[int, int, int, int]]:
-    """Emits a group; returns per layer (instructions, bytes read, bytes written, tiles)."""
-    last = group.layers[-1].output
-    totals = [[0, 0, 0, 0] for _ in group.layers]
-    for image in range(last.n):
-        done = [0] * len(group.layers)
-        for start in range(0, last.h, group.step):
-            _emit_band(context, group, image, (start, min(start + group.step, last.h)), done, totals)
+@dataclass(frozen=True)
+class Ranges:
+    """One band: output rows each layer makes, and the lines (padding included) each tensor between must hold."""
+
+    made: tuple[tuple[int, int], ...]
+    window: tuple[tuple[int, int], ...]
+
+
+def band_ranges(group: Group) -> list[Ranges]:
+    """What every band of an image does, from the last layer backwards."""
+    count = len(group.layers)
+    height = group.layers[-1].output.h
+    done = [0] * count
+    bands = []
+    for start in range(0, height, group.step):
+        made: list[tuple[int, int]] = [(0, 0)] * count
+        window: list[tuple[int, int]] = [(0, 0)] * count
+        made[-1] = start, min(start + group.step, height)
+        for tensor in reversed(group.between):
+            k = tensor.maker
+            wanted = [
+                input_rows(group.layers[r], made[r]) if through else made[r]
+                for r, through in tensor.readers
+                if made[r][1] > made[r][0]
+            ]
+            low, high = (min(w[0] for w in wanted), max(w[1] for w in wanted)) if wanted else (done[k], done[k])
+            window[k] = low, high
+            first = max(done[k], min(low, tensor.view.h))  # a stride may leave lines that nobody reads
+            made[k] = first, max(first, min(high, tensor.view.h))
+        done = [m[1] for m in made]
+        bands.append(Ranges(tuple(made), tuple(window)))
+    return bands
+
+
+def emit_group(context: Context, group: Group) -> list[tuple[int, int, int]]:
+    """Emits a group; returns per layer (instructions, bytes read, bytes written).
+
+    Raises:
+        ScratchpadFull: the tensors between do not fit, or nothing is left for the rest.
+    """
+    bands = band_ranges(group)
+    sizes = [
+        2 * t.view.cb * (t.left + t.view.w + t.right) * max(b.window[t.maker][1] - b.window[t.maker][0] for b in bands)
+        for t in group.between
+    ]
+    block = context.heap.take_low(sum(sizes))
+    pools, at = [], block.start
+    for size in sizes:
+        pools.append(Heap(size, at))
+        at += size
+    totals = [[0, 0, 0] for _ in group.layers]
+    for image in range(group.layers[-1].output.n):
+        for band in bands:
+            _emit_band(context, group, image, band, pools, totals)
         for tensor in group.between:
-            context.heap.free(context.bands.pop(tensor.view.buffer).rows)
-    return [(a, b, c, d) for a, b, c, d in totals]
+            context.bands.pop(tensor.view.buffer).rows.free()
+    block.free()
+    return [(a, b, c) for a, b, c in totals]
 
 
 def _emit_band(
-    context: Context, group: Group, image: int, span: tuple[int, int], done: list[int], totals: list[list[int]]
+    context: Context, group: Group, image: int, band: Ranges, pools: list[Heap], totals: list[list[int]]
 ) -> None:
-    count = len(group.layers)
-    made: list[tuple[int, int]] = [(0, 0)] * count
-    window: list[tuple[int, int]] = [(0, 0)] * count
-    made[-1] = span
-    for tensor in reversed(group.between):
-        k = tensor.maker
-        wanted = [
-            input_rows(group.layers[r], made[r]) if through else made[r]
-            for r, through in tensor.readers
-            if made[r][1] > made[r][0]
-        ]
-        low, high = (min(w[0] for w in wanted), max(w[1] for w in wanted)) if wanted else (done[k], done[k])
-        window[k] = low, high
-        first = max(done[k], min(low, tensor.view.h))  # a stride may leave lines that nobody reads
-        made[k] = first, max(first, min(high, tensor.view.h))
     emitter = context.emitter
     for k, layer in enumerate(group.layers):
+        made = band.made[k]
         before = emitter.position, emitter.read_bytes, emitter.write_bytes
-        if k < count - 1:
-            _next_buffer(context, group.between[k], window[k], made[k])
-        if made[k][1] > made[k][0]:
-            part = Part(image, made[k])
-            emit_layer(context, layer, plan_layer(context, layer, context.heap.largest_gap, made[k]), part)
-        done[k] = made[k][1]
+        if k < len(group.between):
+            _next_buffer(context, group.between[k], band.window[k], made, pools[k])
+        if made[1] > made[0]:
+            plan = plan_layer(context, layer, context.heap.largest_gap, made)
+            emit_layer(context, layer, plan, Part(image, made))
         after = emitter.position, emitter.read_bytes, emitter.write_bytes
         for i in range(3):
             totals[k][i] += after[i] - before[i]
-        totals[k][3] += 1
 
 
-def _next_buffer(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
+def _next_buffer(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int], pool: Heap) -> None:
     """A buffer for lines `window`: old lines copied, borders and padding lines filled, `made` left to the layer."""
     view, (low, high) = tensor.view, window
     columns = tensor.left + view.w + tensor.right
     lines = high - low
     old = context.bands.pop(view.buffer, None)
-    rows = context.heap.take(view.cb * lines * columns)
+    rows = pool.take(view.cb * lines * columns)
     new = BandTile(rows, low, high, tensor.left, columns)
     context.bands[view.buffer] = new
     plane = lines * columns
@@ -154,7 +188,7 @@ def _next_buffer(context: Context, tensor: Between, window: tuple[int, int], mad
             [((keep[1] - keep[0]) * columns, 1, 0, 1, 0), (view.cb, old_plane, 0, plane, 0)],
         )  # fmt: skip
     if old is not None:
-        context.heap.free(old.rows)
+        old.rows.free()
     for first, end in ((low, min(high, 0)), (max(low, view.h), high)):
         if end > first:
             emitter.fill(new.row(0, first, -tensor.left), [(view.cb, plane)], (end - first) * columns, tensor.fill)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,6 +77,14 @@ class Window:
         return self.blocks * self.lines * self.columns
 
 
+class Pools(NamedTuple):
+    """ACT rows a layer's tiles take: inputs, outputs, second operands; as many as are in flight."""
+
+    input: int
+    output: int
+    operand: int
+
+
 @dataclass(frozen=True)
 class Part:
     """Rows `span` of image `image` of a layer's output."""
@@ -125,6 +135,7 @@ class Context:
     resident: dict[str, Resident] = field(default_factory=dict)
     bands: dict[str, BandTile] = field(default_factory=dict)
     plans: dict[Hashable, object] = field(default_factory=dict)
+    _pools: dict[str, Heap] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         c = self.config
@@ -187,6 +198,23 @@ class Context:
 
     # Activations.
 
+    @contextmanager
+    def pools(self, sizes: Pools) -> Iterator[None]:
+        """Room for one layer's tiles, apart by purpose: within each, tiles of one size follow each other, so that
+        nothing fragments."""
+        total = sum(sizes)
+        block = self.heap.take(total) if total else None
+        at = block.start if block is not None else 0
+        for name, size in zip(("input", "output", "operand"), sizes, strict=True):
+            self._pools[name] = Heap(size, at)
+            at += size
+        try:
+            yield
+        finally:
+            self._pools.clear()
+            if block is not None:
+                block.free()
+
     def on_chip(self, view: View) -> bool:
         """True if the tensor's values are (or will be) in ACT: nothing to load or store."""
         return view.buffer in self.resident or view.buffer in self.bands
@@ -194,12 +222,12 @@ class Context:
     def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
         return Place(view.region, self.offsets.get(view.buffer, 0) + view.address(n, block, y, x))
 
-    def read_tile(self, view: View, box: Window, fill: int = 0) -> Tile:
+    def read_tile(self, view: View, box: Window, fill: int = 0, pool: str = "input") -> Tile:
         """The box in ACT: where a resident tensor lies, or loaded."""
         there = self._there(view, box)
         if there is not None:
             return there
-        rows = self.heap.take(box.vectors)
+        rows = self._pools[pool].take(box.vectors)
         tile = Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
         ys, ye = min(max(box.y0, 0), view.h), max(min(box.y1, view.h), 0)
         xs, xe = min(max(box.x0, 0), view.w), max(min(box.x1, view.w), 0)
@@ -224,7 +252,7 @@ class Context:
         )  # fmt: skip
         if view.c <= view.block and box.blocks > 1:  # pragma: no cover - partition keeps channel broadcasts away
             raise AssertionError("broadcast over channel blocks")
-        tile = self.read_tile(view, small)
+        tile = self.read_tile(view, small, pool="operand")
         return Tile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
 
     def write_tile(self, view: View, box: Window) -> Tile:
@@ -232,7 +260,7 @@ class Context:
         there = self._there(view, box)
         if there is not None:
             return there
-        rows = self.heap.take(box.vectors)
+        rows = self._pools["output"].take(box.vectors)
         return Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
 
     def finish_tile(self, view: View, box: Window, tile: Tile) -> None:
@@ -247,7 +275,7 @@ class Context:
 
     def release(self, tile: Tile | None) -> None:
         if tile is not None and tile.rows is not None:
-            self.heap.free(tile.rows)
+            tile.rows.free()
 
     def _there(self, view: View, box: Window) -> Tile | None:
         band = self.bands.get(view.buffer)
@@ -283,7 +311,7 @@ class Context:
             self.emitter.fill(first, [(planes, plane)], tail, fill)
 
     def drop(self, buffer: str) -> None:
-        self.heap.free(self.resident.pop(buffer).rows)
+        self.resident.pop(buffer).rows.free()
 
 
 __all__ = ["ARENA_REGION", "ConstantPool", "Context", "Tile", "Window"]

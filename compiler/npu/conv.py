@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.npu.context import Context, Part, Tile, Window
+from compiler.npu.context import Context, Part, Pools, Tile, Window
 from compiler.npu.emitter import Loop, Place
 from compiler.npu.layers import ConvLayer, Phase
 from compiler.npu.scratch import ScratchpadFull
@@ -43,6 +43,7 @@ class ConvPlan:
     piece: int
     bands_outer: bool
     keep_input: bool
+    pools: Pools
     cycles: float = 0.0
 
     def __str__(self) -> str:
@@ -165,7 +166,8 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, 
                     count = tiles_total * pieces
                     cycles = work + start + end + count * _TILE_OVERHEAD * 0.3
                     if best is None or cycles < best.cycles:
-                        best = ConvPlan(lines, columns, chunk, piece, bands_outer, keep, cycles)
+                        pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
+                        best = ConvPlan(lines, columns, chunk, piece, bands_outer, keep, pools, cycles)
     if best is None:
         raise ScratchpadFull(f"{layer.name}: no tile fits")
     return best
@@ -204,7 +206,8 @@ def _pieces(blocks: int) -> Iterator[int]:
 
 def emit_conv(context: Context, layer: ConvLayer, plan: ConvPlan, part: Part | None = None) -> None:
     """Emits the layer, or only `part` of it, by `plan`."""
-    _ConvEmission(context, layer, plan, part).run()
+    with context.pools(plan.pools):
+        _ConvEmission(context, layer, plan, part).run()
 
 
 class _ConvEmission:
@@ -224,8 +227,6 @@ class _ConvEmission:
             for q0 in range(s.first, s.first + s.q[0], plan.lines)
             for r0 in range(0, s.q[1], plan.columns)
         ]
-        if len(bands) == 1:
-            self.c.heap.rewind()
         chunks = [(b, min(plan.blocks, s.y.cb - b)) for b in range(0, s.y.cb, plan.blocks)]
         if plan.bands_outer:
             for band in bands:
@@ -331,7 +332,6 @@ class _ConvEmission:
             rest -= value
             whole = dynamic.k // config.block_in
             tail = dynamic.k % config.block_in
-
 
             def tiles(value: int = value, tail: int = tail) -> np.ndarray:
                 both = np.full((2, config.block_out, config.block_in), value, np.int8)

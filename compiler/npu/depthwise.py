@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.npu.context import Context, Part, Window
+from compiler.npu.context import Context, Part, Pools, Window
 from compiler.npu.emitter import Loop
 from compiler.npu.layers import DepthwiseLayer
 from compiler.npu.scratch import ScratchpadFull
@@ -72,6 +72,7 @@ class DepthwisePlan:
     lines: int
     columns: int
     blocks: int
+    pools: Pools
     cycles: float = 0.0
 
     def __str__(self) -> str:
@@ -176,7 +177,8 @@ def plan_depthwise(
             out_rows = 0 if resident_out else lines * columns * blocks
             add_rows = lines * columns * blocks if load_add else 0
             in_rows = 0 if resident_in else window * blocks
-            if (2 if several else 1) * (in_rows + out_rows + add_rows) > budget:
+            depth = 2 if several else 1
+            if depth * (in_rows + out_rows + add_rows) > budget:
                 continue
             count = bands * -(-y.cb // blocks) * images
             read = count * (in_rows + add_rows) * config.block_in + len(passes) * slices * y.cb * config.tile_bytes
@@ -186,7 +188,8 @@ def plan_depthwise(
             end = lines * columns * blocks * (1 if resident_out else config.block_in / bus)
             cycles = work + start + end + count * _TILE_OVERHEAD
             if best is None or cycles < best.cycles:
-                best = DepthwisePlan(lines, columns, blocks, cycles)
+                pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
+                best = DepthwisePlan(lines, columns, blocks, pools, cycles)
     if best is None:
         raise ScratchpadFull(f"{layer.name}: no tile fits")
     return best
@@ -211,22 +214,19 @@ def _acc_rows(context: Context, pixels: int, blocks: int) -> int:
     return -(-pixels * blocks * config.block_in // config.block_out)
 
 
-def emit_depthwise(
-    context: Context, layer: DepthwiseLayer, plan: DepthwisePlan, part: Part | None = None
-) -> None:
+def emit_depthwise(context: Context, layer: DepthwiseLayer, plan: DepthwisePlan, part: Part | None = None) -> None:
     """Emits the layer, or only `part` of it: channel blocks outside (their weights stay), bands inside."""
     y = layer.output
     images = range(y.n) if part is None else (part.image,)
     first, end = (0, y.h) if part is None else part.span
-    if plan.lines >= y.h and plan.columns >= y.w and plan.blocks >= y.cb and y.n == 1:
-        context.heap.rewind()
-    for block in range(0, y.cb, plan.blocks):
-        blocks = min(plan.blocks, y.cb - block)
-        for n in images:
-            for y0 in range(first, end, plan.lines):
-                for x0 in range(0, y.w, plan.columns):
-                    box = Window(n, block, blocks, y0, min(y0 + plan.lines, end), x0, min(x0 + plan.columns, y.w))
-                    _emit_tile(context, layer, box)
+    with context.pools(plan.pools):
+        for block in range(0, y.cb, plan.blocks):
+            blocks = min(plan.blocks, y.cb - block)
+            for n in images:
+                for y0 in range(first, end, plan.lines):
+                    for x0 in range(0, y.w, plan.columns):
+                        box = Window(n, block, blocks, y0, min(y0 + plan.lines, end), x0, min(x0 + plan.columns, y.w))
+                        _emit_tile(context, layer, box)
 
 
 def _emit_tile(context: Context, layer: DepthwiseLayer, box: Window) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.npu.context import Context, Part, Tile, Window
+from compiler.npu.context import Context, Part, Pools, Tile, Window
 from compiler.npu.emitter import Loop
 from compiler.npu.layers import ElementLayer, Layer, MaxPoolLayer, MeanLayer
 from compiler.npu.scratch import ScratchpadFull
@@ -25,6 +25,7 @@ class VectorPlan:
     lines: int
     columns: int
     blocks: int
+    pools: Pools
 
     def __str__(self) -> str:
         return f"{self.lines}x{self.columns} px, {self.blocks} blocks"
@@ -33,13 +34,13 @@ class VectorPlan:
 def plan_vector(context: Context, layer: Layer, budget: int, span: tuple[int, int] | None = None) -> VectorPlan:
     """The largest tile of which three fit `budget` ACT rows (load, work, store). Raises `ScratchpadFull`."""
     y = layer.output if span is None else replace(layer.output, n=1, h=span[1] - span[0])
-    for shares in (4, 3, 2, 1):
+    for depth in (3, 2, 1):
         for lines, columns, blocks in _tiles(y, isinstance(layer, MeanLayer)):
-            whole = (lines, columns, blocks) == (y.h, y.w, y.cb) and y.n == 1
-            if shares > 1 and whole and _rows(context, layer, lines, columns, blocks) * 2 > budget:
-                continue
-            if _rows(context, layer, lines, columns, blocks) * (shares if not whole else min(shares, 2)) <= budget:
-                return VectorPlan(lines, columns, blocks)
+            single = (lines, columns, blocks) == (y.h, y.w, y.cb) and y.n == 1
+            pools = _pools(context, layer, lines, columns, blocks, 1 if single else depth)
+            # A plane in one piece leaves nothing to overlap: only where it is small.
+            if sum(pools) <= (budget if not single or depth == 1 else budget // 4):
+                return VectorPlan(lines, columns, blocks, pools)
     raise ScratchpadFull(f"{layer.name}: no tile fits")
 
 
@@ -54,23 +55,21 @@ def _tiles(y: View, whole_planes: bool) -> Iterator[tuple[int, int, int]]:
         yield 1, -(-y.w // parts), 1
 
 
-def _rows(context: Context, layer: Layer, lines: int, columns: int, blocks: int) -> int:
+def _pools(context: Context, layer: Layer, lines: int, columns: int, blocks: int, depth: int) -> Pools:
     out = lines * columns * blocks
-    total = 0 if context.on_chip(layer.output) else out
-    for view in layer.inputs:
-        if context.on_chip(view):
-            continue
-        if isinstance(layer, MaxPoolLayer):
-            height, width = _pool_extent(layer, lines, columns)
-            total += height * width * blocks
-        elif isinstance(layer, MeanLayer):
-            total += view.h * view.w * blocks
-        else:
-            total += out
-    other = layer.post.add.other if layer.post.add is not None and not isinstance(layer, ElementLayer) else None
-    if other is not None and not context.on_chip(other):
-        total += out
-    return total
+    view = layer.inputs[0]
+    if isinstance(layer, MaxPoolLayer):
+        height, width = _pool_extent(layer, lines, columns)
+        first = height * width * blocks
+    else:
+        first = view.h * view.w * blocks if isinstance(layer, MeanLayer) else out
+    others = [*layer.inputs[1:], *([layer.post.add.other] if layer.post.add is not None else [])]
+    loaded = any(not context.on_chip(v) for v in others)
+    return Pools(
+        0 if context.on_chip(view) else depth * first,
+        0 if context.on_chip(layer.output) else depth * out,
+        depth * out if loaded else 0,
+    )
 
 
 def emit_vector(context: Context, layer: Layer, plan: VectorPlan, part: Part | None = None) -> None:
@@ -78,23 +77,22 @@ def emit_vector(context: Context, layer: Layer, plan: VectorPlan, part: Part | N
     y = layer.output
     images = range(y.n) if part is None else (part.image,)
     first, end = (0, y.h) if part is None else part.span
-    if plan.lines >= y.h and plan.columns >= y.w and plan.blocks >= y.cb and y.n == 1:
-        context.heap.rewind()
-    for n in images:
-        for block in range(0, y.cb, plan.blocks):
-            for y0 in range(first, end, plan.lines):
-                for x0 in range(0, y.w, plan.columns):
-                    box = Window(
-                        n, block, min(plan.blocks, y.cb - block), y0, min(y0 + plan.lines, end), x0,
-                        min(x0 + plan.columns, y.w),
-                    )  # fmt: skip
-                    if isinstance(layer, ElementLayer):
-                        _element(context, layer, box)
-                    elif isinstance(layer, MaxPoolLayer):
-                        _max_pool(context, layer, box)
-                    else:
-                        assert isinstance(layer, MeanLayer)
-                        _mean(context, layer, box)
+    with context.pools(plan.pools):
+        for n in images:
+            for block in range(0, y.cb, plan.blocks):
+                for y0 in range(first, end, plan.lines):
+                    for x0 in range(0, y.w, plan.columns):
+                        box = Window(
+                            n, block, min(plan.blocks, y.cb - block), y0, min(y0 + plan.lines, end), x0,
+                            min(x0 + plan.columns, y.w),
+                        )  # fmt: skip
+                        if isinstance(layer, ElementLayer):
+                            _element(context, layer, box)
+                        elif isinstance(layer, MaxPoolLayer):
+                            _max_pool(context, layer, box)
+                        else:
+                            assert isinstance(layer, MeanLayer)
+                            _mean(context, layer, box)
 
 
 def _walk(box: Window, a: Tile, b: Tile, out: Tile) -> list[Loop]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from compiler.errors import CompileError
 from compiler.npu.bands import Group, emit_group
 from compiler.npu.context import Context
-from compiler.npu.fusion import choose_groups
 from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer
 from compiler.npu.plans import emit_layer, plan_layer
 from compiler.npu.residency import Stay
@@ -15,18 +14,18 @@ from isa.program import ARENA_REGION
 from isa.program import Layer as LayerRow
 
 
-def emit_step(context: Context, layers: list[Layer], stays: list[Stay], outside: set[str]) -> list[LayerRow]:
+def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay]) -> list[LayerRow]:
     """Emits all layers and END; returns their report rows.
 
     Args:
+        units: single layers and groups in order.
         stays: tensors that live in ACT between layers.
-        outside: buffers read after this step.
 
     Raises:
         CompileError: a layer that no tiling fits.
     """
     rows: list[LayerRow] = []
-    for unit in choose_groups(context, layers, stays, outside):
+    for unit in units:
         index = len(rows)
         members = list(unit.layers) if isinstance(unit, Group) else [unit]
         covered = range(index, index + len(members))

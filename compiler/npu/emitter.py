@@ -103,16 +103,20 @@ class Emitter:
         self.config = config
         self.dry = dry
         self.work = dict.fromkeys(Engine, 0)
-        self.sync: Synchroniser | _Nothing = _Nothing() if dry else Synchroniser(
-            {
-                "act": config.act_rows,
-                "wgt": config.wgt_tiles,
-                "prm": config.prm_rows,
-                "lut": config.lut_tables,
-                "acc": config.acc_rows * config.block_out,  # elements: GEMM and VECTOR rows differ in width
-                "memory": -(-arena_bytes // MEMORY_GRAIN) + 1,
-            },
-            config.semaphores,
+        self.sync: Synchroniser | _Nothing = (
+            _Nothing()
+            if dry
+            else Synchroniser(
+                {
+                    "act": config.act_rows,
+                    "wgt": config.wgt_tiles,
+                    "prm": config.prm_rows,
+                    "lut": config.lut_tables,
+                    "acc": config.acc_rows * config.block_out,  # elements: GEMM and VECTOR rows differ in width
+                    "memory": -(-arena_bytes // MEMORY_GRAIN) + 1,
+                },
+                config.semaphores,
+            )
         )
         self.image: list[Op] = []
         self.read_bytes = 0
@@ -251,7 +255,7 @@ class Emitter:
             return
         nest = inner + rest
         self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
-        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 2
+        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 8
         unit = self._acc_unit
         self.sync.run(
             op("GEMM", act=act, wgt=wgt, acc=acc, reduce=len(inner), accumulate=accumulate),
@@ -283,7 +287,7 @@ class Emitter:
             return
         nest = [*loops[:2], *rest]
         self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
-        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 2
+        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 8
         emissions = [(nest[i][0] - 1 - start[i]) // step[i] + 1 for i in (0, 1)]
         unit = self.config.dw_lanes
         acc_dims = [(emissions[i], nest[i][3] * unit) for i in (0, 1)] + [(n, c * unit) for n, _, _, c in rest]
@@ -323,7 +327,7 @@ class Emitter:
             return
         nest = inner + rest
         self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
-        self.work[Engine.VECTOR] += math.prod(loop[0] for loop in nest) + 2
+        self.work[Engine.VECTOR] += math.prod(loop[0] for loop in nest) + 8
         fields = dict(post or {})
         if lut is not None:
             fields["table"] = lut

@@ -53,46 +53,57 @@ class Ring:
 
 @dataclass(frozen=True)
 class Rows:
-    """An allocation of the heap."""
+    """An allocation; `owner` takes it back."""
 
     start: int
     count: int
+    owner: Heap
+
+    def free(self) -> None:
+        self.owner.free(self)
 
 
 class Heap:
-    """Activation rows: live allocations and next-fit rotation through the gaps."""
+    """Activation rows first..first+rows-1: live allocations and next-fit rotation through the gaps."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, first: int = 0) -> None:
+        self.first = first
         self.rows = rows
         self._live: list[Rows] = []
-        self._next = 0
+        self._next = first
 
     def take(self, count: int) -> Rows:
         gaps = self._gaps()
-        for low in (self._next, 0):
+        for low in (self._next, self.first):
             for start, end in gaps:
                 at = max(start, low)
                 if at + count <= end:
-                    rows = Rows(at, count)
+                    rows = Rows(at, count, self)
                     self._live.append(rows)
                     self._live.sort(key=lambda r: r.start)
                     self._next = at + count
                     return rows
         raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
 
+    def take_low(self, count: int) -> Rows:
+        """From the start of the largest gap: leaves the rest of it in one piece."""
+        start, end = max(self._gaps(), key=lambda gap: gap[1] - gap[0], default=(0, 0))
+        if end - start < count:
+            raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
+        rows = Rows(start, count, self)
+        self._live.append(rows)
+        self._live.sort(key=lambda r: r.start)
+        return rows
+
     def take_high(self, count: int) -> Rows:
         """From the top end, for what stays: keeps the rest in one piece."""
         for start, end in reversed(self._gaps()):
             if end - start >= count:
-                rows = Rows(end - count, count)
+                rows = Rows(end - count, count, self)
                 self._live.append(rows)
                 self._live.sort(key=lambda r: r.start)
                 return rows
         raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
-
-    def rewind(self) -> None:
-        """Continues at the start of the largest gap: what follows is not cut by the end of the memory."""
-        self._next = max(self._gaps(), key=lambda gap: gap[1] - gap[0], default=(0, 0))[0]
 
     def free(self, rows: Rows) -> None:
         self._live.remove(rows)
@@ -106,11 +117,11 @@ class Heap:
         return max((e - s for s, e in self._gaps()), default=0)
 
     def _gaps(self) -> list[tuple[int, int]]:
-        gaps, at = [], 0
+        gaps, at = [], self.first
         for rows in self._live:
             if rows.start > at:
                 gaps.append((at, rows.start))
             at = rows.start + rows.count
-        if at < self.rows:
-            gaps.append((at, self.rows))
+        if at < self.first + self.rows:
+            gaps.append((at, self.first + self.rows))
         return gaps

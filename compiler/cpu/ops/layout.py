@@ -21,6 +21,8 @@ from compiler.cpu.microkernels.transpose import BLOCK, transpose_block
 from compiler.cpu.ops.registry import op
 
 MAX_BOXES = 48  # above this the tables are looked up element by element
+MIN_PADDED = 4  # boxes from which on a border around the input is tried, which leaves fewer
+MIN_TABLE = 3  # blocks of lanes from which on one piece of code reads their offsets from a table
 
 
 @dataclass
@@ -91,24 +93,26 @@ class Analysis:
 
     def _cut(self, box: list[tuple[int, int]], k: int, last: int) -> bool:
         """Splits the box along a dimension of coordinate k where the coordinate enters or leaves the input."""
-        dims = [d for d in self.tables[k] if d != last and box[d][1] - box[d][0] > 1]
-        if not dims:
+        best: tuple[int, list[int]] | None = None
+        for d in (d for d in self.tables[k] if d != last and box[d][1] - box[d][0] > 1):
+            edges = self._edges(box, k, d)
+            if len(edges) > 2 and (best is None or len(edges) < len(best[1])):
+                best = d, edges
+        if best is None or len(best[1]) > MAX_BOXES:
             return False
-        d = max(dims, key=lambda d: box[d][1] - box[d][0])
-        start, stop = box[d]
+        d, edges = best
+        start = box[d][0]
+        return all(
+            self._partition([*box[:d], (start + a, start + b), *box[d + 1 :]]) for a, b in itertools.pairwise(edges)
+        )
+
+    def _edges(self, box: list[tuple[int, int]], k: int, d: int) -> list[int]:
+        """Where to cut dimension d so that coordinate k is inside or outside; undecided indices are alone."""
         lo, hi = self._status(k, box, d)
-        if last in self.tables[k]:
-            pass  # the range over the lanes is part of lo, hi
-        t = self.tables[k][d][start:stop]
+        t = self.tables[k][d][slice(*box[d])]
         n = self.in_shape[k]
         kind = np.where((t + lo >= 0) & (t + hi < n), 1, np.where((t + hi < 0) | (t + lo >= n), 2, 0))
-        edges = [0, *(np.flatnonzero((kind[1:] != kind[:-1]) | (kind[1:] == 0)) + 1), len(t)]
-        if len(edges) > MAX_BOXES:
-            return False
-        return all(
-            self._partition([*box[:d], (start + int(a), start + int(b)), *box[d + 1 :]])
-            for a, b in itertools.pairwise(edges)
-        )
+        return [0, *(int(i) + 1 for i in np.flatnonzero((kind[1:] != kind[:-1]) | (kind[1:] == 0))), len(t)]
 
     def _factor(self, box: list[tuple[int, int]], valid: np.ndarray) -> bool:
         """Turns the tables of a box into loops; a dimension that is not a nest of loops is cut again."""
@@ -190,21 +194,27 @@ def emit_box(f: Function, box: Box, x: Buffer, out: Buffer, flip: int, fill: int
         if loops[k].extent >= BLOCK and len(box.lanes) >= BLOCK:
             _transposed(f, box, k, x, out, flip, fill)
             return
-    runs = [(0, len(box.lanes), lanes[0][1])] if affine and lanes else _lane_runs(box)
-    order = list(range(len(loops)))
-    for start, count, step in runs:
-        with _nested(f, [loops[k] for k in order], box.read, box.write) as (r, w), f.loop(0, count) as i:
-            at = f.op(f"add nsw i64 {w}, {f.op(f'add nsw i64 {i}, {start}')}")
-            if not box.valid[start]:
-                f.store(out, at, str(fill))
+    for run in lane_runs(box):
+        with _nested(f, [*loops, *run.loops], box.read + run.read, box.write + run.write) as (r, w):
+            if not run.valid:
+                f.store(out, w, str(fill))
                 continue
-            source = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {i}, {step}')}, {int(box.lanes[start])}")
-            v = f.load(x, f.op(f"add nsw i64 {r}, {source}"))
-            f.store(out, at, f.op(f"xor i8 {v}, {flip}") if flip else v)
+            v = f.load(x, r)
+            f.store(out, w, f.op(f"xor i8 {v}, {flip}") if flip else v)
 
 
-def _lane_runs(box: Box) -> list[tuple[int, int, int]]:
-    """(start, count, step) stretches of lanes that are all filled, or copied with one stride."""
+@dataclass
+class Run:
+    """Lanes that a nest of loops walks: all filled, or all copied."""
+
+    loops: list[Loop]
+    read: int
+    write: int
+    valid: bool
+
+
+def lane_runs(box: Box) -> list[Run]:
+    """The lanes as few nests: stretches of one stride, then equal stretches at equal distances, and so on."""
     runs, i, n = [], 0, len(box.lanes)
     while i < n:
         j, step = i + 1, 0
@@ -214,9 +224,27 @@ def _lane_runs(box: Box) -> list[tuple[int, int, int]]:
                 break
             step = d
             j += 1
-        runs.append((i, j - i, step))
+        valid = bool(box.valid[i])
+        runs.append(Run([Loop(j - i, step if valid else 0, 1)], int(box.lanes[i]) if valid else 0, i, valid))
         i = j
-    return runs
+    while True:
+        joined: list[Run] = []
+        i = 0
+        while i < len(runs):
+            first, j = runs[i], i + 1
+            step = (runs[j].read - first.read, runs[j].write - first.write) if j < len(runs) else (0, 0)
+            while (
+                j < len(runs)
+                and (runs[j].loops, runs[j].valid) == (first.loops, first.valid)
+                and (runs[j].read - runs[j - 1].read, runs[j].write - runs[j - 1].write) == step
+            ):
+                j += 1
+            loops = [Loop(j - i, *step), *first.loops] if j > i + 1 else first.loops
+            joined.append(Run(loops, first.read, first.write, first.valid))
+            i = j
+        if len(joined) == len(runs):
+            return runs
+        runs = joined
 
 
 class _nested:
@@ -251,21 +279,23 @@ def _transposed(f: Function, box: Box, k: int, x: Buffer, out: Buffer, flip: int
     if regular:
         _transposed_wide(f, across, rest, box, int(steps[0]), x, out, flip, fill)
         return
+    starts = [*range(0, n - BLOCK, BLOCK), n - BLOCK]  # the last block may overlap its neighbour
+    whole = [first for first in starts if box.valid[first : first + BLOCK].all()]
+    if len(whole) < MIN_TABLE:
+        whole = []
     with _nested(f, rest, box.read, box.write) as (r, w):
         base_in, base_out = f.element(x, r), f.element(out, w)
-        for first in [*range(0, n - BLOCK, BLOCK), n - BLOCK]:  # the last block may overlap its neighbour
-            group = [int(v) for v in lanes[first : first + BLOCK]]
-            valid = [bool(v) for v in box.valid[first : first + BLOCK]]
 
-            def block(
-                j: str, groups: int, group: list[int] = group, valid: list[bool] = valid, first: int = first
-            ) -> None:
+        def block(first: str, offsets: list[str], valid: list[bool]) -> None:
+            to = _byte(f, base_out, first)
+
+            def strip(j: str, groups: int) -> None:
                 a = _byte(f, base_in, f.op(f"mul nsw i64 {j}, {across.read}"))
-                b = _byte(f, base_out, f.op(f"mul nsw i64 {j}, {across.write}"))
+                b = _byte(f, to, f.op(f"mul nsw i64 {j}, {across.write}"))
                 transpose_block(
                     f,
-                    lambda i: _byte(f, a, str(group[i])),
-                    lambda j: _byte(f, b, str(j * across.write + first)),
+                    lambda i: _byte(f, a, offsets[i]),
+                    lambda j: _byte(f, b, str(j * across.write)),
                     groups,
                     True,
                     valid,
@@ -274,7 +304,20 @@ def _transposed(f: Function, box: Box, k: int, x: Buffer, out: Buffer, flip: int
                     across.read,
                 )
 
-            _strips(f, across.extent, block)
+            _strips(f, across.extent, strip)
+
+        if whole:  # one block of code for all, its offsets from a table
+            rows = [[first, *lanes[first : first + BLOCK]] for first in whole]
+            table = f.module.data(np.asarray(rows, np.int64))
+            with f.loop(0, len(rows)) as g:
+                row = f.op(f"getelementptr [{BLOCK + 1} x i64], ptr {table}, i64 {g}")
+                entry = [f.op(f"getelementptr i64, ptr {row}, i64 {i}") for i in range(BLOCK + 1)]
+                first, *offsets = [f.op(f"load i64, ptr {p}, align 8") for p in entry]
+                block(first, offsets, [True] * BLOCK)
+        for start in starts:
+            if start not in whole:
+                valid = box.valid[start : start + BLOCK]
+                block(str(start), [str(v) for v in lanes[start : start + BLOCK]], [bool(v) for v in valid])
 
 
 def _transposed_wide(f, across, rest, box, step, x, out, flip, fill) -> None:  # type: ignore[no-untyped-def]
@@ -325,11 +368,21 @@ def relayout(ctx: Context) -> None:
     flip, fill = (flip ^ 0x80) - 0x80, ((fill & 0xFF) ^ 0x80) - 0x80
     if len(tables) != x.rank:
         raise ctx.unsupported(f"{len(tables)} tables for {x.rank} input dimensions", "one per input dimension")
-    buffer, out = ctx.buffer(x), ctx.temp(shape, ctx.out_dtype())
+    out = ctx.temp(shape, ctx.out_dtype())
     assert out.buffer is not None
     target = out.buffer
+    usable = bool(out.size and x.size and shape)
     analysis = Analysis(x.shape, shape, tables)
-    if out.size and x.size and shape and analysis.run():
+    fits = usable and analysis.run()
+    if usable and not (fits and len(analysis.boxes) < MIN_PADDED):
+        moved = _padding(x.shape, shape, tables)
+        if moved is not None:
+            border, padded, moved_tables = moved
+            other = Analysis(padded, shape, moved_tables)
+            if other.run() and (not fits or len(other.boxes) < len(analysis.boxes)):
+                x, flip, analysis, fits = _padded(ctx, x, border, padded, flip, fill), 0, other, True
+    buffer = ctx.buffer(x)
+    if fits:
 
         def write(f: Function) -> None:
             for box in analysis.boxes:
@@ -341,7 +394,50 @@ def relayout(ctx: Context) -> None:
     ctx.bind(out)
 
 
-def _by_lookup(ctx: Context, x: Value, out: Value, tables: list[dict[int, np.ndarray]], flip: int, fill: int) -> None:
+Tables = list[dict[int, np.ndarray]]
+
+
+def _padding(
+    in_shape: tuple[int, ...], shape: tuple[int, ...], tables: Tables
+) -> tuple[list[int], tuple[int, ...], Tables] | None:
+    """How far a border around the input would have to reach for every read to be inside: the border before each
+    dimension, the padded shape and the tables for it. Entries that are outside whatever the others are stay outside.
+
+    None where the padded input would be much larger.
+    """
+    border, padded, moved = [], [], []
+    for k, n in enumerate(in_shape):
+        entry = {int(d): np.asarray(t, np.int64) for d, t in tables[k].items()}
+        keep = {d: np.ones(len(t), bool) for d, t in entry.items()}
+        for d, t in entry.items():
+            others = [entry[e] for e in entry if e != d]
+            lo, hi = sum(int(t.min()) for t in others), sum(int(t.max()) for t in others)
+            keep[d] = (t + hi >= 0) & (t + lo < n)
+            if not keep[d].any():
+                return None
+        lo = min(0, sum(int(t[keep[d]].min()) for d, t in entry.items()))
+        hi = max(n - 1, sum(int(t[keep[d]].max()) for d, t in entry.items()))
+        border.append(-lo)
+        padded.append(hi - lo + 1)
+        far = sum(int(np.abs(t).max()) for t in entry.values()) + 2 * (hi - lo + 1)
+        first = min(entry, default=-1)
+        moved.append({d: np.where(keep[d], t, -far) - (lo if d == first else 0) for d, t in entry.items()})
+    if math.prod(padded) > 1.5 * math.prod(in_shape) + 4096:
+        return None
+    return border, tuple(padded), moved
+
+
+def _padded(ctx: Context, x: Value, border: list[int], shape: tuple[int, ...], flip: int, fill: int) -> Value:
+    """The input, XORed, with `fill` around it."""
+    out = ctx.temp(shape, x.dtype)
+    everywhere, inside = out.vars(), x.vars()
+    ctx.assign(out, everywhere, const(fill & 0xFF, "u8").to(x.dtype))
+    value = ctx.read(x, [Index.of(v) for v in inside])
+    ctx.assign(out, inside, value ^ flip if flip else value, [Index.of(v) + b for v, b in zip(inside, border)])
+    return out
+
+
+def _by_lookup(ctx: Context, x: Value, out: Value, tables: Tables, flip: int, fill: int) -> None:
     variables = out.vars()
     coordinates: list[Index] = []
     inside: Expr = const(1, "b")
