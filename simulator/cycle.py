@@ -16,7 +16,7 @@ import numpy as np
 
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Region
-from isa.instructions import REGIONS, Engine, ErrorCode
+from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
 from isa.timing import (
     ACCUMULATE_STAGES,
     FETCH_BUFFER_BYTES,
@@ -125,10 +125,12 @@ class Trace:
         times: uint64 [instructions, 4]: dispatched by FETCH, first held back by a semaphore, taken by its engine (its
             first step is made a cycle later), completed (its signals can be taken a cycle later).
         cycles: of the whole run.
+        first: index in the program's region of the instruction `times` begins with.
     """
 
     times: np.ndarray
     cycles: int
+    first: int = 0
 
     @property
     def dispatched(self) -> np.ndarray:
@@ -206,7 +208,7 @@ def simulate(
         },
     )
     error = Fault(ErrorCode(call.code), call.address) if call.code else None
-    recorded = Trace(times, call.cycles) if times is not None else None
+    recorded = Trace(times, call.cycles, program[1] // INSTRUCTION_BYTES) if times is not None else None
     return Clock(counters, error, Engine(call.engine), call.pc, recorded, call.evaluated)
 
 
@@ -223,6 +225,7 @@ class CycleDevice:
         memory: external memory.
         scratchpads: the on-chip memories.
         trace: of the last run with `trace=True`.
+        traces: of all such runs since the caller emptied it.
     """
 
     name = "cycle"
@@ -232,6 +235,7 @@ class CycleDevice:
         self.memory = HostMemory()
         self.scratchpads = Scratchpads(config)
         self.trace: Trace | None = None
+        self.traces: list[Trace] = []
         _library()
 
     def allocate(self, nbytes: int) -> int:
@@ -277,6 +281,8 @@ class CycleDevice:
             self.config, self.timing, data, regions, program, watchdog=watchdog, timeout=timeout, trace=trace
         )
         self.trace = clock.trace
+        if clock.trace is not None:
+            self.traces.append(clock.trace)
         if clock.error is not None:
             raise self._error(clock, regions, program)
         if self.functional:
