@@ -51,6 +51,18 @@ def _functional(config: NpuConfig, address: str, **options: Any) -> isa.device.D
     return FunctionalDevice(config, **options)
 
 
+def _cycle(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from simulator.cycle import CycleDevice
+
+    return CycleDevice(config, **options)
+
+
+def _rtl(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from hw.sim.device import RtlDevice
+
+    return RtlDevice(config, **options)
+
+
 BACKENDS: dict[str, Backend] = {}
 
 
@@ -61,6 +73,9 @@ def register(backend: Backend) -> None:
 
 register(Backend("functional", "functional simulator: the definition of the ISA, no clock", _functional,
                  "simulator.functional"))  # fmt: skip
+register(Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL", _cycle,
+                 "simulator.cycle"))  # fmt: skip
+register(Backend("rtl", "the RTL itself in Verilator, built on first use", _rtl, "hw.sim.device"))
 
 
 def _find(name: str) -> tuple[Backend, str]:

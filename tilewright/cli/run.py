@@ -12,12 +12,14 @@ import numpy as np
 from rich.table import Table
 
 from isa.program import Program
+from simulator.cycle import CycleDevice
+from simulator.timeline import write_timeline
 from tilewright.check import check
 from tilewright.cli import common
 from tilewright.cli.group import MISMATCH
 from tilewright.devices import Device, Runner
 from tilewright.errors import UsageError
-from tilewright.files import IMAGE_SUFFIXES, read_arrays, write_arrays
+from tilewright.files import IMAGE_SUFFIXES, check_writable, read_arrays, write_arrays
 from tilewright.images import FITS, RANGES, ImageOptions, image_input
 from tilewright.inputs import random_inputs
 from tilewright.report import CheckReport
@@ -94,6 +96,12 @@ class RunCommand(click.Command):
     help="The model a program file was compiled from, for --check.",
 )
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write every output as .npy here.")
+@click.option(
+    "--timeline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write when every instruction ran, as a trace for ui.perfetto.dev; with --backend cycle.",
+)
 @common.json_option
 def command(
     model: Path,
@@ -109,6 +117,7 @@ def command(
     check_mode: str | None,
     reference: Path | None,
     output: Path | None,
+    timeline: Path | None,
     json_path: str | None,
 ) -> int:
     """Run MODEL, an ONNX model or a compiled program, once.
@@ -118,6 +127,10 @@ def command(
     common.prepare_json(json_path)
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"cannot write to {output}: it is a file, not a directory")
+    if timeline is not None:
+        if backend != "cycle":
+            raise UsageError(f"--timeline needs a clock: add --backend cycle (not {backend!r})")
+        check_writable(timeline)
     runner = Device(backend, config) if config is not None else Device(backend)
     program, compiled = common.open_program(model, config, shapes, effort=effort, json_path=json_path)
     golden = model if compiled else reference
@@ -128,8 +141,13 @@ def command(
     with common.Working(f"running {program.name}"):
         runner.load(program)
         start = time.perf_counter()
-        outputs = runner.run(program, arrays)
+        traced: dict[str, Any] = {"trace": True} if timeline is not None else {}
+        outputs = runner.run(program, arrays, **traced)
         seconds = time.perf_counter() - start
+    if timeline is not None:
+        device = runner.load(program).device
+        assert isinstance(device, CycleDevice)
+        write_timeline(timeline, program.ops(), program.layers, device.traces)
     if check_mode and golden is not None:
         given = common.same_input_once(shapes) if compiled else {t.name: list(t.shape) for t in program.inputs}
         with common.Working("comparing with the reference"), common.stdout_for_json(json_path):
@@ -205,6 +223,8 @@ def summarise(
         },
     }
     result |= {key: counted[key] for key in ("macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "compile_seconds")}
+    if runner.counters is not None and runner.counters.cycles is not None:
+        result["cycles"] = runner.counters.cycles
     result["run_seconds"] = seconds
     result["gmacs_per_second"] = program.macs / seconds / 1e9 if seconds else 0.0
     if report is not None:
@@ -227,6 +247,8 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
         f"{result['gmacs_per_second']:.2f} GMAC/s",
         markup=False,
     )
+    if "cycles" in result:
+        console.print(f"{result['cycles']:,} cycles", markup=False)
     if report is None:
         return
     console.print(f"check: {report.summary()}", markup=False)
