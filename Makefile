@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint bench clean
+.PHONY: help venv demo test fuzz lint bench clean
+N ?= 100
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,9 @@ demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated 
 
 test: $(STAMP) ## run all tests
 	$(BIN)/python -m pytest -n 2 tests
+
+fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
+	$(BIN)/python -m tests.fuzz --count $(N)
 
 lint: $(STAMP) ## style, types and layers
 	$(BIN)/ruff check .

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tilewright as tw
 from hw.accumulate import ACCUMULATE_STAGES
 from hw.fetch import SETUP_CYCLES
 from isa import timing as isa_timing
@@ -77,3 +79,19 @@ def test_reset_values_and_contents_survive_runs() -> None:
     times = [run_both(ops, MemoryTiming()) for _ in range(2)]
     assert times[0] == times[1] and times[0][0] == times[0][1]
     assert np.all(np.asarray(times) > 0)
+
+
+def test_digits() -> None:
+    """A trained network: the same answers from all three devices, the same clock from two."""
+    folder = Path(__file__).resolve().parents[2] / "examples" / "digits"
+    program = tw.compile(folder / "digits_int8.onnx", "tiny")
+    inputs = tw.random_inputs(program)
+    outputs, counters = {}, {}
+    for name in ("functional", "cycle", "rtl"):
+        with tw.Device(name) as device:
+            outputs[name] = {k: v.tobytes() for k, v in device.run(program, inputs).items()}
+            counters[name] = device.counters
+    assert outputs["functional"] == outputs["cycle"] == outputs["rtl"]
+    assert counters["cycle"] == counters["rtl"]
+    ours, plain = counters["cycle"], counters["functional"]
+    assert (ours.macs, ours.bytes_written, ours.instructions) == (plain.macs, plain.bytes_written, plain.instructions)
