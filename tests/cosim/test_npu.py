@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
 CONFIGS = {
     "tiny": preset("tiny"),
-    "narrow": preset("tiny").with_(name="narrow", block_in=8, block_out=4, axi_data_bits=64),
     "wide": preset("tiny").with_(name="wide", block_in=4, block_out=16, axi_data_bits=128, act_banks=8),
 }
 
