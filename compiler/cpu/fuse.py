@@ -427,8 +427,7 @@ def build(ctx: Context, inputs: Sequence[str], outputs: Sequence[str], symbol: s
                 lines.append(f"  %b{n} = load ptr, ptr %q{n}, align 8")
     for name, buffers in calls:
         lines.append(f"  call void @{name}({', '.join(f'ptr {made[b]}' for b in buffers)})")
-    module.definitions.append("\n".join([*lines, "  ret void", "}"]))
-    return module.compile(), constants, total
+    return module.compile(symbol, "\n".join([*lines, "  ret void", "}"])), constants, total
 
 
 def describe(ctx: Context) -> list[str]:

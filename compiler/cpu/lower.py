@@ -1,20 +1,24 @@
 """Expressions and loop nests to LLVM IR text, and IR to object code.
 
 The IR is plain loops over scalars: LLVM's loop vectoriser makes them 512 bit wide, because every pointer is
-`noalias` and every stride is a constant. Functions are identified by their text, so equal kernels exist once.
+`noalias` and every stride is a constant. Functions are named by the hash of their text and compiled one by one, so
+equal kernels, of one segment or of many, are compiled once; `elf.join` makes one object of a segment's functions.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
+from compiler.cpu import cache, elf
 from compiler.cpu.expr import (
     FLOATS,
     SIZES,
@@ -35,6 +39,8 @@ from compiler.cpu.expr import (
 from compiler.cpu.target import Target
 
 _TYPES = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "b": "i1"}
+PIPELINE = "O2, no SLP"  # part of the cache's key
+_REFERENCE = re.compile(r"@[\w.]+")
 ACC_TILE = 256  # elements of an in-cache accumulator row
 
 
@@ -357,7 +363,7 @@ class Function:
         """The finished definition."""
         params = ", ".join(f"ptr noalias {p}" for p in self.params.values())
         body = "\n".join(["entry:", *self.allocas, *self.lines, "  ret void"])
-        return f"define internal void @{name}({params}) #0 {{\n{body}\n}}\n"
+        return f"define hidden void @{name}({params}) #0 {{\n{body}\n}}\n"
 
 
 def emit_assign(f: Function, variables: list[Var], body: Expr, buffer: Buffer, offset: Index) -> None:
@@ -419,8 +425,7 @@ class Module:
         self.target = target
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
-        self.functions: dict[str, str] = {}
-        self.definitions: list[str] = []
+        self.functions: dict[str, str] = {}  # by name with @
 
     def intrinsic(self, name: str, type_: str, suffix: str, args: Sequence[str]) -> str:
         typed = [a if " " in a else f"{type_} {a}" for a in args]
@@ -447,42 +452,54 @@ class Module:
 
     def define(self, function: Function, stem: str = "k") -> str:
         """Adds a finished function, or finds the equal one; returns its name."""
-        text = function.text("NAME")
-        if text not in self.functions:
-            name = f"{stem}{len(self.functions)}"
-            self.functions[text] = name
-            self.definitions.append(text.replace("@NAME(", f"@{name}(", 1))
-        return self.functions[text]
+        return self.define_text(function.text("NAME"), stem)
 
     def define_text(self, text: str, stem: str) -> str:
         """As `define`, for a function written out whole with the name NAME."""
-        if text not in self.functions:
-            name = f"{stem}{len(self.functions)}"
-            self.functions[text] = name
-            self.definitions.append(text.replace("@NAME(", f"@{name}(", 1))
-        return self.functions[text]
+        name = f"{stem}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+        self.functions[f"@{name}"] = text.replace("@NAME(", f"@{name}(", 1)
+        return name
 
-    def text(self) -> str:
+    def unit(self, name: str, definition: str) -> str:
+        """The module of one function: what it refers to is declared, its tables are there."""
         bits = self.target.vector_bits
         wide = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"' if bits > 128 else ""
+        used = [r for r in dict.fromkeys(_REFERENCE.findall(definition)) if r != name]
         return "\n".join(
             [
                 f'target triple = "{self.target.triple}"',
-                *self.globals.values(),
-                *self.declarations.values(),
-                *self.definitions,
+                *(self.globals[r] for r in used if r in self.globals),
+                *(self.declarations[r] for r in used if r in self.declarations),
+                *(_declaration(self.functions[r]) for r in used if r in self.functions),
+                definition,
                 f"attributes #0 = {{ nounwind noinline {wide} }}",
                 f"attributes #1 = {{ nounwind {wide} }}",
             ]
         )
 
-    def compile(self) -> bytes:
-        """Optimises and emits an ELF object.
+    def compile(self, symbol: str, entry: str) -> bytes:
+        """The segment's ELF object.
+
+        Args:
+            symbol: name of the entry point.
+            entry: its definition, which calls the functions.
+        """
+        texts = [self.unit(name, text) for name, text in self.functions.items()]
+        return elf.join([self._object(t) for t in [*texts, self.unit(f"@{symbol}", entry)]], symbol)
+
+    def _object(self, text: str) -> bytes:
+        t = self.target
+        versions = (llvmlite.__version__, llvm.llvm_version_info, PIPELINE)
+        key = "\0".join(map(str, (*versions, t.triple, t.cpu, t.features, t.abi, text)))
+        return cache.objects.get(hashlib.sha256(key.encode()).hexdigest(), lambda: self._emit(text))
+
+    def _emit(self, text: str) -> bytes:
+        """Optimises and emits one function.
 
         O2 without the SLP vectoriser: kernels run as fast as at O3, and compile in a third of the time.
         """
         machine = self.target.machine()
-        module = llvm.parse_assembly(self.text())
+        module = llvm.parse_assembly(text)
         module.data_layout = str(machine.target_data)
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -492,3 +509,9 @@ class Module:
         passes = builder.getModulePassManager()
         passes.run(module, builder)
         return machine.emit_object(module)
+
+
+def _declaration(definition: str) -> str:
+    """`declare` for a `define`."""
+    head = definition[: definition.index(")") + 1]
+    return re.sub(r" %[\w.]+", "", head.replace("define", "declare", 1))

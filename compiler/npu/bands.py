@@ -7,7 +7,7 @@ one, which is cheaper than computing or loading them twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler.npu.context import BandTile, Context, Part
 from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer, MaxPoolLayer
@@ -15,7 +15,7 @@ from compiler.npu.plans import emit_layer, plan_layer
 from compiler.npu.residency import border_of
 from compiler.npu.scratch import Heap
 from compiler.npu.views import View
-from isa.instructions import Source
+from isa.instructions import Engine, Source
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,18 @@ def band_ranges(group: Group) -> list[Ranges]:
     return bands
 
 
-def emit_group(context: Context, group: Group) -> list[tuple[int, int, int]]:
-    """Emits a group; returns per layer (instructions, bytes read, bytes written).
+@dataclass
+class Work:
+    """What one layer of a group took: instructions, bytes, and per band the steps of GEMM and VECTOR."""
+
+    instructions: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    steps: list[tuple[int, int]] = field(default_factory=list)
+
+
+def emit_group(context: Context, group: Group) -> list[Work]:
+    """Emits a group; returns the work of each layer.
 
     Raises:
         ScratchpadFull: the tensors between do not fit, or nothing is left for the rest.
@@ -142,31 +152,32 @@ def emit_group(context: Context, group: Group) -> list[tuple[int, int, int]]:
     for size in sizes:
         pools.append(Heap(size, at))
         at += size
-    totals = [[0, 0, 0] for _ in group.layers]
+    totals = [Work() for _ in group.layers]
     for image in range(group.layers[-1].output.n):
         for band in bands:
             _emit_band(context, group, image, band, pools, totals)
         for tensor in group.between:
             context.bands.pop(tensor.view.buffer).rows.free()
     block.free()
-    return [(a, b, c) for a, b, c in totals]
+    return totals
 
 
-def _emit_band(
-    context: Context, group: Group, image: int, band: Ranges, pools: list[Heap], totals: list[list[int]]
-) -> None:
+def _emit_band(context: Context, group: Group, image: int, band: Ranges, pools: list[Heap], totals: list[Work]) -> None:
     emitter = context.emitter
     for k, layer in enumerate(group.layers):
         made = band.made[k]
-        before = emitter.position, emitter.read_bytes, emitter.write_bytes
+        total = totals[k]
+        position, read, written, work = emitter.position, emitter.read_bytes, emitter.write_bytes, dict(emitter.work)
         if k < len(group.between):
             _next_buffer(context, group.between[k], band.window[k], made, pools[k])
         if made[1] > made[0]:
             plan = plan_layer(context, layer, context.heap.largest_gap, made)
             emit_layer(context, layer, plan, Part(image, made))
-        after = emitter.position, emitter.read_bytes, emitter.write_bytes
-        for i in range(3):
-            totals[k][i] += after[i] - before[i]
+        total.instructions += emitter.position - position
+        total.read_bytes += emitter.read_bytes - read
+        total.write_bytes += emitter.write_bytes - written
+        gemm, vector = (emitter.work[e] - work[e] for e in (Engine.GEMM, Engine.VECTOR))
+        total.steps.append((gemm, vector))
 
 
 def _next_buffer(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int], pool: Heap) -> None:

@@ -149,7 +149,8 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, 
                         continue
                     # Traffic.
                     weight_bytes = weight_tiles * config.tile_bytes
-                    if bands_outer and chunks * pieces * len(s.phases) > 1 and not fits_weights:
+                    chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases)
+                    if not fits_weights and (bands_outer or chunk_tiles > config.wgt_tiles):
                         weight_bytes *= bands * n
                     in_bytes = 0 if resident_in else bands * n * window * s.x.cb * config.block_in
                     if not bands_outer and bands * n != 1:

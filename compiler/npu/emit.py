@@ -82,8 +82,8 @@ def _emit_group(context: Context, group: Group) -> list[LayerRow]:
             first=first if k == 0 else first + count,
             count=count if k == 0 else 0,
             macs=layer.macs,
-            read_bytes=totals[k][1],
-            write_bytes=totals[k][2],
+            read_bytes=totals[k].read_bytes,
+            write_bytes=totals[k].write_bytes,
             minimum_bytes=minimum[k],
             tile=f"fused, {group.step} lines" if k == 0 else "with the layer before",
         )

@@ -15,13 +15,14 @@ from compiler.npu.layers import Layer
 from compiler.npu.plans import emit_layer, plan_layer
 from compiler.npu.residency import Stay, reads_of
 from compiler.npu.scratch import ScratchpadFull
+from isa.instructions import Engine
 
 _LONGEST = 8
 #: Share of the other engines' work that is not hidden behind the busiest one.
 _EXPOSED = 0.04
 _START = 150
 #: Cycles a layer loses where it waits for the one before within a band.
-_HANDOVER = 90
+_HANDOVER = 60
 
 
 def choose_groups(context: Context, layers: list[Layer], stays: list[Stay], outside: set[str]) -> list[Group | Layer]:
@@ -86,11 +87,16 @@ def _cost_group(context: Context, group: Group, first: int, stays: list[Stay]) -
     for step in sorted({s for s in (1, 2, 4, 7, 8, 14, 16, 28) if s < height}):
         dry = _dry(context, stays, first, first + len(group.layers))
         try:
-            emit_group(dry, replace(group, step=step))
+            totals = emit_group(dry, replace(group, step=step))
         except ScratchpadFull:
             break
-        bands = -(-height // step) * group.layers[-1].output.n
-        cost = _cycles(dry) + _START + bands * len(group.layers) * _HANDOVER
+        # Within a band a layer waits for the one before: only GEMM and VECTOR of one layer overlap.
+        half = context.config.acc_rows // 2
+        compute = sum(
+            max(gemm, vector) + min(half, gemm, vector) + _HANDOVER for work in totals for gemm, vector in work.steps
+        )
+        bus = max(dry.emitter.work[Engine.LOAD], dry.emitter.work[Engine.STORE])
+        cost = max(compute, bus) + _EXPOSED * min(compute, bus) + _START
         if cost < best[0]:
             best = cost, step
     return best

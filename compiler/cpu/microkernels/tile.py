@@ -111,7 +111,7 @@ def _tile(module, stem, rows, vectors, a_row, a_k, ldb, ldc, vec, raw, operand, 
             tail.append(f"%o{n} = getelementptr i8, ptr %c, i64 {r * ldc + v * width}")
             tail.append(f"store {vec} %n{n}, ptr %o{n}, align 4")
     lines = [
-        "define internal void @NAME(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %k, ptr noalias %table) #0 {",
+        "define hidden void @NAME(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %k, ptr noalias %table) #0 {",
         "entry:",
         "br label %loop",
         "loop:",

@@ -1,0 +1,110 @@
+"""Object code by the hash of what it was compiled from: in this process, and on disk for the next one.
+
+The files live in $TILEWRIGHT_CACHE (else the user's cache folder) under `kernels/`. Each holds a digest of its content, so that a
+damaged one is compiled again; without a place to write, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+
+DISK_BYTES = 128 << 20  # above this the entries not used for longest are deleted
+MEMORY_BYTES = 32 << 20
+_DIGEST_BYTES = 32
+_TOUCH_SECONDS = 3600  # how old a used entry's time may get
+_STORES_PER_TRIM = 256
+
+
+def directory() -> Path:
+    """Where object code is kept."""
+    named = os.environ.get("TILEWRIGHT_CACHE")
+    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "kernels"
+
+
+class ObjectCache:
+    """Keeps results of `compile`, which must depend on the key only."""
+
+    def __init__(self) -> None:
+        self._memory: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
+        self._stores = 0
+
+    def get(self, key: str, compile: Callable[[], bytes]) -> bytes:
+        """The object for `key`, a hex digest."""
+        found = self._memory.get(key)
+        if found is not None:
+            self._memory.move_to_end(key)
+            return found
+        path = directory() / key[:2] / f"{key[2:]}.o"
+        found = _read(path)
+        if found is None:
+            found = compile()
+            self._write(path, found)
+        self._memory[key] = found
+        self._bytes += len(found)
+        while self._bytes > MEMORY_BYTES and len(self._memory) > 1:
+            self._bytes -= len(self._memory.popitem(last=False)[1])
+        return found
+
+    def forget(self) -> None:
+        """Empties the part in memory."""
+        self._memory.clear()
+        self._bytes = 0
+
+    def _write(self, path: Path, data: bytes) -> None:
+        if self._stores % _STORES_PER_TRIM == 0:
+            trim(directory(), DISK_BYTES)
+        self._stores += 1
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+            try:
+                with os.fdopen(handle, "wb") as f:
+                    f.write(hashlib.sha256(data).digest() + data)
+                os.replace(name, path)  # atomic: others see the whole entry or none
+            except BaseException:
+                os.unlink(name)
+                raise
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        raw = path.read_bytes()
+        if hashlib.sha256(raw[_DIGEST_BYTES:]).digest() != raw[:_DIGEST_BYTES]:
+            return None
+        if time.time() - path.stat().st_mtime > _TOUCH_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+    except OSError:
+        return None
+    return raw[_DIGEST_BYTES:]
+
+
+def trim(folder: Path, limit: int) -> None:
+    """Deletes the entries used longest ago until three quarters of `limit` bytes are left, if there are more."""
+    entries = []
+    for path in folder.glob("*/*"):
+        with contextlib.suppress(OSError):
+            stat = path.stat()
+            entries.append((stat.st_mtime, stat.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    if total <= limit:
+        return
+    for _, size, path in sorted(entries):
+        if total <= limit * 3 // 4:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink()
+            total -= size
+
+
+objects = ObjectCache()
