@@ -37,14 +37,13 @@ struct Simulation {
     MemoryTiming timing{};
     std::unique_ptr<ReadChannel> reads;
     std::unique_ptr<WriteChannel> writes;
-    std::vector<uint32_t> write_errors;  // of bursts, in order: bad so far
-    std::vector<uint32_t> responses;
+    std::vector<uint32_t> responses;  // of bursts written, in order
     size_t responses_taken = 0;
-    uint32_t write_bad = 0;
+    uint32_t write_bad = 0;  // of the burst being written
     uint8_t *memory = nullptr;
     uint64_t memory_bytes = 0;
     uint64_t cycle = 0, run_cycle = 0;
-    bool log_steps = false, log = false;
+    bool running = false, log_steps = false, log = false;
     std::vector<Event> events;
     uint64_t trace_from = 0, trace_to = 0;
 #ifdef TW_TRACE
@@ -79,7 +78,7 @@ struct Simulation {
 
     void dump(uint64_t time) {
 #ifdef TW_TRACE
-        if (vcd && run_cycle >= trace_from && run_cycle < trace_to) vcd->dump(time);
+        if (vcd && running && run_cycle >= trace_from && run_cycle < trace_to) vcd->dump(time);
 #else
         (void)time;
 #endif
@@ -225,10 +224,11 @@ uint32_t tw_rtl_run(void *h, uint8_t *memory, uint64_t bytes, uint32_t log, uint
     s.log = false;
     s.write_register(TW_REG_CONTROL, 1u << TW_REG_CONTROL_START_LOW);
     s.run_cycle = 1;
+    s.running = true;
     s.log = log != 0;
     s.log_steps = log > 1;
     while (!s.top->irq && s.run_cycle <= limit) s.tick();
-    s.log = false;
+    s.running = s.log = false;
     return s.top->irq;
 }
 

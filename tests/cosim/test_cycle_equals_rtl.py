@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ import tilewright as tw
 from hw.accumulate import ACCUMULATE_STAGES
 from hw.fetch import SETUP_CYCLES
 from isa import timing as isa_timing
-from isa.device import Region
+from isa.device import Counters, Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
+from isa.instructions import INSTRUCTIONS, ErrorCode
 from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS, TIMINGS, Trio, case
 
@@ -48,6 +50,54 @@ def test_base() -> None:
     for seed in range(200, 210):
         program, timing = case(seed, CONFIGS["base"])
         assert not (lines := trio("base").differences(program, timing)), (seed, timing, lines)
+
+
+def stop_of(device: Device, words: bytes) -> tuple[object, ...] | Counters:
+    """How a run of raw words ends: its error or its counters."""
+    device.free_all()
+    base = device.allocate(3 << 13)
+    device.write(base, words)
+    regions = [
+        Region(base, 1 << 13, read=True),
+        Region(base + (1 << 13), 1 << 13, read=True),
+        Region(base + (2 << 13), 1 << 13, read=True, write=True),
+    ]
+    try:
+        return device.run(regions, 0, 0, len(words) // 16, watchdog=3000, timeout=100_000)
+    except DeviceError as error:
+        return error.code, error.engine, error.pc, error.address
+
+
+def random_words(rng: random.Random) -> bytes:
+    """Words of known instructions, mostly with small operands, many of them wrong."""
+    words = []
+    for _ in range(rng.randint(1, 60)):
+        instruction = rng.choice(INSTRUCTIONS)
+        word = instruction.opcode
+        for f in instruction.fields:
+            value = rng.getrandbits(f.bits) if rng.random() < 0.1 else max(rng.randrange(4), f.at_least)
+            word |= (value & ((1 << f.bits) - 1)) << f.low
+        if rng.random() < 0.15 and not instruction.configures:
+            word |= rng.getrandbits(24) << 8
+        words.append(word)
+    return b"".join(w.to_bytes(16, "little") for w in words)
+
+
+def test_errors_are_found_at_the_same_time() -> None:
+    """Random words end both devices with the same error, or with the same counters."""
+    rng = random.Random(5)
+    codes = set()
+    for trial in range(300):
+        words = random_words(rng)
+        devices = trio("tiny").rtl, trio("tiny").cycle
+        for device in devices:
+            device.timing = TIMINGS[trial % len(TIMINGS)]
+        rtl, cycle = (stop_of(device, words) for device in devices)
+        assert rtl == cycle, (trial, words.hex())
+        codes.add(rtl[0] if isinstance(rtl, tuple) else ErrorCode.NONE)
+    wanted = {ErrorCode.NONE, ErrorCode.ILLEGAL_OPERAND, ErrorCode.SCRATCHPAD_RANGE, ErrorCode.WINDOW}
+    assert codes >= wanted | {ErrorCode.WATCHDOG, ErrorCode.NO_END}
+    trio("tiny").renew()
 
 
 def run_both(ops: list[Op], timing: MemoryTiming) -> list[int]:
