@@ -14,7 +14,7 @@ SYMTAB, STRTAB, RELA, NOBITS, REL, GROUP = 2, 3, 4, 8, 9, 17
 ADDRSIG = 0x6FFF4C03  # SHT_LLVM_ADDRSIG, a hint for linkers by symbol number
 LINK_ORDER = 0x80
 LOCAL, GLOBAL = 0, 1
-FILE = 4
+SECTION, FILE = 3, 4
 RESERVED = 0xFF00  # section numbers from here on are not sections
 
 
@@ -133,6 +133,7 @@ def join(objects: Sequence[bytes], entry: str) -> bytes:
     rows: list[tuple[bytes, dict[str, int]]] = [(b"", dict.fromkeys(layout.symbol_fields, 0))]
     outer: list[tuple[bytes, dict[str, int]]] = []
     defined: dict[bytes, int] = {}
+    taken: set[bytes] = set()
     moved: list[dict[int, int]] = []
     for o, number in zip(parsed, numbers):
         moved.append({0: 0})
@@ -151,6 +152,9 @@ def join(objects: Sequence[bytes], entry: str) -> bytes:
                     continue
                 defined[name] = len(rows)
                 symbol |= {"info": (LOCAL << 4) | kind, "other": 0}
+            elif name in taken and kind != SECTION:
+                name += b".%d" % len(rows)  # LLVM's loader looks local symbols up by name, too
+            taken.add(name)
             moved[-1][i] = len(rows)
             rows.append((name, symbol))
     first_global = len(rows)
