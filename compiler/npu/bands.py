@@ -153,13 +153,40 @@ def emit_group(context: Context, group: Group) -> list[Work]:
         pools.append(Heap(size, at))
         at += size
     totals = [Work() for _ in group.layers]
-    for image in range(group.layers[-1].output.n):
-        for band in bands:
-            _emit_band(context, group, image, band, pools, totals)
-        for tensor in group.between:
-            context.bands.pop(tensor.view.buffer).rows.free()
+    if context.emitter.dry:
+        _sample_bands(context, group, bands, pools, totals)
+    else:
+        for image in range(group.layers[-1].output.n):
+            for band in bands:
+                _emit_band(context, group, image, band, pools, totals)
+            for tensor in group.between:
+                context.bands.pop(tensor.view.buffer).rows.free()
     block.free()
     return totals
+
+
+def _sample_bands(context: Context, group: Group, bands: list[Ranges], pools: list[Heap], totals: list[Work]) -> None:
+    """Counts the work of all bands from a few: from the third on they are alike, but for the last."""
+    work = context.emitter.work
+    images = group.layers[-1].output.n
+    start = dict(work)
+    for index, band in enumerate(bands):
+        if 3 <= index < len(bands) - 1:
+            continue
+        before = dict(work)
+        _emit_band(context, group, 0, band, pools, totals)
+        if index == 2:
+            more = max(0, len(bands) - 4)
+            for engine in work:
+                work[engine] += more * (work[engine] - before[engine])
+            for total in totals:
+                total.steps += [total.steps[-1]] * more
+    for tensor in group.between:
+        context.bands.pop(tensor.view.buffer).rows.free()
+    for engine in work:
+        work[engine] += (images - 1) * (work[engine] - start[engine])
+    for total in totals:
+        total.steps *= images
 
 
 def _emit_band(context: Context, group: Group, image: int, band: Ranges, pools: list[Heap], totals: list[Work]) -> None:

@@ -164,20 +164,21 @@ class Emitter:
                     count, y = count * y[0], (1, 0, 0)
             fill = 0
         left, right, top, bottom = pad
+        lines, data = top + y[0] + bottom, count * y[0]
+        self.read_bytes += data * z[0] * row_bytes
+        self._count_bus(Engine.LOAD, data * z[0] * row_bytes, y[0] * z[0])
+        self.work[Engine.LOAD] += (lines * (left + count + right) - data) * z[0]
+        if self.dry:
+            return
         self._set("LOAD_DIM", 0, level=0, count=y[0], row_stride=y[1], mem_stride=y[2])
         self._set("LOAD_DIM", 1, level=1, count=z[0], row_stride=z[1], mem_stride=z[2])
         self._set("LOAD_PAD", 0, left=left, right=right, top=top, bottom=bottom, fill=fill & 0xFF)
-        lines = top + y[0] + bottom
         writes = spans(_SPACE[target], row, ((lines, y[1]), (z[0], z[1])), left + count + right)
         reads = []
-        data = count * y[0]
         if data and place.region == ARENA_REGION:
             reads = spans("memory", place.offset, ((y[0], y[2]), (z[0], z[2])), count * row_bytes)
         self.sync.run(op("LOAD", region=place.region, offset=place.offset, target=target, row=row, count=count),
                       reads, writes)  # fmt: skip
-        self.read_bytes += data * z[0] * row_bytes
-        self._count_bus(Engine.LOAD, data * z[0] * row_bytes, y[0] * z[0])
-        self.work[Engine.LOAD] += (lines * (left + count + right) - data) * z[0]
 
     def fill(self, row: int, dims: Sequence[tuple[int, int]], run: int, value: int) -> None:
         """Writes `value` to every lane of ACT rows: `run` rows at every index of up to two (count, stride) dims."""
@@ -218,6 +219,10 @@ class Emitter:
             y, z = z, (1, 0, 0)
             if y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
                 count, y = count * y[0], (1, 0, 0)
+        self.write_bytes += count * y[0] * z[0] * row_bytes
+        self._count_bus(Engine.STORE, count * y[0] * z[0] * row_bytes, y[0] * z[0])
+        if self.dry:
+            return
         self._set("STORE_DIM", 0, level=0, count=y[0], row_stride=y[1], mem_stride=y[2])
         self._set("STORE_DIM", 1, level=1, count=z[0], row_stride=z[1], mem_stride=z[2])
         self.sync.run(
@@ -225,8 +230,6 @@ class Emitter:
             spans("act", row, ((y[0], y[1]), (z[0], z[1])), count),
             spans("memory", place.offset, ((y[0], y[2]), (z[0], z[2])), count * row_bytes),
         )
-        self.write_bytes += count * y[0] * z[0] * row_bytes
-        self._count_bus(Engine.STORE, count * y[0] * z[0] * row_bytes, y[0] * z[0])
 
     # Arithmetic.
 
@@ -254,8 +257,10 @@ class Emitter:
                     self.gemm(act + i * da, wgt + i * dw, acc, inner[:-1], [], accumulate=more)
             return
         nest = inner + rest
-        self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
         self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 8
+        if self.dry:
+            return
+        self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
         unit = self._acc_unit
         self.sync.run(
             op("GEMM", act=act, wgt=wgt, acc=acc, reduce=len(inner), accumulate=accumulate),
@@ -286,8 +291,10 @@ class Emitter:
                 )  # fmt: skip
             return
         nest = [*loops[:2], *rest]
-        self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
         self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 8
+        if self.dry:
+            return
+        self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
         emissions = [(nest[i][0] - 1 - start[i]) // step[i] + 1 for i in (0, 1)]
         unit = self.config.dw_lanes
         acc_dims = [(emissions[i], nest[i][3] * unit) for i in (0, 1)] + [(n, c * unit) for n, _, _, c in rest]
@@ -326,8 +333,10 @@ class Emitter:
                 )  # fmt: skip
             return
         nest = inner + rest
-        self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
         self.work[Engine.VECTOR] += math.prod(loop[0] for loop in nest) + 8
+        if self.dry:
+            return
+        self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
         fields = dict(post or {})
         if lut is not None:
             fields["table"] = lut

@@ -23,6 +23,8 @@ _EXPOSED = 0.04
 _START = 150
 #: Cycles a layer loses where it waits for the one before within a band.
 _HANDOVER = 60
+#: Share of a tile's drain through VECTOR that the next layer of a band waits for.
+_DRAIN = 0.25
 
 
 def choose_groups(context: Context, layers: list[Layer], stays: list[Stay], outside: set[str]) -> list[Group | Layer]:
@@ -93,7 +95,9 @@ def _cost_group(context: Context, group: Group, first: int, stays: list[Stay]) -
         # Within a band a layer waits for the one before: only GEMM and VECTOR of one layer overlap.
         half = context.config.acc_rows // 2
         compute = sum(
-            max(gemm, vector) + min(half, gemm, vector) + _HANDOVER for work in totals for gemm, vector in work.steps
+            max(gemm, vector) + _DRAIN * min(half, gemm, vector) + _HANDOVER
+            for work in totals
+            for gemm, vector in work.steps
         )
         bus = max(dry.emitter.work[Engine.LOAD], dry.emitter.work[Engine.STORE])
         cost = max(compute, bus) + _EXPOSED * min(compute, bus) + _START
