@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -18,10 +17,10 @@ from compiler.npu.bands import Group
 from compiler.npu.context import ConstantPool, Context
 from compiler.npu.emit import emit_step
 from compiler.npu.emitter import Emitter
-from compiler.npu.fusion import choose_groups
 from compiler.npu.layers import Layer as NpuLayer
 from compiler.npu.partition import Partition
-from compiler.npu.residency import Stay, choose_residents
+from compiler.npu.residency import Stay
+from compiler.npu.search import MAX_EFFORT, Measure, search
 from compiler.npu.steps import Arena, Step, group_steps, split_at_borders
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
@@ -47,16 +46,18 @@ def compile_graph(
     print_after: Collection[str] = (),
     progress: Callable[[str, float], None] | None = None,
     cpu_only: bool = False,
+    measure: Measure | None = None,
     out: Callable[[str], object] = print,
 ) -> Program:
     """Compiles an imported graph (changed in place).
 
     Args:
         keep: "outputs", or "all" to store every quantised tensor in memory: nothing is fused away, nothing reused.
-        effort: reserved for the schedule search, 0..3.
+        effort: of the schedule search: 0 no fusion, 1 fusion by counting, 2 and 3 several schedules by `measure`.
         print_after: names of passes or back-end stages to print after ("all" for every one).
         progress: called with a stage name and the fraction done.
         cpu_only: leave the NPU out.
+        measure: exact cycles of an instruction image, for efforts 2 and 3.
 
     Raises:
         CompileError: the graph cannot be compiled.
@@ -64,6 +65,12 @@ def compile_graph(
     started = time.perf_counter()
     report = progress or (lambda stage, fraction: None)
     front = [n for n in print_after if n not in BACKEND]
+    for name in front:
+        if name != "all" and name not in {p.name for p in FRONTEND}:
+            known = ", ".join([*(p.name for p in FRONTEND), *BACKEND])
+            raise CompileError(f"unknown pass {name!r}; the passes are {known} (or all)")
+    if not 0 <= effort <= MAX_EFFORT:
+        raise CompileError(f"effort must be 0..{MAX_EFFORT}, not {effort!r}")
     report("front end", 0.0)
     run_passes(graph, FRONTEND, front, out)
     report("partition", 0.1)
@@ -75,6 +82,8 @@ def compile_graph(
     if _wanted("partition", print_after):
         out(_describe(steps, parts))
     builder = _Builder(graph, config, parts, steps, keep == "all")
+    report("schedule", 0.1)
+    builder.schedule(effort, measure, report)
     builder.place_memory()
     if _wanted("allocate", print_after):
         out(builder.describe_memory())
@@ -99,10 +108,17 @@ def _describe(steps: list[Step], parts: Partition) -> str:
     for number, step in enumerate(steps):
         lines.append(f"step {number}: {'NPU' if step.on_npu else 'CPU'}")
         for item in step.items:
-            what = f"{item.layer.op} {item.layer.name}" if item.layer is not None else str(item.node)
+            what = f"{item.layer.op} {item.layer.name}" if item.layer is not None else _brief(item.node)
             lines.append(f"  {what}")
     lines += [f"on the CPU: {name}: {reason}" for name, reason in parts.cpu_reasons.items()]
     return "\n".join(lines)
+
+
+def _brief(node: Node | None) -> str:
+    assert node is not None
+    if _internal(node):
+        return f"{', '.join(node.outputs)} = {node.op}({', '.join(node.inputs)})"
+    return str(node)
 
 
 class _Builder:
@@ -119,19 +135,23 @@ class _Builder:
         self.plans: dict[Hashable, object] = {}
         self.stays: dict[int, list[Stay]] = {}
         self.units: dict[int, list[Group | NpuLayer]] = {}
-        for index, step in enumerate(steps):
-            if step.on_npu:
-                self._schedule(index, [item.layer for item in step.items if item.layer is not None])
 
-    def _schedule(self, index: int, layers: list[NpuLayer]) -> None:
+    def schedule(self, effort: int, measure: Measure | None, report: Callable[[str, float], None]) -> None:
         """Chooses what stays in ACT and which layers run together."""
-        outside = self._read_outside(index)
-        if self.keep_all:
-            self.stays[index], self.units[index] = [], list(layers)
-            return
-        self.stays[index] = choose_residents(self.config, layers, outside)
-        context = Context(self.config, Emitter(self.config, 0, dry=True), ConstantPool(), defaultdict(int), plans=self.plans)
-        self.units[index] = choose_groups(context, layers, self.stays[index], outside)
+        for index, step in enumerate(self.steps):
+            layers = [item.layer for item in step.items if item.layer is not None]
+            if not step.on_npu:
+                continue
+            if self.keep_all:
+                self.stays[index], self.units[index] = [], list(layers)
+                continue
+            outside = self._read_outside(index)
+
+            def done(fraction: float, index: int = index) -> None:
+                report("schedule", 0.1 + 0.4 * (index + fraction) / len(self.steps))
+
+            found = search(self.config, layers, outside, effort, measure, self.plans, done)
+            self.stays[index], self.units[index] = found.stays, found.units
 
     # Memory.
 
@@ -233,7 +253,7 @@ class _Builder:
         steps: list[NpuStep | CpuStep] = []
         layers: list[Layer] = []
         for index, step in enumerate(self.steps):
-            report("schedule", 0.2 + 0.75 * index / len(self.steps))
+            report("emit", 0.5 + 0.5 * index / len(self.steps))
             if step.on_npu:
                 first = emitter.position
                 layers += emit_step(context, self.units[index], self.stays[index])

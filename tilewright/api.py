@@ -11,6 +11,7 @@ import numpy as np
 
 from isa.config import NpuConfig
 from isa.program import Program
+from tilewright import program_cache
 from tilewright.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def compile(
     effort: int = 1,
     print_after: Sequence[str] = (),
     progress: Callable[[str, float], None] | None = None,
+    cache: bool = True,
 ) -> Program:
     """Compiles a quantised model.
 
@@ -36,7 +38,7 @@ def compile(
         config: preset name, `.json` or `.toml` file, or `NpuConfig`.
         shapes: shape per input, needed where the model leaves dimensions open.
         keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
-        effort: how long to search for schedules; higher is longer.
+        effort: how long to search for schedules, 0..3; 2 and 3 measure candidates with the cycle-level simulator.
         print_after: names of passes after which the graph is printed.
         progress: called with what is being done and the fraction done.
 
@@ -49,18 +51,30 @@ def compile(
         raise UsageError(f"no such model file: {model}")
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
+    name = None
+    if cache and not print_after:
+        name = program_cache.key(model, chosen.to_dict(), dict(shapes) if shapes else None, keep, effort)
+    found = program_cache.find(name) if name is not None else None
+    if found is not None:
+        found.compile_seconds = time.perf_counter() - start
+        return found
     from compiler.importer import import_onnx
 
     graph = import_onnx(model, dict(shapes) if shapes else None)  # type: ignore[arg-type]
     ranges = _input_ranges(graph)
     from compiler.pipeline import compile_graph
+    from tilewright.cost import measure
 
-    program = compile_graph(graph, chosen, keep=keep, effort=effort, print_after=tuple(print_after), progress=progress)
+    program = compile_graph(
+        graph, chosen, keep=keep, effort=effort, print_after=tuple(print_after), progress=progress, measure=measure
+    )
     if ranges:
         program.options["input_ranges"] = ranges
     if isinstance(model, str | Path):
         program.name = Path(model).stem
     program.compile_seconds = time.perf_counter() - start
+    if name is not None:
+        program_cache.keep(name, program)
     return program
 
 

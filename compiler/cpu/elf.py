@@ -35,7 +35,9 @@ class _Layout:
 
 _LAYOUTS = {
     1: _Layout("<16sHHIIIIIHHHHHH", "<IIIIIIIIII", "<IIIBBH", ("name", "value", "size", "info", "other", "section"), 8),
-    2: _Layout("<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", ("name", "info", "other", "section", "value", "size"), 32),
+    2: _Layout(
+        "<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", ("name", "info", "other", "section", "value", "size"), 32
+    ),
 }
 
 
@@ -140,7 +142,13 @@ def join(objects: Sequence[bytes], entry: str) -> bytes:
         for i, (symbol, name) in enumerate(zip(o.symbols, o.names)):
             section, kind = symbol["section"], symbol["info"] & 15
             bound = symbol["info"] >> 4
-            if i == 0 or kind == FILE or (bound != LOCAL and section == 0) or section not in number and section < RESERVED:
+            if (
+                i == 0
+                or kind == FILE
+                or (bound != LOCAL and section == 0)
+                or section not in number
+                and section < RESERVED
+            ):
                 continue
             symbol = {**symbol, "section": number.get(section, section)}
             if bound != LOCAL:

@@ -1,8 +1,8 @@
 """Expressions and loop nests to LLVM IR text, and IR to object code.
 
 The IR is plain loops over scalars: LLVM's loop vectoriser makes them 512 bit wide, because every pointer is
-`noalias` and every stride is a constant. Functions are named by the hash of their text and compiled one by one, so
-equal kernels, of one segment or of many, are compiled once; `elf.join` makes one object of a segment's functions.
+`noalias` and every stride is a constant. Functions are named by the hash of their text, and each kernel is compiled on
+its own, so equal kernels, of one segment or of many, are compiled once; `elf.join` makes one object of a segment's kernels.
 """
 
 from __future__ import annotations
@@ -460,17 +460,29 @@ class Module:
         self.functions[f"@{name}"] = text.replace("@NAME(", f"@{name}(", 1)
         return name
 
-    def unit(self, name: str, definition: str) -> str:
-        """The module of one function: what it refers to is declared, its tables are there."""
+    def unit(self, definition: str, inline: bool = True) -> str:
+        """The module of one function with the tables it uses.
+
+        Args:
+            inline: the functions it calls are part of the module, for LLVM to fit them to their caller; else declared.
+        """
         bits = self.target.vector_bits
         wide = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"' if bits > 128 else ""
-        used = [r for r in dict.fromkeys(_REFERENCE.findall(definition)) if r != name]
+        used = list(dict.fromkeys(_REFERENCE.findall(definition)))[1:]
+        called = [r for r in used if r in self.functions]
+        bodies = []
+        if inline:
+            for r in called:  # grows while it is walked
+                bodies.append(self.functions[r].replace("define hidden", "define internal", 1))
+                found = [f for f in _REFERENCE.findall(self.functions[r]) if f not in used]
+                used += dict.fromkeys(found)
+                called += [f for f in dict.fromkeys(found) if f in self.functions]
         return "\n".join(
             [
                 f'target triple = "{self.target.triple}"',
                 *(self.globals[r] for r in used if r in self.globals),
                 *(self.declarations[r] for r in used if r in self.declarations),
-                *(_declaration(self.functions[r]) for r in used if r in self.functions),
+                *(bodies if inline else [_declaration(self.functions[r]) for r in called]),
                 definition,
                 f"attributes #0 = {{ nounwind noinline {wide} }}",
                 f"attributes #1 = {{ nounwind {wide} }}",
@@ -484,8 +496,9 @@ class Module:
             symbol: name of the entry point.
             entry: its definition, which calls the functions.
         """
-        texts = [self.unit(name, text) for name, text in self.functions.items()]
-        return elf.join([self._object(t) for t in [*texts, self.unit(f"@{symbol}", entry)]], symbol)
+        kernels = [r for r in dict.fromkeys(_REFERENCE.findall(entry)) if r in self.functions]
+        units = [*(self.unit(self.functions[r]) for r in kernels), self.unit(entry, inline=False)]
+        return elf.join([self._object(text) for text in units], symbol)
 
     def _object(self, text: str) -> bytes:
         t = self.target

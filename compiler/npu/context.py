@@ -135,6 +135,7 @@ class Context:
     resident: dict[str, Resident] = field(default_factory=dict)
     bands: dict[str, BandTile] = field(default_factory=dict)
     plans: dict[Hashable, object] = field(default_factory=dict)
+    timing_only: bool = False  # constants are not packed: only the instructions count
     _pools: dict[str, Heap] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -183,7 +184,7 @@ class Context:
         return at
 
     def _constant(self, make: Callable[[], bytes]) -> Place:
-        return Place(CONSTANT_REGION, 0 if self.emitter.dry else self.constants.place(make()))
+        return Place(CONSTANT_REGION, 0 if self.emitter.dry or self.timing_only else self.constants.place(make()))
 
     def load_table(self, post: Post) -> int | None:
         """The table of `post` into LUT, unless it is there. Returns its number."""

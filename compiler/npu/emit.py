@@ -29,6 +29,7 @@ def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay]) -
         index = len(rows)
         members = list(unit.layers) if isinstance(unit, Group) else [unit]
         covered = range(index, index + len(members))
+        first = context.emitter.position
         for stay in stays:
             if stay.first in covered:
                 context.make_resident(stay.view, stay.border, stay.fill)
@@ -40,6 +41,9 @@ def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay]) -
                 f"{members[0].op} {members[0].name!r} does not fit configuration {c.name!r} "
                 f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
             ) from None
+        head = rows[index]  # the borders of residents are filled for the layer that makes them
+        head.count += head.first - first
+        head.first = first
         for stay in stays:
             if stay.last in covered:
                 context.drop(stay.view.buffer)

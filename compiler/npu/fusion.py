@@ -17,18 +17,29 @@ from compiler.npu.residency import Stay, reads_of
 from compiler.npu.scratch import ScratchpadFull
 from isa.instructions import Engine
 
-_LONGEST = 8
 #: Share of the other engines' work that is not hidden behind the busiest one.
 _EXPOSED = 0.04
 _START = 150
 #: Cycles a layer loses where it waits for the one before within a band.
 _HANDOVER = 60
-#: Share of a tile's drain through VECTOR that the next layer of a band waits for.
-_DRAIN = 0.25
 
 
-def choose_groups(context: Context, layers: list[Layer], stays: list[Stay], outside: set[str]) -> list[Group | Layer]:
-    """Cuts the layers of a step into single layers and fused groups."""
+def choose_groups(
+    context: Context,
+    layers: list[Layer],
+    stays: list[Stay],
+    outside: set[str],
+    drain: float = 0.25,
+    longest: int = 8,
+) -> list[Group | Layer]:
+    """Cuts the layers of a step into single layers and fused groups.
+
+    Args:
+        drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
+        longest: layers in a group at most.
+    """
+    if longest <= 1:
+        return list(layers)
     readers: dict[str, list[int]] = {}
     for i, layer in enumerate(layers):
         for view in reads_of(layer):
@@ -38,13 +49,13 @@ def choose_groups(context: Context, layers: list[Layer], stays: list[Stay], outs
     for end in range(1, len(layers) + 1):
         alone = best[end - 1][0] + _cost_alone(context, layers, end - 1, stays)
         options: list[tuple[float, int, Group | None]] = [(alone, end - 1, None)]
-        for first in range(end - 2, max(-1, end - 1 - _LONGEST), -1):
+        for first in range(end - 2, max(-1, end - 1 - longest), -1):
             if layers[first].output.buffer in held:
                 break
             group = group_of(layers, first, end - first, readers, outside)
             if group is None:
                 continue
-            cost, step = _cost_group(context, group, first, stays)
+            cost, step = _cost_group(context, group, first, stays, drain)
             if step:
                 options.append((best[first][0] + cost, first, replace(group, step=step)))
         best.append(min(options, key=lambda o: o[0]))
@@ -83,7 +94,7 @@ def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[S
     return _cycles(dry) + _START
 
 
-def _cost_group(context: Context, group: Group, first: int, stays: list[Stay]) -> tuple[float, int]:
+def _cost_group(context: Context, group: Group, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
     height = group.layers[-1].output.h
     best = float("inf"), 0
     for step in sorted({s for s in (1, 2, 4, 7, 8, 14, 16, 28) if s < height}):
@@ -95,7 +106,7 @@ def _cost_group(context: Context, group: Group, first: int, stays: list[Stay]) -
         # Within a band a layer waits for the one before: only GEMM and VECTOR of one layer overlap.
         half = context.config.acc_rows // 2
         compute = sum(
-            max(gemm, vector) + _DRAIN * min(half, gemm, vector) + _HANDOVER
+            max(gemm, vector) + drain * min(half, gemm, vector) + _HANDOVER
             for work in totals
             for gemm, vector in work.steps
         )

@@ -9,9 +9,6 @@ from compiler.npu.views import View
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION
 
-#: Share of ACT that residents may take at any time: the rest is for the tiles of what is not resident.
-_SHARE = 0.6
-
 
 @dataclass
 class Stay:
@@ -25,12 +22,13 @@ class Stay:
     last: int
 
 
-def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str]) -> list[Stay]:
+def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], share: float = 0.6) -> list[Stay]:
     """Tensors made and used within one NPU step that fit into ACT together.
 
     Args:
         layers: of the step, in order.
         outside: buffers that others read.
+        share: of ACT rows that residents may take at any time; the rest is for tiles of what is not resident.
     """
     candidates = []
     made: dict[str, int] = {}
@@ -53,7 +51,7 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str]) 
         fill = fills.pop() if fills else 0
         rows = view.n * view.cb * (view.h + border[0] + border[1]) * (view.w + border[2] + border[3])
         candidates.append(Stay(view, border, fill, rows, first, max(i for i, _, _ in uses)))  # type: ignore[arg-type]
-    limit = int(config.act_rows * _SHARE)
+    limit = int(config.act_rows * share)
     chosen: list[Stay] = []
     load = [0] * len(layers)
     # What saves most traffic per row and layer of stay first: short lives, then small ones.

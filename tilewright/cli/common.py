@@ -55,7 +55,11 @@ shape_option = click.option(
     "--shape", "shapes", multiple=True, type=Shape(), help="Shape of an input the model leaves open; repeatable."
 )
 effort_option = click.option(
-    "--effort", type=click.IntRange(0, 9), default=1, show_default=True, help="How long to search for schedules."
+    "--effort",
+    type=click.IntRange(0, 3),
+    default=1,
+    show_default=True,
+    help="Schedule search: 0 no fusion, 1 fusion by counting, 2 and 3 measure candidates with the cycle simulator.",
 )
 json_option = click.option(
     "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; - for standard output, and nothing else."

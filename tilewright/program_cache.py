@@ -1,0 +1,94 @@
+"""Compiled programs by the content of what they were compiled from, so that a second compile is instant.
+
+A key covers the model's bytes, configuration, shapes, options, the compiler's own sources and the host's processor.
+Files live in $TILEWRIGHT_CACHE (else the user's cache folder) under `programs/`; a damaged one is compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import platformdirs
+
+from isa.program import Program, ProgramError
+
+if TYPE_CHECKING:
+    import onnx
+
+DISK_BYTES = 1 << 30  # above this the programs not used for longest are deleted
+
+
+def directory() -> Path:
+    """Where programs are kept."""
+    named = os.environ.get("TILEWRIGHT_CACHE")
+    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "programs"
+
+
+@functools.cache
+def _sources() -> str:
+    """Digest of everything that decides how a model is compiled."""
+    import llvmlite
+
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parent.parent
+    for package in ("isa", "compiler"):
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    from compiler.cpu import Target
+
+    digest.update(f"{llvmlite.__version__} {Target.host()} {platform.python_version()}".encode())
+    return digest.hexdigest()
+
+
+def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | None:
+    """A hex digest, None for models that keep weights in other files (their content is not seen here)."""
+    if isinstance(model, str | Path):
+        content = Path(model).read_bytes()
+    elif isinstance(model, bytes):
+        content = model
+    else:
+        content = model.SerializeToString(deterministic=True)
+    if b"location" in content:
+        return None
+    digest = hashlib.sha256(content)
+    digest.update(json.dumps([_sources(), *options], sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def find(name: str) -> Program | None:
+    """The program kept under a key."""
+    path = directory() / f"{name}.twp"
+    try:
+        program = Program.load(path)
+    except ProgramError:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return program
+
+
+def keep(name: str, program: Program) -> None:
+    """Keeps a program; without a place to write, nothing happens."""
+    folder = directory()
+    with contextlib.suppress(OSError, ProgramError):
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f"{name}.{os.getpid()}"
+        partial.write_bytes(program.to_bytes())
+        partial.replace(folder / f"{name}.twp")
+        _trim(folder)
+
+
+def _trim(folder: Path) -> None:
+    files = sorted(((p.stat().st_mtime, p.stat().st_size, p) for p in folder.glob("*.twp")), reverse=True)
+    total = 0
+    for _, size, path in files:
+        total += size
+        if total > DISK_BYTES:
+            path.unlink(missing_ok=True)
