@@ -1,19 +1,19 @@
 """Fusion: several layers run band by band, so that the tensors between them never leave ACT.
 
 For every band of rows of the last output, each layer makes the rows that its readers need and that are not there yet.
-The lines a later band needs again (the halo of a 3x3, say) are copied by VECTOR from the band's buffer into the next
-one, which is cheaper than computing or loading them twice.
+Every tensor in between has one buffer. The lines a later band needs again (the halo of a 3x3, say) are moved to its
+start by VECTOR, which is cheaper than computing or loading them twice. One buffer is enough: the engine that reads a
+band is the one that, in order, makes the next.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.npu.context import BandTile, Context, Part
 from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer, MaxPoolLayer
 from compiler.npu.plans import emit_layer, plan_layer
 from compiler.npu.residency import border_of
-from compiler.npu.scratch import Heap
 from compiler.npu.views import View
 from isa.instructions import Engine, Source
 
@@ -143,29 +143,28 @@ def emit_group(context: Context, group: Group) -> list[Work]:
         ScratchpadFull: the tensors between do not fit, or nothing is left for the rest.
     """
     bands = band_ranges(group)
-    sizes = [
-        2 * t.view.cb * (t.left + t.view.w + t.right) * max(b.window[t.maker][1] - b.window[t.maker][0] for b in bands)
-        for t in group.between
-    ]
+    lines = [max(b.window[t.maker][1] - b.window[t.maker][0] for b in bands) for t in group.between]
+    widths = [t.left + t.view.w + t.right for t in group.between]
+    sizes = [t.view.cb * n * w for t, n, w in zip(group.between, lines, widths, strict=True)]
     block = context.heap.take_low(sum(sizes))
-    pools, at = [], block.start
-    for size in sizes:
-        pools.append(Heap(size, at))
+    at = block.start
+    for tensor, count, width, size in zip(group.between, lines, widths, sizes, strict=True):
+        context.bands[tensor.view.buffer] = BandTile(at, 0, count, tensor.left, width)
         at += size
     totals = [Work() for _ in group.layers]
     if context.emitter.dry:
-        _sample_bands(context, group, bands, pools, totals)
+        _sample_bands(context, group, bands, totals)
     else:
         for image in range(group.layers[-1].output.n):
             for band in bands:
-                _emit_band(context, group, image, band, pools, totals)
-            for tensor in group.between:
-                context.bands.pop(tensor.view.buffer).rows.free()
+                _emit_band(context, group, image, band, totals)
+    for tensor in group.between:
+        del context.bands[tensor.view.buffer]
     block.free()
     return totals
 
 
-def _sample_bands(context: Context, group: Group, bands: list[Ranges], pools: list[Heap], totals: list[Work]) -> None:
+def _sample_bands(context: Context, group: Group, bands: list[Ranges], totals: list[Work]) -> None:
     """Counts the work of all bands from a few: from the third on they are alike, but for the last."""
     work = context.emitter.work
     images = group.layers[-1].output.n
@@ -174,29 +173,27 @@ def _sample_bands(context: Context, group: Group, bands: list[Ranges], pools: li
         if 3 <= index < len(bands) - 1:
             continue
         before = dict(work)
-        _emit_band(context, group, 0, band, pools, totals)
+        _emit_band(context, group, 0, band, totals)
         if index == 2:
             more = max(0, len(bands) - 4)
             for engine in work:
                 work[engine] += more * (work[engine] - before[engine])
             for total in totals:
                 total.steps += [total.steps[-1]] * more
-    for tensor in group.between:
-        context.bands.pop(tensor.view.buffer).rows.free()
     for engine in work:
         work[engine] += (images - 1) * (work[engine] - start[engine])
     for total in totals:
         total.steps *= images
 
 
-def _emit_band(context: Context, group: Group, image: int, band: Ranges, pools: list[Heap], totals: list[Work]) -> None:
+def _emit_band(context: Context, group: Group, image: int, band: Ranges, totals: list[Work]) -> None:
     emitter = context.emitter
     for k, layer in enumerate(group.layers):
         made = band.made[k]
         total = totals[k]
         position, read, written, work = emitter.position, emitter.read_bytes, emitter.write_bytes, dict(emitter.work)
         if k < len(group.between):
-            _next_buffer(context, group.between[k], band.window[k], made, pools[k])
+            _shift(context, group.between[k], band.window[k], made)
         if made[1] > made[0]:
             plan = plan_layer(context, layer, context.heap.largest_gap, made)
             emit_layer(context, layer, plan, Part(image, made))
@@ -207,26 +204,21 @@ def _emit_band(context: Context, group: Group, image: int, band: Ranges, pools: 
         total.steps.append((gemm, vector))
 
 
-def _next_buffer(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int], pool: Heap) -> None:
-    """A buffer for lines `window`: old lines copied, borders and padding lines filled, `made` left to the layer."""
+def _shift(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
+    """Makes the buffer hold lines `window`: kept lines moved, borders and padding lines filled, `made` left to the
+    layer."""
     view, (low, high) = tensor.view, window
-    columns = tensor.left + view.w + tensor.right
-    lines = high - low
-    old = context.bands.pop(view.buffer, None)
-    rows = pool.take(view.cb * lines * columns)
-    new = BandTile(rows, low, high, tensor.left, columns)
+    old = context.bands[view.buffer]
+    new = replace(old, low=low)
     context.bands[view.buffer] = new
-    plane = lines * columns
+    columns, plane = new.columns, new.plane
     emitter = context.emitter
     keep = max(low, 0), made[0]
-    if old is not None and keep[1] > keep[0]:
-        old_plane = (old.high - old.low) * columns
+    if keep[1] > keep[0] and low != old.low:  # towards the start: a step writes behind what it reads
         emitter.vector(
             Source.ACT, old.row(0, keep[0], -tensor.left), new.row(0, keep[0], -tensor.left),
-            [((keep[1] - keep[0]) * columns, 1, 0, 1, 0), (view.cb, old_plane, 0, plane, 0)],
+            [((keep[1] - keep[0]) * columns, 1, 0, 1, 0), (view.cb, plane, 0, plane, 0)],
         )  # fmt: skip
-    if old is not None:
-        old.rows.free()
     for first, end in ((low, min(high, 0)), (max(low, view.h), high)):
         if end > first:
             emitter.fill(new.row(0, first, -tensor.left), [(view.cb, plane)], (end - first) * columns, tensor.fill)

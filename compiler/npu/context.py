@@ -107,16 +107,24 @@ class Resident:
 
 @dataclass
 class BandTile:
-    """Lines low..high-1 of a tensor that passes through ACT band by band, all blocks, with `left` border columns."""
+    """Lines from `low` on of a tensor that passes through ACT band by band, all blocks, with `left` border columns.
 
-    rows: Rows
+    Attributes:
+        start: first row. lines: room for so many lines per block.
+    """
+
+    start: int
     low: int
-    high: int
+    lines: int
     left: int
     columns: int
 
+    @property
+    def plane(self) -> int:
+        return self.lines * self.columns
+
     def row(self, block: int, y: int, x: int) -> int:
-        return self.rows.start + (block * (self.high - self.low) + y - self.low) * self.columns + self.left + x
+        return self.start + block * self.plane + (y - self.low) * self.columns + self.left + x
 
 
 @dataclass
@@ -281,8 +289,7 @@ class Context:
     def _there(self, view: View, box: Window) -> Tile | None:
         band = self.bands.get(view.buffer)
         if band is not None:
-            plane = (band.high - band.low) * band.columns
-            return Tile(band.row(box.block, box.y0, box.x0), plane, band.columns)
+            return Tile(band.row(box.block, box.y0, box.x0), band.plane, band.columns)
         res = self.resident.get(view.buffer)
         return self._in_resident(view, res, box) if res is not None else None
 
@@ -291,14 +298,14 @@ class Context:
         base = res.rows.start + (box.n * view.cb + box.block) * plane
         return Tile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
 
-    def make_resident(self, view: View, border: tuple[int, int, int, int], fill: int) -> None:
-        """Puts a tensor into ACT for good (until `drop`), its border (top, bottom, left, right) filled."""
+    def make_resident(self, view: View, border: tuple[int, int, int, int], fill: int, start: int) -> None:
+        """Puts a tensor into ACT from row `start` (until `drop`), its border (top, bottom, left, right) filled."""
         top, bottom, left, right = border
         lines, columns = top + view.h + bottom, left + view.w + right
         planes = view.n * view.cb
-        rows = self.heap.take_high(planes * lines * columns)
+        rows = self.heap.take_at(start, planes * lines * columns)
         self.resident[view.buffer] = Resident(rows, lines, columns, top, left)
-        start, plane = rows.start, lines * columns
+        plane = lines * columns
         if top:
             self.emitter.fill(start, [(planes, plane)], top * columns + left, fill)
         elif left:

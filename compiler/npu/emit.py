@@ -32,7 +32,7 @@ def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay]) -
         first = context.emitter.position
         for stay in stays:
             if stay.first in covered:
-                context.make_resident(stay.view, stay.border, stay.fill)
+                context.make_resident(stay.view, stay.border, stay.fill, stay.start)
         try:
             rows += _emit_group(context, unit) if isinstance(unit, Group) else [_emit_one(context, unit)]
         except ScratchpadFull as error:

@@ -74,7 +74,7 @@ def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
     dry.plans = context.plans
     for stay in stays:
         if stay.first < end and stay.last >= first:
-            dry.make_resident(stay.view, stay.border, stay.fill)
+            dry.make_resident(stay.view, stay.border, stay.fill, stay.start)
     dry.emitter.work = dict.fromkeys(dry.emitter.work, 0)
     return dry
 
@@ -85,9 +85,9 @@ def _cycles(context: Context) -> float:
 
 
 def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> float:
-    dry = _dry(context, stays, index, index + 1)
     layer = layers[index]
     try:
+        dry = _dry(context, stays, index, index + 1)
         emit_layer(dry, layer, plan_layer(dry, layer, dry.heap.largest_gap))
     except ScratchpadFull:
         return float("inf")
@@ -98,8 +98,8 @@ def _cost_group(context: Context, group: Group, first: int, stays: list[Stay], d
     height = group.layers[-1].output.h
     best = float("inf"), 0
     for step in sorted({s for s in (1, 2, 4, 7, 8, 14, 16, 28) if s < height}):
-        dry = _dry(context, stays, first, first + len(group.layers))
         try:
+            dry = _dry(context, stays, first, first + len(group.layers))
             totals = emit_group(dry, replace(group, step=step))
         except ScratchpadFull:
             break

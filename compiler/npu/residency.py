@@ -12,7 +12,8 @@ from isa.program import ARENA_REGION
 
 @dataclass
 class Stay:
-    """A resident tensor: border (top, bottom, left, right), fill value, rows, and the layers it lives through."""
+    """A resident tensor: border (top, bottom, left, right), fill value, rows, the layers it lives through, and where
+    it lies."""
 
     view: View
     border: tuple[int, int, int, int]
@@ -20,6 +21,7 @@ class Stay:
     rows: int
     first: int
     last: int
+    start: int = 0
 
 
 def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], share: float = 0.6) -> list[Stay]:
@@ -61,7 +63,24 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], 
             chosen.append(stay)
             for i in span:
                 load[i] += stay.rows
-    return chosen
+    return _place(config.act_rows, chosen)
+
+
+def _place(rows: int, stays: list[Stay]) -> list[Stay]:
+    """Gives every stay its rows, from the top of ACT down, apart from those that live at the same time or right after
+    (fused layers overlap); what finds no room is dropped."""
+    placed: list[Stay] = []
+    for stay in sorted(stays, key=lambda s: (-s.rows, s.first)):
+        end = rows
+        near = [p for p in placed if p.first <= stay.last + 1 and p.last >= stay.first - 1]
+        for other in sorted(near, key=lambda p: -p.start):
+            if other.start + other.rows <= end - stay.rows:
+                break
+            end = min(end, other.start)
+        if end - stay.rows >= rows // 8:
+            stay.start = end - stay.rows
+            placed.append(stay)
+    return sorted(placed, key=lambda s: s.first)
 
 
 def reads_of(layer: Layer) -> list[View]:

@@ -95,15 +95,14 @@ class Heap:
         self._live.sort(key=lambda r: r.start)
         return rows
 
-    def take_high(self, count: int) -> Rows:
-        """From the top end, for what stays: keeps the rest in one piece."""
-        for start, end in reversed(self._gaps()):
-            if end - start >= count:
-                rows = Rows(end - count, count, self)
-                self._live.append(rows)
-                self._live.sort(key=lambda r: r.start)
-                return rows
-        raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
+    def take_at(self, start: int, count: int) -> Rows:
+        """Just these rows."""
+        if not any(low <= start and start + count <= high for low, high in self._gaps()):
+            raise ScratchpadFull(f"rows {start}..{start + count} of ACT are in use")
+        rows = Rows(start, count, self)
+        self._live.append(rows)
+        self._live.sort(key=lambda r: r.start)
+        return rows
 
     def free(self, rows: Rows) -> None:
         self._live.remove(rows)
