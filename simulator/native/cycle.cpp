@@ -2,7 +2,8 @@
 //
 // Every cycle is looked at in the order of its combinational paths (memory, GEMM, VECTOR, STORE's reader, LOAD, bursts,
 // semaphores), then all registers step. A cycle in which no register changes is repeated until the memory, the watchdog
-// or the timeout does something: those repetitions are counted, not evaluated.
+// or the timeout does something: those repetitions are counted, not evaluated. The same holds while only GEMM steps and
+// neither VECTOR nor the reader of STORE could meet its reads.
 #include "cycle.h"
 
 #include "cycle_compute.h"
@@ -73,7 +74,11 @@ class Machine {
         if (e.wait0 && !semaphores_[e.wait0]) return e.wait0;
         return e.wait1 && !semaphores_[e.wait1] ? e.wait1 : 0;
     }
-    bool cycle(uint64_t now, bool &progress);
+    enum Moved { NOTHING, ONLY_GEMM, SOMETHING };
+    Moved cycle(uint64_t now, bool &progress);
+    bool nobody_reads() const {
+        return !vector_.active && vector_.end_due.empty() && vector_.write_due.empty() && !store_.act_read;
+    }
     void configure(int engine, const Entry &e);
     void start(int engine, const Entry &e);
     void give(uint64_t now, int engine, const Completion &end);
@@ -130,8 +135,8 @@ void Machine::give(uint64_t now, int engine, const Completion &end) {
     if (r_.times) r_.times[end.pc].ended = now;
 }
 
-// One cycle: everything is looked at before anything changes. Returns whether a register changed.
-bool Machine::cycle(uint64_t now, bool &progress) {
+// One cycle: everything is looked at before anything changes. Returns what changed.
+Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     gives_ = 0;
     std::memset(&seen_, 0, sizeof seen_);
 
@@ -264,7 +269,6 @@ bool Machine::cycle(uint64_t now, bool &progress) {
         const Range range = gemm_.step(now);
         if (range.bad) fail(GEMM_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_GEMM, gemm_.current_pc, range.row);
         r_.engines[TW_ENGINE_GEMM].busy++;
-        moved = true;
     }
     if (gemm_ends) gemm_.ends.pop();
 
@@ -325,7 +329,9 @@ bool Machine::cycle(uint64_t now, bool &progress) {
             }
         }
     }
-    return moved || !gemm_.end_due.empty() || !gemm_.acc_read_due.empty() || !vector_.end_due.empty() || !vector_.write_due.empty();
+    if (moved || !vector_.end_due.empty() || !vector_.write_due.empty()) return SOMETHING;
+    if (gemm_steps) return ONLY_GEMM;
+    return gemm_.end_due.empty() && gemm_.acc_read_due.empty() ? NOTHING : SOMETHING;
 }
 
 void Machine::execute() {
@@ -343,12 +349,12 @@ void Machine::execute() {
         const uint64_t pc = fetch_.pc;
         bool progress = address_handshake_;
         address_handshake_ = false;
-        const bool moved = cycle(now, progress);
+        const Moved moved = cycle(now, progress);
         if (expired) fail_watchdog(pc);
         if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, pc, 0);
         if (first_error_ != NONE) break;
         quiet_ = progress ? 0 : quiet_ + 1;
-        if (moved || now < first) continue;
+        if (moved == SOMETHING || now < first || (moved == ONLY_GEMM && !nobody_reads())) continue;
 
         // Nothing changes until one of these.
         uint64_t next = NEVER;
@@ -359,17 +365,26 @@ void Machine::execute() {
         if (store_.wvalid) at(writes_.accepts_from());
         at(writes_.responds_from());
         if (r_.timeout) at(r_.timeout + 1);
-        if (r_.watchdog) at(now + 1 + (r_.watchdog - quiet_));
-        if (next == NEVER) {
-            fail_watchdog(pc);
-            break;
+        uint64_t skipped;
+        if (moved == ONLY_GEMM) {
+            skipped = gemm_.unseen(next - now - 1);
+            if (!skipped) continue;
+            gemm_.jump(skipped);
+            r_.macs += skipped;
+            r_.engines[TW_ENGINE_GEMM].busy += skipped;
+        } else {
+            if (r_.watchdog) at(now + 1 + (r_.watchdog - quiet_));
+            if (next == NEVER) {
+                fail_watchdog(pc);
+                break;
+            }
+            skipped = next - now - 1;
+            quiet_ += skipped;
         }
-        const uint64_t skipped = next - now - 1;
         for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
             r_.engines[e].wait_semaphore += skipped * seen_.waiting[e];
             r_.engines[e].wait_memory += skipped * seen_.stalled[e];
         }
-        quiet_ += skipped;
         now += skipped;
     }
     r_.code = code_;

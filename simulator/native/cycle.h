@@ -117,6 +117,7 @@ class Delay {
         return value;
     }
     bool empty() const { return pending_ == 0; }
+    void clear() { *this = Delay(); }
     static constexpr uint64_t MASK = 63;
 
   private:
@@ -135,10 +136,12 @@ struct Nest {
     uint32_t left[TW_MAX_LOOPS] = {};
     uint32_t held[TW_MAX_LOOPS][K] = {};
     int levels = 0;
+    uint32_t first[K] = {};
     int open = 0;  // levels 0..open-1 are enough: the ones above have count 1
 
     void start(const uint32_t (&base)[K]) {
         open = 0;
+        std::copy(base, base + K, first);
         for (int k = 0; k < levels; k++) {
             level[k] = configured[k];
             left[k] = level[k].count - 1;
@@ -163,6 +166,31 @@ struct Nest {
         for (int k = 0; k < reduce && k < open; k++)
             if (left[k] != level[k].count - 1) return false;
         return true;
+    }
+    // Steps that follow the present one.
+    uint64_t following() const {
+        uint64_t total = 0;
+        for (int k = open - 1; k >= 0; k--)
+            if (__builtin_mul_overflow(total, uint64_t(level[k].count), &total) ||
+                __builtin_add_overflow(total, uint64_t(left[k]), &total))
+                return UINT64_MAX;
+        return total;
+    }
+    // As many steps at once, no more than `following()`.
+    template <typename Gate>
+    void jump(uint64_t steps, Gate gate) {
+        for (int k = 0; k < open; k++) {
+            const uint64_t index = level[k].count - 1 - left[k] + steps;
+            steps = index / level[k].count;
+            left[k] = level[k].count - 1 - uint32_t(index % level[k].count);
+        }
+        for (int a = 0; a < K; a++) {
+            uint32_t address = first[a];
+            for (int k = levels - 1; k >= 0; k--) {
+                if (k < open && gate(a, k)) address += (level[k].count - 1 - left[k]) * uint32_t(level[k].stride[a]);
+                held[k][a] = address & ADDRESS_MASK;
+            }
+        }
     }
     template <typename Gate>
     void step(int carry, Gate gate) {

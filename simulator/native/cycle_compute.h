@@ -70,6 +70,19 @@ struct Gemm {
         return range;
     }
 
+    // How many of the `cycles` that follow can be made at once if nobody looks at what GEMM reads: all but those whose
+    // reads of ACC or completion are still ahead at the end of them. 0 where it would not pay.
+    uint64_t unseen(uint64_t cycles) const {
+        if (!active || null || depthwise || careful || !end_due.empty()) return 0;
+        cycles = std::min(cycles, nest.following());
+        return cycles >= 4 * depth ? cycles - depth : 0;
+    }
+    // Makes `unseen` steps.
+    void jump(uint64_t steps) {
+        acc_read_due.clear();  // everything in it happens meanwhile
+        nest.jump(steps, [&](int a, int k) { return a != ACC || k >= reduce; });
+    }
+
     Range check(bool emits) const {
         const uint32_t act = nest.address(ACT), wgt = nest.address(WGT), acc = nest.address(ACC);
         if (act >= act_rows) return {true, act};

@@ -168,7 +168,7 @@ def case(seed: int, config: NpuConfig) -> tuple[GeneratedProgram, MemoryTiming]:
     """A program and a memory timing, made again from their seed."""
     rng = random.Random(f"case {seed}")
     timing = random_timing(rng)
-    program = generate(seed, config, instructions=rng.choice([6, 20, 40, 60]), max_steps=rng.choice([15, 120, 500]))
+    program = generate(seed, config, instructions=rng.choice([6, 20, 40, 60]), max_steps=rng.choice([15, 120, 500, 3000]))
     return program, timing
 
 

@@ -102,17 +102,16 @@ def test_errors_are_found_at_the_same_time() -> None:
 
 def run_both(ops: list[Op], timing: MemoryTiming) -> list[int]:
     """Cycles of a short program on both devices of `tiny`."""
-    found = []
+    found: list[Counters] = []
     for device in (trio("tiny").rtl, trio("tiny").cycle):
         device.timing = timing
         device.free_all()
         base = device.allocate(1 << 15)
         device.write(base, to_bytes([*ops, op("END")]))
         regions = [Region(base, 1 << 15, read=True, write=True)]
-        counters = device.run(regions, 0, 0, len(ops) + 1)
-        assert counters.cycles is not None
-        found.append(counters.cycles)
-    return found
+        found.append(device.run(regions, 0, 0, len(ops) + 1))
+    assert found[0] == found[1]
+    return [c.cycles or 0 for c in found]
 
 
 def test_waits_of_many_cycles_are_skipped_exactly() -> None:
@@ -121,6 +120,23 @@ def test_waits_of_many_cycles_are_skipped_exactly() -> None:
     ops += [op("LOAD", wait0=2, offset=8192, count=3), op("GEMM_SYNC", wait0=3), op("VECTOR_SYNC", signal0=3)]
     rtl, cycle = run_both(ops, slow)
     assert rtl == cycle > 3 * 4096
+
+
+@pytest.mark.parametrize("latency", [1, 40, 333, 700, 1001])
+def test_long_products_are_skipped_exactly(latency: int) -> None:
+    """Products nobody looks at are made at once, up to where VECTOR begins to read ACC or STORE to read ACT."""
+    timing = MemoryTiming(read_latency=latency, write_latency=latency)
+    ops = [
+        op("GEMM_LOOP", level=k, count=n, act_stride=1, wgt_stride=1, acc_stride=1) for k, n in enumerate((5, 30, 9))
+    ]
+    ops += [op("VECTOR_LOOP", level=0, count=200, a_stride=1, dst_stride=1), op("LOAD", count=3, signal0=1)]
+    ops += [op("VECTOR", wait0=1, signal0=2), op("STORE", wait0=2, count=100, offset=8192, signal0=3)]
+    for accumulate, reduce in ((1, 0), (1, 1), (0, 1), (1, 2)):
+        ops.append(op("GEMM", reduce=reduce, accumulate=accumulate))
+        ops.append(op("GEMM_LOOP", level=3, count=2))
+    ops += [op("LOAD", wait0=3, count=2, signal0=1), op("VECTOR", wait0=1)]
+    rtl, cycle = run_both(ops, timing)
+    assert rtl == cycle > 1350 * 4
 
 
 def test_reset_values_and_contents_survive_runs() -> None:
