@@ -1,8 +1,8 @@
 """Expressions and loop nests to LLVM IR text, and IR to object code.
 
 The IR is plain loops over scalars: LLVM's loop vectoriser makes them 512 bit wide, because every pointer is
-`noalias` and every stride is a constant. Functions are named by the hash of their text, and each kernel is compiled on
-its own, so equal kernels, of one segment or of many, are compiled once; `elf.join` makes one object of a segment's kernels.
+`noalias` and every stride is a constant. Functions are named by the hash of their text and compiled one by one, so
+equal kernels, of one segment or of many, are compiled once; `elf.join` makes one object of a segment's functions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from compiler.cpu.expr import (
 from compiler.cpu.target import Target
 
 _TYPES = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "b": "i1"}
-PIPELINE = "O2, no SLP"  # part of the cache's key
+PIPELINES = {True: "O3 with SLP", False: "O2 without SLP"}  # part of the cache's key; by whether a kernel is plain loops
 _REFERENCE = re.compile(r"@[\w.]+")
 ACC_TILE = 256  # elements of an in-cache accumulator row
 
@@ -460,29 +460,17 @@ class Module:
         self.functions[f"@{name}"] = text.replace("@NAME(", f"@{name}(", 1)
         return name
 
-    def unit(self, definition: str, inline: bool = True) -> str:
-        """The module of one function with the tables it uses.
-
-        Args:
-            inline: the functions it calls are part of the module, for LLVM to fit them to their caller; else declared.
-        """
+    def unit(self, definition: str) -> str:
+        """The module of one function: what it calls is declared, the tables it uses are part of it."""
         bits = self.target.vector_bits
         wide = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"' if bits > 128 else ""
         used = list(dict.fromkeys(_REFERENCE.findall(definition)))[1:]
-        called = [r for r in used if r in self.functions]
-        bodies = []
-        if inline:
-            for r in called:  # grows while it is walked
-                bodies.append(self.functions[r].replace("define hidden", "define internal", 1))
-                found = [f for f in _REFERENCE.findall(self.functions[r]) if f not in used]
-                used += dict.fromkeys(found)
-                called += [f for f in dict.fromkeys(found) if f in self.functions]
         return "\n".join(
             [
                 f'target triple = "{self.target.triple}"',
                 *(self.globals[r] for r in used if r in self.globals),
                 *(self.declarations[r] for r in used if r in self.declarations),
-                *(bodies if inline else [_declaration(self.functions[r]) for r in called]),
+                *(_declaration(self.functions[r]) for r in used if r in self.functions),
                 definition,
                 f"attributes #0 = {{ nounwind noinline {wide} }}",
                 f"attributes #1 = {{ nounwind {wide} }}",
@@ -496,28 +484,29 @@ class Module:
             symbol: name of the entry point.
             entry: its definition, which calls the functions.
         """
-        kernels = [r for r in dict.fromkeys(_REFERENCE.findall(entry)) if r in self.functions]
-        units = [*(self.unit(self.functions[r]) for r in kernels), self.unit(entry, inline=False)]
-        return elf.join([self._object(text) for text in units], symbol)
+        parts = [self._object(self.unit(text), name.startswith("@loop")) for name, text in self.functions.items()]
+        return elf.join([*parts, self._object(self.unit(entry), False)], symbol)
 
-    def _object(self, text: str) -> bytes:
+    def _object(self, text: str, plain: bool) -> bytes:
         t = self.target
-        versions = (llvmlite.__version__, llvm.llvm_version_info, PIPELINE)
-        key = "\0".join(map(str, (*versions, t.triple, t.cpu, t.features, t.abi, text)))
-        return cache.objects.get(hashlib.sha256(key.encode()).hexdigest(), lambda: self._emit(text))
+        what = (llvmlite.__version__, llvm.llvm_version_info, PIPELINES[plain], t.triple, t.cpu, t.features, t.abi, text)
+        key = hashlib.sha256("\0".join(map(str, what)).encode()).hexdigest()
+        return cache.objects.get(key, lambda: self._emit(text, plain))
 
-    def _emit(self, text: str) -> bytes:
+    def _emit(self, text: str, plain: bool) -> bytes:
         """Optimises and emits one function.
 
-        O2 without the SLP vectoriser: kernels run as fast as at O3, and compile in a third of the time.
+        Args:
+            plain: it is loops over scalars, which may want unrolling into vectors. Kernels written in vectors are as fast
+                without, and compile in a third of the time.
         """
         machine = self.target.machine()
         module = llvm.parse_assembly(text)
         module.data_layout = str(machine.target_data)
         module.verify()
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options = llvm.create_pipeline_tuning_options(speed_level=3 if plain else 2)
         options.loop_vectorization = True
-        options.slp_vectorization = False
+        options.slp_vectorization = plain
         builder = llvm.create_pass_builder(machine, options)
         passes = builder.getModulePassManager()
         passes.run(module, builder)

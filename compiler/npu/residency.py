@@ -73,7 +73,7 @@ def _place(rows: int, stays: list[Stay]) -> list[Stay]:
     for stay in sorted(stays, key=lambda s: (-s.rows, s.first)):
         end = rows
         near = [p for p in placed if p.first <= stay.last + 1 and p.last >= stay.first - 1]
-        for other in sorted(near, key=lambda p: -p.start):
+        for other in sorted(near, key=lambda p: -(p.start + p.rows)):
             if other.start + other.rows <= end - stay.rows:
                 break
             end = min(end, other.start)
