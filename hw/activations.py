@@ -18,13 +18,16 @@ class ActivationScratchpad(wiring.Component):
     """ACT: rows of block_in int8; row r lives in bank r mod act_banks; each bank has one read and one write port.
 
     A read is refused if a reader before it in `READERS` asks for the same bank in the same cycle (whether or not that
-    reader can use it). VECTOR never asks for a and b in one bank. A write of LOAD is refused if VECTOR writes one
-    of its banks. Refused requests are repeated by the requester.
+    reader can use it). VECTOR never asks for a and b in one bank. STORE asks for as many rows as a beat holds and gets
+    those before the first one refused. A write of LOAD is refused if VECTOR writes one of its banks. Refused requests
+    are repeated by the requester.
 
     Latency: read 1 cycle; a row written in cycle t is seen by reads of cycle t+1.
 
     Ports, for r of READERS:
         {r}_read, {r}_row, {r}_grant: request.  {r}_data: one cycle after a granted request.
+        store_more: rows wanted besides store_row, those that follow it (bus wider than a row). store_grant is the
+            number of rows granted, store_data has the first of them in its lowest bits, anything above the last.
         vector_write, vector_write_row, vector_write_data: whole rows, never refused.
         load_write, load_row, load_rows, load_chunk, load_full, load_data, load_grant: a chunk of a row, `load_rows`
             rows from load_row on (bus wider than a row), or with load_full one whole row of repeated data.
@@ -49,6 +52,11 @@ class ActivationScratchpad(wiring.Component):
         }
         for r in READERS:
             members |= {f"{r}_read": In(1), f"{r}_row": In(ADDRESS_BITS), f"{r}_grant": Out(1), f"{r}_data": Out(row)}
+        members |= {
+            "store_more": In(range(self.rows_per_beat)),
+            "store_grant": Out(range(self.rows_per_beat + 1)),
+            "store_data": Out(self.rows_per_beat * row),
+        }
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -61,9 +69,26 @@ class ActivationScratchpad(wiring.Component):
 
         reads = [getattr(self, f"{r}_read") for r in READERS]
         rows = [getattr(self, f"{r}_row") for r in READERS]
-        for n, r in enumerate(READERS):
-            refused = [reads[k] & (bank(rows[k]) == bank(rows[n])) for k in range(n)]
-            m.d.comb += getattr(self, f"{r}_grant").eq(~Cat(refused, Signal()).any())
+
+        def free(n: int, its_bank: Value) -> Value:
+            """No reader before the n-th asks for this bank."""
+            refused = [reads[k] & (bank(rows[k]) == its_bank) for k in range(n)]
+            return ~Cat(refused, Signal()).any()
+
+        for n, r in enumerate(READERS[:-1]):
+            m.d.comb += getattr(self, f"{r}_grant").eq(free(n, bank(rows[n])))
+        last = len(READERS) - 1
+        so_far = free(last, bank(self.store_row))
+        m.d.comb += self.store_grant.eq(so_far)
+        for k in range(1, self.rows_per_beat):
+            following, reached = Signal(bank_bits, name=f"store_bank{k}"), Signal(name=f"store_reached{k}")
+            m.d.comb += [
+                following.eq(self.store_row + k),
+                reached.eq(so_far & (self.store_more >= k) & free(last, following)),
+            ]
+            with m.If(reached):
+                m.d.comb += self.store_grant.eq(k + 1)
+            so_far = reached
 
         # Writes of LOAD: which banks, which row in each.
         first = bank(self.load_row)
@@ -80,8 +105,14 @@ class ActivationScratchpad(wiring.Component):
             address = Signal(ADDRESS_BITS - bank_bits, name=f"address{b}")
             read = Signal(name=f"read{b}")
             for n in reversed(range(len(READERS))):
-                with m.If(reads[n] & (bank(rows[n]) == b)):
-                    m.d.comb += [address.eq(rows[n][bank_bits:]), read.eq(1)]
+                asked, row = bank(rows[n]) == b, rows[n][bank_bits:]
+                if n == last and self.rows_per_beat > 1:
+                    ahead = Signal(bank_bits, name=f"store_ahead{b}")
+                    m.d.comb += ahead.eq(b - bank(self.store_row))
+                    passed = bank(self.store_row) > b if b + 1 < c.act_banks else 0
+                    asked, row = ahead <= self.store_more, row + passed
+                with m.If(reads[n] & asked):
+                    m.d.comb += [address.eq(row), read.eq(1)]
             vector = Signal(name=f"vector{b}")
             load = Signal(name=f"load{b}")
             write_address = Signal(ADDRESS_BITS - bank_bits, name=f"write_address{b}")
@@ -118,5 +149,8 @@ class ActivationScratchpad(wiring.Component):
             source = Signal(bank_bits, name=f"{r}_bank", reset_less=True)
             with m.If(reads[n]):
                 m.d.sync += source.eq(bank(rows[n]))
-            m.d.comb += getattr(self, f"{r}_data").eq(Array(outputs)[source])
+            data = [Array(outputs)[source]]
+            if n == last:
+                data += [Array(outputs)[(source + k)[:bank_bits]] for k in range(1, self.rows_per_beat)]
+            m.d.comb += getattr(self, f"{r}_data").eq(Cat(data))
         return m

@@ -225,7 +225,7 @@ class Core(wiring.Component):
                     self.error_pc.eq(pc),
                     self.error_address.eq(address),
                 ]
-        moves = [fetch.step, store.act_read & store.act_grant]
+        moves = [fetch.step, store.act_read & store.act_grant.any()]
         moves += [cores[e].step for e in ENGINES] + [fronts[e].entry_ready for e in ENGINES]
         for channel in ("ar", "r", "aw", "w", "b"):
             moves.append(getattr(self, f"axi_{channel}valid") & getattr(self, f"axi_{channel}ready"))
@@ -324,6 +324,7 @@ class Core(wiring.Component):
         m.d.comb += [
             act.store_read.eq(store.act_read),
             act.store_row.eq(store.act_row),
+            act.store_more.eq(store.act_more),
             store.act_grant.eq(act.store_grant),
             store.act_data.eq(act.store_data),
         ]

@@ -10,7 +10,7 @@ from hw.axi_write import AxiWrite
 from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker
 from hw.ports import PC_BITS
 from hw.semaphores import SEMAPHORE_BITS
-from hw.store_data import StoreAligner, StoreReader
+from hw.store_data import StoreAligner, StoreReader, rows_per_beat
 from hw.table import field, header, is_instruction
 from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import ADDRESS_BITS, INSTRUCTION_BITS, REGIONS
@@ -23,11 +23,12 @@ class Store(wiring.Component):
     """Runs STORE. Reads of the next instruction follow while earlier ones still wait for the bus or their responses.
 
     Latency: first ACT read in the cycle after `start`; a row granted in cycle t is on W in cycle t+4 at the earliest.
+    One beat per cycle, also where it holds several rows.
 
     Ports:
         configure, start, word, pc, ready: front end.
         region{r}_base, region{r}_size, region{r}_write: memory regions.
-        act_read, act_row, act_grant, act_data: read port.
+        act_read, act_row, act_more, act_grant, act_data: read port, see `ActivationScratchpad`.
         aw*, w*, b*: AXI.  idle: nothing in flight there.
         give, signal0, signal1, give_pc: completed instruction (all responses are in).
         step, running, stalled: a beat is taken; any part at work; a burst waits.
@@ -58,8 +59,9 @@ class Store(wiring.Component):
                 **regions,
                 "act_read": Out(1),
                 "act_row": Out(ADDRESS_BITS),
-                "act_grant": In(1),
-                "act_data": In(8 * config.block_in),
+                "act_more": Out(range(rows_per_beat(config))),
+                "act_grant": In(range(rows_per_beat(config) + 1)),
+                "act_data": In(8 * config.block_in * rows_per_beat(config)),
                 **bus,
                 "idle": Out(1),
                 "give": Out(1),
@@ -144,6 +146,7 @@ class Store(wiring.Component):
             reader.halt.eq(self.halt),
             self.act_read.eq(reader.act_read),
             self.act_row.eq(reader.act_row),
+            self.act_more.eq(reader.act_more),
             reader.act_grant.eq(self.act_grant),
             reader.act_data.eq(self.act_data),
             # A row is missing when the beats before it are sent and its burst is known to lie in the window.
@@ -154,6 +157,7 @@ class Store(wiring.Component):
             aligner.i_valid.eq(reader.o_valid & ~bad),
             reader.o_ready.eq(aligner.i_ready),
             aligner.i_data.eq(reader.o_data),
+            aligner.i_more.eq(reader.o_more),
             aligner.i_low.eq(reader.o_low),
             aligner.i_last.eq(reader.o_last),
             write.beat_valid.eq(aligner.o_valid),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,23 +14,31 @@ from isa.instructions import ADDRESS_BITS
 from isa.timing import STORE_ROWS
 
 
-class StoreReader(wiring.Component):
-    """Walks the rows of a box and reads them, at most STORE_ROWS rows ahead of the realigner.
+def rows_per_beat(config: NpuConfig) -> int:
+    """ACT rows a beat holds, at least 1."""
+    return max(1, config.bus_bytes // config.block_in)
 
-    Latency: a row asked for in cycle t (the cycle after `start` at the earliest) is at the output in cycle t+2.
+
+class StoreReader(wiring.Component):
+    """Walks the rows of a box and reads them, at most STORE_ROWS reads ahead of the realigner. Where the bus is wider
+    than a row a read asks for the next rows of the run, up to a beat full, and gets those its banks are free for.
+
+    Latency: rows asked for in cycle t (the cycle after `start` at the earliest) are at the output in cycle t+2.
 
     Ports:
         start, row, count, count0, count1, row_stride0, row_stride1, low, low_stride0, low_stride1, pc: a box, `low` its
             byte position in a beat.  ready: idle or in the last step.
-        act_read, act_row, act_grant, act_data: read port.
-        o_valid, o_ready, o_data, o_low, o_last: rows; byte position of the run in a beat; last row of a run.
-        o_bad, bad_row, bad_pc: the row does not exist; no more are read.
+        act_read, act_row, act_more, act_grant, act_data: read port; rows besides the first; rows granted.
+        o_valid, o_ready, o_data, o_more, o_low, o_last: what a read gave; rows besides the first; byte position of the
+            run in a beat; the last row of a run is among them.
+        o_bad, bad_row, bad_pc: one of the rows does not exist; no more are read.
         step, busy, halt: as in other engines.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
         low = low_bits(config)
+        most = rows_per_beat(config)
         super().__init__(
             {
                 "start": In(1),
@@ -47,11 +55,13 @@ class StoreReader(wiring.Component):
                 "ready": Out(1),
                 "act_read": Out(1),
                 "act_row": Out(ADDRESS_BITS),
-                "act_grant": In(1),
-                "act_data": In(8 * config.block_in),
+                "act_more": Out(range(most)),
+                "act_grant": In(range(most + 1)),
+                "act_data": In(8 * config.block_in * most),
                 "o_valid": Out(1),
                 "o_ready": In(1),
-                "o_data": Out(8 * config.block_in),
+                "o_data": Out(8 * config.block_in * most),
+                "o_more": Out(range(most)),
                 "o_low": Out(low),
                 "o_last": Out(1),
                 "step": Out(1),
@@ -77,24 +87,33 @@ class StoreReader(wiring.Component):
         pending, pending_last = Signal(), Signal(reset_less=True)
         pending_low = Signal.like(low)
         bad, current_pc = Signal(), Signal(PC_BITS)
+        most_more = rows_per_beat(c) - 1
+        more = Signal(range(most_more + 1))  # rows granted besides the first
+        pending_more = Signal.like(more)
 
-        layout = data.StructLayout({"data": 8 * c.block_in, "low": low_bits(c), "last": 1, "bad": 1})
+        row_bits = 8 * c.block_in
+        fields = {"data": (most_more + 1) * row_bits, "low": low_bits(c), "last": 1, "bad": 1, "more": more.shape()}
+        layout = data.StructLayout(fields)
         m.submodules.rows = rows = Queue(layout.size, STORE_ROWS)
-        last = (left == 0) & (left0 == 0) & (left1 == 0)
+        run_ends = left == more
+        last = run_ends & (left0 == 0) & (left1 == 0)
         m.d.comb += [
             self.act_read.eq(active & ~bad & ~self.halt & ((rows.level + pending) < STORE_ROWS)),
             self.act_row.eq(row),
-            self.step.eq(self.act_read & self.act_grant),
+            self.act_more.eq(Mux(left < most_more, left, most_more)),
+            more.eq(self.act_grant - 1),
+            self.step.eq(self.act_read & (self.act_grant != 0)),
             self.ready.eq(~active | (self.step & last)),
             self.busy.eq(active | pending | rows.o_valid),
         ]
         m.d.sync += pending.eq(self.step)
         with m.If(self.step):
-            m.d.sync += [pending_low.eq(low), pending_last.eq(left == 0)]
-            with m.If(row >= c.act_rows):
-                m.d.sync += [bad.eq(1), self.bad_row.eq(row), self.bad_pc.eq(current_pc)]
-            with m.If(left != 0):
-                m.d.sync += [left.eq(left - 1), row.eq(row + 1)]
+            m.d.sync += [pending_low.eq(low), pending_last.eq(run_ends), pending_more.eq(more)]
+            with m.If(row + more >= c.act_rows):
+                m.d.sync += [bad.eq(1), self.bad_pc.eq(current_pc)]
+                m.d.sync += self.bad_row.eq(Mux(row >= c.act_rows, row, c.act_rows) if most_more else row)
+            with m.If(~run_ends):
+                m.d.sync += [left.eq(left - more - 1), row.eq(row + more + 1)]
             with m.Elif(left0 != 0):
                 following = Signal(ADDRESS_BITS)
                 m.d.comb += following.eq(line + strides["row_stride0"])
@@ -132,6 +151,7 @@ class StoreReader(wiring.Component):
         m.d.comb += [
             rows.i_valid.eq(pending),
             entry.data.eq(self.act_data),
+            entry.more.eq(pending_more),
             entry.low.eq(pending_low),
             entry.last.eq(pending_last),
             entry.bad.eq(bad),
@@ -139,6 +159,7 @@ class StoreReader(wiring.Component):
             self.o_valid.eq(rows.o_valid),
             rows.o_ready.eq(self.o_ready),
             self.o_data.eq(head.data),
+            self.o_more.eq(head.more),
             self.o_low.eq(head.low),
             self.o_last.eq(head.last),
         ]
@@ -148,11 +169,11 @@ class StoreReader(wiring.Component):
 class StoreAligner(wiring.Component):
     """Turns the rows of a run into beats: the first starts at byte `low` of a beat, strobes mark the bytes of the run.
 
-    Latency: 1 cycle from a row at the input to its (first) beat at the output; one beat per cycle, one row per cycle
-    where the bus is wider than a row.
+    Latency: 1 cycle from a row at the input to its (first) beat at the output; one beat per cycle, one item of the
+    input per cycle where the bus is wider than a row.
 
     Ports:
-        i_valid, i_ready, i_data, i_low, i_last: rows.
+        i_valid, i_ready, i_data, i_more, i_low, i_last: rows, as `StoreReader` gives them.
         o_valid, o_ready, o_data, o_strobe: beats.
         held: beats are held here.  busy: anything is.
     """
@@ -163,7 +184,8 @@ class StoreAligner(wiring.Component):
             {
                 "i_valid": In(1),
                 "i_ready": Out(1),
-                "i_data": In(8 * config.block_in),
+                "i_data": In(8 * config.block_in * rows_per_beat(config)),
+                "i_more": In(range(rows_per_beat(config))),
                 "i_low": In(low_bits(config)),
                 "i_last": In(1),
                 "o_valid": Out(1),
@@ -178,8 +200,8 @@ class StoreAligner(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
-        bus, piece = c.bus_bytes, min(c.bus_bytes, c.block_in)
-        pieces = c.block_in // piece
+        bus, most = c.bus_bytes, rows_per_beat(c)
+        pieces = max(1, c.block_in // bus)
         index = Signal(range(max(2, pieces)))
         started, flushing = Signal(), Signal()
         position = Signal(low_bits(c))  # of the next piece in the beat, once started
@@ -187,12 +209,23 @@ class StoreAligner(wiring.Component):
 
         place = Signal.like(position)
         m.d.comb += place.eq(Mux(started, position, self.i_low))
-        source = self.i_data.word_select(index, 8 * piece) if pieces > 1 else self.i_data
-        placed, strobe = Signal(8 * (bus + piece)), Signal(bus + piece)
+        source = self.i_data.word_select(index, 8 * bus) if pieces > 1 else self.i_data
+        piece: Value | int = bus  # bytes taken at once
+        mask: Value | int = (1 << bus) - 1
+        if most > 1:
+            piece = Signal(range(bus + 1))
+            m.d.comb += piece.eq((self.i_more + 1) * c.block_in)
+            rows_there = [k <= self.i_more for k in range(most)]
+            mask = Cat(there.replicate(c.block_in) for there in rows_there)
+            source = Cat(
+                self.i_data.word_select(k, 8 * c.block_in) & there.replicate(8 * c.block_in)
+                for k, there in enumerate(rows_there)
+            )
+        placed, strobe = Signal(8 * 2 * bus), Signal(2 * bus)
         full, last_piece, spills = Signal(), Signal(), Signal()
         m.d.comb += [
             placed.eq(source << (place << 3)),
-            strobe.eq(((1 << piece) - 1) << place),
+            strobe.eq(mask << place),
             last_piece.eq(self.i_last & (index == pieces - 1)),
             full.eq(place + piece >= bus),
             spills.eq(place + piece > bus),

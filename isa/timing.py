@@ -52,7 +52,7 @@ VECTOR_DEPTH = 18
 ACCUMULATE_STAGES = 2
 #: Cycles from the first cycle of a run, in which FETCH begins, to the one before its first request can be made.
 FETCH_SETUP = 3
-#: Instructions that wait between the halves of LOAD; rows STORE reads ahead of the bus.
+#: Instructions that wait between the halves of LOAD; reads STORE makes ahead of the bus.
 LOAD_DESCRIPTORS = 4
 STORE_ROWS = 4
 #: Bytes of program FETCH asks for at once (bursts end at multiples of this address) and can buffer.

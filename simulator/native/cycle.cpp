@@ -149,8 +149,11 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     const bool acc_read = gemm_.acc_read_due.take(now);
     vector_.look(gemm_bank, !acc_read);
     store_.look(wready);
-    const uint32_t store_bank = store_.row & vector_.banks_mask;
-    const bool store_granted = store_.act_read && store_bank != gemm_bank && !vector_.refuses(store_bank);
+    uint32_t store_granted = 0;  // rows, up to the first whose bank is taken
+    for (const uint32_t wanted = store_.act_read ? store_.wanted() : 0; store_granted < wanted; store_granted++) {
+        const uint32_t bank = (store_.row + store_granted) & vector_.banks_mask;
+        if (bank == gemm_bank || vector_.refuses(bank)) break;
+    }
     const uint8_t vector_write = vector_.write_due.take(now);
     load_.look(!(vector_write && load_.refused(vector_write - 1u)));
 

@@ -7,7 +7,7 @@ namespace tw::cycle {
 
 struct Store {
     struct Row {
-        uint32_t low;
+        uint32_t low, bytes;
         bool last, bad;
     };
     struct Pending {
@@ -20,7 +20,7 @@ struct Store {
 
     // Reader.
     bool active = false, pending = false, pending_last = false;
-    uint32_t row = 0, line = 0, plane = 0, low = 0, plane_low = 0, pending_low = 0, left = 0, most = 0, left0 = 0, most0 = 0,
+    uint32_t row = 0, line = 0, plane = 0, low = 0, plane_low = 0, pending_low = 0, pending_bytes = 0, left = 0, most = 0, left0 = 0, most0 = 0,
              left1 = 0, current_pc = 0, bad_row = 0, bad_pc = 0;
     bool bad = false;  // a row read does not exist: no more are read
     Box now;
@@ -28,14 +28,14 @@ struct Store {
 
     // Realigner.
     bool started = false, flushing = false, beat_valid = false;
-    uint32_t index = 0, position = 0, piece = 0, pieces = 0;
+    uint32_t index = 0, position = 0, pieces = 0;
 
     // Bursts and beats.
     Fifo<Pending> responses;
     uint32_t beats_left = 0;
     bool wvalid = false;
 
-    uint32_t bus = 0, store_rows = 0, block_in = 0, act_rows = 0;
+    uint32_t bus = 0, store_rows = 0, block_in = 0, act_rows = 0, rows_per_beat = 1;
 
     // Of the cycle at hand.
     bool act_read = false, beat_step = false, begin = false, skip = false, at_null = false;
@@ -48,14 +48,16 @@ struct Store {
         walker.configure(bus, c.burst_beats, true);
         rows.resize(c.store_rows);
         responses.resize(c.write_outstanding);
-        piece = std::min(bus, block_in);
-        pieces = block_in / piece;
+        rows_per_beat = std::max(1u, bus / block_in);
+        pieces = std::max(1u, block_in / bus);
     }
     bool running() const {
         return active || pending || !rows.empty() || beat_valid || flushing || started || walker.busy() || wvalid ||
                beats_left || !responses.empty();
     }
-    bool last_row() const { return left == 0 && left0 == 0 && left1 == 0; }
+    // Rows of the run a read asks for.
+    uint32_t wanted() const { return std::min(left + 1, rows_per_beat); }
+    bool last_rows(uint32_t granted) const { return left + 1 == granted && left0 == 0 && left1 == 0; }
 
     void look(bool wready) {
         act_read = active && !bad && rows.level() + pending < store_rows;
@@ -73,13 +75,13 @@ struct Store {
     }
     bool window_error() const { return walker.failed() && beats_left == 0; }
     bool stalled() const { return ((walker.valid3 && !walker.null3) || beats_left != 0) && !beat_step; }
-    bool ready(bool granted) const {
-        return (!active || (act_read && granted && last_row())) && walker.ready(begin || skip);
+    bool ready(uint32_t granted) const {
+        return (!active || (granted && last_rows(granted))) && walker.ready(begin || skip);
     }
 
-    // The edge, after `look`. Returns true if anything moved.
-    bool step(bool granted, bool wready, bool response) {
-        const bool read = act_read && granted;
+    // The edge, after `look`; `granted` rows are read. Returns true if anything moved.
+    bool step(uint32_t granted, bool wready, bool response) {
+        const bool read = granted != 0;
         bool moved = read || pending || beat_step || skip || (wvalid && wready) || response || at_null;
         // Responses.
         if (response || at_null) responses.pop();
@@ -101,7 +103,7 @@ struct Store {
         bool pops = false;
         if (take) {
             const Row &r = rows.head();
-            const uint32_t place = started ? position : r.low;
+            const uint32_t place = started ? position : r.low, piece = std::min(bus, r.bytes);
             const bool last_piece = r.last && index == pieces - 1;
             pops = index == pieces - 1;
             beat_valid = place + piece >= bus || last_piece;
@@ -113,20 +115,21 @@ struct Store {
         if (pops) rows.pop();
         moved = moved || flush || take;
         // Reader.
-        if (pending) rows.push({pending_low, pending_last, bad});
+        if (pending) rows.push({pending_low, pending_bytes, pending_last, bad});
         pending = read;
         if (read) {
             pending_low = low;
-            pending_last = left == 0;
-            if (row >= act_rows) {
+            pending_bytes = granted * block_in;
+            pending_last = left + 1 == granted;
+            if (row + granted > act_rows) {
                 bad = true;
-                bad_row = row;
+                bad_row = std::max(row, act_rows);
                 bad_pc = current_pc;
             }
-            const bool last = last_row();
-            if (left != 0) {
-                left--;
-                row = (row + 1) & ADDRESS_MASK;
+            const bool last = last_rows(granted);
+            if (!pending_last) {
+                left -= granted;
+                row = (row + granted) & ADDRESS_MASK;
             } else if (left0 != 0) {
                 left = most;
                 left0--;
