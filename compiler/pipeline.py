@@ -20,7 +20,7 @@ from compiler.npu.emitter import Emitter
 from compiler.npu.layers import Layer as NpuLayer
 from compiler.npu.partition import Partition
 from compiler.npu.residency import Stay
-from compiler.npu.search import MAX_EFFORT, Measure, search
+from compiler.npu.search import MAX_EFFORT, Measure, misfits, search
 from compiler.npu.steps import Arena, Step, group_steps, split_at_borders
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
@@ -74,7 +74,13 @@ def compile_graph(
     report("front end", 0.0)
     run_passes(graph, FRONTEND, front, out)
     report("partition", 0.1)
-    parts = Partition.of(graph, config, keep_all=keep == "all", cpu_only=cpu_only)
+    excluded: dict[str, str] = {}
+    while True:
+        parts = Partition.of(graph, config, keep_all=keep == "all", cpu_only=cpu_only, excluded=excluded)
+        more = misfits(config, [item.layer for item in parts.items if item.layer is not None])
+        if not more.keys() - excluded.keys():
+            break
+        excluded |= more
     available = set(graph.inputs) | {n for n, t in graph.tensors.items() if t.is_const} | set(parts.constants)
     steps = group_steps(parts.items, available)
     if keep == "all":

@@ -1,7 +1,7 @@
 """Object code by the hash of what it was compiled from: in this process, and on disk for the next one.
 
-The files live in $TILEWRIGHT_CACHE (else the user's cache folder) under `kernels/`. Each holds a digest of its content, so that a
-damaged one is compiled again; without a place to write, nothing is kept.
+The files live in $TILEWRIGHT_CACHE (else the user's cache folder) under `kernels/`. Each holds a digest of its
+content, so that a damaged one is compiled again; without a place to write, nothing is kept.
 """
 
 from __future__ import annotations

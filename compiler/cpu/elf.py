@@ -142,13 +142,8 @@ def join(objects: Sequence[bytes], entry: str) -> bytes:
         for i, (symbol, name) in enumerate(zip(o.symbols, o.names)):
             section, kind = symbol["section"], symbol["info"] & 15
             bound = symbol["info"] >> 4
-            if (
-                i == 0
-                or kind == FILE
-                or (bound != LOCAL and section == 0)
-                or section not in number
-                and section < RESERVED
-            ):
+            dropped = section not in number and section < RESERVED
+            if i == 0 or kind == FILE or dropped or (bound != LOCAL and section == 0):
                 continue
             symbol = {**symbol, "section": number.get(section, section)}
             if bound != LOCAL:

@@ -39,7 +39,10 @@ from compiler.cpu.expr import (
 from compiler.cpu.target import Target
 
 _TYPES = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "b": "i1"}
-PIPELINES = {True: "O3 with SLP", False: "O2 without SLP"}  # part of the cache's key; by whether a kernel is plain loops
+PIPELINES = {
+    True: "O3 with SLP",
+    False: "O2 without SLP",
+}  # part of the cache's key; by whether a kernel is plain loops
 _REFERENCE = re.compile(r"@[\w.]+")
 ACC_TILE = 256  # elements of an in-cache accumulator row
 
@@ -489,7 +492,16 @@ class Module:
 
     def _object(self, text: str, plain: bool) -> bytes:
         t = self.target
-        what = (llvmlite.__version__, llvm.llvm_version_info, PIPELINES[plain], t.triple, t.cpu, t.features, t.abi, text)
+        what = (
+            llvmlite.__version__,
+            llvm.llvm_version_info,
+            PIPELINES[plain],
+            t.triple,
+            t.cpu,
+            t.features,
+            t.abi,
+            text,
+        )
         key = hashlib.sha256("\0".join(map(str, what)).encode()).hexdigest()
         return cache.objects.get(key, lambda: self._emit(text, plain))
 
@@ -497,8 +509,8 @@ class Module:
         """Optimises and emits one function.
 
         Args:
-            plain: it is loops over scalars, which may want unrolling into vectors. Kernels written in vectors are as fast
-                without, and compile in a third of the time.
+            plain: it is loops over scalars, which may want unrolling into vectors. Kernels written in vectors are as
+                fast without, and compile in a third of the time.
         """
         machine = self.target.machine()
         module = llvm.parse_assembly(text)

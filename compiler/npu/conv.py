@@ -141,11 +141,14 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, 
                 several = pieces * chunks * len(s.phases) > 1
                 if piece_tiles > (config.wgt_tiles // 2 if several else config.wgt_tiles):
                     continue
-                for bands_outer in (True, False):
-                    keep = bands_outer or bands * n == 1 or pieces == 1
+                once = bands * n == 1 or pieces == 1
+                for bands_outer, keep in ((True, True), (False, True), (False, False)):
+                    if keep and not bands_outer and not once:
+                        continue
                     in_rows = 0 if resident_in else window * (in_blocks if keep else piece)
                     depth = 2 if tiles_total > 1 else 1
-                    if depth * (in_rows + out_rows + add_rows) > budget:
+                    in_depth = depth if keep else 2  # pieces follow each other even within one tile
+                    if in_depth * in_rows + depth * (out_rows + add_rows) > budget:
                         continue
                     # Traffic.
                     weight_bytes = weight_tiles * config.tile_bytes
@@ -153,7 +156,7 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, 
                     if not fits_weights and (bands_outer or chunk_tiles > config.wgt_tiles):
                         weight_bytes *= bands * n
                     in_bytes = 0 if resident_in else bands * n * window * s.x.cb * config.block_in
-                    if not bands_outer and bands * n != 1:
+                    if not bands_outer and (bands * n != 1 or not keep):
                         in_bytes *= chunks
                     out_bytes = 0 if resident_out else out_size
                     read = weight_bytes + in_bytes + (out_size if load_add else 0)
@@ -167,7 +170,7 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, 
                     count = tiles_total * pieces
                     cycles = work + start + end + count * _TILE_OVERHEAD * 0.3
                     if best is None or cycles < best.cycles:
-                        pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
+                        pools = Pools(in_depth * in_rows, depth * out_rows, depth * add_rows)
                         best = ConvPlan(lines, columns, chunk, piece, bands_outer, keep, pools, cycles)
     if best is None:
         raise ScratchpadFull(f"{layer.name}: no tile fits")

@@ -111,6 +111,7 @@ class Layer:
     macs: int = 0
     tile: str = ""
     extra_reads: list[str] = field(default_factory=list)  # buffers read besides the views
+    source: str = ""  # output of the node it was made from, before anything was fused
 
 
 @dataclass

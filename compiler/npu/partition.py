@@ -6,6 +6,7 @@ missing is added then. Reshapes that do not move bytes in the blocked layout bec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -86,8 +87,19 @@ class Partition:
     _inside: set[int] = field(default_factory=set)
 
     @staticmethod
-    def of(graph: Graph, config: NpuConfig, *, keep_all: bool = False, cpu_only: bool = False) -> Partition:
-        """Partitions `graph` (its tensors gain the blocked forms that CPU conversions make)."""
+    def of(
+        graph: Graph,
+        config: NpuConfig,
+        *,
+        keep_all: bool = False,
+        cpu_only: bool = False,
+        excluded: Mapping[str, str] | None = None,
+    ) -> Partition:
+        """Partitions `graph` (its tensors gain the blocked forms that CPU conversions make).
+
+        Args:
+            excluded: outputs of nodes that are to run on the CPU, with the reason.
+        """
         self = Partition(graph, config, keep_all)
         self._producer, self._consumers = graph.producers(), graph.consumers()
         self._plain = set(graph.inputs) | {n for n, t in graph.tensors.items() if t.is_const}
@@ -96,6 +108,8 @@ class Partition:
             reason = "the NPU was switched off" if cpu_only else unsupported_reason(graph, node, config)
             if reason is None and node.op in _ELEMENTWISE:
                 reason = self._operands_reason(node)
+            if reason is None and excluded:
+                reason = excluded.get(node.outputs[0])
             if reason is None:
                 self._on_npu.add(id(node))
             elif node.op in QUANTIZED_OPS:
@@ -417,7 +431,9 @@ class Partition:
     # NPU layers.
 
     def _lower(self, node: Node) -> None:
-        self.items += [Item(layer=layer) for layer in lower.LOWER[node.op](self, node, self._fused.get(id(node), []))]
+        for layer in lower.LOWER[node.op](self, node, self._fused.get(id(node), [])):
+            layer.source = node.outputs[0]
+            self.items.append(Item(layer=layer))
 
     def pack_input(
         self,

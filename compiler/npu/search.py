@@ -24,6 +24,7 @@ from compiler.npu.emit import emit_step
 from compiler.npu.emitter import Emitter
 from compiler.npu.fusion import choose_groups
 from compiler.npu.layers import Layer
+from compiler.npu.plans import plan_layer
 from compiler.npu.residency import Stay, choose_residents, reads_of
 from compiler.npu.scratch import ScratchpadFull
 from isa.config import NpuConfig
@@ -70,13 +71,37 @@ def policies(effort: int) -> list[Policy]:
     return list(dict.fromkeys(found))
 
 
+def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
+    """Layers that no tiling fits even with all of ACT to themselves: their source, and why."""
+    context = _dry(config, {})
+    found = {}
+    for layer in layers:
+        try:
+            plan_layer(context, layer, config.act_rows)
+        except ScratchpadFull as error:
+            found[layer.source] = f"does not fit the scratchpads of {config.name!r}: {error}"
+    return found
+
+
 def make_schedule(
     config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, plans: dict[Hashable, object]
 ) -> Schedule:
-    """Residency and fusion under one policy."""
-    stays = choose_residents(config, layers, outside, policy.share)
-    context = Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
-    return Schedule(stays, choose_groups(context, layers, stays, outside, policy.drain, policy.longest))
+    """Residency and fusion under one policy, or under a more modest one where that does not fit."""
+    for tried in (policy, Policy(policy.share / 2, policy.drain, policy.longest), Policy(policy.share / 2, longest=1)):
+        stays = choose_residents(config, layers, outside, tried.share)
+        schedule = Schedule(
+            stays, choose_groups(_dry(config, plans), layers, stays, outside, tried.drain, tried.longest)
+        )
+        try:
+            emit_step(_dry(config, plans), schedule.units, schedule.stays)
+        except TilewrightError:
+            continue
+        return schedule
+    return Schedule([], list(layers))
+
+
+def _dry(config: NpuConfig, plans: dict[Hashable, object]) -> Context:
+    return Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
 
 
 def measure_policy(

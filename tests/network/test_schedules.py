@@ -1,0 +1,103 @@
+"""Schedules: every effort gives the same bytes, layers too big for the NPU go to the CPU, a second compile is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.npu.search import policies
+from compiler.pipeline import compile_graph
+from isa.config import PRESETS
+from simulator.cycle import CycleDevice
+from simulator.functional import FunctionalDevice
+from tests.network.layer_cases import make
+from tests.reference import quantized_ops
+from tilewright.cost import measure
+from tilewright.runtime import Executor
+from tilewright.zoo import build_quantized
+
+BASE = PRESETS["base"]
+
+
+def wide_product(k: int, n: int) -> Graph:
+    graph = Graph("wide")
+    quant = Quant.of(np.float32(0.05), 3)
+    for name, size in (("x", k), ("y", n)):
+        graph.add(Tensor(name, (1, size), np.dtype(np.int8), None, quant))
+    data = np.random.default_rng(0).integers(-20, 20, (k, n)).astype(np.int8)
+    w = graph.constant("w", data, Quant.of(np.float32(0.001)))
+    graph.nodes.append(Node("QMatMul", ["x", w], ["y"], {"out_min": -128, "out_max": 127}, "y"))
+    graph.inputs, graph.outputs = ["x"], ["y"]
+    return graph
+
+
+def test_wide_product_is_cut() -> None:
+    graph = wide_product(20000, 8)
+    x = {"x": np.random.default_rng(1).integers(-128, 128, (1, 20000)).astype(np.int8)}
+    expected = quantized_ops.run(graph, x)["y"]
+    program = compile_graph(wide_product(20000, 8), PRESETS["tiny"])
+    assert [layer.where for layer in program.layers] == ["npu"]
+    assert np.array_equal(Executor(program, FunctionalDevice(PRESETS["tiny"])).run(x).outputs["y"], expected)
+
+
+def test_layers_that_fit_nowhere_run_on_the_cpu() -> None:
+    cramped = PRESETS["tiny"].with_(wgt_tiles=4, act_rows=64, prm_rows=2)
+    reasons = []
+    for seed in range(6):
+        graph, inputs = make("conv", seed)
+        expected = quantized_ops.run(graph, inputs)
+        outputs = list(graph.outputs)
+        program = compile_graph(graph, cramped)
+        reasons += [note for note in program.notes if "does not fit" in note]
+        got = Executor(program, FunctionalDevice(cramped)).run(inputs).outputs
+        assert all(np.array_equal(got[name], expected[name]) for name in outputs)
+    assert reasons and "does not fit the scratchpads" in reasons[0]
+
+
+@pytest.mark.parametrize("effort", [0, 1, 2])
+def test_efforts_agree(effort: int) -> None:
+    graph, inputs = make("chain", 4242)
+    expected = quantized_ops.run(graph, inputs)
+    program = compile_graph(make("chain", 4242)[0], BASE, effort=effort, measure=measure)
+    got = Executor(program, FunctionalDevice(BASE)).run(inputs).outputs
+    assert all(np.array_equal(got[name], expected[name]) for name in graph.outputs)
+
+
+def test_fusion_saves_cycles_and_traffic() -> None:
+    model = build_quantized("mobilenet_v2", alpha=0.35, size=96, classes=10)
+    results = []
+    for effort in (0, 1, 2):
+        program = tw.compile(model, effort=effort, cache=False)
+        executor = Executor(program, CycleDevice(BASE))
+        results.append(executor.run(tw.random_inputs(program)))
+    cycles = [r.counters.cycles for r in results]
+    assert cycles[1] < 0.97 * cycles[0] and cycles[2] <= cycles[1]
+    assert results[1].counters.bytes_read < results[0].counters.bytes_read
+    for result in results[1:]:
+        for name, value in results[0].outputs.items():
+            assert np.array_equal(result.outputs[name], value)
+
+
+def test_policies_grow_with_effort() -> None:
+    assert [len(policies(e)) for e in range(4)] == sorted(len(policies(e)) for e in range(4))
+    assert len(policies(0)) == len(policies(1)) == 1 < len(policies(2)) < len(policies(3))
+
+
+def test_second_compile_is_found(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    model = build_quantized("resnet8").SerializeToString()
+    first = tw.compile(model)
+    stored = list((tmp_path / "programs").glob("*.twp"))
+    assert len(stored) == 1
+    second = tw.compile(model)
+    assert second.content_hash() == first.content_hash() and second.compile_seconds < first.compile_seconds
+    assert tw.compile(model, config="small").config.name == "small"  # another configuration is another program
+    stored[0].write_bytes(stored[0].read_bytes()[:-40])  # a damaged one is compiled again
+    assert tw.compile(model).content_hash() == first.content_hash()
+
+
+def test_unknown_effort_is_refused() -> None:
+    with pytest.raises(tw.TilewrightError, match="effort must be 0..3, not 7"):
+        tw.compile(build_quantized("resnet8"), effort=7, cache=False)
