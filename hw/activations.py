@@ -116,12 +116,11 @@ class ActivationScratchpad(wiring.Component):
             vector = Signal(name=f"vector{b}")
             load = Signal(name=f"load{b}")
             write_address = Signal(ADDRESS_BITS - bank_bits, name=f"write_address{b}")
+            passed = first > b if b + 1 < c.act_banks else 0  # its row is in the next row of banks
             m.d.comb += [
                 vector.eq(self.vector_write & (bank(self.vector_write_row) == b)),
                 load.eq(self.load_write & touched[b] & ~conflict),
-                write_address.eq(
-                    Mux(vector, self.vector_write_row[bank_bits:], self.load_row[bank_bits:] + (first > b))
-                ),
+                write_address.eq(Mux(vector, self.vector_write_row[bank_bits:], self.load_row[bank_bits:] + passed)),
             ]
             data = []
             for column in range(self.chunks):

@@ -1,54 +1,221 @@
-"""Verilog of one configuration, with a README that lists its ports and registers."""
+"""Verilog of one configuration, with a README and the lint exceptions.
+
+Lint: `verilator --lint-only -Wall lint.vlt npu_NAME.v` says nothing. `LINT_EXCEPTIONS` are the rules switched off, each
+with its reason; everything else is an error in `tests/unit/hw/test_verilog.py`.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from amaranth.back import verilog
 from amaranth.lib.wiring import Out
 
 from hw.npu import Npu
-from isa.config import NpuConfig
+from isa.config import PRESETS, NpuConfig
 from isa.registers import REGISTERS
 
 TOP = "npu"
+LINT_FILE = "lint.vlt"
+
+
+@dataclass(frozen=True)
+class LintException:
+    """A rule of Verilator that is off, for messages that match `match` (a pattern with *; empty = all), and why."""
+
+    rule: str
+    reason: str
+    match: str = ""
+
+
+LINT_EXCEPTIONS = (
+    LintException("DECLFILENAME", "one file holds all modules, and its name tells configurations apart"),
+    LintException(
+        "UNUSEDSIGNAL",
+        "Amaranth names every value and Yosys keeps the names; carries, upper bits of sums and AXI inputs that carry "
+        "no information here (IDs, PROT, strobes of AXI4-Lite) are read by nobody",
+    ),
+    LintException(
+        "PROCASSINIT", "registers have a power-on value besides their reset, so that FPGAs and simulators start alike"
+    ),
+    LintException(
+        "WIDTHEXPAND",
+        "operands of different widths meet after Verilog's own extension, which is the meaning Amaranth gives them",
+        "*Operator *",
+    ),
+    LintException("WIDTHTRUNC", "Yosys writes `x == 0` as `!x`", "*Logical operator LOGNOT expects 1 bit*"),
+    LintException(
+        "WIDTHTRUNC",
+        "a dynamic slice is a shift whose upper bits are dropped by assignment",
+        "*Operator ASSIGNW expects *RHS's SHIFTR generates *",
+    ),
+    LintException("CASEINCOMPLETE", "every signal gets its default before the case that changes it"),
+)
 
 
 def convert(config: NpuConfig) -> str:
     """The Verilog text; equal for equal configurations."""
-    return verilog.convert(Npu(config), name=TOP, emit_src=False, strip_internal_attrs=True)
+    return _compact(verilog.convert(Npu(config), name=TOP, emit_src=False, strip_internal_attrs=True))
 
 
-def readme(config: NpuConfig) -> str:
-    """Ports and register map of one configuration as Markdown."""
+_WORD = r"    (?P<memory>\S+ ?)\[0\] = (?P<zero>\d+'[hd]0+);\n"
+_ZEROED = re.compile(r"  initial begin\n" + _WORD + r"(?P<others>(?:    (?P=memory)\[\d+\] = (?P=zero);\n)*)  end\n")
+
+
+def _compact(text: str) -> str:
+    """Memories that start as zero get a loop in place of one line for every word."""
+
+    def loop(match: re.Match[str]) -> str:
+        memory, zero = match["memory"], match["zero"]
+        found = [int(i) for i in re.findall(r"\[(\d+)\] = \d+'[hd]0+;\n", match["others"])]
+        if found != list(range(1, len(found) + 1)):
+            return match[0]
+        return (
+            f"  initial begin : zero_{re.sub(r'[^0-9A-Za-z_]', '_', memory.strip())}\n"
+            f"    integer zero_index;\n"
+            f"    for (zero_index = 0; zero_index < {len(found) + 1}; zero_index = zero_index + 1)\n"
+            f"      {memory}[zero_index] = {zero};\n"
+            f"  end\n"
+        )
+
+    return _ZEROED.sub(loop, text)
+
+
+def ports(config: NpuConfig) -> list[tuple[str, str, int]]:
+    """(name, direction, bits) of every port of the top module."""
+    npu = Npu(config)
+    npu._MustUse__silence = True  # asked for its ports only
+    result = [("clk", "input", 1), ("rst", "input", 1)]
+    for (name,), member, value in npu.signature.flatten(npu):
+        result.append((name, "output" if member.flow == Out else "input", len(value)))
+    return result
+
+
+def memories(config: NpuConfig) -> list[tuple[str, int, int]]:
+    """(name, rows, bytes of a row) of every scratchpad."""
+    c = config
+    return [
+        ("ACT", c.act_rows, c.block_in),
+        ("WGT", c.wgt_tiles, c.tile_bytes),
+        ("ACC", c.acc_rows, 4 * c.block_out),
+        ("PRM", c.prm_rows, c.prm_row_bytes),
+        ("LUT", c.lut_tables, 256),
+    ]
+
+
+def hierarchy(text: str) -> list[tuple[str, int, int]]:
+    """(module, depth, instances below its parent) from the top down; numbered siblings (`lane0`, `lane1`) are one."""
+    children: dict[str, list[tuple[str, str]]] = {}
+    here = ""
+    for line in text.splitlines():
+        if found := re.match(r"module (\S+?) ?\(", line):
+            here = found[1]
+            children[here] = []
+        elif found := re.match(r"  (\\?[\w.$]+) +(\\?[\w.$]+) +\($", line):
+            children[here].append((found[1], found[2].lstrip("\\").split("$")[0]))
+    rows: list[tuple[str, int, int]] = []
+
+    def walk(module: str, name: str, depth: int, count: int) -> None:
+        rows.append((name, depth, count))
+        groups: dict[str, list[str]] = {}
+        for kind, instance in sorted(children.get(module, [])):
+            groups.setdefault(re.sub(r"\d+$", "", instance), []).append(kind)
+        for stem, kinds in groups.items():
+            walk(kinds[0], stem, depth + 1, len(kinds))
+
+    walk(TOP, TOP, 0, 1)
+    return rows
+
+
+def _table(*headings: str) -> list[str]:
+    return ["", f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
+
+
+def readme(config: NpuConfig, text: str | None = None) -> str:
+    """Ports, registers, memories, modules and how to simulate, as Markdown. `text` is the Verilog, if it is there."""
+    text = convert(config) if text is None else text
+    source = file_name(config)
     lines = [
         f"# NPU `{config.name}`",
         "",
-        f"Top module `{TOP}`, configuration fingerprint `{config.fingerprint}`.",
+        f"`{source}`: Verilog-2001, one file, no primitives of a vendor. Top module `{TOP}`, configuration fingerprint",
+        f"`{config.fingerprint}`. Generated: change the configuration, not the file.",
+        "",
+        "One clock `clk`, one synchronous reset `rst` (active high). `axi_*` is an AXI4 master (INCR bursts of",
+        "full-width beats, one ID), `axil_*` an AXI4-Lite slave with the registers below, `irq` a level interrupt.",
+        "`dbg_*` are strobes for timelines; leave them open.",
         "",
         "## Ports",
-        "",
-        "| port | direction | bits |",
-        "|---|---|---|",
-        "| clk | input | 1 |",
-        "| rst | input | 1 |",
+        *_table("port", "direction", "bits"),
     ]
-    npu = Npu(config)
-    npu._MustUse__silence = True  # asked for its ports only
-    for (name,), member, value in npu.signature.flatten(npu):
-        lines.append(f"| {name} | {'output' if member.flow == Out else 'input'} | {len(value)} |")
-    lines += ["", "## Registers", "", "| offset | name | access | meaning |", "|---|---|---|---|"]
+    lines += [f"| {name} | {direction} | {bits} |" for name, direction, bits in ports(config)]
+    lines += ["", "## Registers", "", "32 bits each.", *_table("offset", "name", "access", "meaning")]
     for register in REGISTERS:
         bits = "".join(f"; {b.name} [{b.low + b.bits - 1}:{b.low}] {b.doc}" for b in register.bits)
         lines.append(f"| 0x{register.offset:03x} | {register.name} | {register.access} | {register.doc}{bits} |")
+    lines += ["", "## Memories", *_table("memory", "rows", "bytes of a row", "bytes")]
+    lines += [f"| {name} | {rows} | {row} | {rows * row} |" for name, rows, row in memories(config)]
+    lines += [
+        "",
+        f"LUT is there once per lane: {config.block_in} copies. Memories start as zero and are not cleared by a reset.",
+        "",
+        "## Modules",
+        "",
+        "```",
+    ]
+    lines += [f"{'  ' * d}{name}{f' x {count}' if count > 1 else ''}" for name, d, count in hierarchy(text)]
+    lines += [
+        "```",
+        "",
+        "## Simulation",
+        "",
+        "Under any Verilog simulator: drive `clk`, hold `rst` for a cycle or leave it 0 (registers have",
+        "power-on values), connect a memory to `axi_*`, write regions, program and START by `axil_*`, wait for `irq`.",
+        "With Tilewright installed no bench is needed; the same Verilog runs by Verilator:",
+        "",
+        "```",
+        f"tilewright run MODEL --config {config.name if config in PRESETS.values() else 'FILE'} --backend rtl",
+        "```",
+        "",
+        "## Lint",
+        "",
+        "```",
+        f"verilator --lint-only -Wall {LINT_FILE} {source}",
+        "```",
+        "",
+        f"says nothing. Rules switched off in `{LINT_FILE}`:",
+        *_table("rule", "messages", "reason"),
+    ]
+    lines += [f"| {e.rule} | {f'`{e.match}`' if e.match else 'all'} | {e.reason} |" for e in LINT_EXCEPTIONS]
     return "\n".join(lines) + "\n"
 
 
+def lint_rules() -> str:
+    """The exceptions as a Verilator configuration file."""
+    lines = ["`verilator_config"]
+    for e in LINT_EXCEPTIONS:
+        lines += [f"// {e.reason}", f'lint_off -rule {e.rule} -file "*"' + (f' -match "{e.match}"' if e.match else "")]
+    return "\n".join(lines) + "\n"
+
+
+def file_name(config: NpuConfig) -> str:
+    """`npu_<config>.v`; characters that file names should not have become "_"."""
+    return f"npu_{re.sub(r'[^0-9A-Za-z_.-]', '_', config.name)}.v"
+
+
+def files(config: NpuConfig) -> dict[str, str]:
+    """Every file by name, the Verilog first."""
+    text = convert(config)
+    return {file_name(config): text, "README.md": readme(config, text), LINT_FILE: lint_rules()}
+
+
 def write_verilog(config: NpuConfig, directory: str | Path) -> Path:
-    """Writes `npu_<config>.v` and `README.md` into `directory` (made if missing). Returns the Verilog file."""
+    """Writes `npu_<config>.v`, `README.md` and `lint.vlt` into `directory` (made if missing). Returns the Verilog."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"npu_{config.name}.v"
-    path.write_text(convert(config), encoding="utf-8")
-    (directory / "README.md").write_text(readme(config), encoding="utf-8")
-    return path
+    made = files(config)
+    for name, text in made.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    return directory / next(iter(made))

