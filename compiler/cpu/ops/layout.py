@@ -232,14 +232,14 @@ def lane_runs(box: Box) -> list[Run]:
         i = 0
         while i < len(runs):
             first, j = runs[i], i + 1
-            step = (runs[j].read - first.read, runs[j].write - first.write) if j < len(runs) else (0, 0)
+            pace = (runs[j].read - first.read, runs[j].write - first.write) if j < len(runs) else (0, 0)
             while (
                 j < len(runs)
                 and (runs[j].loops, runs[j].valid) == (first.loops, first.valid)
-                and (runs[j].read - runs[j - 1].read, runs[j].write - runs[j - 1].write) == step
+                and (runs[j].read - runs[j - 1].read, runs[j].write - runs[j - 1].write) == pace
             ):
                 j += 1
-            loops = [Loop(j - i, *step), *first.loops] if j > i + 1 else first.loops
+            loops = [Loop(j - i, *pace), *first.loops] if j > i + 1 else first.loops
             joined.append(Run(loops, first.read, first.write, first.valid))
             i = j
         if len(joined) == len(runs):

@@ -72,6 +72,64 @@ def test_image_columns(kernel: int, stride: int, channels: int, lanes: int) -> N
     check(data(1, channels, size, size), (1, kernel, out, out, lanes), [{0: np.zeros(1, int)}, {4: c}, y, x], 0x80, 5)
 
 
+def windows(
+    kernel: int, stride: int, pad: int, channels: int, lanes: int, size: int, channels_first: bool
+) -> tuple[tuple[int, ...], Tables]:
+    """Whole windows gathered into lanes."""
+    out = (size + 2 * pad - kernel) // stride + 1
+    order = (channels, kernel, kernel) if channels_first else (kernel, kernel, channels)
+    lane = np.arange(lanes)
+    used = lane < kernel * kernel * channels
+    at = np.stack(np.unravel_index(np.where(used, lane, 0), order))
+    c, y, x = at if channels_first else at[[2, 0, 1]]
+    start = np.arange(out) * stride - pad
+    return (1, out, out, lanes), [{0: np.zeros(1, int)}, {3: np.where(used, c, -1)}, {1: start, 3: y}, {2: start, 3: x}]
+
+
+@pytest.mark.parametrize("channels_first", [False, True])
+@pytest.mark.parametrize(
+    "kernel, stride, pad, channels, lanes, size",
+    [(7, 2, 3, 3, 160, 44), (3, 2, 1, 3, 32, 37), (3, 2, 1, 1, 16, 9), (16, 16, 0, 3, 768, 48), (4, 4, 2, 2, 32, 40)],
+)
+def test_windows(
+    kernel: int, stride: int, pad: int, channels: int, lanes: int, size: int, channels_first: bool
+) -> None:
+    shape, tables = windows(kernel, stride, pad, channels, lanes, size, channels_first)
+    check(data(1, channels, size, size), shape, tables, 0x80, 9)
+
+
+@pytest.mark.parametrize("fill", [0, 7, -128])
+@pytest.mark.parametrize("op", ["Relu", "QuantizeLinear"])
+def test_windows_of_computed_values(op: str, fill: int) -> None:
+    """The border is around a value that was not in memory before, of either sign."""
+    shape, tables = windows(3, 2, 1, 3, 32, 20, True)
+    graph = Graph("r")
+    graph.add(Tensor("x", (1, 3, 20, 20), np.dtype(np.float32 if op == "QuantizeLinear" else np.int8)))
+    kind = np.dtype(np.uint8 if op == "QuantizeLinear" else np.int8)
+    graph.add(Tensor("q", (1, 3, 20, 20), kind))
+    graph.add(Tensor("y", shape, kind))
+    scales = [graph.constant("s", np.float32(0.25)), graph.constant("z", np.uint8(100))]
+    attrs = {"shape": shape, "tables": tables, "xor": 0x80, "fill": fill}
+    graph.nodes = [
+        Node(op, ["x", *(scales if op == "QuantizeLinear" else [])], ["q"]),
+        Node("Relayout", ["q"], ["y"], attrs),
+    ]
+    graph.inputs, graph.outputs = ["x"], ["y"]
+    x = R.standard_normal((1, 3, 20, 20)).astype(np.float32) * 10 if op == "QuantizeLinear" else data(1, 3, 20, 20)
+    q = np.clip(np.rint(x / 0.25) + 100, 0, 255).astype(np.uint8) if op == "QuantizeLinear" else np.maximum(x, 0)
+    got = execute(compile_all(graph), graph, {"x": x})[0]
+    np.testing.assert_array_equal(got.view(np.int8), want(q.view(np.int8), shape, tables, 0x80, fill))
+
+
+@pytest.mark.parametrize("columns", [197, 16, 5, 33])
+def test_column_blocks(columns: int) -> None:
+    """A matrix in blocks of rows and columns, the last ones partly filled."""
+    blocks = -(-columns // 16)
+    a = np.arange
+    tables = [{}, {0: a(3)}, {2: a(4) * 16, 4: a(16)}, {1: a(blocks) * 16, 3: a(16)}]
+    check(data(1, 3, 60, columns), (3, blocks, 4, 16, 16), tables, 0, 3)
+
+
 def test_irregular() -> None:
     check(data(50, 20), (50, 20), [{0: R.permutation(50)}, {1: np.arange(20)}])
     check(data(9, 9), (200, 30), [{0: R.integers(-5, 15, 200)}, {1: R.integers(-3, 12, 30), 0: R.integers(-1, 2, 200)}])
