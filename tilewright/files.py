@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import zipfile
@@ -51,6 +52,31 @@ def check_writable(path: str | Path) -> None:
 def write_text(path: str | Path, text: str) -> None:
     """A whole text file or none."""
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_files(folder: str | Path, texts: dict[str, str]) -> None:
+    """All of the named text files in `folder`, which is made if missing, or none of them. Raises `UsageError`."""
+    folder = Path(folder)
+    made = not folder.exists()
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make folder {folder}: {error.strerror or error}") from None
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as scratch:
+            for name, text in texts.items():
+                if (folder / name).is_dir():
+                    raise UsageError(f"cannot write {folder / name}: is a directory")
+                write_text(Path(scratch) / name, text)
+            for name in texts:
+                os.replace(Path(scratch) / name, folder / name)
+    except BaseException as error:
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise UsageError(f"cannot write {folder}: {error.strerror or error}") from None
+        raise
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:

@@ -309,3 +309,30 @@ def test_no_partial_file_when_writing_fails(run, model_file, tmp_path, monkeypat
     monkeypatch.setattr(tw.Program, "to_bytes", lambda self: (_ for _ in ()).throw(OSError(28, "No space left")))
     assert "No space left" in run("compile", model_file, "-o", tmp_path / "o.twp", code=2).stderr
     assert not (tmp_path / "o.twp").exists() and "hand.onnx" in {p.name for p in tmp_path.iterdir()}
+
+
+class TestRtl:
+    def test_writes_verilog_and_readme(self, run, tmp_path):
+        out = tmp_path / "rtl"
+        found = json.loads(run("rtl", "--config", "tiny", "-o", out, "--json", "-").stdout)
+        assert sorted(p.name for p in out.iterdir()) == ["README.md", "lint.vlt", "npu_tiny.v"]
+        text = (out / "npu_tiny.v").read_text()
+        assert found["top"] == "npu" and "module npu(" in text and found["lines"] == text.count("\n")
+        assert {"name": "axi_wdata", "direction": "output", "bits": 32} in found["ports"]
+        assert {"name": "LUT", "rows": 4, "row_bytes": 256, "bytes": 1024} in found["memories"]
+        assert "top module npu" in run("rtl", "--config", "tiny", "-o", out).stdout
+        assert (out / "npu_tiny.v").read_text() == text
+
+    def test_mistakes_leave_nothing(self, run, tmp_path, monkeypatch):
+        out = tmp_path / "rtl"
+        assert "unknown configuration 'huge'" in run("rtl", "--config", "huge", "-o", out, code=2).stderr
+        assert "no such directory" in run("rtl", "--config", "tiny", "-o", out / "deeper", code=2).stderr
+        assert "Missing option '-o'" in run("rtl", "--config", "tiny", code=2).stderr
+        assert not out.exists()
+        out.write_text("a file")
+        assert "not a folder" in run("rtl", "--config", "tiny", "-o", out, code=2).stderr
+        monkeypatch.setattr("hw.verilog.files", lambda config: {"a.v": "a", "b.v": "b"})
+        folder = tmp_path / "half"
+        (folder / "b.v").mkdir(parents=True)
+        assert "is a directory" in run("rtl", "--config", "tiny", "-o", folder, code=2).stderr
+        assert [p.name for p in folder.iterdir()] == ["b.v"]
