@@ -193,17 +193,17 @@ def join(objects: Sequence[bytes], entry: str) -> bytes:
     entry_size = struct.calcsize(layout.symbol)
     sections.append(_Section(b".symtab", SYMTAB, 0, bytes(table), 0, symtab + 1, first_global, 8, entry_size))
     sections.append(_Section(b".strtab", STRTAB, 0, b"", 0, 0, 0, 1, 0))
-    names = [strings(s.name) for s in sections]
+    titles = [strings(s.name) for s in sections]
     sections[-1].data = bytes(strings.raw)
 
     out = bytearray(struct.calcsize(layout.header))
     heads = []
-    for name, s in zip(names, sections):
+    for title, s in zip(titles, sections):
         if s.type:
             out += bytes(-len(out) % max(s.align, 1))
         size = s.size if s.type == NOBITS else len(s.data)
         at = len(out) if s.type else 0
-        heads.append(struct.pack(layout.section, name, s.type, s.flags, 0, at, size, s.link, s.info, s.align, s.entry))
+        heads.append(struct.pack(layout.section, title, s.type, s.flags, 0, at, size, s.link, s.info, s.align, s.entry))
         out += s.data
     out += bytes(-len(out) % 8)
     fields = list(header)
