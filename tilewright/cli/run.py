@@ -12,6 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from isa.program import Program
+from simulator.attribution import bound_cycles
 from simulator.cycle import CycleDevice
 from simulator.timeline import write_timeline
 from tilewright.check import check
@@ -19,6 +20,7 @@ from tilewright.cli import common
 from tilewright.cli.group import MISMATCH
 from tilewright.devices import Device, Runner
 from tilewright.errors import UsageError
+from tilewright.explain import performance
 from tilewright.files import IMAGE_SUFFIXES, check_writable, read_arrays, write_arrays
 from tilewright.images import FITS, RANGES, ImageOptions, image_input
 from tilewright.inputs import random_inputs
@@ -224,7 +226,7 @@ def summarise(
     }
     result |= {key: counted[key] for key in ("macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "compile_seconds")}
     if runner.counters is not None and runner.counters.cycles is not None:
-        result["cycles"] = runner.counters.cycles
+        result |= performance(runner.counters, bound_cycles(program.layers, program.config))
     result["run_seconds"] = seconds
     result["gmacs_per_second"] = program.macs / seconds / 1e9 if seconds else 0.0
     if report is not None:
@@ -248,7 +250,11 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
         markup=False,
     )
     if "cycles" in result:
-        console.print(f"{result['cycles']:,} cycles", markup=False)
+        console.print(
+            f"{result['cycles']:,} cycles, bound {result['bound_cycles']:,} ({result['utilization']:.1%}); "
+            f"{common.human(result['bytes_read'], 'B')} read, {common.human(result['bytes_written'], 'B')} written",
+            markup=False,
+        )
     if report is None:
         return
     console.print(f"check: {report.summary()}", markup=False)
