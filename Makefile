@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz lint bench clean
+.PHONY: help venv demo test fuzz lint bench bench-cycles pins clean
 N ?= 100
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## make the virtual environment
 $(STAMP): pyproject.toml constraints.txt
@@ -33,8 +33,14 @@ lint: $(STAMP) ## style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP) ## cycles and speed of the networks
+bench: $(STAMP) ## compile time and speed of the functional simulator
 	$(BIN)/tilewright bench
+
+bench-cycles: $(STAMP) ## cycles of networks beside their bounds and targets
+	$(BIN)/python -m tilewright.bench_cycles
+
+pins: $(STAMP) ## write the pinned cycle counts of the tests anew
+	$(BIN)/python -m tests.network.cycle_pins
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .grimp_cache .hypothesis

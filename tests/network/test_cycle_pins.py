@@ -1,0 +1,27 @@
+"""Cycle counts stay where they are: a change that costs more than 1 % fails, one that gains more than 2 % asks for new
+pins (`make pins`), so that the gain is kept."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.network.cycle_pins import CASES, FILE, cycles
+
+PINS = json.loads(FILE.read_text())
+
+
+def test_every_case_has_a_pin() -> None:
+    assert set(PINS) == {f"{network} {config}" for network, config in CASES}, "run `make pins`"
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(("network", "config"), CASES, ids=lambda value: value)
+def test_cycles(network: str, config: str) -> None:
+    pin, found = PINS[f"{network} {config}"], cycles(network, config)
+    assert found <= 1.01 * pin, f"{network} on {config} takes {found} cycles, {found / pin - 1:.1%} more than {pin}"
+    assert found >= 0.98 * pin, (
+        f"{network} on {config} takes {found} cycles, {1 - found / pin:.1%} fewer than the pinned {pin}: "
+        "run `make pins` and commit tests/network/cycle_pins.json"
+    )
