@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 
+# Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
+os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
+
+
 @pytest.fixture(scope="session")
 def models_dir() -> Path:
     """Folder of the shared test models: $TILEWRIGHT_MODELS, or `../shared/models` beside the checkout."""

@@ -2,6 +2,7 @@
 
 A key covers the model's bytes, configuration, shapes, options, the compiler's own sources and the host's processor.
 Files live in $TILEWRIGHT_CACHE (else the user's cache folder) under `programs/`; a damaged one is compiled again.
+TILEWRIGHT_PROGRAM_CACHE=off switches this off.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _sources() -> str:
 
 
 def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | None:
-    """A hex digest, None for models that keep weights in other files (their content is not seen here)."""
+    """A hex digest; None if nothing is to be kept: switched off, or weights in other files, which are not seen here."""
+    if os.environ.get("TILEWRIGHT_PROGRAM_CACHE") == "off":
+        return None
     if isinstance(model, str | Path):
         content = Path(model).read_bytes()
     elif isinstance(model, bytes):

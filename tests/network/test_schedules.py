@@ -87,6 +87,7 @@ def test_policies_grow_with_effort() -> None:
 
 def test_second_compile_is_found(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.delenv("TILEWRIGHT_PROGRAM_CACHE", raising=False)
     model = build_quantized("resnet8").SerializeToString()
     first = tw.compile(model)
     stored = list((tmp_path / "programs").glob("*.twp"))
