@@ -1,0 +1,166 @@
+"""`simulator.attribution`: every cycle has one cause, the books balance, the causes are the real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from isa.config import PRESETS, NpuConfig
+from isa.device import Region
+from isa.encoding import Op, op, to_bytes
+from isa.instructions import Memory, Source
+from isa.program import Layer, Program
+from isa.timing import MemoryTiming, gemm_depth
+from simulator import attribution
+from simulator.attribution import LOSSES, LayerLosses, attribute, bound_cycles, fused_layers, fused_row, segments
+from simulator.cycle import CycleDevice, Trace
+from tilewright import zoo
+
+TINY = PRESETS["tiny"]
+DIGITS = Path(__file__).resolve().parents[3] / "examples" / "digits" / "digits_int8.onnx"
+
+
+def trace_of(ops: list[Op], config: NpuConfig = TINY, **timing: int) -> Trace:
+    device = CycleDevice(config, MemoryTiming(**timing), functional=False)
+    image = to_bytes([*ops, op("END")])
+    program, data = device.allocate(len(image)), device.allocate(1 << 16)
+    device.write(program, image)
+    regions = [
+        Region(program, len(image), read=True),
+        Region(data, 1 << 16, read=True),
+        Region(data, 1 << 16, read=True, write=True),
+    ]
+    device.run(regions, 0, 0, len(ops) + 1, trace=True)
+    assert device.trace is not None
+    return device.trace
+
+
+def causes(ops: list[Op], trace: Trace, config: NpuConfig = TINY) -> dict[str, int]:
+    """Cycles per cause; checks that the segments hold every cycle once."""
+    found = sorted(segments([*ops, op("END")], trace, config))
+    at = 1
+    for first, last, _, pc in found:
+        assert first == at <= last and 0 <= pc <= len(ops)
+        at = last + 1
+    assert at == trace.cycles + 1
+    return {c: sum(b - a + 1 for a, b, cause, _ in found if cause == c) for c in attribution.CAUSES}
+
+
+def load(rows: int, target: Memory, signal: int = 0, wait: int = 0) -> Op:
+    return op("LOAD", region=1, offset=0, target=target, row=0, count=rows, signal0=signal, wait0=wait)
+
+
+def test_waiting_for_a_load() -> None:
+    ops = [
+        load(512, Memory.ACT, signal=1),
+        op("GEMM_LOOP", level=0, count=100, act_stride=1, acc_stride=1),
+        op("GEMM", act=0, wgt=0, acc=0, wait0=1),
+    ]
+    trace = trace_of(ops)
+    found = causes(ops, trace)
+    assert found["gemm"] == 100
+    assert abs(found["load"] - 512) <= 2  # a beat of the 32-bit bus per row
+    assert found["memory"] >= 60  # the latency of the first beat
+    assert found["fetch"] >= 60  # that of the program
+    assert found["pipeline"] <= 4 + gemm_depth(TINY)
+    assert found["vector"] == found["store"] == found["window"] == 0
+
+
+def test_the_cause_is_found_behind_another_engine() -> None:
+    """GEMM waits for VECTOR, which waits for LOAD: loading is the cause."""
+    ops = [
+        load(512, Memory.ACT, signal=1),
+        op("VECTOR_LOOP", level=0, count=40, a_stride=1, dst_stride=1),
+        op("VECTOR", source=Source.ACT, a=0, dst=600, wait0=1, signal0=2),
+        op("GEMM", act=600, wgt=0, acc=0, wait0=2),
+    ]
+    found = causes(ops, trace_of(ops))
+    assert abs(found["load"] - 512) <= 2 and found["vector"] == 40 and found["gemm"] == 1
+
+
+def test_a_store_at_the_end_and_one_that_holds_back() -> None:
+    ops = [
+        op("GEMM_LOOP", level=0, count=50, act_stride=1, acc_stride=1),
+        op("GEMM", act=0, wgt=0, acc=0, signal0=1),
+        op("STORE", region=2, offset=0, row=0, count=300, wait0=1, signal0=2),
+        op("GEMM", act=0, wgt=0, acc=0, wait0=2),
+        op("STORE", region=2, offset=0, row=0, count=100),
+    ]
+    found = causes(ops, trace_of(ops))
+    assert found["gemm"] == 100 and 300 <= found["store"] <= 500
+
+
+def test_a_full_queue_is_its_engines_fault() -> None:
+    """LOAD's queue is full, so FETCH cannot reach the GEMM behind: loading is the cause, not fetching."""
+    ops = [*(load(200, Memory.ACT) for _ in range(TINY.queue_depth + 12)), op("GEMM", act=0, wgt=0, acc=0)]
+    trace = trace_of(ops)
+    causes(ops, trace)
+    found = segments([*ops, op("END")], trace, TINY)
+    full = trace.dispatched[TINY.queue_depth + 5], trace.dispatched[-2]  # LOAD's queue is full between these cycles
+    inside = [cause for first, last, cause, _ in found if first > full[0] and last < full[1]]
+    assert inside and set(inside) <= {"load", "pipeline"}
+    assert sum(last - first for first, last, cause, _ in found if cause == "load" and last <= full[1]) > 500
+
+
+def test_a_program_without_array_and_one_without_work() -> None:
+    ops = [load(64, Memory.ACT, signal=1), op("STORE", region=2, offset=0, row=0, count=64, wait0=1)]
+    found = causes(ops, trace_of(ops))
+    assert found["load"] > 60 and found["store"] > 64 and found["gemm"] == 0
+    trace = trace_of([])
+    assert causes([], trace)["fetch"] == trace.cycles
+
+
+def run(model: object, config: str = "base", **timing: int) -> tuple[Program, list[LayerLosses], int]:
+    program = tw.compile(model, config)  # type: ignore[arg-type]
+    with tw.Device("cycle", timing=MemoryTiming(**timing), functional=False) as runner:
+        runner.run(program, tw.random_inputs(program), trace=True)
+        device = runner.load(program).device
+        assert isinstance(device, CycleDevice) and runner.counters is not None and runner.counters.cycles
+        for trace in device.traces:
+            found = sorted(segments(program.ops(), trace, program.config))
+            assert sum(b - a + 1 for a, b, _, _ in found) == trace.cycles
+        rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
+        return program, rows, runner.counters.cycles
+
+
+@pytest.mark.parametrize("config", list(PRESETS))
+@pytest.mark.parametrize(
+    "timing", [{}, {"read_latency": 300, "read_interval": 3, "write_interval": 2}], ids=["", "slow"]
+)
+def test_the_books_of_a_network_balance(config: str, timing: dict[str, int]) -> None:
+    program, rows, cycles = run(DIGITS, config, **timing)
+    assert sum(row.cycles for row in rows) == cycles
+    assert sum(row.bound for row in rows) == bound_cycles(program.layers, program.config) <= cycles
+    for row in rows:
+        assert set(row.losses) == set(LOSSES)
+        assert sum(row.losses.values()) == row.cycles - row.bound
+        assert all(n >= 0 for key, n in row.losses.items() if key != "overlap")
+        assert sum(row.spent.values()) == row.cycles
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "autoencoder", "mobilenet_v2"])
+def test_the_books_of_fused_and_depthwise_layers(name: str) -> None:
+    program, rows, cycles = run(zoo.build_quantized(name, **zoo.ZOO[name].small))
+    assert sum(row.cycles for row in rows) == cycles
+    assert sum(row.layer.macs for row in rows) == program.npu_macs
+    for row in rows:
+        assert sum(row.losses.values()) == row.cycles - row.bound
+        assert row.losses["padding"] >= 0 and row.losses["window"] >= 0
+    assert any(row.losses["window"] for row in rows) == (name in ("ds_cnn", "mobilenet_v2"))
+
+
+def test_fused_layers_are_one_row() -> None:
+    layers = [
+        Layer("in", "Quantize", "cpu"),
+        Layer("a", "QConv", "npu", 0, 10, 100, 1, 2, 3),
+        Layer("b", "QConv", "npu", 10, 0, 50, 4, 5, 6),
+        Layer("c", "QConv", "npu", 10, 5, 7),
+    ]
+    groups = fused_layers(layers)
+    assert [[layer.name for layer in group] for group in groups] == [["a", "b"], ["c"]]
+    row = fused_row(groups[0])
+    assert (row.name, row.macs, row.read_bytes, row.write_bytes, row.minimum_bytes) == ("a + b", 150, 5, 7, 9)
+    assert (row.first, row.count) == (0, 10)
