@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz lint bench bench-cycles pins clean
+.PHONY: help venv demo test fuzz cosim lint bench bench-cycles pins clean
 N ?= 100
 
 help: ## list these targets
@@ -26,6 +26,9 @@ test: $(STAMP) ## run all tests
 
 fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
 	$(BIN)/python -m tests.fuzz --count $(N)
+
+cosim: $(STAMP) ## whole networks on RTL and simulators: equal bytes and cycles
+	$(BIN)/python -m tests.cosim_networks
 
 lint: $(STAMP) ## style, types and layers
 	$(BIN)/ruff check .

@@ -72,7 +72,8 @@ def simulate(name: str, verilog: str, top: str, test_module: str, **settings: ob
         hdl_toplevel=top,
         test_module=test_module,
         build_dir=directory,
-        test_dir=ROOT,
+        test_dir=directory,
+        results_xml=str(directory / "results.xml"),
         extra_env={"PYTHONPATH": str(ROOT), **{k.upper(): str(v) for k, v in settings.items()}},
     )
     from cocotb_tools.check_results import get_results

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import tilewright as tw
 from hw.accumulate import ACCUMULATE_STAGES
 from hw.fetch import SETUP_CYCLES
 from isa import timing as isa_timing
@@ -18,6 +16,7 @@ from isa.encoding import Op, op, to_bytes
 from isa.instructions import INSTRUCTIONS, ErrorCode
 from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS, TIMINGS, Trio, case
+from tests.cosim_networks import compare
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
@@ -147,17 +146,8 @@ def test_reset_values_and_contents_survive_runs() -> None:
     assert np.all(np.asarray(times) > 0)
 
 
-def test_digits() -> None:
-    """A trained network: the same answers from all three devices, the same clock from two."""
-    folder = Path(__file__).resolve().parents[2] / "examples" / "digits"
-    program = tw.compile(folder / "digits_int8.onnx", "tiny")
-    inputs = tw.random_inputs(program)
-    outputs, counters = {}, {}
-    for name in ("functional", "cycle", "rtl"):
-        with tw.Device(name) as device:
-            outputs[name] = {k: v.tobytes() for k, v in device.run(program, inputs).items()}
-            counters[name] = device.counters
-    assert outputs["functional"] == outputs["cycle"] == outputs["rtl"]
-    assert counters["cycle"] == counters["rtl"]
-    ours, plain = counters["cycle"], counters["functional"]
-    assert (ours.macs, ours.bytes_written, ours.instructions) == (plain.macs, plain.bytes_written, plain.instructions)
+@pytest.mark.parametrize("name", ["tiny", "base"])
+def test_digits(name: str) -> None:
+    """A trained network: the same bytes from all three devices, the same clock from two. `make cosim` runs more."""
+    row = compare("digits", CONFIGS[name])
+    assert row.ok, row

@@ -1,0 +1,227 @@
+"""The scratchpads under random requests, with collisions between their ports, against plain arrays."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from hw.activations import READERS, ActivationScratchpad
+from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
+from isa.config import NpuConfig, preset
+
+TINY = preset("tiny").with_(act_rows=64, wgt_tiles=8, acc_rows=16, prm_rows=4, lut_tables=2)
+CONFIGS = {
+    "row=bus": TINY.with_(axi_data_bits=32),
+    "row=4 beats": TINY.with_(block_in=16, act_banks=2),
+    "beat=2 rows": TINY.with_(axi_data_bits=64, block_out=16),
+    "beat=all banks": TINY.with_(axi_data_bits=128),
+}
+
+
+def simulate(dut, bench) -> None:
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
+    """Reads: GEMM, VECTOR a, VECTOR b, STORE, each refused by any before it at the same bank; writes: VECTOR, LOAD."""
+    config = CONFIGS[name]
+    dut = ActivationScratchpad(config)
+    rng = random.Random(name)
+    row_bytes, banks, per_beat = config.block_in, config.act_banks, dut.rows_per_beat
+    rows = [bytes(row_bytes) for _ in range(config.act_rows)]
+    refused = dict.fromkeys([*READERS, "load", "part of store"], 0)
+
+    async def bench(ctx) -> None:
+        due: list[tuple[str, bytes, int]] = []  # reader, its data, bytes to compare
+        for _ in range(700):
+            for reader, data, size in due:
+                assert ctx.get(getattr(dut, f"{reader}_data")).to_bytes(row_bytes * per_beat, "little")[:size] == data
+            due = []
+            pool = [rng.randrange(config.act_rows - per_beat + 1) for _ in range(3)]  # few rows: many collisions
+            taken: set[int] = set()
+            reads: list[tuple[str, int, int]] = []
+            for reader in READERS:
+                asks, row, more = rng.random() < 0.5, rng.choice(pool), rng.randrange(per_beat)
+                ctx.set(getattr(dut, f"{reader}_read"), asks)
+                ctx.set(getattr(dut, f"{reader}_row"), row)
+                wanted = 1
+                if reader == "store":
+                    ctx.set(dut.store_more, more)
+                    wanted += more
+                granted = 0
+                while granted < wanted and (row + granted) % banks not in taken:
+                    granted += 1
+                if asks:
+                    assert ctx.get(getattr(dut, f"{reader}_grant")) == granted, reader
+                    refused[reader] += not granted
+                    refused["part of store"] += 0 < granted < wanted
+                    reads.append((reader, row, granted))
+                    taken.add(row % banks)
+            # Writes.
+            vector, vector_row, vector_data = rng.random() < 0.5, rng.choice(pool), rng.randbytes(row_bytes)
+            ctx.set(dut.vector_write, vector)
+            ctx.set(dut.vector_write_row, vector_row)
+            ctx.set(dut.vector_write_data, int.from_bytes(vector_data, "little"))
+            load, row, full = rng.random() < 0.6, rng.choice(pool), rng.random() < 0.3
+            count, chunk = 1 if full else rng.randint(1, per_beat), rng.randrange(dut.chunks)
+            value = bytes([rng.randrange(256)] * config.bus_bytes) if full else rng.randbytes(config.bus_bytes)
+            for port, setting in (("write", load), ("row", row), ("rows", count), ("chunk", chunk), ("full", full)):
+                ctx.set(getattr(dut, f"load_{port}"), setting)
+            ctx.set(dut.load_data, int.from_bytes(value, "little"))
+            hit = vector and vector_row % banks in {(row + k) % banks for k in range(count)}
+            if load:
+                assert ctx.get(dut.load_grant) == (not hit)
+                refused["load"] += hit
+            before = list(rows)
+            if vector:
+                rows[vector_row] = vector_data
+            if load and not hit:
+                for k in range(count):
+                    new = bytearray(rows[row + k])
+                    if full:
+                        new[:] = value[:1] * row_bytes
+                    elif dut.chunks > 1:
+                        new[chunk * len(value) : (chunk + 1) * len(value)] = value
+                    else:
+                        new[:] = value[k * row_bytes : (k + 1) * row_bytes]
+                    rows[row + k] = bytes(new)
+            for reader, first, granted in reads:
+                asked = range(first, first + granted)
+                if granted and all(rows[r] == before[r] for r in asked):  # read while written: unspecified
+                    due.append((reader, b"".join(rows[r] for r in asked), granted * row_bytes))
+            await ctx.tick()
+
+    simulate(dut, bench)
+    assert not refused.pop("gemm")
+    if per_beat == 1:
+        refused.pop("part of store")
+    assert min(refused.values()) > 10, refused
+
+
+def words(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_acc_serves_gemm_before_vector(name: str) -> None:
+    config = CONFIGS[name]
+    dut = AccumulatorScratchpad(config)
+    rng = random.Random(name)
+    size = 4 * dut.lanes
+    columns = [[bytes(size)] * dut.columns for _ in range(dut.rows)]
+
+    async def bench(ctx) -> None:
+        due = None
+        for _ in range(300):
+            if due is not None:
+                assert [ctx.get(getattr(dut, f"data{c}")) for c in range(dut.columns)] == [words(v) for v in due]
+            gemm, vector = rng.random() < 0.5, rng.random() < 0.7
+            row, other, target = (rng.randrange(dut.rows) for _ in range(3))
+            ctx.set(dut.gemm_read, gemm)
+            ctx.set(dut.gemm_row, row)
+            ctx.set(dut.vector_read, vector)
+            ctx.set(dut.vector_row, other)
+            assert ctx.get(dut.vector_grant) == (not gemm)
+            at = row if gemm else other
+            mask = rng.randrange(1 << dut.columns)
+            ctx.set(dut.write_mask, mask)
+            ctx.set(dut.write_row, target)
+            due = columns[at] if (gemm or vector) and at != target else None
+            columns[target] = list(columns[target])
+            for c in range(dut.columns):
+                data = rng.randbytes(size)
+                ctx.set(getattr(dut, f"write_data{c}"), words(data))
+                if mask >> c & 1:
+                    columns[target][c] = data
+            await ctx.tick()
+
+    simulate(dut, bench)
+
+
+def drive_write(ctx, dut, rng: random.Random, rows: list[bytes], full_allowed: bool) -> int:
+    """One random write of LOAD to a scratchpad and to `rows`; the row written, -1 for none."""
+    chunk_bytes = len(rows[0]) // dut.chunks
+    row, chunk, full = rng.randrange(len(rows)), rng.randrange(dut.chunks), full_allowed and rng.random() < 0.2
+    value = rng.randbytes(chunk_bytes)
+    write = rng.random() < 0.7
+    for port, setting in (("write", write), ("write_row", row), ("write_chunk", chunk), ("write_full", full)):
+        ctx.set(getattr(dut, port), setting)
+    ctx.set(dut.write_data, words(value))
+    if not write:
+        return -1
+    whole = bytearray(rows[row])
+    for k in range(dut.chunks) if full else [chunk]:
+        whole[k * chunk_bytes : (k + 1) * chunk_bytes] = value
+    rows[row] = bytes(whole)
+    return row
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_wgt_and_prm_are_read_and_written_in_one_cycle(name: str) -> None:
+    config: NpuConfig = CONFIGS[name]
+
+    def run(dut, count: int, row_bytes: int, ports: list[tuple[str, str]], get) -> None:
+        rng = random.Random(name)
+        rows = [bytes(row_bytes)] * count
+
+        async def bench(ctx) -> None:
+            due: dict[str, bytes] = {}
+            for _ in range(250):
+                for port, row in due.items():
+                    assert get(ctx, port, row), port
+                asked = {}
+                for enable, address in ports:
+                    row = rng.randrange(count)
+                    ctx.set(getattr(dut, enable), 1)
+                    ctx.set(getattr(dut, address), row)
+                    asked[enable] = row
+                written = drive_write(ctx, dut, rng, rows, True)
+                due = {port: rows[row] for port, row in asked.items() if row != written}
+                await ctx.tick()
+
+        simulate(dut, bench)
+
+    wgt = WeightScratchpad(config)
+    size = config.block_in
+    run(wgt, config.wgt_tiles, config.tile_bytes, [("read", "read_row")],
+        lambda ctx, _, tile: all(ctx.get(getattr(wgt, f"row{o}")) == words(tile[o * size : (o + 1) * size])
+                                 for o in range(config.block_out)))  # fmt: skip
+    prm = ParameterScratchpad(config)
+
+    def same(ctx, port: str, row: bytes) -> bool:
+        first = 0 if port == "bias_read" else 4
+        kind = b"".join(row[i + first : i + first + 4] for i in range(0, len(row), 8))
+        return ctx.get(prm.bias if first == 0 else prm.scale) == words(kind)
+
+    ports = [("bias_read", "bias_row"), ("scale_read", "scale_row")]
+    run(prm, config.prm_rows, config.prm_row_bytes, ports, same)
+
+
+@pytest.mark.parametrize("name", ["row=bus", "beat=all banks"])
+def test_lut_gives_every_lane_its_byte(name: str) -> None:
+    config = CONFIGS[name]
+    dut = TableScratchpad(config)
+    rng = random.Random(name)
+    tables = [bytes(256)] * config.lut_tables
+
+    async def bench(ctx) -> None:
+        due: list[tuple[int, int]] = []
+        ctx.set(dut.read, 1)
+        for _ in range(600):
+            for lane, value in due:
+                assert ctx.get(getattr(dut, f"value{lane}")) == value
+            table, indices = rng.randrange(config.lut_tables), [rng.randrange(256) for _ in range(config.block_in)]
+            ctx.set(dut.table, table)
+            for lane, index in enumerate(indices):
+                ctx.set(getattr(dut, f"index{lane}"), index)
+            written = drive_write(ctx, dut, rng, tables, False)
+            due = [(lane, tables[table][index]) for lane, index in enumerate(indices)] if table != written else []
+            await ctx.tick()
+
+    simulate(dut, bench)
