@@ -39,7 +39,7 @@ def _sources() -> str:
 
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parent.parent
-    for package in ("isa", "compiler"):
+    for package in ("isa", "compiler", "simulator"):
         for path in sorted((root / package).rglob("*.py")):
             digest.update(path.name.encode() + path.read_bytes())
     from compiler.cpu import Target
