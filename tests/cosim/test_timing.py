@@ -8,15 +8,17 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig, preset
 from isa.device import Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import Engine, Source
+from isa.instructions import Engine, Memory, Source
 from isa.timing import VECTOR_DEPTH, MemoryTiming, gemm_depth
+from tests.common.equality import VARIANTS
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
 CONFIGS = {
     "tiny": preset("tiny"),
     "base": preset("base"),
-    "narrow": preset("tiny").with_(name="narrow", block_in=8, block_out=4, axi_data_bits=64),
+    "narrow_out": VARIANTS["narrow_out"],
+    "wide_bus": VARIANTS["wide_bus"],
 }
 
 
@@ -32,6 +34,11 @@ class Timeline:
 
     def cycles(self, engine: Engine, kind: str) -> list[int]:
         return [e.cycle for e in self.events if e.engine == engine and e.kind == kind]
+
+
+def beats(config: NpuConfig, rows: int, low: int = 0) -> int:
+    """Of one run of ACT rows that starts `low` bytes into a beat."""
+    return -(-(rows * config.block_in + low) // config.bus_bytes)
 
 
 @pytest.fixture(params=CONFIGS)
@@ -78,8 +85,7 @@ def test_semaphore_turnaround(config: NpuConfig) -> None:
 
 
 def test_load_and_store(config: NpuConfig) -> None:
-    """One beat per cycle, fill rows without a gap, one AR per cycle."""
-    beats = max(1, config.block_in // config.bus_bytes)
+    """One beat per cycle, at any width of bus and row, fill rows without a gap, one AR per cycle."""
     ops = [
         op("LOAD_PAD", left=2, right=3, top=1, bottom=1),
         op("LOAD_DIM", level=0, count=4, mem_stride=256, row_stride=32),
@@ -89,10 +95,37 @@ def test_load_and_store(config: NpuConfig) -> None:
     ]
     t = Timeline(config, ops)
     load = t.cycles(Engine.LOAD, "step")
-    assert len(load) == 2 * 13 + 4 * (5 + 8 * beats) + 1
+    assert len(load) == 2 * 13 + 4 * (5 + beats(config, 8)) + 1
     assert load[:15] == list(range(load[0], load[0] + 15))  # the fill rows before the first data
     assert t.cycles(Engine.LOAD, "start")[0] + 2 == load[0]
     # START in cycle 0, AR in cycle 6; descriptor of the first LOAD a fixed time after its beats.
     store = t.cycles(Engine.STORE, "step")
-    assert store == list(range(store[0], store[0] + 32 * beats))
+    assert store == list(range(store[0], store[0] + beats(config, 32)))
     assert store[0] == t.cycles(Engine.STORE, "start")[0] + 4
+
+
+def test_unaligned_runs(config: NpuConfig) -> None:
+    """One beat more for a run that starts within a beat, and still no gap; LOAD takes what comes without one."""
+    ops = [
+        op("LOAD", offset=4096 + 3, count=96, signal0=1),
+        op("STORE", offset=8192 + 3, count=96, wait0=1),
+        op("STORE_DIM", level=0, count=3, mem_stride=1024, row_stride=1),
+        op("STORE", offset=16384 + 3, count=8 * config.bus_bytes // config.block_in + 1),
+    ]
+    t = Timeline(config, ops)
+    load, store = t.cycles(Engine.LOAD, "step"), t.cycles(Engine.STORE, "step")
+    long = beats(config, 96) + 1
+    assert load == list(range(load[0], load[0] + long)) and store[:long] == list(range(store[0], store[0] + long))
+    short = beats(config, 8 * config.bus_bytes // config.block_in + 1, 3)
+    assert store[long:] == list(range(store[long], store[long] + 3 * short))
+
+
+def test_fill_rows(config: NpuConfig) -> None:
+    """A cycle for a fill row, however wide; a fill row of LUT takes one for each of its chunks."""
+    sizes = {Memory.ACT: config.block_in, Memory.WGT: config.tile_bytes, Memory.PRM: config.prm_row_bytes}
+    for target, row_bytes in (sizes | {Memory.LUT: 256}).items():
+        ops = [op("LOAD_PAD", left=2, right=1, fill=7), op("LOAD", target=target, offset=4096, count=1)]
+        load = Timeline(config, ops).cycles(Engine.LOAD, "step")
+        fill = 256 // config.bus_bytes if target == Memory.LUT else 1
+        assert len(load) == 3 * fill + -(-row_bytes // config.bus_bytes)
+        assert load[: 2 * fill] == list(range(load[0], load[0] + 2 * fill))
