@@ -255,7 +255,7 @@ class _ConvEmission:
         x0, x1 = r0 * s.step[1], min(r1 * s.step[1], s.y.w)
         box = Window(n, block, blocks, y0, y1, x0, x1)
         out = context.write_tile(s.y, box)
-        add = read_add_operand(context, layer.post, box)
+        add: Tile | None = None
         for index, phase in enumerate(s.phases):
             lines = min(q1, phase.outputs(0, s.y.h)) - q0
             columns = min(r1, phase.outputs(1, s.y.w)) - r0
@@ -263,6 +263,8 @@ class _ConvEmission:
                 continue
             acc = context.accumulators.take(lines * columns * s.rows(blocks))
             self._products(band, chunk, index, phase, lines, columns, acc)
+            if add is None:  # behind the weights: LOAD must not hold them up for room that is freed later
+                add = read_add_operand(context, layer.post, box)
             prm = self._params(n, index, block, blocks)
             config = context.config
             vector = acc * config.block_out // config.block_in
