@@ -20,7 +20,7 @@ from tests.common.program_generator import PROGRAM_BYTES, GeneratedProgram, gene
 
 _TINY = PRESETS["tiny"]
 #: Configurations that take paths the presets do not: bus wider than a row or an instruction, unequal blocks, queues of
-#: the least depth, one burst at a time.
+#: the least depth, one burst at a time, memories that are no power of two.
 VARIANTS: dict[str, NpuConfig] = {
     "wide_bus": _TINY.with_(name="wide_bus", act_banks=8, axi_data_bits=128, burst_beats=16),
     "widest_bus": _TINY.with_(name="widest_bus", block_in=8, block_out=4, act_banks=16, axi_data_bits=256),
@@ -28,7 +28,8 @@ VARIANTS: dict[str, NpuConfig] = {
     "narrow_in": _TINY.with_(name="narrow_in", block_in=4, block_out=16, axi_data_bits=64),
     "serial": _TINY.with_(
         name="serial", queue_depth=2, read_outstanding=1, write_outstanding=1, burst_beats=2, semaphores=20,
-        gemm_loops=5, vector_loops=4, act_banks=2,
+        gemm_loops=5, vector_loops=4, act_banks=2, act_rows=1000, wgt_tiles=50, acc_rows=48, prm_rows=9, lut_tables=1,
+        axi_address_bits=40,
     ),
 }  # fmt: skip
 CONFIGS: dict[str, NpuConfig] = PRESETS | VARIANTS
@@ -168,7 +169,9 @@ def case(seed: int, config: NpuConfig) -> tuple[GeneratedProgram, MemoryTiming]:
     """A program and a memory timing, made again from their seed."""
     rng = random.Random(f"case {seed}")
     timing = random_timing(rng)
-    program = generate(seed, config, instructions=rng.choice([6, 20, 40, 60]), max_steps=rng.choice([15, 120, 500, 3000]))
+    program = generate(
+        seed, config, instructions=rng.choice([6, 20, 40, 60]), max_steps=rng.choice([15, 120, 500, 3000])
+    )
     return program, timing
 
 

@@ -14,7 +14,9 @@ from isa.device import Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Memory, Source
 from isa.timing import MemoryTiming
+from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
+from tests.common.equality import VARIANTS
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
@@ -44,6 +46,10 @@ CASES: list[list[Op]] = [
     [op("VECTOR", source=Source.ACT, b=4098, add=1)],
     [op("VECTOR", source=Source.MUL, b=4098, prm=100)],
     [op("STORE", region=2, row=4095, count=3)],
+    [op("STORE", region=2, row=4090, offset=5, count=30)],
+    [op("STORE", region=2, row=4097, count=3)],
+    [op("STORE_DIM", level=0, count=9, mem_stride=20, row_stride=3), op("STORE", region=2, row=4080, count=5)],
+    [op("STORE_DIM", level=1, count=2, mem_stride=20, row_stride=-7), op("STORE", region=2, row=3, count=5)],
     [op("LOAD", region=1, offset=SIZE - 3, count=1)],
     [op("LOAD_DIM", level=0, count=2, mem_stride=-4), op("LOAD", region=1, count=1)],
     [op("STORE", region=1, count=1)],
@@ -61,7 +67,7 @@ CASES: list[list[Op]] = [
     [op("VECTOR_SYNC"), op("GEMM", reduce=9)],
     [op("LOAD_SYNC", signal0=9)] * 256,
     # Region 3 is open but no memory answers there.
-    [op("LOAD", region=3, offset=4, count=1)],
+    [op("LOAD", region=3, offset=16, count=1)],
     [op("STORE", region=3, count=1)],
 ]
 
@@ -87,19 +93,22 @@ def outcome(device: Device, words: bytes, **options: int) -> tuple[ErrorCode, En
     return None
 
 
-@pytest.fixture(scope="module")
-def rtl() -> RtlDevice:
-    return RtlDevice(TINY)
+@pytest.fixture(scope="module", params=[TINY, VARIANTS["wide_bus"]], ids=lambda c: c.name)
+def rtl(request: pytest.FixtureRequest) -> RtlDevice:
+    """`wide_bus` has the memories of `tiny` behind a bus of four rows."""
+    return RtlDevice(request.param)
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_same_error(rtl: RtlDevice, case: int) -> None:
     words = to_bytes([*CASES[case], op("END")])
-    expected = outcome(FunctionalDevice(TINY, "reference"), words)
+    expected = outcome(FunctionalDevice(rtl.config, "reference"), words)
     assert expected is not None
+    cycle = CycleDevice(rtl.config)
     for timing in (MemoryTiming(), MemoryTiming(read_latency=1, write_latency=1)):
-        rtl.timing = timing
+        rtl.timing = cycle.timing = timing
         assert outcome(rtl, words) == expected
+        assert outcome(cycle, words) == expected
     still_works(rtl)
 
 
