@@ -8,6 +8,7 @@ as it was needs no build.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -133,14 +134,25 @@ def build(config: NpuConfig, *, trace: bool = False, say: Callable[[str], None] 
     folder = cache_directory() / "rtl"
     stem = f"npu-{'trace-' if trace else ''}{config.fingerprint}-"
     note = folder / f"verilog-{config.fingerprint}-{_source_hash()[:24]}"
-    if note.is_file():
+
+    def known() -> Path | None:
+        if not note.is_file():
+            return None
         library = folder / f"{stem}{_library_key(note.read_text(encoding='utf-8'), compiler)}.so"
-        if library.is_file():
-            return library
+        return library if library.is_file() else None
+
+    if found := known():
+        return found
     say = say or (lambda line: print(line, file=sys.stderr, flush=True))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch:
+        with (
+            open(folder / f"{stem}lock", "w", encoding="utf-8") as lock,
+            tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch,
+        ):
+            fcntl.flock(lock, fcntl.LOCK_EX)  # parallel tests build a configuration once; the others wait for it
+            if found := known():
+                return found
             source = write_verilog(config, scratch)
             verilog = _hash_of(source.read_bytes())
             library = folder / f"{stem}{_library_key(verilog, compiler)}.so"
