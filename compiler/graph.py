@@ -22,11 +22,15 @@ QUANTIZED_OPS: dict[str, str] = {
     "(all begins, then all ends), dilations, group",
     "QConvTranspose": "* as QConv with w [C,O/group,kernel]; also output_padding",
     "QMatMul": "* x [...,M,K], w [K,N] const int8 or activation [...,K,N], optional bias int32 [N]",
-    "QAdd": "* a, b with broadcasting",
+    "QAdd": "* a, b with broadcasting; by onnxruntime's float rule, or with the attribute constants {ma, mb, c, shift} "
+    "(integers in the tensors' own types, the output's zero point inside c) `clamp((a*ma + b*mb + c) >> shift)`, which "
+    "is LiteRT's",
     "QMul": "* a, b with broadcasting",
     "QMaxPool": "x; kernel, strides, pads, dilations; padding never wins; same quantisation in and out",
-    "QAveragePool": "* x; kernel, strides, pads, count_include_pad",
-    "QGlobalAveragePool": "* x [N,C,spatial] -> [N,C,1,1] or [N,C] (keepdims)",
+    "QAveragePool": "* x; kernel, strides, pads, count_include_pad; with half_away=1 LiteRT's rule: the same quantisation "
+    "in and out, sum of the stored integers / number of taps inside, ties away from zero",
+    "QGlobalAveragePool": "* x [N,C,spatial] -> [N,C,1,1] or [N,C] (keepdims); factor: the float32 that the sum is "
+    "multiplied with (default `mean_scale`), or half_away=1 as for QAveragePool",
     "QLut": "x; table uint8[256]: output byte for each input byte (both as raw bytes)",
     "QConcat": "xs; axis; tables: one uint8[256] per input or None where the bytes pass unchanged",
     "QSoftmax": "x; axis; correctly rounded softmax",

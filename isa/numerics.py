@@ -87,6 +87,47 @@ def mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
     return np.float32(sx) / (np.float32(sy) * np.float32(n))
 
 
+def litert_mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
+    """Spatial mean over n elements in LiteRT: `f32(f32(sx / sy) * f32(1 / n))`."""
+    return np.float32((np.float32(sx) / np.float32(sy)) * (np.float32(1) / np.float32(n)))
+
+
+def litert_add_constants(
+    sa: Any, za: int, sb: Any, zb: int, sy: Any, zy: int, subtract: bool = False
+) -> dict[str, int] | None:
+    """LiteRT's Add (Sub): `clamp(((a*ma + b*mb + c) >> shift) + zy)` as one sum, zy inside c.
+
+    Returns:
+        {"ma", "mb", "c", "shift"}, or None where LiteRT does not use this rule (ratios outside 2^-10..2^8).
+    """
+    ra, rb = np.float32(sa) / np.float32(sy), np.float32(sb) / np.float32(sy)
+    if not all(2.0**-10 <= float(r) < 2.0**8 for r in (ra, rb)):
+        return None
+    shift = 20 - int(np.floor(np.log2(np.float64(max(ra, rb)))))
+    ma, mb = int(np.rint(float(ra) * 2.0**shift)), int(np.rint(float(rb) * 2.0**shift))
+    mb = -mb if subtract else mb
+    return {"ma": ma, "mb": mb, "c": (1 << (shift - 1)) - ma * za - mb * zb + (zy << shift), "shift": shift}
+
+
+def half_away_scale(n: int, low: int, high: int) -> np.float32 | None:
+    """A float32 factor with which HALF_AWAY of `sum * factor` is sum / n rounded, ties away from zero.
+
+    Args:
+        low, high: the sums to prove it for.
+
+    Returns:
+        The factor, or None if there is none.
+    """
+    sums = np.arange(low, high + 1, dtype=np.int64)
+    expected = np.sign(sums) * ((2 * np.abs(sums) + n) // (2 * n))
+    nearest = np.float32(1) / np.float32(n)
+    for factor in (nearest, np.nextafter(nearest, np.float32(1)), np.nextafter(nearest, np.float32(0))):
+        x = (sums.astype(np.float32) * factor).astype(np.float64)
+        if np.array_equal(np.copysign(np.floor(np.abs(x) + 0.5), x), expected):
+            return np.float32(factor)
+    return None
+
+
 # Reference forms of the operations that have an integer or table form on the machine.
 
 

@@ -13,6 +13,7 @@ from isa.config import NpuConfig
 from isa.program import Program
 from tilewright import program_cache
 from tilewright.errors import UsageError
+from tilewright.files import is_tflite
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +35,7 @@ def compile(
     """Compiles a quantised model.
 
     Args:
-        model: ONNX file, its bytes, or a ModelProto (left unchanged).
+        model: ONNX or TFLite file, its bytes, or an ONNX ModelProto (left unchanged).
         config: preset name, `.json` or `.toml` file, or `NpuConfig`.
         shapes: shape per input, needed where the model leaves dimensions open.
         keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
@@ -58,9 +59,7 @@ def compile(
     if found is not None:
         found.compile_seconds = time.perf_counter() - start
         return found
-    from compiler.importer import import_onnx
-
-    graph = import_onnx(model, dict(shapes) if shapes else None)  # type: ignore[arg-type]
+    graph = _import(model, dict(shapes) if shapes else None)
     ranges = _input_ranges(graph)
     from compiler.pipeline import compile_graph
     from tilewright.cost import measure
@@ -76,6 +75,16 @@ def compile(
     if name is not None:
         program_cache.keep(name, program)
     return program
+
+
+def _import(model: str | Path | bytes | onnx.ModelProto, shapes: dict[str, Sequence[int]] | None) -> Graph:
+    if is_tflite(model):
+        from compiler.importer.tflite import import_tflite
+
+        return import_tflite(model, shapes)  # type: ignore[arg-type]
+    from compiler.importer import import_onnx
+
+    return import_onnx(model, shapes)  # type: ignore[arg-type]
 
 
 def load(path: str | Path) -> Program:

@@ -17,6 +17,19 @@ from tilewright.errors import UsageError
 IMAGE_SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg")
 
 
+def is_tflite(model: object) -> bool:
+    """True for a TFLite model, as a file or bytes: told by its identifier, or by the name of a file too short for one."""
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(model[4:8]) == b"TFL3"
+    if not isinstance(model, str | Path):
+        return False
+    try:
+        with open(model, "rb") as file:
+            return file.read(8)[4:] == b"TFL3" or Path(model).suffix.lower() == ".tflite"
+    except OSError as error:
+        raise UsageError(f"cannot read {model}: {error.strerror or error}") from None
+
+
 def write_atomically(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes a temporary file beside `path` and renames it. Raises `UsageError` if that fails."""
     path = Path(path)

@@ -19,7 +19,7 @@ from compiler.npu.layers import (
     Phase,
     Post,
 )
-from compiler.npu.support import add_constants, stored_limits, stored_zero_point
+from compiler.npu.support import add_constants, half_away_factor, stored_limits, stored_zero_point
 from compiler.npu.views import View
 from isa import numerics
 from isa.instructions import Rounding
@@ -216,37 +216,46 @@ def matmul(part: Partition, node: Node, tail: list[Node]) -> Layer:
     return layer
 
 
+def _average_rule(part: Partition, node: Node, n: int) -> tuple[Post, int, np.float32]:
+    """Requantiser, bias and scale of an average over n stored values."""
+    x, y = part.graph.tensor(node.inputs[0]), part.graph.tensor(node.outputs[0])
+    assert x.quant is not None and y.quant is not None
+    low, high = stored_limits(y, node)
+    if node.attrs.get("half_away"):
+        stored = 128 if x.dtype == np.uint8 else 0  # averages of the model's own integers: sums of uint8 are positive
+        factor = half_away_factor(part.graph, node)
+        assert factor is not None
+        return Post(zp=-stored, low=low, high=high, rounding=Rounding.HALF_AWAY), n * stored, factor
+    given = node.attrs.get("factor")
+    scale = numerics.mean_scale(x.quant.scale, y.quant.scale, n) if given is None else np.float32(given)
+    return Post(zp=stored_zero_point(y), low=low, high=high), -n * stored_zero_point(x), scale
+
+
 def average_pool(part: Partition, node: Node, tail: list[Node]) -> Layer:
     graph = part.graph
-    x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
-    assert x.quant is not None and y.quant is not None
+    x = graph.tensor(node.inputs[0])
     rank, c = len(x.shape), x.shape[1]
     kernel = _pair(node.attrs["kernel"], 1, rank)
     n = kernel[0] * kernel[1]
     zx = stored_zero_point(x)
-    low, high = stored_limits(y, node)
-    post = Post(zp=stored_zero_point(y), low=low, high=high)
+    post, bias, scale = _average_rule(part, node, n)
     name, op = _labels([node, *tail])
     view = part.view(node.inputs[0], "c1")
     output = fuse_tail(part, post, tail, "c1", node.outputs[0])
     return DepthwiseLayer(
         name=name, op=op, inputs=[view], output=part.output(output, "c1"), post=post, macs=0,
-        weights=np.ones((c, *kernel), np.int8), bias=np.full(c, -n * zx, np.int32),
-        scale=np.full(c, numerics.mean_scale(x.quant.scale, y.quant.scale, n), np.float32), pad=_pads(node, rank),
+        weights=np.ones((c, *kernel), np.int8), bias=np.full(c, bias, np.int32),
+        scale=np.full(c, scale, np.float32), pad=_pads(node, rank),
         stride=_pair(node.attrs.get("strides"), 1, rank), fill=zx,
     )  # fmt: skip
 
 
 def global_average(part: Partition, node: Node, tail: list[Node]) -> Layer:
-    x, y = part.graph.tensor(node.inputs[0]), part.graph.tensor(node.outputs[0])
-    assert x.quant is not None and y.quant is not None
-    n = int(np.prod(x.shape[2:]))
-    low, high = stored_limits(y, node)
-    post = Post(zp=stored_zero_point(y), low=low, high=high)
+    n = int(np.prod(part.graph.tensor(node.inputs[0]).shape[2:]))
+    post, bias, scale = _average_rule(part, node, n)
     name, op = _labels([node, *tail])
     return MeanLayer(
-        name, op, [part.view(node.inputs[0], "c1")], part.output(node.outputs[0], "c1"), post,
-        bias=-n * stored_zero_point(x), scale=numerics.mean_scale(x.quant.scale, y.quant.scale, n),
+        name, op, [part.view(node.inputs[0], "c1")], part.output(node.outputs[0], "c1"), post, bias=bias, scale=scale
     )  # fmt: skip
 
 

@@ -36,8 +36,21 @@ def add_constants(graph: Graph, node: Node) -> dict[str, int] | None:
     """VECTOR_ADD constants of a QAdd in the order of its operands."""
     a, b, y = (graph.tensor(n) for n in (*node.inputs, node.outputs[0]))
     assert a.quant is not None and b.quant is not None and y.quant is not None
+    given = node.attrs.get("constants")
+    if given is not None:
+        return _stored_constants(given, *(_type(t)[2] for t in (a, b, y)))
     low, high = stored_limits(y, node)
     return find_add_constants(*(_type(t) for t in (a, b, y)), low, high)
+
+
+def _stored_constants(given: dict[str, int], oa: int, ob: int, oy: int) -> dict[str, int] | None:
+    """A QAdd's own constants for values stored minus `oa`, `ob`, `oy`; None where the machine has no room for them."""
+    ma, mb, shift = given["ma"], given["mb"], given["shift"]
+    c = given["c"] + oa * ma + ob * mb - (oy << shift)
+    reach = (abs(ma) + abs(mb)) * 128 + abs(c)
+    if max(abs(ma), abs(mb)) >= 1 << 23 or not 0 <= shift < 32 or reach >= 1 << 31:
+        return None
+    return {"ma": ma, "mb": mb, "c": c, "shift": shift}
 
 
 def _type(t: Tensor) -> tuple[float, int, int]:
@@ -138,6 +151,8 @@ def broadcast_ok(shape: tuple[int, ...], out: tuple[int, ...], convention: str, 
 def _add(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     reason = _elementwise(graph, node, config)
     if reason is None and add_constants(graph, node) is None:
+        if "constants" in node.attrs:
+            return "the constants of this Add do not fit 24-bit multipliers and a 32-bit sum"
         return "no integer constants reproduce this Add on all operand pairs"
     return reason
 
@@ -177,7 +192,10 @@ def _pool(graph: Graph, node: Node, config: NpuConfig) -> str | None:
 
 def _average(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     kernel = node.attrs["kernel"]
-    if int(np.prod(kernel)) % 2 == 0:
+    if node.attrs.get("half_away"):
+        if half_away_factor(graph, node) is None:
+            return f"no float32 factor divides by a window of {int(np.prod(kernel))} exactly"
+    elif int(np.prod(kernel)) % 2 == 0:
         return f"even window of {int(np.prod(kernel))}: onnxruntime's float order decides ties"
     if any(node.attrs.get("pads", [0])):
         return "padding changes the divisor" if not node.attrs.get("count_include_pad") else "padded average"
@@ -186,8 +204,24 @@ def _average(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     return _spatial(graph, node)
 
 
+def half_away_factor(graph: Graph, node: Node) -> np.float32 | None:
+    """The scale of an average with `half_away`, proven for every sum of its window."""
+    x = graph.tensor(node.inputs[0])
+    n = int(np.prod(node.attrs.get("kernel") or x.shape[2:]))
+    return _half_away(n, x.dtype == np.uint8)
+
+
+@functools.lru_cache(maxsize=256)
+def _half_away(n: int, unsigned: bool) -> np.float32 | None:
+    if n > 1 << 14:
+        return None
+    return numerics.half_away_scale(n, 0 if unsigned else -128 * n, (255 if unsigned else 127) * n)
+
+
 def _mean(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     x = graph.tensor(node.inputs[0])
+    if node.attrs.get("half_away") and half_away_factor(graph, node) is None:
+        return f"no float32 factor divides by a window of {int(np.prod(x.shape[2:]))} exactly"
     if len(x.shape) not in (3, 4):
         return f"{len(x.shape) - 2} spatial axes; the NPU has 1 or 2"
     if int(np.prod(x.shape[2:])) > config.act_rows // 2 - 8:

@@ -65,6 +65,10 @@ def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> lis
         assert inputs[0] is not None and inputs[1] is not None
         assert a.quant is not None and b.quant is not None and out.quant is not None
         low, high = node.attrs["out_min"], node.attrs["out_max"]
+        k = node.attrs.get("constants")
+        if k is not None:
+            total = inputs[0].astype(np.int64) * k["ma"] + inputs[1].astype(np.int64) * k["mb"] + k["c"]
+            return [np.clip(total >> k["shift"], low, high).astype(out.dtype)]
         return [rule(inputs[0], a.quant, inputs[1], b.quant, out.quant, low, high).astype(out.dtype)]
     if node.op == "QLut":
         assert x is not None

@@ -136,6 +136,10 @@ def q_mat_mul(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
 
 
 def q_add(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
+    if "constants" in node.attrs:
+        k = node.attrs["constants"]
+        total = args[0].astype(np.int64) * k["ma"] + args[1].astype(np.int64) * k["mb"] + k["c"]
+        return _clamped(graph, node, total >> k["shift"])
     qa, qb, qy = (quant(graph, n) for n in (*node.inputs, node.outputs[0]))
     ra, rb = F32(qa.scale / qy.scale), F32(qb.scale / qy.scale)
     fixed = F32(F32(qy.zero_point) - fma(ra, F32(qa.zero_point), F32(rb * F32(qb.zero_point))))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, const, fma, int_range, load
+from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, int_range, load, select
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.convolution import Window, padded, window
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
@@ -115,7 +115,10 @@ def q_matmul(ctx: Context) -> None:
 
 @op("QAdd")
 def q_add(ctx: Context) -> None:
-    """`sat(RNE(fma(a, ra, fma(b, rb, fx))))`, the zero point in fx."""
+    """`sat(RNE(fma(a, ra, fma(b, rb, fx))))`, the zero point in fx; integers where the node has constants."""
+    if ctx.attr("constants") is not None:
+        _add_integers(ctx, ctx.attr("constants"))
+        return
     (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
     sy, zy = scalar(ctx, ctx.node.outputs[0])
     ra, rb = np.float32(sa / sy), np.float32(sb / sy)
@@ -125,6 +128,20 @@ def q_add(ctx: Context) -> None:
     def fn(idx: list[Index]) -> Expr:
         inner = fma(ctx.read_broadcast(b, idx).to("f32"), float(rb), float(fx))
         return inside(ctx, fma(ctx.read_broadcast(a, idx).to("f32"), float(ra), inner), dtype)
+
+    ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
+
+
+def _add_integers(ctx: Context, k: dict[str, int]) -> None:
+    """`clamp((a*ma + b*mb + c) >> shift)`."""
+    a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
+    small = 255 * (abs(k["ma"]) + abs(k["mb"])) + abs(k["c"]) < 1 << 31
+    wide = "i32" if small else "i64"
+
+    def fn(idx: list[Index]) -> Expr:
+        x, y = (ctx.read_broadcast(v, idx).to(wide) for v in (a, b))
+        total = x * const(k["ma"], wide) + y * const(k["mb"], wide) + const(k["c"], wide)
+        return clamp(total.shr(k["shift"]), *bounds(ctx, dtype)).to(dtype)
 
     ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
 
@@ -156,14 +173,29 @@ def q_max_pool(ctx: Context) -> None:
     ctx.define(shape, x.dtype, lambda idx: window_fold(ctx, source, w, idx, "max", lowest(x.dtype)), cost)
 
 
+def _half_away(ctx: Context, total: Expr, count: Expr, dtype: str) -> Expr:
+    """total / count, ties away from zero; float64 holds quotients of such small integers apart from ties."""
+    mean = total.to("f64") / count
+    rounded = select(mean < const(0.0, "f64"), call("ceil", mean - 0.5), call("floor", mean + 0.5))
+    return clamp(rounded.to("i32"), *bounds(ctx, dtype)).to(dtype)
+
+
 @op("QAveragePool")
 def q_average_pool(ctx: Context) -> None:
     """The float order of onnxruntime: dequantised taps are summed one after the other."""
     x, shape, dtype = ctx.input(), ctx.out_shape(), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
     w = _window(ctx, x)
-    source = padded(ctx, x, w, shape[2:], const(zx, x.dtype))
+    source = padded(ctx, x, w, shape[2:], const(0 if ctx.attr("half_away") else zx, x.dtype))
     tables = counts(w, x.shape[2:], shape[2:], bool(ctx.attr("count_include_pad", 0)))
+    if ctx.attr("half_away"):
+
+        def whole(idx: list[Index]) -> Expr:
+            total = window_fold(ctx, source, w, idx, "add", const(0, "i32"), lambda q: q.to("i32"))
+            return _half_away(ctx, total, count_at(tables, idx[2:]).to("f64"), dtype)
+
+        ctx.define(shape, dtype, whole, 2 * int(np.prod(w.kernel)) + 10)
+        return
 
     def fn(idx: list[Index]) -> Expr:
         element = lambda q: (q.to("i32") - zx).to("f32") * float(sx)
@@ -179,7 +211,13 @@ def q_global_average_pool(ctx: Context) -> None:
     x, dtype = ctx.input(), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
     n = math.prod(x.shape[2:])
-    s = const(float(numerics.mean_scale(sx, sy, n)), "f32")
+    if ctx.attr("half_away"):
+        whole = reduced(ctx, x, list(range(2, x.rank)), "add", const(0, "i32"), lambda e: e.to("i32"))
+        rounded = lambda idx: _half_away(ctx, ctx.read(whole, idx), const(float(n), "f64"), dtype)
+        ctx.alias(ctx.lazy(whole.shape, dtype, rounded, whole.cost + 5), ctx.out_shape())
+        return
+    given = ctx.attr("factor")
+    s = const(float(numerics.mean_scale(sx, sy, n) if given is None else given), "f32")
     sums = reduced(ctx, x, list(range(2, x.rank)), "add", const(0, "i32"), lambda e: e.to("i32"), lambda e: e - n * zx)
     y = ctx.lazy(sums.shape, dtype, lambda idx: requantise(ctx, ctx.read(sums, idx), s, zy, dtype), sums.cost + 5)
     ctx.alias(y, ctx.out_shape())

@@ -1,0 +1,115 @@
+"""TFLite models as `Graph`s, in the arithmetic of LiteRT's default interpreter (`docs/tflite.md`).
+
+Quantised operators become `QUANTIZED_OPS` directly, data movement ONNX ops on integers. Convolutions and pools work on
+[N,C,H,W]; Transposes stand only where a tensor of rank 4 enters or leaves the graph, or an operator needs the file's
+own order. Tensors keep the names of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from compiler.errors import CompileError, UnsupportedError
+from compiler.graph import Graph, Node, Tensor
+from compiler.importer.loader import one_line
+from compiler.importer.onnx_node import OPSET
+from compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
+    convolution,
+    elementwise,
+    movement,
+    pooling,
+    tables,
+)
+from compiler.importer.tflite.builder import FILE, Builder
+from compiler.importer.tflite.registry import HANDLERS
+from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
+
+__all__ = ["import_tflite", "is_tflite"]
+
+
+def import_tflite(source: str | Path | bytes, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
+    """Reads a TFLite model.
+
+    Args:
+        source: file name or the file's bytes.
+        shapes: shape per graph input that replaces the file's.
+
+    Returns:
+        A verified graph; tensors keep their TFLite names.
+
+    Raises:
+        CompileError: damaged or inconsistent model. UnsupportedError: valid, but outside what is accepted.
+    """
+    name = "model" if isinstance(source, bytes | bytearray | memoryview) else Path(source).name
+    try:
+        return _build(read(_bytes(source)), name, dict(shapes or {}))
+    except CompileError as error:
+        text = one_line(error)
+        raise type(error)(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
+    except DAMAGE as error:
+        text = f"{name}: damaged or inconsistent model: {type(error).__name__}: {one_line(error)}"
+        raise CompileError(text) from error
+
+
+def _bytes(source: str | Path | bytes) -> bytes:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise CompileError(f"{source}: cannot be read: {error.strerror or error}") from error
+
+
+def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Graph:
+    graph = Graph(Path(name).stem, OPSET)
+    inputs = [model.tensors[i] for i in dict.fromkeys(model.inputs)]
+    for key in shapes:
+        if key not in {t.name for t in inputs}:
+            raise CompileError(f"a shape is given for {key!r}, which is no input of the model")
+    b = Builder(graph, model, checked=not shapes)
+    for t in inputs:
+        _input(b, t, shapes.get(t.name))
+    for op in model.ops:
+        b.op = op
+        handler = HANDLERS.get(op.name)
+        if handler is None:
+            raise UnsupportedError(f"{op.label} is not supported; supported are {', '.join(sorted(HANDLERS))}")
+        for t in (model.tensors[i] for i in op.outputs):
+            if t.dtype is None:
+                raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
+        handler(b, op)
+    if not model.outputs:
+        raise CompileError("the model has no outputs")
+    for index in dict.fromkeys(model.outputs):
+        _output(b, model.tensors[index])
+    graph.verify("import")
+    return graph
+
+
+def _input(b: Builder, t: FileTensor, given: Sequence[int] | None) -> None:
+    if t.dtype is None:
+        raise UnsupportedError(f"input {t.name!r} is {t.type_name}; float32, int8, uint8, int32, int64, bool are accepted")
+    if t.data is not None:
+        raise CompileError(f"input {t.name!r} is a constant")
+    shape = tuple(int(s) for s in given) if given is not None else t.shape
+    if len(shape) != len(t.shape) or any(s < 1 for s in shape):
+        raise CompileError(f"shape {list(shape)} does not fit input {t.name!r} of {list(t.shape)}")
+    if any(n != s and was != -1 for n, s, was in zip(shape, t.shape, t.signature)):
+        raise CompileError(f"shape {list(shape)} does not fit input {t.name!r} of {list(t.signature)}")
+    quant = b.byte_quant(t) if b.is_bytes(t) else None
+    b.graph.add(Tensor(t.name, shape, t.dtype, None, quant))
+    b.graph.inputs.append(t.name)
+    b.forms[t.index] = {FILE: t.name}
+
+
+def _output(b: Builder, t: FileTensor) -> None:
+    graph = b.graph
+    found = b.form_of(t, FILE)
+    if found != t.name or t.index in b.model.inputs:
+        name = t.name if t.name not in graph.tensors else graph.unique(t.name)
+        old = graph.tensor(found)
+        graph.add(Tensor(name, old.shape, old.dtype, None, old.quant))
+        graph.nodes.append(Node("Identity", [found], [name], {}, name))
+        found = name
+    graph.outputs.append(found)

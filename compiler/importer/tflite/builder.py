@@ -1,0 +1,254 @@
+"""The graph under construction. Every TFLite tensor has up to two forms: as the file has it (NHWC), and, if of rank 4,
+as the graph's convolutions want it (NCHW). A handler asks for the form it needs; a Transpose is made only where the
+other one exists alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tflite
+
+from compiler.errors import CompileError, UnsupportedError
+from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.importer.onnx_node import default_attributes, infer
+from compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
+
+FILE, PLANES = "file", "planes"
+_TO_PLANES, _TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+_MAX_ELEMENTS = 1 << 33
+
+
+def planes_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape[i] for i in _TO_PLANES)
+
+
+def file_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape[i] for i in _TO_FILE)
+
+
+class Builder:
+    """Builds one `Graph`.
+
+    Args:
+        graph: receives tensors and nodes.
+        model: the file.
+        checked: compare shapes with those of the file (not where the caller changes input shapes).
+    """
+
+    def __init__(self, graph: Graph, model: FileModel, checked: bool) -> None:
+        self.graph, self.model, self.checked = graph, model, checked
+        self.forms: dict[int, dict[str, str]] = {}
+        self.op = FileOp("", 0, 0, [], [])
+        self.taken = {t.name for t in model.tensors}
+
+    # --- what handlers ask ---
+
+    def refuse(self, what: str) -> UnsupportedError:
+        """The error for something valid that is not accepted."""
+        return UnsupportedError(f"{self.op.label}: {what}")
+
+    def damaged(self, what: str) -> CompileError:
+        return CompileError(f"{self.op.label}: {what}")
+
+    def source(self, k: int) -> FileTensor:
+        """The k-th input of the op in the file. Raises CompileError where it is left out."""
+        if k >= len(self.op.inputs) or self.op.inputs[k] < 0:
+            raise self.damaged(f"input {k} is missing")
+        return self.model.tensors[self.op.inputs[k]]
+
+    def has(self, k: int) -> bool:
+        return k < len(self.op.inputs) and self.op.inputs[k] >= 0
+
+    def target(self, k: int = 0) -> FileTensor:
+        if k >= len(self.op.outputs):
+            raise self.damaged(f"output {k} is missing")
+        return self.model.tensors[self.op.outputs[k]]
+
+    def const(self, k: int, what: str) -> np.ndarray:
+        """An input that must be known at compile time."""
+        t = self.source(k)
+        name = self.forms.get(t.index, {}).get(FILE)
+        data = t.data if t.data is not None else self.graph.const(name) if name else None
+        if data is None:
+            raise self.refuse(f"{what} {t.name!r} must be a constant")
+        return data
+
+    def ints(self, k: int, what: str) -> list[int]:
+        data = self.const(k, what)
+        if data.dtype.kind != "i":
+            raise self.damaged(f"{what} must be integers, not {data.dtype}")
+        return [int(v) for v in data.reshape(-1)]
+
+    def byte_quant(self, t: FileTensor) -> Quant:
+        """Scale and zero point of an int8 or uint8 activation. Raises UnsupportedError for others."""
+        if t.dtype not in _BYTES or t.quant is None:
+            given = t.type_name + ("" if t.quant is not None or t.dtype not in _BYTES else " without scale")
+            raise self.refuse(f"{t.name!r} is {given}; int8 and uint8 with one scale are accepted")
+        if not t.quant.per_tensor or not float(t.quant.scale) > 0:
+            raise self.refuse(f"{t.name!r} must have one positive scale")
+        info = np.iinfo(t.dtype)
+        if not info.min <= int(t.quant.zero_point) <= info.max:
+            raise self.damaged(f"zero point {int(t.quant.zero_point)} of {t.name!r} is no {t.dtype}")
+        return t.quant
+
+    def is_bytes(self, t: FileTensor) -> bool:
+        return t.dtype in _BYTES and t.quant is not None
+
+    def shape(self, k: int) -> tuple[int, ...]:
+        """Shape of an input in the file's order, as the graph has it."""
+        t = self.source(k)
+        forms = self.forms.get(t.index)
+        if not forms:
+            return t.shape
+        if FILE in forms:
+            return self.graph.tensor(forms[FILE]).shape
+        return file_shape(self.graph.tensor(forms[PLANES]).shape)
+
+    def layout(self, *ks: int) -> str:
+        """The form in which inputs of rank 4 exist already: PLANES if a computed one does."""
+        for k in ks:
+            forms = self.forms.get(self.source(k).index, {})
+            if len(self.shape(k)) == 4 and PLANES in forms and FILE not in forms:
+                return PLANES
+        return FILE
+
+    def value(self, k: int, form: str = FILE) -> str:
+        """Name of an input in a form."""
+        return self.form_of(self.source(k), form)
+
+    def form_of(self, t: FileTensor, form: str) -> str:
+        forms = self.forms.setdefault(t.index, {})
+        if form in forms:
+            return forms[form]
+        if not forms:
+            if t.data is None:
+                raise self.damaged(f"reads {t.name!r}, which no operator before it makes")
+            forms[FILE] = self._constant(t)
+            return self.form_of(t, form)
+        old = self.graph.tensor(next(iter(forms.values())))
+        if len(old.shape) != 4:
+            raise self.damaged(f"{t.name!r} has shape {list(old.shape)}, rank 4 is needed")
+        perm = _TO_PLANES if form == PLANES else _TO_FILE
+        shape = tuple(old.shape[i] for i in perm)
+        if old.data is not None:
+            forms[form] = self.graph.constant(t.name, np.ascontiguousarray(old.data.transpose(perm)), old.quant)
+            return forms[form]
+        name = self._new_name(t, form)
+        self.graph.add(Tensor(name, shape, old.dtype, None, old.quant))
+        self.graph.nodes.append(Node("Transpose", [old.name], [name], {"perm": list(perm)}, name, (t.name,)))
+        forms[form] = name
+        return name
+
+    def _constant(self, t: FileTensor) -> str:
+        if t.dtype is None or t.data is None:
+            raise self.refuse(f"constant {t.name!r} of type {t.type_name} is not supported")
+        name = f"{t.name}.const"
+        while name in self.graph.tensors or name in self.taken:
+            name += "_"
+        self.graph.add(Tensor(name, t.data.shape, t.data.dtype, t.data, t.quant if self.is_bytes(t) else None))
+        return name
+
+    def _new_name(self, t: FileTensor, form: str) -> str:
+        """The file's name for the first form made; graph inputs and outputs keep it for the file's own form."""
+        outside = t.index in self.model.outputs or t.index in self.model.inputs
+        name = t.name
+        if name in self.graph.tensors or (outside and form == PLANES):
+            name = f"{t.name}.{form}"
+            while name in self.graph.tensors or name in self.taken:
+                name += "_"
+        return name
+
+    # --- emitting ---
+
+    def result(self, shape: Sequence[int], form: str = FILE, k: int = 0) -> str:
+        """Adds the tensor of an output; `shape` is in that form's order. Raises CompileError if the file disagrees."""
+        t = self.target(k)
+        shape = tuple(int(s) for s in shape)
+        as_file = file_shape(shape) if form == PLANES else shape
+        if any(s < 0 for s in shape) or int(np.prod(shape, dtype=object)) > _MAX_ELEMENTS:
+            raise self.damaged(f"output {t.name!r} would have shape {list(as_file)}")
+        if self.checked and t.shape != as_file:
+            raise self.damaged(f"output {t.name!r} has shape {list(t.shape)} in the file, {list(as_file)} follows")
+        if t.dtype is None:
+            raise self.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
+        if self.forms.get(t.index) or t.data is not None:
+            raise self.damaged(f"{t.name!r} is made twice")
+        name = self._new_name(t, form)
+        self.graph.add(Tensor(name, shape, t.dtype, None, t.quant if self.is_bytes(t) else None))
+        self.forms[t.index] = {form: name}
+        return name
+
+    def node(self, op: str, inputs: Sequence[str], output: str, attrs: dict[str, Any]) -> None:
+        """Appends a node whose output exists."""
+        self.graph.nodes.append(Node(op, list(inputs), [output], attrs, output, (self.op.label,)))
+
+    def onnx(self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None, output: str = "") -> str:
+        """Appends an ONNX op in normal form; a fresh output gets its type by inference, a given one exists."""
+        full = {k: v for k, v in {**default_attributes(op), **(attrs or {})}.items() if v is not None}
+        name = output or self.graph.unique(f"{self.target().name}.{op}")
+        node = Node(op, list(inputs), [name], full, name, (self.op.label,))
+        ((shape, dtype),) = infer(node, [self.graph.tensor(i) if i else None for i in inputs])
+        if shape is None or dtype is None:
+            raise self.refuse("the shape of its result cannot be known")
+        if not output:
+            self.graph.add(Tensor(name, tuple(shape), dtype))
+        elif self.graph.tensor(name).shape != tuple(shape):
+            raise self.damaged(f"result has shape {list(shape)}, not {list(self.graph.tensor(name).shape)}")
+        self.graph.nodes.append(node)
+        return name
+
+    def constant(self, stem: str, value: Any, dtype: Any = None, quant: Quant | None = None) -> str:
+        return self.graph.constant(stem, np.asarray(value, dtype), quant)
+
+    def dequantized(self, name: str, t: FileTensor) -> str:
+        """The float32 values of a tensor of bytes (others as they are)."""
+        if not self.is_bytes(t):
+            return name
+        q = self.byte_quant(t)
+        scale, zero = self.constant("scale", q.scale), self.constant("zero_point", q.zero_point.astype(t.dtype))
+        return self.onnx("DequantizeLinear", [name, scale, zero])
+
+    def quantize_into(self, name: str, form: str, k: int = 0) -> None:
+        """Makes the op's output from float values."""
+        t, shape = self.target(k), self.graph.tensor(name).shape
+        out = self.result(shape, form, k)
+        if not self.is_bytes(t):
+            self.onnx("Identity", [name], output=out)
+            return
+        q = self.byte_quant(t)
+        scale, zero = self.constant("scale", q.scale), self.constant("zero_point", q.zero_point.astype(t.dtype))
+        self.onnx("QuantizeLinear", [name, scale, zero], output=out)
+
+    def activation(self, accessor: str = "FusedActivationFunction") -> tuple[float, float]:
+        """Real bounds of the op's fused activation."""
+        kind = self.op.option(accessor, tflite.ActivationFunctionType.NONE)
+        found = _BOUNDS.get(kind)
+        if found is None:
+            raise self.refuse(f"fused activation {kind} is not supported; NONE, RELU, RELU6 and RELU_N1_TO_1 are")
+        return found
+
+    def clamp(self) -> dict[str, int]:
+        """The op's fused activation as `out_min` and `out_max`."""
+        return self.clamp_of(self.target(), *self.activation())
+
+    def clamp_of(self, t: FileTensor, low: float, high: float) -> dict[str, int]:
+        q, info = self.byte_quant(t), np.iinfo(t.dtype)
+
+        def units(value: float, limit: int) -> int:
+            if not np.isfinite(value):
+                return limit
+            found = float(np.rint(np.float32(value) / np.float32(q.scale))) + int(q.zero_point)
+            return int(min(max(found, info.min), info.max))
+
+        return {"out_min": units(low, int(info.min)), "out_max": units(high, int(info.max))}
+
+
+_BOUNDS = {
+    tflite.ActivationFunctionType.NONE: (-np.inf, np.inf),
+    tflite.ActivationFunctionType.RELU: (0.0, np.inf),
+    tflite.ActivationFunctionType.RELU6: (0.0, 6.0),
+    tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
+}

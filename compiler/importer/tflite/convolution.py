@@ -1,0 +1,170 @@
+"""CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV, FULLY_CONNECTED."""
+
+from __future__ import annotations
+
+import numpy as np
+import tflite
+
+from compiler.graph import Quant
+from compiler.importer.tflite.builder import FILE, PLANES, Builder
+from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.schema import FileOp, FileTensor
+
+
+def windows(
+    b: Builder, size: tuple[int, ...], kernel: list[int], strides: list[int], dilations: list[int], padding: int
+) -> tuple[list[int], list[int]]:
+    """Output sizes and pads (begins, then ends) of SAME or VALID padding."""
+    if min([*kernel, *strides, *dilations, *size]) < 1:
+        raise b.damaged(f"kernel {kernel}, stride {strides}, dilation {dilations} on {list(size)}")
+    out, begins, ends = [], [], []
+    for n, k, s, d in zip(size, kernel, strides, dilations):
+        reach = (k - 1) * d + 1
+        if padding == tflite.Padding.SAME:
+            count = -(-n // s)
+            total = max((count - 1) * s + reach - n, 0)
+        elif padding == tflite.Padding.VALID:
+            count, total = -(-(n - reach + 1) // s), 0
+        else:
+            raise b.damaged(f"padding {padding}")
+        if count < 1:
+            raise b.damaged(f"a window of {reach} does not fit {n}")
+        out.append(count)
+        begins.append(total // 2)
+        ends.append(total - total // 2)
+    return out, begins + ends
+
+
+def weights(b: Builder, k: int, channel_axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """int8 values, scales and zero points (of shape () or [channels]) of constant weights."""
+    t = b.source(k)
+    data = b.const(k, "weights")
+    if t.dtype not in (np.dtype(np.int8), np.dtype(np.uint8)) or t.quant is None:
+        raise b.refuse(f"weights {t.name!r} are {t.type_name}; int8 and uint8 with scales are accepted")
+    if t.quant.axis not in (None, channel_axis):
+        raise b.refuse(f"weights {t.name!r} are quantised along axis {t.quant.axis}, not {channel_axis}")
+    zero = t.quant.zero_point
+    if t.dtype == np.uint8:
+        data, zero = (data.astype(np.int16) - 128).astype(np.int8), zero - 128
+    return data, t.quant.scale, zero
+
+
+def bias(b: Builder, k: int, channels: int) -> list[str]:
+    if not b.has(k):
+        return []
+    t, data = b.source(k), b.const(k, "bias")
+    if data.dtype != np.int32 or data.size != channels:
+        raise b.refuse(f"bias {t.name!r} is {t.type_name}{list(t.shape)}; int32[{channels}] is accepted")
+    return [b.constant(t.name, data.reshape(-1))]
+
+
+def _image(b: Builder, k: int) -> tuple[int, ...]:
+    shape = b.shape(k)
+    if len(shape) != 4:
+        raise b.damaged(f"input has shape {list(shape)}, rank 4 is needed")
+    return shape
+
+
+def _kernel(b: Builder, t: FileTensor, data: np.ndarray) -> np.ndarray:
+    if data.ndim != 4 or data.size == 0:
+        raise b.damaged(f"weights {t.name!r} have shape {list(data.shape)}")
+    return data
+
+
+@handles("CONV_2D")
+def conv_2d(b: Builder, op: FileOp) -> None:
+    shape = _image(b, 0)
+    data, scale, zero = weights(b, 1, 0)
+    data = _kernel(b, b.source(1), data)
+    if shape[3] % data.shape[3] or data.shape[0] % (shape[3] // data.shape[3]):
+        raise b.damaged(f"{shape[3]} channels and weights {list(data.shape)}")
+    _conv(b, shape, data.transpose(0, 3, 1, 2), scale, zero, shape[3] // data.shape[3])
+
+
+@handles("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(b: Builder, op: FileOp) -> None:
+    shape = _image(b, 0)
+    data, scale, zero = weights(b, 1, 3)
+    data = _kernel(b, b.source(1), data)
+    if data.shape[0] != 1 or data.shape[3] % shape[3]:
+        raise b.damaged(f"{shape[3]} channels and weights {list(data.shape)}")
+    _conv(b, shape, data.transpose(3, 0, 1, 2), scale, zero, shape[3])
+
+
+def _conv(
+    b: Builder, shape: tuple[int, ...], data: np.ndarray, scale: np.ndarray, zero: np.ndarray, group: int
+) -> None:
+    op = b.op
+    kernel = list(data.shape[2:])
+    strides = [op.option("StrideH", 1), op.option("StrideW", 1)]
+    dilations = [op.option("DilationHFactor", 1), op.option("DilationWFactor", 1)]
+    out, pads = windows(b, shape[1:3], kernel, strides, dilations, op.option("Padding", 0))
+    quant = Quant.of(scale, zero, 0)
+    b.byte_quant(b.source(0))
+    inputs = [b.value(0, PLANES), b.constant(b.source(1).name, np.ascontiguousarray(data), None, quant)]
+    inputs += bias(b, 2, data.shape[0])
+    attrs = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations, "group": group, **b.clamp()}
+    b.node("QConv", inputs, b.result((shape[0], data.shape[0], *out), PLANES), attrs)
+
+
+@handles("TRANSPOSE_CONV")
+def transpose_conv(b: Builder, op: FileOp) -> None:
+    """output_shape, weights [O,kh,kw,C], x, optional bias."""
+    target, shape = b.ints(0, "output shape"), _image(b, 2)
+    data, scale, zero = weights(b, 1, 0)
+    data = _kernel(b, b.source(1), data)
+    if len(target) != 4 or data.shape[3] != shape[3] or target[3] != data.shape[0] or target[0] != shape[0]:
+        raise b.damaged(f"input {list(shape)}, weights {list(data.shape)} and output {target}")
+    kernel, strides = list(data.shape[1:3]), [op.option("StrideH", 1), op.option("StrideW", 1)]
+    begins, ends, extra = [], [], []
+    for n, k, s, size in zip(shape[1:3], kernel, strides, target[1:3]):
+        if s < 1 or size < 1:
+            raise b.damaged(f"stride {strides} and output {target}")
+        full = (n - 1) * s + k
+        total = max(full - size, 0) if op.option("Padding", 0) == tflite.Padding.SAME else 0
+        begins.append(total // 2)
+        ends.append(max(full - size - total // 2, 0))
+        extra.append(max(size - full, 0))
+        if extra[-1] >= max(s, 1) and extra[-1]:
+            raise b.refuse(f"output {target} is larger than stride and kernel reach")
+    b.byte_quant(b.source(2))
+    quant = Quant.of(scale, zero, 1)
+    swapped = np.ascontiguousarray(data.transpose(3, 0, 1, 2))
+    inputs = [b.value(2, PLANES), b.constant(b.source(1).name, swapped, None, quant), *bias(b, 3, data.shape[0])]
+    attrs = {
+        "kernel": kernel, "strides": strides, "pads": begins + ends, "dilations": [1, 1], "group": 1,
+        "output_padding": extra, **b.clamp(),
+    }  # fmt: skip
+    b.node("QConvTranspose", inputs, b.result((target[0], target[3], *target[1:3]), PLANES), attrs)
+
+
+@handles("FULLY_CONNECTED")
+def fully_connected(b: Builder, op: FileOp) -> None:
+    if op.option("WeightsFormat", 0) != 0:
+        raise b.refuse("shuffled weights are not supported")
+    data, scale, zero = weights(b, 1, 0)
+    if data.ndim != 2 or data.size == 0:
+        raise b.damaged(f"weights have shape {list(data.shape)}")
+    shape, (n, k) = b.shape(0), data.shape
+    size = int(np.prod(shape, dtype=np.int64))
+    keep = bool(op.option("KeepNumDims", False))
+    if size % k or (keep and (not shape or shape[-1] != k)):
+        raise b.damaged(f"input {list(shape)} and weights {list(data.shape)}")
+    x = b.value(0, FILE)
+    b.byte_quant(b.source(0))
+    rows = size // k
+    out = (*shape[:-1], n) if keep else (rows, n)
+    if tuple(shape) != (rows, k):
+        x = b.onnx("Reshape", [x, b.constant("shape", [rows, k], np.int64)], {"allowzero": 1})
+        b.graph.tensor(x).quant = b.source(0).quant
+    w = b.constant(b.source(1).name, np.ascontiguousarray(data.T), None, Quant.of(scale, zero, 1))
+    attrs = b.clamp()
+    y = b.result(out)
+    if out == (rows, n):
+        b.node("QMatMul", [x, w, *bias(b, 2, n)], y, attrs)
+        return
+    flat = b.graph.unique(y)
+    t = b.graph.tensor(y)
+    b.graph.add(type(t)(flat, (rows, n), t.dtype, None, t.quant))
+    b.node("QMatMul", [x, w, *bias(b, 2, n)], flat, attrs)
+    b.onnx("Reshape", [flat, b.constant("shape", out, np.int64)], {"allowzero": 1}, y)

@@ -1,0 +1,70 @@
+"""ADD, SUB, MUL and SOFTMAX."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.importer.tflite.builder import FILE, PLANES, Builder, planes_shape
+from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.schema import FileOp
+from isa import numerics
+
+
+def operands(b: Builder, rank: int) -> tuple[list[str], str]:
+    """Both inputs in one form, broadcastable; and the form."""
+    form = b.layout(0, 1) if rank == 4 else FILE
+    names = []
+    for k in (0, 1):
+        shape = b.shape(k)
+        if form == FILE or len(shape) == 4:
+            names.append(b.value(k, form))
+            continue
+        full = planes_shape((1,) * (4 - len(shape)) + tuple(shape))
+        old = b.graph.tensor(b.value(k, FILE))
+        if old.data is not None:
+            lifted = old.data.reshape((1,) * (4 - old.data.ndim) + old.data.shape).transpose(0, 3, 1, 2)
+            names.append(b.graph.constant(old.name, np.ascontiguousarray(lifted), old.quant))
+            continue
+        if sum(s != 1 for s in shape) > 1:
+            raise b.refuse(f"broadcasting {list(shape)} along rank 4")
+        # At most one axis is longer than 1: its elements keep their order.
+        name = b.onnx("Reshape", [old.name, b.constant("shape", full, np.int64)], {"allowzero": 1})
+        b.graph.tensor(name).quant = old.quant
+        names.append(name)
+    return names, form
+
+
+@handles("ADD", "SUB", "MUL")
+def binary(b: Builder, op: FileOp) -> None:
+    shapes = b.shape(0), b.shape(1)
+    try:
+        out = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise b.damaged(f"shapes {list(shapes[0])} and {list(shapes[1])}") from None
+    types = [b.source(0), b.source(1), b.target()]
+    qa, qb, qy = (b.byte_quant(t) for t in types)
+    if len({t.dtype for t in types}) != 1:
+        raise b.refuse("operands and result must be of one type")
+    attrs: dict[str, object] = dict(b.clamp())
+    if op.name != "MUL":
+        pairs = [(float(q.scale), int(q.zero_point)) for q in (qa, qb, qy)]
+        constants = numerics.litert_add_constants(*pairs[0], *pairs[1], *pairs[2], subtract=op.name == "SUB")
+        if constants is None:
+            raise b.refuse("scales of the operands over that of the result must be within 2^-10..2^8")
+        attrs["constants"] = constants
+    names, form = operands(b, len(out))
+    result = b.result(planes_shape(out) if form == PLANES else out, form)
+    b.node("QMul" if op.name == "MUL" else "QAdd", names, result, attrs)
+
+
+@handles("SOFTMAX")
+def softmax(b: Builder, op: FileOp) -> None:
+    if op.option("Beta", 1.0) != 1.0:
+        raise b.refuse(f"beta={op.option('Beta', 1.0)}; 1 is accepted")
+    shape = b.shape(0)
+    b.byte_quant(b.source(0))
+    b.byte_quant(b.target())
+    source = b.value(0, FILE)
+    b.node("QSoftmax", [source], b.result(shape), {"axis": len(shape) - 1})
+
+

@@ -1,0 +1,306 @@
+"""Operators that move, select and join elements: the integers stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.importer.tflite.builder import FILE, PLANES, Builder
+from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.schema import FileOp
+from compiler.passes.quantization import requantize_table
+
+_AXIS_IN_PLANES = (0, 2, 3, 1)  # of the file's axis
+
+
+def same_type(b: Builder, *ks: int, outputs: int = 1) -> None:
+    """Raises UnsupportedError unless inputs `ks` and all outputs have one type and scale."""
+    first = b.source(ks[0])
+    for t in [*(b.source(k) for k in ks), *(b.target(k) for k in range(outputs))]:
+        if t.dtype != first.dtype:
+            raise b.refuse(f"{first.name!r} is {first.type_name}, {t.name!r} is {t.type_name}: types must be equal")
+        if b.is_bytes(t) and not b.byte_quant(t).same_as(b.byte_quant(first)):
+            raise b.refuse(f"{first.name!r} and {t.name!r} must have the same scale and zero point")
+
+
+def axis_of(b: Builder, axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise b.damaged(f"axis {axis} of rank {rank}")
+    return axis % rank
+
+
+def move(b: Builder, op: str, inputs: Sequence[str], attrs: dict[str, object], shape: Sequence[int], form: str) -> None:
+    b.onnx(op, inputs, attrs, b.result(shape, form))
+
+
+def reshape(b: Builder, shape: Sequence[int], k: int = 0) -> None:
+    same_type(b, k)
+    target = b.constant("shape", shape, np.int64)
+    move(b, "Reshape", [b.value(k, FILE), target], {"allowzero": 1}, shape, FILE)
+
+
+@handles("RESHAPE")
+def reshape_op(b: Builder, op: FileOp) -> None:
+    if b.has(1):
+        target = b.ints(1, "shape")
+    elif op.options is not None:
+        target = [int(op.options.NewShape(i)) for i in range(min(op.options.NewShapeLength(), 8))]
+    else:
+        target = list(b.target().shape)
+    size = int(np.prod(b.shape(0), dtype=np.int64))
+    if target.count(-1) == 1:
+        rest = -int(np.prod(target, dtype=object))
+        target = [size // rest if t == -1 and rest else t for t in target]
+    if any(t < 0 for t in target) or int(np.prod(target, dtype=object)) != size:
+        raise b.damaged(f"{list(b.shape(0))} cannot become {target}")
+    reshape(b, target)
+
+
+@handles("SQUEEZE")
+def squeeze(b: Builder, op: FileOp) -> None:
+    shape = b.shape(0)
+    count = op.options.SqueezeDimsLength() if op.options is not None else 0
+    dims = {axis_of(b, int(op.options.SqueezeDims(i)), len(shape)) for i in range(min(count, 8))}
+    if any(shape[d] != 1 for d in dims):
+        raise b.damaged(f"axes {sorted(dims)} of {list(shape)} are not 1")
+    reshape(b, [s for i, s in enumerate(shape) if not (i in dims if count else s == 1)])
+
+
+@handles("EXPAND_DIMS")
+def expand_dims(b: Builder, op: FileOp) -> None:
+    shape, (axis, *_) = list(b.shape(0)), b.ints(1, "axis")
+    shape.insert(axis_of(b, axis, len(shape) + 1), 1)
+    reshape(b, shape)
+
+
+@handles("TRANSPOSE")
+def transpose(b: Builder, op: FileOp) -> None:
+    shape, perm = b.shape(0), b.ints(1, "permutation")
+    if sorted(perm) != list(range(len(shape))):
+        raise b.damaged(f"permutation {perm} of {list(shape)}")
+    same_type(b, 0)
+    move(b, "Transpose", [b.value(0, FILE)], {"perm": perm}, [shape[p] for p in perm], FILE)
+
+
+@handles("PAD", "PADV2")
+def pad(b: Builder, op: FileOp) -> None:
+    shape, x = b.shape(0), b.source(0)
+    table = b.const(1, "paddings")
+    if table.shape != (len(shape), 2) or table.dtype.kind != "i" or np.any(table < 0) or np.any(table > 1 << 20):
+        raise b.damaged(f"paddings {table.reshape(-1).tolist()[:16]} of {list(shape)}")
+    same_type(b, 0)
+    value: object = int(b.byte_quant(x).zero_point) if b.is_bytes(x) else 0
+    if op.name == "PADV2":
+        given = b.const(2, "value")
+        if given.size != 1 or given.dtype != x.dtype:
+            raise b.damaged("the padding value must be one of the input's type")
+        value = given.reshape(-1)[0]
+    form = b.layout(0)
+    order = range(len(shape)) if form == FILE else (0, 3, 1, 2)
+    pads = [int(table[i, side]) for side in (0, 1) for i in order]
+    out = [shape[i] + int(table[i].sum()) for i in order]
+    inputs = [b.value(0, form), b.constant("pads", pads, np.int64), b.constant("value", value, x.dtype)]
+    move(b, "Pad", inputs, {"mode": "constant"}, out, form)
+
+
+@handles("CONCATENATION")
+def concatenation(b: Builder, op: FileOp) -> None:
+    if b.activation() != (-np.inf, np.inf):
+        raise b.refuse("a fused activation is not supported")
+    ks = range(len(op.inputs))
+    shapes = [b.shape(k) for k in ks]
+    rank = len(shapes[0]) if shapes else 0
+    if rank == 0 or any(len(s) != rank for s in shapes):
+        raise b.damaged(f"inputs {[list(s) for s in shapes]}")
+    axis = axis_of(b, op.option("Axis", 0), rank)
+    out = list(shapes[0])
+    out[axis] = sum(s[axis] for s in shapes)
+    if any([*s[:axis], *s[axis + 1 :]] != [*out[:axis], *out[axis + 1 :]] for s in shapes):
+        raise b.damaged(f"inputs {[list(s) for s in shapes]} along axis {axis}")
+    form = b.layout(*ks) if rank == 4 else FILE
+    names = [b.value(k, form) for k in ks]
+    if form == PLANES:
+        axis, out = (0, 2, 3, 1)[axis], [out[i] for i in (0, 3, 1, 2)]
+    if not b.is_bytes(b.target()):
+        same_type(b, *ks)
+        move(b, "Concat", names, {"axis": axis}, out, form)
+        return
+    y, tables = b.target(), []
+    qy = b.byte_quant(y)
+    for k in ks:
+        q = b.byte_quant(b.source(k))
+        if b.source(k).dtype != y.dtype:
+            raise b.refuse("inputs and output must be of one type")
+        if y.dtype == np.int8 and not q.same_as(qy):
+            raise b.refuse("int8 inputs must have the scale and zero point of the output")
+        assert y.dtype is not None
+        tables.append(None if q.same_as(qy) else requantize_table(q, y.dtype, qy, y.dtype))
+    b.node("QConcat", names, b.result(out, form), {"axis": axis, "tables": tables})
+
+
+def _slice(b: Builder, starts: list[int], ends: list[int], steps: list[int], final: Sequence[int] | None) -> None:
+    """Emits a slice given per axis of the file, then the shape without the axes that were dropped."""
+    shape = b.shape(0)
+    same_type(b, 0)
+    out = [len(range(s, e, st)) for s, e, st in zip(starts, ends, steps)]
+    form = b.layout(0) if final is None else FILE
+    order = list(range(len(shape))) if form == FILE else [0, 3, 1, 2]
+    # ONNX: an end of -1 would mean the last element; before the first one is any number below -size.
+    limits = [e if e >= 0 else -(shape[i] + 1) for i, e in enumerate(ends)]
+    parts = [[v[i] for i in order] for v in (starts, limits)]
+    inputs = [b.value(0, form), *(b.constant("slice", p, np.int64) for p in parts)]
+    inputs += [b.constant("axes", list(range(len(shape))), np.int64)]
+    inputs += [b.constant("steps", [steps[i] for i in order], np.int64)]
+    if final is None:
+        move(b, "Slice", inputs, {}, [out[i] for i in order], form)
+        return
+    part = b.onnx("Slice", inputs)
+    b.graph.tensor(part).quant = b.graph.tensor(inputs[0]).quant
+    move(b, "Reshape", [part, b.constant("shape", final, np.int64)], {"allowzero": 1}, final, FILE)
+
+
+@handles("SLICE")
+def slice_op(b: Builder, op: FileOp) -> None:
+    shape, begin, size = b.shape(0), b.ints(1, "begin"), b.ints(2, "size")
+    if not len(shape) == len(begin) == len(size):
+        raise b.damaged(f"begin {begin} and size {size} of {list(shape)}")
+    ends = [n if s == -1 else o + s for n, o, s in zip(shape, begin, size)]
+    if any(not 0 <= o <= e <= n for o, e, n in zip(begin, ends, shape)):
+        raise b.damaged(f"begin {begin} and size {size} of {list(shape)}")
+    _slice(b, begin, ends, [1] * len(shape), None)
+
+
+@handles("STRIDED_SLICE")
+def strided_slice(b: Builder, op: FileOp) -> None:
+    shape = b.shape(0)
+    begin, end, strides = b.ints(1, "begin"), b.ints(2, "end"), b.ints(3, "strides")
+    if op.option("EllipsisMask", 0) or op.option("NewAxisMask", 0):
+        raise b.refuse("ellipsis and new axes are not supported")
+    count = len(begin)
+    if not count == len(end) == len(strides) <= len(shape) or 0 in strides:
+        raise b.damaged(f"begin {begin}, end {end}, strides {strides} of {list(shape)}")
+    first, last, shrink = op.option("BeginMask", 0), op.option("EndMask", 0), op.option("ShrinkAxisMask", 0)
+    starts, ends, steps, final = [], [], [], []
+    for i, n in enumerate(shape):
+        if i >= count:
+            start, stop, step = 0, n, 1
+        elif shrink >> i & 1:
+            start = begin[i] + n if begin[i] < 0 else begin[i]
+            stop, step = start + 1, 1
+            if not 0 <= start < n:
+                raise b.damaged(f"index {begin[i]} of axis {i} of {list(shape)}")
+        else:
+            start, stop, step = slice(
+                None if first >> i & 1 else begin[i], None if last >> i & 1 else end[i], strides[i]
+            ).indices(n)
+        starts.append(start)
+        ends.append(stop)
+        steps.append(step)
+        if not (i < count and shrink >> i & 1):
+            final.append(len(range(start, stop, step)))
+    _slice(b, starts, ends, steps, final if shrink else None)
+
+
+@handles("SPLIT", "SPLIT_V")
+def split(b: Builder, op: FileOp) -> None:
+    data, axis_input = (1, 0) if op.name == "SPLIT" else (0, 2)
+    shape = b.shape(data)
+    axis = axis_of(b, b.ints(axis_input, "axis")[0], len(shape))
+    parts = len(op.outputs)
+    if op.name == "SPLIT":
+        if parts == 0 or shape[axis] % parts:
+            raise b.damaged(f"{parts} parts of {shape[axis]}")
+        sizes = [shape[axis] // parts] * parts
+    else:
+        sizes = b.ints(1, "sizes")
+        if sizes.count(-1) == 1:
+            sizes = [shape[axis] - sum(sizes) - 1 if s == -1 else s for s in sizes]
+        if len(sizes) != parts or sum(sizes) != shape[axis] or min(sizes) < 0:
+            raise b.damaged(f"sizes {sizes} of {shape[axis]}")
+    same_type(b, data, outputs=parts)
+    form, at = b.layout(data), 0
+    source = b.value(data, form)
+    where = axis if form == FILE else _AXIS_IN_PLANES[axis]
+    for k, size in enumerate(sizes):
+        own = list(b.graph.tensor(source).shape)
+        own[where] = size
+        limits = [b.constant("slice", [v], np.int64) for v in (at, at + size, where, 1)]
+        b.onnx("Slice", [source, *limits], {}, b.result(own, form, k))
+        at += size
+
+
+@handles("PACK")
+def pack(b: Builder, op: FileOp) -> None:
+    ks = range(len(op.inputs))
+    same_type(b, *ks)
+    shape = b.shape(0)
+    axis = axis_of(b, op.option("Axis", 0), len(shape) + 1)
+    one = [*shape[:axis], 1, *shape[axis:]]
+    names = []
+    for k in ks:
+        if b.shape(k) != shape:
+            raise b.damaged(f"shapes {list(shape)} and {list(b.shape(k))}")
+        source = b.value(k, FILE)
+        names.append(b.onnx("Reshape", [source, b.constant("shape", one, np.int64)], {"allowzero": 1}))
+        b.graph.tensor(names[-1]).quant = b.graph.tensor(source).quant
+    out = b.result([*shape[:axis], len(names), *shape[axis:]], FILE)
+    if b.is_bytes(b.target()):
+        b.node("QConcat", names, out, {"axis": axis, "tables": [None] * len(names)})
+    else:
+        b.onnx("Concat", names, {"axis": axis}, out)
+
+
+@handles("UNPACK")
+def unpack(b: Builder, op: FileOp) -> None:
+    shape = b.shape(0)
+    axis = axis_of(b, op.option("Axis", 0), len(shape))
+    same_type(b, 0, outputs=len(op.outputs))
+    if shape[axis] != len(op.outputs):
+        raise b.damaged(f"{len(op.outputs)} parts of {shape[axis]}")
+    source, final = b.value(0, FILE), [*shape[:axis], *shape[axis + 1 :]]
+    for k in range(len(op.outputs)):
+        limits = [b.constant("slice", [v], np.int64) for v in (k, k + 1, axis, 1)]
+        part = b.onnx("Slice", [source, *limits])
+        b.graph.tensor(part).quant = b.graph.tensor(source).quant
+        target = b.constant("shape", final, np.int64)
+        b.onnx("Reshape", [part, target], {"allowzero": 1}, b.result(final, FILE, k))
+
+
+@handles("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest(b: Builder, op: FileOp) -> None:
+    shape, size = b.shape(0), b.ints(1, "size")
+    if len(shape) != 4 or len(size) != 2 or min(size) < 1:
+        raise b.damaged(f"{list(shape)} to {size}")
+    if op.option("AlignCorners", False) or op.option("HalfPixelCenters", False):
+        raise b.refuse("align_corners and half_pixel_centers are not supported")
+    same_type(b, 0)
+    out = (shape[0], shape[3], *size)
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    move(b, "Resize", [b.value(0, PLANES), "", "", b.constant("sizes", out, np.int64)], attrs, out, PLANES)
+
+
+@handles("GATHER")
+def gather(b: Builder, op: FileOp) -> None:
+    if op.option("BatchDims", 0):
+        raise b.refuse("batch dimensions are not supported")
+    shape, indices = b.shape(0), b.const(1, "indices")
+    axis = axis_of(b, op.option("Axis", 0), len(shape))
+    if indices.dtype.kind != "i" or np.any((indices < 0) | (indices >= shape[axis])):
+        raise b.damaged(f"indices outside axis {axis} of {list(shape)}")
+    same_type(b, 0)
+    out = [*shape[:axis], *indices.shape, *shape[axis + 1 :]]
+    move(b, "Gather", [b.value(0, FILE), b.constant("indices", indices, np.int64)], {"axis": axis}, out, FILE)
+
+
+@handles("ARG_MAX")
+def arg_max(b: Builder, op: FileOp) -> None:
+    shape = b.shape(0)
+    axis = axis_of(b, b.ints(1, "axis")[0], len(shape))
+    out = [*shape[:axis], *shape[axis + 1 :]]
+    found = b.onnx("ArgMax", [b.value(0, FILE)], {"axis": axis, "keepdims": 0})
+    result = b.result(out, FILE)
+    if b.target().dtype == np.int64:
+        b.onnx("Identity", [found], output=result)
+    else:
+        b.onnx("Cast", [found], {"to": 6}, result)

@@ -1,0 +1,65 @@
+"""AVERAGE_POOL_2D, MAX_POOL_2D, MEAN."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Tensor
+from compiler.importer.tflite.builder import FILE, PLANES, Builder
+from compiler.importer.tflite.convolution import windows
+from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.schema import FileOp
+from isa import numerics
+
+
+@handles("AVERAGE_POOL_2D", "MAX_POOL_2D")
+def pool(b: Builder, op: FileOp) -> None:
+    shape = b.shape(0)
+    if len(shape) != 4:
+        raise b.damaged(f"input has shape {list(shape)}, rank 4 is needed")
+    x, y = b.source(0), b.target()
+    if not b.byte_quant(x).same_as(b.byte_quant(y)) or x.dtype != y.dtype:
+        raise b.refuse("input and output must have the same scale and zero point")
+    kernel = [op.option("FilterHeight", 0), op.option("FilterWidth", 0)]
+    strides = [op.option("StrideH", 0), op.option("StrideW", 0)]
+    out, pads = windows(b, shape[1:3], kernel, strides, [1, 1], op.option("Padding", 0))
+    clamp = b.clamp()
+    source = b.value(0, PLANES)
+    result = b.result((shape[0], shape[3], *out), PLANES)
+    if op.name == "MAX_POOL_2D":
+        attrs = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": [1, 1]}
+        if clamp == b.clamp_of(y, -np.inf, np.inf):
+            b.node("QMaxPool", [source], result, attrs)
+            return
+        raw = b.graph.unique(result)
+        t = b.graph.tensor(result)
+        b.graph.add(Tensor(raw, t.shape, t.dtype, None, t.quant))
+        b.node("QMaxPool", [source], raw, attrs)
+        every = np.arange(256, dtype=np.uint8).view(t.dtype)
+        table = np.clip(every, clamp["out_min"], clamp["out_max"]).view(np.uint8)
+        b.node("QLut", [raw], result, {"table": table})
+    elif kernel == list(shape[1:3]) and not any(pads) and out == [1, 1]:
+        b.node("QGlobalAveragePool", [source], result, {"keepdims": 1, "half_away": 1, **clamp})
+    else:
+        attrs = {"kernel": kernel, "strides": strides, "pads": pads, "count_include_pad": 0, "half_away": 1, **clamp}
+        b.node("QAveragePool", [source], result, attrs)
+
+
+@handles("MEAN")
+def mean(b: Builder, op: FileOp) -> None:
+    shape = b.shape(0)
+    axes = sorted({a % len(shape) if -len(shape) <= a < len(shape) else -1 for a in b.ints(1, "axes")}) if shape else []
+    if len(shape) != 4 or axes != [1, 2]:
+        raise b.refuse(f"mean of {list(shape)} over axes {axes}; rank 4 over axes 1 and 2 is accepted")
+    keep = bool(op.option("KeepDims", False))
+    n = shape[1] * shape[2]
+    sx, sy = b.byte_quant(b.source(0)).scale, b.byte_quant(b.target()).scale
+    if b.source(0).dtype != b.target().dtype:
+        raise b.refuse("input and output types differ")
+    attrs = {
+        "keepdims": int(keep), "factor": float(numerics.litert_mean_scale(sx, sy, n)),
+        **b.clamp_of(b.target(), -np.inf, np.inf),
+    }  # fmt: skip
+    source = b.value(0, PLANES)
+    out = b.result((shape[0], shape[3], 1, 1), PLANES) if keep else b.result((shape[0], shape[3]), FILE)
+    b.node("QGlobalAveragePool", [source], out, attrs)

@@ -1,0 +1,210 @@
+"""TFLite flatbuffers as plain Python values.
+
+Everything that follows an offset of the file is read here; what a damaged file makes of it (struct errors, lengths
+beyond the file) comes out as one `CompileError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tflite
+
+from compiler.errors import CompileError, UnsupportedError
+from compiler.graph import Quant
+
+IDENTIFIER = b"TFL3"
+#: What reading a damaged flatbuffer, or building a graph of what was read, may raise.
+DAMAGE = (
+    struct.error, MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError,
+    AttributeError, AssertionError,
+)  # fmt: skip
+
+_DTYPES = {
+    tflite.TensorType.FLOAT32: np.float32, tflite.TensorType.INT32: np.int32, tflite.TensorType.UINT8: np.uint8,
+    tflite.TensorType.INT64: np.int64, tflite.TensorType.INT8: np.int8, tflite.TensorType.BOOL: np.bool_,
+}  # fmt: skip
+_TYPE_NAMES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
+_OP_NAMES = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
+_OPTION_NAMES = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
+
+
+@dataclass
+class FileTensor:
+    """A tensor of the file. `name` is unique; `dtype` is None for types that are not accepted (`type_name`)."""
+
+    index: int
+    name: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    dtype: np.dtype | None
+    type_name: str
+    data: np.ndarray | None
+    quant: Quant | None
+
+
+@dataclass
+class FileOp:
+    """An operator of the file: `options` has the accessors of its flatbuffer table, or is None."""
+
+    name: str
+    index: int
+    version: int
+    inputs: list[int]
+    outputs: list[int]
+    options: Any = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} (op {self.index}, version {self.version})"
+
+    def option(self, accessor: str, default: Any) -> Any:
+        """Value of an option, `default` where the operator has no options."""
+        return default if self.options is None else getattr(self.options, accessor)()
+
+
+@dataclass
+class FileModel:
+    tensors: list[FileTensor]
+    ops: list[FileOp] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+
+def is_tflite(data: bytes) -> bool:
+    """True if the bytes carry the identifier of a TFLite flatbuffer."""
+    return data[4:8] == IDENTIFIER
+
+
+def read(data: bytes) -> FileModel:
+    """Reads the one graph of a model. Raises CompileError: damaged. UnsupportedError: several graphs, unknown ops."""
+    if len(data) < 16 or not is_tflite(data):
+        raise CompileError("not a TFLite model: the identifier TFL3 is missing")
+    try:
+        return _Reader(data).model()
+    except DAMAGE as error:
+        raise CompileError(f"damaged TFLite model: {type(error).__name__}: {error}") from error
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.root = tflite.Model.GetRootAs(data, 0)
+
+    def count(self, length: int, what: str) -> int:
+        """A length of the file, believed only if the file could hold it."""
+        if not 0 <= length <= len(self.data) // 4:
+            raise CompileError(f"damaged TFLite model: {length} {what}")
+        return length
+
+    def table(self, value: Any, what: str) -> Any:
+        if value is None:
+            raise CompileError(f"damaged TFLite model: {what} is missing")
+        if not 0 <= value._tab.Pos < len(self.data) - 3:
+            raise CompileError(f"damaged TFLite model: {what} lies outside the file")
+        return value
+
+    def model(self) -> FileModel:
+        if self.root.Version() != 3:
+            raise CompileError(f"TFLite schema version {self.root.Version()}; 3 is accepted")
+        if self.root.SubgraphsLength() != 1:
+            raise UnsupportedError(f"{self.root.SubgraphsLength()} subgraphs; one is accepted")
+        graph = self.table(self.root.Subgraphs(0), "the graph")
+        self.graph = graph
+        names: set[str] = set()
+        found = FileModel([])
+        for index in range(self.count(graph.TensorsLength(), "tensors")):
+            tensor = self.tensor(index, self.table(graph.Tensors(index), f"tensor {index}"))
+            if not tensor.name or tensor.name in names:
+                tensor.name = f"{tensor.name}:{index}"
+            names.add(tensor.name)
+            found.tensors.append(tensor)
+        found.inputs = self.indices(graph.InputsLength, graph.Inputs, "graph inputs", False)
+        found.outputs = self.indices(graph.OutputsLength, graph.Outputs, "graph outputs", False)
+        for index in range(self.count(graph.OperatorsLength(), "operators")):
+            found.ops.append(self.op(index, self.table(graph.Operators(index), f"operator {index}")))
+        return found
+
+    def indices(self, length: Callable[[], int], at: Callable[[int], int], what: str, optional: bool) -> list[int]:
+        values = [int(at(i)) for i in range(self.count(length(), what))]
+        total = self.graph.TensorsLength()
+        for value in values:
+            if not (-1 if optional else 0) <= value < total:
+                raise CompileError(f"damaged TFLite model: {what} name tensor {value} of {total}")
+        return values
+
+    def tensor(self, index: int, t: Any) -> FileTensor:
+        name = (t.Name() or b"").decode("utf-8", "replace")
+        shape = tuple(int(t.Shape(i)) for i in range(self.count(t.ShapeLength(), "dimensions")))
+        signature = tuple(int(t.ShapeSignature(i)) for i in range(self.count(t.ShapeSignatureLength(), "dimensions")))
+        if len(shape) > 8 or any(s < 0 for s in shape):
+            raise CompileError(f"damaged TFLite model: tensor {name!r} has shape {list(shape)}")
+        kind = t.Type()
+        dtype = np.dtype(_DTYPES[kind]) if kind in _DTYPES else None
+        return FileTensor(
+            index, name, shape, signature or shape, dtype, _TYPE_NAMES.get(kind, str(kind)),
+            self.content(t, name, shape, dtype), self.quantisation(t, name, shape),
+        )  # fmt: skip
+
+    def content(self, t: Any, name: str, shape: tuple[int, ...], dtype: np.dtype | None) -> np.ndarray | None:
+        if not 0 <= t.Buffer() < self.root.BuffersLength():
+            raise CompileError(f"damaged TFLite model: tensor {name!r} is in buffer {t.Buffer()}")
+        buffer = self.table(self.root.Buffers(t.Buffer()), f"the buffer of {name!r}")
+        size, offset = int(buffer.DataLength()), int(buffer.Offset())
+        if offset > 1:
+            raw = self.data[offset : offset + int(buffer.Size())]
+            size = len(raw) if len(raw) == int(buffer.Size()) else -1
+        elif size:
+            raw = buffer.DataAsNumpy().tobytes() if 0 < size <= len(self.data) else b""
+        if size == 0 or dtype is None:
+            return None
+        if t.IsVariable():
+            raise UnsupportedError(f"tensor {name!r} is a variable; stateless models are accepted")
+        if t.Sparsity() is not None:
+            raise UnsupportedError(f"tensor {name!r} is sparse; dense weights are accepted")
+        if len(raw) != int(np.prod(shape, dtype=object)) * dtype.itemsize:
+            raise CompileError(f"damaged TFLite model: {name!r} has {len(raw)} bytes, shape {list(shape)} of {dtype}")
+        return np.frombuffer(raw, dtype).reshape(shape)
+
+    def quantisation(self, t: Any, name: str, shape: tuple[int, ...]) -> Quant | None:
+        q = t.Quantization()
+        if q is None or q.ScaleLength() == 0:
+            return None
+        count = self.count(q.ScaleLength(), "scales")
+        scale = np.array([q.Scale(i) for i in range(count)], np.float32)
+        zeros = np.array([q.ZeroPoint(i) for i in range(self.count(q.ZeroPointLength(), "zero points"))], np.int64)
+        if not np.all(np.isfinite(scale)) or np.any(scale < 0):
+            raise CompileError(f"{name!r}: scales must be positive and finite, one is {scale[~(scale > 0)][:1]}")
+        if zeros.size not in (0, 1, count) or np.any(np.abs(zeros) >= 1 << 31):
+            raise CompileError(f"damaged TFLite model: {name!r} has {count} scales and {zeros.size} zero points")
+        zeros = np.zeros(1, np.int64) if zeros.size == 0 else zeros
+        if count == 1:
+            return Quant.of(scale.reshape(()), zeros.reshape(()))
+        axis = int(q.QuantizedDimension())
+        if not 0 <= axis < len(shape) or shape[axis] != count:
+            raise CompileError(f"damaged TFLite model: {name!r} has {count} scales along axis {axis} of {list(shape)}")
+        return Quant.of(scale, zeros, axis)
+
+    def op(self, index: int, op: Any) -> FileOp:
+        if not 0 <= op.OpcodeIndex() < self.root.OperatorCodesLength():
+            raise CompileError(f"damaged TFLite model: operator {index} has code {op.OpcodeIndex()}")
+        code = self.table(self.root.OperatorCodes(op.OpcodeIndex()), "an operator code")
+        number = max(int(code.BuiltinCode()), int(code.DeprecatedBuiltinCode()))
+        name = _OP_NAMES.get(number, f"operator {number}")
+        if name == "CUSTOM":
+            name = f"CUSTOM {(code.CustomCode() or b'').decode('utf-8', 'replace')!r}"
+        made = FileOp(
+            name, index, int(code.Version()),
+            self.indices(op.InputsLength, op.Inputs, f"inputs of op {index}", True),
+            self.indices(op.OutputsLength, op.Outputs, f"outputs of op {index}", False),
+        )  # fmt: skip
+        kind = _OPTION_NAMES.get(op.BuiltinOptionsType(), "NONE")
+        options = op.BuiltinOptions()
+        if options is not None and kind != "NONE" and hasattr(tflite, kind):
+            made.options = getattr(tflite, kind)()
+            made.options.Init(options.Bytes, options.Pos)
+        return made

@@ -1,0 +1,177 @@
+"""Functions of one tensor as 256-entry tables by LiteRT's rules, QUANTIZE and DEQUANTIZE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from compiler.graph import Quant
+from compiler.importer.tflite.builder import Builder
+from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.schema import FileOp
+
+
+def every(dtype: np.dtype) -> np.ndarray:
+    """All values of a byte type in the order of their raw bytes, as int64."""
+    return np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64)
+
+
+def emit(b: Builder, values: np.ndarray) -> None:
+    """Makes the op's output from input 0 by a table of output values (clamped here)."""
+    y = b.target()
+    assert y.dtype is not None
+    info = np.iinfo(y.dtype)
+    table = np.clip(values, info.min, info.max).astype(y.dtype).view(np.uint8)
+    form = b.layout(0)
+    source = b.value(0, form)
+    b.node("QLut", [source], b.result(b.graph.tensor(source).shape, form), {"table": table})
+
+
+def _types(b: Builder) -> tuple[np.ndarray, Quant, Quant]:
+    x = b.source(0)
+    qx, qy = b.byte_quant(x), b.byte_quant(b.target())
+    assert x.dtype is not None
+    return every(x.dtype) - int(qx.zero_point), qx, qy
+
+
+def ideal(b: Builder, function: Callable[[np.ndarray], np.ndarray]) -> None:
+    """The function in float64, rounded once."""
+    q, qx, qy = _types(b)
+    with np.errstate(all="ignore"):
+        y = function(q * np.float64(qx.scale))
+    emit(b, np.rint(y / np.float64(qy.scale)).astype(np.int64) + int(qy.zero_point))
+
+
+@handles("LOGISTIC")
+def logistic(b: Builder, op: FileOp) -> None:
+    ideal(b, lambda x: 1 / (1 + np.exp(-x)))
+
+
+@handles("TANH")
+def tanh(b: Builder, op: FileOp) -> None:
+    ideal(b, np.tanh)
+
+
+def fixed_multiplier(real: float) -> tuple[int, int]:
+    """A Q31 mantissa and a left shift: real = mantissa * 2^(shift - 31)."""
+    if real == 0:
+        return 0, 0
+    mantissa, shift = np.frexp(np.float64(real))
+    q = int(np.floor(mantissa * (1 << 31) + 0.5))
+    if q == 1 << 31:
+        q, shift = q // 2, shift + 1
+    return q, int(shift)
+
+
+def multiply(x: np.ndarray, multiplier: int, shift: int) -> np.ndarray:
+    """`round(x * mantissa * 2^(shift - 31))`, once, ties upwards."""
+    total = 31 - shift
+    return (x.astype(np.int64) * multiplier + (1 << (total - 1))) >> total if total > 0 else x * multiplier << -total
+
+
+@handles("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
+def relu(b: Builder, op: FileOp) -> None:
+    low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
+    q, qx, qy = _types(b)
+    bounds = b.clamp_of(b.target(), low, high)
+    m, shift = fixed_multiplier(float(np.float32(qx.scale) / np.float32(qy.scale)))
+    same = np.float32(qx.scale) == np.float32(qy.scale)
+    y = (q if same else multiply(q, m, shift)) + int(qy.zero_point)
+    emit(b, np.clip(y, bounds["out_min"], bounds["out_max"]))
+
+
+def scaled_by_256(q: np.ndarray, positive: float, negative: float, zero_point: int) -> np.ndarray:
+    """XNNPACK's conversions: multipliers of 8 fractional bits, ties upwards."""
+    m = np.where(q >= 0, int(np.rint(256 * positive)), int(np.rint(256 * negative)))
+    return ((q * m + 128) >> 8) + zero_point
+
+
+@handles("LEAKY_RELU")
+def leaky_relu(b: Builder, op: FileOp) -> None:
+    q, qx, qy = _types(b)
+    ratio = np.float32(qx.scale) / np.float32(qy.scale)
+    slope = np.float32(op.option("Alpha", 0.0))
+    emit(b, scaled_by_256(q, float(ratio), float(np.float32(ratio * slope)), int(qy.zero_point)))
+
+
+@handles("HARD_SWISH")
+def hard_swish(b: Builder, op: FileOp) -> None:
+    """LiteRT's fixed-point form: 7 fractional bits, 16-bit multipliers."""
+    q, qx, qy = _types(b)
+    hires = np.float32(np.float32(1) / np.float32(128)) * np.float32(qx.scale)
+    out_m, out_shift = fixed_multiplier(float(np.float32(hires / np.float32(qy.scale))))
+    relu_m, relu_shift = fixed_multiplier(float(np.float32(hires / np.float32(3.0 / 32768.0))))
+    out16, relu16 = _to_16_bits(out_m), _to_16_bits(relu_m)
+    x = q << 7
+    preshift = _doubling_high_16(x, out16)
+    gate = x.copy()
+    if relu_shift > 0:
+        gate = _saturating_left(gate, relu_shift - 1)
+    gate = _doubling_high_16(gate, relu16)
+    if relu_shift > 0:
+        gate = _saturating_left(gate, 1)
+    if relu_shift < 0:
+        gate = _rounding_right(gate, -relu_shift)
+    gate = (gate + (1 << 15)) >> 1
+    y = _saturate_16((gate * preshift * 2) >> 16)
+    y = _rounding_right(y, -out_shift) if out_shift <= 0 else y << out_shift
+    emit(b, _saturate_16(y) + int(qy.zero_point))
+
+
+def _to_16_bits(m: int) -> int:
+    return 32767 if m >= 0x7FFF7FFF else (m + (1 << 15)) >> 16
+
+
+def _saturate_16(x: np.ndarray) -> np.ndarray:
+    return np.clip(x, -32768, 32767)
+
+
+def _doubling_high_16(x: np.ndarray, m: int) -> np.ndarray:
+    """Rounding doubling high product of 16-bit values: rounds to nearest as gemmlowp does, towards zero in C."""
+    product = x * m
+    nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
+    return _saturate_16(np.where(nudged >= 0, nudged >> 15, -(-nudged >> 15)))
+
+
+def _saturating_left(x: np.ndarray, amount: int) -> np.ndarray:
+    return _saturate_16(x << amount)
+
+
+def _rounding_right(x: np.ndarray, amount: int) -> np.ndarray:
+    """Ties away from zero."""
+    if amount == 0:
+        return x
+    half = 1 << (amount - 1)
+    return np.where(x >= 0, (x + half) >> amount, -((-x + half) >> amount))
+
+
+@handles("QUANTIZE")
+def quantize(b: Builder, op: FileOp) -> None:
+    x, y = b.source(0), b.target()
+    form = b.layout(0)
+    if x.dtype == np.dtype(np.float32):
+        b.byte_quant(y)
+        b.quantize_into(b.value(0, form), form)
+        return
+    q, qx, qy = _types(b)
+    if np.float32(qx.scale) == np.float32(qy.scale):
+        emit(b, q + int(qy.zero_point))
+    elif x.dtype == y.dtype:
+        ratio = float(np.float32(qx.scale) / np.float32(qy.scale))
+        emit(b, scaled_by_256(q, ratio, ratio, int(qy.zero_point)))
+    else:
+        emit(b, multiply(q, *fixed_multiplier(float(qx.scale) / float(qy.scale))) + int(qy.zero_point))
+
+
+@handles("DEQUANTIZE")
+def dequantize(b: Builder, op: FileOp) -> None:
+    x = b.source(0)
+    if x.data is not None and not b.is_bytes(x):
+        raise b.refuse(f"constant {x.name!r} of type {x.type_name} is not supported")
+    b.byte_quant(x)
+    form = b.layout(0)
+    floats = b.dequantized(b.value(0, form), x)
+    b.onnx("Identity", [floats], output=b.result(b.graph.tensor(floats).shape, form))
+
+
