@@ -1,4 +1,4 @@
-"""`check`: a compiled model against onnxruntime, outputs or every quantised tensor."""
+"""`check`: a compiled model against onnxruntime (TFLite: LiteRT), outputs or every quantised tensor."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tilewright.runtime import RunResult
 if TYPE_CHECKING:
     import onnx
 
+    from tilewright.litert import LiteRtReference
     from tilewright.reference import Reference
 
 #: How far a border tensor may be off for its reason to count: one step, in few elements. The last bit of a float flips
@@ -45,10 +46,10 @@ def check(
     seed: int = 0,
     **options: Any,
 ) -> CheckReport:
-    """Compiles and runs a model and compares it with onnxruntime.
+    """Compiles and runs a model and compares it with the reference runtime.
 
     Args:
-        model: ONNX file, bytes or ModelProto.
+        model: ONNX or TFLite file, its bytes, or an ONNX ModelProto.
         inputs: by name; by default `random_inputs` with `seed`.
         config, shapes: as for `compile`.
         keep: "outputs", or "all" to compare every quantised tensor too.
@@ -60,7 +61,7 @@ def check(
         TilewrightError: the model cannot be compiled, run, or run by the reference. Differences do not raise: see the
             report's `ok` and `mismatches`.
     """
-    from tilewright.reference import Reference
+    from tilewright.reference import reference_of
 
     if keep not in ("outputs", "all"):
         raise UsageError(f'keep must be "outputs" or "all", not {keep!r}')
@@ -69,7 +70,7 @@ def check(
     runner = Device(device) if isinstance(device, str) else device
     normal = program or compile(model, config, shapes, **options)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
-    reference = Reference(model)
+    reference = reference_of(model)
     expected = reference.run(arrays)
     got = runner.run_detailed(normal, arrays).outputs
     rows = [_output_row(info, got[info.name], expected) for info in normal.outputs]
@@ -94,7 +95,7 @@ def _output_row(info: TensorInfo, got: np.ndarray, expected: Mapping[str, np.nda
 
 
 def check_all(
-    reference: Reference,
+    reference: Reference | LiteRtReference,
     runner: Runner,
     kept: Program,
     inputs: Mapping[str, np.ndarray],
@@ -108,8 +109,6 @@ def check_all(
         expected: the reference's outputs.
         normal: outputs of the normally compiled program.
     """
-    from tilewright.reference import downstream
-
     report = CheckReport(reference.name, "all")
     infos = {n: t for n, t in kept_tensors(kept.tensors).items() if t.dtype in ("int8", "uint8", "int16", "uint16")}
     infos = {n: t for n, t in infos.items() if n not in expected and n not in inputs}
@@ -120,7 +119,7 @@ def check_all(
     report.quantised = len(inside)
     report.fused = [n for n in inside if n not in values]
     report.borders = {n: t.reason for n, t in infos.items() if is_border(t)}
-    behind = downstream(reference.proto, report.borders)
+    behind = reference.downstream(report.borders)
 
     free = runner.run_detailed(kept, inputs)
     free_tensors = runner.tensors(infos)

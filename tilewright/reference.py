@@ -18,6 +18,8 @@ import numpy as np
 import onnx
 
 from tilewright.errors import UsageError
+from tilewright.files import is_tflite
+from tilewright.litert import LiteRtReference
 
 _SEVERITY_ERROR = 3
 #: What an added output may change in the optimised graph: ops that compute nothing.
@@ -77,6 +79,10 @@ class Reference:
             if node.op_type.startswith(("QuantizeLinear", "QLinear", "QGemm")) and not floats:
                 names.append(node.output[0])
         return names
+
+    def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
+        """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
+        return downstream(self.proto, sources)
 
     def session(self, proto: onnx.ModelProto, optimised: Path | None = None) -> Any:
         """A session as the contract of the numerics wants it; its graph after optimisation goes to `optimised`."""
@@ -157,6 +163,14 @@ class Reference:
         else:
             self._observe(names[: len(names) // 2], inputs, values, missing)
             self._observe(names[len(names) // 2 :], inputs, values, missing)
+
+
+def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | LiteRtReference:
+    """The reference runtime of a model: LiteRT for TFLite, else onnxruntime."""
+    if is_tflite(model):
+        assert not isinstance(model, onnx.ModelProto)
+        return LiteRtReference(model)
+    return Reference(model)
 
 
 def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:

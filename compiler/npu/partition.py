@@ -150,8 +150,9 @@ class Partition:
                 continue
             feeds = [self._producer.get(n) for n in node.inputs if not self.graph.tensor(n).is_const]
             users = self._consumers.get(node.outputs[0], [])
-            from_cpu = all(p is not None and not self._reaches_npu(p) for p in feeds)
-            to_cpu = bool(users) and not any(id(u) in self._on_npu for u in users)
+            # Graph inputs and outputs count as the CPU's, but what stands alone between them is not moved there.
+            from_cpu = all((bool(users) if p is None else not self._reaches_npu(p)) for p in feeds)
+            to_cpu = (bool(users) or None not in feeds) and not any(id(u) in self._on_npu for u in users)
             if feeds and from_cpu and to_cpu:
                 self._on_npu.discard(id(node))
                 self.cpu_reasons[node.name or node.outputs[0]] = "its neighbours run on the CPU"

@@ -21,11 +21,11 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
     pooling,
     tables,
 )
-from compiler.importer.tflite.builder import FILE, Builder
+from compiler.importer.tflite.builder import FILE, PLANES, Builder
 from compiler.importer.tflite.registry import HANDLERS
 from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
 
-__all__ = ["import_tflite", "is_tflite"]
+__all__ = ["import_tflite", "is_tflite", "plane_tensors"]
 
 
 def import_tflite(source: str | Path | bytes, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
@@ -43,13 +43,19 @@ def import_tflite(source: str | Path | bytes, shapes: dict[str, Sequence[int]] |
     """
     name = "model" if isinstance(source, bytes | bytearray | memoryview) else Path(source).name
     try:
-        return _build(read(_bytes(source)), name, dict(shapes or {}))
+        return _build(read(_bytes(source)), name, dict(shapes or {})).graph
     except CompileError as error:
         text = one_line(error)
         raise type(error)(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
     except DAMAGE as error:
         text = f"{name}: damaged or inconsistent model: {type(error).__name__}: {one_line(error)}"
         raise CompileError(text) from error
+
+
+def plane_tensors(source: bytes) -> set[str]:
+    """Names of the file's tensors that the imported graph holds as [N,C,H,W]. `source` is known to be importable."""
+    b = _build(read(source), "model", {})
+    return {n for forms in b.forms.values() for form, n in forms.items() if form == PLANES and n in b.taken}
 
 
 def _bytes(source: str | Path | bytes) -> bytes:
@@ -61,7 +67,7 @@ def _bytes(source: str | Path | bytes) -> bytes:
         raise CompileError(f"{source}: cannot be read: {error.strerror or error}") from error
 
 
-def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Graph:
+def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Builder:
     graph = Graph(Path(name).stem, OPSET)
     inputs = [model.tensors[i] for i in dict.fromkeys(model.inputs)]
     for key in shapes:
@@ -84,7 +90,7 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Gra
     for index in dict.fromkeys(model.outputs):
         _output(b, model.tensors[index])
     graph.verify("import")
-    return graph
+    return b
 
 
 def _input(b: Builder, t: FileTensor, given: Sequence[int] | None) -> None:

@@ -1,0 +1,141 @@
+"""LiteRT as the reference for TFLite models: the default interpreter, one thread.
+
+Tensors inside the model are looked at by making them outputs of a copy of the file; that copy is only believed if its
+real outputs equal the unmodified model's to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import UsageError
+
+_OUTPUTS_FIELD = 8  # of the graph's table in the schema
+
+
+class LiteRtReference:
+    """A TFLite model in LiteRT.
+
+    Args:
+        model: file or bytes.
+    """
+
+    def __init__(self, model: str | Path | bytes) -> None:
+        from compiler.importer.tflite.schema import read
+
+        self.data = bytes(model) if isinstance(model, bytes) else Path(model).read_bytes()
+        self.file = read(self.data)
+        self._index = {t.name: t.index for t in self.file.tensors}
+        self._interpreter: Any = None
+
+    @property
+    def name(self) -> str:
+        from importlib.metadata import version
+
+        return f"LiteRT {version('ai-edge-litert')}"
+
+    def quantised_tensors(self) -> list[str]:
+        """Names of the 8-bit tensors the model computes."""
+        tensors = [self.file.tensors[i] for op in self.file.ops for i in op.outputs]
+        return [t.name for t in tensors if t.dtype in (np.dtype(np.int8), np.dtype(np.uint8)) and t.quant is not None]
+
+    def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
+        """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
+        found: dict[str, dict[str, None]] = {name: {name: None} for name in sources}
+        names = [t.name for t in self.file.tensors]
+        for op in self.file.ops:
+            merged: dict[str, None] = {}
+            for i in op.inputs:
+                merged |= found.get(names[i], {}) if i >= 0 else {}
+            for i in op.outputs:
+                if merged:
+                    found[names[i]] = merged | found.get(names[i], {})
+        return {name: list(some) for name, some in found.items()}
+
+    def _start(self, data: bytes, inputs: Mapping[str, np.ndarray]) -> Any:
+        try:
+            from ai_edge_litert.interpreter import Interpreter
+        except ImportError:
+            raise UsageError("the check of TFLite models needs the package ai-edge-litert") from None
+        interpreter = Interpreter(model_content=data, num_threads=1)
+        for name, value in inputs.items():
+            if tuple(value.shape) != self.file.tensors[self._index[name]].shape:
+                interpreter.resize_tensor_input(self._index[name], list(value.shape))
+        interpreter.allocate_tensors()
+        return interpreter
+
+    def _invoke(self, interpreter: Any, inputs: Mapping[str, np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
+        for name, value in inputs.items():
+            interpreter.set_tensor(self._index[name], value)
+        interpreter.invoke()
+        return [np.array(interpreter.get_tensor(i)) for i in wanted]
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The model's outputs by name. Raises `UsageError` if LiteRT cannot run it."""
+        try:
+            if self._interpreter is None:
+                self._interpreter = self._start(self.data, inputs)
+            found = self._invoke(self._interpreter, inputs, self.file.outputs)
+        except (ValueError, RuntimeError, LookupError) as error:
+            raise UsageError(f"{self.name} cannot run the model: {str(error).strip().splitlines()[0]}") from None
+        return {self.file.tensors[i].name: v for i, v in zip(self.file.outputs, found)}
+
+    def intermediates(
+        self, names: Sequence[str], inputs: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """Values of tensors inside the model in the shapes of the compiler's graph, and why others have none."""
+        from compiler.importer.tflite import plane_tensors
+
+        outputs = self.run(inputs)
+        made = {i for op in self.file.ops for i in op.outputs}
+        values = {n: inputs[n] for n in names if n in inputs} | {n: outputs[n] for n in names if n in outputs}
+        asked = [n for n in names if self._index.get(n) in made and n not in values]
+        missing = {n: "not a tensor of the model" for n in names if n not in asked and n not in values}
+        self._observe(asked, inputs, outputs, values, missing)
+        for name in plane_tensors(self.data) & values.keys():
+            values[name] = np.ascontiguousarray(values[name].transpose(0, 3, 1, 2))
+        return values, missing
+
+    def _observe(
+        self,
+        names: list[str],
+        inputs: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray],
+        values: dict[str, np.ndarray],
+        missing: dict[str, str],
+    ) -> None:
+        if not names:
+            return
+        indices = [self._index[n] for n in names]
+        try:
+            interpreter = self._start(with_outputs(self.data, [*self.file.outputs, *indices]), inputs)
+            found = self._invoke(interpreter, inputs, [*self.file.outputs, *indices])
+            real = [outputs[self.file.tensors[i].name] for i in self.file.outputs]
+            same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(found, real))
+        except (ValueError, RuntimeError):
+            same, found = False, []
+        if same:
+            values.update(zip(names, found[len(self.file.outputs) :]))
+        elif len(names) == 1:
+            missing[names[0]] = "observing it changes what the reference computes"
+        else:
+            self._observe(names[: len(names) // 2], inputs, outputs, values, missing)
+            self._observe(names[len(names) // 2 :], inputs, outputs, values, missing)
+
+
+def with_outputs(data: bytes, indices: Sequence[int]) -> bytes:
+    """A copy of a TFLite file whose graph has these outputs: a new list at the end of the file."""
+    import tflite
+
+    table = tflite.Model.GetRootAs(data, 0).Subgraphs(0)._tab  # type: ignore[union-attr]
+    place = table.Pos + table.Offset(_OUTPUTS_FIELD)
+    copy = bytearray(data) + bytes(-len(data) % 4)
+    end = len(copy)
+    copy[place : place + 4] = int(end - place).to_bytes(4, "little")
+    for value in (len(indices), *indices):
+        copy += int(value).to_bytes(4, "little")
+    return bytes(copy)
