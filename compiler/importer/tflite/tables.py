@@ -36,11 +36,11 @@ def _types(b: Builder) -> tuple[np.ndarray, Quant, Quant]:
 
 
 def ideal(b: Builder, function: Callable[[np.ndarray], np.ndarray]) -> None:
-    """The function in float64, rounded once."""
+    """The function in float64 of the float32 input, rounded to float32, then to steps."""
     q, qx, qy = _types(b)
     with np.errstate(all="ignore"):
-        y = function(q * np.float64(qx.scale))
-    emit(b, np.rint(y / np.float64(qy.scale)).astype(np.int64) + int(qy.zero_point))
+        y = function((q.astype(np.float32) * qx.scale).astype(np.float64)).astype(np.float32)
+    emit(b, np.rint(y / qy.scale).astype(np.int64) + int(qy.zero_point))
 
 
 @handles("LOGISTIC")
@@ -102,6 +102,8 @@ def hard_swish(b: Builder, op: FileOp) -> None:
     hires = np.float32(np.float32(1) / np.float32(128)) * np.float32(qx.scale)
     out_m, out_shift = fixed_multiplier(float(np.float32(hires / np.float32(qy.scale))))
     relu_m, relu_shift = fixed_multiplier(float(np.float32(hires / np.float32(3.0 / 32768.0))))
+    if not -15 <= out_shift <= 0:
+        raise b.refuse("the scale of the input over that of the result must be within 2^-9..2^7")
     out16, relu16 = _to_16_bits(out_m), _to_16_bits(relu_m)
     x = q << 7
     preshift = _doubling_high_16(x, out16)
@@ -114,8 +116,9 @@ def hard_swish(b: Builder, op: FileOp) -> None:
     if relu_shift < 0:
         gate = _rounding_right(gate, -relu_shift)
     gate = (gate + (1 << 15)) >> 1
-    y = _saturate_16((gate * preshift * 2) >> 16)
-    y = _rounding_right(y, -out_shift) if out_shift <= 0 else y << out_shift
+    product = gate * preshift
+    y = np.sign(product) * (np.abs(product) >> 15)  # towards zero
+    y = _rounding_right(_saturate_16(y), -out_shift)
     emit(b, _saturate_16(y) + int(qy.zero_point))
 
 
