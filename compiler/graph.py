@@ -25,7 +25,7 @@ QUANTIZED_OPS: dict[str, str] = {
     "QAdd": "* a, b with broadcasting; by onnxruntime's float rule, or with the attribute constants {ma, mb, c, shift} "
     "(integers in the tensors' own types, the output's zero point inside c) `clamp((a*ma + b*mb + c) >> shift)`, which "
     "is LiteRT's",
-    "QMul": "* a, b with broadcasting",
+    "QMul": "* a, b with broadcasting; the zero point is inside the rounding, with zero_point_after=1 (LiteRT) added after",
     "QMaxPool": "x; kernel, strides, pads, dilations; padding never wins; same quantisation in and out",
     "QAveragePool": "* x; kernel, strides, pads, count_include_pad; with half_away=1 LiteRT's rule: the same quantisation "
     "in and out, sum of the stored integers / number of taps inside, ties away from zero",

@@ -309,7 +309,7 @@ def mul(part: Partition, node: Node, tail: list[Node]) -> Layer:
     low, high = stored_limits(y, node)
     # Inside the rounding the zero point is that of the model's own type: uint8 values are moved after it.
     post = Post(
-        zp=stored_zero_point(y), low=low, high=high, rounding=Rounding.EVEN_ZERO_POINT_INSIDE,
+        zp=stored_zero_point(y), low=low, high=high, rounding=Rounding.EVEN if node.attrs.get("zero_point_after") else Rounding.EVEN_ZERO_POINT_INSIDE,
         za=stored_zero_point(qa), zb=stored_zero_point(qb),
     )  # fmt: skip
     scale = numerics.product_scale(qa.quant.scale, qb.quant.scale, y.quant.scale)

@@ -14,6 +14,7 @@ import numpy as np
 from compiler.graph import Graph, Node
 from compiler.importer.onnx_node import evaluate as evaluate_onnx
 from compiler.passes.quantization import add_rule, dequantize, mul_rule, quant_of, quantize
+from isa import numerics
 
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
 
@@ -69,6 +70,12 @@ def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> lis
         if k is not None:
             total = inputs[0].astype(np.int64) * k["ma"] + inputs[1].astype(np.int64) * k["mb"] + k["c"]
             return [np.clip(total >> k["shift"], low, high).astype(out.dtype)]
+        if node.attrs.get("zero_point_after"):
+            (x, qx), (y, qy) = (inputs[0], a.quant), (inputs[1], b.quant)
+            product = (x.astype(np.int32) - qx.zero_point) * (y.astype(np.int32) - qy.zero_point)
+            scale = numerics.product_scale(qx.scale, qy.scale, out.quant.scale)
+            value = np.rint(product.astype(np.float32) * scale) + out.quant.zero_point
+            return [np.clip(value, low, high).astype(out.dtype)]
         return [rule(inputs[0], a.quant, inputs[1], b.quant, out.quant, low, high).astype(out.dtype)]
     if node.op == "QLut":
         assert x is not None

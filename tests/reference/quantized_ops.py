@@ -151,6 +151,8 @@ def q_mul(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     qa, qb, qy = (quant(graph, n) for n in (*node.inputs, node.outputs[0]))
     scale = F32(F32(qa.scale * qb.scale) / qy.scale)
     product = centred(graph, node.inputs[0], args[0]) * centred(graph, node.inputs[1], args[1])
+    if node.attrs.get("zero_point_after"):
+        return _clamped(graph, node, np.rint(product.astype(F32) * scale) + qy.zero_point)
     return _clamped(graph, node, np.rint(product.astype(F32) * scale + F32(qy.zero_point)))
 
 

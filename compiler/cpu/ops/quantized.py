@@ -155,6 +155,8 @@ def q_mul(ctx: Context) -> None:
 
     def fn(idx: list[Index]) -> Expr:
         p = (ctx.read_broadcast(a, idx).to("i32") - za) * (ctx.read_broadcast(b, idx).to("i32") - zb)
+        if ctx.attr("zero_point_after"):
+            return requantise(ctx, p, const(s, "f32"), zy, dtype)
         return inside(ctx, p.to("f32") * s + float(zy), dtype)
 
     ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)

@@ -52,6 +52,8 @@ def binary(b: Builder, op: FileOp) -> None:
         if constants is None:
             raise b.refuse("scales of the operands over that of the result must be within 2^-10..2^8")
         attrs["constants"] = constants
+    else:
+        attrs["zero_point_after"] = 1
     names, form = operands(b, len(out))
     result = b.result(planes_shape(out) if form == PLANES else out, form)
     b.node("QMul" if op.name == "MUL" else "QAdd", names, result, attrs)
