@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tilewright.cli import asm, backends, bench, compile, config, disasm, explain, info, rtl, run, zoo
+from tilewright.cli import asm, backends, bench, compile, config, disasm, explain, info, mlperf_tiny, rtl, run, zoo
 from tilewright.cli.group import Cli
 
 
@@ -29,7 +29,7 @@ def cli() -> None:
     """
 
 
-for _command in (compile, run, explain, info, disasm, asm, config, rtl, zoo, backends, bench):
+for _command in (compile, run, explain, info, disasm, asm, config, rtl, zoo, backends, bench, mlperf_tiny):
     cli.add_command(_command.command)
 
 
