@@ -25,10 +25,11 @@ QUANTIZED_OPS: dict[str, str] = {
     "QAdd": "* a, b with broadcasting; by onnxruntime's float rule, or with the attribute constants {ma, mb, c, shift} "
     "(integers in the tensors' own types, the output's zero point inside c) `clamp((a*ma + b*mb + c) >> shift)`, which "
     "is LiteRT's",
-    "QMul": "* a, b with broadcasting; the zero point is inside the rounding, with zero_point_after=1 (LiteRT) added after",
+    "QMul": "* a, b with broadcasting; the zero point is inside the rounding, with zero_point_after=1 (LiteRT) added "
+    "after it",
     "QMaxPool": "x; kernel, strides, pads, dilations; padding never wins; same quantisation in and out",
-    "QAveragePool": "* x; kernel, strides, pads, count_include_pad; with half_away=1 LiteRT's rule: the same quantisation "
-    "in and out, sum of the stored integers / number of taps inside, ties away from zero",
+    "QAveragePool": "* x; kernel, strides, pads, count_include_pad; with half_away=1 LiteRT's rule: the same "
+    "quantisation in and out, sum of the stored integers / number of taps inside, ties away from zero",
     "QGlobalAveragePool": "* x [N,C,spatial] -> [N,C,1,1] or [N,C] (keepdims); factor: the float32 that the sum is "
     "multiplied with (default `mean_scale`), or half_away=1 as for QAveragePool",
     "QLut": "x; table uint8[256]: output byte for each input byte (both as raw bytes)",

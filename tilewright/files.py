@@ -18,7 +18,7 @@ IMAGE_SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg")
 
 
 def is_tflite(model: object) -> bool:
-    """True for a TFLite model, as a file or bytes: told by its identifier, or by the name of a file too short for one."""
+    """True for a TFLite model, as a file or bytes: told by its identifier, for a damaged file by its suffix."""
     if isinstance(model, bytes | bytearray | memoryview):
         return bytes(model[4:8]) == b"TFL3"
     if not isinstance(model, str | Path):

@@ -96,7 +96,8 @@ def table(entries: list[dict[str, Any]]) -> Table:
     first = entries[0] if entries else {"config": "", "mhz": 0}
     shown = Table(title=f"MLPerf Tiny on {first['config']} at {first['mhz']:g} MHz", title_justify="left")
     shown.add_column("network")
-    for heading in ("MAC", "cycles", "latency us", "constants", "arena", "read", "written", "inputs", "top-1", "differ"):
+    headings = ("MAC", "cycles", "latency us", "constants", "arena", "read", "written", "inputs", "top-1", "differ")
+    for heading in headings:
         shown.add_column(heading, justify="right")
     for e in entries:
         sizes = [human(e[k], "B") for k in ("constant_bytes", "arena_bytes", "bytes_read", "bytes_written")]

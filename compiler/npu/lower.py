@@ -307,9 +307,10 @@ def mul(part: Partition, node: Node, tail: list[Node]) -> Layer:
     qa, qb = part.graph.tensor(names[0]), part.graph.tensor(names[1])
     assert qa.quant is not None and qb.quant is not None and y.quant is not None
     low, high = stored_limits(y, node)
+    rounding = Rounding.EVEN if node.attrs.get("zero_point_after") else Rounding.EVEN_ZERO_POINT_INSIDE
     # Inside the rounding the zero point is that of the model's own type: uint8 values are moved after it.
     post = Post(
-        zp=stored_zero_point(y), low=low, high=high, rounding=Rounding.EVEN if node.attrs.get("zero_point_after") else Rounding.EVEN_ZERO_POINT_INSIDE,
+        zp=stored_zero_point(y), low=low, high=high, rounding=rounding,
         za=stored_zero_point(qa), zb=stored_zero_point(qb),
     )  # fmt: skip
     scale = numerics.product_scale(qa.quant.scale, qb.quant.scale, y.quant.scale)

@@ -95,7 +95,8 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Bui
 
 def _input(b: Builder, t: FileTensor, given: Sequence[int] | None) -> None:
     if t.dtype is None:
-        raise UnsupportedError(f"input {t.name!r} is {t.type_name}; float32, int8, uint8, int32, int64, bool are accepted")
+        accepted = "float32, int8, uint8, int32, int64 and bool are accepted"
+        raise UnsupportedError(f"input {t.name!r} is {t.type_name}; {accepted}")
     if t.data is not None:
         raise CompileError(f"input {t.name!r} is a constant")
     shape = tuple(int(s) for s in given) if given is not None else t.shape

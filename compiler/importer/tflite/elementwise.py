@@ -68,5 +68,3 @@ def softmax(b: Builder, op: FileOp) -> None:
     b.byte_quant(b.target())
     source = b.value(0, FILE)
     b.node("QSoftmax", [source], b.result(shape), {"axis": len(shape) - 1})
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def axis_of(b: Builder, axis: int, rank: int) -> int:
     return axis % rank
 
 
-def move(b: Builder, op: str, inputs: Sequence[str], attrs: dict[str, object], shape: Sequence[int], form: str) -> None:
+def move(b: Builder, op: str, inputs: Sequence[str], attrs: dict[str, Any], shape: Sequence[int], form: str) -> None:
     b.onnx(op, inputs, attrs, b.result(shape, form))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from compiler.graph import Tensor
@@ -41,8 +43,8 @@ def pool(b: Builder, op: FileOp) -> None:
     elif kernel == list(shape[1:3]) and not any(pads) and out == [1, 1]:
         b.node("QGlobalAveragePool", [source], result, {"keepdims": 1, "half_away": 1, **clamp})
     else:
-        attrs = {"kernel": kernel, "strides": strides, "pads": pads, "count_include_pad": 0, "half_away": 1, **clamp}
-        b.node("QAveragePool", [source], result, attrs)
+        shares: dict[str, Any] = {"kernel": kernel, "strides": strides, "pads": pads, "count_include_pad": 0}
+        b.node("QAveragePool", [source], result, {**shares, "half_away": 1, **clamp})
 
 
 @handles("MEAN")

@@ -176,5 +176,3 @@ def dequantize(b: Builder, op: FileOp) -> None:
     form = b.layout(0)
     floats = b.dequantized(b.value(0, form), x)
     b.onnx("Identity", [floats], output=b.result(b.graph.tensor(floats).shape, form))
-
-

@@ -63,9 +63,7 @@ def binary_case(op: str, r: Random, dtype: str) -> bytes:
 def _window(r: Random, h: int, w: int, k: tuple[int, int], dilated: bool) -> tuple[dict[str, int], int, int]:
     stride, padding = int(r.integers(1, 3)), int(r.integers(2))
     d = int(r.integers(1, 3)) if dilated and stride == 1 else 1
-    out = [
-        -(-n // stride) if padding == 0 else (n - (s - 1) * d - 1) // stride + 1 for n, s in ((h, k[0]), (w, k[1]))
-    ]
+    out = [-(-n // stride) if padding == 0 else (n - (s - 1) * d - 1) // stride + 1 for n, s in ((h, k[0]), (w, k[1]))]
     options = {"Padding": padding, "StrideH": stride, "StrideW": stride}
     if dilated:
         options |= {"DilationHFactor": d, "DilationWFactor": d}
@@ -77,7 +75,8 @@ def pool_case(op: str, r: Random, dtype: str) -> bytes:
     options, oh, ow = _window(r, 14, 10, k, False)
     options |= {"FilterHeight": k[0], "FilterWidth": k[1], "FusedActivationFunction": int(r.integers(2))}
     s, z = scale(r), zero(r, dtype)
-    return unary(op, T("x", (1, 14, 10, 8), dtype, s, z), T("y", (1, oh, ow, 8), dtype, s, z), ("Pool2DOptions", options), 2)
+    x, y = T("x", (1, 14, 10, 8), dtype, s, z), T("y", (1, oh, ow, 8), dtype, s, z)
+    return unary(op, x, y, ("Pool2DOptions", options), 2)
 
 
 def mean_case(op: str, r: Random, dtype: str) -> bytes:
@@ -86,7 +85,8 @@ def mean_case(op: str, r: Random, dtype: str) -> bytes:
         T("x", (1, 7, 5, 24), dtype, s, zero(r, dtype)), T("axes", (2,), "int32", data=np.array([1, 2])),
         T("y", (1, 1, 1, 24) if keep else (1, 24), dtype, s * r.uniform(0.3, 1), zero(r, dtype)),
     ]  # fmt: skip
-    return Model(tensors, [Op(op, ["x", "axes"], ["y"], ("ReducerOptions", {"KeepDims": keep}), 2)], ["x"], ["y"]).build()
+    node = Op(op, ["x", "axes"], ["y"], ("ReducerOptions", {"KeepDims": keep}), 2)
+    return Model(tensors, [node], ["x"], ["y"]).build()
 
 
 def softmax_case(op: str, r: Random, dtype: str) -> bytes:
