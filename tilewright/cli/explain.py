@@ -56,7 +56,7 @@ def command(
     plot: Path | None,
     json_path: str | None,
 ) -> None:
-    """Say where the cycles of MODEL, an ONNX model or a compiled program, go.
+    """Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.
 
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle
     above that has a cause.

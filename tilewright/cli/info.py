@@ -26,7 +26,7 @@ from tilewright.cli import common
 def command(
     model: Path, config: str | None, shapes: tuple[tuple[str, list[int]], ...], effort: int, json_path: str | None
 ) -> None:
-    """Show what becomes of MODEL (an ONNX model or a compiled program), layer by layer.
+    """Show what becomes of MODEL (an ONNX or TFLite model or a compiled program), layer by layer.
 
     Per layer: where it runs, its multiply-accumulates, bytes read and written, and how it is cut into tiles.
     """

@@ -122,7 +122,7 @@ def command(
     timeline: Path | None,
     json_path: str | None,
 ) -> int:
-    """Run MODEL, an ONNX model or a compiled program, once.
+    """Run MODEL, an ONNX or TFLite model or a compiled program, once.
 
     Inputs come from --input (or simply as FILES after the model) or are random.
     """

@@ -19,6 +19,7 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
     elementwise,
     movement,
     pooling,
+    resize,
     tables,
 )
 from compiler.importer.tflite.builder import FILE, PLANES, Builder

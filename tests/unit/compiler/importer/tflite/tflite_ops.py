@@ -133,6 +133,17 @@ def _weighted(r: Random, op: str, x: Any, w: Any, axis: int | None, y: Any, opti
     return Model(tensors, [Op(op, inputs, ["y"], options, version)], ["x"], ["y"]).build()
 
 
+def resize_bilinear_case(op: str, r: Random, dtype: str) -> bytes:
+    h, w, oh, ow = (int(v) for v in r.integers(1, 14, 4))
+    s, z, kind = scale(r), zero(r, dtype), int(r.integers(3))
+    tensors = [
+        T("x", (1, h, w, 8), dtype, s, z), T("size", (2,), "int32", data=np.array([oh, ow])),
+        T("y", (1, oh, ow, 8), dtype, s, z),
+    ]  # fmt: skip
+    options = ("ResizeBilinearOptions", {"AlignCorners": kind == 1, "HalfPixelCenters": kind == 2})
+    return Model(tensors, [Op(op, ["x", "size"], ["y"], options, 3)], ["x"], ["y"]).build()
+
+
 #: (operator, x shape, y shape, int32 constants, options, inputs, number of outputs)
 MOVES: list[tuple[str, Any, Any, list[Any], Any, list[str], int]] = [
     ("PAD", (1, 5, 6, 8), (1, 8, 7, 8), [[[0, 0], [1, 2], [0, 1], [0, 0]]], None, ["x", "c0"], 1),
@@ -175,5 +186,6 @@ CASES: dict[str, Callable[[str, Random, str], bytes]] = {
     "SOFTMAX": softmax_case,
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), conv_case),
     "TRANSPOSE_CONV": transpose_conv_case,
+    "RESIZE_BILINEAR": resize_bilinear_case,
     "FULLY_CONNECTED": fully_connected_case,
 }

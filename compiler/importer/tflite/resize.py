@@ -1,0 +1,50 @@
+"""RESIZE_BILINEAR by XNNPACK's rule: weights of 11 fractional bits, one rounding at the end, ties upwards."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from compiler.importer.tflite.builder import PLANES, Builder
+from compiler.importer.tflite.movement import same_type
+from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.schema import FileOp
+
+_ONE = 1 << 11
+
+
+def _positions(n: int, out: int, align: bool, half_pixel: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First and second source index, and the weight of the second in 1/2048."""
+    f = np.float32
+    aligned = align and out > 1
+    scale = f(n - 1) / f(out - 1) if aligned else f(n) / f(out)
+    x = np.arange(out, dtype=f) * scale
+    if half_pixel and not align:
+        x = x + (f(0.5) * scale - f(0.5))
+    x = np.clip(x, f(0), f(n - 1))
+    first = x.astype(np.int64)
+    return first, np.minimum(first + 1, n - 1), np.rint((x - first.astype(f)) * f(_ONE)).astype(np.int64)
+
+
+@handles("RESIZE_BILINEAR")
+def resize_bilinear(b: Builder, op: FileOp) -> None:
+    """Sums stay below 2^31: float64 holds them exactly."""
+    shape, size = b.shape(0), b.ints(1, "size")
+    if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
+        raise b.damaged(f"{list(shape)} to {size}")
+    b.byte_quant(b.source(0))
+    same_type(b, 0)
+    align, half = bool(op.option("AlignCorners", False)), bool(op.option("HalfPixelCenters", False))
+    value = b.onnx("Cast", [b.value(0, PLANES)], {"to": TensorProto.DOUBLE})
+    for axis, n, out in ((3, shape[2], size[1]), (2, shape[1], size[0])):
+        first, second, weight = _positions(n, out, align, half)
+        along = (-1, 1) if axis == 2 else (-1,)
+        sides = []
+        for index, share in ((first, _ONE - weight), (second, weight)):
+            part = b.onnx("Gather", [value, b.constant("indices", index)], {"axis": axis})
+            sides.append(b.onnx("Mul", [part, b.constant("weight", share.reshape(along), np.float64)]))
+        value = b.onnx("Add", sides)
+    value = b.onnx("Mul", [value, b.constant("step", 1 / _ONE**2, np.float64)])
+    value = b.onnx("Floor", [b.onnx("Add", [value, b.constant("half", 0.5, np.float64)])])
+    kind = TensorProto.INT8 if b.target().dtype == np.int8 else TensorProto.UINT8
+    b.onnx("Cast", [value], {"to": kind}, b.result((shape[0], shape[3], *size), PLANES))
