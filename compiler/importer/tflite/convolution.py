@@ -44,6 +44,9 @@ def weights(b: Builder, k: int, channel_axis: int) -> tuple[np.ndarray, np.ndarr
     if t.quant.axis not in (None, channel_axis):
         raise b.refuse(f"weights {t.name!r} are quantised along axis {t.quant.axis}, not {channel_axis}")
     zero = t.quant.zero_point
+    info = np.iinfo(t.dtype)
+    if np.any((zero < info.min) | (zero > info.max)):
+        raise b.damaged(f"zero points of weights {t.name!r} are outside {t.dtype}")
     if t.dtype == np.uint8:
         data, zero = (data.astype(np.int16) - 128).astype(np.int8), zero - 128
     return data, t.quant.scale, zero
