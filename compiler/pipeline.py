@@ -30,8 +30,8 @@ from isa.program import Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 
 #: Float ops that only move or select values: they cannot differ from the reference in the last bit.
 _EXACT = {
-    "DequantizeLinear", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Concat", "Split",
-    "Gather", "Pad", "Expand", "Tile", "Relu", "Clip", "Max", "Min", "MaxPool", "Where", "Neg", "Abs",
+    "DequantizeLinear", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Concat",
+    "Split", "Gather", "Pad", "Expand", "Tile", "Relu", "Clip", "Max", "Min", "MaxPool", "Where", "Neg", "Abs",
 }  # fmt: skip
 #: Stages after the front end that `print_after` knows.
 BACKEND = ("partition", "schedule", "allocate", "emit")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
 

@@ -100,5 +100,5 @@ def test_second_compile_is_found(tmp_path, monkeypatch) -> None:
 
 
 def test_unknown_effort_is_refused() -> None:
-    with pytest.raises(tw.TilewrightError, match="effort must be 0..3, not 7"):
+    with pytest.raises(tw.TilewrightError, match=r"effort must be 0\.\.3, not 7"):
         tw.compile(build_quantized("resnet8"), effort=7, cache=False)
