@@ -53,7 +53,7 @@ class ActivationScratchpad(wiring.Component):
         for r in READERS:
             members |= {f"{r}_read": In(1), f"{r}_row": In(ADDRESS_BITS), f"{r}_grant": Out(1), f"{r}_data": Out(row)}
         members |= {
-            "store_more": In(range(self.rows_per_beat)),
+            "store_more": In(range(max(2, self.rows_per_beat))),
             "store_grant": Out(range(self.rows_per_beat + 1)),
             "store_data": Out(self.rows_per_beat * row),
         }

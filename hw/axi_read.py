@@ -101,4 +101,5 @@ class AxiRead(wiring.Component):
         m.d.comb += self.load_idle.eq(loads == 0)
         with m.If(taken):
             m.d.sync += position.eq(Mux(self.rlast, 0, position + 1))
+        self.owners = owners  # for `hw.formal`
         return m

@@ -125,4 +125,5 @@ class AxiWrite(wiring.Component):
             self.error_address.eq(address),
             self.idle.eq(~self.awvalid & ~self.wvalid & (left == 0) & ~pending.o_valid),
         ]
+        self.left, self.pending = left, pending  # for `hw.formal`
         return m

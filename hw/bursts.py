@@ -161,4 +161,7 @@ class BurstWalker(wiring.Component):
             m.d.sync += null3.eq(null2)
         m.d.comb += self.failed.eq(active & ~inside & ~valid2 & ~valid3)
         m.d.comb += self.busy.eq(active | valid2 | valid3)
+        # For `hw.formal`: valid, null, tag of every stage; bytes of the run; first beat and beats left.
+        self.stages = ((active, null1, tag1), (valid2, null2, tag2), (valid3, null3, tag3))
+        self.run_bytes, self.spans = bytes_, ((address2, beats2), (address3, beats3))
         return m

@@ -200,4 +200,7 @@ class Fetch(wiring.Component):
             m.d.sync += self.pc.eq(self.pc + 1)
             with m.If(is_end):
                 m.d.sync += [active.eq(0), self.ended.eq(1)]
+        # For `hw.formal`.
+        self.setup, self.active, self.available, self.present = setup, active, available, present
+        self.address, self.beats_left = address, beats_left
         return m

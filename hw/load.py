@@ -120,7 +120,7 @@ class Load(wiring.Component):
             for target in Memory:
                 with m.Case(target):
                     m.d.comb += bytes_.eq(run("count") * row_bytes(c, target))
-        region = Signal(range(REGIONS))
+        self.region = region = Signal(range(REGIONS))  # shown for `hw.formal`
         with m.If(self.start):
             m.d.sync += region.eq(run("region"))
 

@@ -70,4 +70,5 @@ class Queue(wiring.Component):
             m.d.sync += self.level.eq(self.level + 1)
         with m.If(pop & ~push):
             m.d.sync += self.level.eq(self.level - 1)
+        self.head, self.tail, self.store = head, tail, store  # for `hw.formal`
         return m

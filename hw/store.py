@@ -10,7 +10,7 @@ from hw.axi_write import AxiWrite
 from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker
 from hw.ports import PC_BITS
 from hw.semaphores import SEMAPHORE_BITS
-from hw.store_data import StoreAligner, StoreReader, rows_per_beat
+from hw.store_data import StoreAligner, StoreReader, more_rows, rows_per_beat
 from hw.table import field, header, is_instruction
 from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import ADDRESS_BITS, INSTRUCTION_BITS, REGIONS
@@ -59,7 +59,7 @@ class Store(wiring.Component):
                 **regions,
                 "act_read": Out(1),
                 "act_row": Out(ADDRESS_BITS),
-                "act_more": Out(range(rows_per_beat(config))),
+                "act_more": Out(more_rows(config)),
                 "act_grant": In(range(rows_per_beat(config) + 1)),
                 "act_data": In(8 * config.block_in * rows_per_beat(config)),
                 **bus,
@@ -113,7 +113,7 @@ class Store(wiring.Component):
                 getattr(reader, f"row_stride{k}").eq(row_stride),
                 getattr(reader, f"low_stride{k}").eq(mem_stride),
             ]
-        region = Signal(range(REGIONS))
+        self.region = region = Signal(range(REGIONS))  # shown for `hw.formal`
         with m.If(self.start):
             m.d.sync += region.eq(run("region"))
 

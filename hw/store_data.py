@@ -19,6 +19,11 @@ def rows_per_beat(config: NpuConfig) -> int:
     return max(1, config.bus_bytes // config.block_in)
 
 
+def more_rows(config: NpuConfig) -> range:
+    """Shape of a number of rows besides the first; at least one bit, Verilog has no signals without."""
+    return range(max(2, rows_per_beat(config)))
+
+
 class StoreReader(wiring.Component):
     """Walks the rows of a box and reads them, at most STORE_ROWS reads ahead of the realigner. Where the bus is wider
     than a row a read asks for the next rows of the run, up to a beat full, and gets those its banks are free for.
@@ -55,13 +60,13 @@ class StoreReader(wiring.Component):
                 "ready": Out(1),
                 "act_read": Out(1),
                 "act_row": Out(ADDRESS_BITS),
-                "act_more": Out(range(most)),
+                "act_more": Out(more_rows(config)),
                 "act_grant": In(range(most + 1)),
                 "act_data": In(8 * config.block_in * most),
                 "o_valid": Out(1),
                 "o_ready": In(1),
                 "o_data": Out(8 * config.block_in * most),
-                "o_more": Out(range(most)),
+                "o_more": Out(more_rows(config)),
                 "o_low": Out(low),
                 "o_last": Out(1),
                 "step": Out(1),
@@ -88,7 +93,7 @@ class StoreReader(wiring.Component):
         pending_low = Signal.like(low)
         bad, current_pc = Signal(), Signal(PC_BITS)
         most_more = rows_per_beat(c) - 1
-        more = Signal(range(most_more + 1))  # rows granted besides the first
+        more = Signal(more_rows(c))  # rows granted besides the first
         pending_more = Signal.like(more)
 
         row_bits = 8 * c.block_in
@@ -100,8 +105,8 @@ class StoreReader(wiring.Component):
         m.d.comb += [
             self.act_read.eq(active & ~bad & ~self.halt & ((rows.level + pending) < STORE_ROWS)),
             self.act_row.eq(row),
-            self.act_more.eq(Mux(left < most_more, left, most_more)),
-            more.eq(self.act_grant - 1),
+            self.act_more.eq(Mux(left < most_more, left, most_more) if most_more else 0),
+            more.eq(self.act_grant - 1 if most_more else 0),
             self.step.eq(self.act_read & (self.act_grant != 0)),
             self.ready.eq(~active | (self.step & last)),
             self.busy.eq(active | pending | rows.o_valid),
@@ -185,7 +190,7 @@ class StoreAligner(wiring.Component):
                 "i_valid": In(1),
                 "i_ready": Out(1),
                 "i_data": In(8 * config.block_in * rows_per_beat(config)),
-                "i_more": In(range(rows_per_beat(config))),
+                "i_more": In(more_rows(config)),
                 "i_low": In(low_bits(config)),
                 "i_last": In(1),
                 "o_valid": Out(1),
