@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz cosim lint bench bench-cycles pins clean
+.PHONY: help venv demo test fuzz cosim formal lint bench bench-cycles pins clean
 N ?= 100
 
 help: ## list these targets
@@ -29,6 +29,9 @@ fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1
 
 cosim: $(STAMP) ## whole networks on RTL and simulators: equal bytes and cycles
 	$(BIN)/python -m tests.cosim_networks
+
+formal: $(STAMP) ## all proofs about the RTL, and that each finds a fault
+	$(BIN)/python -m hw.formal
 
 lint: $(STAMP) ## style, types and layers
 	$(BIN)/ruff check .

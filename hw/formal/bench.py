@@ -1,0 +1,116 @@
+"""Benches: a part with free inputs, what is assumed about them, and what is checked in every cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.back import rtlil
+from amaranth.hdl import Assert, Assume, Cat, ClockDomain, Instance, Module, Mux, Shape, Signal, Value
+from amaranth.lib.wiring import Out
+
+from hw.queue import Queue
+
+
+def opened(part: Any) -> Module:
+    """Elaborates `part` now, so that what it shows of its inside can be used; its parent gets the same module."""
+    module: Module = part.elaborate(None)
+    part.elaborate = lambda platform: module
+    return module
+
+
+class Bench:
+    """One part and its surroundings.
+
+    Args:
+        only: the property to check; all others are left out. None = all of them, and the invariants.
+    """
+
+    def __init__(self, only: str | None = None) -> None:
+        self.m = Module()
+        self.only = only
+        self.properties: list[str] = []
+        self._asserted = 0
+        self._domain = ClockDomain("sync", reset_less=True)
+        self.m.domains += self._domain
+        self._inputs: list[Signal] = []
+
+    def free(self, shape: Any, name: str) -> Signal:
+        """A value the solver chooses in every cycle."""
+        signal = Signal(shape, name=name)
+        self._inputs.append(signal)
+        return signal
+
+    def constant(self, shape: Any, name: str) -> Signal:
+        """A value the solver chooses once."""
+        signal = Signal(shape, name=name)
+        self.m.submodules[f"any_{name}"] = Instance("$anyconst", p_WIDTH=Shape.cast(shape).width, o_Y=signal)
+        return signal
+
+    def past(self, value: Any, name: str) -> Signal:
+        """`value` one cycle ago; 0 in the first."""
+        signal = Signal(Shape.cast(Value.cast(value).shape()), name=name)
+        self.m.d.sync += signal.eq(value)
+        return signal
+
+    def part(self, name: str, part: Any, **inputs: Any) -> Any:
+        """Adds a part; inputs that are not given are free."""
+        self.m.submodules[name] = part
+        for (port,), member, value in part.signature.flatten(part):
+            if member.flow == Out:
+                continue
+            driver = inputs.pop(port) if port in inputs else self.free(Value.cast(value).shape(), f"{name}_{port}")
+            if driver is not None:
+                self.m.d.comb += value.eq(driver)
+        assert not inputs, inputs
+        return part
+
+    def assume(self, condition: Any) -> None:
+        """Only runs where this holds in every cycle are looked at."""
+        self.m.d.comb += Assume(Value.cast(condition).bool())
+
+    def check(self, name: str, condition: Any) -> None:
+        """Property `name`; the conditions of one name count as one."""
+        if name not in self.properties:
+            self.properties.append(name)
+        if self.only in (None, name):
+            self._assert(name, condition)
+
+    def invariant(self, condition: Any) -> None:
+        """Proved with the properties, and what makes them inductive."""
+        if self.only is None:
+            self._assert("invariant", condition)
+
+    def _assert(self, name: str, condition: Any) -> None:
+        self._asserted += 1
+        holds = Signal(name=f"{name}__{self._asserted}")
+        self.m.d.comb += [holds.eq(Value.cast(condition).bool()), Assert(holds)]
+
+    def rtlil(self) -> str:
+        text = rtlil.convert(self.m, name="bench", ports=[self._domain.clk, *self._inputs], emit_src=False)
+        return text.replace("cell \\$anyconst ", "cell $anyconst ")  # Amaranth takes it for a module
+
+
+def implies(a: Any, b: Any) -> Value:
+    return ~Value.cast(a).bool() | Value.cast(b).bool()
+
+
+def contents(bench: Bench, queue: Queue, name: str) -> list[tuple[Value, Value]]:
+    """(held, entry) of an opened queue, oldest first; adds the invariant of its pointers."""
+    slots = max(2, queue.depth)
+    bench.invariant((queue.level <= queue.depth) & (queue.head < queue.depth) & (queue.tail < queue.depth))
+    end = queue.head + queue.level
+    bench.invariant(queue.tail == Mux(end >= queue.depth, end - queue.depth, end))
+    words = []
+    for n in range(slots):
+        port = queue.store.read_port(domain="comb")
+        bench.m.d.comb += port.addr.eq(n)
+        words.append(port.data)
+    result = []
+    for n in range(queue.depth):
+        place = Signal(range(2 * slots), name=f"{name}_place{n}")
+        entry = Signal(queue.width, name=f"{name}_entry{n}")
+        raw = queue.head + n
+        bench.m.d.comb += place.eq(Mux(raw >= queue.depth, raw - queue.depth, raw))
+        bench.m.d.comb += entry.eq(Cat(words).word_select(place[: (slots - 1).bit_length()], queue.width))
+        result.append((queue.level > n, entry))
+    return result

@@ -1,0 +1,422 @@
+"""The benches: which part, which surroundings, which properties. `hw.formal.proofs` says how each is proved."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from types import SimpleNamespace
+from typing import Any
+
+from amaranth.hdl import Array, C, Cat, Const, Module, Mux, Signal, Value, signed
+
+from hw.axi_read import AxiRead
+from hw.axi_write import AxiWrite
+from hw.bursts import AXI_BOUNDARY, BurstWalker
+from hw.decoder import Decoder
+from hw.fetch import Fetch
+from hw.formal.bench import Bench, contents, implies, opened
+from hw.load import Load
+from hw.npu import Npu
+from hw.ports import PC_BITS
+from hw.queue import Queue
+from hw.semaphores import ENGINES, SEMAPHORE_BITS, Semaphores
+from hw.store import Store
+from hw.table import field, is_instruction
+from isa.config import SEMAPHORE_LIMIT, NpuConfig, preset
+from isa.instructions import REGIONS, Engine
+
+#: A small machine: bursts of 4 beats of 4 bytes, two of each kind in flight.
+SMALL = preset("tiny").with_(
+    name="formal", act_rows=64, wgt_tiles=4, prm_rows=2, lut_tables=1, burst_beats=4, read_outstanding=2,
+    write_outstanding=2, queue_depth=2, semaphores=12,
+)  # fmt: skip
+
+
+def queue(only: str | None) -> Bench:
+    """Instruction queue of 3 entries (a depth that is no power of two)."""
+    b = Bench(only)
+    q = Queue(8, 3)
+    module = opened(q)
+    b.part("queue", q)
+    held = contents(b, q, "queue")
+    push, pop = q.i_valid & q.i_ready, q.o_valid & q.o_ready
+    # A list that shifts when its oldest entry leaves.
+    model = [Signal(q.width, name=f"model{n}") for n in range(q.depth)]
+    count = Signal(range(2 * q.depth + 2), name="count")
+    left = Signal.like(count, name="left")
+    b.m.d.comb += left.eq(count - pop)
+    b.m.d.sync += count.eq(left + push)
+    for n, entry in enumerate(model):
+        following = model[n + 1] if n + 1 < q.depth else entry
+        b.m.d.sync += entry.eq(Mux(push & (left == n), q.i_payload, Mux(pop, following, entry)))
+    b.check("order", implies(q.o_valid, q.o_payload == model[0]))
+    b.check("conservation", (q.level == count) & (q.o_valid == (count != 0)))
+    b.check("overflow", (count <= q.depth) & (q.i_ready == (count != q.depth)))
+    for (there, entry), expected in zip(held, model):
+        b.invariant(implies(there, entry == expected))
+    assert module is not None
+    return b
+
+
+def semaphores(only: str | None) -> Bench:
+    """Two semaphores, four engines; an overflow stops the machine, so what follows it is left out."""
+    b = Bench(only)
+    n = 2
+    s = Semaphores(SimpleNamespace(semaphores=n))  # type: ignore[arg-type]
+    opened(s)
+    b.part("semaphores", s)
+    for e in ENGINES:
+        for pair in (("wait0", "wait1"), ("signal0", "signal1")):
+            x, y = (getattr(s, f"{e.name.lower()}_{p}") for p in pair)
+            b.assume((x <= n) & (y <= n) & ((x == 0) | (x != y)))
+    over = Signal(name="over")
+    with b.m.If(s.overflow):
+        b.m.d.sync += over.eq(1)
+    live = ~over
+
+    def of(e: Engine, name: str) -> Any:
+        return getattr(s, f"{e.name.lower()}_{name}")
+
+    def names(e: Engine, kind: str, i: int) -> Value:
+        return (of(e, f"{kind}0") == i) | (of(e, f"{kind}1") == i)
+
+    exceeded: list[Value] = []
+    before: list[Value] = []
+    for i in range(1, n + 1):
+        balance = Signal(signed(16), name=f"balance{i}")  # gives minus takes, by counting
+        after = Signal(signed(17), name=f"after{i}")
+        gives = reduce(lambda a, c: a + c, [of(e, "give") & names(e, "signal", i) for e in ENGINES])
+        takes = reduce(lambda a, c: a + c, [of(e, "grant") & names(e, "wait", i) for e in ENGINES])
+        b.m.d.comb += after.eq(balance + gives - takes)
+        b.m.d.sync += balance.eq(after)
+        exceeded.append(after > SEMAPHORE_LIMIT)
+        before.append(balance)
+        b.check("counted", implies(live, balance == s.counts[i - 1]))
+        b.check("not_negative", implies(live, (balance >= 0) & (after >= 0)))
+        b.check("limit", implies(live, balance <= SEMAPHORE_LIMIT))
+    b.check("overflow", implies(live, s.overflow == Cat(exceeded).any()))
+
+    counts = Array([Const(1, 8), *s.counts, *[Const(0, 8)] * (2**SEMAPHORE_BITS - n - 1)])
+    lower: list[Engine] = []
+    for e in ENGINES:
+        able = of(e, "want") & (counts[of(e, "wait0")] != 0) & (counts[of(e, "wait1")] != 0)
+        b.check("grant", implies(of(e, "grant"), able))
+        shared = [
+            of(x, "grant") & reduce(or_, [names(x, "wait", i) & names(e, "wait", i) for i in range(1, n + 1)])
+            for x in lower
+        ]
+        b.check("priority", implies(able, of(e, "grant") != Cat(C(0, 1), *shared).any()))
+        lower.append(e)
+    return b
+
+
+def region(b: Bench, config: NpuConfig, name: str) -> tuple[Signal, Signal, Value]:
+    """(base, size, end) of a region the host could set: it starts at a beat and ends within the address space."""
+    base = b.constant(config.axi_address_bits, f"{name}_base")
+    size = b.constant(32, f"{name}_size")
+    end = base + size
+    b.assume((base & (config.bus_bytes - 1)) == 0)
+    b.assume(end <= (1 << config.axi_address_bits))
+    return base, size, end
+
+
+def within(config: NpuConfig, address: Value, beats: Value, base: Value, end: Value) -> Value:
+    """Every beat of the burst holds a byte of the region, and none comes before it."""
+    return (address >= base) & ((address + (beats - 1) * config.bus_bytes)[: config.axi_address_bits + 2] < end)
+
+
+def legal_burst(config: NpuConfig, address: Value, beats: Value) -> Value:
+    """Of 1 to `burst_beats` whole beats, within 4 KiB."""
+    start = address & (AXI_BOUNDARY - 1)
+    return (
+        (beats >= 1)
+        & (beats <= config.burst_beats)
+        & ((address & (config.bus_bytes - 1)) == 0)
+        & (start + beats * config.bus_bytes <= AXI_BOUNDARY)
+    )
+
+
+def spans_within(b: Bench, config: NpuConfig, walker: BurstWalker, base: Any, end: Any, allowed: Any) -> None:
+    """What makes the window inductive: the beats a stage still has to ask for lie in the region of its run.
+    `base`, `end` and `allowed` take the tag of the stage."""
+    active, null, _ = walker.stages[0]
+    b.invariant(implies(active & ~null, walker.run_bytes != 0))
+    for (valid, null, tag), (first, beats) in zip(walker.stages[1:], walker.spans):
+        busy = valid & ~null
+        b.invariant(implies(busy, allowed(tag) & (beats >= 1) & (first * config.bus_bytes >= base(tag))))
+        b.invariant(implies(busy, (first + beats) * config.bus_bytes < end(tag) + config.bus_bytes))
+
+
+def walker(only: str | None) -> Bench:
+    """Arbitrary boxes, one region."""
+    b = Bench(only)
+    base, size, end = region(b, SMALL, "region")
+    allowed = b.constant(1, "allowed")
+    w = BurstWalker(SMALL, 1)
+    opened(w)
+    b.part("walker", w, base=base, size=size, allowed=allowed)
+    b.assume(implies(w.start, w.ready & (w.null | (w.bytes != 0)) & (w.count0 != 0) & (w.count1 != 0)))
+    burst = w.o_valid & ~w.o_null
+    b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
+    b.check("window", implies(burst, allowed & within(SMALL, w.o_address, w.o_beats, base, end)))
+    spans_within(b, SMALL, w, lambda tag: base, lambda tag: end, lambda tag: allowed)
+    return b
+
+
+def _regions(b: Bench, permission: str) -> tuple[dict[str, Any], list[Any], list[Any], list[Any]]:
+    """Inputs for a part with all regions; bases, ends and permissions by number."""
+    inputs: dict[str, Any] = {}
+    bases, ends, allowed = [], [], []
+    for r in range(REGIONS):
+        base, size, end = region(b, SMALL, f"region{r}")
+        flag = b.constant(1, f"region{r}_{permission}")
+        inputs |= {f"region{r}_base": base, f"region{r}_size": size, f"region{r}_{permission}": flag}
+        bases.append(base)
+        ends.append(end)
+        allowed.append(flag)
+    return inputs, bases, ends, allowed
+
+
+def _instructions(b: Bench, part: Any, engine: str) -> None:
+    """What the front end and the decoder guarantee: legal instructions of this engine, started when it is ready."""
+    b.m.submodules.decoder = decoder = Decoder(SMALL)
+    b.m.d.comb += decoder.word.eq(part.word)
+    mine = is_instruction(part.word, engine, f"{engine}_SYNC")
+    b.assume(implies(part.configure | part.start, decoder.legal & decoder.operands_ok))
+    b.assume(decoder.engine == Engine[engine])
+    b.assume(implies(part.configure, ~mine & ~part.start & ~part.halt) & implies(part.start, mine & ~part.halt))
+    b.assume(implies(part.start, part.ready))
+
+
+def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, allowed: list) -> None:
+    """Bursts of an instruction lie in the region it names: the bench has the region's number in its `pc`."""
+    bits = (REGIONS - 1).bit_length()
+    w: BurstWalker = part.walker
+    opened(w)
+    b.assume(part.pc[:bits] == field(part.word, engine, "region"))
+
+    def of(values: list) -> Any:
+        return lambda tag: Array(values)[tag[at : at + bits]]
+
+    number = w.o_tag
+    burst = w.o_valid & ~w.o_null
+    inside = within(SMALL, w.o_address, w.o_beats, of(bases)(number), of(ends)(number))
+    b.check("window", implies(burst, of(allowed)(number) & inside))
+    b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
+    spans_within(b, SMALL, w, of(bases), of(ends), of(allowed))
+    active, null, tag = w.stages[0]
+    b.invariant(implies(active & ~null, part.region == tag[at : at + bits]))
+
+
+def load_window(only: str | None) -> Bench:
+    """LOAD with arbitrary instructions, regions, memory and scratchpads."""
+    b = Bench(only)
+    inputs, *values = _regions(b, "read")
+    load = Load(SMALL)
+    load.data.elaborate = lambda platform: Module()  # type: ignore[method-assign]  # the data half does as it likes
+    for (name,), member, value in load.data.signature.flatten(load.data):
+        if member.flow.name == "Out":
+            b.m.d.comb += value.eq(b.free(len(value), f"data_{name}"))
+    opened(load)
+    b.part("load", load, **inputs)
+    _instructions(b, load, "LOAD")
+    _window(b, load, "LOAD", 0, *values)
+    b.check("request", load.request_valid == load.walker.o_valid)
+    b.check("request", load.request_address == load.walker.o_address)
+    b.check("request", load.request_beats == load.walker.o_beats)
+    return b
+
+
+def store_window(only: str | None) -> Bench:
+    """STORE with arbitrary instructions, regions, memory and rows."""
+    b = Bench(only)
+    inputs, *values = _regions(b, "write")
+    store = Store(SMALL)
+    opened(store)
+    b.part("store", store, **inputs)
+    _instructions(b, store, "STORE")
+    _window(b, store, "STORE", 2 * SEMAPHORE_BITS, *values)
+    return b
+
+
+#: Longest wait of a beat for RREADY in `load_accepts`.
+READY_WITHIN = 6
+
+
+def load_accepts(only: str | None) -> Bench:
+    """LOAD on the read port, boxes without padding, a memory that answers as asked. VECTOR holds a bank for one cycle
+    at most; an error halts in the next cycle."""
+    b = Bench(only)
+    c = SMALL.with_(burst_beats=2)
+    regions = {f"region{r}_base": 0 for r in range(REGIONS)} | {f"region{r}_size": 1 << 16 for r in range(REGIONS)}
+    regions |= {f"region{r}_read": 1 for r in range(REGIONS)}
+    halt, refused = Signal(name="halt"), Signal(name="refused")
+    load, read = Load(c), AxiRead(c)
+    b.part("load", load, **regions, halt=halt, request_ready=None, beat=None, beat_data=0, bus_idle=None)
+    b.part("read", read, fetch_valid=0, rdata=0, rresp=0, halt=halt, rlast=None, load_valid=None, load_address=None,
+           load_beats=None, load_beat_ready=None)  # fmt: skip
+    b.m.d.comb += [
+        read.load_valid.eq(load.request_valid),
+        read.load_address.eq(load.request_address),
+        read.load_beats.eq(load.request_beats),
+        load.request_ready.eq(read.load_ready),
+        load.beat.eq(read.load_beat),
+        read.load_beat_ready.eq(load.beat_ready),
+        load.bus_idle.eq(read.load_idle),
+    ]
+    _instructions(b, load, "LOAD")
+    b.assume(~(load.configure & is_instruction(load.word, "LOAD_PAD")))
+    with b.m.If(load.operand_error | load.window_error | load.range_error):
+        b.m.d.sync += halt.eq(1)
+    b.m.d.sync += refused.eq(load.write_valid & ~load.write_grant)
+    b.assume(implies(refused, load.write_grant))
+    # The memory: lengths of the bursts asked for, beats given of the oldest.
+    b.m.submodules.asked = asked = Queue(8, c.read_outstanding)
+    given = Signal(8, name="given")
+    taken = read.rvalid & read.rready
+    b.m.d.comb += [
+        asked.i_valid.eq(read.arvalid & read.arready),
+        asked.i_payload.eq(read.arlen),
+        asked.o_ready.eq(taken & read.rlast),
+        read.rlast.eq(given == asked.o_payload),
+    ]
+    b.m.d.sync += given.eq(Mux(taken, Mux(read.rlast, 0, given + 1), given))
+    b.assume(implies(read.rvalid, asked.o_valid))
+    waited = Signal(range(READY_WITHIN + 2), name="waited")
+    b.m.d.sync += waited.eq(Mux(read.rvalid & ~read.rready, waited + 1, 0))
+    b.check("accepted", waited < READY_WITHIN)
+    return b
+
+
+def fetch_window(only: str | None) -> Bench:
+    """FETCH from START on, with any program, any region and any program registers."""
+    b = Bench(only)
+    base, size, end = region(b, SMALL, "region")
+    allowed = b.constant(1, "allowed")
+    offset, length = b.constant(32, "offset"), b.constant(PC_BITS, "length")
+    first = Signal(init=1, name="first")
+    b.m.d.sync += first.eq(0)
+    f = Fetch(SMALL)
+    opened(f)
+    b.part("fetch", f, start=first, base=base, size=size, allowed=allowed, offset=offset, length=length)
+    b.check("window", implies(f.request_valid, allowed & within(SMALL, f.request_address, f.request_beats, base, end)))
+    b.check("legal", implies(f.request_valid, legal_burst(SMALL, f.request_address, f.request_beats)))
+    # Once: START, three cycles of setup, then requests from the first beat of the program to its last.
+    aligned = Cat(C(0, 4), offset[4:])
+    there = Mux(allowed & (size > aligned), size - aligned, 0)[:32]
+    before = first | (f.setup != 0)
+    b.invariant((first + f.setup[0] + f.setup[1] + f.setup[2]) <= 1)
+    b.invariant(implies(before, ~f.active & (f.beats_left == 0)))
+    b.invariant(implies(f.setup[1], f.available == there))
+    b.invariant(implies(f.setup[2], (f.present << 4) <= there))
+    b.invariant(implies((f.setup[1] | f.setup[2]) & (there != 0), (f.address << 2) == base + aligned))
+    rest = (f.address + f.beats_left) * SMALL.bus_bytes
+    inside = allowed & ((f.address << 2) >= base) & (rest < end + SMALL.bus_bytes)
+    b.invariant(implies(f.beats_left != 0, inside))
+    return b
+
+
+def axi_read(only: str | None) -> Bench:
+    """The read port with arbitrary legal requests and a memory that answers bursts it was asked for."""
+    b = Bench(only)
+    c = SMALL
+    r = AxiRead(c)
+    opened(r)
+    opened(r.owners)
+    b.part("read", r)
+    for who in ("fetch", "load"):
+        request = legal_burst(c, getattr(r, f"{who}_address"), getattr(r, f"{who}_beats"))
+        b.assume(implies(getattr(r, f"{who}_valid"), request))
+    sent, ended = r.arvalid & r.arready, r.rvalid & r.rready & r.rlast
+    open_ = Signal(range(2 * c.read_outstanding + 2), name="open")  # asked for on AR, last beat not taken
+    b.m.d.sync += open_.eq(open_ + sent - ended)
+    b.assume(implies(r.rvalid, open_ != 0))
+    waits = b.past(r.arvalid & ~r.arready, "waits")
+    b.check("stable", implies(waits, r.arvalid & (r.araddr == b.past(r.araddr, "araddr"))))
+    b.check("stable", implies(waits, r.arlen == b.past(r.arlen, "arlen")))
+    b.check("legal", implies(r.arvalid, legal_burst(c, r.araddr, r.arlen + 1)))
+    b.check("outstanding", open_ + sent <= c.read_outstanding)
+    b.check("accepted", implies(r.rvalid & ~r.rready, ~r.halt & r.load_beat & ~r.load_beat_ready))
+    b.invariant(r.owners.level == open_ + r.arvalid)
+    contents(b, r.owners, "owners")
+    return b
+
+
+def axi_write(only: str | None) -> Bench:
+    """The write port with arbitrary legal bursts and beats, and a memory that answers bursts it has received."""
+    b = Bench(only)
+    c = SMALL
+    w = AxiWrite(c, 1)
+    opened(w)
+    opened(w.pending)
+    b.part("write", w)
+    b.assume(implies(w.burst_valid & ~w.burst_null, legal_burst(c, w.burst_address, w.burst_beats)))
+    b.assume(implies(b.past(w.halt, "halted"), w.halt))
+    waits_aw, waits_w = b.past(w.awvalid & ~w.awready, "waits_aw"), b.past(w.wvalid & ~w.wready, "waits_w")
+    new_aw, new_w = w.awvalid & ~waits_aw, w.wvalid & ~waits_w
+    b.check("aw_stable", implies(waits_aw, w.awvalid & (w.awaddr == b.past(w.awaddr, "awaddr"))))
+    b.check("aw_stable", implies(waits_aw, w.awlen == b.past(w.awlen, "awlen")))
+    for name in ("wdata", "wstrb", "wlast"):
+        b.check("w_stable", implies(waits_w, w.wvalid & (getattr(w, name) == b.past(getattr(w, name), name))))
+    b.check("legal", implies(w.awvalid, legal_burst(c, w.awaddr, w.awlen + 1)))
+
+    # Beats of announced bursts that have not appeared on W yet.
+    due, now = Signal(range(2 * c.burst_beats + 2), name="due"), Signal(range(2 * c.burst_beats + 2), name="due_now")
+    b.m.d.comb += now.eq(Mux(new_aw, w.awlen + 1, due))
+    b.m.d.sync += due.eq(now - new_w)
+    b.check("no_orphan", implies(new_w, now != 0) & implies(new_aw, due == 0))
+    b.check("wlast", implies(new_w, w.wlast == (now == 1)))
+    b.invariant(now - new_w == w.left)
+    b.invariant(implies(new_aw, new_w))
+
+    # Bursts not answered; a memory answers when address and last beat have been taken.
+    answered = w.bvalid & w.bready
+    limit = c.write_outstanding
+    open_ = Signal(range(2 * limit + 2), name="open")
+    addressed, finished = Signal(range(4 * limit), name="addressed"), Signal(range(4 * limit), name="finished")
+    b.m.d.sync += [
+        open_.eq(open_ + new_aw - answered),
+        addressed.eq(addressed + (w.awvalid & w.awready) - answered),
+        finished.eq(finished + (w.wvalid & w.wready & w.wlast) - answered),
+    ]
+    b.assume(implies(w.bvalid, (addressed != 0) & (finished != 0)))
+    b.check("outstanding", open_ + new_aw <= limit)
+    b.invariant(open_ + new_aw == addressed + w.awvalid)
+    b.invariant(open_ + new_aw == finished + ((w.left != 0) | (w.wvalid & w.wlast)))
+    b.invariant(implies(w.wvalid, w.wlast == (w.left == 0)))
+    waiting = contents(b, w.pending, "pending")
+    b.invariant(reduce(lambda x, y: x + y, [there & ~entry[1] for there, entry in waiting]) == open_ + new_aw)
+
+    refused = Signal(range(limit + 2), name="refused")
+    b.m.d.sync += refused.eq(Mux(w.bvalid & ~w.bready, Mux(refused == limit + 1, refused, refused + 1), 0))
+    b.check("b_accepted", refused < limit)
+    nulls = [there & entry[1] for there, entry in waiting]
+    leading = reduce(lambda x, y: x + y, [Cat(nulls[: n + 1]).all() for n in range(limit)])  # SYNCs before all bursts
+    b.invariant(implies(open_ + new_aw != 0, refused + leading < limit) & implies(refused != 0, open_ != 0))
+    return b
+
+
+def write_drain(only: str | None) -> Bench:
+    """The write port after `halt`, with a memory that takes everything offered: begun bursts end by themselves."""
+    b = Bench(only)
+    c = SMALL
+    w = AxiWrite(c, 1)
+    opened(w)
+    b.part("write", w)
+    b.assume(implies(w.burst_valid & ~w.burst_null, legal_burst(c, w.burst_address, w.burst_beats)))
+    b.assume(implies(b.past(w.halt, "halted"), w.halt) & implies(w.halt, w.awready & w.wready))
+    since = Signal(range(c.burst_beats + 4), name="since")
+    b.m.d.sync += since.eq(Mux(w.halt, Mux(since == c.burst_beats + 3, since, since + 1), 0))
+    b.check("ends", implies(since > c.burst_beats, ~w.wvalid & ~w.awvalid & ~w.in_burst))
+    return b
+
+
+def constants(only: str | None) -> Bench:
+    """The whole NPU: what is tied on its AXI master."""
+    b = Bench(only)
+    npu = b.part("npu", Npu(SMALL))
+    size = (SMALL.bus_bytes - 1).bit_length()
+    for channel in ("ar", "aw"):
+        b.check("incr", getattr(npu, f"axi_{channel}burst") == 1)
+        b.check("incr", getattr(npu, f"axi_{channel}size") == size)
+    return b

