@@ -104,6 +104,14 @@ class RunCommand(click.Command):
     metavar="FILE",
     help="Write when every instruction ran, as a trace for ui.perfetto.dev; with --backend cycle.",
 )
+@click.option(
+    "--trace-file", type=click.Path(path_type=Path), metavar="FILE", help="Write a waveform (VCD); with --backend rtl."
+)
+@click.option(
+    "--trace-window",
+    metavar="A:B",
+    help="Cycles A..B-1 of every run only, for --trace-file (by default FILE is MODEL.vcd).",
+)
 @common.json_option
 def command(
     model: Path,
@@ -120,6 +128,8 @@ def command(
     reference: Path | None,
     output: Path | None,
     timeline: Path | None,
+    trace_file: Path | None,
+    trace_window: str | None,
     json_path: str | None,
 ) -> int:
     """Run MODEL, an ONNX or TFLite model or a compiled program, once.
@@ -133,7 +143,8 @@ def command(
         if backend != "cycle":
             raise UsageError(f"--timeline needs a clock: add --backend cycle (not {backend!r})")
         check_writable(timeline)
-    runner = Device(backend, config) if config is not None else Device(backend)
+    options = waveform_options(backend, model, trace_file, trace_window)
+    runner = Device(backend, config, **options) if config is not None else Device(backend, **options)
     program, compiled = common.open_program(model, config, shapes, effort=effort, json_path=json_path)
     golden = model if compiled else reference
     if check_mode and golden is None:
@@ -162,6 +173,26 @@ def command(
     if json_path != "-":
         show(result, report)
     return MISMATCH if report is not None and not report.ok else 0
+
+
+def waveform_options(backend: str, model: Path, file: Path | None, window: str | None) -> dict[str, Any]:
+    """Options of the RTL device for a waveform; none without one.
+
+    Raises:
+        UsageError: another backend, a window that is not A:B, a file that cannot be written.
+    """
+    if file is None and window is None:
+        return {}
+    if backend != "rtl":
+        raise UsageError(f"--trace-file and --trace-window need signals: add --backend rtl (not {backend!r})")
+    options: dict[str, Any] = {"trace_file": file or Path(f"{model.stem}.vcd")}
+    check_writable(options["trace_file"])
+    if window is not None:
+        first, colon, last = window.partition(":")
+        if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+            raise UsageError(f"--trace-window must be A:B with cycles A < B, not {window!r}")
+        options["trace_window"] = int(first), int(last)
+    return options
 
 
 def gather_inputs(program: Program, given: list[str], seed: int | None, options: ImageOptions) -> dict[str, np.ndarray]:
