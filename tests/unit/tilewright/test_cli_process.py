@@ -63,7 +63,10 @@ def test_interrupt(tmp_path):
     fifo = tmp_path / "slow.s"
     os.mkfifo(fifo)  # reading it blocks
     process = subprocess.Popen(
-        [*COMMAND, "asm", str(fifo), "-o", str(tmp_path / "out.bin")], stderr=subprocess.PIPE, text=True
+        [*COMMAND, "asm", str(fifo), "-o", str(tmp_path / "out.bin")],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell hands down "ignore"
     )
     time.sleep(2)
     process.send_signal(signal.SIGINT)
