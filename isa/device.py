@@ -152,3 +152,24 @@ class HostMemory:
     @property
     def data(self) -> np.ndarray:
         return self._data
+
+
+class InProcess:
+    """The memory half of `Device` for those whose memory is a `HostMemory` of this process."""
+
+    memory: HostMemory
+
+    def allocate(self, nbytes: int) -> int:
+        return self.memory.allocate(nbytes)
+
+    def free_all(self) -> None:
+        self.memory.free_all()
+
+    def write(self, address: int, data: bytes | np.ndarray) -> None:
+        self.memory.write(address, data)
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        return self.memory.read(address, nbytes)
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        return self.memory.view(address, nbytes)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Region
+from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Region
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
 from isa.timing import (
     ACCUMULATE_STAGES,
@@ -212,7 +212,7 @@ def simulate(
     return Clock(counters, error, Engine(call.engine), call.pc, recorded, call.evaluated)
 
 
-class CycleDevice:
+class CycleDevice(InProcess):
     """The cycle-level simulator: for any program and memory timing the cycles and counters of the RTL, and the memory
     images of the functional simulator.
 
@@ -237,21 +237,6 @@ class CycleDevice:
         self.trace: Trace | None = None
         self.traces: list[Trace] = []
         _library()
-
-    def allocate(self, nbytes: int) -> int:
-        return self.memory.allocate(nbytes)
-
-    def free_all(self) -> None:
-        self.memory.free_all()
-
-    def write(self, address: int, data: bytes | np.ndarray) -> None:
-        self.memory.write(address, data)
-
-    def read(self, address: int, nbytes: int) -> np.ndarray:
-        return self.memory.read(address, nbytes)
-
-    def view(self, address: int, nbytes: int) -> np.ndarray | None:
-        return self.memory.view(address, nbytes)
 
     def run(
         self,

@@ -6,10 +6,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from isa.config import NpuConfig
-from isa.device import Counters, HostMemory, Region
+from isa.device import Counters, HostMemory, InProcess, Region
 from isa.encoding import Op
 from simulator import native, reference
 from simulator.state import RunCounts, Scratchpads, check_regions
@@ -19,7 +17,7 @@ PATHS = ("fast", "reference")
 STEP_LIMIT = 10**11
 
 
-class FunctionalDevice:
+class FunctionalDevice(InProcess):
     """The functional simulator. Both paths give the same memory images and the same errors.
 
     Args:
@@ -48,21 +46,6 @@ class FunctionalDevice:
             except native.BuildError as error:
                 warnings.warn(f"{error}; using the slow reference path", RuntimeWarning, stacklevel=2)
                 self.path = "reference"
-
-    def allocate(self, nbytes: int) -> int:
-        return self.memory.allocate(nbytes)
-
-    def free_all(self) -> None:
-        self.memory.free_all()
-
-    def write(self, address: int, data: bytes | np.ndarray) -> None:
-        self.memory.write(address, data)
-
-    def read(self, address: int, nbytes: int) -> np.ndarray:
-        return self.memory.read(address, nbytes)
-
-    def view(self, address: int, nbytes: int) -> np.ndarray | None:
-        return self.memory.view(address, nbytes)
 
     def run(
         self,

@@ -42,15 +42,14 @@ def emit_accumulators(
     groups, rest = divmod(blocks, slices)
     constants = post.add.constants if post.add is not None else None
 
-    def emit(first: int, groups: int, slices: int) -> None:
-        block = first
+    def emit(block: int, groups: int, slices: int) -> None:
         loops: Sequence[Loop] = (
             (columns, acc_strides[0], b.step * out_steps[1], out.step * out_steps[1], 0),
             (lines, acc_strides[1], b.line * out_steps[0], out.line * out_steps[0], 0),
             (slices, 1, b.plane, out.plane, 1),
             (groups, acc_strides[2], b.plane * slices, out.plane * slices, slices),
         )
-        at = acc + (block // max(1, full)) * acc_strides[2]
+        at = acc + (block // full) * acc_strides[2]
         context.emitter.vector(
             Source.ACC, at, out.base + block * out.plane, loops, b=b.base + block * b.plane, prm=prm + block,
             add=add is not None, lut=table, rounding=post.rounding, post=post.fields(), constants=constants,

@@ -14,7 +14,7 @@ import numpy as np
 
 from hw.sim.build import BuildError, build
 from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Region
+from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Region
 from isa.encoding import DecodeError, decode
 from isa.instructions import BY_NAME, INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
 from isa.registers import IDENTITY, REGISTER
@@ -66,7 +66,7 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-class RtlDevice:
+class RtlDevice(InProcess):
     """The RTL of one configuration, simulated. Built on first use.
 
     Args:
@@ -113,23 +113,6 @@ class RtlDevice:
 
     def __del__(self) -> None:
         self.close()
-
-    # Memory.
-
-    def allocate(self, nbytes: int) -> int:
-        return self.memory.allocate(nbytes)
-
-    def free_all(self) -> None:
-        self.memory.free_all()
-
-    def write(self, address: int, data: bytes | np.ndarray) -> None:
-        self.memory.write(address, data)
-
-    def read(self, address: int, nbytes: int) -> np.ndarray:
-        return self.memory.read(address, nbytes)
-
-    def view(self, address: int, nbytes: int) -> np.ndarray | None:
-        return self.memory.view(address, nbytes)
 
     # Registers.
 
