@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import click
 
-from tilewright.cli import asm, backends, bench, compile, config, disasm, explain, info, mlperf_tiny, rtl, run, zoo
+from tilewright.cli import (
+    asm,
+    backends,
+    bench,
+    compare,
+    compile,
+    config,
+    disasm,
+    explain,
+    info,
+    mlperf_tiny,
+    rtl,
+    run,
+    zoo,
+)
 from tilewright.cli.group import Cli
 
 
@@ -29,7 +43,7 @@ def cli() -> None:
     """
 
 
-for _command in (compile, run, explain, info, disasm, asm, config, rtl, zoo, backends, bench, mlperf_tiny):
+for _command in (compile, run, explain, compare, info, disasm, asm, config, rtl, zoo, backends, bench, mlperf_tiny):
     cli.add_command(_command.command)
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from isa.program import CpuStep, Program
+from isa.timing import MemoryTiming
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_text
 
@@ -64,6 +65,26 @@ effort_option = click.option(
 json_option = click.option(
     "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; - for standard output, and nothing else."
 )
+
+latency_option = click.option(
+    "--latency",
+    type=click.IntRange(1, 4096),
+    default=MemoryTiming().read_latency,
+    show_default=True,
+    help="Cycles from a read request to its first beat.",
+)
+interval_option = click.option(
+    "--interval",
+    type=click.IntRange(1, 64),
+    default=MemoryTiming().read_interval,
+    show_default=True,
+    help="Cycles between beats; 2 is half the bandwidth.",
+)
+
+
+def memory_timing(latency: int, interval: int) -> MemoryTiming:
+    """What `--latency` and `--interval` say."""
+    return MemoryTiming(read_latency=latency, read_interval=interval, write_interval=interval)
 
 
 def same_input_once(shapes: tuple[tuple[str, list[int]], ...]) -> dict[str, list[int]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from isa.timing import MemoryTiming
 from tilewright.cli import common
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
@@ -25,20 +24,8 @@ from tilewright.files import check_writable
 @common.config_option
 @common.shape_option
 @common.effort_option
-@click.option(
-    "--latency",
-    type=click.IntRange(1, 4096),
-    default=64,
-    show_default=True,
-    help="Cycles from a read request to its first beat.",
-)
-@click.option(
-    "--interval",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    help="Cycles between beats; 2 is half the bandwidth.",
-)
+@common.latency_option
+@common.interval_option
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
@@ -71,7 +58,7 @@ def command(
     program, compiled = common.open_program(model, config, shapes, effort=effort, json_path=json_path)
     if not compiled and config is not None:
         raise UsageError(f"{model} is compiled already: --config has no effect on it")
-    timing = MemoryTiming(read_latency=latency, read_interval=interval, write_interval=interval)
+    timing = common.memory_timing(latency, interval)
     with common.Working(f"running {program.name}"), common.stdout_for_json(json_path):
         found = explain(program, timing)
         if plot is not None:
