@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz cosim formal lint bench bench-cycles pins clean
+.PHONY: help venv demo test onnx-suite fuzz cosim formal lint bench bench-cycles pins clean
 N ?= 100
 
 help: ## list these targets
@@ -23,6 +23,9 @@ demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated 
 
 test: $(STAMP) ## run all tests
 	$(BIN)/python -m pytest -n 2 tests
+
+onnx-suite: $(STAMP) ## ONNX's own backend test suite, all of it
+	$(BIN)/python -m tests.onnx_suite
 
 fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
 	$(BIN)/python -m tests.fuzz --count $(N)

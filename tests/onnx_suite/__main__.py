@@ -1,0 +1,64 @@
+"""Runs ONNX's backend test suite on Tilewright and prints what passes, by kind.
+
+python -m tests.onnx_suite                                  everything, about X minutes on 2 cores
+python -m tests.onnx_suite --kind node -k 'resize|upsample'  part of it
+python -m tests.onnx_suite --npu --json found.json          quantised parts on the NPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import re
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.onnx_suite import pool, suite
+
+TIMEOUT = 300.0  # seconds per test
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.onnx_suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kind", action="append", choices=list(suite.KINDS), help="kind of test; repeatable")
+    parser.add_argument("-k", metavar="PATTERN", default="", help="regular expression that names must contain")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
+    parser.add_argument("--npu", action="store_true", help="give quantised parts to the NPU")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write every result")
+    parser.add_argument("-q", action="store_true", help="no list of failures")
+    args = parser.parse_args()
+
+    tests = suite.load(npu=args.npu)
+    names = [n for n, (kind, _) in tests.items() if (not args.kind or kind in args.kind) and re.search(args.k, n)]
+    results = []
+    died = lambda name, reason: suite.Result(tests[name][0], name, "error", reason, TIMEOUT)
+    for _, result in pool.run(functools.partial(suite.run, tests), names, args.jobs, TIMEOUT, died):
+        results.append(result)
+        if sys.stderr.isatty():
+            print(f"\r{len(results)} of {len(names)}", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print("\r", end="", file=sys.stderr)
+    results.sort(key=lambda r: (list(suite.KINDS).index(r.kind), r.name))
+    if not args.q:
+        for r in results:
+            if r.status != "pass":
+                print(f"{r.status:5} {r.name}: {r.reason}")
+    counts = Counter((r.kind, r.status) for r in results)
+    print(f"{'kind':18} {'tests':>6} {'pass':>6} {'fail':>6} {'error':>6}")
+    for kind in [*suite.KINDS, "all"]:
+        row = [sum(n for (k, s), n in counts.items() if kind in (k, "all") and s == status)
+               for status in ("pass", "fail", "error")]  # fmt: skip
+        if sum(row):
+            print(f"{kind:18} {sum(row):6} " + " ".join(f"{n:6}" for n in row))
+    if args.json:
+        args.json.write_text(json.dumps([asdict(r) for r in results], indent=1))
+    return 0 if all(r.status == "pass" for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The tests of the suite and how one is run. Comparison, tolerances, type and shape checks are the suite's own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import unittest
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.test import BackendTest
+
+from tilewright.onnx_backend import TilewrightBackend, TilewrightRep
+
+KINDS = {
+    "node": "OnnxBackendNodeModelTest",
+    "simple": "OnnxBackendSimpleModelTest",
+    "pytorch-converted": "OnnxBackendPyTorchConvertedModelTest",
+    "pytorch-operator": "OnnxBackendPyTorchOperatorModelTest",
+    "real": "OnnxBackendRealModelTest",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one test.
+
+    Attributes:
+        status: "pass", "fail" (wrong answer) or "error" (not compiled, or not run).
+        reason: one line, empty for a pass.
+    """
+
+    kind: str
+    name: str
+    status: str
+    reason: str
+    seconds: float
+
+
+class _OnNpu(TilewrightBackend):
+    """The suite knows the devices CPU and CUDA only: here "CPU" is the compiler with its NPU partition."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> TilewrightRep:
+        return super().prepare(model, "NPU", **kwargs)
+
+
+def load(npu: bool = False, constant_inputs: bool = False) -> dict[str, tuple[str, type[unittest.TestCase]]]:
+    """All CPU tests of the suite: name -> (kind, test case).
+
+    Args:
+        npu: quantised parts on the NPU.
+        constant_inputs: inputs that decide shapes are given at compile time.
+    """
+    # The suite keeps inputs of the light networks; not in the user's home, and not of an earlier version.
+    os.environ["ONNX_MODELS"] = os.path.join(tempfile.gettempdir(), f"onnx-suite-{onnx.__version__}-{os.getuid()}")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        cases = BackendTest(_OnNpu if npu else TilewrightBackend, __name__).test_cases
+    return {
+        name: (kind, cases[cls])
+        for kind, cls in KINDS.items()
+        for name in dir(cases[cls])
+        if name.startswith("test_") and name.endswith("_cpu")
+    }
+
+
+def run(tests: Mapping[str, tuple[str, type[unittest.TestCase]]], name: str) -> Result:
+    """Runs one test in this process."""
+    kind, case = tests[name]
+    result = unittest.TestResult()
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        case(name).run(result)
+    seconds = time.perf_counter() - started
+    for status, found in (("fail", result.failures), ("error", result.errors), ("error", result.skipped)):
+        if found:
+            return Result(kind, name, status, _reason(found[0][1]), seconds)
+    return Result(kind, name, "pass", "", seconds)
+
+
+def _reason(text: str) -> str:
+    """The message of a traceback on one line."""
+    lines = [line.rstrip() for line in text.strip().splitlines()]
+    start = max((k for k, line in enumerate(lines) if line and line[0].isalpha() and ":" in line), default=0)
+    first = next((k for k in range(start, -1, -1) if lines[k].startswith("  ")), -1) + 1
+    return " ".join(" ".join(lines[first:]).split())[:300]
