@@ -46,6 +46,7 @@ def compile_graph(
     print_after: Collection[str] = (),
     progress: Callable[[str, float], None] | None = None,
     cpu_only: bool = False,
+    host: cpu.Target | None = None,
     measure: Measure | None = None,
     out: Callable[[str], object] = print,
 ) -> Program:
@@ -57,6 +58,7 @@ def compile_graph(
         print_after: names of passes or back-end stages to print after ("all" for every one).
         progress: called with a stage name and the fraction done.
         cpu_only: leave the NPU out.
+        host: the machine the CPU kernels are for; None for this one.
         measure: exact cycles of an instruction image, for efforts 2 and 3.
 
     Raises:
@@ -87,7 +89,7 @@ def compile_graph(
         steps = split_at_borders(steps)
     if _wanted("partition", print_after):
         out(_describe(steps, parts))
-    builder = _Builder(graph, config, parts, steps, keep == "all")
+    builder = _Builder(graph, config, parts, steps, keep == "all", host or cpu.Target.host())
     report("schedule", 0.1)
     builder.schedule(effort, measure, report)
     builder.place_memory()
@@ -130,8 +132,11 @@ def _brief(node: Node | None) -> str:
 class _Builder:
     """Places memory and builds the program from ordered steps."""
 
-    def __init__(self, graph: Graph, config: NpuConfig, parts: Partition, steps: list[Step], keep_all: bool) -> None:
+    def __init__(
+        self, graph: Graph, config: NpuConfig, parts: Partition, steps: list[Step], keep_all: bool, host: cpu.Target
+    ) -> None:
         self.graph, self.config, self.parts, self.steps, self.keep_all = graph, config, parts, steps, keep_all
+        self.target = host
         self.arena, self.host = Arena(), Arena()
         self.constants = ConstantPool()
         self.offsets: dict[str, int] = {}
@@ -215,7 +220,7 @@ class _Builder:
             reason = cpu.unsupported_reason(graph, node)
             if reason is not None:
                 raise UnsupportedError(reason)
-        segment = cpu.compile_segment(graph, nodes, inputs, outputs, f"tw_segment_{index}")
+        segment = cpu.compile_segment(graph, nodes, inputs, outputs, f"tw_segment_{index}", self.target)
         self.segments[index] = segment
         self.sections[f"cpu{index}"] = segment.object_code
         for name in (*inputs, *outputs):
@@ -293,7 +298,7 @@ class _Builder:
             layers=layers,
             sections=self.sections,
             compiler=compiler_version(),
-            options={"keep": "all" if self.keep_all else "outputs", "host": cpu.Target.host().triple},
+            options={"keep": "all" if self.keep_all else "outputs", "host": self.target.triple},
             notes=[f"{name} runs on the CPU: {reason}" for name, reason in self.parts.cpu_reasons.items()],
         )
 

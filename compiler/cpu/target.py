@@ -7,6 +7,8 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from compiler.errors import CompileError
+
 
 @cache
 def _initialise() -> None:
@@ -64,6 +66,13 @@ class Target:
             has_vnni=vnni,
         )
 
+    @staticmethod
+    def named(name: str) -> Target:
+        """A machine of `HOSTS`, whichever this one is. Raises `CompileError` for another name."""
+        if name not in HOSTS:
+            raise CompileError(f"host must be one of {', '.join(HOSTS)}, not {name!r}")
+        return HOSTS[name]
+
     def machine(self) -> llvm.TargetMachine:
         _initialise()
         target = llvm.Target.from_triple(self.triple)
@@ -86,3 +95,20 @@ class Target:
     def tile_cols(self) -> int:
         """Columns of the register tile."""
         return 2 * self.lanes
+
+
+#: Machines that programs are compiled for ahead of time: the least of each kind that the kernels need.
+HOSTS = {
+    "x86_64-linux": Target(triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", vector_bits=256),
+    "aarch64-linux": Target(triple="aarch64-unknown-linux-gnu", cpu="cortex-a53", vector_registers=32),
+    # Zynq-7000. Its float unit has no fused multiply-add.
+    "armv7-linux": Target(triple="armv7a-unknown-linux-gnueabihf", cpu="cortex-a9", features="+neon", has_fma=False),
+    # RV64GC: no vectors, so a vector of the micro-kernels is one register.
+    "riscv64-linux": Target(
+        triple="riscv64-unknown-linux-gnu",
+        features="+m,+a,+f,+d,+c",
+        abi="lp64d",
+        vector_bits=32,
+        vector_registers=32,
+    ),
+}
