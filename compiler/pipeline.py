@@ -197,7 +197,9 @@ class _Builder:
                             self.arena.want(name, parts.blocked[name], position, position + count - 1)
                 position += count
         for name in graph.outputs:
-            if not graph.tensor(name).is_const:
+            if graph.tensor(name).is_const:
+                self._host_constant(name, end)
+            else:
                 self.host.want(name, graph.tensor(name).nbytes, 0 if name in graph.inputs else end, end)
         if self.keep_all:
             for name, nbytes in parts.blocked.items():
@@ -230,14 +232,17 @@ class _Builder:
             if self._kept(name):
                 arena.want(name, nbytes, 0, end)
         for name in segment.constants:
-            data = graph.tensor(name).data
-            assert data is not None
-            raw = np.ascontiguousarray(data)
-            self.host.want(name, raw.nbytes, 0, end)
-            if name not in self.host_constants:
-                section = f"constant{len(self.host_constants)}"
-                self.sections[section] = raw.tobytes()
-                self.host_constants[name] = section
+            self._host_constant(name, end)
+
+    def _host_constant(self, name: str, end: int) -> None:
+        data = self.graph.tensor(name).data
+        assert data is not None
+        raw = np.ascontiguousarray(data)
+        self.host.want(name, raw.nbytes, 0, end)
+        if name not in self.host_constants:
+            section = f"constant{len(self.host_constants)}"
+            self.sections[section] = raw.tobytes()
+            self.host_constants[name] = section
 
     def _kept(self, name: str) -> bool:
         t = self.graph.tensors.get(name)
@@ -310,8 +315,6 @@ class _Builder:
 
     def _info(self, name: str) -> TensorInfo:
         t = self.graph.tensor(name)
-        if t.is_const and name not in self.host.offsets:
-            raise CompileError(f"graph output {name!r} is a constant that nothing computes")
         return TensorInfo(
             name, t.shape, t.dtype.name, name if name in self.host.offsets else "", *_quant(t), where="cpu"
         )

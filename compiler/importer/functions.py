@@ -12,6 +12,11 @@ from compiler.graph import Node, Tensor
 from compiler.importer.onnx_node import OPSET, elem_type, schema_of, to_proto
 
 _LIKE_FIRST_INPUT = {"GroupNormalization", "RMSNormalization", "Swish", "ReverseSequence"}
+_WRITTEN_OUT = {
+    "AffineGrid", "Attention", "Bernoulli", "CausalConvWithState", "CenterCropPad", "LinearAttention",
+    "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU",
+}  # fmt: skip
+"""Function ops without a kernel of their own."""
 
 Types = list[tuple[tuple[int, ...] | None, np.dtype | None]]
 
@@ -19,6 +24,8 @@ Types = list[tuple[tuple[int, ...] | None, np.dtype | None]]
 def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
     """Shape and dtype of the outputs by a rule of this file, None where there is no rule."""
     first = inputs[0] if inputs else None
+    if node.op in _WRITTEN_OUT:
+        return [(None, None)] * len(node.outputs)
     if node.op in _LIKE_FIRST_INPUT and first is not None:
         return [(first.shape, first.dtype)]
     if node.op == "Compress" and first is not None:
