@@ -9,3 +9,20 @@ class CompileError(TilewrightError):
 
 class UnsupportedError(CompileError):
     """A valid model that needs something Tilewright does not have; says what, where, and what is accepted."""
+
+
+class StagingError(UnsupportedError):
+    """What is only known while the model runs: a value that decides shapes, a sequence, a string.
+
+    Attributes:
+        tensors: names, in the graph under construction, of the values that would have to be known; none where no value
+            would help.
+    """
+
+    def __init__(self, message: str, tensors: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.tensors = tensors
+
+
+class OpenShapeError(CompileError):
+    """An input has dimensions that neither the model nor the caller gives."""

@@ -35,10 +35,12 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
     linear,
     movement,
     normalization,
+    part,
     pooling,
     quantized,
     recurrent,
     reduction,
+    sequences,
 )
 from compiler.importer.builder import Builder
 from compiler.importer.inputs import input_shapes

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from compiler.errors import CompileError, UnsupportedError
+from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
 from compiler.importer.functions import function_body, own_types
 from compiler.importer.onnx_node import (
@@ -26,6 +26,13 @@ from compiler.importer.registry import HANDLERS, OnnxNode
 _FOLD_INTS = 1 << 14  # elements; shape arithmetic is never larger
 _FOLD_FLOATS = 64
 _MAX_ELEMENTS = 1 << 33
+_DECIDING = {
+    "AffineGrid": (1,), "BlackmanWindow": (0,), "CenterCropPad": (1,), "Col2Im": (1, 2), "ConstantOfShape": (0,),
+    "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "HammingWindow": (0,), "HannWindow": (0,), "MaxUnpool": (2,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4), "OneHot": (1,), "Range": (0, 1, 2), "STFT": (1, 3), "Tile": (1,), "TopK": (1,),
+    "Trilu": (1,),
+}  # fmt: skip
+"""Inputs whose values decide shapes or how the kernel is written; for ops whose handlers do not ask for them."""
 _NEVER_FOLDED = {"QuantizeLinear", "DequantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike",
                  "RandomUniformLike", "Multinomial", "Bernoulli"}  # fmt: skip
 
@@ -37,20 +44,28 @@ class Builder:
         graph: receives tensors and nodes; its opset is `onnx_node.OPSET`.
         file: name of the model, first in every message.
         versions: opset version by domain.
+        staged: what is only known at run time may be left to the host, so nothing large is unrolled or run in vain.
+
+    Attributes:
+        sequences: sequences and optionals whose structure is known at compile time, as lists of tensor names.
     """
 
-    def __init__(self, graph: Graph, file: str, versions: dict[str, int]) -> None:
+    def __init__(self, graph: Graph, file: str, versions: dict[str, int], staged: bool = False) -> None:
         self.graph = graph
         self.file = file
         self.versions = versions
+        self.staged = staged
+        self.sequences: dict[str, list[str]] = {}
         self.current = OnnxNode("", [], [])
         self.scope: dict[str, str] | None = None  # inside a subgraph: its names -> names of the graph
 
     # --- what handlers ask ---
 
     def tensor(self, name: str) -> Tensor:
-        """A tensor already made. Raises CompileError for an unknown name."""
+        """A tensor already made. Raises CompileError for an unknown name, StagingError for a sequence."""
         found = self.graph.tensors.get(name)
+        if found is None and name in self.sequences:
+            raise StagingError(f"{self.current.label} reads {name!r}, a sequence; it takes tensors")
         if found is None:
             raise CompileError(
                 f"{self.current.label} reads {name!r}, which no node, input or initialiser makes before it"
@@ -68,7 +83,8 @@ class Builder:
         """As `const`, but the op needs the value at compile time."""
         value = self.const(name)
         if value is None:
-            raise UnsupportedError(f"{self.current.label}: {what} {name!r} must be a constant at compile time")
+            text = f"{self.current.label}: {what} {name!r} must be a constant at compile time"
+            raise StagingError(text, (name,))
         return value
 
     def constant(self, stem: str, value: Any, dtype: Any = None) -> str:
@@ -103,6 +119,9 @@ class Builder:
         names = [self.fresh()] if outputs is None else list(outputs)
         while len(names) > 1 and not names[-1]:
             names.pop()
+        for index in _DECIDING.get(op, ()):
+            if index < len(inputs) and inputs[index]:
+                self.need_const(inputs[index], schema_of(op).inputs[index].name)  # type: ignore[union-attr]
         full = {**default_attributes(op), **(attrs or {})}
         node = Node(
             op,
@@ -115,6 +134,13 @@ class Builder:
         tensors = [self.tensor(i) if i else None for i in inputs]
         self._type_outputs(node, tensors)
         return names[0]
+
+    def bind(self, value: str, name: str) -> None:
+        """Gives a tensor or sequence a second name."""
+        if value in self.sequences:
+            self.sequences[name] = self.sequences[value]
+        else:
+            self.emit("Identity", [value], [name])
 
     def _type_outputs(self, node: Node, inputs: list[Tensor | None]) -> None:
         for name in node.outputs:
@@ -141,7 +167,7 @@ class Builder:
             if not name:
                 continue
             if shape is None or dtype is None:
-                raise UnsupportedError(
+                raise StagingError(
                     f"{node.op} {node.name!r}: the shape of its output {name!r} cannot be known at compile time; "
                     "every shape must follow from the input shapes and constants"
                 )
@@ -162,7 +188,7 @@ class Builder:
         scope, self.scope, self.versions = self.scope, outer, versions
         for inner, name in zip(body.output, node.outputs):
             if name:
-                self.emit("Identity", [scope[inner]], [name])
+                self.bind(scope[inner], name)
 
     def _small(self, types: list[tuple[tuple[int, ...] | None, np.dtype | None]]) -> bool:
         for shape, dtype in types:
@@ -199,7 +225,7 @@ class Builder:
         )
         outer, self.current = self.current, node
         for name in node.inputs:
-            if name:
+            if name and name not in self.sequences:
                 self.tensor(name)
         handler = HANDLERS.get((domain, node.op))
         if handler is not None:

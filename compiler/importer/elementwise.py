@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from compiler.errors import CompileError, UnsupportedError
+from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.graph import Tensor
 from compiler.importer.builder import Builder
 from compiler.importer.onnx_node import numpy_dtype
@@ -74,14 +74,12 @@ def constant(builder: Builder, node: OnnxNode) -> None:
         raise CompileError(f"{node.label}: needs exactly one value attribute, not {sorted(node.attrs)}")
     ((key, value),) = node.attrs.items()
     kinds = {"value": None, "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32,
-             "value_floats": np.float32}  # fmt: skip
+             "value_floats": np.float32, "value_string": np.object_, "value_strings": np.object_}  # fmt: skip
     if key not in kinds:
         raise UnsupportedError(f"{node.label}: {key} is not supported; accepted: {', '.join(kinds)}")
     array = np.asarray(value) if kinds[key] is None else np.asarray(value, kinds[key])
     if array.dtype.kind in "OUS":
-        raise UnsupportedError(
-            f"{node.label}: a constant of strings is not supported; numbers and booleans are accepted"
-        )
+        raise StagingError(f"{node.label} is a constant of strings; a compiled program takes numbers and booleans")
     if node.output(0) in builder.graph.tensors:
         raise CompileError(f"{node.label} makes {node.output(0)!r}, which exists already")
     builder.graph.add(Tensor(node.output(0), tuple(array.shape), array.dtype, array))

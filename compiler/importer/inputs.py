@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from compiler.errors import CompileError, UnsupportedError
+from compiler.errors import CompileError, OpenShapeError, StagingError
 
 
 def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequence[int]]) -> list[tuple[int, ...]]:
@@ -14,7 +14,7 @@ def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequenc
 
     Raises:
         CompileError: an open dimension nobody gives, or a given shape that contradicts the model.
-        UnsupportedError: an input that is not a tensor.
+        StagingError: an input that is not a tensor.
     """
     names = [i.name for i in inputs]
     for name in given:
@@ -23,7 +23,7 @@ def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequenc
     for value in inputs:
         if value.type.WhichOneof("value") != "tensor_type":
             kind = (value.type.WhichOneof("value") or "untyped").removesuffix("_type")
-            raise UnsupportedError(f"input {value.name!r} is of kind {kind}; only tensors are accepted")
+            raise StagingError(f"input {value.name!r} is of kind {kind}; a compiled program takes tensors")
     symbols: dict[str, int] = {}
     for value in inputs:
         if value.name in given:
@@ -58,7 +58,7 @@ def _resolve(value: onnx.ValueInfoProto, given: dict[str, Sequence[int]], symbol
         return tuple(int(d) for d in given[value.name])
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        raise CompileError(f"input {value.name!r} has no shape; set it with --shape {value.name}=1,3,224,224")
+        raise OpenShapeError(f"input {value.name!r} has no shape; set it with --shape {value.name}=1,3,224,224")
     shape: list[int] = []
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value >= 0:
@@ -68,5 +68,5 @@ def _resolve(value: onnx.ValueInfoProto, given: dict[str, Sequence[int]], symbol
         else:
             example = ",".join(str(d.dim_value) if d.dim_value > 0 else "1" for d in tensor.shape.dim)
             what = f"dimension {axis}" + (f" ({dim.dim_param!r})" if dim.dim_param else "")
-            raise CompileError(f"input {value.name!r} leaves {what} open; set it with --shape {value.name}={example}")
+            raise OpenShapeError(f"input {value.name!r} leaves {what} open; set it with --shape {value.name}={example}")
     return tuple(shape)

@@ -16,7 +16,7 @@ import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from compiler.errors import CompileError, UnsupportedError
+from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.graph import Node, Tensor
 
 OPSET = min(28, defs.onnx_opset_version())
@@ -61,10 +61,11 @@ def attribute_value(attr: onnx.AttributeProto) -> Any:
 
 
 def numpy_dtype(elem_type: int, what: str) -> np.dtype:
-    """numpy dtype of an ONNX element type. Raises UnsupportedError for strings, undefined and unknown types."""
+    """numpy dtype of an ONNX element type. Raises StagingError for strings and undefined types, UnsupportedError for
+    unknown ones."""
     if elem_type in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
         name = "string" if elem_type else "undefined"
-        raise UnsupportedError(f"{what} has element type {name}; tensors of numbers and booleans are accepted")
+        raise StagingError(f"{what} has element type {name}; a compiled program takes numbers and booleans")
     try:
         return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type))
     except (KeyError, TypeError, ValueError) as error:

@@ -1,0 +1,138 @@
+"""Part of a model as a graph of its own: consecutive nodes, with types and some values of what they read.
+
+A dynamic model is compiled in parts, because what one part computes may decide the shapes of the next. Where a part
+cannot be one program, `Cut` says at which node, and which values would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from compiler.errors import StagingError
+from compiler.graph import Graph, Tensor
+from compiler.importer.builder import Builder
+from compiler.importer.onnx_node import OPSET
+from compiler.importer.registry import OnnxNode, handles
+
+
+@dataclass
+class Cut(Exception):
+    """A node cannot be compiled with what is known.
+
+    Attributes:
+        node: its index in the part.
+        names: values, inputs of the part or results of nodes before, that would have to be known; empty if the host has
+            to run the node.
+        reason: the importer's message.
+    """
+
+    node: int
+    names: tuple[str, ...]
+    reason: str
+
+
+def import_part(
+    name: str,
+    nodes: Sequence[onnx.NodeProto],
+    versions: Mapping[str, int],
+    types: Mapping[str, tuple[tuple[int, ...], np.dtype]],
+    constants: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+) -> Graph:
+    """The graph of some nodes.
+
+    Args:
+        name: of the model, for messages.
+        versions: opset version by domain.
+        types: shape and dtype of every tensor the nodes take from outside.
+        constants: those whose values are known, initialisers among them.
+        outputs: results wanted by others.
+
+    Raises:
+        Cut: see there. CompileError: the nodes are damaged, inconsistent or unsupported.
+    """
+    graph = Graph(name, OPSET)
+    builder = Builder(graph, name, dict(versions), staged=True)
+    for key, value in constants.items():
+        graph.add(Tensor(key, tuple(value.shape), value.dtype, value))
+    for key, (shape, dtype) in types.items():
+        if key not in constants:
+            graph.add(Tensor(key, tuple(shape), np.dtype(dtype)))
+            graph.inputs.append(key)
+    made: dict[str, int] = {}
+    for index, proto in enumerate(nodes):
+        try:
+            builder.node(proto)
+        except StagingError as error:
+            raise Cut(index, _deciding(graph, error.tensors, {*graph.inputs, *made}), str(error)) from error
+        made |= dict.fromkeys(filter(None, proto.output), index)
+    for output in outputs:
+        if output in builder.sequences:
+            raise Cut(made[output], (), f"{output!r} is a sequence, which no program hands over")
+        graph.outputs.append(output)
+    graph.prune()
+    graph.inputs = [n for n in graph.inputs if n in graph.tensors]
+    graph.verify("import")
+    return graph
+
+
+def _deciding(graph: Graph, wanted: Iterable[str], known: set[str]) -> tuple[str, ...]:
+    """The part's own values that `wanted`, names of tensors inside, are computed from."""
+    producers = graph.producers()
+    found: dict[str, None] = {}
+    stack = list(wanted)
+    seen = set(stack)
+    while stack:
+        name = stack.pop()
+        if not name or graph.tensors[name].is_const:
+            continue
+        if name in known:
+            found[name] = None
+            continue
+        more = [i for i in producers[name].inputs if i not in seen]
+        seen.update(more)
+        stack += more
+    return tuple(found)
+
+
+def _left_to_the_host(builder: Builder, node: OnnxNode) -> None:
+    if not all(name in builder.graph.tensors and builder.const(name) is not None for name in node.inputs if name):
+        raise StagingError(f"{node.label} runs on the host; a compiled program does not have it")
+    builder.passthrough(node)
+
+
+for _domain, _ops in {
+    "": ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Unique"),
+    "ai.onnx.ml": ("CategoryMapper", "LabelEncoder"),
+}.items():
+    handles(*_ops, domain=_domain)(_left_to_the_host)
+
+
+def reads_of(nodes: Iterable[onnx.NodeProto]) -> list[str]:
+    """Names the nodes take from outside, those inside subgraphs included, in order of first use."""
+    made: set[str] = set()
+    found: dict[str, Any] = {}
+    for node in nodes:
+        for name in (*node.input, *(n for graph in subgraphs(node) for n in captured(graph))):
+            if name and name not in made:
+                found[name] = None
+        made.update(node.output)
+    return list(found)
+
+
+def captured(graph: onnx.GraphProto) -> list[str]:
+    """Names a subgraph takes from the graphs around it."""
+    own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+    made = {o for node in graph.node for o in node.output}
+    handed = [o.name for o in graph.output if o.name not in made]
+    return [name for name in dict.fromkeys([*reads_of(graph.node), *handed]) if name not in own]
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The subgraphs among a node's attributes."""
+    return [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else list(a.graphs))]
