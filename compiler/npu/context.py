@@ -143,6 +143,7 @@ class Context:
     resident: dict[str, Resident] = field(default_factory=dict)
     bands: dict[str, BandTile] = field(default_factory=dict)
     plans: dict[Hashable, object] = field(default_factory=dict)
+    tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)  # chosen for whole layers, by id of the layer
     timing_only: bool = False  # constants are not packed: only the instructions count
     _pools: dict[str, Heap] = field(default_factory=dict)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from compiler.npu.context import Context, Part, Pools, Tile, Window
 from compiler.npu.emitter import Loop, Place
 from compiler.npu.layers import ConvLayer, Phase
-from compiler.npu.scratch import ScratchpadFull
 from compiler.npu.tail import emit_accumulators, read_add_operand
 from isa.config import NpuConfig
 from isa.instructions import Memory
@@ -28,8 +27,7 @@ _TILE_OVERHEAD = 40
 _LATENCY = 100
 
 
-@dataclass(frozen=True)
-class ConvPlan:
+class ConvPlan(NamedTuple):
     """Tile sizes: band rows and columns (in q), channel blocks per chunk, input blocks per weight piece.
 
     Attributes:
@@ -102,12 +100,12 @@ class _Shape:
         return low, high
 
 
-def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, int] | None = None) -> ConvPlan:
-    """The plan with the fewest estimated cycles that fits `budget` ACT rows, for output rows `span` (default all).
-
-    Raises:
-        ScratchpadFull: no tile is small enough.
-    """
+def conv_plans(
+    context: Context, layer: ConvLayer, budget: int, span: tuple[int, int] | None = None, every: bool = False
+) -> Iterator[ConvPlan]:
+    """Plans that fit `budget` ACT rows, for output rows `span` (default all): each one estimated to take fewer cycles
+    than those before it, or all of them."""
+    best = math.inf
     config = context.config
     s = _Shape(config, layer, span)
     resident_in, resident_out = context.on_chip(layer.inputs[0]), context.on_chip(layer.output)
@@ -115,7 +113,6 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, 
     load_add = other is not None and not context.on_chip(other)
     n, blocks = (s.y.n if span is None else 1), s.y.cb
     out_size = s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
-    best: ConvPlan | None = None
     bus = config.bus_bytes
     tile_cycles = config.tile_bytes / bus
     in_blocks = s.in_blocks
@@ -169,12 +166,10 @@ def plan_conv(context: Context, layer: ConvLayer, budget: int, span: tuple[int, 
                     work = max(products, read / bus * 1.05, vectors, out_bytes / bus)
                     count = tiles_total * pieces
                     cycles = work + start + end + count * _TILE_OVERHEAD * 0.3
-                    if best is None or cycles < best.cycles:
+                    if every or cycles < best:
+                        best = cycles
                         pools = Pools(in_depth * in_rows, depth * out_rows, depth * add_rows)
-                        best = ConvPlan(lines, columns, chunk, piece, bands_outer, keep, pools, cycles)
-    if best is None:
-        raise ScratchpadFull(f"{layer.name}: no tile fits")
-    return best
+                        yield ConvPlan(lines, columns, chunk, piece, bands_outer, keep, pools, cycles)
 
 
 def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
@@ -424,4 +419,4 @@ class _ConvEmission:
         self._inputs.clear()
 
 
-__all__ = ["ConvPlan", "emit_conv", "plan_conv"]
+__all__ = ["ConvPlan", "conv_plans", "emit_conv"]

@@ -13,13 +13,13 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from compiler.npu.context import Context, Part, Pools, Window
 from compiler.npu.emitter import Loop
 from compiler.npu.layers import DepthwiseLayer
-from compiler.npu.scratch import ScratchpadFull
 from compiler.npu.tail import emit_accumulators, read_add_operand
 
 _LATENCY = 100
@@ -65,8 +65,7 @@ class Pass:
         return self.rows.pushes(self.strip)
 
 
-@dataclass(frozen=True)
-class DepthwisePlan:
+class DepthwisePlan(NamedTuple):
     """Band rows and columns of the output, channel blocks per tile."""
 
     lines: int
@@ -140,14 +139,12 @@ def _best_strip(window: int, r: Group, c: Group, out: tuple[int, int]) -> tuple[
     return best
 
 
-def plan_depthwise(
-    context: Context, layer: DepthwiseLayer, budget: int, span: tuple[int, int] | None = None
-) -> DepthwisePlan:
-    """The plan with the fewest estimated cycles that fits `budget` ACT rows, for output rows `span` (default all).
-
-    Raises:
-        ScratchpadFull: no tile is small enough.
-    """
+def depthwise_plans(
+    context: Context, layer: DepthwiseLayer, budget: int, span: tuple[int, int] | None = None, every: bool = False
+) -> Iterator[DepthwisePlan]:
+    """Plans that fit `budget` ACT rows, for output rows `span` (default all): each one estimated to take fewer cycles
+    than those before it, or all of them."""
+    best = math.inf
     config = context.config
     x, y = layer.inputs[0], layer.output
     resident_in, resident_out = context.on_chip(x), context.on_chip(y)
@@ -156,7 +153,6 @@ def plan_depthwise(
     load_add = other is not None and not context.on_chip(other)
     slices = config.dw_slices
     bus = config.bus_bytes
-    best: DepthwisePlan | None = None
     for lines, columns in _bands(height, y.w):
         window = math.prod(_extent(layer, (lines, columns)))
         passes, pushes = plan_passes(
@@ -187,12 +183,10 @@ def plan_depthwise(
             start = _LATENCY + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / bus
             end = lines * columns * blocks * (1 if resident_out else config.block_in / bus)
             cycles = work + start + end + count * _TILE_OVERHEAD
-            if best is None or cycles < best.cycles:
+            if every or cycles < best:
+                best = cycles
                 pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
-                best = DepthwisePlan(lines, columns, blocks, pools, cycles)
-    if best is None:
-        raise ScratchpadFull(f"{layer.name}: no tile fits")
-    return best
+                yield DepthwisePlan(lines, columns, blocks, pools, cycles)
 
 
 def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from compiler.npu.context import Context, Part, Pools, Tile, Window
 from compiler.npu.emitter import Loop
 from compiler.npu.layers import ElementLayer, Layer, MaxPoolLayer, MeanLayer
-from compiler.npu.scratch import ScratchpadFull
 from compiler.npu.views import View
 from isa.instructions import Source
 
@@ -18,8 +18,7 @@ from isa.instructions import Source
 _LOWEST = -128
 
 
-@dataclass(frozen=True)
-class VectorPlan:
+class VectorPlan(NamedTuple):
     """Rows and columns of the output and channel blocks per tile."""
 
     lines: int
@@ -31,8 +30,11 @@ class VectorPlan:
         return f"{self.lines}x{self.columns} px, {self.blocks} blocks"
 
 
-def plan_vector(context: Context, layer: Layer, budget: int, span: tuple[int, int] | None = None) -> VectorPlan:
-    """The largest tile of which three fit `budget` ACT rows (load, work, store). Raises `ScratchpadFull`."""
+def vector_plans(
+    context: Context, layer: Layer, budget: int, span: tuple[int, int] | None = None, every: bool = False
+) -> Iterator[VectorPlan]:
+    """The plan that fits `budget` ACT rows with the largest tile, three of them if possible (load, work, store); or all
+    plans that fit."""
     y = layer.output if span is None else replace(layer.output, n=1, h=span[1] - span[0])
     for depth in (3, 2, 1):
         for lines, columns, blocks in _tiles(y, isinstance(layer, MeanLayer)):
@@ -40,8 +42,9 @@ def plan_vector(context: Context, layer: Layer, budget: int, span: tuple[int, in
             pools = _pools(context, layer, lines, columns, blocks, 1 if single else depth)
             # A plane in one piece leaves nothing to overlap: only where it is small.
             if sum(pools) <= (budget if not single or depth == 1 else budget // 4):
-                return VectorPlan(lines, columns, blocks, pools)
-    raise ScratchpadFull(f"{layer.name}: no tile fits")
+                yield VectorPlan(lines, columns, blocks, pools)
+                if not every:
+                    return
 
 
 def _tiles(y: View, whole_planes: bool) -> Iterator[tuple[int, int, int]]:
@@ -170,4 +173,4 @@ def _mean(context: Context, layer: MeanLayer, box: Window) -> None:
     context.finish_tile(layer.output, box, out)
 
 
-__all__ = ["VectorPlan", "emit_vector", "plan_vector"]
+__all__ = ["VectorPlan", "emit_vector", "vector_plans"]

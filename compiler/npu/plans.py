@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+
 from compiler.npu.context import Context, Part
-from compiler.npu.conv import ConvPlan, emit_conv, plan_conv
-from compiler.npu.depthwise import DepthwisePlan, emit_depthwise, plan_depthwise
-from compiler.npu.elementwise import VectorPlan, emit_vector, plan_vector
+from compiler.npu.conv import ConvPlan, conv_plans, emit_conv
+from compiler.npu.depthwise import DepthwisePlan, depthwise_plans, emit_depthwise
+from compiler.npu.elementwise import VectorPlan, emit_vector, vector_plans
 from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer
+from compiler.npu.scratch import ScratchpadFull
 
 Plan = ConvPlan | DepthwisePlan | VectorPlan
 
@@ -14,8 +18,21 @@ Plan = ConvPlan | DepthwisePlan | VectorPlan
 _GRAIN = 64
 
 
+def layer_plans(
+    context: Context, layer: Layer, budget: int, span: tuple[int, int] | None = None, every: bool = False
+) -> Iterator[Plan]:
+    """Plans for a layer (or its output rows `span`) that fit `budget` rows of ACT: the last one is the one to take, or
+    all of them."""
+    if isinstance(layer, ConvLayer):
+        return conv_plans(context, layer, budget, span, every)
+    if isinstance(layer, DepthwiseLayer):
+        return depthwise_plans(context, layer, budget, span, every)
+    return vector_plans(context, layer, budget, span, every)
+
+
 def plan_layer(context: Context, layer: Layer, budget: int, span: tuple[int, int] | None = None) -> Plan:
-    """Tile sizes for a layer (or its output rows `span`) within `budget` rows of ACT.
+    """Tile sizes for a layer (or its output rows `span`) within `budget` rows of ACT: what `Context.tiles` asks for
+    if it fits, else the plan estimated to take the fewest cycles.
 
     Raises:
         ScratchpadFull: nothing fits.
@@ -24,18 +41,27 @@ def plan_layer(context: Context, layer: Layer, budget: int, span: tuple[int, int
         budget = budget // _GRAIN * _GRAIN
     views = [*layer.inputs, layer.output, *([layer.post.add.other] if layer.post.add is not None else [])]
     where = tuple(context.on_chip(v) for v in views)
-    key = (id(layer), None if span is None else span[1] - span[0], where, budget)
+    wanted = context.tiles.get(id(layer)) if span is None else None
+    key = (id(layer), None if span is None else span[1] - span[0], where, budget, wanted)
     plan = context.plans.get(key)
     if plan is None:
-        if isinstance(layer, ConvLayer):
-            plan = plan_conv(context, layer, budget, span)
-        elif isinstance(layer, DepthwiseLayer):
-            plan = plan_depthwise(context, layer, budget, span)
-        else:
-            plan = plan_vector(context, layer, budget, span)
+        if wanted is not None:
+            every = layer_plans(context, layer, budget, span, every=True)
+            plan = next((p for p in every if tile_of(p) == wanted), None)
+        if plan is None:
+            last = deque(layer_plans(context, layer, budget, span), maxlen=1)
+            if not last:
+                raise ScratchpadFull(f"{layer.name}: no tile fits")
+            plan = last.pop()
         context.plans[key] = plan
     assert isinstance(plan, ConvPlan | DepthwisePlan | VectorPlan)
     return plan
+
+
+def tile_of(plan: Plan) -> tuple[int, ...]:
+    """Tile sizes and order of a plan, without what follows from them."""
+    sizes = plan[: plan._fields.index("pools")]
+    return tuple(int(size) for size in sizes)  # type: ignore[call-overload]
 
 
 def emit_layer(context: Context, layer: Layer, plan: Plan, part: Part | None = None) -> None:
