@@ -19,6 +19,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from compiler.cpu import cache, elf
+from compiler.cpu.expansions import expand
 from compiler.cpu.expr import (
     FLOATS,
     SIZES,
@@ -36,9 +37,10 @@ from compiler.cpu.expr import (
     merge,
     walk,
 )
+from compiler.cpu.small_types import INTEGERS, NUMPY, code_of
 from compiler.cpu.target import Target
 
-_TYPES = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "b": "i1"}
+_TYPES = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "b": "i1", **dict.fromkeys(NUMPY, "i8")}
 PIPELINES = {
     True: "O3 with SLP",
     False: "O2 without SLP",
@@ -66,6 +68,8 @@ def literal(value: Any, dtype: str) -> str:
         return str(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF)
     if dtype == "b":
         return "true" if value else "false"
+    if dtype in NUMPY:
+        return str(code_of(value, dtype))
     bits = 8 * SIZES[dtype]
     v = int(value) & (2**bits - 1)
     return str(v - 2**bits if v >> (bits - 1) else v)
@@ -123,7 +127,8 @@ class Function:
         )
 
     def intrinsic(self, name: str, type_: str, *args: str, suffix: str | None = None) -> str:
-        return self.op(self.module.intrinsic(name, type_, suffix or _suffix(type_), args))
+        written_out = expand(self, name, type_, args)
+        return written_out or self.op(self.module.intrinsic(name, type_, suffix or _suffix(type_), args))
 
     @contextmanager
     def loop(self, low: str | int, high: str | int, step: int = 1) -> Iterator[str]:
@@ -274,19 +279,15 @@ class Function:
                 name = f"{name}imum" if floating else f"{'u' if unsigned else 's'}{name}"
             if name == "abs":
                 return self.intrinsic("abs", t, a[0], "i1 false")
-            if name == "fma" and not self.module.target.has_fma and kind == "f32":
-                return self._fma_by_double(a)
             return self.intrinsic(name, t, *a)
         raise AssertionError(e.op)
 
-    def _fma_by_double(self, a: list[str]) -> str:
-        """float32 fma without the instruction: the product is exact in double, the sum almost always."""
-        x, y, z = (self.op(f"fpext float {v} to double") for v in a)
-        s = self.op(f"fadd double {self.op(f'fmul double {x}, {y}')}, {z}")
-        return self.op(f"fptrunc double {s} to float")
-
     def cast(self, v: str, source: str, to: str) -> str:
         s, t = llvm_type(source), llvm_type(to)
+        if source in INTEGERS:
+            return self._cast_from_nibble(v, source, to)
+        if to in INTEGERS:
+            return self.op(f"and i8 {self.cast(v, source, 'u8')}, {2 ** int(to[1:]) - 1}")
         if "bf16" in (source, to):
             return self._cast_bf16(v, source, to)
         if to == "b":
@@ -311,6 +312,14 @@ class Function:
         if SIZES[to] < SIZES[source]:
             return self.op(f"trunc {s} {v} to {t}")
         return self.op(f"{'zext' if unsigned else 'sext'} {s} {v} to {t}")
+
+    def _cast_from_nibble(self, v: str, source: str, to: str) -> str:
+        """From an integer below a byte: its upper bits are zero."""
+        if source[0] == "u":
+            return self.cast(v, "u8", to) if to != "u8" else v
+        free = 8 - int(source[1:])
+        v = self.op(f"ashr i8 {self.op(f'shl i8 {v}, {free}')}, {free}")
+        return self.cast(v, "i8", to) if to != "i8" else v
 
     def _cast_bf16(self, v: str, source: str, to: str) -> str:
         if source == "bf16":
