@@ -32,6 +32,7 @@ from compiler.cpu.expr import (
 )
 from compiler.cpu.lower import Function, Module, emit_assign
 from compiler.cpu.memory import Lifetime, place
+from compiler.cpu.small_types import NUMPY, number_of
 from compiler.cpu.target import Target
 from compiler.errors import UnsupportedError
 from compiler.graph import Graph, Node
@@ -211,7 +212,7 @@ class Context:
             raise self.unsupported(f"constant of type {data.dtype}", "numbers and bool")
         shape = tuple(data.shape)
         if data.size == 1:
-            v = data.reshape(()).item() if dtype != "bf16" else float(data.reshape(()).astype(np.float32))
+            v = number_of(data) if dtype in NUMPY or dtype == "bf16" else data.reshape(()).item()
             return Value(shape, dtype, fn=lambda idx: const(v, dtype))
         if data.nbytes <= BAKE_BYTES or self.dry:
             return Value(shape, dtype, Buffer("", dtype, data.size, "baked", data))

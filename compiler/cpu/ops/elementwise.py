@@ -11,6 +11,7 @@ from compiler.cpu import mathlib as m
 from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, call, clamp, const, maximum, minimum, select
 from compiler.cpu.fuse import CHEAP, Context, Value
 from compiler.cpu.ops.registry import op
+from compiler.cpu.small_types import convert, is_small_float
 
 HALVES = ("f16", "bf16")
 
@@ -302,7 +303,9 @@ def is_inf(ctx: Context) -> None:
 @op("Cast", "CastLike")
 def cast(ctx: Context) -> None:
     x, to = ctx.input(), ctx.out_dtype()
-    ctx.define(ctx.out_shape(), to, lambda idx: ctx.read(x, idx).to(to), x.cost + 1)
+    saturate, rounding = bool(ctx.attr("saturate", 1)), str(ctx.attr("round_mode", "up"))
+    cost = 12 if is_small_float(to) else 1
+    ctx.define(ctx.out_shape(), to, lambda idx: convert(ctx.read(x, idx), to, saturate, rounding), x.cost + cost)
 
 
 @op("BitCast")

@@ -20,6 +20,7 @@ from compiler.cpu.expr import (
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.registry import op
+from compiler.cpu.small_types import convert, is_small_float, round_through
 
 
 def saturate(x: Expr, zero_point: Expr | int, dtype: str, low: int | None = None, high: int | None = None) -> Expr:
@@ -55,14 +56,19 @@ def _axis_block(ctx: Context, shape: tuple[int, ...]) -> tuple[int, int]:
 def quantize_linear(ctx: Context) -> None:
     x, scale, dtype, shape = ctx.input(0), ctx.input(1), ctx.out_dtype(), ctx.out_shape()
     if dtype in FLOATS:
-        raise ctx.unsupported(f"output type {dtype}", "integers")
+        raise ctx.unsupported(f"output type {dtype}", "integers, float8, float4")
     zero = ctx.input(2) if ctx.has(2) else None
     axis, block = _axis_block(ctx, shape)
 
     def fn(idx: list[Index]) -> Expr:
         s = widen(parameter(ctx, scale, idx, axis, block, x.rank)).to("f32")
+        y = widen(ctx.read(x, idx)).to("f32") / s
+        if scale.dtype == x.dtype:
+            y = round_through(y, scale.dtype)  # halves are divided as halves
+        if is_small_float(dtype):
+            return convert(y, dtype, bool(ctx.attr("saturate", 1)))
         z = 0 if zero is None else parameter(ctx, zero, idx, axis, block, x.rank)
-        return saturate(widen(ctx.read(x, idx)).to("f32") / s, z, dtype)
+        return saturate(y, z, dtype)
 
     ctx.define(shape, dtype, fn, x.cost + 6)
 
@@ -72,13 +78,17 @@ def dequantize_linear(ctx: Context) -> None:
     x, scale, dtype, shape = ctx.input(0), ctx.input(1), ctx.out_dtype(), ctx.out_shape()
     zero = ctx.input(2) if ctx.has(2) else None
     if x.dtype in FLOATS:
-        raise ctx.unsupported(f"input type {x.dtype}", "integers")
+        raise ctx.unsupported(f"input type {x.dtype}", "integers, float8, float4")
     axis, block = _axis_block(ctx, shape)
 
     def fn(idx: list[Index]) -> Expr:
-        q = ctx.read(x, idx).to("i32")
-        if zero is not None:
-            q = q - parameter(ctx, zero, idx, axis, block, x.rank).to("i32")
+        q = ctx.read(x, idx)
+        if is_small_float(x.dtype):  # their zero point is 0
+            q = convert(q, "f32")
+        else:
+            q = q.to("i32")
+            if zero is not None:
+                q = q - parameter(ctx, zero, idx, axis, block, x.rank).to("i32")
         return (q.to("f32") * widen(parameter(ctx, scale, idx, axis, block, x.rank)).to("f32")).to(dtype)
 
     ctx.define(shape, dtype, fn, x.cost + 2)
