@@ -17,10 +17,8 @@ from compiler.npu.bands import Group
 from compiler.npu.context import ConstantPool, Context
 from compiler.npu.emit import emit_step
 from compiler.npu.emitter import Emitter
-from compiler.npu.layers import Layer as NpuLayer
 from compiler.npu.partition import Partition
-from compiler.npu.residency import Stay
-from compiler.npu.search import MAX_EFFORT, Measure, misfits, search
+from compiler.npu.search import MAX_EFFORT, Measure, Schedule, Scheduler, misfits, search
 from compiler.npu.steps import Arena, Step, group_steps, split_at_borders
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
@@ -48,6 +46,7 @@ def compile_graph(
     cpu_only: bool = False,
     host: cpu.Target | None = None,
     measure: Measure | None = None,
+    scheduler: Scheduler | None = None,
     out: Callable[[str], object] = print,
 ) -> Program:
     """Compiles an imported graph (changed in place).
@@ -60,6 +59,7 @@ def compile_graph(
         cpu_only: leave the NPU out.
         host: the machine the CPU kernels are for; None for this one.
         measure: exact cycles of an instruction image, for efforts 2 and 3.
+        scheduler: asked first for the schedule of every NPU step; None from it leaves the step to the search.
 
     Raises:
         CompileError: the graph cannot be compiled.
@@ -91,7 +91,7 @@ def compile_graph(
         out(_describe(steps, parts))
     builder = _Builder(graph, config, parts, steps, keep == "all", host or cpu.Target.host())
     report("schedule", 0.1)
-    builder.schedule(effort, measure, report)
+    builder.schedule(effort, measure, scheduler, report)
     builder.place_memory()
     if _wanted("allocate", print_after):
         out(builder.describe_memory())
@@ -144,25 +144,30 @@ class _Builder:
         self.host_constants: dict[str, str] = {}
         self.segments: dict[int, Any] = {}
         self.plans: dict[Hashable, object] = {}
-        self.stays: dict[int, list[Stay]] = {}
-        self.units: dict[int, list[Group | NpuLayer]] = {}
+        self.schedules: dict[int, Schedule] = {}
 
-    def schedule(self, effort: int, measure: Measure | None, report: Callable[[str, float], None]) -> None:
+    def schedule(
+        self,
+        effort: int,
+        measure: Measure | None,
+        scheduler: Scheduler | None,
+        report: Callable[[str, float], None],
+    ) -> None:
         """Chooses what stays in ACT and which layers run together."""
         for index, step in enumerate(self.steps):
             layers = [item.layer for item in step.items if item.layer is not None]
             if not step.on_npu:
                 continue
             if self.keep_all:
-                self.stays[index], self.units[index] = [], list(layers)
+                self.schedules[index] = Schedule([], list(layers))
                 continue
             outside = self._read_outside(index)
 
             def done(fraction: float, index: int = index) -> None:
                 report("schedule", 0.1 + 0.4 * (index + fraction) / len(self.steps))
 
-            found = search(self.config, layers, outside, effort, measure, self.plans, done)
-            self.stays[index], self.units[index] = found.stays, found.units
+            given = scheduler(self.config, layers, outside) if scheduler is not None else None
+            self.schedules[index] = given or search(self.config, layers, outside, effort, measure, self.plans, done)
 
     # Memory.
 
@@ -185,9 +190,9 @@ class _Builder:
                 position += len(step.items)
                 continue
             # Layers of a group run at the same time: what any of them touches lives as long as the group.
-            inside = {stay.view.buffer for stay in self.stays[index]}
+            inside = {stay.view.buffer for stay in self.schedules[index].stays}
             items = iter(step.items)
-            for unit in self.units[index]:
+            for unit in self.schedules[index].units:
                 count = len(unit.layers) if isinstance(unit, Group) else 1
                 if isinstance(unit, Group):
                     inside |= {t.view.buffer for t in unit.between}
@@ -272,7 +277,9 @@ class _Builder:
             report("emit", 0.5 + 0.5 * index / len(self.steps))
             if step.on_npu:
                 first = emitter.position
-                layers += emit_step(context, self.units[index], self.stays[index])
+                schedule = self.schedules[index]
+                schedule.use_tiles(context, [item.layer for item in step.items if item.layer is not None])
+                layers += emit_step(context, schedule.units, schedule.stays)
                 steps.append(NpuStep(first, emitter.position - first))
             else:
                 segment = self.segments[index]

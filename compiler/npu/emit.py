@@ -14,19 +14,23 @@ from isa.program import ARENA_REGION
 from isa.program import Layer as LayerRow
 
 
-def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay]) -> list[LayerRow]:
+def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay], start: int = 0) -> list[LayerRow]:
     """Emits all layers and END; returns their report rows.
 
     Args:
         units: single layers and groups in order.
         stays: tensors that live in ACT between layers.
+        start: number of the first layer; what earlier layers left in ACT is taken to be there.
 
     Raises:
         CompileError: a layer that no tiling fits.
     """
     rows: list[LayerRow] = []
+    for stay in stays:
+        if stay.first < start <= stay.last:
+            context.make_resident(stay.view, stay.border, stay.fill, stay.start)
     for unit in units:
-        index = len(rows)
+        index = start + len(rows)
         members = list(unit.layers) if isinstance(unit, Group) else [unit]
         covered = range(index, index + len(members))
         first = context.emitter.position
@@ -41,7 +45,7 @@ def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay]) -
                 f"{members[0].op} {members[0].name!r} does not fit configuration {c.name!r} "
                 f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
             ) from None
-        head = rows[index]  # the borders of residents are filled for the layer that makes them
+        head = rows[index - start]  # the borders of residents are filled for the layer that makes them
         head.count += head.first - first
         head.first = first
         for stay in stays:

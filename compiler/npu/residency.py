@@ -24,13 +24,12 @@ class Stay:
     start: int = 0
 
 
-def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], share: float = 0.6) -> list[Stay]:
-    """Tensors made and used within one NPU step that fit into ACT together.
+def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
+    """Tensors made and used within one NPU step, which could stay in ACT; not placed yet.
 
     Args:
         layers: of the step, in order.
         outside: buffers that others read.
-        share: of ACT rows that residents may take at any time; the rest is for tiles of what is not resident.
     """
     candidates = []
     made: dict[str, int] = {}
@@ -53,6 +52,17 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], 
         fill = fills.pop() if fills else 0
         rows = view.n * view.cb * (view.h + border[0] + border[1]) * (view.w + border[2] + border[3])
         candidates.append(Stay(view, border, fill, rows, first, max(i for i, _, _ in uses)))  # type: ignore[arg-type]
+    return candidates
+
+
+def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], share: float = 0.6) -> list[Stay]:
+    """Tensors that fit into ACT together.
+
+    Args:
+        layers, outside: as for `resident_candidates`.
+        share: of ACT rows that residents may take at any time; the rest is for tiles of what is not resident.
+    """
+    candidates = resident_candidates(layers, outside)
     limit = int(config.act_rows * share)
     chosen: list[Stay] = []
     load = [0] * len(layers)
@@ -63,10 +73,10 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], 
             chosen.append(stay)
             for i in span:
                 load[i] += stay.rows
-    return _place(config.act_rows, chosen)
+    return place_residents(config.act_rows, chosen)
 
 
-def _place(rows: int, stays: list[Stay]) -> list[Stay]:
+def place_residents(rows: int, stays: list[Stay]) -> list[Stay]:
     """Gives every stay its rows, from the top of ACT down, apart from those that live at the same time or right after
     (fused layers overlap); what finds no room is dropped."""
     placed: list[Stay] = []

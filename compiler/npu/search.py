@@ -8,6 +8,7 @@ cycles measured by a cost function that the caller hands in (the cycle-level sim
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import pickle
 import subprocess
@@ -15,7 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.npu.bands import Group
@@ -51,10 +52,19 @@ class Policy:
 
 @dataclass
 class Schedule:
-    """What stays in ACT, and which layers run together."""
+    """What stays in ACT, which layers run together, and tiles of layers (by number) other than the usual ones."""
 
     stays: list[Stay]
     units: list[Group | Layer]
+    tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def use_tiles(self, context: Context, layers: list[Layer]) -> None:
+        """Makes the emission of these layers use the schedule's tiles."""
+        context.tiles |= {id(layers[number]): tile for number, tile in self.tiles.items()}
+
+
+#: Gives the schedule of a step, or None: (configuration, layers, buffers read after the step).
+Scheduler = Callable[[NpuConfig, list[Layer], set[str]], Schedule | None]
 
 
 def policies(effort: int) -> list[Policy]:
@@ -111,19 +121,37 @@ def measure_policy(
     plans: dict[Hashable, object] = {}
     try:
         schedule = make_schedule(config, layers, outside, policy, plans)
-        offsets, at = {}, 0
-        for view in (v for layer in layers for v in (*reads_of(layer), layer.output)):
-            if view.buffer not in offsets:
-                offsets[view.buffer] = at
-                at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
-        for name in (n for layer in layers for n in layer.extra_reads):
-            offsets[name] = at
-            at += 1 << 20
-        emitter = Emitter(config, at)
-        context = Context(config, emitter, ConstantPool(), offsets, plans=plans, timing_only=True)
-        emit_step(context, schedule.units, schedule.stays)
     except (ScratchpadFull, TilewrightError):
-        return float("inf")
+        return math.inf
+    return measure_schedule(config, layers, schedule, measure, plans)
+
+
+def measure_schedule(
+    config: NpuConfig,
+    layers: list[Layer],
+    schedule: Schedule,
+    measure: Measure,
+    plans: dict[Hashable, object],
+    units: tuple[int, int] | None = None,
+) -> float:
+    """Exact cycles of a step, or of its units first..end-1 alone, by a schedule; infinite if it does not fit."""
+    first, end = units or (0, len(schedule.units))
+    start = sum(len(u.layers) if isinstance(u, Group) else 1 for u in schedule.units[:first])
+    offsets, at = {}, 0
+    for view in (v for layer in layers for v in (*reads_of(layer), layer.output)):
+        if view.buffer not in offsets:
+            offsets[view.buffer] = at
+            at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
+    for name in (n for layer in layers for n in layer.extra_reads):
+        offsets[name] = at
+        at += 1 << 20
+    emitter = Emitter(config, at)
+    context = Context(config, emitter, ConstantPool(), offsets, plans=plans, timing_only=True)
+    schedule.use_tiles(context, layers)
+    try:
+        emit_step(context, schedule.units[first:end], schedule.stays, start)
+    except (ScratchpadFull, TilewrightError):
+        return math.inf
     return measure(config, to_bytes(emitter.image), at)
 
 
