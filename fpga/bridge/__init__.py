@@ -1,0 +1,1 @@
+"""The serial bridge of small boards: UART, frames, and the bus masters behind them."""
