@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test onnx-suite fuzz cosim formal lint bench bench-cycles pins clean
+.PHONY: help venv demo test onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins clean
 N ?= 100
 
 help: ## list these targets
@@ -44,6 +44,9 @@ lint: $(STAMP) ## style, types and layers
 
 bench: $(STAMP) ## compile time and speed of the functional simulator
 	$(BIN)/tilewright bench
+
+bench-cpu: $(STAMP) ## speed and memory of the CPU kernels beside onnxruntime and numpy
+	$(BIN)/tilewright bench --cpu
 
 bench-cycles: $(STAMP) ## cycles of networks beside their bounds and targets
 	$(BIN)/python -m tilewright.bench_cycles
