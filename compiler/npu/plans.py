@@ -61,7 +61,7 @@ def plan_layer(context: Context, layer: Layer, budget: int, span: tuple[int, int
 def tile_of(plan: Plan) -> tuple[int, ...]:
     """Tile sizes and order of a plan, without what follows from them."""
     sizes = plan[: plan._fields.index("pools")]
-    return tuple(int(size) for size in sizes)  # type: ignore[call-overload]
+    return tuple(int(size) for size in sizes)  # type: ignore[arg-type]
 
 
 def emit_layer(context: Context, layer: Layer, plan: Plan, part: Part | None = None) -> None:

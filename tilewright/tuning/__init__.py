@@ -1,0 +1,1 @@
+"""Schedule search by exact cycles, for as long as one likes, remembered for later compiles."""

@@ -1,0 +1,104 @@
+"""Exact cycles of many schedules of one step, in several processes."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from compiler.errors import CompileError
+from compiler.npu.decisions import Decisions, schedule_of
+from compiler.npu.layers import Layer
+from compiler.npu.search import Policy, Schedule, make_schedule, measure_schedule
+from isa.config import NpuConfig
+from tilewright.cost import measure
+
+#: Layers first..end-1 of a step.
+Span = tuple[int, int]
+
+
+@dataclass
+class Step:
+    """One NPU step of a program, as the compiler hands it to its scheduler."""
+
+    config: NpuConfig
+    layers: list[Layer]
+    outside: set[str]
+
+    def __post_init__(self) -> None:
+        self.plans: dict[Hashable, object] = {}
+
+    def default(self, policy: Policy) -> Schedule:
+        """What the compiler decides under a policy."""
+        return make_schedule(self.config, self.layers, self.outside, policy, self.plans)
+
+    def cycles(self, decisions: Decisions, span: Span | None = None) -> float:
+        """Of the step, or of the units that make up `span` alone; infinite if the decisions do not fit."""
+        try:
+            schedule = schedule_of(self.config, self.layers, self.outside, decisions)
+        except CompileError:
+            return math.inf
+        units = None
+        if span is not None:
+            starts = decisions.starts()
+            units = starts.index(span[0]), starts.index(span[1])
+        return measure_schedule(self.config, self.layers, schedule, measure, self.plans, units)
+
+
+_step: Step | None = None
+
+
+def _start(step: Step) -> None:
+    global _step
+    _step = step
+
+
+def _cycles(decisions: Decisions, span: Span | None) -> float:
+    assert _step is not None
+    return _step.cycles(decisions, span)
+
+
+class Evaluator:
+    """Measures schedules of a step; equal questions are asked once.
+
+    Args:
+        jobs: processes; with 1 everything happens in this one.
+    """
+
+    def __init__(self, step: Step, jobs: int) -> None:
+        self.step, self.jobs = step, jobs
+        self.count = 0
+        self._known: dict[Hashable, float] = {}
+        self._pool: ProcessPoolExecutor | None = None
+        if jobs > 1:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(step,))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def cycles(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:
+        """Of each (decisions, span) as `Step.cycles`."""
+        keys = [_key(*question) for question in questions]
+        new = [i for i, key in enumerate(keys) if key not in self._known and key not in keys[:i]]
+        self.count += len(new)
+        asked = [questions[i] for i in new]
+        if self._pool is not None and len(asked) > 1:
+            found = list(self._pool.map(_cycles, *zip(*asked)))
+        else:
+            found = [self.step.cycles(*question) for question in asked]
+        self._known |= dict(zip([keys[i] for i in new], found))
+        return [self._known[key] for key in keys]
+
+
+def _key(decisions: Decisions, span: Span | None) -> Hashable:
+    """What the answer depends on: the decisions within the span, and everything that stays in ACT (it may be alive)."""
+    if span is None:
+        return decisions
+    first, end = span
+    inside = tuple(u for u, at in zip(decisions.units, decisions.starts()) if first <= at < end)
+    tiles = tuple(t for t in decisions.tiles if first <= t[0] < end)
+    return span, inside, tiles, decisions.stays

@@ -1,0 +1,145 @@
+"""The tuning log: what searches found, one JSON object per line, so that logs can be sent and joined with `cat`.
+
+A finding holds the decisions for every NPU step of one program, by the content of the steps (not of the weights), and
+the exact cycles of that program without and with them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from compiler.errors import CompileError
+from compiler.npu.decisions import Decisions
+from tilewright.errors import UsageError
+from tilewright.files import check_writable
+
+VERSION = 1
+ENVIRONMENT = "TILEWRIGHT_TUNING"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Attributes:
+    model, config: names, for people.
+    compiler: digest of the sources that turn decisions into cycles.
+    program: digest of the program's steps in order.
+    steps: decisions of each step, by `decisions.signature`.
+    default_cycles, cycles: of the whole program, without and with the decisions.
+    """
+
+    model: str
+    config: str
+    compiler: str
+    program: str
+    steps: Mapping[str, Decisions]
+    default_cycles: int
+    cycles: int
+
+    def to_json(self) -> str:
+        values = asdict(self) | {"steps": {step: d.to_dict() for step, d in self.steps.items()}}
+        return json.dumps({"version": VERSION, **values}, separators=(",", ":")) + "\n"
+
+
+class TuningLog:
+    """The findings in a file.
+
+    Args:
+        path: read if it exists; lines that are damaged or of another version are left out and counted in `skipped`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.findings: list[Finding] = []
+        self.skipped = 0
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read the tuning log {path}: {error}") from None
+        for line in text.splitlines():
+            found = _parse(line)
+            if found is not None:
+                self.findings.append(found)
+            else:
+                self.skipped += bool(line.strip())
+
+    def best(self, step: str) -> Decisions | None:
+        """The decisions for a step from the finding that gained most, those of this compiler first."""
+        able = [f for f in self.findings if step in f.steps]
+        if not able:
+            return None
+        now = compiler_digest()
+        best = min(able, key=lambda f: (f.compiler != now, f.cycles / f.default_cycles))
+        return best.steps[step]
+
+    def proven(self, program: str, steps: Mapping[str, Decisions]) -> Finding | None:
+        """The finding that measured just this program with just these decisions, by this compiler."""
+        now = compiler_digest()
+        for found in self.findings:
+            if found.program == program and found.compiler == now and dict(found.steps) == dict(steps):
+                return found
+        return None
+
+    def add(self, finding: Finding) -> None:
+        """Appends in one write, so that searches that run at once do not mix lines."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(self.path)
+        with self.path.open("ab") as file:
+            file.write(finding.to_json().encode())
+        self.findings.append(finding)
+
+    def digest(self) -> str:
+        """Changes when the findings do."""
+        return hashlib.sha256("".join(f.to_json() for f in self.findings).encode()).hexdigest()
+
+
+def _parse(line: str) -> Finding | None:
+    try:
+        values: dict[str, Any] = json.loads(line)
+        if values.pop("version") != VERSION:
+            return None
+        values["steps"] = {str(step): Decisions.from_dict(d) for step, d in values["steps"].items()}
+        found = Finding(**values)
+        return found if 0 < found.cycles <= found.default_cycles else None
+    except (ValueError, TypeError, KeyError, AttributeError, CompileError):
+        return None
+
+
+def open_log(path: str | Path | None = None) -> TuningLog | None:
+    """The log at `path`, else in $TILEWRIGHT_TUNING, else in the user's cache folder; None where that says "off"."""
+    chosen = str(path) if path is not None else os.environ.get(ENVIRONMENT, "")
+    if chosen == "off":
+        return None
+    return TuningLog(Path(chosen) if chosen else default_path())
+
+
+def default_path() -> Path:
+    named = os.environ.get("TILEWRIGHT_CACHE")
+    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "tuning.jsonl"
+
+
+def program_digest(signatures: Iterable[str]) -> str:
+    """Of a program, from the signatures of its NPU steps in order."""
+    return hashlib.sha256(" ".join(signatures).encode()).hexdigest()[:24]
+
+
+@functools.cache
+def compiler_digest() -> str:
+    """Of the sources that turn decisions into instructions, and instructions into cycles."""
+    root = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256()
+    for folder, pattern in (("isa", "*.py"), ("compiler/npu", "*.py"), ("simulator", "*.*")):
+        for path in sorted((root / folder).rglob(pattern)):
+            if path.suffix in (".py", ".cpp", ".h", ".hpp"):
+                digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:24]

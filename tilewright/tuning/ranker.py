@@ -1,0 +1,56 @@
+"""Which move to try first: a linear model of the gain, learned while the search runs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer
+from compiler.npu.neighbours import Move
+
+_KINDS = ("tile", "step", "join", "cut", "shift", "keep", "release")
+_TYPES = (ConvLayer, DepthwiseLayer)
+#: Weight of the prior that no move gains anything.
+_RIDGE = 1.0
+
+
+class Ranker:
+    """Ridge regression of a move's relative gain on its kind, its layer's kind and the compiler's estimate.
+
+    Args:
+        layers: of the step.
+    """
+
+    def __init__(self, layers: list[Layer]) -> None:
+        self.layers = layers
+        size = len(_KINDS) * (len(_TYPES) + 1) + 3
+        self._moments = _RIDGE * np.eye(size)
+        self._gains = np.zeros(size)
+        self._weights: np.ndarray | None = None
+
+    def _features(self, move: Move, cycles: float) -> np.ndarray:
+        found = np.zeros(self._gains.size)
+        layer = self.layers[move.layer]
+        kind = next((i for i, t in enumerate(_TYPES) if isinstance(layer, t)), len(_TYPES))
+        found[_KINDS.index(move.kind) * (len(_TYPES) + 1) + kind] = 1.0
+        found[-3:] = math.log(min(max(move.estimate, 0.25), 4.0)), move.rows, math.log10(max(cycles, 1.0)) / 6
+        return found
+
+    def gain(self, move: Move, cycles: float) -> float:
+        """Expected cycles gained.
+
+        Args:
+            cycles: that the layers around the move take now.
+        """
+        if self._weights is None:
+            self._weights = np.linalg.solve(self._moments, self._gains)
+        return float(self._features(move, cycles) @ self._weights) * cycles
+
+    def learn(self, move: Move, cycles: float, gained: float) -> None:
+        """What a move gained in truth; a move that did not fit counts as a loss of a tenth."""
+        relative = -0.1 if math.isinf(gained) else max(-0.5, min(0.5, gained / max(cycles, 1.0)))
+        features = self._features(move, cycles)
+        self._moments += np.outer(features, features)
+        self._gains += relative * features
+        self._weights = None
