@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amaranth.back import verilog
-from amaranth.lib.wiring import Out
+from amaranth.lib.wiring import Component, Out
 
 from hw.npu import Npu
 from isa.config import PRESETS, NpuConfig
@@ -55,9 +55,14 @@ LINT_EXCEPTIONS = (
 )
 
 
+def component_text(component: Component, name: str) -> str:
+    """Verilog of a component as module `name`; equal for equal components."""
+    return _compact(verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True))
+
+
 def convert(config: NpuConfig) -> str:
-    """The Verilog text; equal for equal configurations."""
-    return _compact(verilog.convert(Npu(config), name=TOP, emit_src=False, strip_internal_attrs=True))
+    """Verilog of the NPU; equal for equal configurations."""
+    return component_text(Npu(config), TOP)
 
 
 _WORD = r"    (?P<memory>\S+ ?)\[0\] = (?P<zero>\d+'[hd]0+);\n"

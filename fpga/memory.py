@@ -1,0 +1,156 @@
+"""The memory of small boards: block RAM behind AXI4, with a second port for the serial bridge."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.ports import axi_master
+from hw.queue import Queue
+from isa.config import NpuConfig
+
+#: Read beats asked for and not yet taken, at most: enough to cover the cycles from a read to its beat.
+READ_BEATS = 8
+OKAY, DECERR = 0, 3
+
+
+def axi_slave(config: NpuConfig) -> dict[str, object]:
+    """The counterpart of `hw.ports.axi_master`: the same names, the other direction."""
+    return {name: member.flip() for name, member in axi_master(config).items()}  # type: ignore[attr-defined]
+
+
+def bridge_port() -> dict[str, object]:
+    """32-bit port of the serial bridge. A request is taken where `mem_valid` and `mem_ready` meet; `mem_address` counts
+    bytes and is a multiple of 4. Every read is answered by one `mem_rvalid`, a cycle later or more, in order."""
+    return {
+        "mem_valid": In(1),
+        "mem_write": In(1),
+        "mem_address": In(32),
+        "mem_wdata": In(32),
+        "mem_strobe": In(4),
+        "mem_ready": Out(1),
+        "mem_rvalid": Out(1),
+        "mem_rdata": Out(32),
+    }
+
+
+class OnChipMemory(wiring.Component):
+    """`size` bytes of block RAM from address 0 on, one read and one write port, both shared: the bridge goes first.
+
+    Latency: first beat of a read 3 cycles after its address is taken, then a beat per cycle; the next burst follows
+    without a gap. Write data is taken a beat per cycle from the cycle after its address; the response comes one cycle
+    after the last beat. Bursts must be INCR with full-width beats. Addresses beyond the memory answer DECERR.
+
+    Parameters:
+        config: widths of the bus.
+        size: bytes, a multiple of the bus width.
+
+    Ports:
+        axi_*: AXI4 slave.
+        mem_*: see `bridge_port`.
+
+    Raises:
+        ValueError: size is no positive multiple of the bus width.
+    """
+
+    def __init__(self, config: NpuConfig, size: int) -> None:
+        if size < config.bus_bytes or size % config.bus_bytes:
+            raise ValueError(f"size must be a positive multiple of {config.bus_bytes} bytes, not {size!r}")
+        self.config, self.size = config, size
+        super().__init__({**axi_slave(config), **bridge_port()})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bus = self.config.bus_bytes
+        rows = self.size // bus
+        low = (bus - 1).bit_length()
+        m.submodules.store = store = Memory(shape=Shape(8 * bus), depth=rows, init=[])
+        read_port, write_port = store.read_port(), store.write_port(granularity=8)
+        bridge_row = self.mem_address[low:]
+        word = self.mem_address[2:low]  # 32-bit word of the row
+        bridge_read = self.mem_valid & ~self.mem_write
+        bridge_write = self.mem_valid & self.mem_write
+        m.d.comb += self.mem_ready.eq(1)
+
+        # Reads: the row of the burst, one read a cycle while its beat has room.
+        active, outside = Signal(), Signal()
+        row, left = Signal(32), Signal(8)
+        m.submodules.beats = beats = Queue(8 * bus + 2, READ_BEATS)
+        under_way = Signal(range(READ_BEATS + 1))
+        issue, last, taken = Signal(), Signal(), Signal()
+        m.d.comb += [
+            issue.eq(active & ~bridge_read & (under_way != READ_BEATS)),
+            last.eq(issue & (left == 0)),
+            self.axi_arready.eq(~active | last),
+            taken.eq(self.axi_rvalid & self.axi_rready),
+            read_port.en.eq(issue | bridge_read),
+            read_port.addr.eq(Mux(bridge_read, bridge_row, row)),
+        ]
+        with m.If(issue):
+            m.d.sync += [row.eq(row + 1), left.eq(left - 1)]
+        with m.If(last):
+            m.d.sync += active.eq(0)
+        with m.If(self.axi_arvalid & self.axi_arready):
+            first = self.axi_araddr[low:]
+            m.d.sync += [active.eq(1), row.eq(first), left.eq(self.axi_arlen), outside.eq(first >= rows)]
+        m.d.sync += under_way.eq(under_way + issue - taken)
+
+        # The row leaves the RAM, then its register.
+        issued, issued_last, issued_outside, asked = Signal(), Signal(), Signal(), Signal()
+        there, there_last, there_outside, answered = Signal(), Signal(), Signal(), Signal()
+        asked_word, there_word = Signal(len(word)), Signal(len(word))
+        data = Signal(8 * bus, reset_less=True)
+        m.d.sync += [
+            issued.eq(issue), issued_last.eq(last), issued_outside.eq(outside), asked.eq(bridge_read),
+            there.eq(issued), there_last.eq(issued_last), there_outside.eq(issued_outside), answered.eq(asked),
+            asked_word.eq(word), there_word.eq(asked_word), data.eq(read_port.data),
+        ]  # fmt: skip
+        bad = Signal()
+        m.d.comb += [
+            beats.i_valid.eq(there),
+            beats.i_payload.eq(Cat(data, there_last, there_outside)),
+            self.axi_rvalid.eq(beats.o_valid),
+            beats.o_ready.eq(self.axi_rready),
+            Cat(self.axi_rdata, self.axi_rlast, bad).eq(beats.o_payload),
+            self.axi_rresp.eq(Mux(bad, DECERR, OKAY)),
+            self.mem_rvalid.eq(answered),
+            self.mem_rdata.eq(data.word_select(there_word, 32)),
+        ]
+
+        # Writes, through a register.
+        writing, write_outside = Signal(), Signal()
+        write_row = Signal(32)
+        beat = Signal()
+        m.d.comb += [
+            self.axi_awready.eq(~writing & (~self.axi_bvalid | self.axi_bready)),
+            self.axi_wready.eq(writing & ~bridge_write),
+            beat.eq(self.axi_wvalid & self.axi_wready),
+        ]
+        with m.If(self.axi_bready):
+            m.d.sync += self.axi_bvalid.eq(0)
+        with m.If(beat):
+            m.d.sync += write_row.eq(write_row + 1)
+            with m.If(self.axi_wlast):
+                m.d.sync += [
+                    writing.eq(0),
+                    self.axi_bvalid.eq(1),
+                    self.axi_bresp.eq(Mux(write_outside, DECERR, OKAY)),
+                ]
+        with m.If(self.axi_awvalid & self.axi_awready):
+            first = self.axi_awaddr[low:]
+            m.d.sync += [writing.eq(1), write_row.eq(first), write_outside.eq(first >= rows)]
+        now_row, now_data = Signal(range(rows), reset_less=True), Signal(8 * bus, reset_less=True)
+        now_strobe = Signal(bus)
+        m.d.sync += [
+            now_row.eq(Mux(bridge_write, bridge_row, write_row)),
+            now_data.eq(Mux(bridge_write, self.mem_wdata.replicate(bus // 4), self.axi_wdata)),
+            now_strobe.eq(0),
+        ]
+        with m.If(bridge_write):
+            m.d.sync += now_strobe.eq(self.mem_strobe << (word << 2))
+        with m.Elif(beat & ~write_outside):
+            m.d.sync += now_strobe.eq(self.axi_wstrb)
+        m.d.comb += [write_port.addr.eq(now_row), write_port.data.eq(now_data), write_port.en.eq(now_strobe)]
+        return m

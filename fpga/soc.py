@@ -1,0 +1,110 @@
+"""The SoC of small boards: NPU, memory, serial bridge, status LEDs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fpga.bridge.bridge import SerialBridge
+from fpga.memory import OnChipMemory
+from hw.npu import Npu
+from hw.ports import axi_master, axil_slave
+from hw.verilog import component_text
+from isa.config import NpuConfig
+
+LEDS = 4
+#: An LED stays on this long after what it shows.
+LED_SECONDS = 0.05
+#: Board identity of a SoC outside any board (simulation).
+SIMULATION_ID = "SIMU"
+
+
+def board_word(letters: str) -> int:
+    """Four letters as BOARD_ID, the first in the low byte.
+
+    Raises:
+        ValueError: not four ASCII characters.
+    """
+    if len(letters) != 4 or not letters.isascii():
+        raise ValueError(f"a board identity must be four ASCII characters, not {letters!r}")
+    return int.from_bytes(letters.encode(), "little")
+
+
+class Soc(wiring.Component):
+    """NPU with its memory; a host reaches both over a serial line. Everything runs on clock domain `sync`.
+
+    Parameters:
+        config: of the NPU.
+        memory: component with the ports of `OnChipMemory` and `size` in bytes.
+        clock_hz: of domain `sync`.
+        baud: of the serial line.
+        board_id: four letters the host reads.
+
+    Ports:
+        rx, tx: serial line.
+        leds: 0 blinks once a second while the clock runs, 1 traffic on the serial line, 2 the NPU uses its memory,
+            3 interrupt pending.
+    """
+
+    def __init__(
+        self, config: NpuConfig, memory: Any, *, clock_hz: int, baud: int, board_id: str = SIMULATION_ID
+    ) -> None:
+        self.config, self.memory = config, memory
+        self.clock_hz, self.baud, self.board_id = clock_hz, baud, board_word(board_id)
+        super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.bridge = bridge = SerialBridge(self.clock_hz, self.baud)
+        memory = self.memory
+        npu = Npu(self.config)
+        # The host's reset reaches the NPU and the bus between NPU and memory, which is in no other state then.
+        m.submodules.npu = ResetInserter(bridge.npu_reset)(npu)
+        m.submodules.memory = ResetInserter(bridge.npu_reset)(memory)
+        m.d.comb += [
+            bridge.rx.eq(self.rx),
+            self.tx.eq(bridge.tx),
+            bridge.board_id.eq(self.board_id),
+            bridge.memory_bytes.eq(memory.size),
+        ]
+        for name, member in axi_master(self.config).items():
+            source, target = (npu, memory) if member.flow == Out else (memory, npu)  # type: ignore[attr-defined]
+            m.d.comb += getattr(target, name).eq(getattr(source, name))
+        for name, member in axil_slave().items():
+            source, target = (npu, bridge) if member.flow == Out else (bridge, npu)  # type: ignore[attr-defined]
+            m.d.comb += getattr(target, name).eq(getattr(source, name))
+        for name in ("valid", "write", "address", "wdata", "strobe"):
+            m.d.comb += getattr(memory, f"mem_{name}").eq(getattr(bridge, f"mem_{name}"))
+        for name in ("ready", "rvalid", "rdata"):
+            m.d.comb += getattr(bridge, f"mem_{name}").eq(getattr(memory, f"mem_{name}"))
+
+        half_second = Signal(range(self.clock_hz // 2))
+        alive = Signal()
+        m.d.sync += half_second.eq(half_second + 1)
+        with m.If(half_second == self.clock_hz // 2 - 1):
+            m.d.sync += [half_second.eq(0), alive.eq(~alive)]
+        shown: list[Signal] = []
+        for name, event in (("line", ~self.rx | ~self.tx), ("memory", npu.axi_arvalid | npu.axi_awvalid)):
+            seen = Signal(name=f"{name}_seen")
+            left = Signal(range(max(2, int(self.clock_hz * LED_SECONDS))), name=f"{name}_left")
+            m.d.sync += seen.eq(event)
+            with m.If(seen):
+                m.d.sync += left.eq(int(self.clock_hz * LED_SECONDS) - 1)
+            with m.Elif(left != 0):
+                m.d.sync += left.eq(left - 1)
+            shown.append(left)
+        m.d.sync += self.leds.eq(Cat(alive, *[left != 0 for left in shown], npu.irq))
+        return m
+
+
+def soc_verilog(config: NpuConfig, *, memory_bytes: int, clock_hz: int, baud: int) -> str:
+    """The SoC with on-chip memory as Verilog for simulation: module `soc` with `clk`, `rst`, `rx`, `tx`, `leds`.
+
+    Raises:
+        ValueError: a size or baud rate that cannot be.
+    """
+    memory = OnChipMemory(config, memory_bytes)
+    return component_text(Soc(config, memory, clock_hz=clock_hz, baud=baud), "soc")
