@@ -15,15 +15,19 @@ from compiler.graph import Graph, Node, Tensor
 from compiler.importer.loader import one_line
 from compiler.importer.onnx_node import OPSET
 from compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
+    arithmetic,
     convolution,
     elementwise,
+    indexing,
     movement,
     pooling,
+    real_layers,
+    reduction,
     resize,
     tables,
 )
 from compiler.importer.tflite.builder import FILE, PLANES, Builder
-from compiler.importer.tflite.registry import HANDLERS
+from compiler.importer.tflite.registry import handler_of
 from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
 
 __all__ = ["import_tflite", "is_tflite", "plane_tensors"]
@@ -79,9 +83,9 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Bui
         _input(b, t, shapes.get(t.name))
     for op in model.ops:
         b.op = op
-        handler = HANDLERS.get(op.name)
+        handler = handler_of(op.name, b.quantised())
         if handler is None:
-            raise UnsupportedError(f"{op.label} is not supported; supported are {', '.join(sorted(HANDLERS))}")
+            raise UnsupportedError(f"{op.label} is not supported; docs/tflite.md lists what is")
         for t in (model.tensors[i] for i in op.outputs):
             if t.dtype is None:
                 raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")

@@ -12,13 +12,15 @@ import tflite
 
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.importer.onnx_node import default_attributes, infer
+from compiler.importer.onnx_node import default_attributes, evaluate, infer
 from compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 
 FILE, PLANES = "file", "planes"
 _TO_PLANES, _TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+_STEPS = (*_BYTES, np.dtype(np.int16))
 _MAX_ELEMENTS = 1 << 33
+_FOLDED = 1 << 14  # elements of integer arithmetic done at import: shapes, indices, loop counters
 
 
 def planes_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -97,6 +99,17 @@ class Builder:
     def is_bytes(self, t: FileTensor) -> bool:
         return t.dtype in _BYTES and t.quant is not None
 
+    def is_steps(self, t: FileTensor) -> bool:
+        """Whether its integers stand for reals: 8 or 16 bits with a scale."""
+        return t.dtype in _STEPS and t.quant is not None and bool(np.all(t.quant.scale > 0))
+
+    def quantised(self) -> bool:
+        """Whether the op computes on 8-bit quantised activations."""
+        ks = [k for k in range(len(self.op.inputs)) if self.has(k)]
+        tensors = [t for t in map(self.source, ks) if t.data is None]
+        tensors += [self.target(k) for k in range(len(self.op.outputs))]
+        return any(self.is_bytes(t) for t in tensors)
+
     def shape(self, k: int) -> tuple[int, ...]:
         """Shape of an input in the file's order, as the graph has it."""
         t = self.source(k)
@@ -170,7 +183,7 @@ class Builder:
         as_file = file_shape(shape) if form == PLANES else shape
         if any(s < 0 for s in shape) or int(np.prod(shape, dtype=object)) > _MAX_ELEMENTS:
             raise self.damaged(f"output {t.name!r} would have shape {list(as_file)}")
-        if self.checked and t.shape != as_file:
+        if self.checked and not _fits(as_file, t):
             raise self.damaged(f"output {t.name!r} has shape {list(t.shape)} in the file, {list(as_file)} follows")
         if t.dtype is None:
             raise self.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
@@ -190,37 +203,66 @@ class Builder:
         full = {k: v for k, v in {**default_attributes(op), **(attrs or {})}.items() if v is not None}
         name = output or self.graph.unique(f"{self.target().name}.{op}")
         node = Node(op, list(inputs), [name], full, name, (self.op.label,))
-        ((shape, dtype),) = infer(node, [self.graph.tensor(i) if i else None for i in inputs])
+        tensors = [self.graph.tensor(i) if i else None for i in inputs]
+        ((shape, dtype),) = infer(node, tensors)
         if shape is None or dtype is None:
             raise self.refuse("the shape of its result cannot be known")
         if not output:
             self.graph.add(Tensor(name, tuple(shape), dtype))
-        elif self.graph.tensor(name).shape != tuple(shape):
-            raise self.damaged(f"result has shape {list(shape)}, not {list(self.graph.tensor(name).shape)}")
-        self.graph.nodes.append(node)
+        made = self.graph.tensor(name)
+        if made.shape != tuple(shape):
+            raise self.damaged(f"result has shape {list(shape)}, not {list(made.shape)}")
+        if made.dtype != dtype:
+            raise self.damaged(f"result is {dtype}, the file has {made.dtype}")
+        known = all(t is None or t.data is not None for t in tensors)
+        if known and dtype.kind in "ib" and made.size <= _FOLDED and name not in self.graph.outputs:
+            (value,) = evaluate(node, [None if t is None else t.data for t in tensors])
+            made.data = value.astype(dtype).reshape(shape)
+        else:
+            self.graph.nodes.append(node)
         return name
 
     def constant(self, stem: str, value: Any, dtype: Any = None, quant: Quant | None = None) -> str:
         return self.graph.constant(stem, np.asarray(value, dtype), quant)
 
     def dequantized(self, name: str, t: FileTensor) -> str:
-        """The float32 values of a tensor of bytes (others as they are)."""
-        if not self.is_bytes(t):
+        """The float32 values of a quantised tensor (others as they are)."""
+        if not self.is_steps(t):
             return name
-        q = self.byte_quant(t)
-        scale, zero = self.constant("scale", q.scale), self.constant("zero_point", q.zero_point.astype(t.dtype))
-        return self.onnx("DequantizeLinear", [name, scale, zero])
+        assert t.quant is not None
+        data = self.graph.const(name)
+        if data is not None:
+            along = [-1 if i == t.quant.axis else 1 for i in range(data.ndim)]
+            zero, scale = (v if t.quant.per_tensor else v.reshape(along) for v in (t.quant.zero_point, t.quant.scale))
+            return self.constant(name, (data.astype(np.int32) - zero).astype(np.float32) * scale)
+        return self.onnx("DequantizeLinear", [name, *self._parameters(t)])
 
-    def quantize_into(self, name: str, form: str, k: int = 0) -> None:
-        """Makes the op's output from float values."""
-        t, shape = self.target(k), self.graph.tensor(name).shape
-        out = self.result(shape, form, k)
-        if not self.is_bytes(t):
+    def real(self, k: int, form: str = FILE) -> str:
+        """An input as floats where it is quantised, else as it is."""
+        t = self.source(k)
+        if t.data is not None and form == PLANES and t.quant is not None and not t.quant.per_tensor:
+            raise self.refuse(f"{t.name!r} has scales per channel")
+        return self.dequantized(self.value(k, form), t)
+
+    def _parameters(self, t: FileTensor) -> list[str]:
+        q = t.quant
+        if q is None or not q.per_tensor:
+            raise self.refuse(f"{t.name!r} must have one positive scale")
+        assert t.dtype is not None
+        if int(q.zero_point) != int(q.zero_point.astype(t.dtype)):
+            raise self.damaged(f"zero point {int(q.zero_point)} of {t.name!r} is no {t.dtype}")
+        return [self.constant("scale", q.scale), self.constant("zero_point", q.zero_point.astype(t.dtype))]
+
+    def quantize_into(self, name: str, form: str = FILE, k: int = 0) -> None:
+        """Makes the op's output from real values, or from integers that are no steps."""
+        t, value = self.target(k), self.graph.tensor(name)
+        out = self.result(value.shape, form, k)
+        if self.is_steps(t) and value.dtype == np.float32:
+            self.onnx("QuantizeLinear", [name, *self._parameters(t)], output=out)
+        elif value.dtype != t.dtype:
+            raise self.refuse(f"its result is {value.dtype}, {t.name!r} is {t.type_name}")
+        else:
             self.onnx("Identity", [name], output=out)
-            return
-        q = self.byte_quant(t)
-        scale, zero = self.constant("scale", q.scale), self.constant("zero_point", q.zero_point.astype(t.dtype))
-        self.onnx("QuantizeLinear", [name, scale, zero], output=out)
 
     def activation(self, accessor: str = "FusedActivationFunction") -> tuple[float, float]:
         """Real bounds of the op's fused activation."""
@@ -229,6 +271,23 @@ class Builder:
         if found is None:
             raise self.refuse(f"fused activation {kind} is not supported; NONE, RELU, RELU6 and RELU_N1_TO_1 are")
         return found
+
+    def activated(self, name: str, accessor: str = "FusedActivationFunction") -> str:
+        """Real values behind the op's fused activation."""
+        if self.op.option(accessor, 0) == tflite.ActivationFunctionType.TANH:
+            return self.onnx("Tanh", [name])
+        low, high = self.activation(accessor)
+        if low == -np.inf and high == np.inf:
+            return name
+        if self.graph.tensor(name).dtype != np.float32:
+            raise self.refuse("a fused activation on integers is not supported")
+        return self.clipped(name, low, high)
+
+    def clipped(self, name: str, low: float, high: float) -> str:
+        """Real values between two bounds."""
+        if high == np.inf:
+            return self.onnx("Relu", [name]) if low == 0 else name
+        return self.onnx("Clip", [name, *(self.constant("bound", v, np.float32) for v in (low, high))])
 
     def clamp(self) -> dict[str, int]:
         """The op's fused activation as `out_min` and `out_max`."""
@@ -244,6 +303,14 @@ class Builder:
             return int(min(max(found, info.min), info.max))
 
         return {"out_min": units(low, int(info.min)), "out_max": units(high, int(info.max))}
+
+
+def _fits(shape: tuple[int, ...], t: FileTensor) -> bool:
+    """Whether a shape is the file's; sizes its signature leaves open (-1) are only examples there."""
+    if shape == t.shape:
+        return True
+    known = len(t.signature) == len(shape)
+    return known and all(was in (-1, n) for n, was in zip(shape, t.signature))
 
 
 _BOUNDS = {

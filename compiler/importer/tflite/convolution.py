@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tflite
 
@@ -61,7 +63,8 @@ def bias(b: Builder, k: int, channels: int) -> list[str]:
     return [b.constant(t.name, data.reshape(-1))]
 
 
-def _image(b: Builder, k: int) -> tuple[int, ...]:
+def image(b: Builder, k: int) -> tuple[int, ...]:
+    """Shape of an input of rank 4 (NHWC)."""
     shape = b.shape(k)
     if len(shape) != 4:
         raise b.damaged(f"input has shape {list(shape)}, rank 4 is needed")
@@ -76,7 +79,7 @@ def _kernel(b: Builder, t: FileTensor, data: np.ndarray) -> np.ndarray:
 
 @handles("CONV_2D")
 def conv_2d(b: Builder, op: FileOp) -> None:
-    shape = _image(b, 0)
+    shape = image(b, 0)
     data, scale, zero = weights(b, 1, 0)
     data = _kernel(b, b.source(1), data)
     if shape[3] % data.shape[3] or data.shape[0] % (shape[3] // data.shape[3]):
@@ -86,7 +89,7 @@ def conv_2d(b: Builder, op: FileOp) -> None:
 
 @handles("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(b: Builder, op: FileOp) -> None:
-    shape = _image(b, 0)
+    shape = image(b, 0)
     data, scale, zero = weights(b, 1, 3)
     data = _kernel(b, b.source(1), data)
     if data.shape[0] != 1 or data.shape[3] % shape[3]:
@@ -113,12 +116,25 @@ def _conv(
 @handles("TRANSPOSE_CONV")
 def transpose_conv(b: Builder, op: FileOp) -> None:
     """output_shape, weights [O,kh,kw,C], x, optional bias."""
-    target, shape = b.ints(0, "output shape"), _image(b, 2)
     data, scale, zero = weights(b, 1, 0)
     data = _kernel(b, b.source(1), data)
-    if len(target) != 4 or data.shape[3] != shape[3] or target[3] != data.shape[0] or target[0] != shape[0]:
-        raise b.damaged(f"input {list(shape)}, weights {list(data.shape)} and output {target}")
-    kernel, strides = list(data.shape[1:3]), [op.option("StrideH", 1), op.option("StrideW", 1)]
+    attrs = transposed_pads(b, data.shape)
+    b.byte_quant(b.source(2))
+    quant = Quant.of(scale, zero, 1)
+    swapped = np.ascontiguousarray(data.transpose(3, 0, 1, 2))
+    inputs = [b.value(2, PLANES), b.constant(b.source(1).name, swapped, None, quant), *bias(b, 3, data.shape[0])]
+    target = b.ints(0, "output shape")
+    y = b.result((target[0], target[3], *target[1:3]), PLANES)
+    b.node("QConvTranspose", inputs, y, {"kernel": list(data.shape[1:3]), **attrs, **b.clamp()})
+
+
+def transposed_pads(b: Builder, weights_shape: tuple[int, ...]) -> dict[str, Any]:
+    """Strides, pads and output padding of a TRANSPOSE_CONV with weights [O,kh,kw,C]."""
+    op, target, shape = b.op, b.ints(0, "output shape"), image(b, 2)
+    o, *kernel, c = weights_shape
+    if len(target) != 4 or c != shape[3] or target[3] != o or target[0] != shape[0]:
+        raise b.damaged(f"input {list(shape)}, weights {list(weights_shape)} and output {target}")
+    strides = [op.option("StrideH", 1), op.option("StrideW", 1)]
     begins, ends, extra = [], [], []
     for n, k, s, size in zip(shape[1:3], kernel, strides, target[1:3]):
         if s < 1 or size < 1:
@@ -128,17 +144,9 @@ def transpose_conv(b: Builder, op: FileOp) -> None:
         begins.append(total // 2)
         ends.append(max(full - size - total // 2, 0))
         extra.append(max(size - full, 0))
-        if extra[-1] >= max(s, 1) and extra[-1]:
+        if extra[-1] >= s:
             raise b.refuse(f"output {target} is larger than stride and kernel reach")
-    b.byte_quant(b.source(2))
-    quant = Quant.of(scale, zero, 1)
-    swapped = np.ascontiguousarray(data.transpose(3, 0, 1, 2))
-    inputs = [b.value(2, PLANES), b.constant(b.source(1).name, swapped, None, quant), *bias(b, 3, data.shape[0])]
-    attrs = {
-        "kernel": kernel, "strides": strides, "pads": begins + ends, "dilations": [1, 1], "group": 1,
-        "output_padding": extra, **b.clamp(),
-    }  # fmt: skip
-    b.node("QConvTranspose", inputs, b.result((target[0], target[3], *target[1:3]), PLANES), attrs)
+    return {"strides": strides, "pads": begins + ends, "dilations": [1, 1], "group": 1, "output_padding": extra}
 
 
 @handles("FULLY_CONNECTED")

@@ -176,31 +176,51 @@ def slice_op(b: Builder, op: FileOp) -> None:
 def strided_slice(b: Builder, op: FileOp) -> None:
     shape = b.shape(0)
     begin, end, strides = b.ints(1, "begin"), b.ints(2, "end"), b.ints(3, "strides")
-    if op.option("EllipsisMask", 0) or op.option("NewAxisMask", 0):
-        raise b.refuse("ellipsis and new axes are not supported")
+    masks = {name: op.option(f"{name}Mask", 0) for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
     count = len(begin)
-    if not count == len(end) == len(strides) <= len(shape) or 0 in strides:
+
+    def marked(name: str, i: int) -> bool:
+        return bool(masks[name] >> i & 1)
+
+    ellipsis = [i for i in range(count) if marked("Ellipsis", i)]
+    added = [i for i in range(count) if marked("NewAxis", i) and i not in ellipsis]
+    rest = len(shape) - (count - len(ellipsis) - len(added))
+    if not count == len(end) == len(strides) or 0 in strides or rest < 0 or len(ellipsis) > 1:
         raise b.damaged(f"begin {begin}, end {end}, strides {strides} of {list(shape)}")
-    first, last, shrink = op.option("BeginMask", 0), op.option("EndMask", 0), op.option("ShrinkAxisMask", 0)
-    starts, ends, steps, final = [], [], [], []
-    for i, n in enumerate(shape):
-        if i >= count:
-            start, stop, step = 0, n, 1
-        elif shrink >> i & 1:
+    axis, starts, ends, steps, final = 0, [], [], [], []
+
+    def whole(amount: int) -> None:
+        nonlocal axis
+        for n in shape[axis : axis + amount]:
+            starts.append(0)
+            ends.append(n)
+            steps.append(1)
+            final.append(n)
+        axis += amount
+
+    for i in range(count):
+        if i in ellipsis:
+            whole(rest)
+            continue
+        if i in added:
+            final.append(1)
+            continue
+        n = shape[axis]
+        if marked("ShrinkAxis", i):
             start = begin[i] + n if begin[i] < 0 else begin[i]
             stop, step = start + 1, 1
             if not 0 <= start < n:
-                raise b.damaged(f"index {begin[i]} of axis {i} of {list(shape)}")
+                raise b.damaged(f"index {begin[i]} of axis {axis} of {list(shape)}")
         else:
-            start, stop, step = slice(
-                None if first >> i & 1 else begin[i], None if last >> i & 1 else end[i], strides[i]
-            ).indices(n)
+            limits = (None if marked("Begin", i) else begin[i], None if marked("End", i) else end[i])
+            start, stop, step = slice(*limits, strides[i]).indices(n)
+            final.append(len(range(start, stop, step)))
         starts.append(start)
         ends.append(stop)
         steps.append(step)
-        if not (i < count and shrink >> i & 1):
-            final.append(len(range(start, stop, step)))
-    _slice(b, starts, ends, steps, final if shrink else None)
+        axis += 1
+    whole(len(shape) - axis)
+    _slice(b, starts, ends, steps, final if added or masks["ShrinkAxis"] else None)
 
 
 @handles("SPLIT", "SPLIT_V")
@@ -266,42 +286,3 @@ def unpack(b: Builder, op: FileOp) -> None:
         b.graph.tensor(part).quant = b.graph.tensor(source).quant
         target = b.constant("shape", final, np.int64)
         b.onnx("Reshape", [part, target], {"allowzero": 1}, b.result(final, FILE, k))
-
-
-@handles("RESIZE_NEAREST_NEIGHBOR")
-def resize_nearest(b: Builder, op: FileOp) -> None:
-    shape, size = b.shape(0), b.ints(1, "size")
-    if len(shape) != 4 or len(size) != 2 or min(size) < 1:
-        raise b.damaged(f"{list(shape)} to {size}")
-    if op.option("AlignCorners", False) or op.option("HalfPixelCenters", False):
-        raise b.refuse("align_corners and half_pixel_centers are not supported")
-    same_type(b, 0)
-    out = (shape[0], shape[3], *size)
-    attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    move(b, "Resize", [b.value(0, PLANES), "", "", b.constant("sizes", out, np.int64)], attrs, out, PLANES)
-
-
-@handles("GATHER")
-def gather(b: Builder, op: FileOp) -> None:
-    if op.option("BatchDims", 0):
-        raise b.refuse("batch dimensions are not supported")
-    shape, indices = b.shape(0), b.const(1, "indices")
-    axis = axis_of(b, op.option("Axis", 0), len(shape))
-    if indices.dtype.kind != "i" or np.any((indices < 0) | (indices >= shape[axis])):
-        raise b.damaged(f"indices outside axis {axis} of {list(shape)}")
-    same_type(b, 0)
-    out = [*shape[:axis], *indices.shape, *shape[axis + 1 :]]
-    move(b, "Gather", [b.value(0, FILE), b.constant("indices", indices, np.int64)], {"axis": axis}, out, FILE)
-
-
-@handles("ARG_MAX")
-def arg_max(b: Builder, op: FileOp) -> None:
-    shape = b.shape(0)
-    axis = axis_of(b, b.ints(1, "axis")[0], len(shape))
-    out = [*shape[:axis], *shape[axis + 1 :]]
-    found = b.onnx("ArgMax", [b.value(0, FILE)], {"axis": axis, "keepdims": 0})
-    result = b.result(out, FILE)
-    if b.target().dtype == np.int64:
-        b.onnx("Identity", [found], output=result)
-    else:
-        b.onnx("Cast", [found], {"to": 6}, result)

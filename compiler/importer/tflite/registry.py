@@ -1,4 +1,8 @@
-"""Table of import handlers by TFLite operator, filled by the family files."""
+"""Tables of import handlers by TFLite operator, filled by the family files.
+
+`HANDLERS` holds what 8-bit operators need a rule of their own for, and what is the same for all types. `PLAIN` holds the
+operators on floats and integers; it also takes quantised operands for which `HANDLERS` has no rule, by way of floats.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,21 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Builder", "FileOp"], None]
 HANDLERS: dict[str, Handler] = {}
+PLAIN: dict[str, Handler] = {}
 
 
-def handles(*ops: str) -> Callable[[Handler], Handler]:
+def handles(*ops: str, table: dict[str, Handler] = HANDLERS) -> Callable[[Handler], Handler]:
     """Registers a function as the importer of `ops`."""
 
     def register(handler: Handler) -> Handler:
         for op in ops:
-            HANDLERS[op] = handler
+            table[op] = handler
         return handler
 
     return register
+
+
+def handler_of(op: str, quantised: bool) -> Handler | None:
+    """The importer of an operator, by whether it has 8-bit quantised activations."""
+    first, second = (HANDLERS, PLAIN) if quantised else (PLAIN, HANDLERS)
+    return first.get(op) or second.get(op)

@@ -48,3 +48,32 @@ def resize_bilinear(b: Builder, op: FileOp) -> None:
     value = b.onnx("Floor", [b.onnx("Add", [value, b.constant("half", 0.5, np.float64)])])
     kind = TensorProto.INT8 if b.target().dtype == np.int8 else TensorProto.UINT8
     b.onnx("Cast", [value], {"to": kind}, b.result((shape[0], shape[3], *size), PLANES))
+
+
+def _nearest(n: int, out: int, align: bool, half_pixel: bool) -> np.ndarray:
+    """Source index of each element, in float32; ties of align_corners away from zero."""
+    f = np.float32
+    scale = f(n - 1) / f(out - 1) if align and out > 1 else f(n) / f(out)
+    x = np.arange(out, dtype=f)
+    x = (x + f(0.5)) * scale if half_pixel else x * scale
+    index = np.floor(x + f(0.5)) if align else np.floor(x)
+    return np.clip(index.astype(np.int64), 0, n - 1)
+
+
+@handles("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest(b: Builder, op: FileOp) -> None:
+    shape, size = b.shape(0), b.ints(1, "size")
+    if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
+        raise b.damaged(f"{list(shape)} to {size}")
+    same_type(b, 0)
+    align, half = bool(op.option("AlignCorners", False)), bool(op.option("HalfPixelCenters", False))
+    source, out = b.value(0, PLANES), (shape[0], shape[3], *size)
+    plain = [np.arange(o) * n // o for n, o in zip(shape[1:3], size)]
+    indices = [_nearest(n, o, align, half) for n, o in zip(shape[1:3], size)]
+    if all(np.array_equal(p, i) for p, i in zip(plain, indices)):
+        attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        sizes = b.constant("sizes", out, np.int64)
+        b.onnx("Resize", [source, "", "", sizes], attrs, b.result(out, PLANES))
+        return
+    rows = b.onnx("Gather", [source, b.constant("rows", indices[0])], {"axis": 2})
+    b.onnx("Gather", [rows, b.constant("columns", indices[1])], {"axis": 3}, b.result(out, PLANES))

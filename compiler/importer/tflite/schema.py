@@ -27,6 +27,7 @@ DAMAGE = (
 _DTYPES = {
     tflite.TensorType.FLOAT32: np.float32, tflite.TensorType.INT32: np.int32, tflite.TensorType.UINT8: np.uint8,
     tflite.TensorType.INT64: np.int64, tflite.TensorType.INT8: np.int8, tflite.TensorType.BOOL: np.bool_,
+    tflite.TensorType.INT16: np.int16, tflite.TensorType.FLOAT16: np.float16, tflite.TensorType.UINT32: np.uint32,
 }  # fmt: skip
 _TYPE_NAMES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
 _OP_NAMES = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}

@@ -1,0 +1,161 @@
+"""Elementwise operators on floats and integers, as ONNX ops. Quantised operands without a rule of their own pass through
+floats: their results can differ by one step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.importer.onnx_node import elem_type
+from compiler.importer.tflite.builder import FILE, PLANES, Builder, planes_shape
+from compiler.importer.tflite.elementwise import operands
+from compiler.importer.tflite.registry import PLAIN, handles
+from compiler.importer.tflite.schema import FileOp
+
+_UNARY = {
+    "ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "SIN": "Sin", "COS": "Cos", "SIGN": "Sign",
+    "FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu",
+    "ELU": "Elu", "LOGICAL_NOT": "Not",
+}  # fmt: skip
+_BINARY = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "POW": "Pow", "MAXIMUM": "Max", "MINIMUM": "Min"}
+_COMPARE = {
+    "EQUAL": "Equal", "GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "LESS": "Less",
+    "LESS_EQUAL": "LessOrEqual", "LOGICAL_AND": "And", "LOGICAL_OR": "Or",
+}  # fmt: skip
+
+
+def source(b: Builder) -> tuple[str, str]:
+    """Input 0 as real values in the form it exists in, and the form."""
+    form = b.layout(0)
+    return b.real(0, form), form
+
+
+@handles(*_UNARY, table=PLAIN)
+def unary(b: Builder, op: FileOp) -> None:
+    x, form = source(b)
+    b.quantize_into(b.onnx(_UNARY[op.name], [x]), form)
+
+
+@handles("RSQRT", table=PLAIN)
+def rsqrt(b: Builder, op: FileOp) -> None:
+    x, form = source(b)
+    b.quantize_into(b.onnx("Reciprocal", [b.onnx("Sqrt", [x])]), form)
+
+
+@handles("SQUARE", table=PLAIN)
+def square(b: Builder, op: FileOp) -> None:
+    x, form = source(b)
+    b.quantize_into(b.onnx("Mul", [x, x]), form)
+
+
+@handles("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", table=PLAIN)
+def clip(b: Builder, op: FileOp) -> None:
+    x, form = source(b)
+    low, high = {"RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}[op.name]
+    b.quantize_into(b.clipped(x, low, high), form)
+
+
+@handles("LEAKY_RELU", table=PLAIN)
+def leaky_relu(b: Builder, op: FileOp) -> None:
+    x, form = source(b)
+    b.quantize_into(b.onnx("LeakyRelu", [x], {"alpha": float(op.option("Alpha", 0.0))}), form)
+
+
+@handles("GELU", table=PLAIN)
+def gelu(b: Builder, op: FileOp) -> None:
+    x, form = source(b)
+    kind = "tanh" if op.option("Approximate", False) else "none"
+    b.quantize_into(b.onnx("Gelu", [x], {"approximate": kind}), form)
+
+
+@handles("HARD_SWISH", table=PLAIN)
+def hard_swish(b: Builder, op: FileOp) -> None:
+    x, form = source(b)
+    b.quantize_into(b.onnx("HardSwish", [x]), form)
+
+
+@handles("CAST", table=PLAIN)
+def cast(b: Builder, op: FileOp) -> None:
+    """Integers as they are stored: a cast looks at no scale."""
+    form, t = b.layout(0), b.target()
+    assert t.dtype is not None
+    x = b.onnx("Cast", [b.value(0, form)], {"to": elem_type(t.dtype)})
+    b.onnx("Identity", [x], output=b.result(b.graph.tensor(x).shape, form))
+
+
+def real_operands(b: Builder) -> tuple[list[str], str]:
+    """Both inputs as real values in one form; and the form. Raises CompileError where they do not broadcast."""
+    shapes = b.shape(0), b.shape(1)
+    try:
+        out = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise b.damaged(f"shapes {list(shapes[0])} and {list(shapes[1])}") from None
+    names, form = operands(b, len(out))
+    return [b.dequantized(n, b.source(k)) for k, n in enumerate(names)], form
+
+
+@handles(*_BINARY, table=PLAIN)
+def binary(b: Builder, op: FileOp) -> None:
+    names, form = real_operands(b)
+    value = b.onnx(_BINARY[op.name], names)
+    if op.name in ("ADD", "SUB", "MUL", "DIV"):
+        value = b.activated(value)
+    b.quantize_into(value, form)
+
+
+@handles("SQUARED_DIFFERENCE", table=PLAIN)
+def squared_difference(b: Builder, op: FileOp) -> None:
+    names, form = real_operands(b)
+    difference = b.onnx("Sub", names)
+    b.quantize_into(b.onnx("Mul", [difference, difference]), form)
+
+
+@handles("FLOOR_DIV", "FLOOR_MOD", table=PLAIN)
+def floor_div(b: Builder, op: FileOp) -> None:
+    """The remainder has the sign of the divisor, the quotient is rounded down."""
+    (x, y), form = real_operands(b)
+    floats = b.graph.tensor(x).dtype.kind == "f"
+    if op.name == "FLOOR_DIV" and floats:
+        b.quantize_into(b.onnx("Floor", [b.onnx("Div", [x, y])]), form)
+        return
+    rest = b.onnx("Mod", [x, y], {"fmod": int(floats)})
+    if floats:
+        zero = b.constant("zero", 0, np.float32)
+        wrong = b.onnx("Less", [b.onnx("Mul", [rest, y]), zero])
+        rest = b.onnx("Where", [wrong, b.onnx("Add", [rest, y]), rest])
+    b.quantize_into(rest if op.name == "FLOOR_MOD" else b.onnx("Div", [b.onnx("Sub", [x, rest]), y]), form)
+
+
+@handles(*_COMPARE, "NOT_EQUAL", table=PLAIN)
+def compare(b: Builder, op: FileOp) -> None:
+    """Quantised operands of one scale are compared as integers."""
+    qa, qb = b.source(0).quant, b.source(1).quant
+    if b.is_steps(b.source(0)) and qa is not None and qa.same_as(qb):
+        names, form = operands(b, len(np.broadcast_shapes(b.shape(0), b.shape(1))))
+    else:
+        names, form = real_operands(b)
+    found = b.onnx(_COMPARE.get(op.name, "Equal"), names)
+    b.quantize_into(b.onnx("Not", [found]) if op.name == "NOT_EQUAL" else found, form)
+
+
+@handles("PRELU", table=PLAIN)
+def prelu(b: Builder, op: FileOp) -> None:
+    (x, slope), form = real_operands(b)
+    b.quantize_into(b.onnx("PRelu", [x, slope]), form)
+
+
+@handles("SELECT", "SELECT_V2", table=PLAIN)
+def select(b: Builder, op: FileOp) -> None:
+    choice, names = b.value(0, FILE), [b.real(1), b.real(2)]
+    shape, rank = b.shape(0), len(b.shape(1))
+    if op.name == "SELECT" and len(shape) == 1 and rank > 1:
+        choice = b.onnx("Reshape", [choice, b.constant("shape", [*shape, *[1] * (rank - 1)], np.int64)])
+    b.quantize_into(b.onnx("Where", [choice, *names]))
+
+
+@handles("ZEROS_LIKE", table=PLAIN)
+def zeros_like(b: Builder, op: FileOp) -> None:
+    x, form = source(b)
+    t = b.graph.tensor(x)
+    b.quantize_into(b.constant("zeros", np.zeros(t.shape, t.dtype)), form)
+
+

@@ -1,0 +1,184 @@
+"""Shapes as constants, and operators that repeat, reorder or look up elements without changing them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.importer.onnx_node import elem_type
+from compiler.importer.tflite.builder import FILE, PLANES, Builder
+from compiler.importer.tflite.convolution import image
+from compiler.importer.tflite.movement import axis_of, move, same_type
+from compiler.importer.tflite.registry import PLAIN, handles
+from compiler.importer.tflite.schema import FileOp
+
+
+def _constant_result(b: Builder, value: np.ndarray) -> None:
+    """The op's output is known."""
+    b.graph.tensor(b.result(value.shape)).data = value.astype(b.target().dtype)
+
+
+@handles("SHAPE", "RANK", table=PLAIN)
+def shape_of(b: Builder, op: FileOp) -> None:
+    shape = b.shape(0)
+    _constant_result(b, np.array(shape if op.name == "SHAPE" else len(shape)))
+
+
+@handles("RANGE", table=PLAIN)
+def range_op(b: Builder, op: FileOp) -> None:
+    start, limit, step = (b.const(k, what).reshape(()) for k, what in enumerate(("start", "limit", "step")))
+    if step == 0 or abs((float(limit) - float(start)) / float(step)) > 1 << 20:
+        raise b.damaged(f"from {start} to {limit} by {step}")
+    _constant_result(b, np.arange(start, limit, step))
+
+
+@handles("FILL", "BROADCAST_TO", table=PLAIN)
+def fill(b: Builder, op: FileOp) -> None:
+    value, dims = (1, 0) if op.name == "FILL" else (0, 1)
+    shape = b.ints(dims, "shape")
+    if any(s < 0 for s in shape) or len(shape) > 8:
+        raise b.damaged(f"shape {shape}")
+    move(b, "Expand", [b.value(value), b.constant("shape", shape, np.int64)], {}, shape, FILE)
+
+
+@handles("TILE", table=PLAIN)
+def tile(b: Builder, op: FileOp) -> None:
+    shape, times = b.shape(0), b.ints(1, "multiples")
+    if len(times) != len(shape) or any(t < 0 for t in times):
+        raise b.damaged(f"multiples {times} of {list(shape)}")
+    same_type(b, 0)
+    out = [n * t for n, t in zip(shape, times)]
+    move(b, "Tile", [b.value(0), b.constant("repeats", times, np.int64)], {}, out, FILE)
+
+
+@handles("REVERSE_V2", table=PLAIN)
+def reverse(b: Builder, op: FileOp) -> None:
+    shape = b.shape(0)
+    axes = [axis_of(b, a, len(shape)) for a in b.ints(1, "axes")]
+    same_type(b, 0)
+    values = ([-1] * len(axes), [-(shape[a] + 1) for a in axes], axes, [-1] * len(axes))
+    move(b, "Slice", [b.value(0), *(b.constant("slice", v, np.int64) for v in values)], {}, shape, FILE)
+
+
+@handles("MIRROR_PAD", table=PLAIN)
+def mirror_pad(b: Builder, op: FileOp) -> None:
+    """One Gather per padded axis."""
+    shape, table = b.shape(0), b.const(1, "paddings")
+    edge = int(op.option("Mode", 0) == 1)  # SYMMETRIC repeats the edge itself
+    if table.shape != (len(shape), 2) or np.any(table < 0) or any(max(p) > n - 1 + edge for p, n in zip(table, shape)):
+        raise b.damaged(f"paddings {table.reshape(-1).tolist()[:16]} of {list(shape)}")
+    same_type(b, 0)
+    padded = [axis for axis in range(len(shape)) if table[axis].any()]
+    name, out = b.value(0), list(shape)
+    for axis in padded:
+        out[axis] += int(table[axis].sum())
+        indices = np.pad(np.arange(shape[axis]), table[axis], "symmetric" if edge else "reflect")
+        inputs = [name, b.constant("indices", indices, np.int64)]
+        if axis == padded[-1]:
+            move(b, "Gather", inputs, {"axis": axis}, out, FILE)
+            return
+        name = b.onnx("Gather", inputs, {"axis": axis})
+    move(b, "Identity", [name], {}, out, FILE)
+
+
+@handles("SPACE_TO_DEPTH", "DEPTH_TO_SPACE", table=PLAIN)
+def space_to_depth(b: Builder, op: FileOp) -> None:
+    n, h, w, c = image(b, 0)
+    size = op.option("BlockSize", 0)
+    down = op.name == "SPACE_TO_DEPTH"
+    if size < 1 or (h % size or w % size if down else c % size**2):
+        raise b.damaged(f"blocks of {size} in {[n, h, w, c]}")
+    same_type(b, 0)
+    out = (n, c * size**2, h // size, w // size) if down else (n, c // size**2, h * size, w * size)
+    attrs = {"blocksize": size} if down else {"blocksize": size, "mode": "DCR"}
+    move(b, "SpaceToDepth" if down else "DepthToSpace", [b.value(0, PLANES)], attrs, out, PLANES)
+
+
+@handles("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", table=PLAIN)
+def space_to_batch(b: Builder, op: FileOp) -> None:
+    """[N, space, rest] and [N*blocks, space/blocks, rest], with padding before, or cropping behind."""
+    shape, x = list(b.shape(0)), b.source(0)
+    blocks, edges = b.ints(1, "block shape"), b.const(2, "paddings")
+    count = len(blocks)
+    if not 0 < count < len(shape) or min(blocks) < 1 or edges.shape != (count, 2) or np.any(edges < 0):
+        raise b.damaged(f"blocks {blocks} of {shape}")
+    same_type(b, 0)
+    spatial, rest = range(1, count + 1), shape[count + 1 :]
+    name = b.value(0)
+    if op.name == "SPACE_TO_BATCH_ND":
+        zero = int(b.byte_quant(x).zero_point) if b.is_bytes(x) else 0
+        pads = [[0, *edges[:, side], *[0] * len(rest)] for side in (0, 1)]
+        inputs = [b.constant("pads", np.concatenate(pads), np.int64), b.constant("value", zero, x.dtype)]
+        name = b.onnx("Pad", [name, *inputs], {"mode": "constant"})
+        sizes = [n + int(e.sum()) for n, e in zip(shape[1 : count + 1], edges)]
+        if any(n % k for n, k in zip(sizes, blocks)):
+            raise b.damaged(f"blocks {blocks} of {sizes}")
+        split = [shape[0], *(v for n, k in zip(sizes, blocks) for v in (n // k, k)), *rest]
+        perm = [*(2 * i for i in spatial), 0, *(2 * i - 1 for i in spatial), *range(2 * count + 1, len(split))]
+        out = [shape[0] * int(np.prod(blocks)), *(n // k for n, k in zip(sizes, blocks)), *rest]
+    else:
+        if shape[0] % int(np.prod(blocks)):
+            raise b.damaged(f"blocks {blocks} of {shape}")
+        split = [*blocks, shape[0] // int(np.prod(blocks)), *shape[1:]]
+        pairs = [v for i in range(count) for v in (count + 1 + i, i)]
+        perm = [count, *pairs, *range(2 * count + 1, len(split))]
+        out = [split[count], *(n * k for n, k in zip(shape[1:], blocks)), *rest]
+    name = b.onnx("Reshape", [name, b.constant("shape", split, np.int64)], {"allowzero": 1})
+    inputs = [b.onnx("Transpose", [name], {"perm": perm}), b.constant("shape", out, np.int64)]
+    if op.name == "SPACE_TO_BATCH_ND":
+        move(b, "Reshape", inputs, {"allowzero": 1}, out, FILE)
+        return
+    name = b.onnx("Reshape", inputs, {"allowzero": 1})
+    ends = [out[i] - int(edges[i - 1, 1]) for i in spatial]
+    final = [out[0], *(end - int(start) for end, start in zip(ends, edges[:, 0])), *rest]
+    if min(final) < 1:
+        raise b.damaged(f"crops {edges.reshape(-1).tolist()} of {out}")
+    limits = [b.constant("slice", v, np.int64) for v in (edges[:, 0], ends, list(spatial), [1] * count)]
+    move(b, "Slice", [name, *limits], {}, final, FILE)
+
+
+def _indices(b: Builder, k: int) -> str:
+    if b.graph.tensor(b.value(k)).dtype.kind != "i":
+        raise b.damaged(f"indices {b.source(k).name!r} are {b.source(k).type_name}")
+    return b.onnx("Cast", [b.value(k)], {"to": elem_type(np.dtype(np.int64))})
+
+
+@handles("GATHER")
+def gather(b: Builder, op: FileOp) -> None:
+    shape, indices = b.shape(0), b.shape(1)
+    axis, batch = axis_of(b, op.option("Axis", 0), len(shape)), op.option("BatchDims", 0)
+    same_type(b, 0)
+    known = b.graph.const(b.value(1))
+    if known is not None and np.any((known < 0) | (known >= shape[axis])):
+        raise b.damaged(f"indices outside axis {axis} of {list(shape)}")
+    if batch == 0:
+        out = [*shape[:axis], *indices, *shape[axis + 1 :]]
+        move(b, "Gather", [b.value(0), _indices(b, 1)], {"axis": axis}, out, FILE)
+        return
+    if batch % max(len(indices), 1) != axis or shape[:axis] != indices[:axis]:
+        raise b.refuse(f"batch_dims={batch} with axis={axis} is not supported; equal ones are")
+    last = b.onnx("Unsqueeze", [_indices(b, 1), b.constant("axes", [len(indices)], np.int64)])
+    move(b, "GatherND", [b.value(0), last], {"batch_dims": axis}, [*indices, *shape[axis + 1 :]], FILE)
+
+
+@handles("EMBEDDING_LOOKUP", table=PLAIN)
+def embedding_lookup(b: Builder, op: FileOp) -> None:
+    b.quantize_into(b.onnx("Gather", [b.real(1), _indices(b, 0)], {"axis": 0}))
+
+
+@handles("GATHER_ND", table=PLAIN)
+def gather_nd(b: Builder, op: FileOp) -> None:
+    shape, indices = b.shape(0), b.shape(1)
+    if not indices or not 0 < indices[-1] <= len(shape):
+        raise b.damaged(f"indices {list(indices)} of {list(shape)}")
+    same_type(b, 0)
+    out = [*indices[:-1], *shape[indices[-1] :]]
+    move(b, "GatherND", [b.value(0), _indices(b, 1)], {"batch_dims": 0}, out, FILE)
+
+
+@handles("ONE_HOT", table=PLAIN)
+def one_hot(b: Builder, op: FileOp) -> None:
+    """Inputs: indices, depth, on and off value."""
+    pair = [b.onnx("Reshape", [b.value(k), b.constant("shape", [1], np.int64)]) for k in (3, 2)]
+    values = b.onnx("Concat", pair, {"axis": 0})
+    depth = b.constant("depth", b.ints(1, "depth"), np.int64)
+    b.quantize_into(b.onnx("OneHot", [_indices(b, 0), depth, values], {"axis": op.option("Axis", -1)}))

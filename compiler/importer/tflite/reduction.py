@@ -1,0 +1,72 @@
+"""Operators along axes: sums, extrema, arg-extrema, TOPK_V2, CUMSUM."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Node, Tensor
+from compiler.importer.onnx_node import elem_type
+from compiler.importer.tflite.builder import FILE, Builder
+from compiler.importer.tflite.movement import axis_of
+from compiler.importer.tflite.registry import PLAIN, handles
+from compiler.importer.tflite.schema import FileOp
+
+_REDUCTIONS = {
+    "SUM": "ReduceSum", "MEAN": "ReduceMean", "REDUCE_PROD": "ReduceProd", "REDUCE_MAX": "ReduceMax",
+    "REDUCE_MIN": "ReduceMin", "REDUCE_ANY": "ReduceMax", "REDUCE_ALL": "ReduceMin",
+}  # fmt: skip
+
+
+def axes_of(b: Builder, k: int) -> list[int]:
+    """The distinct axes that constant input `k` names, of input 0; in order."""
+    rank = len(b.shape(0))
+    return sorted({axis_of(b, a, rank) for a in b.ints(k, "axes")})
+
+
+@handles(*_REDUCTIONS, table=PLAIN)
+def reduce(b: Builder, op: FileOp) -> None:
+    """Extrema of quantised tensors of one scale are those of their integers."""
+    axes, keep = axes_of(b, 1), int(bool(op.option("KeepDims", False)))
+    qx = b.source(0).quant
+    same = op.name in ("REDUCE_MAX", "REDUCE_MIN") and qx is not None and qx.same_as(b.target().quant)
+    x = b.value(0, FILE) if same else b.real(0)
+    if not axes:
+        b.quantize_into(x)
+        return
+    made = b.onnx(_REDUCTIONS[op.name], [x, b.constant("axes", axes, np.int64)], {"keepdims": keep})
+    b.quantize_into(made)
+
+
+@handles("ARG_MAX", "ARG_MIN", table=PLAIN)
+def arg_extremum(b: Builder, op: FileOp) -> None:
+    """The first of equal ones; on quantised tensors that of their integers."""
+    kind, t = ("ArgMax" if op.name == "ARG_MAX" else "ArgMin"), b.target()
+    axis = axis_of(b, b.ints(1, "axis")[0], len(b.shape(0)))
+    found = b.onnx(kind, [b.value(0, FILE)], {"axis": axis, "keepdims": 0})
+    assert t.dtype is not None
+    b.quantize_into(found if t.dtype == np.int64 else b.onnx("Cast", [found], {"to": elem_type(t.dtype)}))
+
+
+@handles("CUMSUM", table=PLAIN)
+def cumsum(b: Builder, op: FileOp) -> None:
+    x = b.real(0)
+    axis = b.constant("axis", axis_of(b, b.ints(1, "axis")[0], len(b.shape(0))), np.int64)
+    attrs = {"exclusive": int(op.option("Exclusive", False)), "reverse": int(op.option("Reverse", False))}
+    b.quantize_into(b.onnx("CumSum", [x, axis], attrs))
+
+
+@handles("TOPK_V2", table=PLAIN)
+def top_k(b: Builder, op: FileOp) -> None:
+    """Largest first along the last axis; values, then indices."""
+    shape, (k, *_) = b.shape(0), b.ints(1, "k")
+    if not shape or not 0 < k <= shape[-1] or len(op.outputs) != 2:
+        raise b.damaged(f"k={k} of {list(shape)}")
+    x = b.graph.tensor(b.value(0, FILE))
+    out = (*shape[:-1], k)
+    names = [b.graph.unique(f"{b.target().name}.{part}") for part in ("values", "indices")]
+    b.graph.add(Tensor(names[0], out, x.dtype, None, x.quant))
+    b.graph.add(Tensor(names[1], out, np.dtype(np.int64)))
+    attrs = {"axis": len(shape) - 1, "largest": 1, "sorted": 1}
+    b.graph.nodes.append(Node("TopK", [x.name, b.constant("k", [k], np.int64)], names, attrs, names[0], (op.label,)))
+    b.onnx("Identity", [names[0]], output=b.result(out, FILE, 0))
+    b.onnx("Cast", [names[1]], {"to": elem_type(np.dtype(np.int32))}, b.result(out, FILE, 1))
