@@ -10,6 +10,7 @@
 from isa.config import NpuConfig
 from isa.errors import TilewrightError
 from isa.program import Program
+from tilewright.aot import export_c
 from tilewright.api import compile, load
 from tilewright.check import CheckReport, check
 from tilewright.devices import Device, Runner
@@ -28,6 +29,7 @@ __all__ = [
     "UsageError",
     "check",
     "compile",
+    "export_c",
     "load",
     "random_inputs",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright import program_cache
+from tilewright.aot import RUNTIME_HEADER, runtime_header
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 
@@ -27,6 +28,8 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     keep: str = "outputs",
     *,
+    host: str | None = None,
+    cpu_only: bool = False,
     effort: int = 1,
     print_after: Sequence[str] = (),
     progress: Callable[[str, float], None] | None = None,
@@ -39,6 +42,9 @@ def compile(
         config: preset name, `.json` or `.toml` file, or `NpuConfig`.
         shapes: shape per input, needed where the model leaves dimensions open.
         keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
+        host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
+            one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
+        cpu_only: leave the NPU out.
         effort: how long to search for schedules, 0..3; 2 and 3 measure candidates with the cycle-level simulator.
         print_after: names of passes after which the graph is printed.
         progress: called with what is being done and the fraction done.
@@ -54,19 +60,32 @@ def compile(
     start = time.perf_counter()
     name = None
     if cache and not print_after:
-        name = program_cache.key(model, chosen.to_dict(), dict(shapes) if shapes else None, keep, effort)
+        name = program_cache.key(
+            model, chosen.to_dict(), dict(shapes) if shapes else None, keep, effort, host, cpu_only
+        )
     found = program_cache.find(name) if name is not None else None
     if found is not None:
         found.compile_seconds = time.perf_counter() - start
         return found
-    graph = _import(model, dict(shapes) if shapes else None)
+    graph = import_model(model, dict(shapes) if shapes else None)
     ranges = _input_ranges(graph)
+    from compiler.cpu import Target
     from compiler.pipeline import compile_graph
     from tilewright.cost import measure
 
     program = compile_graph(
-        graph, chosen, keep=keep, effort=effort, print_after=tuple(print_after), progress=progress, measure=measure
+        graph,
+        chosen,
+        keep=keep,
+        effort=effort,
+        print_after=tuple(print_after),
+        progress=progress,
+        cpu_only=cpu_only,
+        host=Target.named(host) if host is not None else None,
+        measure=measure,
     )
+    if host is not None:
+        program.sections[RUNTIME_HEADER] = runtime_header()
     if ranges:
         program.options["input_ranges"] = ranges
     if isinstance(model, str | Path):
@@ -77,7 +96,8 @@ def compile(
     return program
 
 
-def _import(model: str | Path | bytes | onnx.ModelProto, shapes: dict[str, Sequence[int]] | None) -> Graph:
+def import_model(model: str | Path | bytes | onnx.ModelProto, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
+    """The graph of an ONNX or TFLite model."""
     if is_tflite(model):
         from compiler.importer.tflite import import_tflite
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -67,8 +67,8 @@ def write_text(path: str | Path, text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def write_files(folder: str | Path, texts: dict[str, str]) -> None:
-    """All of the named text files in `folder`, which is made if missing, or none of them. Raises `UsageError`."""
+def write_files(folder: str | Path, contents: Mapping[str, str | bytes]) -> None:
+    """All of the named files in `folder`, which is made if missing, or none of them. Raises `UsageError`."""
     folder = Path(folder)
     made = not folder.exists()
     try:
@@ -77,11 +77,12 @@ def write_files(folder: str | Path, texts: dict[str, str]) -> None:
         raise UsageError(f"cannot make folder {folder}: {error.strerror or error}") from None
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as scratch:
-            for name, text in texts.items():
+            for name, content in contents.items():
                 if (folder / name).is_dir():
                     raise UsageError(f"cannot write {folder / name}: is a directory")
-                write_text(Path(scratch) / name, text)
-            for name in texts:
+                data = content.encode() if isinstance(content, str) else content
+                write_atomically(Path(scratch) / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
+            for name in contents:
                 os.replace(Path(scratch) / name, folder / name)
     except BaseException as error:
         if made:

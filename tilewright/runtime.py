@@ -7,6 +7,7 @@ kernels work in it directly, elsewhere a step's buffers are copied over and back
 
 from __future__ import annotations
 
+import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,16 @@ def check_config(program: Program, device: Device) -> None:
     )
 
 
+def check_host(program: Program) -> None:
+    """Raises `ConfigMismatchError` if the CPU kernels are for another kind of machine."""
+    theirs, ours = program.options.get("host", ""), platform.machine()
+    if theirs and theirs.partition("-")[0] != ours and any(isinstance(s, CpuStep) for s in program.steps):
+        raise ConfigMismatchError(
+            f"{program.name} was compiled for host {theirs}, this machine is {ours}: its CPU kernels cannot run here; "
+            "compile it without --host, or run it as C on that host (tilewright export-c)"
+        )
+
+
 @dataclass
 class RunResult:
     """What a run leaves besides outputs.
@@ -79,18 +90,20 @@ class Executor:
 
     Args:
         program: what to run.
-        device: where; everything allocated on it before is given back.
+        device: where; everything allocated on it before is given back, unless it goes `beside` that.
 
     Raises:
-        ConfigMismatchError: the program is for another configuration.
+        ConfigMismatchError: the program is for another configuration, or its CPU kernels for another machine.
     """
 
-    def __init__(self, program: Program, device: Device) -> None:
+    def __init__(self, program: Program, device: Device, beside: bool = False) -> None:
         check_config(program, device)
+        check_host(program)
         self.program, self.device = program, device
         self.buffers = {b.name: b for b in program.buffers}
         self._check_memory_plan()
-        device.free_all()
+        if not beside:
+            device.free_all()
         self.bases = {
             "program": device.allocate(max(len(program.instructions), ALIGNMENT)),
             "constant": device.allocate(max(len(program.constants), ALIGNMENT)),

@@ -103,10 +103,10 @@ class _Strings:
         return self.at[s]
 
 
-def join(objects: Sequence[bytes], entry: str) -> bytes:
+def join(objects: Sequence[bytes], entry: str, visible: str | None = None) -> bytes:
     """One relocatable of all `objects`.
 
-    References between them are resolved; of what they define only `entry` stays visible.
+    References between them are resolved; of what they define only `entry` stays visible, as `visible` if given.
 
     Raises:
         ValueError: not ELF, or a name defined twice.
@@ -161,9 +161,9 @@ def join(objects: Sequence[bytes], entry: str) -> bytes:
             moved[-1][i] = len(rows)
             rows.append((name, symbol))
     first_global = len(rows)
-    for name, symbol in outer:
-        defined[name] = len(rows)
-        rows.append((name, symbol))
+    for old, symbol in outer:
+        defined[old] = len(rows)
+        rows.append((visible.encode() if visible is not None else old, symbol))
     for o, to in zip(parsed, moved):
         for i, (symbol, name) in enumerate(zip(o.symbols, o.names)):
             if i and i not in to and symbol["info"] >> 4 != LOCAL:

@@ -13,6 +13,7 @@ from tilewright.cli import (
     config,
     disasm,
     explain,
+    export_c,
     info,
     mlperf_tiny,
     rtl,
@@ -43,7 +44,22 @@ def cli() -> None:
     """
 
 
-for _command in (compile, run, explain, compare, info, disasm, asm, config, rtl, zoo, backends, bench, mlperf_tiny):
+for _command in (
+    compile,
+    run,
+    explain,
+    export_c,
+    compare,
+    info,
+    disasm,
+    asm,
+    config,
+    rtl,
+    zoo,
+    backends,
+    bench,
+    mlperf_tiny,
+):
     cli.add_command(_command.command)
 
 

@@ -155,12 +155,11 @@ def open_program(
     config: str | None,
     shapes: tuple[tuple[str, list[int]], ...] = (),
     *,
-    effort: int = 1,
-    print_after: tuple[str, ...] = (),
     json_path: str | None = None,
     keep: str = "outputs",
+    **options: Any,
 ) -> tuple[Program, bool]:
-    """The program in a file, or the one compiled from a model.
+    """The program in a file, or the one compiled from a model with these options of `tilewright.compile`.
 
     Returns:
         The program, and whether it was compiled now. `config` and `shapes` do not change a program that is already
@@ -176,9 +175,7 @@ def open_program(
             raise UsageError(f"{model} is compiled already: --shape has no effect on it")
         return Program.load(model), False
     with Working(f"compiling {model.name}") as working, stdout_for_json(json_path):
-        program = tw.compile(
-            model, config or "base", given, keep, effort=effort, print_after=print_after, progress=working.fraction
-        )
+        program = tw.compile(model, config or "base", given, keep, progress=working.fraction, **options)
     return program, True
 
 

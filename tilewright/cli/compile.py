@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,6 +19,7 @@ from tilewright.files import check_writable
         "\b\nExamples:\n"
         "  tilewright compile resnet18.onnx -o resnet18.twp\n"
         "  tilewright compile model.onnx -o model.twp --config small --shape input=1,3,160,160\n"
+        "  tilewright compile model.onnx -o model.twp --host aarch64-linux  # then: tilewright export-c\n"
         "  tilewright compile model.onnx -o model.twp --print-after fuse_quantization\n"
     ),
 )
@@ -25,6 +27,13 @@ from tilewright.files import check_writable
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Program file to write.")
 @common.config_option
 @common.shape_option
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="Machine the CPU kernels are for: x86_64-linux, aarch64-linux, armv7-linux or riscv64-linux; "
+    "by default this one with all its features.",
+)
+@click.option("--cpu-only", is_flag=True, help="Leave the NPU out.")
 @click.option("--print-after", multiple=True, metavar="PASS", help="Print the graph after this pass; repeatable.")
 @common.effort_option
 @common.json_option
@@ -33,6 +42,8 @@ def command(
     output: Path,
     config: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
+    host: str | None,
+    cpu_only: bool,
     print_after: tuple[str, ...],
     effort: int,
     json_path: str | None,
@@ -40,13 +51,14 @@ def command(
     """Compile MODEL (quantised ONNX) into a program file.
 
     The configuration is `base` unless another is given. Whatever the NPU does not run is compiled to native code for
-    this machine's CPU.
+    this machine's CPU, or for that of --host.
     """
     check_writable(output)
     common.prepare_json(json_path)
     if model.is_file() and Program.is_program(model):
         raise UsageError(f"{model} is a compiled program, not a model")
-    program, _ = common.open_program(model, config, shapes, effort=effort, print_after=print_after, json_path=json_path)
+    options: dict[str, Any] = {"effort": effort, "print_after": print_after, "host": host, "cpu_only": cpu_only}
+    program, _ = common.open_program(model, config, shapes, json_path=json_path, **options)
     program.save(output)
     found = common.totals(program)
     if json_path is not None:

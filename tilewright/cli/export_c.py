@@ -1,0 +1,36 @@
+"""`tilewright export-c`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from isa.program import Program
+from tilewright.aot import export_c
+from tilewright.cli import common
+
+
+@click.command(
+    "export-c",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright compile net.onnx -o net.twp --host aarch64-linux\n"
+        "  tilewright export-c net.twp -o net\n"
+        "  make -C net CC=aarch64-linux-gnu-gcc\n"
+    ),
+)
+@click.argument("program", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option("--name", metavar="IDENTIFIER", help="Name of the program in C; by default made from its own.")
+@common.json_option
+def command(program: Path, output: Path, name: str | None, json_path: str | None) -> None:
+    """Write PROGRAM, compiled with --host, as objects, C sources and a Makefile."""
+    common.prepare_json(json_path)
+    loaded = Program.load(program)
+    files = export_c(loaded, output, name)
+    if json_path is not None:
+        common.emit_json(json_path, {"folder": str(output), "host": loaded.options["host"], "files": files})
+    if json_path != "-":
+        sources = ", ".join(files)
+        common.table_console().print(f"{output}: for {loaded.options['host']}: {sources}", markup=False)
