@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,13 @@ from isa.program import Program
 from tilewright.errors import UsageError
 from tilewright.forcing import kept_tensors
 from tilewright.runtime import Executor, RunResult, check_config
+
+if TYPE_CHECKING:
+    from tilewright.dynamic import DynamicModel
+
+
+HELD_BYTES = 256 << 20
+"""Memory of programs held beside each other."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,11 @@ def _find(name: str) -> tuple[Backend, str]:
     return found, address
 
 
+def _footprint(programs: Iterable[Program]) -> int:
+    """Bytes on the device and on the host."""
+    return sum(p.arena_bytes + p.host_bytes + len(p.constants) + len(p.instructions) for p in programs)
+
+
 def _as_config(config: NpuConfig | str | Path) -> NpuConfig:
     return config if isinstance(config, NpuConfig) else NpuConfig.load(config)
 
@@ -109,6 +121,7 @@ class Runner:
         self._make = make
         self._device: isa.device.Device | None = make(config) if config is not None else None
         self._executor: Executor | None = None
+        self._held: dict[int, Executor] = {}
         self._last: RunResult | None = None
 
     def __repr__(self) -> str:
@@ -128,6 +141,7 @@ class Runner:
             close()
         self._device = self._make(self._pinned) if self._pinned is not None and close is None else None
         self._executor = None
+        self._held.clear()
 
     @property
     def config(self) -> NpuConfig | None:
@@ -143,17 +157,31 @@ class Runner:
         if self._executor is not None and self._executor.program is program:
             return self._executor
         self._executor = None  # its memory is given back in any case
+        self._held.clear()
         fits = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
         if self._device is not None and not fits and self._pinned is not None:
             check_config(program, self._device)
         if self._device is None or not fits:
             self._device = self._make(self._pinned or program.config)
         self._executor = Executor(program, self._device)
+        self._held[id(program)] = self._executor
         return self._executor
+
+    def hold(self, program: Program) -> Executor:
+        """As `load`, but beside the programs held already, up to `HELD_BYTES` of them: for models of many programs."""
+        found = self._held.get(id(program))
+        if found is not None:
+            return found
+        same = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
+        if not same or _footprint([program, *(e.program for e in self._held.values())]) > HELD_BYTES:
+            return self.load(program)
+        assert self._device is not None
+        self._held[id(program)] = found = Executor(program, self._device, beside=True)
+        return found
 
     def run(
         self,
-        program: Program,
+        program: Program | DynamicModel,
         inputs: Mapping[str, Any] | np.ndarray,
         *,
         force: Mapping[str, np.ndarray] | None = None,
@@ -162,7 +190,7 @@ class Runner:
         """Runs a program once and returns its outputs by name.
 
         Args:
-            program: from `compile` or `load`.
+            program: from `compile` or `load`. Dynamic models also take lists, None and strings; see `DynamicModel.run`.
             inputs: arrays by name, of exactly the program's shapes and types; a bare array if there is one input.
             force: tensors to overwrite as soon as they are made; see `tilewright.forcing`.
             options: for the device: `watchdog` and `timeout` (cycles), others as the device has.
@@ -173,8 +201,17 @@ class Runner:
         """
         return self.run_detailed(program, inputs, force=force, **options).outputs
 
-    def run_detailed(self, program: Program, inputs: Mapping[str, Any] | np.ndarray, **options: Any) -> RunResult:
+    def run_detailed(
+        self, program: Program | DynamicModel, inputs: Mapping[str, Any] | np.ndarray, **options: Any
+    ) -> RunResult:
         """As `run`, with counters and times."""
+        if not isinstance(program, Program):
+            if options.pop("force", None):
+                raise UsageError(f"{program.name}: tensors of a model compiled in parts cannot be forced")
+            self._last = None
+            result = program.run(self, inputs, **options)
+            self.counters = result.counters
+            return result
         executor = self.load(program)
         self._last = None
         self._last = executor.run(inputs, **options)

@@ -28,6 +28,7 @@ import onnx
 from compiler.errors import CompileError
 from compiler.graph import Graph, Tensor
 from compiler.importer import (  # noqa: F401  (they fill the handler table)
+    bounded,
     contrib,
     control,
     convolution,

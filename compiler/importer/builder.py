@@ -16,6 +16,7 @@ from compiler.importer.onnx_node import (
     OPSET,
     attribute_value,
     default_attributes,
+    dense_of,
     evaluate,
     infer,
     numpy_dtype,
@@ -270,10 +271,7 @@ class Builder:
     def sparse_initializers(self, protos: Sequence[onnx.SparseTensorProto]) -> None:
         """Adds sparse initialisers as dense constants."""
         for proto in protos:
-            values, indices = numpy_helper.to_array(proto.values), numpy_helper.to_array(proto.indices)
-            dense = np.zeros(tuple(proto.dims), values.dtype)
-            flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)
-            dense.reshape(-1)[flat] = values
+            dense = dense_of(proto)
             self.graph.add(Tensor(proto.values.name, dense.shape, dense.dtype, dense))
 
     def passthrough(self, node: OnnxNode, **attrs: Any) -> None:

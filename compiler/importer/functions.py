@@ -38,7 +38,29 @@ def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
                 (count,) if axis is None else (*first.shape[:axis], count, *first.shape[axis % len(first.shape) + 1 :])
             )
             return [(shape, first.dtype)]
-    return None
+    return _bounded_types(node, inputs)
+
+
+def _bounded_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
+    """Shape and dtype of buffer and count, None for other ops."""
+    first = inputs[0] if inputs else None
+    if not node.op.startswith("Bounded") or first is None:
+        return None
+    count = ((), np.dtype(np.int64))
+    if node.op == "BoundedNonZero":
+        return [((len(first.shape), first.size), np.dtype(np.int64)), count]
+    second = inputs[1]
+    assert second is not None
+    if node.op == "BoundedCompress":
+        axis = node.attrs.get("axis")
+        if axis is None:
+            return [((second.size,), first.dtype), count]
+        axis %= len(first.shape)
+        return [((*first.shape[:axis], second.size, *first.shape[axis + 1 :]), first.dtype), count]
+    batches, classes, boxes = second.shape
+    limit = inputs[2].data if len(inputs) > 2 and inputs[2] is not None else None
+    most = boxes if limit is None else min(boxes, max(int(limit.reshape(-1)[0]), 0))
+    return [((batches * classes * most, 3), np.dtype(np.int64)), count]
 
 
 def function_body(node: Node, inputs: Sequence[Tensor | None]) -> onnx.FunctionProto | None:

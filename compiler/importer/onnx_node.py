@@ -72,6 +72,15 @@ def numpy_dtype(elem_type: int, what: str) -> np.dtype:
         raise UnsupportedError(f"{what} has unknown element type {elem_type}") from error
 
 
+def dense_of(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    """A sparse constant written out."""
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)
+    dense.reshape(-1)[flat] = values
+    return dense
+
+
 def elem_type(dtype: np.dtype) -> int:
     return helper.np_dtype_to_tensor_dtype(dtype)
 

@@ -1,0 +1,150 @@
+"""Ops whose result size is only known afterwards: they fill a buffer from its start and say how far.
+
+See `compiler.importer.bounded` for shapes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.cpu.expr import Expr, Index, Var, const, maximum, minimum, select
+from compiler.cpu.fuse import Context, Value
+from compiler.cpu.lower import Function
+from compiler.cpu.ops.registry import op
+
+
+class _Count:
+    """The number of rows filled so far, kept in the count output."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.value = ctx.temp((), "i64")
+        self.buffer = ctx.buffer(self.value)
+
+    def reset(self, f: Function) -> None:
+        f.store(self.buffer, "0", "0")
+
+    def take(self, f: Function) -> str:
+        """The next free row."""
+        row = f.load(self.buffer, "0")
+        f.store(self.buffer, "0", f.op(f"add nsw i64 {row}, 1"))
+        return row
+
+
+@op("BoundedNonZero")
+def non_zero(ctx: Context) -> None:
+    """Indices in row-major order, one column each; row k holds those of axis k."""
+    x, out, count = ctx.stored(ctx.input()), ctx.temp(ctx.out_shape(), "i64"), _Count(ctx)
+    target, variables = ctx.buffer(out), x.vars()
+    hit = ctx.read(x, [Index.of(v) for v in variables]).ne(0)
+
+    def write(f: Function) -> None:
+        count.reset(f)
+        with f.loops(variables), f.when(f.value(hit)):
+            column = count.take(f)
+            for k, v in enumerate(variables):
+                f.store(target, f.op(f"add nsw i64 {k * x.size}, {column}"), f.variables[v])
+
+    ctx.kernel(write, [out, count.value])
+    ctx.bind(out, 0)
+    ctx.bind(count.value, 1)
+
+
+@op("BoundedCompress")
+def compress(ctx: Context) -> None:
+    """Slices along the axis, or elements, where the condition holds; the buffer has room for all of them."""
+    x, condition = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    shape, count = ctx.out_shape(), _Count(ctx)
+    axis = None if ctx.attr("axis") is None else ctx.axis(None, x.rank)
+    if axis is None:
+        x, axis = Value((x.size,), x.dtype, ctx.buffer(x)), 0
+    out = ctx.temp(shape, x.dtype)
+    source, target = ctx.buffer(x), ctx.buffer(out)
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    along = Var.new(condition.size)
+    hit = ctx.read(condition, [Index.of(along)])
+
+    def write(f: Function) -> None:
+        count.reset(f)
+        with f.loops([along]), f.when(f.value(hit)):
+            row = count.take(f)
+            with f.loop(0, outer) as o, f.loop(0, inner) as i:
+
+                def at(length: int, position: str) -> str:
+                    start = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {o}, {length}')}, {position}")
+                    return f.op(f"add nsw i64 {f.op(f'mul nsw i64 {start}, {inner}')}, {i}")
+
+                f.store(target, at(shape[axis], row), f.load(source, at(x.shape[axis], f.variables[along])))
+
+    ctx.kernel(write, [out, count.value])
+    ctx.bind(out, 0)
+    ctx.bind(count.value, 1)
+
+
+@op("BoundedNonMaxSuppression")
+def non_max_suppression(ctx: Context) -> None:
+    """Per batch and class, again and again the best box left, dropping those that overlap it too much.
+
+    Of equal scores the first box wins. A box without area overlaps nothing.
+    """
+    boxes, scores = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    batches, classes, n = scores.shape
+    shape, count = ctx.out_shape(), _Count(ctx)
+    out, left, best = ctx.temp(shape, "i64"), ctx.temp((n,), "u8"), ctx.temp((1,), "i64")
+    target, alive, chosen = (ctx.buffer(v) for v in (out, left, best))
+    scalar = lambda k, otherwise: (
+        ctx.read(ctx.stored(ctx.input(k)), [Index(0)] * ctx.input(k).rank) if ctx.has(k) else otherwise
+    )
+    limit = minimum(maximum(scalar(2, const(0, "i64")), 0), shape[0] // max(batches * classes, 1))
+    b, c, i, j = Var.new(batches), Var.new(classes), Var.new(max(n, 1)), Var.new(max(n, 1))
+    score = ctx.read(scores, [Index.of(v) for v in (b, c, j)])
+    worth = score > scalar(4, const(-math.inf, "f32"))
+    overlaps = _overlap(ctx, boxes, b, i, j) > scalar(3, const(0.0, "f32"))
+    best_score = ctx.read(scores, [Index.of(v) for v in (b, c, i)])
+
+    def write(f: Function) -> None:
+        count.reset(f)
+        rounds = f.value(limit)
+        with f.loops([b, c]):
+            with f.loops([j]):
+                f.store(alive, f.variables[j], f.op(f"zext i1 {f.value(worth)} to i8"))
+            with f.loop(0, rounds):
+                f.store(chosen, "0", "-1")
+                with f.loops([j]), f.when(f.op(f"icmp ne i8 {f.load(alive, f.variables[j])}, 0")):
+                    so_far = f.load(chosen, "0")
+                    f.variables[i] = f.intrinsic("smax", "i64", so_far, "0")
+                    better = f.op(f"fcmp ogt float {f.value(score)}, {f.value(best_score)}")
+                    first = f.op(f"icmp slt i64 {so_far}, 0")
+                    take = f.op(f"or i1 {better}, {first}")
+                    f.store(chosen, "0", f.op(f"select i1 {take}, i64 {f.variables[j]}, i64 {so_far}"))
+                found = f.load(chosen, "0")
+                with f.when(f.op(f"icmp sge i64 {found}, 0")):
+                    start = f.op(f"mul nsw i64 {count.take(f)}, 3")
+                    for k, value in enumerate((f.variables[b], f.variables[c], found)):
+                        f.store(target, f.op(f"add nsw i64 {start}, {k}"), value)
+                    f.store(alive, found, "0")
+                    f.variables[i] = found
+                    with f.loops([j]), f.when(f.value(overlaps)):
+                        f.store(alive, f.variables[j], "0")
+
+    ctx.kernel(write, [out, count.value, left, best])
+    ctx.bind(out, 0)
+    ctx.bind(count.value, 1)
+
+
+def _overlap(ctx: Context, boxes: Value, b: Var, i: Var, j: Var) -> Expr:
+    """Intersection over union of boxes i and j of batch b; 0 where there is no intersection or no area."""
+
+    def edges(box: Var, axis: int) -> tuple[Expr, Expr]:
+        p, q = (ctx.read(boxes, [Index.of(b), Index.of(box), Index(k)]) for k in (axis, axis + 2))
+        if ctx.attr("center_point_box", 0):
+            return p - q / 2.0, p + q / 2.0
+        return minimum(p, q), maximum(p, q)
+
+    (y0, y1), (x0, x1) = edges(i, 0), edges(i, 1)
+    (v0, v1), (u0, u1) = edges(j, 0), edges(j, 1)
+    height, width = minimum(y1, v1) - maximum(y0, v0), minimum(x1, u1) - maximum(x0, u0)
+    common = maximum(height, 0.0) * maximum(width, 0.0)
+    one, other = (y1 - y0) * (x1 - x0), (v1 - v0) * (u1 - u0)
+    union = one + other - common
+    sound = (common > 0.0) & (one > 0.0) & (other > 0.0) & (union > 0.0)
+    return select(sound, common / select(sound, union, 1.0), 0.0)

@@ -1,0 +1,17 @@
+"""The used part of a buffer that a compiled part has filled from its start."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.importer.bounded import BOUNDED_DOMAIN, BOUNDED_OPS, crop_axis
+from tilewright.dynamic.host.registry import Call, host_op
+from tilewright.dynamic.values import Value
+
+
+@host_op(*BOUNDED_OPS, domain=BOUNDED_DOMAIN)
+def crop(call: Call, values: list[Value]) -> list[Value]:
+    """From buffer and count."""
+    whole, count = np.asarray(values[0]), int(np.asarray(values[1]))
+    axis = crop_axis(call.op, call.attrs.get("axis"))
+    return [np.ascontiguousarray(whole[(slice(None),) * (axis % whole.ndim) + (slice(count),)])]

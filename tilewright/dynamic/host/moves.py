@@ -1,0 +1,190 @@
+"""Ops that only move elements: for tensors of strings, and in loops where their parameters change at every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.dynamic.host.registry import Call, host_op
+from tilewright.dynamic.values import Value
+
+#: Moves whose parameters are run-time values; by host they need no program per value.
+BY_VALUE = {"Expand", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze"}
+
+
+def _ints(call: Call, values: list[Value], index: int, name: str) -> list[int] | None:
+    """A parameter that is an attribute in old opsets and an input in new ones."""
+    if name in call.attrs:
+        return [int(v) for v in call.attrs[name]]
+    if index < len(values) and values[index] is not None:
+        return [int(v) for v in np.asarray(values[index]).reshape(-1)]
+    return None
+
+
+def _array(call: Call, values: list[Value], index: int = 0) -> np.ndarray:
+    value = values[index]
+    if not isinstance(value, np.ndarray):
+        raise call.error("takes tensors, not sequences or missing values")
+    return value
+
+
+@host_op("Identity")
+def identity(call: Call, values: list[Value]) -> list[Value]:
+    return [values[0]]
+
+
+@host_op("Reshape")
+def reshape(call: Call, values: list[Value]) -> list[Value]:
+    data, target = _array(call, values), _ints(call, values, 1, "shape") or []
+    if not call.attrs.get("allowzero"):
+        if any(v == 0 and i >= data.ndim for i, v in enumerate(target)):
+            raise call.error(f"target {target} copies a dimension that {list(data.shape)} does not have")
+        target = [data.shape[i] if v == 0 else v for i, v in enumerate(target)]
+    try:
+        return [data.reshape(target)]
+    except ValueError:
+        raise call.error(f"{list(data.shape)} does not fit the target shape {target}") from None
+
+
+@host_op("Squeeze")
+def squeeze(call: Call, values: list[Value]) -> list[Value]:
+    axes = _ints(call, values, 1, "axes")
+    try:
+        return [np.squeeze(_array(call, values), None if axes is None else tuple(axes))]
+    except ValueError as error:
+        raise call.error(f"axes={axes}: {error}") from None
+
+
+@host_op("Unsqueeze")
+def unsqueeze(call: Call, values: list[Value]) -> list[Value]:
+    axes = _ints(call, values, 1, "axes") or []
+    try:
+        return [np.expand_dims(_array(call, values), tuple(axes))]
+    except ValueError as error:
+        raise call.error(f"axes={axes}: {error}") from None
+
+
+@host_op("Slice")
+def slice_(call: Call, values: list[Value]) -> list[Value]:
+    data = _array(call, values)
+    starts, ends = _ints(call, values, 1, "starts") or [], _ints(call, values, 2, "ends") or []
+    axes = _ints(call, values, 3, "axes")
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = _ints(call, values, 4, "steps") or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise call.error(f"starts={starts}, ends={ends}, axes={axes}, steps={steps} differ in length")
+    if 0 in steps or any(not -data.ndim <= a < data.ndim for a in axes):
+        raise call.error(f"axes={axes}, steps={steps} do not fit {list(data.shape)}")
+    where = [slice(None)] * data.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        first, last, _ = slice(start, end, step).indices(data.shape[axis])
+        where[axis] = slice(first, last if last >= 0 else None, step)
+    return [data[tuple(where)]]
+
+
+@host_op("Split")
+def split(call: Call, values: list[Value]) -> list[Value]:
+    data, axis = _array(call, values), int(call.attrs.get("axis", 0))
+    sizes, size, parts = _ints(call, values, 1, "split"), data.shape[axis], len(call.outputs)
+    if sizes is None:
+        chunk = -(-size // parts)
+        sizes = [max(min(chunk, size - k * chunk), 0) for k in range(parts)]
+    if sum(sizes) != size or len(sizes) != parts or min(sizes) < 0:
+        raise call.error(f"split={sizes} does not divide dimension {axis} of {list(data.shape)}")
+    return list(np.split(data, np.cumsum(sizes)[:-1].tolist(), axis))
+
+
+@host_op("Expand")
+def expand(call: Call, values: list[Value]) -> list[Value]:
+    data, target = _array(call, values), _ints(call, values, 1, "shape") or []
+    try:
+        return [np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(target)))]
+    except ValueError:
+        raise call.error(f"{list(data.shape)} cannot be broadcast to {target}") from None
+
+
+@host_op("Tile")
+def tile(call: Call, values: list[Value]) -> list[Value]:
+    data, repeats = _array(call, values), _ints(call, values, 1, "repeats") or []
+    if len(repeats) != data.ndim or min(repeats, default=0) < 0:
+        raise call.error(f"repeats={repeats} must be {data.ndim} counts")
+    return [np.tile(data, repeats)]
+
+
+@host_op("Transpose")
+def transpose(call: Call, values: list[Value]) -> list[Value]:
+    return [np.transpose(_array(call, values), call.attrs.get("perm"))]
+
+
+@host_op("Flatten")
+def flatten(call: Call, values: list[Value]) -> list[Value]:
+    data, axis = _array(call, values), int(call.attrs.get("axis", 1))
+    axis += data.ndim if axis < 0 else 0
+    return [data.reshape(int(np.prod(data.shape[:axis], dtype=np.int64)), -1)]
+
+
+@host_op("Concat")
+def concat(call: Call, values: list[Value]) -> list[Value]:
+    try:
+        return [np.concatenate([_array(call, values, k) for k in range(len(values))], int(call.attrs["axis"]))]
+    except ValueError as error:
+        raise call.error(str(error)) from None
+
+
+def _indices(call: Call, value: Any, size: int) -> np.ndarray:
+    at = np.asarray(value)
+    if at.size and not (-size <= at.min() and at.max() < size):
+        raise call.error(f"index {at.min() if at.min() < -size else at.max()} is out of range for {size} elements")
+    return at
+
+
+@host_op("Gather")
+def gather(call: Call, values: list[Value]) -> list[Value]:
+    data, axis = _array(call, values), int(call.attrs.get("axis", 0))
+    return [np.take(data, _indices(call, values[1], data.shape[axis]), axis)]
+
+
+@host_op("GatherElements")
+def gather_elements(call: Call, values: list[Value]) -> list[Value]:
+    data, axis = _array(call, values), int(call.attrs.get("axis", 0))
+    at = _indices(call, values[1], data.shape[axis])
+    return [np.take_along_axis(data, np.where(at < 0, at + data.shape[axis], at), axis)]
+
+
+@host_op("Where")
+def where(call: Call, values: list[Value]) -> list[Value]:
+    return [np.where(*(_array(call, values, k) for k in range(3)))]
+
+
+@host_op("Compress")
+def compress(call: Call, values: list[Value]) -> list[Value]:
+    data, condition = _array(call, values), _array(call, values, 1)
+    return [np.compress(condition.astype(np.bool_), data, call.attrs.get("axis"))]
+
+
+@host_op("Unique")
+def unique(call: Call, values: list[Value]) -> list[Value]:
+    """Values, first positions, positions of each element among the values, counts."""
+    data, axis = _array(call, values), call.attrs.get("axis")
+    data, axis = (data.reshape(-1), 0) if axis is None else (data, int(axis))
+    if data.dtype == np.object_:
+        data = data.astype(np.str_)
+    found, first, inverse, counts = np.unique(data, True, True, True, axis=axis)
+    if not call.attrs.get("sorted", 1):
+        order = np.argsort(first, kind="stable")
+        found, first, counts = np.take(found, order, axis), first[order], counts[order]
+        inverse = np.argsort(order, kind="stable")[inverse.reshape(-1)]
+    found = found.astype(np.object_) if found.dtype.kind == "U" else found
+    return [found, *(a.reshape(-1).astype(np.int64) for a in (first, inverse, counts))]
+
+
+@host_op("Shape")
+def shape(call: Call, values: list[Value]) -> list[Value]:
+    full = _array(call, values).shape
+    return [np.array(full[slice(call.attrs.get("start", 0), call.attrs.get("end"))], np.int64)]
+
+
+@host_op("Size")
+def size(call: Call, values: list[Value]) -> list[Value]:
+    return [np.array(_array(call, values).size, np.int64)]

@@ -1,0 +1,149 @@
+"""`DynamicModel`: a model whose shapes are only known when it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from compiler.graph import Graph
+from compiler.importer.loader import load, opset_of, source_name
+from isa.config import NpuConfig
+from isa.program import Program
+from tilewright import program_cache
+from tilewright.devices import Device, Runner
+from tilewright.dynamic.body import Body
+from tilewright.dynamic.part import Run
+from tilewright.dynamic.signature import check_values, signature_of
+from tilewright.dynamic.values import Value, as_value
+from tilewright.errors import UsageError
+from tilewright.runtime import RunResult, add_counters
+
+MOST_PROGRAMS = 64
+"""Programs a model keeps in memory; those on disk are kept by `program_cache`."""
+
+
+class DynamicModel:
+    """An ONNX model that is compiled while it runs, in parts, once for every combination of shapes.
+
+    Made by `tilewright.compile` for models that cannot be one program: open dimensions, shapes that follow from values,
+    loops and branches by run-time values, sequences, optionals, strings. Runs wherever programs run:
+    `Device("functional").run(model, inputs)`, or simply `model(inputs)`.
+
+    Args:
+        model: file name, serialised model, or ModelProto (left unchanged).
+        config: of the NPU.
+        shapes: of inputs, where they shall be fixed.
+        constants: values of inputs to fix now; those are no inputs any more.
+        effort: of the schedule search, 0..3.
+        cpu_only: leave the NPU out.
+        cache: keep programs on disk.
+
+    Attributes:
+        inputs: signatures of the inputs.
+        outputs: names of the outputs.
+        compilations: programs compiled so far (found on disk ones not counted).
+
+    Raises:
+        CompileError: the model is damaged or invalid. What a part cannot compile is only found when it is reached.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes | onnx.ModelProto,
+        config: NpuConfig | str | Path = "base",
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        *,
+        constants: Mapping[str, Any] | None = None,
+        effort: int = 1,
+        cpu_only: bool = False,
+        cache: bool = True,
+    ) -> None:
+        self.file = source_name(model)
+        proto = load(model, self.file)
+        self.name = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or self.file
+        self.config = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+        self.versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+        self.versions[""] = opset_of(proto)
+        self.effort, self.cpu_only, self.cache = effort, cpu_only, cache
+        given = {name: as_value(value) for name, value in (constants or {}).items()}
+        names = [i.name for i in proto.graph.input]
+        for name in (*given, *(shapes or {})):
+            if name not in names:
+                raise UsageError(f"{self.name}: no input {name!r}; inputs: {', '.join(names)}")
+        arrays = {n: v for n, v in given.items() if isinstance(v, np.ndarray)}
+        if len(arrays) != len(given):
+            raise UsageError(f"{self.name}: only tensors can be fixed at compile time")
+        self._body = Body(self, proto.graph, given=arrays)
+        infos = {i.name: i for i in proto.graph.input}
+        self.inputs = [signature_of(infos[n], (shapes or {}).get(n)) for n in self._body.inputs]
+        self.outputs = list(self._body.outputs)
+        self.compilations = 0
+        self._programs: OrderedDict[Hashable, Program] = OrderedDict()
+        self._runner: Runner | None = None
+
+    def __repr__(self) -> str:
+        return f"DynamicModel({self.name!r}, {', '.join(map(str, self.inputs))})"
+
+    def __call__(self, inputs: Mapping[str, Any] | Any) -> dict[str, Value]:
+        """Runs on the functional simulator."""
+        if self._runner is None:
+            self._runner = Device("functional")
+        return self.run(self._runner, inputs).outputs  # type: ignore[return-value]
+
+    def run(self, runner: Runner, inputs: Mapping[str, Any] | Any, **options: Any) -> RunResult:
+        """Runs once on a device; compiles what these shapes need and was not compiled before.
+
+        Args:
+            inputs: by name; lists are sequences, None an optional without a value, arrays of `str` strings.
+            options: for the device.
+
+        Returns:
+            Outputs by name, counters summed over all programs, seconds of each.
+
+        Raises:
+            InputError: inputs that do not fit. CompileError: a part cannot be compiled. DeviceError: see `Runner.run`.
+        """
+        values = check_values(self.name, self.inputs, inputs)
+        run = Run(runner, options)
+        found = self._body.run(run, list(values.values()))
+        outputs: Any = dict(zip(self.outputs, found))
+        return RunResult(outputs, add_counters(run.counters), run.seconds)
+
+    def program(self, key: Hashable, graph_of: Callable[[], Graph]) -> Program:
+        """The program for a key: kept, found on disk, or compiled from `graph_of()`."""
+        kept = self._programs.get(key)
+        if kept is not None:
+            self._programs.move_to_end(key)
+            return kept
+        name = self._cache_name(key)
+        program = program_cache.find(name) if name is not None else None
+        if program is None:
+            program = self._compile(graph_of())
+            self.compilations += 1
+            if name is not None:
+                program_cache.keep(name, program)
+        self._programs[key] = program
+        while len(self._programs) > MOST_PROGRAMS:
+            self._programs.popitem(last=False)
+        return program
+
+    def _cache_name(self, key: Hashable) -> str | None:
+        if not self.cache:
+            return None
+        options = json.dumps([self.config.to_dict(), self.effort, self.cpu_only, self.versions], sort_keys=True)
+        return program_cache.key(hashlib.sha256(repr(key).encode()).digest(), options)
+
+    def _compile(self, graph: Graph) -> Program:
+        from compiler.pipeline import compile_graph
+        from tilewright.cost import measure
+
+        return compile_graph(graph, self.config, effort=self.effort, cpu_only=self.cpu_only, measure=measure)
+
+

@@ -1,0 +1,190 @@
+"""Compiled parts of a dynamic model, and calls of the host between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnx
+
+from compiler.errors import UnsupportedError
+from compiler.importer.bounded import BOUNDED_OPS, bounded_form
+from compiler.importer.onnx_node import attribute_value
+from compiler.importer.part import Cut, import_part, reads_of
+from isa.device import Counters
+from tilewright.devices import Runner
+from tilewright.dynamic.host import HOST, Call
+from tilewright.dynamic.host.moves import BY_VALUE
+from tilewright.dynamic.values import Value, describe, is_number
+
+if TYPE_CHECKING:
+    from tilewright.dynamic.body import Body, Scope
+
+_STANDARD = ("", "ai.onnx")
+_CONTROL = {"If", "Loop", "Scan", "SequenceMap"}
+_MOST_PINNED = 1 << 16  # elements of a value that programs are made for
+
+
+@dataclass
+class Run:
+    """One run of a dynamic model: where, and what it counted.
+
+    Attributes:
+        options: for the device.
+        seconds: wall time of each program that ran.
+    """
+
+    runner: Runner
+    options: dict[str, Any]
+    counters: list[Counters] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Refined(Exception):
+    """An item of a body turns out to be several."""
+
+    items: list[Item]
+
+
+class Item(Protocol):
+    """A piece of a body.
+
+    Attributes:
+        reads: names it takes, constants of the model not among them.
+        makes: names it can make; `writes` those that are wanted.
+        drops: names nobody needs after it.
+    """
+
+    reads: list[str]
+    makes: list[str]
+    writes: list[str]
+    drops: list[str]
+
+    def run(self, run: Run, scope: Scope) -> Mapping[str, Value]:
+        """The values of `writes`. Raises `Refined`."""
+        ...
+
+
+class HostCall:
+    """A node that runs on the host."""
+
+    def __init__(self, body: Body, node: onnx.NodeProto, makes_from: onnx.NodeProto | None = None) -> None:
+        model = body.model
+        self.node = node
+        self.domain = "" if node.domain in _STANDARD else node.domain
+        self.label = f"{node.op_type} {node.name or (node.output[0] if node.output else '')!r}"
+        self.attrs = {a.name: attribute_value(a) for a in node.attribute}
+        self.inputs = list(makes_from.output if makes_from is not None else node.input)
+        self.makes = [n for n in node.output if n]
+        self.reads = body.variables([*filter(None, self.inputs), *reads_of([node])] if makes_from is None else self.inputs)
+        self.writes = self.makes
+        self.drops: list[str] = []
+        self.version = model.versions.get(self.domain, 1)
+        self.function = HOST.get((makes_from.domain if makes_from is not None else self.domain, node.op_type))
+        looped = body.looped or node.op_type != "If"
+        self.bodies = {id(g): body.inner(g, looped) for g in self.attrs.values() if isinstance(g, onnx.GraphProto)}
+
+    def run(self, run: Run, scope: Scope) -> Mapping[str, Value]:
+        values = [scope[name] if name else None for name in self.inputs]
+        if self.function is None:
+            odd = next((v for v in values if v is not None and not is_number(v)), None)
+            raise UnsupportedError(f"{self.label} takes tensors of numbers, not {describe(odd)}")
+        call = Call(
+            self.node.op_type,
+            self.domain,
+            self.label,
+            self.version,
+            self.attrs,
+            list(self.node.output),
+            lambda graph, arguments: self.bodies[id(graph)].run(run, arguments, scope),
+        )
+        found = self.function(call, values)
+        results = [v if v is None or isinstance(v, list) else np.asarray(v) for v in found]
+        return {n: v for n, v in zip(self.node.output, results) if n}
+
+
+class Part:
+    """Consecutive nodes, compiled for every combination of shapes they meet.
+
+    Attributes:
+        pinned: names of values that decide shapes; each of their values has a program of its own.
+    """
+
+    def __init__(self, body: Body, nodes: list[onnx.NodeProto]) -> None:
+        self.body, self.nodes = body, nodes
+        self.names = reads_of(nodes)
+        self.reads = body.variables(self.names)
+        self.makes = [o for node in nodes for o in node.output if o]
+        self.writes: list[str] = []
+        self.drops: list[str] = []
+        self.pinned: set[str] = set()
+        self.content = body.digest(nodes, [n for n in self.names if n not in self.reads])
+
+    def run(self, run: Run, scope: Scope) -> Mapping[str, Value]:
+        self._needs_numbers(scope)
+        values: dict[str, np.ndarray] = {n: scope[n] for n in self.reads}  # type: ignore[misc]
+        while True:
+            key = (
+                self.content,
+                tuple(self.writes),
+                tuple((n, v.shape, v.dtype.name, v.tobytes() if n in self.pinned else None) for n, v in values.items()),
+            )
+            try:
+                program = self.body.model.program(key, lambda: self._import(values))
+                break
+            except Cut as cut:
+                self._learn(cut, values)
+        start = time.perf_counter()
+        result = run.runner.hold(program).run({t.name: values[t.name] for t in program.inputs}, **run.options)
+        run.seconds.append(time.perf_counter() - start)
+        run.counters.append(result.counters)
+        return {name: result.outputs[name] for name in self.writes}
+
+    def _needs_numbers(self, scope: Scope) -> None:
+        """Whatever takes strings, sequences or nothing runs on the host."""
+        odd = {n for n in self.reads if not is_number(scope[n])}
+        odd |= {n for n in self.names if n not in self.reads and not is_number(scope[n])}
+        for index, node in enumerate(self.nodes) if odd else ():
+            if odd.intersection(reads_of([node])):
+                raise self._by_host(index)
+
+    def _import(self, values: Mapping[str, np.ndarray]) -> Any:
+        body = self.body
+        constants = {n: body.constant(n) for n in self.names if n not in self.reads}
+        constants |= {n: values[n] for n in self.pinned}
+        types = {n: (v.shape, v.dtype) for n, v in values.items()}
+        return import_part(body.model.name, self.nodes, body.model.versions, types, constants, self.writes)
+
+    def _learn(self, cut: Cut, values: Mapping[str, np.ndarray]) -> None:
+        """Pins the values that are missing, or raises `Refined`: they are made first, or the host runs the node."""
+        node, body = self.nodes[cut.node], self.body
+        standard = node.domain in _STANDARD
+        if standard and node.op_type in BOUNDED_OPS:
+            bounded = bounded_form(node)
+            first: list[Item] = [Part(body, [*self.nodes[: cut.node], bounded]), HostCall(body, node, bounded)]
+            raise Refined(first + self._rest(cut.node + 1))
+        by_host = standard and (node.op_type in _CONTROL or (body.looped and node.op_type in BY_VALUE))
+        if cut.names and not by_host:
+            if not values.keys() >= set(cut.names):
+                raise Refined([Part(body, self.nodes[: cut.node]), *self._rest(cut.node)])
+            large = [n for n in cut.names if values[n].size > _MOST_PINNED]
+            if large or self.pinned.issuperset(cut.names):
+                raise UnsupportedError(f"{body.model.name}: {cut.reason}")
+            self.pinned.update(cut.names)
+            return
+        if ("" if standard else node.domain, node.op_type) not in HOST:
+            raise UnsupportedError(f"{body.model.name}: {cut.reason}")
+        raise self._by_host(cut.node)
+
+    def _by_host(self, index: int) -> Refined:
+        before: list[Item] = [Part(self.body, self.nodes[:index])] if index else []
+        return Refined([*before, HostCall(self.body, self.nodes[index]), *self._rest(index + 1)])
+
+    def _rest(self, index: int) -> list[Item]:
+        return [Part(self.body, self.nodes[index:])] if index < len(self.nodes) else []
+
+

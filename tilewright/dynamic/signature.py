@@ -1,0 +1,111 @@
+"""Inputs of a dynamic model: what the model says of them, and whether given values fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from compiler.importer.onnx_node import numpy_dtype
+from tilewright.dynamic.values import Value, as_value, describe
+from tilewright.errors import InputError, UsageError
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One input.
+
+    Attributes:
+        kind: "tensor", "sequence", "optional" or "map".
+        dtype: numpy name of a tensor's type, "string", or "" where the model does not say.
+        shape: sizes, names of open ones, None for open ones without a name; None for an unknown rank.
+    """
+
+    name: str
+    kind: str
+    dtype: str = ""
+    shape: tuple[int | str | None, ...] | None = None
+
+    def __str__(self) -> str:
+        if self.kind != "tensor":
+            return f"{self.name!r} {self.kind}"
+        sizes = "any shape" if self.shape is None else "x".join(str(d or "?") for d in self.shape) or "scalar"
+        return f"{self.name!r} {self.dtype} {sizes}"
+
+
+def signature_of(value: onnx.ValueInfoProto, given: Sequence[int] | None = None) -> Signature:
+    """Of an input, with the shape the user gives."""
+    kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
+    if kind != "tensor":
+        return Signature(value.name, kind)
+    tensor = value.type.tensor_type
+    dtype = "string"
+    if tensor.elem_type != onnx.TensorProto.STRING:
+        dtype = numpy_dtype(tensor.elem_type, f"input {value.name!r}").name
+    shape: tuple[int | str | None, ...] | None = None
+    if tensor.HasField("shape"):
+        shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+    if given is not None:
+        if shape is not None and (
+            len(shape) != len(given) or any(isinstance(d, int) and d != g for d, g in zip(shape, given))
+        ):
+            text = "x".join(map(str, given))
+            raise UsageError(f"the shape {text} given for input {value.name!r} contradicts the model's {list(shape)}")
+        shape = tuple(int(d) for d in given)
+    return Signature(value.name, kind, dtype, shape)
+
+
+def check_values(model: str, signatures: Sequence[Signature], inputs: Mapping[str, Any] | Any) -> dict[str, Value]:
+    """The inputs as values, in the signatures' order.
+
+    Args:
+        model: its name, for messages.
+        inputs: by name; a bare array will do where there is one input.
+
+    Raises:
+        InputError: listing every name, shape and type that does not fit.
+    """
+    if not isinstance(inputs, Mapping):
+        if len(signatures) != 1:
+            raise InputError(f"{model} has {len(signatures)} inputs: give a dict of them")
+        inputs = {signatures[0].name: inputs}
+    known = {s.name for s in signatures}
+    problems = [f"unknown input {name!r}" for name in inputs if name not in known]
+    values: dict[str, Value] = {}
+    sizes: dict[str, tuple[int, str]] = {}
+    for signature in signatures:
+        name = signature.name
+        if name not in inputs:
+            problems.append(f"missing input {signature}")
+            continue
+        values[name] = value = as_value(inputs[name])
+        if signature.kind == "optional" or (signature.kind == "sequence" and isinstance(value, list)):
+            continue
+        if signature.kind != "tensor" or not isinstance(value, np.ndarray):
+            problems.append(f"input {name!r} must be a {signature.kind}, not {describe(value)}")
+            continue
+        problems += _problems(signature, value, sizes)
+    if problems:
+        raise InputError(f"{model}: {'; '.join(problems)} (inputs: {', '.join(map(str, signatures))})")
+    return values
+
+
+def _problems(signature: Signature, value: np.ndarray, sizes: dict[str, tuple[int, str]]) -> list[str]:
+    """What is wrong with a tensor; `sizes` holds named dimensions met so far."""
+    kind = "string" if value.dtype == np.object_ else value.dtype.name
+    if kind != signature.dtype:
+        return [f"input {signature.name!r} must be {signature.dtype}, not {kind}"]
+    if signature.shape is None:
+        return []
+    wrong = len(value.shape) != len(signature.shape)
+    for want, size in zip(signature.shape, value.shape):
+        if isinstance(want, str):
+            before, where = sizes.setdefault(want, (size, signature.name))
+            if before != size and not wrong:
+                return [f"input {signature.name!r} has {size} for {want!r}, which is {before} in {where!r}"]
+        elif want is not None and want != size:
+            wrong = True
+    return [f"input {signature} cannot have shape {'x'.join(map(str, value.shape)) or 'scalar'}"] if wrong else []
