@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
+    bounded,
     convolution,
     einsum,
     elementwise,
