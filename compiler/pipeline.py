@@ -392,7 +392,7 @@ def _internal(node: Node) -> bool:
 
 def node_macs(graph: Graph, node: Node) -> int:
     """Multiply-accumulates of a node left to the CPU."""
-    y = graph.tensor(node.outputs[0])
+    y = graph.tensor(next(name for name in node.outputs if name))
     if node.op in ("Conv", "QConv", "ConvInteger"):
         return y.size * int(np.prod(graph.tensor(node.inputs[1]).shape[1:]))
     if node.op in ("ConvTranspose", "QConvTranspose"):

