@@ -1,0 +1,95 @@
+"""`SimulatedLine`: a Verilated design at the far end of a serial line."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hw.sim.build import Design, build_library
+
+_HERE = Path(__file__).resolve().parent
+
+
+@functools.cache
+def _load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    handle, size = ctypes.c_void_p, ctypes.c_size_t
+    for name, result, *arguments in (
+        ("create", handle, ctypes.c_double),
+        ("destroy", None, handle),
+        ("reset", None, handle),
+        ("faults", None, handle, ctypes.c_uint32),
+        ("send", None, handle, ctypes.c_char_p, size),
+        ("run", size, handle, ctypes.c_uint64, ctypes.c_char_p, size),
+        ("queued", size, handle),
+    ):
+        function = getattr(library, f"tw_line_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class SimulatedLine:
+    """A design with ports clk, rst, rx, tx. Built on first use.
+
+    Args:
+        stem: names it in the cache.
+        title: for the message of a build.
+        top: name of its top module.
+        verilog: makes its text.
+        sources: Python files the text depends on.
+        clock_hz, baud: of the design; decide the cycles of a bit.
+
+    Raises:
+        BuildError: no Verilator or no C++ compiler.
+    """
+
+    def __init__(
+        self,
+        stem: str,
+        title: str,
+        top: str,
+        verilog: Callable[[], str],
+        sources: Sequence[Path],
+        *,
+        clock_hz: int,
+        baud: int,
+    ) -> None:
+        design = Design(stem, title, top, _HERE / "line.cpp", verilog, sources)
+        self._library = _load(build_library(design))
+        self._handle = self._library.tw_line_create(clock_hz / baud)
+        self.cycles_per_byte = -(-10 * clock_hz // baud)
+
+    def send(self, data: bytes) -> None:
+        """Queues bytes for `rx`."""
+        self._library.tw_line_send(self._handle, data, len(data))
+
+    def run(self, cycles: int) -> bytes:
+        """Runs the clock; returns what came out of `tx`."""
+        most = cycles // self.cycles_per_byte + 16
+        buffer = ctypes.create_string_buffer(most)
+        count = self._library.tw_line_run(self._handle, cycles, buffer, most)
+        return buffer.raw[:count]
+
+    @property
+    def queued(self) -> int:
+        """Bytes given to `send` that have not begun to leave."""
+        return int(self._library.tw_line_queued(self._handle))
+
+    def reset(self) -> None:
+        """Holds `rst` for a few cycles."""
+        self._library.tw_line_reset(self._handle)
+
+    def faults(self, value: int) -> None:
+        """Sets the input `faults` of designs that have it."""
+        self._library.tw_line_faults(self._handle, value)
+
+    def close(self) -> None:
+        """Ends the simulation."""
+        if getattr(self, "_handle", None):
+            self._library.tw_line_destroy(self._handle)
+            self._handle = None
+
+    def __del__(self) -> None:
+        self.close()
