@@ -30,8 +30,11 @@ from compiler.cpu.expr import (
     unravel,
     walk,
 )
-from compiler.cpu.lower import Function, Module, emit_assign
+from compiler.cpu.loops import emit_assign
+from compiler.cpu.lower import Function
 from compiler.cpu.memory import Lifetime, place
+from compiler.cpu.module import Module
+from compiler.cpu.schedule import LoopSchedule
 from compiler.cpu.small_types import NUMPY, number_of
 from compiler.cpu.target import Target
 from compiler.errors import UnsupportedError
@@ -93,12 +96,13 @@ class LoopStage:
     label: str
     parts: list[tuple[list[Var], Expr, Buffer, Index]]
     temps: list[Buffer] = field(default_factory=list)
+    schedule: LoopSchedule = field(default_factory=LoopSchedule)
 
     def emit(self, module: Module) -> tuple[str, list[Buffer]]:
         f = Function(module)
-        for variables, body, buffer, offset in self.parts:
-            emit_assign(f, variables, body, buffer, offset)
-        return module.define(f, "loop"), list(f.params)
+        for part in self.parts:
+            emit_assign(f, *part, self.schedule)
+        return module.define(f, "loop" if f.plain else "vector"), list(f.params)
 
 
 @dataclass(eq=False)

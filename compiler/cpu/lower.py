@@ -1,24 +1,17 @@
-"""Expressions and loop nests to LLVM IR text, and IR to object code.
+"""One LLVM function: expressions and loops as IR text, over scalars or over vectors of neighbouring elements.
 
-The IR is plain loops over scalars: LLVM's loop vectoriser makes them 512 bit wide, because every pointer is
-`noalias` and every stride is a constant. Functions are named by the hash of their text and compiled one by one, so
-equal kernels, of one segment or of many, are compiled once; `elf.join` makes one object of a segment's functions.
+In vector mode (`Function.vector`) the same expressions are written for several elements of the innermost loop at
+once; whatever does not depend on that loop stays scalar and is spread.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import llvmlite
-import llvmlite.binding as llvm
 import numpy as np
 
-from compiler.cpu import cache, elf
 from compiler.cpu.expansions import expand
 from compiler.cpu.expr import (
     FLOATS,
@@ -30,49 +23,15 @@ from compiler.cpu.expr import (
     Lookup,
     Quotient,
     Remainder,
-    Rewriter,
     Var,
-    indices,
-    load,
-    merge,
-    walk,
+    index_vars,
 )
-from compiler.cpu.small_types import INTEGERS, NUMPY, code_of
-from compiler.cpu.target import Target
+from compiler.cpu.llvm_types import literal, llvm_type, suffix
+from compiler.cpu.loops import emit_reduce
+from compiler.cpu.small_types import INTEGERS
 
-_TYPES = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "b": "i1", **dict.fromkeys(NUMPY, "i8")}
-PIPELINES = {
-    True: "O3 with SLP",
-    False: "O2 without SLP",
-}  # part of the cache's key; by whether a kernel is plain loops
-_REFERENCE = re.compile(r"@[\w.]+")
-ACC_TILE = 256  # elements of an in-cache accumulator row
-
-
-def llvm_type(dtype: str, memory: bool = False) -> str:
-    if memory and dtype == "b":
-        return "i8"
-    return _TYPES.get(dtype) or f"i{dtype[1:]}"
-
-
-def literal(value: Any, dtype: str) -> str:
-    """A constant in IR syntax; floats by their exact bits."""
-    if dtype in ("f32", "f64"):
-        with np.errstate(over="ignore"):
-            wide = float(np.float32(value)) if dtype == "f32" else float(value)
-        return f"0x{struct.unpack('<Q', struct.pack('<d', wide))[0]:016X}"
-    if dtype == "f16":
-        return f"0xH{np.float16(value).view(np.uint16):04X}"
-    if dtype == "bf16":
-        bits = int(np.float32(value).view(np.uint32))
-        return str(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF)
-    if dtype == "b":
-        return "true" if value else "false"
-    if dtype in NUMPY:
-        return str(code_of(value, dtype))
-    bits = 8 * SIZES[dtype]
-    v = int(value) & (2**bits - 1)
-    return str(v - 2**bits if v >> (bits - 1) else v)
+if TYPE_CHECKING:
+    from compiler.cpu.module import Module
 
 
 class Function:
@@ -89,6 +48,12 @@ class Function:
         self.memo: dict[Any, str] = {}
         self.variables: dict[Var, str] = {}
         self.keep: list[Any] = []  # holds what `memo` identifies by id
+        self.plain = False  # has loops over scalars that LLVM should vectorise
+        self.lanes = 0  # in vector mode, how many elements at once
+        self.lane: Var | None = None  # the loop whose neighbouring elements they are
+        self.mask = ""  # which of them exist, empty for all
+        self.scalars: dict[Any, str] = {}  # in vector mode, the memo of scalar values
+        self.depends: dict[Expr, bool] = {}
 
     # Instructions.
 
@@ -126,9 +91,91 @@ class Function:
             f"getelementptr inbounds {llvm_type(buffer.dtype, True)}, ptr {self.pointer(buffer)}, i64 {offset}"
         )
 
-    def intrinsic(self, name: str, type_: str, *args: str, suffix: str | None = None) -> str:
+    def intrinsic(self, name: str, type_: str, *args: str, short: str | None = None) -> str:
         written_out = expand(self, name, type_, args)
-        return written_out or self.op(self.module.intrinsic(name, type_, suffix or _suffix(type_), args))
+        return written_out or self.op(self.module.intrinsic(name, type_, short or suffix(type_), args))
+
+    # Vectors.
+
+    @contextmanager
+    def vector(self, lane: Var, lanes: int, mask: str = "") -> Iterator[None]:
+        """Values are `lanes` elements from `lane`'s current value on; with a mask only some are read and written."""
+        outside = self.memo, self.scalars, self.depends
+        self.scalars, self.memo, self.depends = self.memo, {}, {}
+        self.lane, self.lanes, self.mask = lane, lanes, mask
+        yield
+        self.memo, self.scalars, self.depends = outside
+        self.lane, self.lanes, self.mask = None, 0, ""
+
+    def type(self, dtype: str) -> str:
+        """The type of a value: a vector in vector mode."""
+        t = llvm_type(dtype)
+        return f"<{self.lanes} x {t}>" if self.lanes else t
+
+    def number(self, value: Any, dtype: str) -> str:
+        """A constant of that type."""
+        text = literal(value, dtype)
+        return f"splat ({llvm_type(dtype)} {text})" if self.lanes else text
+
+    def _varies(self, e: Expr) -> bool:
+        """Its value depends on the lane."""
+        if e not in self.depends:
+            index = e.value[1] if e.op == "load" else e.value if e.op == "index" else None
+            own = index is not None and self.lane in index_vars(index)
+            self.depends[e] = own or any(self._varies(a) for a in e.args)
+        return self.depends[e]
+
+    @contextmanager
+    def _scalar(self) -> Iterator[None]:
+        """Back to scalars for what is the same in all lanes."""
+        lanes, inside = self.lanes, self.memo
+        self.lanes, self.memo = 0, self.scalars
+        yield
+        self.lanes, self.memo = lanes, inside
+
+    def _spread(self, e: Expr) -> str:
+        with self._scalar():
+            v = self.value(e)
+        return self.splat(v, llvm_type(e.dtype))
+
+    def splat(self, v: str, type_: str) -> str:
+        vec = f"<{self.lanes} x {type_}>"
+        first = self.op(f"insertelement {vec} poison, {type_} {v}, i64 0")
+        return self.op(f"shufflevector {vec} {first}, {vec} poison, <{self.lanes} x i32> zeroinitializer")
+
+    def _load_vector(self, buffer: Buffer, index: Index) -> str:
+        t = f"<{self.lanes} x {llvm_type(buffer.dtype, True)}>"
+        size, p = SIZES[buffer.dtype], self.element(buffer, self.index(index))
+        if self.mask:
+            full = self.module.declare(
+                f"@llvm.masked.load.{suffix(t)}.p0",
+                f"declare {t} @llvm.masked.load.{suffix(t)}.p0(ptr, i32, <{self.lanes} x i1>, {t})",
+            )
+            v = self.op(f"call {t} {full}(ptr {p}, i32 {size}, <{self.lanes} x i1> {self.mask}, {t} zeroinitializer)")
+        else:
+            v = self.op(f"load {t}, ptr {p}, align {size}")
+        return self.op(f"icmp ne {t} {v}, zeroinitializer") if buffer.dtype == "b" else v
+
+    def _store_vector(self, buffer: Buffer, offset: str, value: str) -> None:
+        t = f"<{self.lanes} x {llvm_type(buffer.dtype, True)}>"
+        if buffer.dtype == "b":
+            value = self.op(f"zext <{self.lanes} x i1> {value} to {t}")
+        size, p = SIZES[buffer.dtype], self.element(buffer, offset)
+        if not self.mask:
+            self.do(f"store {t} {value}, ptr {p}, align {size}")
+            return
+        full = self.module.declare(
+            f"@llvm.masked.store.{suffix(t)}.p0",
+            f"declare void @llvm.masked.store.{suffix(t)}.p0({t}, ptr, i32, <{self.lanes} x i1>)",
+        )
+        self.do(f"call void {full}({t} {value}, ptr {p}, i32 {size}, <{self.lanes} x i1> {self.mask})")
+
+    def _index_vector(self, index: Index) -> str:
+        """An affine index as values, one per lane."""
+        assert self.lane is not None
+        steps = ", ".join(f"i64 {k * (index.coefficient(self.lane) or 0)}" for k in range(self.lanes))
+        vec = f"<{self.lanes} x i64>"
+        return self.op(f"add {vec} {self.splat(self.index(index), 'i64')}, <{steps}>")
 
     @contextmanager
     def loop(self, low: str | int, high: str | int, step: int = 1) -> Iterator[str]:
@@ -177,6 +224,10 @@ class Function:
     # Indices and values.
 
     def index(self, index: Index) -> str:
+        """The index of the first lane."""
+        if self.lanes:
+            with self._scalar():
+                return self.index(index)
         total: str | None = None
         key = lambda term: (self.atom_order(term[0]), term[1])
         for atom, c in sorted(index.terms, key=key):
@@ -222,6 +273,9 @@ class Function:
         return self.op(f"icmp ne i8 {v}, 0") if buffer.dtype == "b" else v
 
     def store(self, buffer: Buffer, offset: str, value: str) -> None:
+        if self.lanes:
+            self._store_vector(buffer, offset, value)
+            return
         if buffer.dtype == "b":
             value = self.op(f"zext i1 {value} to i8")
         p = self.element(buffer, offset)
@@ -230,14 +284,18 @@ class Function:
     def value(self, e: Expr) -> str:
         """Emits an expression, each shared node once."""
         if e.op == "const":
-            return literal(e.value, e.dtype)
+            return self.number(e.value, e.dtype)
         if e in self.memo:
             return self.memo[e]
-        out = self._emit(e)
+        out = self._spread(e) if self.lanes and not self._varies(e) else self._emit(e)
         self.memo[e] = out
         return out
 
     def _emit(self, e: Expr) -> str:
+        if self.lanes and e.op == "load":
+            return self._load_vector(*e.value)
+        if self.lanes and e.op == "index":
+            return self._index_vector(e.value)
         if e.op == "load":
             return self.load(e.value[0], self.index(e.value[1]))
         if e.op == "index":
@@ -245,10 +303,12 @@ class Function:
         if e.op == "guard":
             return self._guard(e)
         if e.op == "reduce":
-            return self._reduce(e)
+            return emit_reduce(self, e)
         a = [self.value(x) for x in e.args]
         kind = e.args[0].dtype
-        t = llvm_type(kind)
+        if e.op == "fold":
+            return self.fold(e.value[0], e.dtype, a[0], a[1], e.value[1])
+        t = self.type(kind)
         floating, unsigned = kind in FLOATS, kind[0] == "u" or kind == "b"
         if e.op in ("add", "sub", "mul", "div"):
             name = f"f{e.op}" if floating else {"div": "udiv" if unsigned else "sdiv"}.get(e.op, e.op)
@@ -256,7 +316,7 @@ class Function:
         if e.op == "rem":
             return self.op(f"{'urem' if unsigned else 'srem'} {t} {a[0]}, {a[1]}")
         if e.op == "neg":
-            return self.op(f"fneg {t} {a[0]}" if floating else f"sub {t} 0, {a[0]}")
+            return self.op(f"fneg {t} {a[0]}" if floating else f"sub {t} {self.number(0, kind)}, {a[0]}")
         if e.op in ("and", "or", "xor", "shl"):
             return self.op(f"{e.op} {t} {a[0]}, {a[1]}")
         if e.op == "shr":
@@ -267,10 +327,10 @@ class Function:
             sign = "" if e.value in ("eq", "ne") else "u" if unsigned else "s"
             return self.op(f"icmp {sign}{e.value} {t} {a[0]}, {a[1]}")
         if e.op == "select":
-            t = llvm_type(e.dtype)
-            return self.op(f"select i1 {a[0]}, {t} {a[1]}, {t} {a[2]}")
+            t = self.type(e.dtype)
+            return self.op(f"select {self.type('b')} {a[0]}, {t} {a[1]}, {t} {a[2]}")
         if e.op == "bitcast":
-            return self.op(f"bitcast {t} {a[0]} to {llvm_type(e.dtype)}")
+            return self.op(f"bitcast {t} {a[0]} to {self.type(e.dtype)}")
         if e.op == "cast":
             return self.cast(a[0], kind, e.dtype)
         if e.op == "call":
@@ -283,7 +343,7 @@ class Function:
         raise AssertionError(e.op)
 
     def cast(self, v: str, source: str, to: str) -> str:
-        s, t = llvm_type(source), llvm_type(to)
+        s, t = self.type(source), self.type(to)
         if source in INTEGERS:
             return self._cast_from_nibble(v, source, to)
         if to in INTEGERS:
@@ -291,7 +351,8 @@ class Function:
         if "bf16" in (source, to):
             return self._cast_bf16(v, source, to)
         if to == "b":
-            return self.op(f"fcmp une {s} {v}, {literal(0, source)}" if source in FLOATS else f"icmp ne {s} {v}, 0")
+            zero = self.number(0, source)
+            return self.op(f"fcmp une {s} {v}, {zero}" if source in FLOATS else f"icmp ne {s} {v}, {zero}")
         if {source, to} == {"f16", "f64"} or (source == "f16" and to not in FLOATS):
             return self.cast(self.cast(v, source, "f32"), "f32", to)  # the direct conversion is a library call
         if to == "f16" and source not in FLOATS:
@@ -300,10 +361,11 @@ class Function:
             return self.op(f"{'fpext' if SIZES[source] < SIZES[to] else 'fptrunc'} {s} {v} to {t}")
         if source in FLOATS:
             if to == "u64":
-                return self.op(f"fptoui {s} {v} to i64")
+                return self.op(f"fptoui {s} {v} to {t}")
             wide = 32 if SIZES[to] < 4 or to == "i32" else 64  # as x86 does it: convert wide, then drop bits
-            v = self.op(f"fptosi {s} {v} to i{wide}")
-            return v if t == f"i{wide}" else self.op(f"trunc i{wide} {v} to {t}")
+            w = self.type(f"i{wide}")
+            v = self.op(f"fptosi {s} {v} to {w}")
+            return v if t == w else self.op(f"trunc {w} {v} to {t}")
         unsigned = source[0] == "u" or source == "b"
         if to in FLOATS:
             return self.op(f"{'ui' if unsigned else 'si'}tofp {s} {v} to {t}")
@@ -350,7 +412,11 @@ class Function:
         return self.op(f"phi {llvm_type(e.dtype)} [ {v}, %{last} ], [ {otherwise}, %{before} ]")
 
     def fold(self, kind: str, dtype: str, a: str, b: str, strict: bool) -> str:
-        t = llvm_type(dtype)
+        """One step of a reduction. `top` is a maximum that passes over NaN."""
+        t = self.type(dtype)
+        if kind == "top":
+            more = self.op(f"fcmp ogt {t} {b}, {a}")
+            return self.op(f"select {self.type('b')} {more}, {t} {b}, {t} {a}")
         if kind in ("min", "max"):
             unsigned = dtype[0] == "u"
             return self.intrinsic(f"{kind}imum" if dtype in FLOATS else f"{'u' if unsigned else 's'}{kind}", t, a, b)
@@ -358,183 +424,22 @@ class Function:
             return self.op(f"f{kind} {'' if strict else 'reassoc nsz contract '}{t} {a}, {b}")
         return self.op(f"{kind} {t} {a}, {b}")
 
-    def _reduce(self, e: Expr) -> str:
-        kind, variables, strict = e.value
-        t = llvm_type(e.dtype)
-        slot = self.alloca(t, 1, 8)
-        self.do(f"store {t} {self.value(e.args[1])}, ptr {slot}")
-        saved = dict(self.memo)
-        with self.loops(variables):
-            v = self.value(e.args[0])
-            old = self.op(f"load {t}, ptr {slot}")
-            self.do(f"store {t} {self.fold(kind, e.dtype, old, v, strict)}, ptr {slot}")
-        self.memo = saved
-        return self.op(f"load {t}, ptr {slot}")
+    def across(self, kind: str, dtype: str, v: str, lanes: int) -> str:
+        """Folds the lanes of a vector."""
+        t = llvm_type(dtype)
+        vec = f"<{lanes} x {t}>"
+        unsigned = "u" if dtype[0] == "u" else "s"
+        names = {"max": "fmaximum", "min": "fminimum", "top": "fmax"} if dtype in FLOATS else {}
+        name = names.get(kind) or (f"{unsigned}{kind}" if kind in ("min", "max") else kind)
+        start = ""
+        if dtype in FLOATS and kind in ("add", "mul"):
+            name, start = f"f{kind}", f"{t} {literal(-0.0 if kind == 'add' else 1.0, dtype)}, "
+        full = f"@llvm.vector.reduce.{name}.{suffix(vec)}"
+        self.module.declare(full, f"declare {t} {full}({t + ', ' if start else ''}{vec})")
+        return self.op(f"call {'reassoc ' if start else ''}{t} {full}({start}{vec} {v})")
 
     def text(self, name: str) -> str:
         """The finished definition."""
         params = ", ".join(f"ptr noalias {p}" for p in self.params.values())
         body = "\n".join(["entry:", *self.allocas, *self.lines, "  ret void"])
         return f"define hidden void @{name}({params}) #0 {{\n{body}\n}}\n"
-
-
-def emit_assign(f: Function, variables: list[Var], body: Expr, buffer: Buffer, offset: Index) -> None:
-    """`buffer[offset] = body` over a rectangular domain."""
-    if any(v.extent == 0 for v in variables):
-        return
-    variables, (body,), offset = merge(variables, [body], offset)
-    folds = [e for e in walk(body) if e.op == "reduce"]
-    if len(folds) == 1 and variables and _column_wise(folds[0], variables[-1]):
-        _assign_by_rows(f, variables, body, folds[0], buffer, offset)
-        return
-    with f.loops(variables):
-        f.store(buffer, f.index(offset), f.value(body))
-
-
-def _column_wise(fold: Expr, inner: Var) -> bool:
-    """The loop variable, not the reduction's, walks memory contiguously."""
-    last = fold.value[1][-1]
-    reads = list(indices(fold.args[0]))
-    if inner.extent < 4 or any(inner in i.terms for i in reads):
-        return False
-    along = [i.coefficient(inner) for i in reads]
-    return any(c is not None and 0 < abs(c) <= 4 for c in along) and not any(i.coefficient(last) == 1 for i in reads)
-
-
-def _assign_by_rows(f: Function, variables: list[Var], body: Expr, fold: Expr, buffer: Buffer, offset: Index) -> None:
-    """Keeps a row of accumulators, so that the vectorised loop is the contiguous one."""
-    kind, over, strict = fold.value
-    inner, outer = variables[-1], variables[:-1]
-    width = min(inner.extent, ACC_TILE)
-    acc = Buffer("acc", fold.dtype, width, "local")
-    f.locals[acc] = f.alloca(llvm_type(fold.dtype, True), width)
-    start, j = Var.new(inner.extent), Var.new(width)
-    moved = Rewriter({inner: Index.of(start) + Index.of(j)})
-    inside, init = moved(fold.args[0]), moved(fold.args[1])
-    here = load(acc, Index.of(j))
-    after = Rewriter(moved.variables, lambda e: here if e is fold else None)(body)
-    with f.loops(outer), f.loop(0, inner.extent, width) as s:
-        f.variables[start] = s
-        left = f.op(f"sub nsw i64 {inner.extent}, {s}")
-        n = f.intrinsic("smin", "i64", left, str(width)) if inner.extent % width else str(width)
-        with f.loops([j], {j: n}):
-            f.store(acc, f.index(Index.of(j)), f.value(init))
-        with f.loops([*over, j], {j: n}):
-            old = f.load(acc, f.variables[j])
-            f.store(acc, f.variables[j], f.fold(kind, fold.dtype, old, f.value(inside), strict))
-        with f.loops([j], {j: n}):
-            f.store(buffer, f.index(moved.index(offset)), f.value(after))
-
-
-def _suffix(type_: str) -> str:
-    return {"float": "f32", "double": "f64", "half": "f16"}.get(type_, type_)
-
-
-class Module:
-    """All functions of one segment, then its object code."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.declarations: dict[str, str] = {}
-        self.globals: dict[str, str] = {}
-        self.functions: dict[str, str] = {}  # by name with @
-
-    def intrinsic(self, name: str, type_: str, suffix: str, args: Sequence[str]) -> str:
-        typed = [a if " " in a else f"{type_} {a}" for a in args]
-        full = f"@llvm.{name}.{suffix}"
-        self.declarations[full] = f"declare {type_} {full}({', '.join(t.split(' ')[0] for t in typed)})"
-        return f"call {type_} {full}({', '.join(typed)})"
-
-    def declare(self, name: str, text: str) -> str:
-        self.declarations[name] = text
-        return name
-
-    def data(self, array: np.ndarray) -> str:
-        """A constant array inside the object; equal ones are shared."""
-        raw = np.ascontiguousarray(array).tobytes()
-        name = f"@d{hashlib.sha256(raw).hexdigest()[:20]}"
-        if name not in self.globals:
-            text = "".join(f"\\{b:02X}" for b in raw)
-            self.globals[name] = f'{name} = internal constant [{len(raw)} x i8] c"{text}", align 64'
-        return name
-
-    def baked(self, buffer: Buffer) -> str:
-        assert buffer.data is not None
-        return self.data(buffer.data)
-
-    def define(self, function: Function, stem: str = "k") -> str:
-        """Adds a finished function, or finds the equal one; returns its name."""
-        return self.define_text(function.text("NAME"), stem)
-
-    def define_text(self, text: str, stem: str) -> str:
-        """As `define`, for a function written out whole with the name NAME."""
-        name = f"{stem}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-        self.functions[f"@{name}"] = text.replace("@NAME(", f"@{name}(", 1)
-        return name
-
-    def unit(self, definition: str) -> str:
-        """The module of one function: what it calls is declared, the tables it uses are part of it."""
-        bits = self.target.vector_bits
-        wide = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"' if bits > 128 else ""
-        used = list(dict.fromkeys(_REFERENCE.findall(definition)))[1:]
-        return "\n".join(
-            [
-                f'target triple = "{self.target.triple}"',
-                *(self.globals[r] for r in used if r in self.globals),
-                *(self.declarations[r] for r in used if r in self.declarations),
-                *(_declaration(self.functions[r]) for r in used if r in self.functions),
-                definition,
-                f"attributes #0 = {{ nounwind noinline {wide} }}",
-                f"attributes #1 = {{ nounwind {wide} }}",
-            ]
-        )
-
-    def compile(self, symbol: str, entry: str) -> bytes:
-        """The segment's ELF object.
-
-        Args:
-            symbol: name of the entry point.
-            entry: its definition, which calls the functions.
-        """
-        parts = [self._object(self.unit(text), name.startswith("@loop")) for name, text in self.functions.items()]
-        return elf.join([*parts, self._object(self.unit(entry), False)], symbol)
-
-    def _object(self, text: str, plain: bool) -> bytes:
-        t = self.target
-        what = (
-            llvmlite.__version__,
-            llvm.llvm_version_info,
-            PIPELINES[plain],
-            t.triple,
-            t.cpu,
-            t.features,
-            t.abi,
-            text,
-        )
-        key = hashlib.sha256("\0".join(map(str, what)).encode()).hexdigest()
-        return cache.objects.get(key, lambda: self._emit(text, plain))
-
-    def _emit(self, text: str, plain: bool) -> bytes:
-        """Optimises and emits one function.
-
-        Args:
-            plain: it is loops over scalars, which may want unrolling into vectors. Kernels written in vectors are as
-                fast without, and compile in a third of the time.
-        """
-        machine = self.target.machine()
-        module = llvm.parse_assembly(text)
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        options = llvm.create_pipeline_tuning_options(speed_level=3 if plain else 2)
-        options.loop_vectorization = True
-        options.slp_vectorization = plain
-        builder = llvm.create_pass_builder(machine, options)
-        passes = builder.getModulePassManager()
-        passes.run(module, builder)
-        return machine.emit_object(module)
-
-
-def _declaration(definition: str) -> str:
-    """`declare` for a `define`."""
-    head = definition[: definition.index(")") + 1]
-    return re.sub(r" %[\w.]+", "", head.replace("define", "declare", 1))

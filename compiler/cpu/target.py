@@ -87,6 +87,16 @@ class Target:
         return self.vector_bits // 32
 
     @property
+    def has_masks(self) -> bool:
+        """Loads and stores of some lanes are one instruction, for every width of element."""
+        return self.vector_bits == 512
+
+    @property
+    def explicit_vectors(self) -> bool:
+        """Loops are written in vectors; elsewhere LLVM's vectoriser does what it can."""
+        return self.has_fma and self.vector_bits >= 128 and self.triple.startswith(("x86_64", "aarch64"))
+
+    @property
     def tile_rows(self) -> int:
         """Rows of the register tile of two vectors: leaves two registers for B and two for A."""
         return min(14, (self.vector_registers - 4) // 2)

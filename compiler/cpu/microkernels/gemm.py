@@ -15,8 +15,9 @@ import numpy as np
 
 from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, can_merge, load
 from compiler.cpu.fuse import Context, KernelStage, Value
-from compiler.cpu.lower import Function, Module
+from compiler.cpu.lower import Function
 from compiler.cpu.microkernels.tile import split_rows, tile_f32, tile_i8
+from compiler.cpu.module import Module
 
 PACK_BYTES = 1 << 20  # of packed B at a time: stays in the second-level cache
 MAX_COLUMNS = 1024

@@ -6,7 +6,7 @@ function `(a, b, c, k, table)`; equal tiles of different layers are the same fun
 
 from __future__ import annotations
 
-from compiler.cpu.lower import Module
+from compiler.cpu.module import Module
 
 
 def split_rows(m: int, limit: int) -> list[tuple[int, int]]:

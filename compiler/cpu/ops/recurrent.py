@@ -20,7 +20,8 @@ from compiler.cpu.expr import (
     select,
 )
 from compiler.cpu.fuse import Context, Value
-from compiler.cpu.lower import Function, emit_assign
+from compiler.cpu.loops import emit_assign
+from compiler.cpu.lower import Function
 from compiler.cpu.ops.elementwise import HALVES, widen
 from compiler.cpu.ops.matmul import matmul_value
 from compiler.cpu.ops.registry import op

@@ -22,7 +22,8 @@ from compiler.cpu.expr import (
     select,
 )
 from compiler.cpu.fuse import Context, Value
-from compiler.cpu.lower import Function, literal, llvm_type
+from compiler.cpu.llvm_types import literal, llvm_type
+from compiler.cpu.lower import Function
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.registry import op
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.cpu import Target, cache, compile_segment, elf, lower
+from compiler.cpu import Target, cache, compile_segment, elf, module
 from compiler.graph import Graph, Node, Tensor
 from tests.unit.compiler.cpu.support import compile_all, execute
 from tests.unit.compiler.cpu.test_segment import small
@@ -25,8 +25,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that went through LLVM."""
     texts: list[str] = []
-    emit = lower.Module._emit
-    monkeypatch.setattr(lower.Module, "_emit", lambda self, text, plain: texts.append(text) or emit(self, text, plain))
+    emit = module.Module._emit
+    monkeypatch.setattr(module.Module, "_emit", lambda self, text, plain: texts.append(text) or emit(self, text, plain))
     return texts
 
 
