@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from isa.allocator import ALIGNMENT, Allocator
 from isa.config import NpuConfig
 from isa.errors import TilewrightError
 from isa.instructions import Engine, ErrorCode
@@ -72,6 +73,10 @@ class Device(Protocol):
         """Reserves device memory (64-byte aligned, zeroed) and returns its address."""
         ...
 
+    def free(self, address: int) -> None:
+        """Gives back what `allocate` handed out at this address."""
+        ...
+
     def free_all(self) -> None:
         """Gives back everything `allocate` handed out."""
         ...
@@ -109,29 +114,32 @@ class Device(Protocol):
 
 
 class HostMemory:
-    """Device memory inside this process: a growing, 64-byte aligned uint8 array that starts at address 0."""
+    """Device memory inside this process: a growing, aligned uint8 array that starts at address 0."""
 
     def __init__(self, nbytes: int = 1 << 20) -> None:
         self._data = self._fresh(nbytes)
-        self._top = 64  # address 0 stays unused, so that a stray zero is seen
+        self._places = Allocator(1)  # address 0 stays unused, so that a stray zero is seen
 
     @staticmethod
     def _fresh(nbytes: int) -> np.ndarray:
-        raw = np.zeros(nbytes + 64, np.uint8)
-        return raw[-raw.ctypes.data % 64 :][:nbytes]
+        raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        return raw[-raw.ctypes.data % ALIGNMENT :][:nbytes]
 
     def allocate(self, nbytes: int) -> int:
-        address = self._top
-        self._top = -(-(address + nbytes) // 64) * 64
-        if self._top > self._data.size:
-            grown = self._fresh(max(self._top, 2 * self._data.size))
+        address = self._places.allocate(nbytes)
+        if self._places.top > self._data.size:
+            grown = self._fresh(max(self._places.top, 2 * self._data.size))
             grown[: self._data.size] = self._data
             self._data = grown
         return address
 
+    def free(self, address: int) -> None:
+        size = self._places.free(address)
+        self._data[address : address + size] = 0
+
     def free_all(self) -> None:
-        self._data[: self._top] = 0
-        self._top = 64
+        self._data[: self._places.top] = 0
+        self._places.free_all()
 
     def _check(self, address: int, nbytes: int) -> None:
         if address < 0 or address + nbytes > self._data.size:
@@ -161,6 +169,9 @@ class InProcess:
 
     def allocate(self, nbytes: int) -> int:
         return self.memory.allocate(nbytes)
+
+    def free(self, address: int) -> None:
+        self.memory.free(address)
 
     def free_all(self) -> None:
         self.memory.free_all()
