@@ -57,10 +57,8 @@ def cast_like(builder: Builder, node: OnnxNode) -> None:
 @handles("Dropout")
 def dropout(builder: Builder, node: OnnxNode) -> None:
     """Inference: the identity, and a mask of ones."""
-    training = builder.const(node.input(2))
-    if node.input(2) and (training is None or bool(training)):
-        ratio = builder.const(node.input(1))
-        if ratio is None or float(ratio) != 0.0:
+    if node.input(2) and bool(builder.need_const(node.input(2), "training_mode")):
+        if not node.input(1) or float(builder.need_const(node.input(1), "ratio")) != 0.0:
             raise UnsupportedError(f"{node.label}: training mode is not supported; accepted: training_mode=false")
     builder.emit("Identity", [node.input(0)], [node.output(0)])
     if node.output(1):

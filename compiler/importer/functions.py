@@ -28,6 +28,9 @@ def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
         return [(None, None)] * len(node.outputs)
     if node.op in _LIKE_FIRST_INPUT and first is not None:
         return [(first.shape, first.dtype)]
+    if node.op == "MaxUnpool" and first is not None and len(inputs) > 2 and inputs[2] is not None:
+        sizes = inputs[2].data
+        return None if sizes is None else [(tuple(int(d) for d in sizes.reshape(-1)), first.dtype)]
     if node.op == "Compress" and first is not None:
         condition = inputs[1].data if inputs[1] is not None else None
         if condition is not None:

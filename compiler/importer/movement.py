@@ -162,12 +162,23 @@ def expand(builder: Builder, node: OnnxNode) -> None:
     builder.emit("Expand", [node.input(0), builder.ints("shape", full)], node.outputs)
 
 
+@handles("Range")
+def range_(builder: Builder, node: OnnxNode) -> None:
+    """Start, limit and delta as scalars; some exporters write one-element vectors."""
+    names = [
+        builder.constant(what, builder.need_const(name, what).reshape(-1)[0])
+        for what, name in zip(("start", "limit", "delta"), node.inputs)
+    ]
+    builder.emit("Range", names, node.outputs)
+
+
 @handles("Upsample")
 def upsample(builder: Builder, node: OnnxNode) -> None:
     scales = node.attrs.get("scales")
     scales = builder.constant("scales", scales, np.float32) if scales is not None else node.input(1)
     if not scales:
         raise CompileError(f"{node.label}: scales are missing")
+    builder.need_const(scales, "scales")
     _resize_10(builder, node, scales)
 
 
@@ -187,6 +198,7 @@ def _resize_10(builder: Builder, node: OnnxNode, scales: str) -> None:
 def resize(builder: Builder, node: OnnxNode) -> None:
     """The region of interest is kept only where tf_crop_and_resize reads it; empty scales or sizes are left out."""
     if node.version < 11:
+        builder.need_const(node.input(1), "scales")
         _resize_10(builder, node, node.input(1))
         return
     for attr, accepted in (
@@ -202,7 +214,7 @@ def resize(builder: Builder, node: OnnxNode) -> None:
     scales = "" if scales and builder.tensor(scales).size == 0 else scales
     if not scales and not sizes:
         raise CompileError(f"{node.label}: neither scales nor sizes are given")
-    for name, what in ((scales, "scales"), (sizes, "sizes")):
+    for name, what in ((scales, "scales"), (sizes, "sizes"), (roi if crop else "", "roi")):
         if name:
             builder.need_const(name, what)
     builder.emit("Resize", [node.input(0), roi if crop else "", scales, sizes], node.outputs, node.attrs)

@@ -107,7 +107,15 @@ def _left_to_the_host(builder: Builder, node: OnnxNode) -> None:
 
 
 for _domain, _ops in {
-    "": ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Unique"),
+    "": (
+        "ImageDecoder",
+        "RegexFullMatch",
+        "StringConcat",
+        "StringNormalizer",
+        "StringSplit",
+        "TfIdfVectorizer",
+        "Unique",
+    ),
     "ai.onnx.ml": ("CategoryMapper", "LabelEncoder"),
 }.items():
     handles(*_ops, domain=_domain)(_left_to_the_host)

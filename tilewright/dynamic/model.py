@@ -145,5 +145,3 @@ class DynamicModel:
         from tilewright.cost import measure
 
         return compile_graph(graph, self.config, effort=self.effort, cpu_only=self.cpu_only, measure=measure)
-
-

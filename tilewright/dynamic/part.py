@@ -80,7 +80,9 @@ class HostCall:
         self.attrs = {a.name: attribute_value(a) for a in node.attribute}
         self.inputs = list(makes_from.output if makes_from is not None else node.input)
         self.makes = [n for n in node.output if n]
-        self.reads = body.variables([*filter(None, self.inputs), *reads_of([node])] if makes_from is None else self.inputs)
+        self.reads = body.variables(
+            [*filter(None, self.inputs), *reads_of([node])] if makes_from is None else self.inputs
+        )
         self.writes = self.makes
         self.drops: list[str] = []
         self.version = model.versions.get(self.domain, 1)
@@ -186,5 +188,3 @@ class Part:
 
     def _rest(self, index: int) -> list[Item]:
         return [Part(self.body, self.nodes[index:])] if index < len(self.nodes) else []
-
-

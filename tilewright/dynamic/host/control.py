@@ -110,7 +110,11 @@ def _stack(call: Call, row: list[Any], index: int, body: Any, axis: int) -> Valu
 
     tensor = body.output[index].type.tensor_type
     sizes = [d.dim_value for d in tensor.shape.dim]
-    if not tensor.elem_type or not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
+    if (
+        not tensor.elem_type
+        or not tensor.HasField("shape")
+        or not all(d.HasField("dim_value") for d in tensor.shape.dim)
+    ):
         sizes = [0] * len(sizes)
     sizes.insert(axis % (len(sizes) + 1), 0)
     return np.zeros(sizes, helper.tensor_dtype_to_np_dtype(tensor.elem_type or 1))
