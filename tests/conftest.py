@@ -7,6 +7,7 @@ import pytest
 
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
+os.environ.setdefault("TILEWRIGHT_TUNING", "off")  # of the user: pinned cycles are those of the compiler alone
 
 
 @pytest.fixture(scope="session")

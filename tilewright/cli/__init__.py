@@ -18,6 +18,7 @@ from tilewright.cli import (
     mlperf_tiny,
     rtl,
     run,
+    tune,
     zoo,
 )
 from tilewright.cli.group import Cli
@@ -50,6 +51,7 @@ for _command in (
     explain,
     export_c,
     compare,
+    tune,
     info,
     disasm,
     asm,

@@ -62,6 +62,18 @@ effort_option = click.option(
     show_default=True,
     help="Schedule search: 0 no fusion, 1 fusion by counting, 2 and 3 measure candidates with the cycle simulator.",
 )
+
+
+def tuning_option(flag: str) -> Callable[[Command], Command]:
+    """The tuning log, under the name it has in the command; the argument is called `tuning`."""
+    return click.option(
+        flag,
+        "tuning",
+        metavar="FILE",
+        help='Log of tuned schedules; by default $TILEWRIGHT_TUNING, else the user\'s. "off" uses none.',
+    )
+
+
 json_option = click.option(
     "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; - for standard output, and nothing else."
 )
@@ -175,7 +187,7 @@ def open_program(
             raise UsageError(f"{model} is compiled already: --shape has no effect on it")
         return Program.load(model), False
     with Working(f"compiling {model.name}") as working, stdout_for_json(json_path):
-        program = tw.compile(model, config or "base", given, keep, progress=working.fraction, **options)
+        program = tw.compile_program(model, config or "base", given, keep, progress=working.fraction, **options)
     return program, True
 
 

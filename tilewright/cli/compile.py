@@ -36,6 +36,7 @@ from tilewright.files import check_writable
 @click.option("--cpu-only", is_flag=True, help="Leave the NPU out.")
 @click.option("--print-after", multiple=True, metavar="PASS", help="Print the graph after this pass; repeatable.")
 @common.effort_option
+@common.tuning_option("--tuning")
 @common.json_option
 def command(
     model: Path,
@@ -46,6 +47,7 @@ def command(
     cpu_only: bool,
     print_after: tuple[str, ...],
     effort: int,
+    tuning: str | None,
     json_path: str | None,
 ) -> None:
     """Compile MODEL (quantised ONNX) into a program file.
@@ -58,6 +60,7 @@ def command(
     if model.is_file() and Program.is_program(model):
         raise UsageError(f"{model} is a compiled program, not a model")
     options: dict[str, Any] = {"effort": effort, "print_after": print_after, "host": host, "cpu_only": cpu_only}
+    options |= {"tuning": tuning}
     program, _ = common.open_program(model, config, shapes, json_path=json_path, **options)
     program.save(output)
     found = common.totals(program)

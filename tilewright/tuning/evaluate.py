@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import signal
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from compiler.errors import CompileError
-from compiler.npu.decisions import Decisions, schedule_of
+from compiler.npu.decisions import Decisions, decisions_of, schedule_of
 from compiler.npu.layers import Layer
 from compiler.npu.search import Policy, Schedule, make_schedule, measure_schedule
 from isa.config import NpuConfig
@@ -34,6 +35,18 @@ class Step:
         """What the compiler decides under a policy."""
         return make_schedule(self.config, self.layers, self.outside, policy, self.plans)
 
+    def schedule_cycles(self, schedule: Schedule) -> float:
+        """Of the step by a schedule of the compiler."""
+        return measure_schedule(self.config, self.layers, schedule, measure, self.plans)
+
+    def fits(self, decisions: Decisions) -> bool:
+        """True if the step can be emitted so; nothing is measured."""
+        try:
+            schedule = schedule_of(self.config, self.layers, self.outside, decisions)
+        except CompileError:
+            return False
+        return math.isfinite(measure_schedule(self.config, self.layers, schedule, lambda *image: 0, self.plans))
+
     def cycles(self, decisions: Decisions, span: Span | None = None) -> float:
         """Of the step, or of the units that make up `span` alone; infinite if the decisions do not fit."""
         try:
@@ -52,12 +65,18 @@ _step: Step | None = None
 
 def _start(step: Step) -> None:
     global _step
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks stops the search
     _step = step
 
 
 def _cycles(decisions: Decisions, span: Span | None) -> float:
     assert _step is not None
     return _step.cycles(decisions, span)
+
+
+def _default(policy: Policy) -> Decisions:
+    assert _step is not None
+    return decisions_of(_step.default(policy))
 
 
 class Evaluator:
@@ -92,6 +111,12 @@ class Evaluator:
             found = [self.step.cycles(*question) for question in asked]
         self._known |= dict(zip([keys[i] for i in new], found))
         return [self._known[key] for key in keys]
+
+    def defaults(self, options: Sequence[Policy]) -> list[Decisions]:
+        """What the compiler decides under some policies."""
+        if self._pool is not None and len(options) > 1:
+            return list(self._pool.map(_default, options))
+        return [decisions_of(self.step.default(policy)) for policy in options]
 
 
 def _key(decisions: Decisions, span: Span | None) -> Hashable:

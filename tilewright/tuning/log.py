@@ -92,11 +92,16 @@ class TuningLog:
 
     def add(self, finding: Finding) -> None:
         """Appends in one write, so that searches that run at once do not mix lines."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        check_writable(self.path)
+        self.check_writable()
         with self.path.open("ab") as file:
             file.write(finding.to_json().encode())
         self.findings.append(finding)
+
+    def check_writable(self) -> None:
+        """Raises `UsageError` if findings could not be added."""
+        if self.path == default_path():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(self.path)
 
     def digest(self) -> str:
         """Changes when the findings do."""

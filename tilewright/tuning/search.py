@@ -1,9 +1,9 @@
 """Local search over the schedules of an NPU step, by exact cycles.
 
-From the compiler's own schedule on, moves (see `compiler.npu.neighbours`) are tried in the order of the gain a ranker
-expects. A move is first measured with the layers around it alone; what gains there is measured with the whole step and
-taken if it gains there too. When no move is left, the search goes on from another policy's schedule, then from random
-changes of the best one.
+It starts from the best of the schedules that the compiler makes under several policies, and tries moves (see
+`compiler.npu.neighbours`) in the order of the gain a ranker expects. A move is first measured with the layers around it
+alone; what gains there is measured with the whole step and taken if it gains there too. When no move is left, the
+search goes on from the next schedule, then from random changes of the best one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.npu.decisions import Decisions, decisions_of
 from compiler.npu.neighbours import Move, Neighbourhood
@@ -21,7 +21,9 @@ from tilewright.tuning.evaluate import Evaluator, Span, Step
 from tilewright.tuning.ranker import Ranker
 
 #: Moves measured at once, per process.
-_BATCH = 2
+_BATCH = 8
+#: Share of the time that goes into the schedules to start from.
+_POLICIES = 0.3
 #: Random moves a restart makes.
 _KICKS = 3
 #: Schedules further than this from the best one are not worth a local search.
@@ -35,7 +37,7 @@ class Tuned:
     default_cycles, cycles: of the step alone.
     tried: schedules measured.
     taken: kinds of the moves that led to the best one.
-    history: (seconds, cycles) at each improvement.
+    interrupted: by the user; what had been found by then is there.
     """
 
     default: Decisions
@@ -44,7 +46,7 @@ class Tuned:
     cycles: float
     tried: int = 0
     taken: list[str] = field(default_factory=list)
-    history: list[tuple[float, float]] = field(default_factory=list)
+    interrupted: bool = False
 
 
 def tune_step(
@@ -88,30 +90,40 @@ class _Search:
         self.random = random.Random(seed)
         self.started, self.seconds = time.monotonic(), seconds
         (cycles,) = evaluator.cycles([(default, None)])
-        self.found = Tuned(default, cycles, default, cycles, history=[(0.0, cycles)])
+        self.found = Tuned(default, cycles, default, cycles)
 
     @property
     def over(self) -> bool:
         return time.monotonic() - self.started >= self.seconds
 
     def run(self, known: Decisions | None) -> Tuned:
-        for start in self._starts(known):
-            if self.over:
-                break
-            (cycles,) = self.evaluator.cycles([(start, None)])
-            self._report()
-            if cycles <= self.found.cycles * _NEAR:
-                self._descend(start, cycles)
+        try:
+            for cycles, start in self._starts(known):
+                if self.over:
+                    break
+                if cycles <= self.found.cycles * _NEAR:
+                    self._descend(start, cycles)
+        except KeyboardInterrupt:
+            self.found.interrupted = True
         self.found.tried = self.evaluator.count
         return self.found
 
-    def _starts(self, known: Decisions | None) -> Iterator[Decisions]:
-        """Where to search from: what is known, the policies, then the best one with random changes, without end."""
-        if known is not None:
-            yield known
-        yield self.found.default
-        for policy in policies(3)[1:]:
-            yield decisions_of(self.step.default(policy))
+    def _starts(self, known: Decisions | None) -> Iterator[tuple[float, Decisions]]:
+        """Where to search from, with cycles: what is known and the policies, the best first; then the best one found,
+        with random changes, until they fail to fit."""
+        starts = [self.found.default] + ([known] if known is not None else [])
+        options = policies(3)[1:]
+        jobs = self.evaluator.jobs
+        while options and time.monotonic() - self.started < _POLICIES * self.seconds:
+            now, options = options[:jobs], options[jobs:]
+            starts += self.evaluator.defaults(now)
+            self.evaluator.cycles([(start, None) for start in starts])
+            self._report()
+        starts = list(dict.fromkeys(starts))
+        ranked = sorted(zip(self.evaluator.cycles([(s, None) for s in starts]), starts), key=lambda pair: pair[0])
+        for cycles, start in ranked[:1]:  # written down before the long part
+            self._keep(start, cycles, [])
+        yield from ranked
         failed = 0
         while failed < 50:
             start = self.found.best
@@ -119,25 +131,23 @@ class _Search:
                 moves = list(self.near.moves(start))
                 if moves:
                     start = self.random.choice(moves).decisions
-            fits = math.isfinite(self.evaluator.cycles([(start, None)])[0])
-            failed = 0 if fits else failed + 1
-            if fits:
-                yield start
+            (cycles,) = self.evaluator.cycles([(start, None)])
+            failed = 0 if math.isfinite(cycles) else failed + 1
+            yield cycles, start
 
     def _descend(self, at: Decisions, cycles: float) -> None:
         """Takes moves as long as one gains."""
         taken: list[str] = []
         self._keep(at, cycles, taken)
         while not self.over:
-            move, after = self._improve(at, cycles)
-            if move is None:
+            after, cycles, kinds = self._improve(at, cycles)
+            if not kinds:
                 return
-            at, cycles = move.decisions, after
-            taken = [*taken, move.kind]
+            at, taken = after, [*taken, *kinds]
             self._keep(at, cycles, taken)
 
-    def _improve(self, at: Decisions, cycles: float) -> tuple[Move | None, float]:
-        """The first move found to gain, in the order of the expected gain."""
+    def _improve(self, at: Decisions, cycles: float) -> tuple[Decisions, float, list[str]]:
+        """Decisions after the first moves found to gain, in the order of the expected gain; their cycles and kinds."""
         moves = list(self.near.moves(at))
         share = cycles / max(1, len(self.step.layers))
         moves.sort(key=lambda m: -self.ranker.gain(m, share * (m.span[1] - m.span[0])))
@@ -153,18 +163,18 @@ class _Search:
                 self.ranker.learn(move, before if math.isfinite(before) else share, gain)
                 gains.append(gain)
             self._report()
-            for gain, move in sorted(zip(gains, now), key=lambda pair: -pair[0]):
-                if gain <= 0:
-                    break
-                (whole,) = self.evaluator.cycles([(move.decisions, None)])
-                if whole < cycles:
-                    return move, whole
-        return None, cycles
+            better = [m for gain, m in sorted(zip(gains, now), key=lambda pair: -pair[0]) if gain > 0]
+            for some in (_together(better), better[:1], better[1:2]):
+                if some:
+                    joined = _with_tiles(some)
+                    (whole,) = self.evaluator.cycles([(joined, None)])
+                    if whole < cycles:
+                        return joined, whole, [move.kind for move in some]
+        return at, cycles, []
 
     def _keep(self, at: Decisions, cycles: float, taken: list[str]) -> None:
         if cycles < self.found.cycles:
             self.found.best, self.found.cycles, self.found.taken = at, cycles, taken
-            self.found.history.append((time.monotonic() - self.started, cycles))
         self._report()
 
     def _report(self) -> None:
@@ -180,3 +190,23 @@ def _window(at: Decisions, move: Move) -> Span:
     before = max((cut for cut in cuts if cut < first), default=first)
     after = min((cut for cut in cuts if cut > end), default=end)
     return before, after
+
+
+def _together(moves: list[Move]) -> list[Move]:
+    """The first move, and the first of the tiles for each other layer apart from it."""
+    found: list[Move] = []
+    for move in moves:
+        apart = all(move.span[1] <= other.span[0] or move.span[0] >= other.span[1] for other in found)
+        if not found or (apart and move.kind == "tile"):
+            found.append(move)
+    return found
+
+
+def _with_tiles(moves: list[Move]) -> Decisions:
+    """Decisions after the first move, with the tiles of the others."""
+    first = moves[0].decisions
+    tiles = dict(first.tiles)
+    for move in moves[1:]:
+        tiles.pop(move.layer, None)
+        tiles |= {layer: tile for layer, tile in move.decisions.tiles if layer == move.layer}
+    return replace(first, tiles=tuple(sorted(tiles.items())))

@@ -1,0 +1,90 @@
+"""`tilewright tune`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from rich import box
+from rich.table import Table
+
+from isa.config import NpuConfig
+from isa.program import Program
+from tilewright.cli import common
+from tilewright.errors import UsageError
+
+
+@click.command(
+    "tune",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright tune mobilenet.onnx --budget 300             later compiles of it are faster\n"
+        "  tilewright tune net.tflite --config small --log team.jsonl\n"
+        "  tilewright compile net.tflite --config small --tuning team.jsonl -o net.twp\n"
+    ),
+)
+@common.model_argument
+@common.config_option
+@common.shape_option
+@click.option(
+    "--budget", type=click.FloatRange(1.0), default=60.0, show_default=True, metavar="SECONDS", help="Time to search."
+)
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; by default one per core.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random restarts.")
+@common.tuning_option("--log")
+@common.json_option
+def command(
+    model: Path,
+    config: str | None,
+    shapes: tuple[tuple[str, list[int]], ...],
+    budget: float,
+    jobs: int | None,
+    seed: int,
+    tuning: str | None,
+    json_path: str | None,
+) -> None:
+    """Search faster schedules for MODEL, by exact cycles, until the budget is used up.
+
+    What is found goes into a log; every later compile of the same layers for the same configuration uses it where it
+    saves cycles. Ctrl-C ends the search and keeps what was found. A log is a text file with one finding per line: logs
+    of several people can be joined by concatenation.
+    """
+    from tilewright.api import builder
+    from tilewright.tuning.log import open_log
+    from tilewright.tuning.tune import tune
+
+    common.prepare_json(json_path)
+    if not model.is_file():
+        raise UsageError(f"cannot read {model}: {'is a directory' if model.is_dir() else 'no such file'}")
+    if Program.is_program(model):
+        raise UsageError(f"{model} is compiled already; tune the model it was made from")
+    log = open_log(tuning)
+    if log is None:
+        raise UsageError("the tuning log is switched off; name one with --log FILE")
+    log.check_writable()
+    if jobs is None:
+        jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    build = builder(model, NpuConfig.load(config or "base"), common.same_input_once(shapes))
+    with common.Working(f"tuning {model.name}") as working, common.stdout_for_json(json_path):
+        found = tune(build, log, budget, jobs=jobs, seed=seed, progress=working.fraction)
+    if json_path is not None:
+        common.emit_json(json_path, found.to_dict() | {"log": str(log.path)})
+    if json_path == "-":
+        return
+    console = common.table_console()
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for heading in ("step", "layers", "cycles", "tuned", "change", "tried", "moves"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for number, step in enumerate(found.steps):
+        change = step.cycles / step.default_cycles - 1
+        layers = sum(count for count, _ in step.default.units)
+        numbers = (f"{step.default_cycles:,.0f}", f"{step.cycles:,.0f}", f"{change:+.2%}")
+        shown.add_row(str(number), str(layers), *numbers, str(step.tried), str(len(step.taken)))
+    console.print(shown)
+    name, before, after = found.program.name, found.default_cycles, found.cycles
+    if after < before:
+        text = f"{name}: {before:,} cycles, tuned {after:,} ({after / before - 1:+.2%}); written to {log.path}"
+    else:
+        text = f"{name}: {before:,} cycles; nothing faster found"
+    console.print(text + (" (interrupted)" if found.interrupted else ""), markup=False)
