@@ -10,7 +10,7 @@
 
 Device "CPU" compiles every node to native code of this machine; "NPU" gives quantised parts to the accelerator, here
 the functional simulator. Shapes the model leaves open, and values that decide shapes, are taken from the inputs of
-`run`; there is one compiled program for each combination, kept as long as the representation.
+`run`: such a model is compiled while it runs, in parts, once for every combination (docs/dynamic-models.md).
 """
 
 from __future__ import annotations
@@ -23,25 +23,30 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from compiler.errors import UnsupportedError
+from compiler.errors import OpenShapeError, StagingError
 from compiler.importer import OPSET, import_onnx
 from compiler.pipeline import compile_graph
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.devices import Device
+from tilewright.dynamic import DynamicModel
 from tilewright.errors import InputError, UsageError
 
 DEVICES = ("CPU", "NPU")
 
 
 class TilewrightRep(BackendRep):
-    """A model prepared to run.
+    """A model prepared to run: one program where all shapes are known, else a `DynamicModel`.
 
     Args:
         model: left unchanged.
         device: one of `DEVICES`.
         config: preset name or configuration of the NPU.
         constants: values of inputs fixed at compile time, by name; those are no inputs of `run`.
+        ahead: compile everything now; refuse models that would have to be compiled while they run.
+
+    Raises:
+        CompileError: the model is damaged, or cannot be compiled.
     """
 
     def __init__(
@@ -50,68 +55,67 @@ class TilewrightRep(BackendRep):
         device: str = "CPU",
         config: str | NpuConfig = "base",
         constants: Mapping[str, Any] | None = None,
+        ahead: bool = False,
     ) -> None:
-        self.model, self.device = model, device
-        self.config = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
-        self.constants = dict(constants or {})
-        initialised = {t.name for t in model.graph.initializer}
-        self.all_inputs = [i.name for i in model.graph.input if i.name not in self.constants]
-        self.inputs = [n for n in self.all_inputs if n not in initialised]
-        self.outputs = [o.name for o in model.graph.output]
-        self._programs: dict[Any, Program] = {}
+        self._source = model
+        chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+        self._options: dict[str, Any] = {"device": device, "config": chosen, "constants": dict(constants or {})}
+        self._initialised = {t.name for t in model.graph.initializer}
+        self._inputs = [i.name for i in model.graph.input if i.name not in self._options["constants"]]
+        self._outputs = [o.name for o in model.graph.output]
+        self._overridden: TilewrightRep | None = None
         self._runner = Device("functional")
+        cpu_only = device == "CPU"
+        self.model: Program | DynamicModel
+        try:
+            graph = import_onnx(model, constants=self._options["constants"])
+            self.model = compile_graph(graph, chosen, cpu_only=cpu_only)
+        except (OpenShapeError, StagingError):
+            if ahead:
+                raise
+            self.model = DynamicModel(
+                model, chosen, constants=self._options["constants"], cpu_only=cpu_only, cache=False
+            )
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs in the model's order, as a named tuple.
 
         Args:
             inputs: list in the order of the model's inputs (those with an initialiser may be left out), dict by name,
-                or a bare array for a single input.
+                or a bare array for a single input. Sequences are lists, optionals without a value None.
 
         Raises:
-            InputError: inputs do not fit. CompileError: the model cannot be compiled for them.
+            InputError: inputs do not fit. CompileError: a part of a dynamic model cannot be compiled.
         """
         feeds = self._feeds(inputs)
-        program = self._program(feeds)
-        taken = {t.name for t in program.inputs}
-        found = self._runner.run(program, {n: v for n, v in feeds.items() if n in taken})
-        return namedtupledict("Outputs", self.outputs)(*(found[n] for n in self.outputs))
+        if self._initialised & set(feeds):
+            return self._without_initialisers(set(feeds)).run(feeds)
+        if isinstance(self.model, Program):
+            found = self._runner.run(self.model, {n: np.asarray(v) for n, v in feeds.items()})
+        else:
+            found = self.model.run(self._runner, feeds).outputs
+        return namedtupledict("Outputs", self._outputs)(*(found[n] for n in self._outputs))
 
     def _feeds(self, inputs: Any) -> dict[str, Any]:
         if isinstance(inputs, Mapping):
             return dict(inputs)
         values = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
-        names = next((names for names in (self.inputs, self.all_inputs) if len(names) == len(values)), None)
+        needed = [n for n in self._inputs if n not in self._initialised]
+        names = next((names for names in (needed, self._inputs) if len(names) == len(values)), None)
         if names is None:
-            raise InputError(f"{len(values)} inputs are given; the model takes {', '.join(self.inputs) or 'none'}")
-        return dict(zip(names, map(np.asarray, values)))
+            raise InputError(f"{len(values)} inputs are given; the model takes {', '.join(needed) or 'none'}")
+        return dict(zip(names, values))
 
-    def _program(self, feeds: Mapping[str, Any]) -> Program:
-        """The program for these shapes; where values decide shapes, for those values."""
-        shapes = tuple((n, v.shape) for n, v in feeds.items())
-        if shapes not in self._programs:
-            try:
-                self._programs[shapes] = self._compile(feeds, {})
-            except UnsupportedError:
-                values = {n: v for n, v in feeds.items() if v.dtype.kind in "iub" and v.ndim <= 1}
-                key = shapes, tuple((n, v.tobytes()) for n, v in values.items())
-                if key not in self._programs:
-                    self._programs[key] = self._compile(feeds, values)
-                return self._programs[key]
-        return self._programs[shapes]
-
-    def _compile(self, feeds: Mapping[str, Any], values: Mapping[str, Any]) -> Program:
-        model = self.model
-        overridden = {t.name for t in model.graph.initializer} & set(feeds)
-        if overridden:
+    def _without_initialisers(self, names: set[str]) -> TilewrightRep:
+        """The same model, its initialisers of these names inputs as all others."""
+        if self._overridden is None or names & self._overridden._initialised:
             model = onnx.ModelProto()
-            model.CopyFrom(self.model)
-            kept = [t for t in model.graph.initializer if t.name not in overridden]
+            model.CopyFrom(self._source)
+            kept = [t for t in model.graph.initializer if t.name not in names]
             del model.graph.initializer[:]
             model.graph.initializer.extend(kept)
-        shapes = {n: v.shape for n, v in feeds.items() if n not in values}
-        graph = import_onnx(model, shapes, {**self.constants, **values})
-        return compile_graph(graph, self.config, cpu_only=self.device == "CPU")
+            self._overridden = TilewrightRep(model, **self._options)
+        return self._overridden
 
 
 class TilewrightBackend(Backend):
@@ -132,14 +136,14 @@ class TilewrightBackend(Backend):
         """A model ready to run.
 
         Args:
-            kwargs: `config` and `constants`, see `TilewrightRep`; others are ignored, as other backends do.
+            kwargs: `config`, `constants` and `ahead`, see `TilewrightRep`; others are ignored, as other backends do.
 
         Raises:
-            UsageError: unknown device.
+            UsageError: unknown device. CompileError: the model cannot be compiled.
         """
         if not cls.supports_device(device):
             raise UsageError(f"unknown device {device!r}; available: {', '.join(DEVICES)}")
-        options = {k: v for k, v in kwargs.items() if k in ("config", "constants")}
+        options = {k: v for k, v in kwargs.items() if k in ("config", "constants", "ahead")}
         return TilewrightRep(model, device.partition(":")[0], **options)
 
     @classmethod

@@ -29,11 +29,16 @@ def main() -> int:
     parser.add_argument("-k", metavar="PATTERN", default="", help="regular expression that names must contain")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--npu", action="store_true", help="give quantised parts to the NPU")
+    parser.add_argument(
+        "--constant-inputs",
+        action="store_true",
+        help="compile ahead of time, given what decides shapes; nothing is compiled while it runs",
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every result")
     parser.add_argument("-q", action="store_true", help="no list of failures")
     args = parser.parse_args()
 
-    tests = suite.load(npu=args.npu)
+    tests = suite.load(args.npu, args.constant_inputs)
     names = [n for n, (kind, _) in tests.items() if (not args.kind or kind in args.kind) and re.search(args.k, n)]
     results = []
     died = lambda name, reason: suite.Result(tests[name][0], name, "error", reason, TIMEOUT)
