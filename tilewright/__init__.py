@@ -11,9 +11,10 @@ from isa.config import NpuConfig
 from isa.errors import TilewrightError
 from isa.program import Program
 from tilewright.aot import export_c
-from tilewright.api import compile, load
+from tilewright.api import compile, compile_program, load
 from tilewright.check import CheckReport, check
 from tilewright.devices import Device, Runner
+from tilewright.dynamic import DynamicModel
 from tilewright.errors import ConfigMismatchError, InputError, UsageError
 from tilewright.inputs import random_inputs
 
@@ -21,6 +22,7 @@ __all__ = [
     "CheckReport",
     "ConfigMismatchError",
     "Device",
+    "DynamicModel",
     "InputError",
     "NpuConfig",
     "Program",
@@ -29,6 +31,7 @@ __all__ = [
     "UsageError",
     "check",
     "compile",
+    "compile_program",
     "export_c",
     "load",
     "random_inputs",

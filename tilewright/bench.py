@@ -62,7 +62,7 @@ def measure(
     progress("getting the model")
     name, proto, other = bench_model(model)
     progress(f"compiling {name}")
-    program = tw.compile(proto, config, cache=False)
+    program = tw.compile_program(proto, config, cache=False)
     inputs = tw.random_inputs(program)
     exact = Reference(proto)
     with tw.Device("functional") as device:

@@ -238,7 +238,7 @@ def _peak_memory(case: Case) -> dict[str, Any]:
     import tilewright as tw
 
     model = case.model()
-    program = tw.compile(model, cache=False)
+    program = tw.compile_program(model, cache=False)
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         paths = {n: str(Path(folder) / n) for n in ("model.onnx", "program.twp", "inputs.npz")}
         onnx.save(model, paths["model.onnx"])

@@ -56,7 +56,7 @@ def measure(
     chosen = [t for t in TARGETS if t.quick or not quick]
     for index, target in enumerate(chosen):
         progress(f"measuring {target.network}", index, len(chosen))
-        program = tw.compile(zoo.build_quantized(target.network), config, cache=False)
+        program = tw.compile_program(zoo.build_quantized(target.network), config, cache=False)
         inputs = tw.random_inputs(program)
         with tw.Device("cycle") as device:
             device.load(program)

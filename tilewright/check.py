@@ -10,7 +10,7 @@ import numpy as np
 
 from isa.config import NpuConfig
 from isa.program import Program, TensorInfo
-from tilewright.api import compile
+from tilewright.api import compile_program
 from tilewright.devices import Device, Runner
 from tilewright.errors import UsageError
 from tilewright.forcing import kept_tensors, sharing
@@ -68,7 +68,7 @@ def check(
     if program is not None:
         config = program.config
     runner = Device(device) if isinstance(device, str) else device
-    normal = program or compile(model, config, shapes, **options)
+    normal = program or compile_program(model, config, shapes, **options)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
     reference = reference_of(model)
     expected = reference.run(arrays)
@@ -77,7 +77,7 @@ def check(
     report = CheckReport(reference.name, keep, rows)
     explainable = any(t.reason for t in [*normal.tensors, *normal.outputs])
     if keep == "all" or (not report.ok and explainable):
-        kept = compile(model, config, shapes, keep="all", **options)
+        kept = compile_program(model, config, shapes, keep="all", **options)
         report = check_all(reference, runner, kept, arrays, expected, got)
         report.mode = keep
     return report

@@ -55,7 +55,7 @@ def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float
     import tilewright as tw
     from tilewright.litert import LiteRtReference
 
-    program = tw.compile(models / file, config)
+    program = tw.compile_program(models / file, config)
     reference = LiteRtReference(models / file)
     name, out = program.inputs[0].name, program.outputs[0].name
     labels: np.ndarray | None = None
