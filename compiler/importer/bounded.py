@@ -16,6 +16,7 @@ from compiler.importer.registry import OnnxNode, handles
 BOUNDED_DOMAIN = "ai.tilewright.bounded"
 BOUNDED_OPS = ("NonZero", "Compress", "NonMaxSuppression")
 
+
 def bounded_form(node: onnx.NodeProto) -> onnx.NodeProto:
     """The node that makes the buffer, output `NAME@all`, and the count, output `NAME@count`."""
     copy = onnx.NodeProto()

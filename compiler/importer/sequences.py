@@ -20,17 +20,17 @@ def _sequence(builder: Builder, node: OnnxNode, index: int) -> list[str]:
     return builder.sequences[name]
 
 
-def _position(builder: Builder, node: OnnxNode, index: int, length: int, default: int = -1) -> int:
-    """A constant position in 0..length-1, negative ones counted from the end."""
+def _position(builder: Builder, node: OnnxNode, index: int, length: int, default: int = -1, last: int = -1) -> int:
+    """A constant position, -length..length+last; negative ones count from the end."""
     at = default
     if node.input(index):
         value = builder.const(node.input(index))
         if value is None:
             raise StagingError(f"{node.label}: the position {node.input(index)!r} is known at run time only")
         at = int(value.reshape(-1)[0])
-    if not -length <= at < length:
+    if not -length <= at <= length + last:
         raise CompileError(f"{node.label}: position {at} is out of range for {length} elements")
-    return at % length
+    return at + length if at < 0 else at
 
 
 @handles("SequenceConstruct")
@@ -46,7 +46,7 @@ def empty(builder: Builder, node: OnnxNode) -> None:
 @handles("SequenceInsert")
 def insert(builder: Builder, node: OnnxNode) -> None:
     items = list(_sequence(builder, node, 0))
-    items.insert(_position(builder, node, 2, len(items) + 1, len(items)), node.input(1))
+    items.insert(_position(builder, node, 2, len(items), len(items), 0), node.input(1))
     builder.sequences[node.output(0)] = items
 
 

@@ -16,11 +16,12 @@ def _items(call: Call, value: Value) -> list[Any]:
     return value
 
 
-def _position(call: Call, value: Value, length: int, default: int) -> int:
+def _position(call: Call, value: Value, length: int, default: int, last: int = -1) -> int:
+    """A position, -length..length+last; negative ones count from the end."""
     at = default if value is None else int(np.asarray(value).reshape(-1)[0])
-    if not -length <= at < length:
+    if not -length <= at <= length + last:
         raise call.error(f"position {at} is out of range for {length} elements")
-    return at % length
+    return at + length if at < 0 else at
 
 
 @host_op("SequenceConstruct")
@@ -36,7 +37,7 @@ def empty(call: Call, values: list[Value]) -> list[Value]:
 @host_op("SequenceInsert")
 def insert(call: Call, values: list[Value]) -> list[Value]:
     items = list(_items(call, values[0]))
-    items.insert(_position(call, values[2] if len(values) > 2 else None, len(items) + 1, len(items)), values[1])
+    items.insert(_position(call, values[2] if len(values) > 2 else None, len(items), len(items), 0), values[1])
     return [items]
 
 
