@@ -42,6 +42,7 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
     recurrent,
     reduction,
     sequences,
+    signal,
 )
 from compiler.importer.builder import Builder
 from compiler.importer.inputs import input_shapes

@@ -1,4 +1,4 @@
-"""Batch and group normalisation in inference form; the Fourier transform."""
+"""Batch and group normalisation in inference form."""
 
 from __future__ import annotations
 
@@ -17,16 +17,6 @@ def batch_normalization(builder: Builder, node: OnnxNode) -> None:
     epsilon = node.attrs.get("epsilon", 1e-5)
     attrs = {"epsilon": epsilon, "momentum": None, "training_mode": 0}
     builder.emit("BatchNormalization", node.inputs, [node.output(0)], attrs)
-
-
-@handles("DFT")
-def dft(builder: Builder, node: OnnxNode) -> None:
-    """The axis is an input since opset 20; before, an attribute with the default 1."""
-    inputs = [node.input(0), node.input(1), node.input(2)]
-    if node.version < 20:
-        inputs[2] = builder.constant("axis", node.attrs.get("axis", 1), "int64")
-    attrs = {k: v for k, v in node.attrs.items() if k != "axis"}
-    builder.emit("DFT", inputs, node.outputs, attrs)
 
 
 @handles("GroupNormalization")
