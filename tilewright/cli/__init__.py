@@ -18,6 +18,7 @@ from tilewright.cli import (
     mlperf_tiny,
     rtl,
     run,
+    sweep,
     tune,
     zoo,
 )
@@ -61,6 +62,7 @@ for _command in (
     backends,
     bench,
     mlperf_tiny,
+    sweep,
 ):
     cli.add_command(_command.command)
 

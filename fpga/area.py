@@ -1,0 +1,139 @@
+"""Area of a configuration without synthesis: a sum of terms that say where the cells are, calibrated on Yosys runs.
+
+    python -m fpga.area base                    what the model says
+    python -m fpga.area --calibrate             synthesise the calibration points, fit, write area_FAMILY.json
+
+Each resource is a sum of `coefficient * term`; the terms (see `terms`) are what the RTL has one of: lanes, products,
+bank ports, semaphores, levels of the loop nests. The coefficients are those of least relative error under the
+condition that none is negative, over the synthesised points in `area_FAMILY.json`, which also holds the error on points
+that were not used. A change of the RTL needs a new calibration; `tests/unit/fpga/test_area.py` notices.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fpga.area_memory import CELLS, scratchpad_memories
+from fpga.resources import FAMILIES, Resources, SynthesisError, family_named
+from hw.ports import PC_BITS
+from isa.config import NpuConfig
+from isa.instructions import INSTRUCTION_BITS
+
+COUNTS = ("lut", "ff", "dsp", "bram")
+_ENGINES_WITH_QUEUE = 4
+
+
+def calibration_file(family: str) -> Path:
+    """Where the coefficients of a family are."""
+    return Path(__file__).with_name(f"area_{family}.json")
+
+
+def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
+    """The terms of every resource, without their coefficients."""
+    c = config
+    memories = scratchpad_memories(c, family)
+    entry = INSTRUCTION_BITS + PC_BITS
+    words = min(cell.words for cell in CELLS[family] if cell.lut_cells)
+    width = next(cell.width for cell in CELLS[family] if cell.lut_cells and cell.words == words)
+    queue_cells = _ENGINES_WITH_QUEUE * -(-entry // width) * -(-c.queue_depth // words)
+    queue_muxes = _ENGINES_WITH_QUEUE * entry * (-(-c.queue_depth // words) - 1)
+    logic = {
+        "fixed": 1.0,
+        "lanes of VECTOR": float(c.block_in),
+        "outputs of the array": float(c.block_out),
+        "products": float(c.macs_per_cycle),
+        "semaphores": float(c.semaphores),
+        "levels of the GEMM nest": float(c.gemm_loops),
+        "levels of the VECTOR nest": float(c.vector_loops),
+        "bytes of the bus": float(c.bus_bytes),
+        "bits of an address": float(c.axi_address_bits - 32),
+    }
+    lut = logic | {
+        "bank ports of ACT": float(c.block_in * c.act_banks),
+        "addresses of banks": float(c.act_banks),
+        "byte selection of LUT": float(c.block_in * c.bus_bytes),
+        "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1)),
+        "columns of ACC": float(c.block_out - c.dw_lanes),
+        "memory in LUTs": float(queue_cells + memories.lut_cells),
+        "multiplexers of memories": float(queue_muxes + memories.mux_bits),
+    }
+    ff = logic | {"window": float(c.block_in * c.block_in)}
+    return {
+        "lut": lut,
+        "ff": ff,
+        "dsp": {"fixed": 1.0, "products": logic["products"], "lanes of VECTOR": logic["lanes of VECTOR"]},
+        "bram": {"fixed": 1.0, "scratchpads": float(memories.blocks)},
+    }
+
+
+@dataclass(frozen=True)
+class AreaModel:
+    """Coefficients of one family.
+
+    Attributes:
+        coefficients: per resource, per term.
+        error: per resource, the largest relative error on the points held back from the fit.
+    """
+
+    family: str
+    coefficients: dict[str, dict[str, float]]
+    error: dict[str, float]
+
+    def estimate(self, config: NpuConfig) -> Resources:
+        """The counts of a configuration."""
+        found = {}
+        for count, values in terms(config, self.family).items():
+            factors = self.coefficients[count]
+            found[count] = round(sum(factors.get(term, 0.0) * value for term, value in values.items()))
+        return Resources(**found)
+
+
+@functools.cache
+def load(family: str) -> AreaModel:
+    """The calibrated model. Raises `SynthesisError` if the family is unknown or was never calibrated."""
+    family_named(family)
+    try:
+        stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
+    except OSError:
+        known = ", ".join(name for name in FAMILIES if calibration_file(name).is_file()) or "none"
+        raise SynthesisError(
+            f"no area model for {family!r} (there are {known}); make it by: "
+            f"python -m fpga.area --calibrate --family {family}"
+        ) from None
+    return AreaModel(family, stored["coefficients"], stored["error"])
+
+
+def estimate(config: NpuConfig, family: str = "ecp5") -> Resources:
+    """`load(family).estimate(config)`."""
+    return load(family).estimate(config)
+
+
+@click.command(epilog="\b\nExamples:\n  python -m fpga.area base\n  python -m fpga.area --calibrate --family ecp5\n")
+@click.argument("config", required=False)
+@click.option("--family", type=click.Choice(list(FAMILIES)), default="ecp5", show_default=True)
+@click.option("--calibrate", is_flag=True, help="Synthesise the calibration points (about an hour) and fit.")
+@click.option("--points", type=click.IntRange(8), default=21, show_default=True, help="Calibration points to fit.")
+def main(config: str | None, family: str, calibrate: bool, points: int) -> None:
+    """Estimate the area of CONFIG (a preset or file), or calibrate the model."""
+    if calibrate:
+        from fpga.area_calibration import calibrate as run
+
+        run(family, points, click.echo)
+        load.cache_clear()
+    model = load(family)
+    shown: dict[str, Any] = {"largest error on held-back points": {k: f"{v:.1%}" for k, v in model.error.items()}}
+    if config is not None:
+        found = model.estimate(NpuConfig.load(config))
+        shown |= {count: getattr(found, count) for count in COUNTS}
+    for name, value in shown.items():
+        click.echo(f"{name}: {value}")
+
+
+if __name__ == "__main__":
+    main()

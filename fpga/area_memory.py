@@ -1,0 +1,85 @@
+"""Block memories of a configuration: the shapes are the RTL's own, the choice of cells is Yosys' `memory_libmap`.
+
+`memory_libmap` takes, for every memory, the mapping of least cost: cost of a cell times cells, and half a unit for
+every bit that a multiplexer behind memories stacked in depth selects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hw.activations import ActivationScratchpad
+from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
+from isa.config import NpuConfig
+
+_SCRATCHPADS = (
+    ActivationScratchpad, WeightScratchpad, AccumulatorScratchpad, ParameterScratchpad, TableScratchpad,
+)  # fmt: skip
+_MUX_COST = 0.5  # a bit of a multiplexer, in units of memory_libmap
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A memory cell of a family: width in bits, words, cost in memory_libmap, and what it counts as."""
+
+    width: int
+    words: int
+    cost: float
+    blocks: int = 0
+    lut_cells: int = 0
+
+
+def _block(sizes: dict[int, int], cost: float, blocks: int = 1) -> list[Cell]:
+    return [Cell(width, words, cost, blocks=blocks) for width, words in sizes.items()]
+
+
+_16K = {36: 512, 18: 1024, 9: 2048, 4: 4096, 2: 8192, 1: 16384}
+_32K = {72: 512, 36: 1024, 18: 2048, 9: 4096, 4: 8192, 2: 16384, 1: 32768}
+_XILINX = [*_block(_16K, 129), *_block(_32K, 257, 2)]
+CELLS: dict[str, list[Cell]] = {
+    "ecp5": [*_block(_16K, 128), Cell(4, 16, 4, lut_cells=1)],
+    "gowin": [*_block(_16K, 128), Cell(4, 16, 4, lut_cells=1)],
+    "xc7": [*_XILINX, Cell(6, 32, 8, lut_cells=1), Cell(3, 64, 8, lut_cells=1)],
+    "xcup": [*_XILINX, Cell(14, 32, 16, lut_cells=1), Cell(7, 64, 16, lut_cells=1)],
+}
+
+
+@dataclass(frozen=True)
+class Memories:
+    """What the scratchpads take: block memories, cells of LUT memory, bits of multiplexers behind stacked cells."""
+
+    blocks: int
+    lut_cells: int
+    mux_bits: int
+
+
+def scratchpad_shapes(config: NpuConfig) -> list[tuple[int, int]]:
+    """(width in bits, words) of every memory the scratchpads are made of, taken from the RTL."""
+    found = []
+    for scratchpad in _SCRATCHPADS:
+        component = scratchpad(config)
+        component._MustUse__silence = True  # asked for its memories only
+        for memory, _ in component.elaborate(None)._named_submodules.values():
+            memory._MustUse__silence = True
+            found.append((memory.shape.width, memory.depth))
+    return found
+
+
+def place(width: int, words: int, family: str) -> Memories:
+    """The cheapest cells for one memory."""
+
+    def cost(cell: Cell) -> tuple[float, int]:
+        across, deep = -(-width // cell.width), -(-words // cell.words)
+        return cell.cost * across * deep + _MUX_COST * width * (deep - 1), deep
+
+    cell = min(CELLS[family], key=cost)
+    across, deep = -(-width // cell.width), -(-words // cell.words)
+    return Memories(across * deep * cell.blocks, across * deep * cell.lut_cells, width * (deep - 1))
+
+
+def scratchpad_memories(config: NpuConfig, family: str) -> Memories:
+    """The cells of all scratchpads together."""
+    placed = [place(width, words, family) for width, words in scratchpad_shapes(config)]
+    return Memories(
+        sum(m.blocks for m in placed), sum(m.lut_cells for m in placed), sum(m.mux_bits for m in placed)
+    )  # fmt: skip

@@ -1,0 +1,188 @@
+"""`tilewright sweep`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from tilewright.cli import common
+from tilewright.cli.group import MISMATCH
+from tilewright.errors import UsageError
+
+_SHOWN = 15
+
+
+@click.command(
+    "sweep",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright sweep examples/sweeps/array.toml -o build/array\n"
+        "  tilewright sweep space.toml --models resnet8,vww --models my.onnx --jobs 8 -o build/sweep\n"
+        "  tilewright sweep space.toml --scheduler tcp://10.0.0.1:8786 --synth yosys -o build/sweep\n"
+        "  tilewright sweep space.toml -o build/sweep --verify 3 --json -\n"
+        "The same command resumes a sweep that was stopped or killed.\n"
+    ),
+)
+@click.argument("space", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder of the database; made if missing, resumed from if not.")  # fmt: skip
+@click.option("--models", "models", multiple=True, metavar="NAME|FILE,...",
+              help="Networks of the zoo, ONNX or TFLite files; repeatable. By default those the space names, else "
+              "MLPerf Tiny's four and MobileNetV2 from the zoo.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1, 1024), help="Workers of the local cluster; by default one per CPU.")
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler to use instead, such as tcp://10.0.0.1:8786.")
+@click.option("--synth", type=click.Choice(["model", "yosys", "nextpnr"]), default="model", show_default=True,
+              help="Area by the calibrated model, by Yosys, or also placed and routed for the clock.")  # fmt: skip
+@click.option("--verify", type=click.IntRange(0, 1000), default=0, metavar="N",
+              help="Run N points on the RTL too and compare the cycles; exit code 1 if they differ.")  # fmt: skip
+@click.option("--retry-failed", is_flag=True, help="Compute results again that failed before.")
+@common.effort_option
+@common.json_option
+def command(
+    space: Path,
+    output: Path,
+    models: tuple[str, ...],
+    jobs: int | None,
+    scheduler: str | None,
+    synth: str,
+    verify: int,
+    retry_failed: bool,
+    effort: int,
+    json_path: str | None,
+) -> int:
+    """Sweep the configurations of SPACE over some networks.
+
+    SPACE is a TOML file: axes, constraints, search and objectives; see docs/sweeps.md. Every result is in
+    DIR/sweep.sqlite as soon as it is known.
+    """
+    try:
+        from tilewright import sweep
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is missing: pip install 'tilewright[sweep]'") from None
+    from tilewright.sweep.networks import network_name
+
+    common.prepare_json(json_path)
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is not a folder")
+    named = [name for text in models for name in _split(text)]
+    named = named or list(sweep.load_space(space).models) or list(sweep.DEFAULT_NETWORKS)
+    loaded = sweep.load_space(space, [network_name(name) for name in named])
+    with common.Working("reading networks"):
+        networks = sweep.resolve(named)
+    with _Bar(loaded.objectives[0].text) as bar, common.stdout_for_json(json_path):
+        try:
+            outcome = sweep.run(
+                loaded, networks, output, jobs=jobs or _cpus(), scheduler=scheduler, tool=synth, effort=effort,
+                retry_failed=retry_failed, verify=verify, progress=bar.show,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
+            raise
+    if json_path is not None:
+        common.emit_json(json_path, _json(outcome, output))
+    if json_path != "-":
+        _print(outcome, loaded, output)
+    wrong = [v for v in outcome.verifications if v["state"] != "done" or v["rtl_cycles"] != v["simulated_cycles"]]
+    return MISMATCH if wrong or not (outcome.count("done") + outcome.count("infeasible")) else 0
+
+
+def _split(text: str) -> list[str]:
+    """Names at commas; a comma behind a zoo parameter (a:x=1,y=2) belongs to it."""
+    found: list[str] = []
+    for part in filter(None, text.split(",")):
+        if found and ":" in found[-1] and "=" in part and ":" not in part:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Bar:
+    """Points done, rate, time left and the best so far, on a terminal's standard error."""
+
+    def __init__(self, objective: str) -> None:
+        self.objective = objective
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        console = Console(stderr=True)
+        self._bar = Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True,
+                        disable=not console.is_terminal)  # fmt: skip
+        self._task = self._bar.add_task("points", total=None)
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def show(self, progress: Any) -> None:
+        """Takes a `sweep.runner.Progress`."""
+        speed = self._bar.tasks[0].speed
+        rate = f", {60 * speed:.1f}/min" if speed else ""
+        best = f", best {self.objective} {common.human(progress.best)}" if progress.best is not None else ""
+        self._bar.update(
+            self._task, completed=progress.done, total=progress.planned, description=f"points{rate}{best}"
+        )  # fmt: skip
+
+
+def _json(outcome: Any, output: Path) -> dict[str, Any]:
+    return {
+        "database": str(output / "sweep.sqlite"),
+        "sweep": outcome.sweep,
+        "computed": outcome.computed,
+        "reused": outcome.reused,
+        "points": outcome.points,
+        "front": [point["number"] for point in outcome.front],
+        "verifications": outcome.verifications,
+    }
+
+
+def _print(outcome: Any, space: Any, output: Path) -> None:
+    console = common.table_console()
+    varied = [axis.field for axis in space.axes if len(axis.values) > 1]
+    objectives = [objective.text for objective in space.objectives]
+    shown = [name for name in ("cycles", "utilization", "dram_bytes", "lut", "ff", "dsp", "bram", "fmax_mhz")
+             if name not in objectives]  # fmt: skip
+    table = Table(title=f"best points by {', '.join(objectives)}", title_justify="left")
+    for heading in (*varied, *objectives, *shown):
+        if heading != "fmax_mhz" or any("fmax_mhz" in point["metrics"] for point in outcome.front):
+            table.add_column({"utilization": "util", "dram_bytes": "DRAM"}.get(heading, heading), justify="right")
+        else:
+            shown.remove(heading)
+    for point in outcome.front[:_SHOWN]:
+        metrics = point["metrics"]
+        cells = [str(point["assignment"][name]) for name in varied]
+        cells += [common.human(metrics[f"objective{n}"]) for n in range(len(objectives))]
+        cells += [f"{metrics[name]:.1%}" if name == "utilization" else common.human(metrics[name]) for name in shown]
+        table.add_row(*cells)
+    if outcome.front:
+        console.print(table)
+    if len(outcome.front) > _SHOWN:
+        click.echo(f"{len(outcome.front) - _SHOWN} more are in the database")
+    states = [f"{outcome.count(s)} {s}" for s in ("done", "infeasible", "invalid", "failed") if outcome.count(s)]
+    click.echo(f"{len(outcome.points)} points: {', '.join(states)}; {outcome.computed} results computed, "
+               f"{outcome.reused} found; {output / 'sweep.sqlite'}")  # fmt: skip
+    for point in [p for p in outcome.points if p["state"] == "failed"][:3]:
+        click.echo(f"failed: {point['assignment']}: {point['reason']}")
+    for v in outcome.verifications:
+        said = v["error"] or f"RTL {v['rtl_cycles']:,} cycles, simulator {v['simulated_cycles']:,}, " \
+            f"difference {v['rtl_cycles'] - v['simulated_cycles']}"  # fmt: skip
+        click.echo(f"verified {v['point']}: {said}")

@@ -1,0 +1,22 @@
+"""Design-space sweeps: which configurations there are, what each costs and how fast each runs each network.
+
+`load_space` reads a space, `run` sweeps it into a database that a killed sweep resumes from, `Database` reads it.
+"""
+
+from .database import Database
+from .networks import DEFAULT_NETWORKS, Network, resolve
+from .runner import Outcome, run
+from .space import Point, Space, SpaceError, load_space
+
+__all__ = [
+    "DEFAULT_NETWORKS",
+    "Database",
+    "Network",
+    "Outcome",
+    "Point",
+    "Space",
+    "SpaceError",
+    "load_space",
+    "resolve",
+    "run",
+]

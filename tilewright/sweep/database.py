@@ -1,0 +1,173 @@
+"""The sweep's database, one SQLite file: every result is committed as it arrives, and looked up before it is computed.
+
+    point         a configuration with its memory
+    network       a model by the digest of its content
+    result        one network on one point: cycles, bytes; or the error
+    synthesis     cells of one configuration by one tool
+    verification  cycles of the RTL beside those of the simulator
+    sweep         a space that was swept;  sweep_point: its points, in order, with their state
+
+Keys are digests of everything that decides a result, sources of compiler, simulator or RTL included, so results are
+shared by all sweeps of a folder and never outlive a change that could alter them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import UsageError
+from tilewright.sweep.networks import Network
+from tilewright.sweep.space import Point
+
+FILE = "sweep.sqlite"
+_FORMAT = 1
+_SCHEMA = """
+create table if not exists point (id text primary key, fingerprint text not null, config text not null,
+    memory text not null);
+create table if not exists network (id text primary key, name text not null, bytes integer not null);
+create table if not exists result (key text primary key, point text not null references point,
+    network text not null references network, sources text not null, effort integer not null,
+    state text not null, error text, cycles integer, bound_cycles integer, utilization real, dram_read_bytes integer,
+    dram_written_bytes integer, macs integer, npu_macs integer, npu_mac_fraction real, instructions integer,
+    constant_bytes integer, arena_bytes integer, compile_seconds real, seconds real, finished text not null);
+create index if not exists result_point on result (point);
+create table if not exists synthesis (key text primary key, fingerprint text not null, tool text not null,
+    family text not null, sources text not null, state text not null, error text, lut integer, ff integer, dsp integer,
+    bram integer, fmax_mhz real, seconds real, finished text not null);
+create table if not exists verification (key text primary key, point text not null references point,
+    network text not null references network, sources text not null, effort integer not null, state text not null,
+    error text, simulated_cycles integer, rtl_cycles integer, seconds real, finished text not null);
+create table if not exists sweep (id text primary key, space text not null, networks text not null,
+    effort integer not null, tool text not null, started text not null, finished text);
+create table if not exists sweep_point (sweep text not null references sweep, number integer not null,
+    point text, assignment text not null, state text not null, reason text, metrics text,
+    primary key (sweep, number));
+"""
+_TABLES = {"cycles": "result", "synthesis": "synthesis", "verify": "verification"}
+
+
+def key_of(*parts: object) -> str:
+    """A digest of everything given, 32 hex digits."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+class Database:
+    """Opens or makes the database in a folder.
+
+    Raises:
+        UsageError: the folder cannot be made, or the file is none of ours.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder) / FILE
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make folder {folder}: {error.strerror or error}") from None
+        try:
+            self._db = sqlite3.connect(self.path, timeout=60)
+            self._db.row_factory = sqlite3.Row
+            self._db.execute("pragma journal_mode = wal")
+            self._db.execute("pragma synchronous = normal")
+            found = self._db.execute("pragma user_version").fetchone()[0]
+            if found not in (0, _FORMAT):
+                raise UsageError(f"{self.path} has format {found}, this version reads {_FORMAT}; use another folder")
+            self._db.executescript(_SCHEMA)
+            self._db.execute(f"pragma user_version = {_FORMAT}")
+        except sqlite3.Error as error:
+            raise UsageError(f"cannot use {self.path}: {error}") from None
+
+    def close(self) -> None:
+        """Further calls fail."""
+        self._db.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def query(self, sql: str, *values: object) -> list[dict[str, Any]]:
+        """Rows as dictionaries."""
+        return [dict(row) for row in self._db.execute(sql, values)]
+
+    # Results.
+
+    def find(self, kind: str, key: str) -> dict[str, Any] | None:
+        """The result of a task ("cycles", "synthesis" or "verify"), None if it was never computed."""
+        rows = self.query(f"select * from {_TABLES[kind]} where key = ?", key)
+        return rows[0] if rows else None
+
+    def keep(self, kind: str, key: str, values: dict[str, Any]) -> None:
+        """Commits a result; one that was there is replaced."""
+        self._insert(_TABLES[kind], {"key": key, "finished": _now(), **values})
+
+    def keep_point(self, point: Point) -> None:
+        """Commits a point if it is new."""
+        row = {"id": point.id, "fingerprint": point.config.fingerprint, "config": json.dumps(point.config.to_dict()),
+               "memory": json.dumps(asdict(point.timing))}  # fmt: skip
+        self._insert("point", row, "ignore")
+
+    def keep_networks(self, networks: Iterable[Network]) -> None:
+        """Commits the networks that are new."""
+        for network in networks:
+            row = {"id": network.digest, "name": network.name, "bytes": len(network.content)}
+            self._insert("network", row, "ignore")
+
+    # Sweeps.
+
+    def begin_sweep(self, space: str, networks: dict[str, str], effort: int, tool: str) -> str:
+        """The id of a sweep, made if it is new. `networks`: digest by name."""
+        sweep = key_of(space, networks, effort, tool)[:16]
+        row = {"id": sweep, "space": space, "networks": json.dumps(networks), "effort": effort, "tool": tool,
+               "started": _now()}  # fmt: skip
+        self._insert("sweep", row, "ignore")
+        return sweep
+
+    def end_sweep(self, sweep: str) -> None:
+        """Notes that every point has its state."""
+        with self._db:
+            self._db.execute("update sweep set finished = ? where id = ?", (_now(), sweep))
+
+    def keep_sweep_point(
+        self,
+        sweep: str,
+        number: int,
+        assignment: dict[str, int],
+        state: str,
+        *,
+        point: str | None = None,
+        reason: str | None = None,
+        metrics: dict[str, float] | None = None,
+    ) -> None:
+        """Commits the state of a sweep's point: planned, done, failed, invalid (no such machine) or infeasible."""
+        row = {"sweep": sweep, "number": number, "point": point, "assignment": json.dumps(assignment), "state": state,
+               "reason": reason, "metrics": json.dumps(metrics) if metrics is not None else None}  # fmt: skip
+        self._insert("sweep_point", row)
+
+    def sweep_points(self, sweep: str) -> list[dict[str, Any]]:
+        """A sweep's points in order, `assignment` and `metrics` as dictionaries."""
+        rows = self.query("select * from sweep_point where sweep = ? order by number", sweep)
+        for row in rows:
+            row["assignment"] = json.loads(row["assignment"])
+            row["metrics"] = json.loads(row["metrics"]) if row["metrics"] else None
+        return rows
+
+    def _insert(self, table: str, row: dict[str, Any], conflict: str = "replace") -> None:
+        names, places = ", ".join(row), ", ".join("?" * len(row))
+        try:
+            with self._db:
+                self._db.execute(f"insert or {conflict} into {table} ({names}) values ({places})", tuple(row.values()))
+        except sqlite3.Error as error:
+            raise UsageError(f"cannot write {self.path}: {error}") from None
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

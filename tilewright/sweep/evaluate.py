@@ -1,0 +1,168 @@
+"""What a worker does with one task: compile and clock a network, count cells, or compare with the RTL.
+
+Tasks and results are plain dictionaries, so that any Dask worker with this version of Tilewright can take them. An
+exception becomes a result with state "failed" and its text; only the death of the process is left to Dask.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distributed import WorkerPlugin
+
+from isa.config import NpuConfig
+from isa.device import Counters, Device
+from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
+from isa.timing import MemoryTiming
+from tilewright.errors import UsageError
+
+if TYPE_CHECKING:
+    from compiler.graph import Graph
+
+_models: dict[str, bytes] = {}
+_compiling = threading.Lock()  # workers may have several threads; the compiler has one
+
+
+class Models(WorkerPlugin):
+    """Brings the models to every worker once, also to those that start later."""
+
+    def __init__(self, models: dict[str, bytes]) -> None:
+        self.models = models
+        self.name = f"tilewright-models-{hashlib.sha256(' '.join(sorted(models)).encode()).hexdigest()[:16]}"
+
+    def setup(self, worker: object) -> None:
+        """Called by Dask in the worker."""
+        _models.update(self.models)
+
+
+@functools.cache
+def sources_digest() -> str:
+    """16 hex digits over everything that decides a cycle count: `isa`, compiler and simulators."""
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parents[2]
+    for package in ("isa", "compiler", "simulator"):
+        for path in sorted((root / package).rglob("*")):
+            if path.suffix in (".py", ".cpp", ".hpp", ".h"):
+                digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def evaluate(task: dict[str, Any]) -> dict[str, Any]:
+    """The result of a task, with "state" "done" or "failed" and then "error"."""
+    started = time.perf_counter()
+    try:
+        found = {"state": "done", "error": None, **_KINDS[task["kind"]](task)}
+    except MemoryError:
+        found = {"state": "failed", "error": "out of memory"}
+    except Exception as error:
+        found = {"state": "failed", "error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+    return found | {"seconds": round(time.perf_counter() - started, 3)}
+
+
+def _cycles(task: dict[str, Any]) -> dict[str, Any]:
+    """One network on one configuration."""
+    from simulator.attribution import bound_cycles
+    from simulator.cycle import CycleDevice
+
+    config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
+    program = _compile(task, config)
+    compiled = program.compile_seconds
+    counters = run_npu_steps(program, CycleDevice(config, timing, functional=False))
+    bound = bound_cycles(program.layers, config)
+    assert counters.cycles is not None
+    return {
+        "cycles": counters.cycles,
+        "bound_cycles": bound,
+        "utilization": bound / counters.cycles if counters.cycles else 0.0,
+        "dram_read_bytes": counters.bytes_read,
+        "dram_written_bytes": counters.bytes_written,
+        "macs": program.macs,
+        "npu_macs": program.npu_macs,
+        "npu_mac_fraction": program.npu_macs / program.macs if program.macs else 0.0,
+        "instructions": len(program.instructions) // 16,
+        "constant_bytes": len(program.constants),
+        "arena_bytes": program.arena_bytes,
+        "compile_seconds": round(compiled, 3),
+    }
+
+
+def _verify(task: dict[str, Any]) -> dict[str, Any]:
+    """The same network on the RTL and on the cycle-level simulator."""
+    from hw.sim.device import RtlDevice
+    from simulator.cycle import CycleDevice
+
+    config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
+    program = _compile(task, config)
+    simulated = run_npu_steps(program, CycleDevice(config, timing, functional=False)).cycles
+    device = RtlDevice(config, timing)
+    try:
+        rtl = run_npu_steps(program, device).cycles
+    finally:
+        device.close()
+    return {"simulated_cycles": simulated, "rtl_cycles": rtl}
+
+
+def _synthesise(task: dict[str, Any]) -> dict[str, Any]:
+    from fpga.resources import synthesise
+
+    config = NpuConfig.from_dict(task["config"])
+    found = synthesise(config, task["family"], task["tool"])
+    return {name: getattr(found, name) for name in ("lut", "ff", "dsp", "bram", "fmax_mhz")}
+
+
+_KINDS = {"cycles": _cycles, "verify": _verify, "synthesis": _synthesise}
+
+
+def _compile(task: dict[str, Any], config: NpuConfig) -> Program:
+    from compiler.pipeline import compile_graph
+    from tilewright.cost import measure
+
+    if task["sources"] != sources_digest():
+        raise UsageError("the worker runs other sources of Tilewright than the command; start it from the same version")
+    with _compiling:
+        graph = copy.deepcopy(_graph(task["network"]))
+        return compile_graph(graph, config, effort=task["effort"], measure=measure)
+
+
+@functools.lru_cache(maxsize=16)
+def _graph(digest: str) -> Graph:
+    """A network after the passes that do not depend on the configuration; once per worker."""
+    from compiler.passes import FRONTEND, run_passes
+    from tilewright.api import import_model
+
+    if digest not in _models:
+        raise UsageError(f"the worker has no model {digest}")
+    graph = import_model(_models[digest])
+    run_passes(graph, FRONTEND)
+    return graph
+
+
+def run_npu_steps(program: Program, device: Device) -> Counters:
+    """Counters of a program's NPU steps, memory laid out as `tilewright.runtime` does, inputs zero.
+
+    No instruction depends on data, so the cycles are those of any input; CPU steps take none.
+    """
+    from isa.device import Region
+    from tilewright.runtime import add_counters
+
+    sizes = {PROGRAM_REGION: len(program.instructions), CONSTANT_REGION: len(program.constants),
+             ARENA_REGION: program.arena_bytes}  # fmt: skip
+    regions = [Region()] * (1 + max(sizes))
+    for region, size in sizes.items():
+        base = device.allocate(max(size, 64))
+        regions[region] = Region(base, size, read=True, write=region == ARENA_REGION)
+    if program.instructions:
+        device.write(regions[PROGRAM_REGION].base, program.instructions)
+    return add_counters(
+        [
+            device.run(regions, PROGRAM_REGION, step.first * 16, step.count)
+            for step in program.steps
+            if isinstance(step, NpuStep)
+        ]
+    )

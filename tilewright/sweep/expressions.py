@@ -1,0 +1,83 @@
+"""Expressions of a space: arithmetic and comparisons over named numbers, evaluated by `simpleeval`."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Collection, Mapping
+
+import simpleeval
+
+from tilewright.errors import UsageError
+
+FUNCTIONS = {"min": min, "max": max, "abs": abs, "log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil,
+             "floor": math.floor}  # fmt: skip
+
+
+class SpaceError(UsageError):
+    """A space that cannot be swept: the message names the table, the key, the value and what is accepted."""
+
+
+class Expression:
+    """One expression, parsed and its names checked.
+
+    Args:
+        text: such as "scratchpad_bytes <= 300_000".
+        known: names it may use.
+        where: for messages.
+
+    Attributes:
+        names: those it uses.
+
+    Raises:
+        SpaceError: no expression, or an unknown name.
+    """
+
+    def __init__(self, text: object, known: Collection[str], where: str) -> None:
+        if not isinstance(text, str) or not text.strip():
+            raise SpaceError(f"{where} must be an expression, not {text!r}")
+        self.text, self.where = text.strip(), where
+        self._evaluator = simpleeval.SimpleEval(functions=FUNCTIONS)
+        try:
+            tree = ast.parse(self.text, mode="eval")
+            self._parsed = self._evaluator.parse(self.text)
+        except (SyntaxError, ValueError, simpleeval.InvalidExpression) as error:
+            raise SpaceError(f"{where}: {self.text!r} is no expression: {error}") from None
+        self.names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+        unknown = sorted(self.names - set(known))
+        if unknown:
+            raise SpaceError(
+                f"{where}: unknown name {unknown[0]!r} in {self.text!r}; known: {', '.join(sorted(known))}"
+            )
+        body = tree.body
+        self._sides: tuple[Expression, Expression] | None = None
+        if (
+            isinstance(body, ast.Compare)
+            and len(body.ops) == 1
+            and isinstance(body.ops[0], ast.LtE | ast.Lt | ast.GtE | ast.Gt)
+        ):
+            left, right = (Expression(ast.unparse(side), known, where) for side in (body.left, body.comparators[0]))
+            self._sides = (left, right) if isinstance(body.ops[0], ast.LtE | ast.Lt) else (right, left)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def value(self, values: Mapping[str, float]) -> float:
+        """The number (a comparison is True or False). Raises `SpaceError` where arithmetic fails, as in 1 / 0."""
+        self._evaluator.names = dict(values)
+        try:
+            found = self._evaluator.eval(self.text, previously_parsed=self._parsed)
+        except (ArithmeticError, ValueError, TypeError, simpleeval.InvalidExpression) as error:
+            raise SpaceError(f"{self.where}: {self.text!r} cannot be evaluated: {error}") from None
+        if not isinstance(found, int | float):
+            raise SpaceError(f"{self.where}: {self.text!r} gives {type(found).__name__}, not a number")
+        return found
+
+    def violation(self, values: Mapping[str, float]) -> float:
+        """As a constraint: 0 where it holds, else by how much it fails, relative to the limit where there is one."""
+        if self.value(values):
+            return 0.0
+        if self._sides is None:
+            return 1.0
+        small, large = (side.value(values) for side in self._sides)
+        return max((small - large) / max(abs(large), 1.0), 1e-9)

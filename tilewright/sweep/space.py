@@ -1,0 +1,291 @@
+"""`Space`: what a sweep varies, read from TOML.
+
+base = "base"                        # preset or file every point starts from
+models = ["resnet8", "vww"]          # default of --models
+family = "ecp5"                      # FPGA the area is counted for
+constraints = ["scratchpad_bytes <= 300_000", "lut <= 40_000", "cycles <= 2_000_000"]
+
+[axes]                               # fields of NpuConfig
+block_in = [8, 16, 32]               # a list,
+act_rows = { min = 1024, max = 16384, log2 = true }     # a range by doubling,
+acc_rows = { min = 512, max = 2048, step = 512 }        # or by steps,
+block_out = "block_in"               # or an expression over the other fields
+
+[memory]                             # fields of MemoryTiming
+read_latency = [32, 64, 128]
+
+[search]
+method = "grid"                      # or "random", "pareto"
+budget = 200                         # points, for random and pareto
+seed = 0
+
+[objective]
+minimise = ["cycles", "lut"]
+weights = { resnet8 = 2.0 }          # of networks; 1 by default
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from isa.config import ConfigError, NpuConfig
+from isa.timing import MemoryTiming
+from tilewright.sweep.expressions import Expression, SpaceError
+
+METHODS = ("grid", "random", "pareto")
+CONFIG_FIELDS = tuple(f.name for f in fields(NpuConfig) if f.name != "name")
+MEMORY_FIELDS = tuple(f.name for f in fields(MemoryTiming))
+DERIVED = ("macs_per_cycle", "scratchpad_bytes", "bus_bytes", "tile_bytes")
+AREA = ("lut", "ff", "dsp", "bram")
+#: Results over all networks; of one network: the name with _NETWORK behind it, for cycles, dram_bytes, utilization.
+RESULTS = (
+    "cycles", "geomean_cycles", "utilization", "dram_bytes", "npu_mac_fraction", "fmax_mhz", "microseconds",
+)  # fmt: skip
+PER_NETWORK = ("cycles", "dram_bytes", "utilization")
+_TABLES = ("base", "models", "family", "constraints", "axes", "memory", "search", "objective")
+_MAX_AXIS = 10_000
+MAX_GRID = 100_000
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A field and the values it takes, in order."""
+
+    field: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One configuration with its memory."""
+
+    config: NpuConfig
+    timing: MemoryTiming
+
+    @property
+    def id(self) -> str:
+        """16 hex digits; equal for points that behave equally."""
+        text = json.dumps([self.config.fingerprint, asdict(self.timing)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def values(self) -> dict[str, float]:
+        """Fields and derived sizes by name."""
+        found: dict[str, float] = {name: getattr(self.config, name) for name in (*CONFIG_FIELDS, *DERIVED)}
+        return found | asdict(self.timing)
+
+
+@dataclass(frozen=True)
+class Space:
+    """See the module's example.
+
+    Attributes:
+        base, timing: what the axes change.
+        axes: independent ones, of configuration and memory.
+        derived: fields given by expressions.
+        constraints: all must hold.
+        objectives: to be made small.
+        weights: per network.
+        method, budget, seed: of the search.
+        text: canonical JSON, which identifies the space.
+    """
+
+    base: NpuConfig
+    timing: MemoryTiming
+    axes: tuple[Axis, ...]
+    derived: tuple[tuple[str, Expression], ...]
+    constraints: tuple[Expression, ...]
+    objectives: tuple[Expression, ...]
+    weights: dict[str, float]
+    models: tuple[str, ...]
+    family: str
+    method: str
+    budget: int
+    seed: int
+    text: str = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Points of the full grid."""
+        return math.prod(len(axis.values) for axis in self.axes)
+
+    def assignment(self, number: int) -> dict[str, int]:
+        """Axis values of a point of the grid; the last axis varies fastest."""
+        found = {}
+        for axis in reversed(self.axes):
+            number, at = divmod(number, len(axis.values))
+            found[axis.field] = axis.values[at]
+        return found
+
+    def point(self, assignment: dict[str, int]) -> Point:
+        """Raises `ConfigError` where the fields contradict each other."""
+        values: dict[str, Any] = self.base.to_dict() | asdict(self.timing) | assignment
+        for name, expression in self.derived:
+            numbers = {k: v for k, v in values.items() if k != "name"}
+            found = expression.value(numbers)
+            values[name] = int(found) if float(found).is_integer() else found
+        try:
+            timing = MemoryTiming(**{name: values[name] for name in MEMORY_FIELDS})
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        label = "-".join(str(v) for v in assignment.values()) or self.base.name
+        config = self.base.with_(**{name: values[name] for name in CONFIG_FIELDS})
+        return Point(replace(config, name=label), timing)
+
+
+def load_space(path: str | Path, networks: Iterable[str] | None = None) -> Space:
+    """Reads a space.
+
+    Args:
+        networks: names of the networks swept; by default the file's own.
+
+    Raises:
+        SpaceError: unreadable, or anything unknown or contradictory in it.
+    """
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpaceError(f"cannot read space {path}: {error.strerror}") from None
+    except (ValueError, tomllib.TOMLDecodeError) as error:
+        raise SpaceError(f"{path}: not valid TOML: {error}") from None
+    try:
+        return parse_space(table, networks)
+    except SpaceError as error:
+        raise SpaceError(f"{path}: {error}") from None
+
+
+def parse_space(table: dict[str, Any], networks: Iterable[str] | None = None) -> Space:
+    """As `load_space`, from the parsed TOML."""
+    _known(table, _TABLES, "the space")
+    try:
+        base = NpuConfig.load(_of_type(table.get("base", "base"), str, "base"))
+    except ConfigError as error:
+        raise SpaceError(f"base: {error}") from None
+    axes_table = _of_type(table.get("axes", {}), dict, "[axes]")
+    memory_table = _of_type(table.get("memory", {}), dict, "[memory]")
+    _known(axes_table, CONFIG_FIELDS, "[axes]")
+    _known(memory_table, MEMORY_FIELDS, "[memory]")
+    axes, derived = [], []
+    for name, value, where in (
+        *((n, v, f"[axes] {n}") for n, v in axes_table.items()),
+        *((n, v, f"[memory] {n}") for n, v in memory_table.items()),
+    ):
+        if isinstance(value, str):
+            derived.append((name, Expression(value, (*CONFIG_FIELDS, *MEMORY_FIELDS), where)))
+        else:
+            axes.append(Axis(name, _axis_values(value, where)))
+    given = {name for name, _ in derived}
+    for name, expression in derived:
+        if expression.names & given:
+            other = sorted(expression.names & given)[0]
+            raise SpaceError(f"{name} = {expression.text!r} uses {other!r}, which is given by an expression itself")
+    search = _of_type(table.get("search", {}), dict, "[search]")
+    _known(search, ("method", "budget", "seed"), "[search]")
+    method = search.get("method", "grid")
+    if method not in METHODS:
+        raise SpaceError(f"[search] method must be one of {', '.join(METHODS)}, not {method!r}")
+    objective = _of_type(table.get("objective", {}), dict, "[objective]")
+    _known(objective, ("minimise", "weights"), "[objective]")
+    models = tuple(_strings(table.get("models", []), "models"))
+    swept = tuple(networks) if networks is not None else models
+    weights = _weights(_of_type(objective.get("weights", {}), dict, "[objective] weights"), swept)
+    static = (*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *AREA)
+    names = (*static, *RESULTS, *(f"{key}_{network_key(n)}" for key in PER_NETWORK for n in swept))
+    space = Space(
+        base=base,
+        timing=MemoryTiming(),
+        axes=tuple(axes),
+        derived=tuple(derived),
+        constraints=tuple(
+            Expression(text, names, f"constraints[{n}]")
+            for n, text in enumerate(_strings(table.get("constraints", []), "constraints"))
+        ),
+        objectives=tuple(
+            Expression(text, names, f"[objective] minimise[{n}]")
+            for n, text in enumerate(_strings(objective.get("minimise", ["cycles", "lut"]), "[objective] minimise"))
+        ),
+        weights=weights,
+        models=models,
+        family=_of_type(table.get("family", "ecp5"), str, "family"),
+        method=method,
+        budget=_whole(search.get("budget", 100), 1, 1_000_000, "[search] budget"),
+        seed=_whole(search.get("seed", 0), 0, 2**32 - 1, "[search] seed"),
+        text=json.dumps(table, sort_keys=True),
+    )
+    if not space.objectives:
+        raise SpaceError("[objective] minimise must have at least one expression")
+    if method == "grid" and space.size > MAX_GRID:
+        raise SpaceError(f"the grid has {space.size:,} points, at most {MAX_GRID:,} are swept; use random or pareto")
+    return space
+
+
+def network_key(name: str) -> str:
+    """A network's name as part of an expression's name."""
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def _known(table: dict[str, Any], accepted: Iterable[str], where: str) -> None:
+    unknown = sorted(set(table) - set(accepted))
+    if unknown:
+        raise SpaceError(f"unknown key {unknown[0]!r} in {where}; known: {', '.join(accepted)}")
+
+
+def _of_type(value: Any, kind: type, where: str) -> Any:
+    if not isinstance(value, kind):
+        wanted = {"dict": "a table", "str": "a string"}[kind.__name__]
+        raise SpaceError(f"{where} must be {wanted}, not {value!r}")
+    return value
+
+
+def _strings(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
+        raise SpaceError(f"{where} must be a list of strings, not {value!r}")
+    return value
+
+
+def _whole(value: Any, low: int, high: int, where: str) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise SpaceError(f"{where} must be {low}..{high}, not {value!r}")
+    return value
+
+
+def _axis_values(value: Any, where: str) -> tuple[int, ...]:
+    if isinstance(value, dict) and set(value) == {"choices"}:
+        value = value["choices"]
+    if isinstance(value, dict):
+        if not {"min", "max"} <= set(value) <= {"min", "max", "step", "log2"} or {"step", "log2"} <= set(value):
+            raise SpaceError(f"{where} must be a list, {{min, max, step}}, {{min, max, log2}} or {{choices}}")
+        low, high = (_whole(value[k], 1, 2**31, f"{where} {k}") for k in ("min", "max"))
+        if high < low:
+            raise SpaceError(f"{where} max must be at least min ({low}), not {high}")
+        if "log2" in value:
+            if value["log2"] is not True:
+                raise SpaceError(f"{where} log2 must be true, not {value['log2']!r}")
+            return tuple(low << n for n in range(32) if low << n <= high)
+        step = _whole(value.get("step", 1), 1, 2**31, f"{where} step")
+        if (high - low) // step >= _MAX_AXIS:
+            raise SpaceError(f"{where} has more than {_MAX_AXIS} values")
+        return tuple(range(low, high + 1, step))
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, list) or not value or any(type(x) is not int for x in value):
+        raise SpaceError(f"{where} must be a list of integers, a range or an expression, not {value!r}")
+    if len(set(value)) < len(value):
+        raise SpaceError(f"{where} has a value twice: {value!r}")
+    return tuple(value)
+
+
+def _weights(table: dict[str, Any], networks: tuple[str, ...]) -> dict[str, float]:
+    for name, weight in table.items():
+        if networks and name not in networks:
+            raise SpaceError(f"[objective] weights: no network {name!r} is swept; there are {', '.join(networks)}")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            raise SpaceError(f"[objective] weights {name} must be a number from 0 on, not {weight!r}")
+    return {name: float(table.get(name, 1.0)) for name in networks}
