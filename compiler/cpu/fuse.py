@@ -30,7 +30,7 @@ from compiler.cpu.expr import (
     unravel,
     walk,
 )
-from compiler.cpu.loops import emit_assign
+from compiler.cpu.loops import emit_assign, emit_rows
 from compiler.cpu.lower import Function
 from compiler.cpu.memory import Lifetime, place
 from compiler.cpu.module import Module
@@ -102,6 +102,22 @@ class LoopStage:
         f = Function(module)
         for part in self.parts:
             emit_assign(f, *part, self.schedule)
+        return module.define(f, "loop" if f.plain else "vector"), list(f.params)
+
+
+@dataclass(eq=False)
+class RowStage:
+    """For every point of `outer`, assignments one after the other; values of one point are in local memory."""
+
+    label: str
+    outer: list[Var]
+    parts: list[tuple[list[Var], Expr, Buffer, Index]]
+    temps: list[Buffer] = field(default_factory=list)
+    schedule: LoopSchedule = field(default_factory=LoopSchedule)
+
+    def emit(self, module: Module) -> tuple[str, list[Buffer]]:
+        f = Function(module)
+        emit_rows(f, self.outer, self.parts, self.schedule)
         return module.define(f, "loop" if f.plain else "vector"), list(f.params)
 
 
@@ -439,7 +455,9 @@ def describe(ctx: Context) -> list[str]:
     """One line per stage."""
     out = []
     for stage in ctx.stages:
-        if isinstance(stage, LoopStage):
+        if isinstance(stage, RowStage):
+            out.append(f"{stage.label}: {'x'.join(str(v.extent) for v in stage.outer) or '1'} rows")
+        elif isinstance(stage, LoopStage):
             domains = " + ".join("x".join(str(v.extent) for v in p[0]) or "1" for p in stage.parts[:3])
             out.append(f"{stage.label}: loop over {domains}")
         else:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from compiler.cpu.lower import Function
 
 ACC_TILE = 2048  # elements of an in-cache accumulator row
+LINE = 64  # bytes of a cache line
+STREAM_BYTES = 16 << 20  # results from this size on are not worth keeping in caches
 DEFAULT = LoopSchedule()
 FOLD_SCHEDULE = LoopSchedule(unroll=4)
 _MIN_EXTENT = 4  # a shorter innermost loop is not worth vectors
@@ -131,14 +133,54 @@ def emit_assign(
         return
     lanes = lanes_for(f, variables[-1], [body], offset) if variables else 0
     if not lanes:
-        f.plain = True
+        f.plain = f.plain or bool(variables)
         with f.loops(variables, bounds):
             f.store(buffer, f.index(offset), f.value(body))
         return
     store = lambda: f.store(buffer, f.index(offset), f.value(body))
     lane = variables[-1]
-    with f.loops(variables[:-1], bounds):
-        over_lanes(f, lane, lanes, schedule, (bounds or {}).get(lane), lambda _: store(), store)
+
+    def nest() -> None:
+        with f.loops(variables[:-1], bounds):
+            over_lanes(f, lane, lanes, schedule, (bounds or {}).get(lane), lambda _: store(), store)
+
+    if not _streams(f, buffer, offset, lane, lanes, bounds):
+        nest()
+        return
+    address = f.op(f"ptrtoint ptr {f.pointer(buffer)} to i64")
+    aligned = f.op(f"icmp eq i64 {f.op(f'and i64 {address}, {LINE - 1}')}, 0")
+    with f.when(aligned):
+        f.streaming = True
+        nest()
+        f.streaming = False
+        f.store_fence()
+    with f.when(f.op(f"xor i1 {aligned}, true")):
+        nest()
+
+
+def _streams(f: Function, buffer: Buffer, offset: Index, lane: Var, lanes: int, bounds: dict[Var, str] | None) -> bool:
+    """The result is larger than caches and every vector one of their lines: written past them, it costs no read."""
+    size = SIZES[buffer.dtype]
+    steps = [c for atom, c in offset.terms if atom != lane]
+    return (
+        buffer.role == "output"
+        and buffer.nbytes >= STREAM_BYTES
+        and bounds is None
+        and lanes * size == LINE == f.module.target.vector_bits // 8
+        and all(n * size % LINE == 0 for n in (offset.const, *steps))
+    )
+
+
+def emit_rows(
+    f: Function, outer: list[Var], parts: list[tuple[list[Var], Expr, Buffer, Index]], schedule: LoopSchedule
+) -> None:
+    """For every point of `outer` the parts in order; buffers of the role `local` hold one point's values."""
+    for _, _, buffer, _ in parts:
+        if buffer.role == "local":
+            f.locals[buffer] = f.alloca(llvm_type(buffer.dtype, True), buffer.size)
+    with f.loops(outer):
+        for variables, body, buffer, offset in parts:
+            emit_assign(f, variables, body, buffer, offset, schedule)
 
 
 def emit_reduce(f: Function, e: Expr) -> str:

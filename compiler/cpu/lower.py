@@ -51,6 +51,7 @@ class Function:
         self.plain = False  # has loops over scalars that LLVM should vectorise
         self.lanes = 0  # in vector mode, how many elements at once
         self.lane: Var | None = None  # the loop whose neighbouring elements they are
+        self.streaming = False  # vectors are stored past the caches
         self.mask = ""  # which of them exist, empty for all
         self.scalars: dict[Any, str] = {}  # in vector mode, the memo of scalar values
         self.depends: dict[Expr, bool] = {}
@@ -162,13 +163,19 @@ class Function:
             value = self.op(f"zext <{self.lanes} x i1> {value} to {t}")
         size, p = SIZES[buffer.dtype], self.element(buffer, offset)
         if not self.mask:
-            self.do(f"store {t} {value}, ptr {p}, align {size}")
+            how = "align 64, !nontemporal !0" if self.streaming else f"align {size}"
+            self.do(f"store {t} {value}, ptr {p}, {how}")
             return
         full = self.module.declare(
             f"@llvm.masked.store.{suffix(t)}.p0",
             f"declare void @llvm.masked.store.{suffix(t)}.p0({t}, ptr, i32, <{self.lanes} x i1>)",
         )
         self.do(f"call void {full}({t} {value}, ptr {p}, i32 {size}, <{self.lanes} x i1> {self.mask})")
+
+    def store_fence(self) -> None:
+        """What was stored past the caches is there for other threads."""
+        if self.module.target.triple.startswith("x86"):
+            self.do(f"call void {self.module.declare('@llvm.x86.sse.sfence', 'declare void @llvm.x86.sse.sfence()')}()")
 
     def _index_vector(self, index: Index) -> str:
         """An affine index as values, one per lane."""

@@ -83,6 +83,7 @@ class Module:
                 definition,
                 f"attributes #0 = {{ nounwind noinline {wide} }}",
                 f"attributes #1 = {{ nounwind {wide} }}",
+                "!0 = !{i32 1}",
             ]
         )
 

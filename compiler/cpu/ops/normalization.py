@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 from compiler.cpu import mathlib as m
 from compiler.cpu.expr import Expr, Index, Var, call, const, guard, index_value, reduce, select
-from compiler.cpu.fuse import Context, Value
+from compiler.cpu.fuse import Context, ElementFn, Value
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.reduction import lowest, reduced
 from compiler.cpu.ops.registry import op
+from compiler.cpu.rows import Statistics, Stored, by_rows
 
 
 def wide(dtype: str) -> str:
@@ -23,93 +24,98 @@ def row(idx: Sequence[Index], axes: Sequence[int]) -> list[Index]:
 
 @op("Softmax", "LogSoftmax")
 def softmax(ctx: Context) -> None:
-    x, shape = ctx.stored(ctx.input()), ctx.out_shape()
-    kind, dtype = wide(x.dtype), x.dtype
+    x = ctx.input()
+    kind, dtype, log = wide(x.dtype), x.dtype, ctx.node.op == "LogSoftmax"
     if ctx.opset < 13:  # all dimensions from axis on
         axes = list(range(ctx.axis(1, x.rank), x.rank))
     else:
         axes = [ctx.axis(-1, x.rank)]
-    top = ctx.stored(reduced(ctx, x, axes, "max", lowest(kind)))
 
-    def moved(idx: Sequence[Index]) -> Expr:
-        return widen(ctx.read(x, idx)) - ctx.read(top, row(idx, axes))
+    def recipe(read: ElementFn, rows: Statistics) -> ElementFn:
+        # A NaN makes the sum NaN, and with it the row, so the maximum may pass over it.
+        top = rows.fold("top", lambda i: widen(read(i)), lowest(kind))
+        moved = lambda i: widen(read(i)) - top(i)
+        if log:
+            total = rows.fold("add", lambda i: m.exp(moved(i)), const(0, kind), m.log)
+            return lambda i: (moved(i) - total(i)).to(dtype)
+        e = rows.keep(lambda i: m.exp(moved(i)), kind, 12)
+        scale = rows.fold("add", e, const(0, kind), lambda total: 1.0 / total)
+        return lambda i: (e(i) * scale(i)).to(dtype)
 
-    if ctx.node.op == "Softmax":
-        e = ctx.stored(ctx.lazy(shape, kind, lambda idx: m.exp(moved(idx)), 12))
-        total = ctx.stored(reduced(ctx, e, axes, "add", const(0, kind)))
-        fn = lambda idx: (ctx.read(e, idx) / ctx.read(total, row(idx, axes))).to(dtype)
-    else:
-        e = ctx.lazy(shape, kind, lambda idx: m.exp(moved(idx)), 12)
-        total = ctx.stored(reduced(ctx, e, axes, "add", const(0, kind), finish=m.log))
-        fn = lambda idx: (moved(idx) - ctx.read(total, row(idx, axes))).to(dtype)
-    ctx.define(shape, dtype, fn, 5)
+    ctx.bind(by_rows(ctx, x, axes, dtype, recipe))
 
 
-def moments(ctx: Context, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
-    """Mean and 1 / sqrt(variance + epsilon) over `axes`, two passes, stored."""
-    kind = wide(x.dtype)
-    n = math.prod(x.shape[a] for a in axes)
-    mean = ctx.stored(reduced(ctx, x, axes, "add", const(0, kind), finish=lambda e: e / n))
+def moments(read: ElementFn, rows: Statistics, count: int, epsilon: float, kind: str) -> tuple[ElementFn, ElementFn]:
+    """Mean and 1 / sqrt(variance + epsilon) of rows of `count` elements, in two passes."""
+    mean = rows.fold("add", lambda i: widen(read(i)), const(0, kind), lambda e: e / count)
 
-    def square(idx: list[Index]) -> Expr:
-        d = widen(ctx.read(x, idx)) - ctx.read(mean, row(idx, axes))
+    def square(i: list[Index]) -> Expr:
+        d = widen(read(i)) - mean(i)
         return d * d
 
-    squares = ctx.lazy(x.shape, kind, square, 3)
-    scale = lambda e: 1.0 / call("sqrt", e / n + epsilon)
-    return mean, ctx.stored(reduced(ctx, squares, axes, "add", const(0, kind), finish=scale))
+    inverse = rows.fold("add", square, const(0, kind), lambda e: 1.0 / call("sqrt", e / count + epsilon))
+    return mean, inverse
 
 
-def normalised(ctx: Context, x: Value, axes: Sequence[int], epsilon: float) -> Callable[[Sequence[Index]], Expr]:
-    mean, inverse = moments(ctx, x, axes, epsilon)
-    return lambda idx: (widen(ctx.read(x, idx)) - ctx.read(mean, row(idx, axes))) * ctx.read(inverse, row(idx, axes))
+def normalised(
+    ctx: Context, x: Value, axes: Sequence[int], epsilon: float, finish: Callable[[Expr, list[Index]], Expr]
+) -> Value:
+    """`finish` of (x - mean) / sqrt(variance + epsilon) over `axes`, at an index."""
+    kind, dtype = wide(x.dtype), x.dtype
+    count = math.prod(x.shape[a] for a in axes)
+
+    def recipe(read: ElementFn, rows: Statistics) -> ElementFn:
+        mean, inverse = moments(read, rows, count, epsilon, kind)
+        return lambda i: finish((widen(read(i)) - mean(i)) * inverse(i), i).to(dtype)
+
+    return by_rows(ctx, x, axes, dtype, recipe)
 
 
 @op("LayerNormalization")
 def layer_normalization(ctx: Context) -> None:
-    x = ctx.stored(ctx.input(0))
+    x, epsilon = ctx.input(0), float(ctx.attr("epsilon", 1e-5))
     axes = list(range(ctx.axis(-1, x.rank), x.rank))
-    mean, inverse = moments(ctx, x, axes, float(ctx.attr("epsilon", 1e-5)))
     scale, bias = ctx.input(1), ctx.input(2) if ctx.has(2) else None
 
-    def fn(idx: list[Index]) -> Expr:
-        y = (widen(ctx.read(x, idx)) - ctx.read(mean, row(idx, axes))) * ctx.read(inverse, row(idx, axes))
+    def finish(y: Expr, idx: list[Index]) -> Expr:
         y = y * widen(ctx.read_broadcast(scale, idx))
-        return (y if bias is None else y + widen(ctx.read_broadcast(bias, idx))).to(x.dtype)
+        return y if bias is None else y + widen(ctx.read_broadcast(bias, idx))
 
-    ctx.define(x.shape, x.dtype, fn, 6)
-    for k, v in ((1, mean), (2, inverse)):
-        if len(ctx.node.outputs) > k and ctx.node.outputs[k]:
-            ctx.bind(v, k)
+    wanted = [k for k in (1, 2) if len(ctx.node.outputs) > k and ctx.node.outputs[k]]
+    if not wanted:
+        ctx.bind(normalised(ctx, x, axes, epsilon, finish))
+        return
+    ctx.buffer(x)
+    kind, dtype = wide(x.dtype), x.dtype
+    read = lambda idx: ctx.read(x, idx)
+    count = math.prod(x.shape[a] for a in axes)
+    statistics = moments(read, Stored(ctx, x.shape, axes), count, epsilon, kind)
+    mean, inverse = statistics
+    ctx.define(x.shape, dtype, lambda idx: finish((widen(read(idx)) - mean(idx)) * inverse(idx), idx).to(dtype), 6)
+    for k in wanted:
+        ctx.define(ctx.out_shape(k), kind, statistics[k - 1], 1, k)
 
 
 @op("RMSNormalization", "SimplifiedLayerNormalization")
 def rms_normalization(ctx: Context) -> None:
-    x, scale = ctx.stored(ctx.input(0)), ctx.input(1)
+    x, scale = ctx.input(0), ctx.input(1)
     axes = list(range(ctx.axis(-1, x.rank), x.rank))
-    n, epsilon = math.prod(x.shape[a] for a in axes), float(ctx.attr("epsilon", 1e-5))
-    finish = lambda e: 1.0 / call("sqrt", e / n + epsilon)
-    inverse = ctx.stored(reduced(ctx, x, axes, "add", const(0, wide(x.dtype)), lambda e: e * e, finish))
-    ctx.define(
-        x.shape,
-        x.dtype,
-        lambda idx: (
-            widen(ctx.read(x, idx)) * ctx.read(inverse, row(idx, axes)) * widen(ctx.read_broadcast(scale, idx))
-        ).to(x.dtype),
-        6,
-    )
+    count, epsilon = math.prod(x.shape[a] for a in axes), float(ctx.attr("epsilon", 1e-5))
+
+    def recipe(read: ElementFn, rows: Statistics) -> ElementFn:
+        square = lambda i: widen(read(i)) * widen(read(i))
+        finish = lambda e: 1.0 / call("sqrt", e / count + epsilon)
+        inverse = rows.fold("add", square, const(0, wide(x.dtype)), finish)
+        return lambda i: (widen(read(i)) * inverse(i) * widen(ctx.read_broadcast(scale, i))).to(x.dtype)
+
+    ctx.bind(by_rows(ctx, x, axes, x.dtype, recipe))
 
 
 @op("InstanceNormalization")
 def instance_normalization(ctx: Context) -> None:
-    x, scale, bias = ctx.stored(ctx.input(0)), ctx.input(1), ctx.input(2)
-    y = normalised(ctx, x, list(range(2, x.rank)), float(ctx.attr("epsilon", 1e-5)))
-    ctx.define(
-        x.shape,
-        x.dtype,
-        lambda idx: (y(idx) * widen(ctx.read(scale, [idx[1]])) + widen(ctx.read(bias, [idx[1]]))).to(x.dtype),
-        6,
-    )
+    x, scale, bias = ctx.input(0), ctx.input(1), ctx.input(2)
+    finish = lambda y, i: y * widen(ctx.read(scale, [i[1]])) + widen(ctx.read(bias, [i[1]]))
+    ctx.bind(normalised(ctx, x, list(range(2, x.rank)), float(ctx.attr("epsilon", 1e-5)), finish))
 
 
 @op("GroupNormalization")
@@ -118,21 +124,15 @@ def group_normalization(ctx: Context) -> None:
     groups = int(ctx.attr("num_groups"))
     per = x.shape[1] // groups
     grouped = Value((x.shape[0], groups, per, *x.shape[2:]), x.dtype, x.buffer)
-    y = normalised(ctx, grouped, list(range(2, grouped.rank)), float(ctx.attr("epsilon", 1e-5)))
     by_group = scale.size == groups and ctx.opset < 21
 
-    def fn(idx: list[Index]) -> Expr:
-        n, c, *rest = idx
-        at = [c // per] if by_group else [c]
-        e = y([n, c // per, c % per, *rest])
-        return (e * widen(ctx.read(scale, at)) + widen(ctx.read(bias, at))).to(x.dtype)
+    def finish(y: Expr, idx: list[Index]) -> Expr:
+        _, g, p, *_ = idx
+        at = [g if by_group else g * per + p]
+        return y * widen(ctx.read(scale, at)) + widen(ctx.read(bias, at))
 
-    # Written with the channel as two loops, so that no index is divided.
-    out = ctx.temp(grouped.shape, x.dtype)
-    variables = out.vars()
-    n, g, p, *rest = [Index.of(v) for v in variables]
-    ctx.assign(out, variables, fn([n, g * per + p, *rest]))
-    ctx.bind(Value(x.shape, x.dtype, out.buffer))
+    y = normalised(ctx, grouped, list(range(2, grouped.rank)), float(ctx.attr("epsilon", 1e-5)), finish)
+    ctx.bind(Value(x.shape, x.dtype, ctx.buffer(y)))
 
 
 @op("BatchNormalization")

@@ -1,0 +1,136 @@
+"""Softmax, normalisations and their like: statistics of rows, and what is computed from them.
+
+A rule is written once, as a recipe over `Statistics`. Where the axes are the last ones (`Fused`), every row is finished
+before the next: it stays in the first-level cache, and whatever follows is computed in its last pass. Otherwise
+(`Stored`) each statistic is a tensor in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, linear, load, reduce
+from compiler.cpu.fuse import CHEAP, Context, ElementFn, RowStage, Value
+
+MIN_ROW = 8  # elements; shorter rows are not worth a loop each
+
+
+class Statistics(Protocol):
+    """What a recipe may ask for; functions of an index of the whole tensor."""
+
+    def keep(self, fn: ElementFn, dtype: str, cost: int) -> ElementFn:
+        """The same, computed once."""
+
+    def fold(self, kind: str, fn: ElementFn, init: Expr, finish: Callable[[Expr], Expr] = lambda e: e) -> ElementFn:
+        """`finish` of the reduction of `fn` over the row."""
+
+
+Recipe = Callable[[Statistics], ElementFn]
+
+
+@dataclass
+class Stored:
+    """Statistics in memory, for any axes."""
+
+    ctx: Context
+    shape: tuple[int, ...]
+    axes: Sequence[int]
+
+    def keep(self, fn: ElementFn, dtype: str, cost: int) -> ElementFn:
+        v = self.ctx.stored(self.ctx.lazy(self.shape, dtype, fn, cost))
+        return lambda idx: self.ctx.read(v, idx)
+
+    def fold(self, kind: str, fn: ElementFn, init: Expr, finish: Callable[[Expr], Expr] = lambda e: e) -> ElementFn:
+        shape = tuple(1 if k in self.axes else n for k, n in enumerate(self.shape))
+
+        def total(idx: list[Index]) -> Expr:
+            over = [Var.new(self.shape[a]) for a in self.axes]
+            at = list(idx)
+            for a, v in zip(self.axes, over):
+                at[a] = Index.of(v)
+            return finish(reduce(kind, over, fn(at), init))
+
+        count = math.prod(self.shape[a] for a in self.axes)
+        v = self.ctx.stored(self.ctx.lazy(shape, init.dtype, total, 3 + count))
+        return lambda idx: self.ctx.read(v, [Index(0) if k in self.axes else i for k, i in enumerate(idx)])
+
+
+@dataclass
+class Fused:
+    """Statistics of one row at a time: `outer` are the loops over rows, `extents` the sizes of a row."""
+
+    outer: list[Var]
+    extents: Sequence[int]
+    parts: list[tuple[list[Var], Expr, Buffer, Index]] = field(default_factory=list)
+    temps: list[Buffer] = field(default_factory=list)
+
+    def inner(self) -> list[Var]:
+        return [Var.new(n) for n in self.extents]
+
+    def at(self, inner: Sequence[Var]) -> list[Index]:
+        return [Index.of(v) for v in (*self.outer, *inner)]
+
+    def keep(self, fn: ElementFn, dtype: str, cost: int) -> ElementFn:
+        inner = self.inner()
+        row = Buffer("", dtype, math.prod(self.extents), "temp")
+        self.temps.append(row)
+        place = lambda idx: linear(idx[len(self.outer) :], self.extents)
+        self.parts.append((inner, fn(self.at(inner)), row, place(self.at(inner))))
+        return lambda idx: load(row, place(idx))
+
+    def fold(self, kind: str, fn: ElementFn, init: Expr, finish: Callable[[Expr], Expr] = lambda e: e) -> ElementFn:
+        inner = self.inner()
+        slot = Buffer("", init.dtype, 1, "local")
+        self.parts.append(([], finish(reduce(kind, inner, fn(self.at(inner)), init)), slot, Index(0)))
+        value = load(slot, Index(0))
+        return lambda idx: value
+
+
+@dataclass(eq=False)
+class Rows:
+    """A value whose rows are computed one by one, with what follows (see `fuse.Accumulator`)."""
+
+    recipe: Recipe
+    rank: int  # of a row
+
+    def store(
+        self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, offset: Index, label: str
+    ) -> None:
+        outer, inner = variables[: -self.rank], variables[-self.rank :]
+        rows = Fused(outer, [v.extent for v in inner])
+        element = self.recipe(rows)
+        here = element([Index.of(v) for v in variables])
+        follow = Rewriter({}, lambda e: here if e.op == "acc" and e.value[0] is acc else None)
+        rows.parts.append((inner, follow(body), buffer, offset))
+        ctx.stages.append(RowStage(f"{label}: rows", outer, rows.parts, rows.temps))
+
+
+def by_rows(
+    ctx: Context, x: Value, axes: Sequence[int], dtype: str, recipe: Callable[[ElementFn, Statistics], ElementFn]
+) -> Value:
+    """The value of a recipe over rows of `x`.
+
+    Args:
+        axes: of the rows.
+        dtype: of the result.
+        recipe: of x's elements and the statistics; gives the result's elements.
+    """
+    length = math.prod(x.shape[a] for a in axes)
+    if x.acc is not None:
+        ctx.buffer(x)
+    trailing = sorted(axes) == list(range(x.rank - len(axes), x.rank))
+    if not trailing or length < MIN_ROW or not axes:
+        ctx.buffer(x)
+        read = lambda idx: ctx.read(x, idx)
+        return ctx.lazy(x.shape, dtype, recipe(read, Stored(ctx, x.shape, axes)), 6)
+
+    def whole(rows: Statistics) -> ElementFn:
+        read: ElementFn = lambda idx: ctx.read(x, idx)
+        if x.buffer is None and x.cost > CHEAP:
+            read = rows.keep(read, x.dtype, x.cost)
+        return recipe(read, rows)
+
+    return Value(x.shape, dtype, acc=Rows(whole, len(axes)), cost=6, label=ctx.node.op)
