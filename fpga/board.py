@@ -1,0 +1,60 @@
+"""What a board is: its FPGA, its clock and pins, and the points it is built at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fpga.clocking import Pll
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """How a configuration is built for a board: clock, on-chip memory, serial line."""
+
+    clock_mhz: float
+    memory_kib: int
+    baud: int = 3_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What an FPGA has; `bram` in blocks of 18 Kbit, `dsp` in multipliers of 18x18."""
+
+    lut: int
+    ff: int
+    dsp: int
+    bram: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """One board.
+
+    Attributes:
+        name: what `--board` takes.
+        title: for tables.
+        identity: four letters the host reads from the bridge.
+        family: "ecp5" or "gowin": which tools build it.
+        capacity: of the FPGA.
+        platform: makes the Amaranth platform: pins and device.
+        clock: name of the platform's clock resource, `clock_hz` its frequency.
+        pll: setting of the PLL for a frequency in Hz. Raises `FpgaError`.
+        uart: (resource, number) of the serial line with `rx` and `tx`.
+        leds: resources used as LEDs, at most as many as the SoC has.
+        points: configurations known to fit, by preset name; others are built at `other`.
+        other: for configurations without a point of their own.
+    """
+
+    name: str
+    title: str
+    identity: str
+    family: str
+    capacity: Capacity
+    platform: Callable[[], Any]
+    clock_hz: int
+    pll: Callable[[int], Pll]
+    leds: tuple[tuple[str, int], ...] = tuple(("led", n) for n in range(4))
+    points: Mapping[str, Point] = field(default_factory=dict)
+    other: Point = Point(clock_mhz=25, memory_kib=64)

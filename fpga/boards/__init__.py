@@ -1,0 +1,8 @@
+"""The boards there are, by name: one file each."""
+
+from __future__ import annotations
+
+from fpga.board import Board
+from fpga.boards import orangecrab_85f, ulx3s_85f
+
+BOARDS: dict[str, Board] = {module.BOARD.name: module.BOARD for module in (ulx3s_85f, orangecrab_85f)}

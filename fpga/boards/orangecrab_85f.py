@@ -1,0 +1,36 @@
+"""OrangeCrab r0.2 with LFE5U-85F: 48 MHz. The serial line is on the Feather header (RX pin 0, TX pin 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fpga.board import Board, Capacity, Point
+from fpga.clocking import Ecp5Pll
+
+CLOCK_HZ = 48_000_000
+
+
+def platform() -> Any:
+    from amaranth.build import Attrs
+    from amaranth_boards.orangecrab_r0_2 import OrangeCrabR0_2_85FPlatform
+    from amaranth_boards.resources import LEDResources, UARTResource
+
+    result = OrangeCrabR0_2_85FPlatform(toolchain="Trellis")
+    attributes = Attrs(IO_TYPE="LVCMOS33")
+    result.add_resources([UARTResource(0, rx="0", tx="1", conn=("io", 0), attrs=attributes)])
+    result.add_resources(LEDResources(pins="K4 M3 J3", invert=True, attrs=attributes))
+    return result
+
+
+BOARD = Board(
+    name="orangecrab_85f",
+    title="OrangeCrab r0.2 85F",
+    identity="OC85",
+    family="ecp5",
+    capacity=Capacity(lut=83640, ff=83640, dsp=156, bram=208),
+    platform=platform,
+    clock_hz=CLOCK_HZ,
+    pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
+    leds=tuple(("led", n) for n in range(3)),
+    points={"tiny": Point(clock_mhz=96, memory_kib=256), "small": Point(clock_mhz=72, memory_kib=128)},
+)

@@ -1,0 +1,33 @@
+"""ULX3S with LFE5U-85F (Radiona): 25 MHz, FTDI serial line up to 3 Mbaud, 32 MB SDRAM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fpga.board import Board, Capacity, Point
+from fpga.clocking import Ecp5Pll
+
+CLOCK_HZ = 25_000_000
+
+
+def platform() -> Any:
+    from amaranth_boards.ulx3s import ULX3S_85F_Platform
+
+    return ULX3S_85F_Platform(toolchain="Trellis")
+
+
+BOARD = Board(
+    name="ulx3s_85f",
+    title="ULX3S 85F",
+    identity="UX85",
+    family="ecp5",
+    capacity=Capacity(lut=83640, ff=83640, dsp=156, bram=208),
+    platform=platform,
+    clock_hz=CLOCK_HZ,
+    pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
+    points={
+        "tiny": Point(clock_mhz=90, memory_kib=256),
+        "small": Point(clock_mhz=75, memory_kib=128),
+        "base": Point(clock_mhz=25, memory_kib=64),
+    },
+)

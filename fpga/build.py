@@ -1,0 +1,110 @@
+"""From board and configuration to a bitstream with its report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from fpga.board import Board, Point
+from fpga.boards import BOARDS
+from fpga.errors import FpgaError
+from fpga.report import Report, timing, used
+from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
+from fpga.top import BoardTop
+from isa.config import NpuConfig
+
+REPORT = "report.json"
+
+
+def board_named(name: str) -> Board:
+    """Raises `FpgaError` listing the boards."""
+    if name not in BOARDS:
+        raise FpgaError(f"unknown board {name!r}; boards: {', '.join(BOARDS)}")
+    return BOARDS[name]
+
+
+def point_of(
+    board: Board,
+    config: NpuConfig,
+    *,
+    clock_mhz: float | None = None,
+    memory_kib: int | None = None,
+    baud: int | None = None,
+) -> Point:
+    """The point a configuration is built at, with what is given instead of the board's own."""
+    chosen = {"clock_mhz": clock_mhz, "memory_kib": memory_kib, "baud": baud}
+    point = board.points.get(config.name, board.other)
+    return replace(point, **{k: v for k, v in chosen.items() if v is not None})  # type: ignore[arg-type]
+
+
+def build(
+    board: Board,
+    config: NpuConfig,
+    point: Point,
+    directory: Path,
+    *,
+    seed: int = 1,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Builds in `directory` (made if missing), which then holds the bitstream, `report.json` and the tools' logs. The
+    same arguments give the same bytes.
+
+    Raises:
+        FpgaError: tools missing, the design does not fit, a tool fails, or the clock is not reached.
+    """
+    require(board.family)
+    family = FAMILIES[board.family]
+    directory.mkdir(parents=True, exist_ok=True)
+    progress("generating")
+    try:
+        top = BoardTop(board, config, point)
+        platform = board.platform()
+        plan = platform.prepare(top, name=NAME, emit_src=False, **family.overrides)
+    except ValueError as error:  # sizes and baud rates
+        raise FpgaError(f"{board.name}: {error}") from None
+    plan.extract(directory)
+
+    progress("synthesis")
+    seconds, cpu = run(family.synthesis(), directory)
+    resources = used(json.loads((directory / STATISTICS).read_text()))
+    if missing := resources.missing(board.capacity):
+        what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
+        raise FpgaError(
+            f"{config.name} with {point.memory_kib} KiB of memory does not fit on {board.name}: it needs {what}"
+        )
+    progress("place and route")
+    mhz = top.pll.output_hz / 1e6
+    for step in (family.route(platform, mhz, seed), family.pack(platform)):
+        progress(step.title)
+        took = run(step, directory)
+        seconds, cpu = seconds + took[0], cpu + took[1]
+    bitstream = directory / family.bitstream
+    data = bitstream.read_bytes()
+    report = Report(
+        board=board.name,
+        config=config.name,
+        fingerprint=config.fingerprint,
+        clock_mhz=mhz,
+        memory_kib=point.memory_kib,
+        baud=point.baud,
+        seed=seed,
+        used=resources,
+        capacity=board.capacity,
+        timing=timing(json.loads((directory / ROUTING).read_text())),
+        seconds=round(seconds, 1),
+        cpu_seconds=round(cpu, 1),
+        bitstream=family.bitstream,
+        bitstream_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+    (directory / REPORT).write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+    if report.timing.fmax_mhz < mhz:
+        bitstream.unlink()
+        raise FpgaError(
+            f"{config.name} on {board.name} reaches {report.timing.fmax_mhz:.1f} MHz of {mhz:.1f}; "
+            f"give a lower --clock-mhz or another --seed (report in {directory / REPORT})"
+        )
+    return report

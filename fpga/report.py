@@ -1,0 +1,127 @@
+"""What a build used and how fast it is, from the tools' own reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fpga.board import Capacity
+
+#: LUTs of one cell, by the names yosys gives cells after mapping.
+LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6, "LUT1": 1, "LUT2": 1, "LUT3": 1, "ALU": 1, "RAM16SDP4": 8}
+DSPS = {"MULT18X18D": 1.0, "MULT9X9": 0.5, "MULT18X18": 1.0, "MULT36X36": 4.0}
+BRAMS = {"DP16KD": 1, "SP": 1, "SDPB": 1, "SDPX9B": 1, "DPB": 1, "DPX9B": 1, "pROM": 1, "SPX9": 1}
+
+
+@dataclass(frozen=True)
+class Used:
+    """Resources, in the units of `Capacity`."""
+
+    lut: int
+    ff: int
+    dsp: float
+    bram: int
+
+    def missing(self, capacity: Capacity) -> list[tuple[str, float, int]]:
+        """(resource, needed, available) of everything that does not fit."""
+        named = {"LUTs": "lut", "flip-flops": "ff", "DSP multipliers": "dsp", "block RAMs": "bram"}
+        pairs = [(title, getattr(self, name), getattr(capacity, name)) for title, name in named.items()]
+        return [pair for pair in pairs if pair[1] > pair[2]]
+
+
+def used(statistics: Mapping[str, Any]) -> Used:
+    """From `stat -json` of yosys."""
+    cells: Mapping[str, int] = statistics["design"]["num_cells_by_type"]
+
+    def count(table: Mapping[str, float]) -> float:
+        return sum(n * table.get(cell, 0) for cell, n in cells.items())
+
+    ff = sum(n for cell, n in cells.items() if cell == "TRELLIS_FF" or cell.startswith("DFF"))
+    return Used(lut=int(count(LUTS)), ff=ff, dsp=count(DSPS), bram=int(count(BRAMS)))
+
+
+@dataclass(frozen=True)
+class Path:
+    """The slowest path: cells it leaves and reaches, its delay in ns and how much of it is logic, cells between."""
+
+    start: str
+    end: str
+    delay_ns: float
+    logic_ns: float
+    cells: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Highest clock in MHz and what limits it."""
+
+    fmax_mhz: float
+    path: Path
+
+
+def timing(routing: Mapping[str, Any]) -> Timing:
+    """From nextpnr's `--report`: the slowest clock of the design."""
+    fmax = {name: clock["achieved"] for name, clock in routing["fmax"].items()}
+    name = min(fmax, key=lambda n: fmax[n])
+    paths = [p for p in routing["critical_paths"] if _clock(p["from"]) == name == _clock(p["to"])]
+    steps = paths[0]["path"]
+    logic = [s for s in steps if s["type"] != "routing"]
+    return Timing(
+        fmax_mhz=fmax[name],
+        path=Path(
+            start=steps[0]["from"]["cell"],
+            end=steps[-1]["to"]["cell"],
+            delay_ns=round(sum(s["delay"] for s in steps), 3),
+            logic_ns=round(sum(s["delay"] for s in logic), 3),
+            cells=sum(s["type"] == "logic" for s in steps),
+        ),
+    )
+
+
+def _clock(edge: str) -> str:
+    return edge.removeprefix("posedge ").removeprefix("negedge ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A build. Times in seconds; `cpu_seconds` is the processor time of the tools."""
+
+    board: str
+    config: str
+    fingerprint: str
+    clock_mhz: float
+    memory_kib: int
+    baud: int
+    seed: int
+    used: Used
+    capacity: Capacity
+    timing: Timing
+    seconds: float
+    cpu_seconds: float
+    bitstream: str
+    bitstream_bytes: int
+    sha256: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For a table: what, value."""
+        u, c = self.used, self.capacity
+        path = self.timing.path
+        return [
+            ("clock", f"{self.clock_mhz:.2f} MHz, highest {self.timing.fmax_mhz:.1f} MHz"),
+            *(
+                (title, f"{have:g} of {of} ({100 * have / of:.0f} %)")
+                for title, have, of in (
+                    ("LUT", u.lut, c.lut), ("FF", u.ff, c.ff), ("DSP", u.dsp, c.dsp), ("block RAM", u.bram, c.bram)
+                )
+            ),
+            ("memory", f"{self.memory_kib} KiB"),
+            ("slowest path", f"{path.delay_ns:.1f} ns, {path.logic_ns:.1f} ns of it logic, {path.cells} cells"),
+            ("  from", path.start),
+            ("  to", path.end),
+            ("time", f"{self.seconds:.0f} s, {self.cpu_seconds:.0f} s of CPU"),
+            ("bitstream", f"{self.bitstream}, {self.bitstream_bytes} bytes, SHA-256 {self.sha256[:16]}"),
+        ]  # fmt: skip

