@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ class Step:
 def group_steps(items: list[Item], available: Iterable[str]) -> list[Step]:
     """Orders items so that as few changes between NPU and CPU as possible remain, keeping their order otherwise."""
     ready = set(available)
+    # Several layers may write parts of one buffer: it is there when the last one has written.
+    writers = Counter(name for item in items for name in item.writes())
     steps: list[Step] = []
     left = items
     on_npu = False
@@ -31,13 +34,10 @@ def group_steps(items: list[Item], available: Iterable[str]) -> list[Step]:
             moved = False
             for item in left:
                 if item.on_npu == on_npu and all(name in ready for name in item.reads()):
-                    # Several layers may write parts of one buffer: it is there when the last one has written.
                     step.items.append(item)
                     moved = True
-                    still = {
-                        n for other in left if other is not item and other not in step.items for n in other.writes()
-                    }
-                    ready.update(n for n in item.writes() if n not in still)
+                    writers.subtract(item.writes())
+                    ready.update(n for n in item.writes() if not writers[n])
                 else:
                     later.append(item)
             left = later
