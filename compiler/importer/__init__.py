@@ -39,10 +39,12 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
     part,
     pooling,
     quantized,
+    random,
     recurrent,
     reduction,
     sequences,
     signal,
+    training,
 )
 from compiler.importer.builder import Builder
 from compiler.importer.inputs import input_shapes

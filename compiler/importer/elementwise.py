@@ -1,4 +1,4 @@
-"""Elementwise ops whose form changed: legacy broadcasting, Clip, Cast, Dropout, constants."""
+"""Elementwise ops whose form changed: legacy broadcasting, Clip, Cast, constants."""
 
 from __future__ import annotations
 
@@ -52,18 +52,6 @@ def cast_like(builder: Builder, node: OnnxNode) -> None:
     to = int(onnx.helper.np_dtype_to_tensor_dtype(builder.tensor(node.input(1)).dtype))
     attrs = {k: v for k, v in node.attrs.items() if k != "to"}
     builder.emit("Cast", [node.input(0)], node.outputs, {**attrs, "to": to})
-
-
-@handles("Dropout")
-def dropout(builder: Builder, node: OnnxNode) -> None:
-    """Inference: the identity, and a mask of ones."""
-    if node.input(2) and bool(builder.need_const(node.input(2), "training_mode")):
-        if not node.input(1) or float(builder.need_const(node.input(1), "ratio")) != 0.0:
-            raise UnsupportedError(f"{node.label}: training mode is not supported; accepted: training_mode=false")
-    builder.emit("Identity", [node.input(0)], [node.output(0)])
-    if node.output(1):
-        mask = np.ones(builder.shape(node.input(0)), np.bool_)
-        builder.emit("Identity", [builder.constant(node.output(1), mask)], [node.output(1)])
 
 
 @handles("Constant")

@@ -13,7 +13,7 @@ from compiler.importer.onnx_node import OPSET
 
 OLDEST_OPSET = 1
 _STANDARD = ("", "ai.onnx")
-_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
 
 
 def one_line(error: BaseException | str) -> str:
@@ -112,7 +112,7 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
         if node.domain not in _DOMAINS and node.domain not in local:
             raise UnsupportedError(
                 f"{name}: {node.op_type} {node.name!r} is of domain {node.domain!r}; "
-                "the ONNX domain, ai.onnx.ml, com.microsoft and functions in the model are accepted"
+                "the domains of ONNX, com.microsoft and functions in the model are accepted"
             )
         if node.domain not in versions and node.domain not in _STANDARD and node.domain not in local:
             # Some exporters use com.microsoft without importing it; the contrib ops have one version only.

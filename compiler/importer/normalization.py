@@ -1,22 +1,10 @@
-"""Batch and group normalisation in inference form."""
+"""Group normalisation."""
 
 from __future__ import annotations
 
-from compiler.errors import CompileError, UnsupportedError
+from compiler.errors import CompileError
 from compiler.importer.builder import Builder
 from compiler.importer.registry import OnnxNode, handles
-
-
-@handles("BatchNormalization")
-def batch_normalization(builder: Builder, node: OnnxNode) -> None:
-    node.accept("training_mode", 0)
-    if node.version < 9:
-        node.accept("spatial", 1)
-    if any(node.outputs[1:]):
-        raise UnsupportedError(f"{node.label}: training outputs {node.outputs[1:]} are not supported; only Y is")
-    epsilon = node.attrs.get("epsilon", 1e-5)
-    attrs = {"epsilon": epsilon, "momentum": None, "training_mode": 0}
-    builder.emit("BatchNormalization", node.inputs, [node.output(0)], attrs)
 
 
 @handles("GroupNormalization")
