@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler.errors import OpenShapeError, StagingError
 from isa.config import NpuConfig
 from isa.program import Program, TensorInfo
-from tilewright.api import compile_program
+from tilewright.api import compile, compile_program
 from tilewright.devices import Device, Runner
+from tilewright.dynamic import DynamicModel
+from tilewright.dynamic.check import check_outputs
 from tilewright.errors import UsageError
 from tilewright.forcing import kept_tensors, sharing
 from tilewright.inputs import check_inputs, random_inputs
@@ -42,7 +45,7 @@ def check(
     shapes: Mapping[str, Sequence[int]] | None = None,
     keep: str = "outputs",
     device: str | Runner = "functional",
-    program: Program | None = None,
+    program: Program | DynamicModel | None = None,
     seed: int = 0,
     **options: Any,
 ) -> CheckReport:
@@ -55,6 +58,8 @@ def check(
         keep: "outputs", or "all" to compare every quantised tensor too.
         device: a name or a `Device`.
         program: the compiled model, if there is one already (with the default keep="outputs").
+            Without it, sizes the model leaves open are those of the inputs. Of a model compiled in parts only outputs
+            are compared.
         options: for `compile`.
 
     Raises:
@@ -68,7 +73,11 @@ def check(
     if program is not None:
         config = program.config
     runner = Device(device) if isinstance(device, str) else device
-    normal = program or compile_program(model, config, shapes, **options)
+    normal = program or _compiled(model, config, shapes, inputs, options)
+    if not isinstance(normal, Program):
+        if keep == "all" or not isinstance(inputs, Mapping):
+            raise UsageError(f"{normal.name} is compiled in parts: give its inputs by name, and compare outputs only")
+        return check_outputs(model, normal, inputs, runner)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
     reference = reference_of(model)
     expected = reference.run(arrays)
@@ -81,6 +90,24 @@ def check(
         report = check_all(reference, runner, kept, arrays, expected, got)
         report.mode = keep
     return report
+
+
+def _compiled(
+    model: str | Path | bytes | onnx.ModelProto,
+    config: NpuConfig | str | Path,
+    shapes: Mapping[str, Sequence[int]] | None,
+    inputs: Mapping[str, np.ndarray] | np.ndarray | None,
+    options: dict[str, Any],
+) -> Program | DynamicModel:
+    """One program if the shapes of the inputs make it one, else a dynamic model."""
+    try:
+        return compile_program(model, config, shapes, **options)
+    except OpenShapeError:
+        if not isinstance(inputs, Mapping):
+            raise
+    except StagingError:
+        return compile(model, config, shapes, **options)
+    return compile(model, config, {n: np.shape(v) for n, v in inputs.items()}, **options)
 
 
 def _output_row(info: TensorInfo, got: np.ndarray, expected: Mapping[str, np.ndarray]) -> TensorRow:

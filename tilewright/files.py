@@ -8,7 +8,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -111,19 +111,31 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         raise UsageError(f"input file {path} is no valid {path.suffix} file: {error}") from None
 
 
-def write_arrays(folder: str | Path, arrays: dict[str, np.ndarray]) -> list[Path]:
-    """One .npy per array in `folder`, which is made; characters that file names cannot have become "_"."""
+def write_arrays(folder: str | Path, arrays: Mapping[str, Any]) -> list[Path]:
+    """One .npy per array in `folder`, which is made; .npz with "0", "1", ... for a sequence, nothing for a missing
+    value. Characters that file names cannot have become "_"."""
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make folder {folder}: {error.strerror or error}") from None
     written: list[Path] = []
-    for name, array in arrays.items():
+    for name, value in arrays.items():
+        if value is None:
+            continue
+        suffix = "npz" if isinstance(value, list) else "npy"
         safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).lstrip(".") or "output"
-        path = folder / f"{safe}.npy"
+        path = folder / f"{safe}.{suffix}"
         if path in written:
-            path = folder / f"{safe}-{len(written)}.npy"
-        write_atomically(path, lambda file, array=array: np.save(file, array))  # type: ignore[misc]
+            path = folder / f"{safe}-{len(written)}.{suffix}"
+        write_atomically(path, lambda file, value=value: _save(file, value))  # type: ignore[misc]
         written.append(path)
     return written
+
+
+def _save(file: BinaryIO, value: Any) -> None:
+    plain = lambda array: array.astype(np.str_) if array.dtype == np.object_ else array
+    if isinstance(value, list):
+        np.savez(file, **{str(k): plain(array) for k, array in enumerate(value)})
+    else:
+        np.save(file, plain(value))

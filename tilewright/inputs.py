@@ -78,10 +78,11 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
     """Seeded inputs: floats uniform over the range the input's quantisation represents, standard normal where there is
     none; bytes uniform over all values, wider integers over 0..9 (they are usually indices), booleans fair."""
     random = np.random.default_rng(seed)
-    return {info.name: _random(info, input_range(program, info.name), random) for info in program.inputs}
+    return {info.name: random_input(info, input_range(program, info.name), random) for info in program.inputs}
 
 
-def _random(info: TensorInfo, limits: tuple[float, float] | None, random: np.random.Generator) -> np.ndarray:
+def random_input(info: TensorInfo, limits: tuple[float, float] | None, random: np.random.Generator) -> np.ndarray:
+    """One of `random_inputs`, floats within `limits` if there are any."""
     dtype, shape = dtype_of(info), tuple(info.shape)
     if dtype == np.bool_:
         return random.integers(0, 2, shape).astype(np.bool_)

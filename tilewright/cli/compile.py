@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from isa.program import Program
-from tilewright.cli import common
+from tilewright.cli import common, fixed_values
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 
@@ -20,6 +20,7 @@ from tilewright.files import check_writable
         "  tilewright compile resnet18.onnx -o resnet18.twp\n"
         "  tilewright compile model.onnx -o model.twp --config small --shape input=1,3,160,160\n"
         "  tilewright compile model.onnx -o model.twp --host aarch64-linux  # then: tilewright export-c\n"
+        "  tilewright compile model.onnx -o model.twp --value axes=1,2\n"
         "  tilewright compile model.onnx -o model.twp --print-after fuse_quantization\n"
     ),
 )
@@ -27,6 +28,7 @@ from tilewright.files import check_writable
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Program file to write.")
 @common.config_option
 @common.shape_option
+@fixed_values.option
 @click.option(
     "--host",
     metavar="NAME",
@@ -43,6 +45,7 @@ def command(
     output: Path,
     config: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
+    values: tuple[tuple[str, str], ...],
     host: str | None,
     cpu_only: bool,
     print_after: tuple[str, ...],
@@ -60,7 +63,7 @@ def command(
     if model.is_file() and Program.is_program(model):
         raise UsageError(f"{model} is a compiled program, not a model")
     options: dict[str, Any] = {"effort": effort, "print_after": print_after, "host": host, "cpu_only": cpu_only}
-    options |= {"tuning": tuning}
+    options |= {"tuning": tuning, "constants": fixed_values.parse(model, values)}
     program, _ = common.open_program(model, config, shapes, json_path=json_path, **options)
     program.save(output)
     found = common.totals(program)

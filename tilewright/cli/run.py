@@ -11,14 +11,16 @@ import click
 import numpy as np
 from rich.table import Table
 
+from compiler.errors import OpenShapeError, StagingError
 from isa.program import Program
 from simulator.attribution import bound_cycles
 from simulator.cycle import CycleDevice
 from simulator.timeline import write_timeline
 from tilewright.check import check
-from tilewright.cli import common
+from tilewright.cli import common, fixed_values, run_dynamic
 from tilewright.cli.group import MISMATCH
 from tilewright.devices import Device, Runner
+from tilewright.dynamic import DynamicModel
 from tilewright.errors import UsageError
 from tilewright.explain import performance
 from tilewright.files import IMAGE_SUFFIXES, check_writable, read_arrays, write_arrays
@@ -83,6 +85,7 @@ class RunCommand(click.Command):
 @click.option("--backend", default="functional", show_default=True, help="Device to run on; see `backends`.")
 @common.config_option
 @common.shape_option
+@fixed_values.option
 @common.effort_option
 @click.option(
     "--check",
@@ -123,6 +126,7 @@ def command(
     backend: str,
     config: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
+    values: tuple[tuple[str, str], ...],
     effort: int,
     check_mode: str | None,
     reference: Path | None,
@@ -145,26 +149,49 @@ def command(
         check_writable(timeline)
     options = waveform_options(backend, model, trace_file, trace_window)
     runner = Device(backend, config, **options) if config is not None else Device(backend, **options)
-    program, compiled = common.open_program(model, config, shapes, effort=effort, json_path=json_path)
+    given, constants = common.same_input_once(shapes), fixed_values.parse(model, values)
+    program: Program | DynamicModel
+    try:
+        program, compiled = common.open_program(
+            model, config, shapes, effort=effort, json_path=json_path, constants=constants
+        )
+        arrays = gather_inputs(program, [*files, *inputs], seed, ImageOptions(image_fit, image_range))
+    except (OpenShapeError, StagingError) as reason:
+        compiled = True
+        program, arrays = run_dynamic.resolve(
+            model, config, given, constants, effort, [*files, *inputs], seed, reason, json_path
+        )
     golden = model if compiled else reference
     if check_mode and golden is None:
         raise UsageError(f"--check compares with the model, and {model} is a compiled program: add --reference MODEL")
-    arrays = gather_inputs(program, [*files, *inputs], seed, ImageOptions(image_fit, image_range))
+    if timeline is not None and not isinstance(program, Program):
+        raise UsageError(f"--timeline shows one program; {model} is compiled in parts while it runs")
     report: CheckReport | None = None
     with common.Working(f"running {program.name}"):
-        runner.load(program)
+        if isinstance(program, Program):
+            runner.load(program)
         start = time.perf_counter()
         traced: dict[str, Any] = {"trace": True} if timeline is not None else {}
         outputs = runner.run(program, arrays, **traced)
         seconds = time.perf_counter() - start
-    if timeline is not None:
+    if timeline is not None and isinstance(program, Program):
         device = runner.load(program).device
         assert isinstance(device, CycleDevice)
         write_timeline(timeline, program.ops(), program.layers, device.traces)
     if check_mode and golden is not None:
-        given = common.same_input_once(shapes) if compiled else {t.name: list(t.shape) for t in program.inputs}
+        if isinstance(program, Program):
+            given = {t.name: list(t.shape) for t in program.inputs}
         with common.Working("comparing with the reference"), common.stdout_for_json(json_path):
-            report = check(golden, arrays, shapes=given, keep=check_mode, device=runner, program=program, effort=effort)
+            report = check(
+                golden,
+                arrays,
+                shapes=given,
+                keep=check_mode,
+                device=runner,
+                program=program,
+                effort=effort,
+                constants=constants,
+            )
     if output is not None:
         write_arrays(output, outputs)
     result = summarise(program, runner, outputs, seconds, report)
@@ -238,31 +265,47 @@ def _read(program: Program, name: str, path: str, options: ImageOptions) -> dict
 
 
 def summarise(
-    program: Program, runner: Runner, outputs: dict[str, np.ndarray], seconds: float, report: CheckReport | None
+    program: Program | DynamicModel,
+    runner: Runner,
+    outputs: dict[str, Any],
+    seconds: float,
+    report: CheckReport | None,
 ) -> dict[str, Any]:
     """The JSON form of a run."""
-    counted = common.totals(program)
+    parts = [program] if isinstance(program, Program) else program.ran
+    counted = common.totals(program) if isinstance(program, Program) else run_dynamic.totals(program)
     result: dict[str, Any] = {
         "model": program.name,
         "config": program.config.name,
         "backend": runner.name,
-        "outputs": {
-            name: {
-                "shape": list(a.shape),
-                "dtype": str(a.dtype),
-                "sha256": hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest(),
-            }
-            for name, a in outputs.items()
-        },
+        "outputs": {name: describe_output(value) for name, value in outputs.items()},
     }
+    if "programs" in counted:
+        result["programs"] = counted["programs"]
     result |= {key: counted[key] for key in ("macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "compile_seconds")}
     if runner.counters is not None and runner.counters.cycles is not None:
-        result |= performance(runner.counters, bound_cycles(program.layers, program.config))
+        result |= performance(
+            runner.counters, bound_cycles([layer for part in parts for layer in part.layers], program.config)
+        )
     result["run_seconds"] = seconds
-    result["gmacs_per_second"] = program.macs / seconds / 1e9 if seconds else 0.0
+    result["gmacs_per_second"] = counted["macs"] / seconds / 1e9 if seconds else 0.0
     if report is not None:
         result["check"] = report.to_dict()
     return result
+
+
+def describe_output(value: Any) -> dict[str, Any]:
+    """Type, shape and digest of an output; a sequence has the number of its elements as shape."""
+    if isinstance(value, list):
+        parts = [describe_output(v) for v in value]
+        digest = hashlib.sha256("".join(p["sha256"] for p in parts).encode()).hexdigest()
+        return {"shape": [len(value)], "dtype": "sequence", "sha256": digest}
+    if value is None:
+        return {"shape": [], "dtype": "none", "sha256": ""}
+    strings = value.dtype == np.object_
+    content = repr(value.tolist()).encode() if strings else np.ascontiguousarray(value).tobytes()
+    kind = "string" if strings else str(value.dtype)
+    return {"shape": list(value.shape), "dtype": kind, "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def show(result: dict[str, Any], report: CheckReport | None) -> None:
@@ -274,9 +317,10 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
     for name, out in result["outputs"].items():
         table.add_row(name, out["dtype"], "x".join(map(str, out["shape"])), out["sha256"][:16])
     console.print(table)
+    programs = f"{result['programs']} programs; " if "programs" in result else ""
     console.print(
         f"{common.human(result['macs'], 'MAC')}, {result['npu_mac_fraction']:.2%} on the NPU, "
-        f"{len(result['cpu_ops'])} ops on the CPU; run {result['run_seconds']:.3f} s, "
+        f"{len(result['cpu_ops'])} ops on the CPU; {programs}run {result['run_seconds']:.3f} s, "
         f"{result['gmacs_per_second']:.2f} GMAC/s",
         markup=False,
     )

@@ -48,7 +48,9 @@ class DynamicModel:
     Attributes:
         inputs: signatures of the inputs.
         outputs: names of the outputs.
-        compilations: programs compiled so far (found on disk ones not counted).
+        constants: values fixed now, by input.
+        compilations: programs compiled so far; those found on disk are not counted.
+        ran: the programs of the last run, in order.
 
     Raises:
         CompileError: the model is damaged or invalid. What a part cannot compile is only found when it is reached.
@@ -80,11 +82,13 @@ class DynamicModel:
         arrays = {n: v for n, v in given.items() if isinstance(v, np.ndarray)}
         if len(arrays) != len(given):
             raise UsageError(f"{self.name}: only tensors can be fixed at compile time")
+        self.constants = arrays
         self._body = Body(self, proto.graph, given=arrays)
         infos = {i.name: i for i in proto.graph.input}
         self.inputs = [signature_of(infos[n], (shapes or {}).get(n)) for n in self._body.inputs]
         self.outputs = list(self._body.outputs)
         self.compilations = 0
+        self.ran: list[Program] = []
         self._programs: OrderedDict[Hashable, Program] = OrderedDict()
         self._runner: Runner | None = None
 
@@ -113,6 +117,7 @@ class DynamicModel:
         values = check_values(self.name, self.inputs, inputs)
         run = Run(runner, options)
         found = self._body.run(run, list(values.values()))
+        self.ran = run.programs
         outputs: Any = dict(zip(self.outputs, found))
         return RunResult(outputs, add_counters(run.counters), run.seconds)
 

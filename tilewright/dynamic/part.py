@@ -15,6 +15,7 @@ from compiler.importer.bounded import BOUNDED_OPS, bounded_form
 from compiler.importer.onnx_node import attribute_value
 from compiler.importer.part import Cut, import_part, reads_of
 from isa.device import Counters
+from isa.program import Program
 from tilewright.devices import Runner
 from tilewright.dynamic.host import HOST, Call
 from tilewright.dynamic.host.moves import BY_VALUE
@@ -34,13 +35,14 @@ class Run:
 
     Attributes:
         options: for the device.
-        seconds: wall time of each program that ran.
+        programs, seconds: those that ran, and the wall time of each.
     """
 
     runner: Runner
     options: dict[str, Any]
     counters: list[Counters] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
 
 
 @dataclass
@@ -144,6 +146,7 @@ class Part:
         result = run.runner.hold(program).run({t.name: values[t.name] for t in program.inputs}, **run.options)
         run.seconds.append(time.perf_counter() - start)
         run.counters.append(result.counters)
+        run.programs.append(program)
         return {name: result.outputs[name] for name in self.writes}
 
     def _needs_numbers(self, scope: Scope) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+from compiler.importer.loader import load, source_name
 from compiler.importer.onnx_node import numpy_dtype
 from tilewright.dynamic.values import Value, as_value, describe
 from tilewright.errors import InputError, UsageError
@@ -56,6 +58,13 @@ def signature_of(value: onnx.ValueInfoProto, given: Sequence[int] | None = None)
             raise UsageError(f"the shape {text} given for input {value.name!r} contradicts the model's {list(shape)}")
         shape = tuple(int(d) for d in given)
     return Signature(value.name, kind, dtype, shape)
+
+
+def signatures(model: str | Path | bytes | onnx.ModelProto) -> list[Signature]:
+    """Of a model's inputs. Raises CompileError if it is damaged."""
+    graph = load(model, source_name(model)).graph
+    constant = {t.name for t in graph.initializer}
+    return [signature_of(i) for i in graph.input if i.name not in constant]
 
 
 def check_values(model: str, signatures: Sequence[Signature], inputs: Mapping[str, Any] | Any) -> dict[str, Value]:

@@ -191,8 +191,8 @@ def hand_compiler(monkeypatch, hand):
         chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
         return make_program(keep, chosen)
 
-    monkeypatch.setattr(import_module("tilewright.check"), "compile", compile)
-    monkeypatch.setattr(tw, "compile", compile)
+    monkeypatch.setattr(import_module("tilewright.check"), "compile_program", compile)
+    monkeypatch.setattr(tw, "compile_program", compile)
     return compile
 
 

@@ -70,7 +70,7 @@ class TestCompile:
             print("--- after eliminate ---")
             return hand.make_program()
 
-        monkeypatch.setattr(tw, "compile", compile)
+        monkeypatch.setattr(tw, "compile_program", compile)
         result = run("compile", model_file, "-o", tmp_path / "o", "--print-after", "eliminate", "--json", "-")
         json.loads(result.stdout)
         assert "after eliminate" in result.stderr

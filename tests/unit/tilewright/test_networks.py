@@ -63,14 +63,14 @@ def test_one_wrong_weight_is_seen(resnet8, monkeypatch):
     report = tw.check(resnet8, program=program)
     assert not report.ok
 
-    real = import_module("tilewright.check").compile
+    real = import_module("tilewright.check").compile_program
 
     def damaged(*args, **options):
         result = real(*args, **options)
         result.constants = flip(result.constants, len(result.constants) // 2)
         return result
 
-    monkeypatch.setattr(import_module("tilewright.check"), "compile", damaged)
+    monkeypatch.setattr(import_module("tilewright.check"), "compile_program", damaged)
     report = tw.check(resnet8, keep="all")
     assert not report.ok
     first = next(r for r in report.rows if r.status == "mismatch")

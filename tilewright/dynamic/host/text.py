@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,16 +61,19 @@ def string_split(call: Call, values: list[Value]) -> list[Value]:
     return [out.reshape(*x.shape, longest), counts.reshape(x.shape)]
 
 
+_CASES: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
+
+
 @host_op("StringNormalizer")
 def string_normalizer(call: Call, values: list[Value]) -> list[Value]:
     """Drops stop words, then changes case; one empty string where nothing is left."""
     x, attrs = _strings(call, values), call.attrs
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
         raise call.error(f"takes shapes [C] and [1, C], not {list(x.shape)}")
-    change = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}.get(attrs.get("case_change_action", "NONE"))
+    change = _CASES.get(attrs.get("case_change_action", "NONE"))
     if change is None:
-        raise call.error(f"case_change_action={attrs['case_change_action']!r}; accepted: LOWER, UPPER, NONE")
-    fold = str if attrs.get("is_case_sensitive", 0) else str.lower
+        raise call.error(f"case_change_action={attrs['case_change_action']!r}; accepted: {', '.join(_CASES)}")
+    fold = _CASES["NONE" if attrs.get("is_case_sensitive", 0) else "LOWER"]
     stops = {fold(word) for word in attrs.get("stopwords", [])}
     kept = [change(word) for word in x.reshape(-1) if fold(word) not in stops] or [""]
     return [strings(kept).reshape((1, -1) if x.ndim == 2 else -1)]
