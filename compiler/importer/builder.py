@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
-from compiler.importer.functions import function_body, own_types
+from compiler.importer.functions import OWN_OPS, function_body, own_types
 from compiler.importer.onnx_node import (
     OPSET,
     attribute_value,
@@ -148,7 +148,7 @@ class Builder:
             if name in self.graph.tensors:
                 raise CompileError(f"{node.op} {node.name!r} makes {name!r}, which exists already")
         known = [t.data for t in inputs if t is not None]
-        constant = all(d is not None for d in known) and node.op not in _NEVER_FOLDED
+        constant = all(d is not None for d in known) and node.op not in _NEVER_FOLDED and node.op not in OWN_OPS
         if node.op in ("Shape", "Size"):
             source = self.tensor(node.inputs[0])
             constant, inputs = True, [Tensor("", source.shape, np.dtype(np.bool_), np.zeros(source.shape, np.bool_))]

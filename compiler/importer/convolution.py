@@ -1,7 +1,8 @@
-"""Conv, ConvTranspose, ConvInteger: explicit kernel shape, strides, dilations and pads."""
+"""Conv, ConvTranspose, ConvInteger, DeformConv: explicit kernel shape, strides, dilations and pads."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from compiler.errors import CompileError, UnsupportedError
@@ -81,6 +82,8 @@ def conv(builder: Builder, node: OnnxNode) -> None:
 
 @handles("ConvInteger")
 def conv_integer(builder: Builder, node: OnnxNode) -> None:
+    if node.input(3):
+        builder.need_const(node.input(3), "w_zero_point")
     builder.emit("ConvInteger", node.inputs, node.outputs, conv_attrs(builder, node, node.input(0), node.input(1)))
 
 
@@ -119,3 +122,37 @@ def conv_transpose_attrs(builder: Builder, node: OnnxNode, data: str, weights: s
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
         pads = small + large if mode == "SAME_UPPER" else large + small
     return {**attrs, "pads": pads, "output_padding": extra, "auto_pad": None, "output_shape": None}
+
+
+@handles("DeformConv")
+def deform_conv(builder: Builder, node: OnnxNode) -> None:
+    """Columns at moved positions, then one product per group. Inputs X, W, offset, B, mask."""
+    x, w, offset, bias, mask = (node.input(k) for k in range(5))
+    if len(builder.shape(x)) != 4:
+        raise UnsupportedError(
+            f"{node.label}: input {list(builder.shape(x))} has not 2 spatial dimensions; 2 are accepted"
+        )
+    attrs = window_attrs(builder, node, x, w)
+    groups, offset_groups = int(node.attrs.get("group", 1)), int(node.attrs.get("offset_group", 1))
+    (n, channels, *_), (outputs, inner, *kernel) = builder.shape(x), builder.shape(w)
+    taps, spatial_shape = math.prod(kernel), builder.shape(offset)[2:]
+    expected = (n, offset_groups * taps * 2)
+    if channels != inner * groups or channels % offset_groups or builder.shape(offset)[:2] != expected:
+        raise CompileError(
+            f"{node.label}: input {list(builder.shape(x))}, weights {list(builder.shape(w))}, offset "
+            f"{list(builder.shape(offset))}, group={groups}, offset_group={offset_groups} do not fit each other"
+        )
+    positions = math.prod(spatial_shape)
+    reshape = lambda name, shape: builder.emit("Reshape", [name, builder.ints("shape", shape)], attrs={"allowzero": 1})
+    windows = {k: attrs[k] for k in ("kernel_shape", "strides", "dilations")}
+    windows["pads"] = spatial(node, "pads", 2, 0)
+    columns = builder.emit(
+        "DeformedColumns", [x, offset, mask],
+        attrs={**windows, "offset_group": offset_groups, "shape": [n, channels, taps, positions]},
+    )  # fmt: skip
+    columns = reshape(columns, [n, groups, inner * taps, positions])
+    y = builder.emit("MatMul", [reshape(w, [1, groups, outputs // groups, inner * taps]), columns])
+    y = reshape(y, [n, outputs, *spatial_shape])
+    if bias:
+        y = builder.emit("Add", [y, reshape(bias, [1, outputs, 1, 1])])
+    builder.emit("Identity", [y], [node.output(0)])

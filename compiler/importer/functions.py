@@ -18,6 +18,9 @@ _WRITTEN_OUT = {
 }  # fmt: skip
 """Function ops without a kernel of their own."""
 
+OWN_OPS = {"DeformedColumns", "TreeEnsemble"}
+"""Ops of the compiler that have no ONNX definition, with the attribute `shape` and the type of their first input."""
+
 Types = list[tuple[tuple[int, ...] | None, np.dtype | None]]
 
 
@@ -26,6 +29,8 @@ def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
     first = inputs[0] if inputs else None
     if node.op in _WRITTEN_OUT:
         return [(None, None)] * len(node.outputs)
+    if node.op in OWN_OPS and first is not None:
+        return [(tuple(node.attrs["shape"]), first.dtype)]
     if node.op in _LIKE_FIRST_INPUT and first is not None:
         return [(first.shape, first.dtype)]
     if node.op == "MaxUnpool" and first is not None and len(inputs) > 2 and inputs[2] is not None:

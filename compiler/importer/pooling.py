@@ -73,3 +73,10 @@ def global_pool(builder: Builder, node: OnnxNode) -> None:
     if len(builder.shape(node.input(0))) < 3:
         raise CompileError(f"{node.label}: input {list(builder.shape(node.input(0)))} must be [N,C,spatial]")
     builder.passthrough(node)
+
+
+@handles("RoiAlign")
+def roi_align(builder: Builder, node: OnnxNode) -> None:
+    """Before opset 16 there was one way to count pixels."""
+    mode = node.attrs.get("coordinate_transformation_mode", "half_pixel")
+    builder.passthrough(node, coordinate_transformation_mode=mode if node.version >= 16 else "output_half_pixel")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
     bounded,
     convolution,
+    determinant,
     einsum,
     elementwise,
     indexing,
@@ -18,6 +19,7 @@ from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
     quantized,
     recurrent,
     reduction,
+    regions,
     resize,
     sampling,
 )

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.cpu.expr import Dynamic, Expr, Index, Var, index_value, linear, lookup, maximum, minimum, select
+from compiler.cpu.expr import (
+    Dynamic,
+    Expr,
+    Index,
+    Var,
+    const,
+    guard,
+    index_value,
+    linear,
+    lookup,
+    maximum,
+    minimum,
+    select,
+)
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.lower import Function
 from compiler.cpu.ops.registry import op
@@ -97,6 +110,31 @@ def scatter_elements(ctx: Context) -> None:
         return [*idx[:axis], position(ctx.read(at, idx), x.shape[axis]), *idx[axis + 1 :]]
 
     _scatter(ctx, x, updates, updates.vars(), target, ctx.attr("reduction", "none"))
+
+
+@op("TensorScatter")
+def tensor_scatter(ctx: Context) -> None:
+    """A cache with rows of `axis` from a start per batch on replaced; with mode "circular" they go round its end."""
+    past, update = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    starts = ctx.stored(ctx.input(2)) if ctx.has(2) else None
+    mode = ctx.attr("mode", "linear")
+    if mode not in ("linear", "circular"):
+        raise ctx.unsupported(f"mode={mode!r}", "'linear', 'circular'")
+    axis = ctx.axis(-2, past.rank)
+    size, count = past.shape[axis], update.shape[axis]
+
+    def fn(idx: list[Index]) -> Expr:
+        row = index_value(idx[axis])
+        if starts is not None:
+            row = row - ctx.read(starts, [idx[0]]).to("i64")
+        if mode == "circular":
+            row = Expr("rem", (row, const(size, "i64")), "i64")
+            row = select(row < 0, row + size, row)
+        at = Index.of(Dynamic(maximum(minimum(row, count - 1), 0), 0, max(count - 1, 0)))
+        new = ctx.read(update, [*idx[:axis], at, *idx[axis + 1 :]])
+        return guard((row >= 0) & (row < count), new, ctx.read(past, idx))
+
+    ctx.define(ctx.out_shape(), past.dtype, fn, 6)
 
 
 @op("ScatterND")

@@ -1,4 +1,4 @@
-"""Reads at run-time positions: GridSample, Col2Im, MaxUnpool."""
+"""Reads at run-time positions: GridSample, DeformConv, Col2Im, MaxUnpool."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from compiler.cpu.expr import (
     const,
     guard,
     index_value,
+    linear,
     maximum,
     minimum,
     reduce,
     select,
+    unravel,
 )
 from compiler.cpu.fuse import Context, Value
 from compiler.cpu.lower import Function
-from compiler.cpu.ops.elementwise import widen
+from compiler.cpu.ops.elementwise import HALVES, widen
 from compiler.cpu.ops.registry import op
 
 CUBIC = -0.75
@@ -108,6 +110,49 @@ def grid_sample(ctx: Context) -> None:
         return total.to(x.dtype)
 
     ctx.define(ctx.out_shape(), x.dtype, fn, 100)
+
+
+@op("DeformedColumns")
+def deformed_columns(ctx: Context) -> None:
+    """The columns of a deformable convolution [N, C, taps, positions]: x at positions moved by offsets, bilinear with
+    zeros around, times the mask."""
+    x, offset = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    mask = ctx.stored(ctx.input(2)) if ctx.has(2) else None
+    kernel, strides, pads, dilations = (ctx.ints(k) or [] for k in ("kernel_shape", "strides", "pads", "dilations"))
+    groups = int(ctx.attr("offset_group", 1))
+    n, channels, height, width = x.shape
+    taps, (rows, columns) = math.prod(kernel), offset.shape[2:]
+    per_group = channels // groups
+    moves = Value((n, groups, taps, 2, rows, columns), offset.dtype, offset.buffer)
+    weights = Value((n, groups, taps, rows, columns), mask.dtype, mask.buffer) if mask is not None else None
+    shape = (n, channels, taps, rows, columns)
+    kind = "f32" if x.dtype in HALVES else x.dtype
+
+    def fn(idx: list[Index]) -> Expr:
+        b, c, tap, *place = unravel(linear(idx, ctx.out_shape()), shape)
+        group = c // per_group
+        ends: list[list[tuple[Index, Expr]]] = []
+        for d, size in enumerate((height, width)):
+            start = place[d] * strides[d] - pads[d] + (tap // kernel[1] if d == 0 else tap % kernel[1]) * dilations[d]
+            move = widen(ctx.read(moves, [b, group, tap, Index(d), *place]))
+            at = index_value(start).to(kind) + move.to(kind)
+            low = call("floor", at)
+            ends.append([])
+            for step, weight in ((0.0, low + 1.0 - at), (1.0, at - low)):
+                p = low + step
+                inside = (p >= 0.0) & (p <= size - 1.0)
+                i = maximum(minimum(clamp(p, 0.0, size - 1.0).to("i64"), size - 1), 0)
+                ends[d].append((Index.of(Dynamic(i, 0, size - 1)), select(inside, weight, 0.0)))
+        total: Expr | None = None
+        for (i, wi), (j, wj) in itertools.product(*ends):
+            v = widen(ctx.read(x, [b, c, i, j])) * (wi * wj)
+            total = v if total is None else total + v
+        assert total is not None
+        if weights is not None:
+            total = total * widen(ctx.read(weights, [b, group, tap, *place]))
+        return total.to(x.dtype)
+
+    ctx.define(ctx.out_shape(), x.dtype, fn, 60)
 
 
 @op("Col2Im")
