@@ -71,6 +71,7 @@ class LiteRtReference:
     def _invoke(self, interpreter: Any, inputs: Mapping[str, np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
         for name, value in inputs.items():
             interpreter.set_tensor(self._index[name], value)
+        interpreter.reset_all_variables()
         interpreter.invoke()
         return [np.array(interpreter.get_tensor(i)) for i in wanted]
 

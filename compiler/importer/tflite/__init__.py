@@ -22,6 +22,7 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
     movement,
     pooling,
     real_layers,
+    recurrent,
     reduction,
     resize,
     tables,

@@ -157,5 +157,3 @@ def zeros_like(b: Builder, op: FileOp) -> None:
     x, form = source(b)
     t = b.graph.tensor(x)
     b.quantize_into(b.constant("zeros", np.zeros(t.shape, t.dtype)), form)
-
-

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.graph import Quant
+from compiler.importer.onnx_node import elem_type
 from compiler.importer.tflite.builder import FILE, PLANES, Builder, planes_shape
+from compiler.importer.tflite.fixed_point import Integers, multiplier_of
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
 from isa import numerics
@@ -45,18 +48,36 @@ def binary(b: Builder, op: FileOp) -> None:
     qa, qb, qy = (b.byte_quant(t) for t in types)
     if len({t.dtype for t in types}) != 1:
         raise b.refuse("operands and result must be of one type")
-    attrs: dict[str, object] = dict(b.clamp())
-    if op.name != "MUL":
-        pairs = [(float(q.scale), int(q.zero_point)) for q in (qa, qb, qy)]
-        constants = numerics.litert_add_constants(*pairs[0], *pairs[1], *pairs[2], subtract=op.name == "SUB")
-        if constants is None:
-            raise b.refuse("scales of the operands over that of the result must be within 2^-10..2^8")
-        attrs["constants"] = constants
-    else:
-        attrs["zero_point_after"] = 1
     names, form = operands(b, len(out))
     result = b.result(planes_shape(out) if form == PLANES else out, form)
-    b.node("QMul" if op.name == "MUL" else "QAdd", names, result, attrs)
+    attrs: dict[str, object] = dict(b.clamp())
+    if op.name == "MUL":
+        ratio = np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale)
+        if 2.0**-16 <= float(ratio) < 2.0**8:
+            b.node("QMul", names, result, {**attrs, "zero_point_after": 1})
+            return
+    else:
+        pairs = [(float(q.scale), int(q.zero_point)) for q in (qa, qb, qy)]
+        constants = numerics.litert_add_constants(*pairs[0], *pairs[1], *pairs[2], subtract=op.name == "SUB")
+        if constants is not None:
+            b.node("QAdd", names, result, {**attrs, "constants": constants})
+            return
+    value = _unusual_scales(b, names, qa, qb, qy)
+    clamped = Integers(b).clamped(value, *b.clamp().values())
+    b.onnx("Cast", [clamped], {"to": elem_type(b.graph.tensor(result).dtype)}, result)
+
+
+def _unusual_scales(b: Builder, names: list[str], qa: Quant, qb: Quant, qy: Quant) -> str:
+    """The builtin kernels' rule, which LiteRT takes where a scale is far from that of the result."""
+    ints = Integers(b)
+    x, y = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qa, qb)))
+    sa, sb, sy = (float(q.scale) for q in (qa, qb, qy))
+    if b.op.name == "MUL":
+        return ints.add(ints.scaled_twice(ints.mul(x, y), *multiplier_of(sa * sb / sy)), int(qy.zero_point))
+    largest = 2 * max(sa, sb)
+    x, y = (ints.scaled_twice(ints.mul(v, 1 << 20), *multiplier_of(s / largest)) for v, s in ((x, sa), (y, sb)))
+    total = ints.add(x, y) if b.op.name == "ADD" else ints.sub(x, y)
+    return ints.add(ints.scaled_twice(total, *multiplier_of(largest / ((1 << 20) * sy))), int(qy.zero_point))
 
 
 @handles("SOFTMAX")

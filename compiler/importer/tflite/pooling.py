@@ -9,6 +9,7 @@ import numpy as np
 from compiler.graph import Tensor
 from compiler.importer.tflite.builder import FILE, PLANES, Builder
 from compiler.importer.tflite.convolution import windows
+from compiler.importer.tflite.reduction import axes_of
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
 from isa import numerics
@@ -49,19 +50,30 @@ def pool(b: Builder, op: FileOp) -> None:
 
 @handles("MEAN")
 def mean(b: Builder, op: FileOp) -> None:
-    shape = b.shape(0)
-    axes = sorted({a % len(shape) if -len(shape) <= a < len(shape) else -1 for a in b.ints(1, "axes")}) if shape else []
-    if len(shape) != 4 or axes != [1, 2]:
-        raise b.refuse(f"mean of {list(shape)} over axes {axes}; rank 4 over axes 1 and 2 is accepted")
-    keep = bool(op.option("KeepDims", False))
-    n = shape[1] * shape[2]
-    sx, sy = b.byte_quant(b.source(0)).scale, b.byte_quant(b.target()).scale
+    """Over axes 1 and 2 of an image as it is; any others are brought into the place of its two."""
+    shape, rank = b.shape(0), len(b.shape(0))
+    axes, keep = axes_of(b, 1), bool(op.option("KeepDims", False))
     if b.source(0).dtype != b.target().dtype:
         raise b.refuse("input and output types differ")
-    attrs = {
-        "keepdims": int(keep), "factor": float(numerics.litert_mean_scale(sx, sy, n)),
-        **b.clamp_of(b.target(), -np.inf, np.inf),
-    }  # fmt: skip
-    source = b.value(0, PLANES)
-    out = b.result((shape[0], shape[3], 1, 1), PLANES) if keep else b.result((shape[0], shape[3]), FILE)
-    b.node("QGlobalAveragePool", [source], out, attrs)
+    n = int(np.prod([shape[a] for a in axes], dtype=np.int64))
+    factor = float(numerics.litert_mean_scale(b.byte_quant(b.source(0)).scale, b.byte_quant(b.target()).scale, n))
+    attrs = {"factor": factor, **b.clamp_of(b.target(), -np.inf, np.inf)}
+    if rank == 4 and axes == [1, 2]:
+        source = b.value(0, PLANES)
+        out = b.result((shape[0], shape[3], 1, 1), PLANES) if keep else b.result((shape[0], shape[3]), FILE)
+        b.node("QGlobalAveragePool", [source], out, {"keepdims": int(keep), **attrs})
+        return
+    kept = [a for a in range(rank) if a not in axes]
+    source = b.graph.tensor(b.value(0, FILE))
+    name, planes = source.name, [1, source.size // max(n, 1), n, 1]
+    steps = [("Transpose", {"perm": [*kept, *axes]}), ("Reshape", {})]
+    for kind, more in steps:
+        inputs = [name] if kind == "Transpose" else [name, b.constant("shape", planes, np.int64)]
+        name = b.onnx(kind, inputs, more)
+        b.graph.tensor(name).quant = source.quant
+    out = b.result([1 if a in axes else s for a, s in enumerate(shape)] if keep else [shape[a] for a in kept])
+    t = b.graph.tensor(out)
+    flat = b.graph.unique(out)
+    b.graph.add(Tensor(flat, (1, planes[1]), t.dtype, None, t.quant))
+    b.node("QGlobalAveragePool", [name], flat, {"keepdims": 0, **attrs})
+    b.onnx("Reshape", [flat, b.constant("shape", t.shape, np.int64)], {"allowzero": 1}, out)

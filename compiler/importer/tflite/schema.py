@@ -58,6 +58,7 @@ class FileOp:
     inputs: list[int]
     outputs: list[int]
     options: Any = None
+    intermediates: list[int] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -203,6 +204,9 @@ class _Reader:
             self.indices(op.InputsLength, op.Inputs, f"inputs of op {index}", True),
             self.indices(op.OutputsLength, op.Outputs, f"outputs of op {index}", False),
         )  # fmt: skip
+        made.intermediates = self.indices(
+            op.IntermediatesLength, op.Intermediates, f"intermediates of op {index}", True
+        )
         kind = _OPTION_NAMES.get(op.BuiltinOptionsType(), "NONE")
         options = op.BuiltinOptions()
         if options is not None and kind != "NONE" and hasattr(tflite, kind):

@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler.graph import Quant
 from compiler.importer.tflite.builder import Builder
+from compiler.importer.tflite.fixed_point import multiplier_of, multiply
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
 
@@ -53,29 +54,12 @@ def tanh(b: Builder, op: FileOp) -> None:
     ideal(b, np.tanh)
 
 
-def fixed_multiplier(real: float) -> tuple[int, int]:
-    """A Q31 mantissa and a left shift: real = mantissa * 2^(shift - 31)."""
-    if real == 0:
-        return 0, 0
-    mantissa, shift = np.frexp(np.float64(real))
-    q = int(np.floor(mantissa * (1 << 31) + 0.5))
-    if q == 1 << 31:
-        q, shift = q // 2, shift + 1
-    return q, int(shift)
-
-
-def multiply(x: np.ndarray, multiplier: int, shift: int) -> np.ndarray:
-    """`round(x * mantissa * 2^(shift - 31))`, once, ties upwards."""
-    total = 31 - shift
-    return (x.astype(np.int64) * multiplier + (1 << (total - 1))) >> total if total > 0 else x * multiplier << -total
-
-
 @handles("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
 def relu(b: Builder, op: FileOp) -> None:
     low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
     q, qx, qy = _types(b)
     bounds = b.clamp_of(b.target(), low, high)
-    m, shift = fixed_multiplier(float(np.float32(qx.scale) / np.float32(qy.scale)))
+    m, shift = multiplier_of(float(np.float32(qx.scale) / np.float32(qy.scale)))
     same = np.float32(qx.scale) == np.float32(qy.scale)
     y = (q if same else multiply(q, m, shift)) + int(qy.zero_point)
     emit(b, np.clip(y, bounds["out_min"], bounds["out_max"]))
@@ -100,8 +84,8 @@ def hard_swish(b: Builder, op: FileOp) -> None:
     """LiteRT's fixed-point form: 7 fractional bits, 16-bit multipliers."""
     q, qx, qy = _types(b)
     hires = np.float32(np.float32(1) / np.float32(128)) * np.float32(qx.scale)
-    out_m, out_shift = fixed_multiplier(float(np.float32(hires / np.float32(qy.scale))))
-    relu_m, relu_shift = fixed_multiplier(float(np.float32(hires / np.float32(3.0 / 32768.0))))
+    out_m, out_shift = multiplier_of(float(np.float32(hires / np.float32(qy.scale))))
+    relu_m, relu_shift = multiplier_of(float(np.float32(hires / np.float32(3.0 / 32768.0))))
     if not -15 <= out_shift <= 0:
         raise b.refuse("the scale of the input over that of the result must be within 2^-9..2^7")
     out16, relu16 = _to_16_bits(out_m), _to_16_bits(relu_m)
@@ -164,7 +148,7 @@ def quantize(b: Builder, op: FileOp) -> None:
         ratio = float(np.float32(qx.scale) / np.float32(qy.scale))
         emit(b, scaled_by_256(q, ratio, ratio, int(qy.zero_point)))
     else:
-        emit(b, multiply(q, *fixed_multiplier(float(qx.scale) / float(qy.scale))) + int(qy.zero_point))
+        emit(b, multiply(q, *multiplier_of(float(qx.scale) / float(qy.scale))) + int(qy.zero_point))
 
 
 @handles("DEQUANTIZE")

@@ -1,0 +1,179 @@
+"""LiteRT's fixed-point arithmetic: multipliers as numbers, their application as int64 ONNX ops, 16-bit functions as tables."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from compiler.importer.onnx_node import elem_type
+from compiler.importer.tflite.builder import Builder
+
+Array = np.ndarray
+_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+
+
+def multiplier_of(real: float) -> tuple[int, int]:
+    """A Q31 mantissa and a left shift: real = mantissa * 2^(shift - 31)."""
+    if real == 0:
+        return 0, 0
+    mantissa, shift = np.frexp(np.float64(real))
+    q = int(np.floor(mantissa * (1 << 31) + 0.5))
+    if q == 1 << 31:
+        q, shift = q // 2, shift + 1
+    return q, int(shift)
+
+
+def multiply(x: Array, multiplier: int, shift: int) -> Array:
+    """`round(x * mantissa * 2^(shift - 31))`, once, ties upwards."""
+    total = 31 - shift
+    return (x.astype(np.int64) * multiplier + (1 << (total - 1))) >> total if total > 0 else x * multiplier << -total
+
+
+class Integers:
+    """Emits int64 arithmetic.
+
+    Args:
+        b: the graph's builder.
+    """
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+        self._tables: dict[int, str] = {}
+
+    def constant(self, value: Any) -> str:
+        return self.b.constant("integer", value, np.int64)
+
+    def of(self, name: str) -> str:
+        """A tensor as int64."""
+        return self.cast(name, _INT64)
+
+    def cast(self, name: str, dtype: Any) -> str:
+        dtype = np.dtype(dtype)
+        return (
+            name if self.b.graph.tensor(name).dtype == dtype else self.b.onnx("Cast", [name], {"to": elem_type(dtype)})
+        )
+
+    def add(self, x: str, y: str | Any) -> str:
+        return self.b.onnx("Add", [x, y if isinstance(y, str) else self.constant(y)])
+
+    def sub(self, x: str, y: str | Any) -> str:
+        return self.b.onnx("Sub", [x, y if isinstance(y, str) else self.constant(y)])
+
+    def mul(self, x: str, y: str | Any) -> str:
+        return self.b.onnx("Mul", [x, y if isinstance(y, str) else self.constant(y)])
+
+    def right(self, x: str, amount: Any) -> str:
+        """Arithmetic shift: the unsigned one of ONNX on numbers lifted above zero by a multiple of 2^amount."""
+        lifted = self.cast(self.add(x, 1 << 62), _UINT64)
+        shifted = self.b.onnx("BitShift", [lifted, self.b.constant("shift", amount, np.uint64)], {"direction": "RIGHT"})
+        return self.sub(self.of(shifted), np.int64(1 << 62) >> np.asarray(amount, np.int64))
+
+    def rounded_right(self, x: str, amount: int) -> str:
+        """Ties away from zero."""
+        if amount == 0:
+            return x
+        negative = self.right(x, 63 - 1)  # -1 below zero: a tie falls down there
+        return self.right(self.add(self.add(x, 1 << (amount - 1)), negative), amount)
+
+    def scaled(self, x: str, multiplier: Any, shift: Any) -> str:
+        """As `multiply`; both may be arrays, one per channel of the last axis. Right shifts only (shift < 31)."""
+        total = 31 - np.asarray(shift, np.int64)
+        return self.right(self.add(self.mul(x, multiplier), np.int64(1) << (total - 1)), total)
+
+    def scaled_twice(self, x: str, multiplier: int, shift: int) -> str:
+        """The doubling high product, rounded, shifted right, rounded again; ties upwards both times."""
+        high = self.right(self.add(self.mul(self.mul(x, 1 << max(shift, 0)), multiplier), 1 << 30), 31)
+        return self.right(self.add(high, 1 << (-shift - 1)), -shift) if shift < 0 else high
+
+    def clamped(self, x: str, low: int, high: int) -> str:
+        return self.b.onnx("Clip", [x, self.constant(low), self.constant(high)])
+
+    def product(self, x: str, weights: Array) -> str:
+        """x [rows, K] of bytes by weights [K, N] as int64: exact in MatMulInteger's int32."""
+        return self.of(self.b.onnx("MatMulInteger", [x, self.b.constant("weights", np.ascontiguousarray(weights))]))
+
+    def looked_up(self, x: str, table: Array) -> str:
+        """A function of 16-bit values, as int64; the (lasting) table begins with that of -32768."""
+        if id(table) not in self._tables:
+            self._tables[id(table)] = self.b.constant("table", table)
+        return self.of(self.b.onnx("Gather", [self._tables[id(table)], self.add(x, 1 << 15)], {"axis": 0}))
+
+
+# --- 16-bit functions: gemmlowp's fixed-point forms, every value a Q(15 - integer bits) number ---
+
+
+def _saturated(x: Array) -> Array:
+    return np.clip(x, -32768, 32767)
+
+
+def _times(a: Array, b: Array | int) -> Array:
+    """Rounding doubling high product: ties away from zero by truncation of the nudged product."""
+    product = np.asarray(a, np.int64) * b
+    nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
+    return _saturated(np.where(nudged >= 0, nudged >> 15, -(-nudged >> 15)))
+
+
+def _shifted(x: Array, exponent: int) -> Array:
+    """x * 2^exponent, saturating; ties away from zero."""
+    if exponent >= 0:
+        return _saturated(x << exponent)
+    half = 1 << (-exponent - 1)
+    return np.where(x >= 0, (x + half) >> -exponent, -((-x + half) >> -exponent))
+
+
+def _constant(raw: int) -> int:
+    """A 32-bit constant rounded to 16 bits."""
+    return (raw + (1 << 15)) >> 16
+
+
+def _exp_of_negative(a: Array, bits: int) -> Array:
+    """exp(a) for a <= 0 with `bits` integer bits, as Q15: a Taylor series on [-1/4, 0), factors for the rest."""
+    fraction = 15 - bits
+    quarter = 1 << (fraction - 2)
+    inside = (a & (quarter - 1)) - quarter
+    x = _shifted(inside, bits) + (1 << 12)
+    x2 = _times(x, x)
+    x3, x4 = _times(x2, x), _times(x2, x2)
+    series = _shifted(_times(_shifted(x4, -2) + x3, _constant(715827883)) + x2, -1)
+    constant = _constant(1895147668)
+    result = _saturated(constant + _times(constant, x + series))
+    remainder = inside - a
+    factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+    for exponent, factor in enumerate(factors, -2):
+        if bits > exponent:
+            set_bit = remainder & (1 << (fraction + exponent)) != 0
+            result = np.where(set_bit, _times(result, _constant(factor)), result)
+    if bits > 5:
+        result = np.where(a < _constant(-(1 << (36 - bits))), 0, result)
+    return np.where(a == 0, 32767, result)
+
+
+def _reciprocal_of_half_sum(a: Array) -> Array:
+    """2 / (1 + a) for a Q15 number in (0, 1), with 2 integer bits: three steps of Newton's division."""
+    total = a + 32767
+    half = np.where(total >= 0, total + 1, total - 1) // 2
+    x = _constant(1515870810) + _times(half, _constant(-1010580540))
+    for _ in range(3):
+        rest = (1 << 13) - _times(half, x)
+        x = x + _shifted(_times(x, rest), 2)
+    return x
+
+
+@lru_cache(maxsize=1)
+def logistic_table() -> Array:
+    """1 / (1 + exp(-x)) of all 16-bit values with 3 integer bits, as Q15."""
+    a = np.arange(-32768, 32768, dtype=np.int64)
+    negative = np.where(a > 0, -a, a)
+    positive = _shifted(_reciprocal_of_half_sum(_exp_of_negative(negative, 3)), 1)  # x/2 has one integer bit
+    return np.where(a == 0, 1 << 14, np.where(a > 0, positive, 32767 - positive)).astype(np.int16)
+
+
+@lru_cache(maxsize=8)
+def tanh_table(bits: int) -> Array:
+    """tanh of all 16-bit values with `bits` integer bits, as Q15."""
+    a = np.arange(-32768, 32768, dtype=np.int64)
+    negative = np.where(a > 0, -a, a)
+    t = _shifted(_reciprocal_of_half_sum(_exp_of_negative(negative, bits + 1)) - (1 << 13), 2)
+    return np.where(a == 0, 0, np.where(a > 0, t, -t)).astype(np.int16)

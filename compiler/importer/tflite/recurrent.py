@@ -1,0 +1,318 @@
+"""UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM and SVDF, unrolled. Every run begins from the reset state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tflite
+
+from compiler.graph import Quant
+from compiler.importer.tflite.builder import FILE, Builder
+from compiler.importer.tflite.fixed_point import Integers, logistic_table, multiplier_of, tanh_table
+from compiler.importer.tflite.registry import HANDLERS, PLAIN, handles
+from compiler.importer.tflite.schema import FileOp
+
+_ACTIVATIONS = {
+    tflite.ActivationFunctionType.RELU: "Relu", tflite.ActivationFunctionType.TANH: "Tanh",
+    tflite.ActivationFunctionType.NONE: "",
+}  # fmt: skip
+_MAX_STEPS = 4096
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Positions of one direction's inputs; gates in the order input, forget, cell, output."""
+
+    weights: tuple[int, ...]
+    recurrent: tuple[int, ...]
+    peepholes: tuple[int, ...]
+    biases: tuple[int, ...]
+    projection: tuple[int, int]
+    states: tuple[int, int]
+    norms: tuple[int, ...] = ()
+
+
+def _direction(first: int, states: int, norms: tuple[int, ...]) -> _Inputs:
+    at = iter(range(first, first + 17))
+    groups = [tuple(next(at) for _ in range(n)) for n in (4, 4, 3, 4, 2)]
+    return _Inputs(
+        groups[0], groups[1], groups[2], groups[3], (groups[4][0], groups[4][1]), (states, states + 1), norms
+    )
+
+
+_SINGLE = _direction(1, 18, (20, 21, 22, 23))
+_FORWARD, _BACKWARD = _direction(1, 35, ()), _direction(18, 37, ())
+
+
+def _sequence(b: Builder, time_major: bool) -> tuple[str, tuple[int, int, int]]:
+    """Input 0 as rows [T*B, K] of its own type; and T, B, K."""
+    shape = b.shape(0)
+    if len(shape) != 3 or min(shape) < 1:
+        raise b.damaged(f"input has shape {list(shape)}, rank 3 is needed")
+    x, (n, t) = b.value(0, FILE), shape[:2]
+    if time_major:
+        n, t = t, n
+    else:
+        x = b.onnx("Transpose", [x], {"perm": [1, 0, 2]})
+    if t > _MAX_STEPS:
+        raise b.refuse(f"{t} steps; up to {_MAX_STEPS} are unrolled")
+    return b.onnx("Reshape", [x, b.constant("shape", [t * n, shape[2]], np.int64)]), (t, n, shape[2])
+
+
+def _accept(b: Builder, at: _Inputs, allowed: bool) -> None:
+    given = {
+        "peepholes": any(map(b.has, at.peepholes)), "a projection": b.has(at.projection[0]),
+        "layer normalisation": any(map(b.has, at.norms)),
+    }  # fmt: skip
+    if allowed:
+        given = {"layer normalisation": given["layer normalisation"]}
+    for what, there in given.items():
+        if there:
+            raise b.refuse(f"{what} in this form is not supported")
+    if b.op.option("DiagonalRecurrentTensors", False):
+        raise b.refuse("diagonal recurrent weights are not supported")
+
+
+def _matrix(b: Builder, k: int, what: str, rows: int, columns: int) -> np.ndarray:
+    data = b.const(k, what)
+    if data.shape != (rows, columns):
+        raise b.damaged(f"{what} {b.source(k).name!r} have shape {list(data.shape)}, not {[rows, columns]}")
+    return data
+
+
+def _unrolled(
+    b: Builder, gates: str, sizes: tuple[int, int], reverse: bool, step: Callable[[str], str], shape: list[int]
+) -> str:
+    """Runs `step` on the rows of each time of gates [T*B, N]; its results as [T, B, ...]."""
+    t, n = sizes
+    outputs = {}
+    for time in reversed(range(t)) if reverse else range(t):
+        limits = [b.constant("slice", [v], np.int64) for v in (time * n, (time + 1) * n, 0, 1)]
+        outputs[time] = b.onnx(
+            "Reshape", [step(b.onnx("Slice", [gates, *limits])), b.constant("shape", shape, np.int64)]
+        )
+    return outputs[0] if t == 1 else b.onnx("Concat", [outputs[i] for i in range(t)], {"axis": 0})
+
+
+def _parts(b: Builder, gates: str, count: int, cells: int) -> list[str]:
+    """The gates side by side in the last axis, one by one."""
+    limits = [[b.constant("slice", [v], np.int64) for v in (i * cells, (i + 1) * cells, 1, 1)] for i in range(count)]
+    return [b.onnx("Slice", [gates, *ends]) for ends in limits]
+
+
+def _float_lstm(b: Builder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
+    """Real values [T, B, N]; integer weights are taken as the floats they stand for."""
+    _accept(b, at, allowed=True)
+    t, n, k = sizes
+    cells, units = b.shape(at.weights[1])[0], b.shape(at.recurrent[1])[1]
+    gates = [g for g in range(4) if b.has(at.weights[g])]  # without an input gate it is 1 - forget
+    if gates not in ([0, 1, 2, 3], [1, 2, 3]):
+        raise b.damaged("weights of gates are missing")
+
+    def joined(ks: tuple[int, ...], columns: int) -> str:
+        parts = []
+        for g in gates:
+            _matrix(b, ks[g], "weights", cells, columns)
+            data = b.graph.const(b.real(ks[g]))
+            assert data is not None
+            parts.append(data.astype(np.float32).T)
+        return b.constant("weights", np.ascontiguousarray(np.concatenate(parts, 1)))
+
+    bias = np.concatenate([b.const(at.biases[g], "bias").astype(np.float32).reshape(-1) for g in gates])
+    if bias.size != cells * len(gates):
+        raise b.damaged(f"{bias.size} biases of {len(gates)} gates of {cells}")
+    recurrent = joined(at.recurrent, units)
+    rows = b.onnx("Add", [b.onnx("MatMul", [x, joined(at.weights, k)]), b.constant("bias", bias)])
+    state = {
+        "h": b.constant("h", np.zeros((n, units), np.float32)),
+        "c": b.constant("c", np.zeros((n, cells), np.float32)),
+    }
+    kind = _ACTIVATIONS.get(b.op.option("FusedActivationFunction", 0))
+    if kind is None:
+        raise b.refuse(f"activation {b.op.option('FusedActivationFunction', 0)} is not supported")
+
+    def active(name: str) -> str:
+        return b.onnx(kind, [name]) if kind else name
+
+    def peephole(name: str, which: int, cell: str) -> str:
+        if not b.has(at.peepholes[which]):
+            return name
+        return b.onnx("Add", [name, b.onnx("Mul", [cell, b.real(at.peepholes[which])])])
+
+    def clipped(name: str, accessor: str) -> str:
+        limit = float(b.op.option(accessor, 0.0))
+        return b.clipped(name, -limit, limit) if limit > 0 else name
+
+    def step(row: str) -> str:
+        made = _parts(b, b.onnx("Add", [row, b.onnx("MatMul", [state["h"], recurrent])]), len(gates), cells)
+        forget, cell, output = made[-3:]
+        forget = b.onnx("Sigmoid", [peephole(forget, 1, state["c"])])
+        if len(made) == 4:
+            enter = b.onnx("Sigmoid", [peephole(made[0], 0, state["c"])])
+        else:
+            enter = b.onnx("Sub", [b.constant("one", 1, np.float32), forget])
+        kept = b.onnx("Mul", [forget, state["c"]])
+        state["c"] = clipped(b.onnx("Add", [kept, b.onnx("Mul", [enter, active(cell)])]), "CellClip")
+        output = b.onnx("Sigmoid", [peephole(output, 2, state["c"])])
+        state["h"] = b.onnx("Mul", [output, active(state["c"])])
+        if b.has(at.projection[0]):
+            data = b.graph.const(b.real(at.projection[0]))
+            if data is None or data.shape != (units, cells):
+                raise b.damaged(f"projection weights are not of shape {[units, cells]}")
+            state["h"] = b.onnx("MatMul", [state["h"], b.constant("weights", np.ascontiguousarray(data.T))])
+            if b.has(at.projection[1]):
+                state["h"] = b.onnx("Add", [state["h"], b.real(at.projection[1])])
+            state["h"] = clipped(state["h"], "ProjClip")
+        return state["h"]
+
+    return _unrolled(b, rows, (t, n), reverse, step, [1, n, units])
+
+
+def _finish(b: Builder, made: str, time_major: bool, k: int = 0) -> None:
+    """[T, B, N] as the file's order."""
+    made = made if time_major else b.onnx("Transpose", [made], {"perm": [1, 0, 2]})
+    if b.is_steps(b.target(k)) and b.graph.tensor(made).dtype == b.target(k).dtype:
+        b.onnx("Identity", [made], output=b.result(b.graph.tensor(made).shape, FILE, k))
+    else:
+        b.quantize_into(made, FILE, k)
+
+
+@handles("UNIDIRECTIONAL_SEQUENCE_LSTM", table=PLAIN)
+def float_lstm(b: Builder, op: FileOp) -> None:
+    major = bool(op.option("TimeMajor", False))
+    x, sizes = _sequence(b, major)
+    _finish(b, _float_lstm(b, _SINGLE, b.dequantized(x, b.source(0)), sizes, False), major)
+
+
+@handles("BIDIRECTIONAL_SEQUENCE_LSTM", table=PLAIN)
+def bidirectional_lstm(b: Builder, op: FileOp) -> None:
+    if any(map(b.has, range(39, 48))):
+        raise b.refuse("auxiliary inputs are not supported")
+    major = bool(op.option("TimeMajor", True))
+    x, sizes = _sequence(b, major)
+    x = b.dequantized(x, b.source(0))
+    made = [_float_lstm(b, _FORWARD, x, sizes, False), _float_lstm(b, _BACKWARD, x, sizes, True)]
+    if op.option("MergeOutputs", False):
+        made = [b.onnx("Concat", made, {"axis": 2})]
+    for k, name in enumerate(made):
+        _finish(b, name, major, k)
+
+
+def _scale(q: Quant | None) -> np.float32:
+    assert q is not None
+    return np.float32(q.scale.reshape(-1)[0])
+
+
+@handles("UNIDIRECTIONAL_SEQUENCE_LSTM", table=HANDLERS)
+def integer_lstm(b: Builder, op: FileOp) -> None:
+    """8-bit input, output and weights, 16-bit cell: gates with 3 integer bits, states rounded away from zero."""
+    at, ints = _SINGLE, Integers(b)
+    _accept(b, at, allowed=False)
+    qx, qc = b.byte_quant(b.source(0)), b.source(at.states[1]).quant
+    if len(op.intermediates) < 5 or qc is None or b.source(at.states[1]).dtype != np.int16:
+        raise b.refuse("8-bit form without a 16-bit cell state or the scale of the hidden state")
+    hidden = b.model.tensors[op.intermediates[4]].quant
+    cell_bits = int(np.rint(np.log2(_scale(qc))))
+    if hidden is None or _scale(qc) != np.float32(2.0**cell_bits) or not -15 <= cell_bits <= -9:
+        raise b.refuse(f"the cell state has scale {_scale(qc)}; powers of two from 2^-15 to 2^-9 are accepted")
+    major = bool(op.option("TimeMajor", False))
+    x, (t, n, k) = _sequence(b, major)
+    cells = b.shape(at.weights[1])[0]
+    gates = [g for g in range(4) if b.has(at.weights[g])]
+
+    def side(ks: tuple[int, ...], columns: int, q: Quant, with_bias: bool) -> tuple[np.ndarray, ...]:
+        """Weights [K, gates*N], biases with the zero point's share, mantissas and shifts."""
+        parts: list[list[np.ndarray]] = [[], [], [], []]
+        for g in gates:
+            data = _matrix(b, ks[g], "weights", cells, columns)
+            bias = -int(q.zero_point) * data.astype(np.int64).sum(1)
+            if with_bias and b.has(at.biases[g]):
+                bias = bias + b.const(at.biases[g], "bias").reshape(-1)
+            real = np.float32(_scale(b.source(ks[g]).quant) * _scale(q)) / np.float32(2.0**-12)
+            for part, value in zip(parts, (data.T, bias, *(np.full(cells, v) for v in multiplier_of(float(real))))):
+                part.append(value)
+        return tuple(np.concatenate(p, axis=-1) for p in parts)
+
+    def product(rows: str, weights: tuple[np.ndarray, ...]) -> str:
+        values, bias, mantissa, shift = weights
+        return ints.scaled(ints.add(ints.product(rows, values), bias), mantissa, shift)
+
+    recurrent = side(at.recurrent, cells, qh := b.byte_quant(b.source(at.states[0])), False)
+    rows = ints.clamped(product(x, side(at.weights, k, qx, True)), -32768, 32767)
+    h_mantissa, h_shift = multiplier_of(float(np.float32(2.0**-15 / float(_scale(hidden)) * 2.0**-15)))
+    clip = float(op.option("CellClip", 0.0))
+    limit = int(min(max(np.float32(clip) / _scale(qc), -32768.0), 32767.0)) if clip > 0 else 0
+    start = np.full((n, cells), int(qh.zero_point), np.int8)
+    state = {"h": b.constant("h", start), "c": b.constant("c", np.zeros((n, cells), np.int64))}
+
+    def step(row: str) -> str:
+        total = ints.clamped(ints.add(row, product(state["h"], recurrent)), -32768, 32767)
+        made = _parts(b, total, len(gates), cells)
+        cell = ints.looked_up(made[-2], tanh_table(3))
+        enter, forget, output = (ints.looked_up(g, logistic_table()) for g in (made[0], made[-3], made[-1]))
+        if len(made) == 3:
+            enter = ints.add(ints.mul(forget, -1), 32767)
+        kept = ints.rounded_right(ints.mul(forget, state["c"]), 15)
+        new = ints.rounded_right(ints.mul(enter, cell), 30 + cell_bits)
+        bound = limit or 32768
+        state["c"] = ints.clamped(ints.add(kept, new), -bound, min(bound, 32767))
+        shown = ints.looked_up(state["c"], tanh_table(15 + cell_bits))
+        value = ints.add(
+            ints.scaled(ints.mul(output, shown), h_mantissa, h_shift), int(hidden.zero_point.reshape(-1)[0])
+        )
+        state["h"] = ints.cast(ints.clamped(value, -128, 127), np.int8)
+        return state["h"]
+
+    if b.target().dtype != np.int8:
+        raise b.refuse(f"output of type {b.target().type_name}; int8 is accepted")
+    _finish(b, _unrolled(b, rows, (t, n), False, step, [1, n, cells]), major)
+
+
+def _svdf_sizes(b: Builder) -> tuple[int, int, int]:
+    """Rank, filters and units. Raises CompileError where the inputs disagree."""
+    shape, rank = b.shape(0), b.op.option("Rank", 1)
+    filters, columns = _matrix(b, 1, "weights", b.shape(1)[0], shape[-1]).shape if len(b.shape(1)) == 2 else (0, 0)
+    if len(shape) != 2 or rank < 1 or filters < 1 or filters % rank or columns != shape[1]:
+        raise b.damaged(f"input {list(shape)}, weights {list(b.shape(1))} and rank {rank}")
+    if len(b.shape(2)) != 2 or b.shape(2)[0] != filters or b.shape(2)[1] < 1:
+        raise b.damaged(f"weights of time have shape {list(b.shape(2))}")
+    return rank, filters, filters // rank
+
+
+@handles("SVDF", table=PLAIN)
+def float_svdf(b: Builder, op: FileOp) -> None:
+    """From the reset state only the newest entry of each filter's memory is not 0."""
+    rank, filters, units = _svdf_sizes(b)
+    n = b.shape(0)[0]
+    features, times = b.graph.const(b.real(1)), b.graph.const(b.real(2))
+    if features is None or times is None:
+        raise b.refuse("weights must be constants")
+    newest = features.astype(np.float32) * times.astype(np.float32)[:, -1:]
+    made = b.onnx("MatMul", [b.real(0), b.constant("weights", newest.reshape(units, rank, -1).sum(1).T.copy())])
+    if b.has(3):
+        made = b.onnx("Add", [made, b.real(3)])
+    b.quantize_into(b.activated(b.onnx("Reshape", [made, b.constant("shape", [n, units], np.int64)])))
+
+
+@handles("SVDF", table=HANDLERS)
+def integer_svdf(b: Builder, op: FileOp) -> None:
+    """8-bit features, 16-bit state and weights of time."""
+    ints = Integers(b)
+    rank, filters, units = _svdf_sizes(b)
+    qx, qy, qs = b.byte_quant(b.source(0)), b.byte_quant(b.target()), b.source(4).quant
+    data, times = b.const(1, "weights"), b.const(2, "weights of time")
+    if times.dtype != np.int16 or qs is None or b.target().dtype != np.int8:
+        raise b.refuse(f"weights of time of type {b.source(2).type_name}; int16 with int8 activations is accepted")
+    first = multiplier_of(float(_scale(qx) * _scale(b.source(1).quant) / _scale(qs)))
+    second = multiplier_of(float(_scale(qs) * _scale(b.source(2).quant) / _scale(qy)))
+    sums = ints.sub(ints.product(b.value(0), data.T), int(qx.zero_point) * data.astype(np.int64).sum(1))
+    state = ints.clamped(ints.scaled(sums, *first), -32768, 32767)
+    parts = b.onnx("Reshape", [ints.mul(state, times[:, -1]), b.constant("shape", [-1, units, rank], np.int64)])
+    total = b.onnx("ReduceSum", [parts, b.constant("axes", [2], np.int64)], {"keepdims": 0})
+    if b.has(3):
+        total = ints.add(total, b.const(3, "bias").reshape(-1))
+    value = ints.clamped(ints.add(ints.scaled(total, *second), int(qy.zero_point)), -128, 127)
+    y = b.result((b.shape(0)[0], units))
+    b.onnx("Cast", [value], {"to": 3}, y)
