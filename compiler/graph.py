@@ -16,7 +16,8 @@ import numpy as np
 from compiler.errors import CompileError
 
 # Every operand and result below is int8 or uint8 with a `Quant`; shapes are ONNX's (NCHW, NCW, rows of K).
-# `out_min`/`out_max` (attributes of the ops marked *) clamp in the output's own quantised units.
+# `out_min`/`out_max` (attributes of the ops marked *) clamp in the output's own quantised units. The attribute `reason`
+# says why the reference's rule is another one, so that results may be off by a step.
 QUANTIZED_OPS: dict[str, str] = {
     "QConv": "* x [N,C,spatial], w const int8 [O,C/group,kernel], optional bias int32 [O]; kernel, strides, pads "
     "(all begins, then all ends), dilations, group",

@@ -86,7 +86,7 @@ def compile_graph(
     available = set(graph.inputs) | {n for n, t in graph.tensors.items() if t.is_const} | set(parts.constants)
     steps = group_steps(parts.items, available)
     if keep == "all":
-        steps = split_at_borders(steps)
+        steps = split_at_borders(steps, {n.outputs[0] for n in graph.nodes if n.attrs.get("reason")})
     if _wanted("partition", print_after):
         out(_describe(steps, parts))
     builder = _Builder(graph, config, parts, steps, keep == "all", host or cpu.Target.host())
@@ -327,10 +327,13 @@ class _Builder:
         )
 
     def _reasons(self) -> dict[str, str]:
-        """Tensors quantised from computed floats: a last-bit difference there can flip a rounding."""
+        """Tensors that may be off by a step: those quantised from computed floats, where a last-bit difference can flip
+        a rounding, and those whose node says why."""
         producers = self.graph.producers()
         reasons = {}
         for node in self.graph.nodes:
+            if node.attrs.get("reason"):
+                reasons[node.outputs[0]] = str(node.attrs["reason"])
             if node.op != "QuantizeLinear":
                 continue
             ops, stack, seen = set(), [node.inputs[0]], set()
@@ -362,7 +365,8 @@ class _Builder:
                     "shape": [view.n, view.cb, view.h, view.w, view.block], "block": view.block,
                     "xor": 128 if t.dtype == np.uint8 else 0, "convention": native.convention,
                 }  # fmt: skip
-                infos.append(TensorInfo(name, t.shape, t.dtype.name, view.buffer, *_quant(t), relayout, "npu"))
+                reason = reasons.get(name, "")
+                infos.append(TensorInfo(name, t.shape, t.dtype.name, view.buffer, *_quant(t), relayout, "npu", reason))
             elif name in self.host.offsets:
                 reason = reasons.get(name, "")
                 infos.append(TensorInfo(name, t.shape, t.dtype.name, name, *_quant(t), None, "cpu", reason))

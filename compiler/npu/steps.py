@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from compiler.npu.partition import Item
@@ -51,22 +51,26 @@ def group_steps(items: list[Item], available: Iterable[str]) -> list[Step]:
     return steps
 
 
-def split_at_borders(steps: list[Step]) -> list[Step]:
-    """Ends a CPU step after every QuantizeLinear, so that its result can be replaced before anything reads it."""
+def split_at_borders(steps: list[Step], inexact: Collection[str] = ()) -> list[Step]:
+    """Ends a step after every QuantizeLinear of the CPU and every node that makes one of `inexact`, so that the result
+    can be replaced before anything reads it."""
     split: list[Step] = []
     for step in steps:
-        if step.on_npu:
-            split.append(step)
-            continue
         part: list[Item] = []
         for item in step.items:
             part.append(item)
-            if item.node is not None and item.node.op == "QuantizeLinear":
-                split.append(Step(False, part))
+            if _ends_step(item, inexact):
+                split.append(Step(step.on_npu, part))
                 part = []
         if part:
-            split.append(Step(False, part))
+            split.append(Step(step.on_npu, part))
     return split
+
+
+def _ends_step(item: Item, inexact: Collection[str]) -> bool:
+    if item.layer is not None:
+        return item.layer.source in inexact
+    return item.node is not None and (item.node.op == "QuantizeLinear" or item.node.outputs[0] in inexact)
 
 
 class Arena:

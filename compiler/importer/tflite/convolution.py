@@ -122,10 +122,24 @@ def transpose_conv(b: Builder, op: FileOp) -> None:
     b.byte_quant(b.source(2))
     quant = Quant.of(scale, zero, 1)
     swapped = np.ascontiguousarray(data.transpose(3, 0, 1, 2))
-    inputs = [b.value(2, PLANES), b.constant(b.source(1).name, swapped, None, quant), *bias(b, 3, data.shape[0])]
+    inputs = [b.value(2, PLANES), b.constant(b.source(1).name, swapped, None, quant)]
+    if b.source(0).data is None:
+        inputs.append(_builtin_bias(b, scale, data.shape[0]))
+        attrs["reason"] = "the output shape is computed in the file: LiteRT's builtin kernel rounds twice"
+    else:
+        inputs += bias(b, 3, data.shape[0])
     target = b.ints(0, "output shape")
     y = b.result((target[0], target[3], *target[1:3]), PLANES)
     b.node("QConvTranspose", inputs, y, {"kernel": list(data.shape[1:3]), **attrs, **b.clamp()})
+
+
+def _builtin_bias(b: Builder, scale: np.ndarray, channels: int) -> str:
+    """The bias with which the machine's rule comes closest to `floor(acc * f + 1/2 + 2^(s-1))`, f = m * 2^s and
+    1/2 <= m < 1, which rounding twice upwards is: the last term is that of 1/(2m) more in acc, at least 1/2."""
+    x, y = b.byte_quant(b.source(2)), b.byte_quant(b.target())
+    factor = np.float64(x.scale) * np.broadcast_to(scale, (channels,)).astype(np.float64) / np.float64(y.scale)
+    given = b.const(3, "bias").reshape(-1) if bias(b, 3, channels) else np.zeros(channels, np.int32)
+    return b.constant("bias", given + (factor < 0.5), np.int32)
 
 
 def transposed_pads(b: Builder, weights_shape: tuple[int, ...]) -> dict[str, Any]:
