@@ -1,1 +1,1 @@
-"""The board driver: registers, DMA memory and the run loop, over UIO, VFIO or a serial bridge."""
+"""The board driver: the `Device` of a real NPU, over Linux user-space drivers, PCIe, or a serial bridge."""

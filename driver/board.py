@@ -1,0 +1,385 @@
+"""`BoardDevice`: a real NPU as `isa.device.Device`, whatever the way to it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from driver.errors import BoardReset, BusyError, ProbeError, TransportError
+from driver.transport.base import Transport
+from isa.allocator import ALIGNMENT, Allocator
+from isa.config import NpuConfig
+from isa.device import Counters, DeviceError, Region
+from isa.host import (
+    blocks,
+    check_run,
+    counters_of,
+    error_of,
+    fields,
+    fingerprint_of,
+    identity_problem,
+    mask,
+    preset_of,
+    readable,
+    run_values,
+    state_of,
+)
+from isa.instructions import INSTRUCTION_BYTES, ErrorCode
+from isa.registers import REGISTER
+
+#: Seconds a soft reset may take: the bus has long answered everything by then.
+RESET_SECONDS = 2.0
+#: Seconds between two looks at the lock of another process.
+_LOCK_PAUSE = 0.05
+
+
+@dataclass(frozen=True)
+class BoardInfo:
+    """What a board says about itself.
+
+    Attributes:
+        name: of the transport.
+        problem: why it cannot be used, empty if it can.
+        identity, version, fingerprint: as read.
+        config: name of the preset with this fingerprint, None for another configuration.
+        state: idle, busy, done, error or resetting.
+        error: the recorded error, empty if there is none.
+        base, size: memory, as the NPU sees it, in bytes.
+        details: what the transport knows besides.
+    """
+
+    name: str
+    problem: str
+    identity: int
+    version: int
+    fingerprint: str
+    config: str | None
+    state: str
+    error: str
+    base: int
+    size: int
+    details: dict[str, str] = field(default_factory=dict)
+
+
+def probe(transport: Transport, *, wait: float = 10.0) -> BoardInfo:
+    """Looks at a board without changing it, and closes the transport.
+
+    Raises:
+        TransportError: it does not answer. BusyError: another process holds it.
+    """
+    with contextlib.closing(transport):
+        _take(transport, wait)
+        transport.connect()
+        return _info(transport, _read_all(transport))
+
+
+def _info(transport: Transport, values: dict[str, int]) -> BoardInfo:
+    fingerprint = fingerprint_of(values)
+    preset = preset_of(fingerprint)
+    state = state_of(values["STATUS"])
+    return BoardInfo(
+        transport.name,
+        identity_problem(values),
+        values["IDENTITY"],
+        values["VERSION"],
+        fingerprint,
+        preset.name if preset else None,
+        state,
+        str(error_of(values)) if state == "error" else "",
+        transport.base,
+        transport.size,
+        transport.details,
+    )
+
+
+def _read_all(transport: Transport) -> dict[str, int]:
+    """Every register; those that cannot be read, as what their address says."""
+    last = max(r.offset for r in readable())
+    values = transport.read_registers(0, last // 4 + 1)
+    return {r.name: values[r.offset // 4] for r in readable()}
+
+
+def _take(transport: Transport, wait: float) -> None:
+    """Locks the board for this process. The system gives the lock back if the process dies."""
+    descriptor = transport.lock_file()
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise BusyError(
+                    f"{transport.name} is in use by another process (waited {wait:g} s); "
+                    "share a board between processes by `tilewright serve`"
+                ) from None
+            time.sleep(_LOCK_PAUSE)
+
+
+class BoardDevice:
+    """A board as a `Device`. Thread-safe: calls from several threads are put one after the other.
+
+    The board belongs to this object until `close`; other processes wait for it. Several programs can be resident:
+    memory is handed out piece by piece, and `free` gives a piece back.
+
+    Args:
+        transport: the way to it; closed by `close`.
+        config: what the program needs; None takes the board as it is, if its configuration is a preset.
+        seconds: of wall time a run may take.
+        wait: seconds to wait for another process that holds the board.
+
+    Raises:
+        TransportError: the board does not answer. BusyError: another process keeps it.
+        ProbeError: it is no NPU, of another version, or of another configuration.
+    """
+
+    name = "board"
+    #: Several programs stay in memory side by side.
+    keeps_programs = True
+
+    def __init__(
+        self, transport: Transport, config: NpuConfig | None = None, *, seconds: float = 60.0, wait: float = 60.0
+    ) -> None:
+        self.transport, self.seconds = transport, seconds
+        self._mutex = threading.RLock()
+        self._open = True
+        try:
+            _take(transport, wait)
+            transport.connect()
+            self.config = self._accept(config)
+            self._places = Allocator(transport.base + ALIGNMENT, transport.base + transport.size)
+            self._unzeroed: dict[int, int] = {}  # handed out and not yet cleared: address to size
+            self._recover()
+        except BaseException:
+            transport.close()
+            raise
+
+    def _accept(self, config: NpuConfig | None) -> NpuConfig:
+        values = _read_all(self.transport)
+        info = _info(self.transport, values)
+        if info.problem:
+            raise ProbeError(f"{info.name}: {info.problem}; load a bitstream of this release")
+        if config is None:
+            config = preset_of(info.fingerprint)
+            if config is None:
+                raise ProbeError(
+                    f"{info.name}: the bitstream has configuration {info.fingerprint}, which is no preset; "
+                    "give its file with --config"
+                )
+        if config.fingerprint != info.fingerprint:
+            there = f"{info.config!r}" if info.config else "no preset"
+            hint = f", or compile for {info.config!r}" if info.config else ""
+            raise ProbeError(
+                f"{info.name}: the bitstream has another configuration: {there} ({info.fingerprint}); "
+                f"{config.name!r} ({config.fingerprint}) is needed: load the bitstream of {config.name!r}{hint}"
+            )
+        return config
+
+    def _recover(self) -> None:
+        """Whatever a process left that died in mid-run is ended."""
+        if self._status() & mask("STATUS", "BUSY", "ERROR", "RESETTING"):
+            self.reset()
+
+    # Memory.
+
+    def allocate(self, nbytes: int) -> int:
+        """See `Device`. Raises `MemoryFull`."""
+        with self._mutex:
+            address = self._places.allocate(nbytes)
+            self._unzeroed[address] = max(nbytes, 1)
+            return address
+
+    def free(self, address: int) -> None:
+        with self._mutex:
+            self._places.free(address)
+            self._unzeroed.pop(address, None)
+
+    def free_all(self) -> None:
+        with self._mutex:
+            self._places.free_all()
+            self._unzeroed.clear()
+
+    def _zero(self, but: tuple[int, int] = (0, 0)) -> None:
+        """Clears what was handed out, except a place that is about to be written as a whole."""
+        for address, size in list(self._unzeroed.items()):
+            del self._unzeroed[address]
+            if not (but[0] <= address and address + size <= but[1]):
+                self.transport.write(address, np.zeros(size, np.uint8))
+
+    def _check(self, address: int, nbytes: int) -> None:
+        start, end = self.transport.base, self.transport.base + self.transport.size
+        if address < start or nbytes < 0 or address + nbytes > end:
+            raise ValueError(f"bytes {address}..{address + nbytes} lie outside the device memory {start}..{end}")
+
+    def write(self, address: int, data: bytes | np.ndarray) -> None:
+        flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
+        self._check(address, flat.size)
+        with self._mutex, self._watched():
+            self._zero((address, address + flat.size))
+            if flat.size:
+                self.transport.write(address, flat)
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        self._check(address, nbytes)
+        with self._mutex, self._watched():
+            self._zero()
+            return self.transport.read(address, nbytes)
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        self._check(address, nbytes)
+        with self._mutex:
+            if self.transport.view(address, 0) is None:
+                return None
+            self._zero()
+            return self.transport.view(address, nbytes)
+
+    # Running.
+
+    def run(
+        self,
+        regions: Sequence[Region],
+        program_region: int,
+        program_offset: int,
+        program_length: int,
+        *,
+        watchdog: int = 0,
+        timeout: int = 0,
+        seconds: float | None = None,
+        **options: Any,
+    ) -> Counters:
+        """See `isa.device.Device.run`. `instructions` of the counters is the program's length.
+
+        Args:
+            watchdog: cycles without progress before WATCHDOG, 0 = `isa.host.WATCHDOG_CYCLES`.
+            timeout: cycles of the run before TIMEOUT, 0 = none.
+            seconds: of wall time before the run is given up; by default those of the device.
+
+        Raises:
+            DeviceError: the machine stopped, or did not stop in time. The board is ready again.
+            TransportError: the way to the board broke.
+        """
+        check_run(self.config, regions, program_region, program_offset)
+        limit = self.seconds if seconds is None else seconds
+        with self._mutex, self._watched():
+            self._zero()
+            for offset, block in blocks(
+                run_values(regions, program_region, program_offset, program_length, watchdog, timeout)
+            ):
+                self.transport.write_registers(offset, block)
+            span = self.transport.base, max(self.transport.base, self._places.top)
+            self.transport.to_device(*span)
+            self._command("START")
+            try:
+                finished = self._finished(limit)
+            except TransportError:
+                raise
+            except BaseException:  # interrupted, perhaps in the middle of an exchange; the NPU must not go on writing
+                self.transport.connect()
+                self.reset()
+                raise
+            self.transport.from_device(*span)
+            values = _read_all(self.transport)
+            if not finished:
+                raise self._given_up(values, limit)
+            status = fields("STATUS", values["STATUS"])
+            if status["ERROR"]:
+                region = regions[program_region] if program_region < len(regions) else Region()
+                error = self._error(values, region, program_offset)
+                self.reset()
+                raise error
+            if not status["DONE"]:
+                raise BoardReset(f"{self.transport.name}: the NPU was reset during the run")
+            return counters_of(values, self.config, program_length)
+
+    def _command(self, name: str) -> None:
+        self.transport.write_registers(REGISTER["CONTROL"].offset, [mask("CONTROL", name)])
+
+    def _status(self) -> int:
+        return self.transport.read_registers(REGISTER["STATUS"].offset, 1)[0]
+
+    def _finished(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while True:
+            left = deadline - time.monotonic()
+            self.transport.wait(max(0.0, min(left, 1.0)))
+            if not self._status() & mask("STATUS", "BUSY"):
+                return True
+            if left <= 0:
+                return False
+
+    def _error(self, values: dict[str, int], region: Region, offset: int) -> DeviceError:
+        """The recorded error with the instruction it names, which still stands in memory."""
+        address = region.base + offset + INSTRUCTION_BYTES * values["ERROR_PC"]
+        try:
+            self._check(address, INSTRUCTION_BYTES)
+            word = int.from_bytes(self.transport.read(address, INSTRUCTION_BYTES).tobytes(), "little")
+        except ValueError:
+            return error_of(values)
+        return error_of(values, word)
+
+    def _given_up(self, values: dict[str, int], seconds: float) -> DeviceError:
+        cycles = values["CYCLES_LO"] | values["CYCLES_HI"] << 32
+        text = f"TIMEOUT: the NPU is still busy after {seconds:g} s and {cycles:,} cycles"
+        try:
+            self.reset()
+        except DeviceError as error:
+            return DeviceError(f"{text}; {error}", ErrorCode.TIMEOUT)
+        return DeviceError(f"{text}; a reset made it ready again", ErrorCode.TIMEOUT)
+
+    def reset(self) -> None:
+        """Soft reset; if the bus is stuck, by other means as well where the board has them.
+
+        Raises:
+            DeviceError: the NPU stays busy.
+        """
+        with self._mutex:
+            self._command("SOFT_RESET")
+            if self._quiet() or (self.transport.hard_reset() and self._quiet()):
+                return
+            raise DeviceError(
+                f"{self.transport.name}: the reset does not end, the bus does not answer the NPU; "
+                "load the bitstream anew",
+                ErrorCode.WATCHDOG,
+            )
+
+    def _quiet(self) -> bool:
+        return _until(lambda: not self._status() & mask("STATUS", "BUSY", "RESETTING", "ERROR"), RESET_SECONDS)
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """A link that failed is not used again: what the board holds is not known any more."""
+        if not self._open:
+            raise TransportError(f"{self.transport.name}: the device is closed")
+        try:
+            yield
+        except TransportError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Gives the board back. May be called twice."""
+        if self._open:
+            self._open = False
+            self.transport.close()
+
+    def __enter__(self) -> BoardDevice:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _until(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.001)
+    return True

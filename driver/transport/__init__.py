@@ -1,0 +1,1 @@
+"""Ways to a board: one file for each, all behind `Transport`."""

@@ -1,0 +1,77 @@
+"""`Transport`: what `BoardDevice` needs of the way to a board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+
+class Transport(Protocol):
+    """Registers, memory and interrupt of one NPU. Not thread-safe.
+
+    Attributes:
+        name: what users call it, for messages: "serial:/dev/ttyUSB0".
+        base: address of the first byte of memory, as the NPU sees it.
+        size: bytes of memory.
+        details: facts for people, by name.
+    """
+
+    name: str
+    base: int
+    size: int
+    details: dict[str, str]
+
+    def lock_file(self) -> int:
+        """A file descriptor to lock the board by; stays open until `close`."""
+        ...
+
+    def connect(self) -> None:
+        """Makes contact, with the lock held; again after an exchange that was interrupted.
+
+        Raises:
+            TransportError: the board does not answer.
+        """
+        ...
+
+    def read_registers(self, offset: int, count: int) -> list[int]:
+        """`count` 32-bit registers from byte `offset` on."""
+        ...
+
+    def write_registers(self, offset: int, values: Sequence[int]) -> None:
+        """32-bit registers from byte `offset` on, in order."""
+        ...
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        """Bytes of memory as a fresh uint8 array."""
+        ...
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        """Writes uint8 values to memory."""
+        ...
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        """The memory itself, if it is mapped; see `to_device` and `from_device`."""
+        ...
+
+    def to_device(self, start: int, end: int) -> None:
+        """Makes what the host wrote through a view visible to the NPU. Addresses."""
+        ...
+
+    def from_device(self, start: int, end: int) -> None:
+        """Makes what the NPU wrote visible to the host's views. Addresses."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Sleeps until the interrupt line is high, at most so long. True: the NPU may have finished. Transports without
+        an interrupt return early and let the caller look."""
+        ...
+
+    def hard_reset(self) -> bool:
+        """Resets the NPU and its bus by other means than its registers. False: there are none."""
+        ...
+
+    def close(self) -> None:
+        """Gives everything back. May be called twice."""
+        ...

@@ -1,0 +1,209 @@
+"""The serial bridge of small boards, by the protocol of `isa.bridge`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import struct
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from driver.errors import BoardReset, ProbeError, TransportError
+from isa import bridge
+from isa.bridge import (
+    BOARD_REGISTER,
+    BOARD_REGISTERS,
+    FLAG,
+    MAX_WORDS,
+    Command,
+    FrameError,
+    Request,
+    Response,
+    Status,
+)
+
+DEFAULT_BAUD = 3_000_000
+#: Times a request is sent before the link is given up.
+TRIES = 8
+_WHY = {
+    Status.COMMAND: "the bridge does not know this request",
+    Status.ADDRESS: "the address is outside the board",
+    Status.BUS: "the bus of the NPU answered with an error",
+    Status.TIMEOUT: "registers or memory of the board did not answer the bridge",
+}
+
+
+class SerialTransport:
+    """Registers and memory over a UART. See `driver.transport.base.Transport`.
+
+    Lost, doubled and damaged bytes are found by CRC and sequence numbers and mended by sending again.
+
+    Args:
+        port: device file.
+        baud: of the bitstream.
+        seconds: how long the answer to a request may take beyond the time its bytes need.
+
+    Attributes:
+        repeats: requests that had to be sent again.
+    """
+
+    def __init__(self, port: str | Path, *, baud: int = DEFAULT_BAUD, seconds: float = 0.25) -> None:
+        self.name = f"serial:{port}"
+        self.base = self.size = 0
+        self.details: dict[str, str] = {}
+        self.repeats = 0
+        self._port, self._baud, self._seconds = str(port), baud, seconds
+        self._sequence = 0
+        self._received = bytearray()
+        self._serial = self._open()
+
+    def _open(self):  # type: ignore[no-untyped-def]
+        import serial
+
+        try:
+            port = serial.Serial(self._port, self._baud, timeout=self._seconds, write_timeout=60)
+        except (OSError, ValueError) as error:
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            raise TransportError(f"{self.name}: cannot open at {self._baud} baud: {reason}") from None
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # no such thing as latency on this adapter
+            port.set_low_latency_mode(True)
+        return port
+
+    def lock_file(self) -> int:
+        return int(self._serial.fileno())
+
+    def connect(self) -> None:
+        """Opens a session; whatever an earlier process left on the line is dropped."""
+        self._serial.reset_output_buffer()
+        self._serial.write(bytes([FLAG]))  # ends a frame that was cut
+        time.sleep(0.01)
+        self._serial.reset_input_buffer()
+        self._received.clear()
+        nonce = random.getrandbits(32)
+        self._sequence = random.randrange(256)
+        response = self._exchange(Command.HELLO, nonce, 1, what="no serial bridge answers")
+        if response != struct.pack("<I", nonce):
+            raise TransportError(f"{self.name}: what answers is no serial bridge of Tilewright")
+        count = len([r for r in BOARD_REGISTERS if r.access == "R"])
+        words = struct.unpack(f"<{count}I", self._exchange(Command.READ_BOARD, 0, count))
+        values = {r.name: words[r.offset >> 2] for r in BOARD_REGISTERS if r.access == "R"}
+        if values["BRIDGE_IDENTITY"] != bridge.IDENTITY:
+            raise ProbeError(f"{self.name}: no serial bridge answers: 0x{values['BRIDGE_IDENTITY']:08x}")
+        if values["BRIDGE_VERSION"] != bridge.VERSION:
+            raise ProbeError(
+                f"{self.name}: its bridge speaks version {values['BRIDGE_VERSION']}, this driver {bridge.VERSION}; "
+                "load a bitstream of this release"
+            )
+        self.size = values["MEMORY_BYTES"]
+        board = struct.pack("<I", values["BOARD_ID"]).decode("ascii", "replace").rstrip("\0")
+        self.details = {
+            "board": board,
+            "clock": f"{values['CLOCK_HZ'] / 1e6:g} MHz",
+            "bad frames": str(values["BAD_FRAMES"]),
+        }
+
+    # The protocol.
+
+    def _exchange(
+        self,
+        command: Command,
+        address: int,
+        words: int,
+        payload: bytes = b"",
+        strobes: tuple[int, int] = (15, 15),
+        what: str = "the board stopped answering",
+    ) -> bytes:
+        """Sends a request until it is answered; returns the words read."""
+        self._sequence = (self._sequence + 1) % 256
+        line = Request(command, self._sequence, address, words, payload, *strobes).to_bytes()
+        # 10 bits a byte, everything escaped at worst, there and back.
+        patience = self._seconds + 10 * 2 * (len(line) + 4 * words + 16) / self._baud
+        try:
+            for attempt in range(TRIES):
+                self.repeats += attempt > 0
+                self._serial.write(line)
+                response = self._response(time.monotonic() + patience * (1 + attempt / 2))
+                if response is not None:
+                    return self._checked(response, command, address)
+        except OSError as error:
+            raise TransportError(f"{self.name}: the port failed: {error.strerror or error}") from None
+        raise TransportError(f"{self.name}: {what} ({TRIES} requests of {patience:.2g} s; baud rate {self._baud}?)")
+
+    def _response(self, deadline: float) -> Response | None:
+        """The answer to the present sequence number, None when time is up."""
+        while True:
+            *frames, rest = self._received.split(bytes([FLAG]))
+            self._received = bytearray(rest)
+            for position, body in enumerate(frames):
+                with contextlib.suppress(FrameError):
+                    response = Response.from_bytes(bytes(body))
+                    if response.sequence == self._sequence:
+                        self._received = bytearray(bytes([FLAG]).join([*frames[position + 1 :], rest]))
+                        return response
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            self._serial.timeout = left
+            self._received += self._serial.read(max(1, self._serial.in_waiting))
+
+    def _checked(self, response: Response, command: Command, address: int) -> bytes:
+        if response.status == Status.OK:
+            return response.payload
+        if response.status == Status.NO_SESSION:
+            raise BoardReset(f"{self.name}: the board was reset or its bitstream loaded anew; open it again")
+        try:
+            why = _WHY[Status(response.status)]
+        except (ValueError, KeyError):
+            why = f"status {response.status}"
+        raise TransportError(f"{self.name}: {command.name} at 0x{address:x}: {why}")
+
+    # The transport.
+
+    def read_registers(self, offset: int, count: int) -> list[int]:
+        return list(struct.unpack(f"<{count}I", self._exchange(Command.READ_NPU, offset, count)))
+
+    def write_registers(self, offset: int, values: Sequence[int]) -> None:
+        self._exchange(Command.WRITE_NPU, offset, len(values), struct.pack(f"<{len(values)}I", *values))
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        first, end = address // 4 * 4, -(-(address + nbytes) // 4) * 4
+        data = bytearray()
+        for start in range(first, end, 4 * MAX_WORDS):
+            data += self._exchange(Command.READ_MEMORY, start, min(MAX_WORDS, (end - start) // 4))
+        return np.frombuffer(bytes(data), np.uint8)[address - first :][:nbytes].copy()
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        first = address // 4 * 4
+        end = -(-(address + data.size) // 4) * 4
+        padded = bytes(address - first) + data.tobytes() + bytes(end - address - data.size)
+        for start in range(first, end, 4 * MAX_WORDS):
+            part = padded[start - first :][: 4 * MAX_WORDS]
+            low = 15 << max(0, address - start) & 15
+            high = 15 >> max(0, start + len(part) - address - data.size)
+            self._exchange(Command.WRITE_MEMORY, start, len(part) // 4, part, (low, high))
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        return None
+
+    def to_device(self, start: int, end: int) -> None:
+        pass
+
+    def from_device(self, start: int, end: int) -> None:
+        pass
+
+    def wait(self, seconds: float) -> bool:
+        """The line has no interrupt: looking at STATUS costs a millisecond or two, so that is the pause."""
+        time.sleep(min(seconds, 0.002))
+        return True
+
+    def hard_reset(self) -> bool:
+        register = BOARD_REGISTER["RESET"]
+        self._exchange(Command.WRITE_BOARD, register.offset, 1, struct.pack("<I", 1 << register.bit("NPU").low))
+        return True
+
+    def close(self) -> None:
+        self._serial.close()

@@ -1,0 +1,165 @@
+"""A run as the host sees it: what is written to the registers before it and what they say after it.
+
+Register values travel as dictionaries of name to number, so that a host with a slow link moves whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isa.config import PRESETS, NpuConfig
+from isa.device import Counters, DeviceError, EngineCounters, Region
+from isa.encoding import DecodeError, decode
+from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
+from isa.registers import IDENTITY, REGISTER, VERSION, Register
+
+#: WATCHDOG of a run that asks for none, so that a program that waits for ever is diagnosed and not waited for. No
+#: memory timing makes a machine that can go on stand still for so long.
+WATCHDOG_CYCLES = 1 << 16
+
+
+def mask(register: str, *bits: str) -> int:
+    """The value with these one-bit fields set."""
+    return sum(1 << REGISTER[register].bit(name).low for name in bits)
+
+
+def fields(register: str, value: int) -> dict[str, int]:
+    """The named bits of a register's value."""
+    return {b.name: value >> b.low & ((1 << b.bits) - 1) for b in REGISTER[register].bits}
+
+
+def pair(values: Mapping[str, int], name: str) -> int:
+    """A 64-bit value out of its two registers."""
+    return values[f"{name}_LO"] | values[f"{name}_HI"] << 32
+
+
+def check_run(config: NpuConfig, regions: Sequence[Region], program_region: int, program_offset: int) -> None:
+    """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot express."""
+    text = ""
+    if len(regions) > REGIONS:
+        text = f"there must be at most {REGIONS} regions, not {len(regions)}"
+    for i, r in enumerate(regions):
+        if r.base % config.bus_bytes or r.base < 0 or not 0 <= r.size < 1 << 32:
+            text = f"region {i}: base must be a multiple of {config.bus_bytes} and size below 2**32, not {r}"
+    if not 0 <= program_region < REGIONS:
+        text = f"program region must be 0..{REGIONS - 1}, not {program_region}"
+    if program_offset % INSTRUCTION_BYTES or not 0 <= program_offset < 1 << 32:
+        text = f"program offset must be a multiple of {INSTRUCTION_BYTES}, not {program_offset}"
+    if text:
+        raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
+
+
+def run_values(
+    regions: Sequence[Region],
+    program_region: int,
+    program_offset: int,
+    program_length: int,
+    watchdog: int = 0,
+    timeout: int = 0,
+) -> dict[str, int]:
+    """Everything a run needs but START: program, limits in cycles, all regions, interrupts."""
+    values = {
+        "PROGRAM_REGION": program_region,
+        "PROGRAM_OFFSET": program_offset,
+        "PROGRAM_LENGTH": program_length,
+        "WATCHDOG": watchdog or WATCHDOG_CYCLES,
+        "TIMEOUT": timeout,
+    }
+    for i, r in enumerate([*regions, *[Region()] * (REGIONS - len(regions))]):
+        permissions = [name for name, given in (("READ", r.read), ("WRITE", r.write)) if given]
+        values |= {
+            f"REGION{i}_BASE_LO": r.base & 0xFFFFFFFF,
+            f"REGION{i}_BASE_HI": r.base >> 32,
+            f"REGION{i}_SIZE": r.size,
+            f"REGION{i}_FLAGS": mask(f"REGION{i}_FLAGS", *permissions),
+        }
+    values["IRQ_STATUS"] = values["IRQ_ENABLE"] = mask("IRQ_STATUS", "DONE", "ERROR")
+    return values
+
+
+def blocks(values: Mapping[str, int]) -> list[tuple[int, list[int]]]:
+    """The same as (offset of the first, values) of neighbouring registers."""
+    found: list[tuple[int, list[int]]] = []
+    for register in sorted((REGISTER[name] for name in values), key=lambda r: r.offset):
+        if found and found[-1][0] + 4 * len(found[-1][1]) == register.offset:
+            found[-1][1].append(values[register.name])
+        else:
+            found.append((register.offset, [values[register.name]]))
+    return found
+
+
+def readable() -> list[Register]:
+    """Registers that can be read, by offset."""
+    return sorted((r for r in REGISTER.values() if r.access != "W"), key=lambda r: r.offset)
+
+
+def counters_of(values: Mapping[str, int], config: NpuConfig, instructions: int) -> Counters:
+    """Counters after a run. The machine counts array steps and no instructions."""
+    macs = pair(values, "MACS") * config.macs_per_cycle
+    counters = Counters(
+        pair(values, "CYCLES"), macs, pair(values, "BYTES_READ"), pair(values, "BYTES_WRITTEN"), instructions
+    )
+    for engine in list(Engine)[1:]:
+        kinds = (pair(values, f"{engine.name}_{kind}") for kind in ("BUSY", "WAIT_SEMAPHORE", "WAIT_MEMORY"))
+        counters.engines[engine.name] = EngineCounters(*kinds)
+    return counters
+
+
+def error_of(values: Mapping[str, int], word: int | None = None) -> DeviceError:
+    """The recorded error. `word` is the instruction at ERROR_PC, if it is known."""
+    found = fields("ERROR_CODE", values["ERROR_CODE"])
+    pc, address = values["ERROR_PC"], pair(values, "ERROR_ADDRESS")
+    try:
+        code, engine = ErrorCode(found["CODE"]), Engine(found["ENGINE"])
+    except ValueError:
+        return DeviceError(f"error registers hold no error: {found}", ErrorCode.NONE)
+    where = f"{engine.name} at instruction {pc}"
+    if word is not None:
+        try:
+            where += f" ({decode(word).name})"
+        except DecodeError:
+            where += f" (0x{word:032x})"
+    return DeviceError(f"{code.name}: {where}: {_REASONS[code].format(address)}", code, engine, pc, address)
+
+
+def state_of(status: int) -> str:
+    """STATUS in one word or two."""
+    bits = fields("STATUS", status)
+    for name in ("RESETTING", "BUSY", "ERROR", "DONE"):
+        if bits[name]:
+            return name.lower()
+    return "idle"
+
+
+def fingerprint_of(values: Mapping[str, int]) -> str:
+    """FINGERPRINT as `NpuConfig.fingerprint` writes it."""
+    return f"{pair(values, 'FINGERPRINT'):016x}"
+
+
+def preset_of(fingerprint: str) -> NpuConfig | None:
+    """The preset with this fingerprint."""
+    return next((c for c in PRESETS.values() if c.fingerprint == fingerprint), None)
+
+
+def identity_problem(values: Mapping[str, int]) -> str:
+    """Why the registers are not those of an NPU this version drives; empty if they are."""
+    if values["IDENTITY"] != IDENTITY:
+        return f"no Tilewright NPU answers: IDENTITY reads 0x{values['IDENTITY']:08x}, not 0x{IDENTITY:08x}"
+    if values["VERSION"] != VERSION:
+        return f"its register table has version {values['VERSION']}, this driver is for version {VERSION}"
+    return ""
+
+
+_REASONS: dict[ErrorCode, str] = {
+    ErrorCode.NONE: "no reason recorded",
+    ErrorCode.ILLEGAL_OPCODE: "no such instruction",
+    ErrorCode.ILLEGAL_OPERAND: "an operand is out of its limits",
+    ErrorCode.SCRATCHPAD_RANGE: "row {} lies beyond its scratchpad",
+    ErrorCode.WINDOW: "address 0x{:x} begins an access its region does not permit",
+    ErrorCode.BUS_READ: "address 0x{:x} was answered with an error",
+    ErrorCode.BUS_WRITE: "address 0x{:x} was answered with an error",
+    ErrorCode.SEMAPHORE_OVERFLOW: "semaphore {} would exceed its limit",
+    ErrorCode.WATCHDOG: "nothing makes progress; it waits for semaphore {} (0 = none)",
+    ErrorCode.TIMEOUT: "the run takes longer than it may",
+    ErrorCode.NO_END: "the program has no END",
+}
