@@ -284,8 +284,8 @@ class Partition:
                 return Native(convention, replace(v, tensor=name))
             if flat_rows and n == v.n and h * w == v.h * v.w:
                 return Native(convention, replace(v, h=h, w=w, sh=w * v.block, tensor=name))
-            if v.h * v.w == 1 and n == 1 and h == 1:  # images become rows
-                return Native(convention, replace(v, n=1, h=w, w=1, sn=0, sh=v.sn, tensor=name))
+            if v.h * v.w == 1 and n == 1 and h == 1 and v.sn == v.block:  # images of one block become rows
+                return Native(convention, replace(v, n=1, h=1, w=w, sn=0, sh=w * v.block, tensor=name))
             if v.n == 1 and v.w == 1 and h * w == 1:  # rows become images
                 return Native(convention, replace(v, n=n, h=1, w=1, sn=v.sh, sh=v.block, tensor=name))
             if v.n == 1 and v.h == 1 and h * w == 1:
