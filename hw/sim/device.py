@@ -51,7 +51,8 @@ class _Event(ctypes.Structure):
 
 
 @functools.cache
-def _load(path: Path) -> ctypes.CDLL:
+def load_library(path: Path) -> ctypes.CDLL:
+    """The C interface of `harness.cpp`."""
     library = ctypes.CDLL(str(path))
     handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     for name, result, *arguments in (
@@ -104,7 +105,7 @@ class RtlDevice(InProcess):
         self.config, self.timing = config, timing or MemoryTiming()
         self.memory = HostMemory()
         self.events: list[Event] = []
-        self._library = _load(build(config, trace=trace_file is not None))
+        self._library = load_library(build(config, trace=trace_file is not None))
         self._handle = self._library.tw_rtl_create()
         found = {r.name: self._read(r.name) for r in readable()}
         if identity_problem(found) or fingerprint_of(found) != config.fingerprint:

@@ -1,0 +1,105 @@
+"""`SerialBoard`: a Verilated SoC at the far end of a pseudo-terminal, as a small board looks to its host."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import tty
+from collections.abc import Callable
+from pathlib import Path
+
+from fpga.sim.line import SimulatedLine
+from fpga.soc import soc_verilog
+from isa.config import NpuConfig
+
+_ROOT = Path(__file__).resolve().parents[2]
+#: Cycles between two looks at the terminal.
+SLICE = 4000
+#: The clock stands still once the line was quiet for so many cycles, until the next byte; a run has long ended then.
+QUIET_CYCLES = 50_000_000
+
+
+def soc_line(config: NpuConfig, *, memory_bytes: int, clock_hz: int, baud: int) -> SimulatedLine:
+    """The SoC of `fpga.soc` with on-chip memory, Verilated.
+
+    Raises:
+        BuildError: it cannot be built. ValueError: a size or baud rate that cannot be.
+    """
+
+    def text() -> str:
+        return soc_verilog(config, memory_bytes=memory_bytes, clock_hz=clock_hz, baud=baud)
+
+    folders = (_ROOT / "hw", _ROOT / "isa", _ROOT / "fpga" / "bridge")
+    sources = [*(p for folder in folders for p in folder.glob("*.py")), *(_ROOT / "fpga").glob("*.py")]
+    stem = f"soc-{config.fingerprint}-{memory_bytes}-{clock_hz}-{baud}"
+    title = f"the simulation of a SoC with {config.name!r}"
+    return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud)
+
+
+class SerialBoard:
+    """One simulated board. `path` is the terminal a driver opens.
+
+    Args:
+        line: the design.
+        to_board, to_host: change bytes on their way, to make a bad line.
+    """
+
+    def __init__(
+        self,
+        line: SimulatedLine,
+        *,
+        to_board: Callable[[bytes], bytes] = bytes,
+        to_host: Callable[[bytes], bytes] = bytes,
+    ) -> None:
+        self._line, self._to_board, self._to_host = line, to_board, to_host
+        self._master, self._slave = os.openpty()
+        tty.setraw(self._slave)  # kept open, so that the terminal outlives its clients
+        os.set_blocking(self._master, False)
+        self.path = os.ttyname(self._slave)
+        self._reset_asked = self._closed = False
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> SerialBoard:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Runs the board in a thread of its own."""
+        self._thread.start()
+
+    def reset(self) -> None:
+        """The reset button."""
+        self._reset_asked = True
+
+    def close(self) -> None:
+        """Ends thread and simulation."""
+        if self._closed:
+            return
+        self._closed = True
+        self._thread.join()
+        os.close(self._master)
+        os.close(self._slave)
+        self._line.close()
+
+    def _serve(self) -> None:
+        out = bytearray()
+        quiet = 0
+        while not self._closed:
+            idle = quiet >= QUIET_CYCLES
+            readable, writable, _ = select.select([self._master], [self._master] if out else [], [], 0.02 * idle)
+            if readable:
+                quiet = 0
+                self._line.send(self._to_board(os.read(self._master, 4096)))
+            if writable:
+                del out[: os.write(self._master, out)]
+            if self._reset_asked:
+                self._reset_asked = False
+                self._line.reset()
+            if not idle or readable:
+                received = self._line.run(SLICE)
+                quiet = 0 if received or self._line.queued else quiet + SLICE
+                out += self._to_host(received)
