@@ -177,7 +177,12 @@ class Builder:
                     f"{node.op} {node.name!r}: output {name!r} would have shape {list(shape)}: too large"
                 )
             self.graph.add(Tensor(name, shape, dtype))
-        self.graph.nodes.append(node)
+        outputs = [self.graph.tensors[name] for name in node.outputs if name]
+        if any(t.size for t in outputs):
+            self.graph.nodes.append(node)
+            return
+        for tensor in outputs:  # without elements there is nothing to compute
+            tensor.data = np.empty(tensor.shape, tensor.dtype)
 
     def _expand(self, node: Node, body: onnx.FunctionProto) -> None:
         """Emits the nodes of a function op's definition instead of the op."""
