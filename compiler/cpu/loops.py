@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from compiler.cpu.expr import FLOATS, SIZES, Buffer, Expr, Index, Rewriter, Var, indices, load, merge, walk
 from compiler.cpu.llvm_types import literal, llvm_type
+from compiler.cpu.microkernels.square import transpose_square
 from compiler.cpu.schedule import LoopSchedule
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 ACC_TILE = 2048  # elements of an in-cache accumulator row
 LINE = 64  # bytes of a cache line
 STREAM_BYTES = 16 << 20  # results from this size on are not worth keeping in caches
+STREAM_OPERATIONS = 22  # per element; with more the processor does not run far enough ahead for it to pay
 DEFAULT = LoopSchedule()
 FOLD_SCHEDULE = LoopSchedule(unroll=4)
+SQUARE = 16  # elements of a side of the blocks that are transposed in registers
 _MIN_EXTENT = 4  # a shorter innermost loop is not worth vectors
 _VECTOR_OPS = {"const", "load", "index", "add", "sub", "mul", "div", "neg", "and", "or", "xor", "shl", "shr", "cmp",
                "select", "bitcast", "cast", "call", "fold"}  # fmt: skip
@@ -131,6 +134,8 @@ def emit_assign(
     if len(folds) == 1 and variables and _column_wise(folds[0], variables[-1]):
         _assign_by_rows(f, variables, body, folds[0], buffer, offset, schedule)
         return
+    if bounds is None and emit_transpose(f, variables, body, buffer, offset, schedule):
+        return
     lanes = lanes_for(f, variables[-1], [body], offset) if variables else 0
     if not lanes:
         f.plain = f.plain or bool(variables)
@@ -144,9 +149,15 @@ def emit_assign(
         with f.loops(variables[:-1], bounds):
             over_lanes(f, lane, lanes, schedule, (bounds or {}).get(lane), lambda _: store(), store)
 
-    if not _streams(f, buffer, offset, lane, lanes, bounds):
+    operations = sum(e.op not in ("const", "load") for e in set(walk(body)))
+    if bounds is None and operations <= STREAM_OPERATIONS and streams(f, buffer, offset, lane, lanes):
+        either_way(f, buffer, nest)
+    else:
         nest()
-        return
+
+
+def either_way(f: Function, buffer: Buffer, nest: Callable[[], None]) -> None:
+    """`nest` with stores past the caches where `buffer` starts at a line of theirs, else with plain ones."""
     address = f.op(f"ptrtoint ptr {f.pointer(buffer)} to i64")
     aligned = f.op(f"icmp eq i64 {f.op(f'and i64 {address}, {LINE - 1}')}, 0")
     with f.when(aligned):
@@ -158,17 +169,69 @@ def emit_assign(
         nest()
 
 
-def _streams(f: Function, buffer: Buffer, offset: Index, lane: Var, lanes: int, bounds: dict[Var, str] | None) -> bool:
+def streams(f: Function, buffer: Buffer, offset: Index, lane: Var, lanes: int) -> bool:
     """The result is larger than caches and every vector one of their lines: written past them, it costs no read."""
     size = SIZES[buffer.dtype]
     steps = [c for atom, c in offset.terms if atom != lane]
     return (
         buffer.role == "output"
         and buffer.nbytes >= STREAM_BYTES
-        and bounds is None
         and lanes * size == LINE == f.module.target.vector_bits // 8
         and all(n * size % LINE == 0 for n in (offset.const, *steps))
     )
+
+
+def emit_transpose(
+    f: Function, variables: list[Var], body: Expr, buffer: Buffer, offset: Index, schedule: LoopSchedule
+) -> bool:
+    """A copy that is contiguous along another loop than its source: square blocks turned in registers.
+
+    Returns:
+        Whether it is such a copy.
+    """
+    target, size = f.module.target, SIZES[body.dtype]
+    n = min(target.vector_bits // 8 // size, SQUARE)
+    if body.op != "load" or not target.explicit_vectors or body.dtype not in _VECTOR_TYPES or size == 1:
+        return False
+    source, at = body.value
+    lane = variables[-1] if variables else None
+    along = [v for v in variables[:-1] if at.coefficient(v) == 1]
+    if lane is None or not along or offset.coefficient(lane) != 1 or min(lane.extent, along[-1].extent) < n // 2:
+        return False
+    row = along[-1]
+    if at.coefficient(lane) in (None, 0, 1) or offset.coefficient(row) is None:
+        return False
+    outer = [v for v in variables[:-1] if v is not row]
+
+    def block(rows: int, columns: int) -> None:
+        """From `row` and `lane` on, `rows` of the n rows of the result, `columns` of its n columns."""
+        transpose_square(f, (source, at, row, rows), (buffer, offset, lane, columns), n, body.dtype)
+
+    def nest() -> None:
+        tall, wide = (max(x // n, 1) * n for x in (schedule.tile_rows, schedule.tile_columns))
+        with f.loops(outer):
+            for r_low, r_high, r_step, rows in _pieces(row.extent, tall, n):
+                with f.loop(r_low, r_high, r_step) as r0:
+                    for c_low, c_high, c_step, columns in _pieces(lane.extent, wide, n):
+                        with f.loop(c_low, c_high, c_step) as c0:
+                            r_end = f.op(f"add nsw i64 {r0}, {r_step}")
+                            c_end = f.op(f"add nsw i64 {c0}, {c_step}")
+                            with f.loop(c0, c_end, n) as c, f.loop(r0, r_end, n) as r:
+                                f.variables[row], f.variables[lane] = r, c
+                                block(rows, columns)
+
+    if streams(f, buffer, offset, lane, n):
+        either_way(f, buffer, nest)
+    else:
+        nest()
+    return True
+
+
+def _pieces(extent: int, tile: int, n: int) -> list[tuple[int, int, int, int]]:
+    """Loops (low, high, step, elements of a block) that cover an extent: whole tiles, whole blocks, the ragged end."""
+    tiles, blocks = extent // tile * tile, extent // n * n
+    pieces = [(0, tiles, tile, n), (tiles, blocks, n, n), (blocks, extent, n, extent - blocks)]
+    return [p for p in pieces if p[0] < p[1]]
 
 
 def emit_rows(

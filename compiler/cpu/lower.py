@@ -28,6 +28,7 @@ from compiler.cpu.expr import (
 )
 from compiler.cpu.llvm_types import literal, llvm_type, suffix
 from compiler.cpu.loops import emit_reduce
+from compiler.cpu.mathlib import scaled
 from compiler.cpu.small_types import INTEGERS
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Function:
         first = self.op(f"insertelement {vec} poison, {type_} {v}, i64 0")
         return self.op(f"shufflevector {vec} {first}, {vec} poison, <{self.lanes} x i32> zeroinitializer")
 
-    def _load_vector(self, buffer: Buffer, index: Index) -> str:
+    def load_vector(self, buffer: Buffer, index: Index) -> str:
         t = f"<{self.lanes} x {llvm_type(buffer.dtype, True)}>"
         size, p = SIZES[buffer.dtype], self.element(buffer, self.index(index))
         if self.mask:
@@ -300,7 +301,7 @@ class Function:
 
     def _emit(self, e: Expr) -> str:
         if self.lanes and e.op == "load":
-            return self._load_vector(*e.value)
+            return self.load_vector(*e.value)
         if self.lanes and e.op == "index":
             return self._index_vector(e.value)
         if e.op == "load":
@@ -342,12 +343,24 @@ class Function:
             return self.cast(a[0], kind, e.dtype)
         if e.op == "call":
             name = e.value
+            if name == "scale2":
+                return self._scale(e, a)
             if name in ("min", "max"):
                 name = f"{name}imum" if floating else f"{'u' if unsigned else 's'}{name}"
             if name == "abs":
                 return self.intrinsic("abs", t, a[0], "i1 false")
             return self.intrinsic(name, t, *a)
         raise AssertionError(e.op)
+
+    def _scale(self, e: Expr, a: list[str]) -> str:
+        """a[0] * 2^a[1]."""
+        bits = 8 * SIZES[e.dtype]
+        if self.lanes * bits != 512 or not self.module.target.has_masks:
+            return self.value(scaled(*e.args))
+        t, mask = self.type(e.dtype), f"i{self.lanes}"
+        name = f"@llvm.x86.avx512.mask.scalef.p{'s' if bits == 32 else 'd'}.512"
+        self.module.declare(name, f"declare {t} {name}({t}, {t}, {t}, {mask}, i32)")
+        return self.op(f"call {t} {name}({t} {a[0]}, {t} {a[1]}, {t} zeroinitializer, {mask} -1, i32 4)")
 
     def cast(self, v: str, source: str, to: str) -> str:
         s, t = self.type(source), self.type(to)
@@ -432,18 +445,19 @@ class Function:
         return self.op(f"{kind} {t} {a}, {b}")
 
     def across(self, kind: str, dtype: str, v: str, lanes: int) -> str:
-        """Folds the lanes of a vector."""
+        """Folds the lanes of a vector, halves first."""
         t = llvm_type(dtype)
-        vec = f"<{lanes} x {t}>"
-        unsigned = "u" if dtype[0] == "u" else "s"
-        names = {"max": "fmaximum", "min": "fminimum", "top": "fmax"} if dtype in FLOATS else {}
-        name = names.get(kind) or (f"{unsigned}{kind}" if kind in ("min", "max") else kind)
-        start = ""
-        if dtype in FLOATS and kind in ("add", "mul"):
-            name, start = f"f{kind}", f"{t} {literal(-0.0 if kind == 'add' else 1.0, dtype)}, "
-        full = f"@llvm.vector.reduce.{name}.{suffix(vec)}"
-        self.module.declare(full, f"declare {t} {full}({t + ', ' if start else ''}{vec})")
-        return self.op(f"call {'reassoc ' if start else ''}{t} {full}({start}{vec} {v})")
+        while lanes > 1:
+            half = lanes // 2
+            parts = []
+            for first in (0, half):
+                picks = ", ".join(f"i32 {first + k}" for k in range(half))
+                vec = f"<{lanes} x {t}>"
+                parts.append(self.op(f"shufflevector {vec} {v}, {vec} poison, <{half} x i32> <{picks}>"))
+            self.lanes = lanes = half
+            v = self.fold(kind, dtype, *parts, False)
+        self.lanes = 0
+        return self.op(f"extractelement <1 x {t}> {v}, i64 0")
 
     def text(self, name: str) -> str:
         """The finished definition."""

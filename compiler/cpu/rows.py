@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, linear, load, reduce
+from compiler.cpu.expr import SIZES, Buffer, Expr, Index, Rewriter, Var, linear, load, reduce
 from compiler.cpu.fuse import CHEAP, Context, ElementFn, RowStage, Value
+from compiler.cpu.loops import LINE, STREAM_BYTES
 
 MIN_ROW = 8  # elements; shorter rows are not worth a loop each
 
@@ -60,10 +61,17 @@ class Stored:
 
 @dataclass
 class Fused:
-    """Statistics of one row at a time: `outer` are the loops over rows, `extents` the sizes of a row."""
+    """Statistics of one row at a time.
+
+    Attributes:
+        outer: the loops over rows.
+        extents: the sizes of a row.
+        result: where the row goes in the end, if values of its type may be there until then.
+    """
 
     outer: list[Var]
     extents: Sequence[int]
+    result: tuple[Buffer, Callable[[list[Index]], Index]] | None = None
     parts: list[tuple[list[Var], Expr, Buffer, Index]] = field(default_factory=list)
     temps: list[Buffer] = field(default_factory=list)
 
@@ -75,9 +83,12 @@ class Fused:
 
     def keep(self, fn: ElementFn, dtype: str, cost: int) -> ElementFn:
         inner = self.inner()
-        row = Buffer("", dtype, math.prod(self.extents), "temp")
-        self.temps.append(row)
-        place = lambda idx: linear(idx[len(self.outer) :], self.extents)
+        if self.result is not None and self.result[0].dtype == dtype:
+            (row, place), self.result = self.result, None
+        else:
+            row = Buffer("", dtype, math.prod(self.extents), "temp")
+            self.temps.append(row)
+            place = lambda idx: linear(idx[len(self.outer) :], self.extents)
         self.parts.append((inner, fn(self.at(inner)), row, place(self.at(inner))))
         return lambda idx: load(row, place(idx))
 
@@ -101,6 +112,10 @@ class Rows:
     ) -> None:
         outer, inner = variables[: -self.rank], variables[-self.rank :]
         rows = Fused(outer, [v.extent for v in inner])
+        row_bytes = math.prod(rows.extents) * SIZES[buffer.dtype]
+        if body.op == "acc" and (buffer.nbytes < STREAM_BYTES or row_bytes % LINE):
+            # Written early, the lines of the result are fetched while the rest is computed.
+            rows.result = buffer, lambda idx: Rewriter(dict(zip(variables, idx))).index(offset)
         element = self.recipe(rows)
         here = element([Index.of(v) for v in variables])
         follow = Rewriter({}, lambda e: here if e.op == "acc" and e.value[0] is acc else None)

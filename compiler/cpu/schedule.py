@@ -11,6 +11,10 @@ class LoopSchedule:
 
     Attributes:
         unroll: vectors per iteration of the innermost loop.
+        tile_rows, tile_columns: elements of the tiles of a transposition: along the loop in which the source is
+            contiguous, and along the one in which the result is.
     """
 
     unroll: int = 1
+    tile_rows: int = 64
+    tile_columns: int = 64

@@ -36,9 +36,9 @@ def softmax(ctx: Context) -> None:
         top = rows.fold("top", lambda i: widen(read(i)), lowest(kind))
         moved = lambda i: widen(read(i)) - top(i)
         if log:
-            total = rows.fold("add", lambda i: m.exp(moved(i)), const(0, kind), m.log)
+            total = rows.fold("add", lambda i: m.exp(moved(i), negative=True), const(0, kind), m.log)
             return lambda i: (moved(i) - total(i)).to(dtype)
-        e = rows.keep(lambda i: m.exp(moved(i)), kind, 12)
+        e = rows.keep(lambda i: m.exp(moved(i), negative=True), kind, 12)
         scale = rows.fold("add", e, const(0, kind), lambda total: 1.0 / total)
         return lambda i: (e(i) * scale(i)).to(dtype)
 
