@@ -13,7 +13,7 @@ from isa.device import Counters
 from isa.program import Layer, Program
 from isa.timing import MemoryTiming
 from simulator.attribution import CAUSES, LOSSES, LayerLosses, attribute
-from simulator.cycle import CycleDevice
+from simulator.cycle import CycleDevice, Trace
 
 #: Columns of the table: what they sum up.
 _COLUMNS = {
@@ -29,12 +29,14 @@ class Explanation:
     timing: of the memory it ran with.
     counters: of the run.
     rows: the NPU layers in the order they completed; fused ones are one row.
+    traces: when every instruction ran, per NPU step.
     """
 
     program: Program
     timing: MemoryTiming
     counters: Counters
     rows: list[LayerLosses]
+    traces: list[Trace]
 
     @property
     def cycles(self) -> int:
@@ -118,7 +120,7 @@ def explain(program: Program, timing: MemoryTiming | None = None) -> Explanation
         device = runner.load(program).device
         assert isinstance(device, CycleDevice) and runner.counters is not None
         rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
-        return Explanation(program, timing, runner.counters, rows)
+        return Explanation(program, timing, runner.counters, rows, list(device.traces))
 
 
 def short(value: float) -> str:

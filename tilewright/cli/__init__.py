@@ -17,6 +17,7 @@ from tilewright.cli import (
     fpga,
     info,
     mlperf_tiny,
+    report,
     rtl,
     run,
     sweep,
@@ -65,6 +66,7 @@ for _command in (
     bench,
     mlperf_tiny,
     sweep,
+    report,
 ):
     cli.add_command(_command.command)
 

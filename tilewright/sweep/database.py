@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UsageError
+from tilewright.files import write_atomically
 from tilewright.sweep.networks import Network
 from tilewright.sweep.space import Point
 
@@ -116,10 +117,24 @@ class Database:
         self._insert("point", row, "ignore")
 
     def keep_networks(self, networks: Iterable[Network]) -> None:
-        """Commits the networks that are new."""
+        """Commits the networks that are new, and puts the models into the folder, for reports."""
         for network in networks:
             row = {"id": network.digest, "name": network.name, "bytes": len(network.content)}
             self._insert("network", row, "ignore")
+            path = self._model(network.digest)
+            if not path.is_file():
+                path.parent.mkdir(exist_ok=True)
+                write_atomically(path, lambda file, content=network.content: file.write(content))  # type: ignore[misc]
+
+    def network_content(self, digest: str) -> bytes | None:
+        """Bytes of a model, None if it was taken out of the folder."""
+        try:
+            return self._model(digest).read_bytes()
+        except OSError:
+            return None
+
+    def _model(self, digest: str) -> Path:
+        return self.path.parent / "networks" / digest
 
     # Sweeps.
 

@@ -1,0 +1,58 @@
+"""`tilewright report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tilewright.cli import common
+from tilewright.errors import UsageError
+
+
+@click.command(
+    "report",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright report build/sweep                    writes build/sweep/report/report.html and every plot\n"
+        "  tilewright report build/sweep --point 17 --against 3\n"
+        "  tilewright report build/sweep --sweep 4f2a -o pages --json -\n"
+    ),
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder to write to; by default `report` in DIR.")  # fmt: skip
+@click.option(
+    "--sweep", metavar="ID", help="Beginning of a sweep's id, if the folder has several; by default the last."
+)
+@click.option("--point", type=int, metavar="N", help="Point to look into; by default the best by the first objective.")
+@click.option("--against", type=int, metavar="N",
+              help="Point to compare it with; by default the best by the last objective.")  # fmt: skip
+@common.json_option
+def command(
+    folder: Path,
+    output: Path | None,
+    sweep: str | None,
+    point: int | None,
+    against: int | None,
+    json_path: str | None,
+) -> None:
+    """Make a page of the sweep in DIR: fronts, what each axis does, tables, and the inside of a point.
+
+    The page is one file that needs no network; each plot is written as PNG and SVG besides.
+    """
+    try:
+        from tilewright.sweep.report import write_report
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is missing: pip install 'tilewright[sweep]'") from None
+
+    common.prepare_json(json_path)
+    with common.Working("reading") as working, common.stdout_for_json(json_path):
+        found = write_report(
+            folder, output or folder / "report", sweep=sweep, point=point, against=against, progress=working.fraction
+        )
+    if json_path is not None:
+        common.emit_json(json_path, found)
+    if json_path != "-":
+        click.echo(f"{found['page']}: {found['points']} points, {len(found['front'])} on the front; "
+                   f"{len(found['plots'])} plots beside it")  # fmt: skip

@@ -1,0 +1,168 @@
+"""What the report shows of a sweep, read from its database."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import UsageError
+from tilewright.sweep.database import Database
+from tilewright.sweep.search import pareto_front
+from tilewright.sweep.space import Point, Space, parse_space
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number every point has.
+
+    Attributes:
+        key: of the point's metrics.
+        label: for axes and headings, with unit.
+    """
+
+    key: str
+    label: str
+
+
+@dataclass
+class SweepData:
+    """A sweep with its points.
+
+    Attributes:
+        row: of the table `sweep`.
+        space: what was swept.
+        networks: digest by name.
+        points: rows of `Database.sweep_points` with metrics ("done", "infeasible"), in order.
+        rest: the other rows (invalid, failed, still planned, or infeasible by their size alone).
+        results: by point and network digest, rows of the table `result`.
+        front: numbers of the points that no other feasible one beats in every objective, by the first.
+    """
+
+    row: dict[str, Any]
+    space: Space
+    networks: dict[str, str]
+    points: list[dict[str, Any]]
+    rest: list[dict[str, Any]]
+    results: dict[tuple[str, str], dict[str, Any]]
+    front: list[int]
+
+    @property
+    def feasible(self) -> list[dict[str, Any]]:
+        return [p for p in self.points if p["state"] == "done"]
+
+    @property
+    def varied(self) -> list[str]:
+        """Axes with more than one value among the points."""
+        names = [axis.field for axis in self.space.axes]
+        return [n for n in names if len({p["assignment"][n] for p in self.points}) > 1]
+
+    @property
+    def latency(self) -> Quantity:
+        """Time in seconds where the clock is known for all points, else cycles."""
+        if self.points and all("microseconds" in p["metrics"] for p in self.points):
+            return Quantity("microseconds", "time, µs")
+        return Quantity("cycles", "cycles")
+
+    @property
+    def quantities(self) -> list[Quantity]:
+        """What fronts are drawn over: latency, area, bandwidth, on-chip memory."""
+        able = [
+            self.latency,
+            Quantity("lut", "LUT"),
+            Quantity("dram_bytes", "bytes to and from memory"),
+            Quantity("scratchpad_bytes", "scratchpad bytes"),
+        ]
+        return [q for q in able if all(q.key in p["metrics"] for p in self.points)]
+
+    def point(self, number: int) -> dict[str, Any]:
+        """Raises `UsageError` for a number that is not there or has no results."""
+        for row in self.points:
+            if row["number"] == number:
+                return row
+        have = ", ".join(str(p["number"]) for p in self.points[:10]) + (", ..." if len(self.points) > 10 else "")
+        raise UsageError(f"point {number} has no results in this sweep; those that have: {have}")
+
+    def machine(self, number: int) -> Point:
+        """Configuration and memory of a point."""
+        return self.space.point(self.point(number)["assignment"])
+
+    def front_over(self, x: str, y: str) -> list[int]:
+        """Numbers of the feasible points that no other beats in both quantities, by the first."""
+        points = self.feasible
+        rows: list[tuple[float, ...]] = [(p["metrics"][x], p["metrics"][y]) for p in points]
+        chosen = sorted(pareto_front(rows), key=lambda n: rows[n])
+        return [points[n]["number"] for n in chosen]
+
+
+def load(database: Database, sweep: str | None = None) -> SweepData:
+    """The last sweep of a database, or the one whose id begins with `sweep`.
+
+    Raises:
+        UsageError: there is none, or none of its points has results.
+    """
+    rows = database.query("select * from sweep order by started, rowid")
+    if not rows:
+        raise UsageError(f"{database.path} has no sweep yet; `tilewright sweep` makes one")
+    if sweep is not None:
+        rows = [row for row in rows if row["id"].startswith(sweep)]
+        if not rows:
+            known = ", ".join(r["id"] for r in database.query("select id from sweep"))
+            raise UsageError(f"no sweep {sweep!r} in {database.path}; there is {known}")
+    row = rows[-1]
+    networks: dict[str, str] = json.loads(row["networks"])
+    space = parse_space(json.loads(row["space"]), networks)
+    points = database.sweep_points(row["id"])
+    measured = [p for p in points if p["metrics"] and p["state"] in ("done", "infeasible")]
+    if not measured:
+        raise UsageError(f"no point of sweep {row['id']} in {database.path} has results yet")
+    numbers = {p["number"] for p in measured}
+    found = database.query("select * from result where state = 'done' and effort = ? order by finished", row["effort"])
+    results = {(r["point"], r["network"]): r for r in found}
+    data = SweepData(row, space, networks, measured, [p for p in points if p["number"] not in numbers], results, [])
+    done = data.feasible
+    objectives = range(len(space.objectives))
+    order = pareto_front([tuple(p["metrics"][f"objective{n}"] for n in objectives) for p in done])
+    front = sorted((done[n] for n in order), key=lambda p: p["metrics"]["objective0"])
+    data.front = [p["number"] for p in front]
+    return data
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an axis does to a quantity, all else equal.
+
+    Attributes:
+        values: of the axis, in order.
+        low, middle, high: of the quantity at each value over that at the first value: least, geometric mean, most,
+            over all points that differ in this axis only; nan where there are none.
+        pairs: such points, per value.
+    """
+
+    values: list[int]
+    low: list[float]
+    middle: list[float]
+    high: list[float]
+    pairs: list[int]
+
+
+def effect(data: SweepData, axis: str, key: str) -> Effect:
+    """Ratios are taken between neighbouring values and multiplied up, so that points missing at one value still count
+    at others."""
+    values = sorted({p["assignment"][axis] for p in data.points})
+    groups: dict[tuple[tuple[str, int], ...], dict[int, float]] = {}
+    for p in data.points:
+        rest = tuple(sorted((k, v) for k, v in p["assignment"].items() if k != axis))
+        groups.setdefault(rest, {})[p["assignment"][axis]] = max(p["metrics"][key], 1e-12)
+    low, middle, high, pairs = [1.0], [1.0], [1.0], [len(groups)]
+    for before, after in itertools.pairwise(values):
+        ratios = np.array([g[after] / g[before] for g in groups.values() if before in g and after in g])
+        pairs.append(len(ratios))
+        base = middle[-1]
+        steps = (ratios.min(), np.exp(np.log(ratios).mean()), ratios.max()) if len(ratios) else (np.nan,) * 3
+        for series, step in zip((low, middle, high), steps):
+            series.append(base * float(step))
+    return Effect(values, low, middle, high, pairs)

@@ -1,0 +1,163 @@
+"""The page: tables made of the data, put into the template with style, script and plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, StrictUndefined
+
+from simulator.attribution import LOSSES
+from tilewright.compare import Comparison, differences
+from tilewright.explain import Explanation, short_name
+from tilewright.sweep.report.data import SweepData
+from tilewright.sweep.report.plots import Plot
+
+if TYPE_CHECKING:
+    from tilewright.sweep.report.write import Inside
+
+_COLUMNS = ("cycles", "utilization", "dram_bytes", "scratchpad_bytes", "lut", "ff", "dsp", "bram", "fmax_mhz")
+_HEADINGS = {"utilization": "util", "dram_bytes": "DRAM bytes", "scratchpad_bytes": "on chip", "fmax_mhz": "MHz"}
+_BEST = 10
+
+
+def render(
+    data: SweepData,
+    fronts: Sequence[Plot],
+    effects: Sequence[Plot],
+    insides: Sequence[Inside],
+    missing: Sequence[str],
+    chosen: int,
+    other: int | None,
+) -> str:
+    """The whole page; it needs nothing but itself."""
+    here = files(__package__)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((here / "page.html").read_text(encoding="utf-8"))
+    return template.render(
+        style=(here / "style.css").read_text(encoding="utf-8"),
+        script=(here / "script.js").read_text(encoding="utf-8"),
+        sweep=data.row,
+        facts=_facts(data),
+        front=data.front,
+        points=_points_table(data),
+        networks=[_network_table(data, name, digest) for name, digest in data.networks.items()],
+        fronts=fronts,
+        effects=effects,
+        insides=[_inside_table(inside) for inside in insides],
+        missing=missing,
+        chosen=chosen,
+        other=other,
+        changed=_changed(data, chosen, other),
+        failed=[p for p in data.rest if p["state"] == "failed"],
+    )
+
+
+def _facts(data: SweepData) -> list[tuple[str, str]]:
+    space = data.space
+    states: dict[str, int] = {}
+    for p in [*data.points, *data.rest]:
+        states[p["state"]] = states.get(p["state"], 0) + 1
+    area = {"model": "calibrated area model", "yosys": "Yosys", "nextpnr": "Yosys and nextpnr"}[data.row["tool"]]
+    weights = [name + (f" x {w:g}" if (w := space.weights[name]) != 1 else "") for name in data.networks]
+    return [
+        ("points", ", ".join(f"{count} {state}" for state, count in states.items())),
+        ("networks", ", ".join(weights)),
+        ("base", f"{space.base.name}; search: {space.method}"),
+        ("axes", "; ".join(f"{axis.field} {', '.join(map(str, axis.values))}" for axis in space.axes) or "none"),
+        ("constraints", "; ".join(c.text for c in space.constraints) or "none"),
+        ("made small", ", ".join(o.text for o in space.objectives)),
+        ("area", f"{area}, {space.family}"),
+        ("schedule search", f"effort {data.row['effort']}"),
+        ("swept", f"{data.row['started']} to {data.row['finished'] or '(not finished)'}"),
+    ]
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.3g}"
+
+
+def _points_table(data: SweepData) -> dict[str, Any]:
+    shown = [key for key in _COLUMNS if any(key in p["metrics"] for p in data.points)]
+    rows = []
+    for p in sorted(data.points, key=lambda p: (p["state"] != "done", p["metrics"].get("objective0", 0))):
+        metrics = p["metrics"]
+        cells = [(str(p["assignment"][name]), p["assignment"][name]) for name in data.varied]
+        for key in shown:
+            value = metrics.get(key, 0)
+            cells.append((f"{value:.0%}" if key == "utilization" else _number(value), value))
+        rows.append({"number": p["number"], "cells": cells, "front": p["number"] in data.front, "reason": p["reason"]})
+    return {"heads": [*data.varied, *(_HEADINGS.get(key, key) for key in shown)], "rows": rows}
+
+
+def _network_table(data: SweepData, name: str, digest: str) -> dict[str, Any]:
+    """The points that run a network in the fewest cycles."""
+    rows = []
+    for p in data.feasible:
+        result = data.results.get((p["point"], digest))
+        if result is not None:
+            rows.append((result["cycles"], p, result))
+    rows.sort(key=lambda row: row[0])
+    best = [
+        [str(p["number"]), *(str(p["assignment"][axis]) for axis in data.varied), f"{result['cycles']:,}",
+         f"{result['utilization']:.0%}", f"{result['dram_read_bytes'] + result['dram_written_bytes']:,}",
+         f"{result['npu_mac_fraction']:.1%}"]
+        for _, p, result in rows[:_BEST]
+    ]  # fmt: skip
+    heads = ["point", *data.varied, "cycles", "util", "DRAM bytes", "MACs on NPU"]
+    spread = f"{rows[-1][0] / rows[0][0]:.1f}" if rows and rows[0][0] else ""
+    return {"name": name, "heads": heads, "rows": best, "count": len(rows), "spread": spread}
+
+
+def _inside_table(inside: Inside) -> dict[str, Any]:
+    found = inside.explanation
+    return {
+        "network": inside.network,
+        "plots": inside.plots,
+        "cycles": found.cycles,
+        "utilization": found.bound / found.cycles if found.cycles else 0.0,
+        "layers": _layers(found),
+        "losses": [(key, LOSSES[key], n, n / max(1, found.cycles)) for key, n in found.losses.items() if n],
+        "diff": _diff(inside.comparison) if inside.comparison is not None else None,
+    }
+
+
+def _layers(found: Explanation) -> list[list[str]]:
+    rows = []
+    for row in found.rows:
+        worst = sorted(((n, key) for key, n in row.losses.items() if n > 0), reverse=True)[:2]
+        rows.append([
+            short_name(row.layer.name, 44), f"{row.layer.macs:,}", f"{row.bound:,}", f"{row.cycles:,}",
+            f"{row.utilization:.0%}" if row.cycles else "", ", ".join(f"{key} {n:,}" for n, key in worst),
+        ])  # fmt: skip
+    return rows
+
+
+def _diff(found: Comparison) -> dict[str, Any]:
+    rows = []
+    for pair in found.pairs:
+        a, b = pair.cycles
+        largest = sorted(pair.changes.items(), key=lambda change: -abs(change[1]))[:2]
+        made = ", ".join(f"{key} {n:+,}" for key, n in largest if n)
+        rows.append([short_name(pair.name, 44), f"{a:,}", f"{b:,}", f"{b / a:.2f}" if a and b else "", made])
+    totals = [found.a.cycles, found.b.cycles, found.ratio]
+    moved = [side.counters.bytes_read + side.counters.bytes_written for side in (found.a, found.b)]
+    return {"rows": rows, "totals": totals, "bytes": moved}
+
+
+def _changed(data: SweepData, chosen: int, other: int | None) -> list[tuple[str, str, str]]:
+    """Fields and results of the two points that differ."""
+    if other is None:
+        return []
+    a, b = data.machine(other), data.machine(chosen)
+    found = [(k, str(x), str(y)) for k, (x, y) in differences(a.config, b.config).items()]
+    before, after = asdict(a.timing), asdict(b.timing)
+    found += [(k, str(before[k]), str(after[k])) for k in before if before[k] != after[k]]
+    left, right = data.point(other)["metrics"], data.point(chosen)["metrics"]
+    for key in _COLUMNS:
+        if key in left and key in right:
+            form = (lambda v: f"{v:.1%}") if key == "utilization" else _number
+            found.append((_HEADINGS.get(key, key), form(left[key]), form(right[key])))
+    return found

@@ -1,0 +1,245 @@
+"""The report's plots: each one a matplotlib figure, written as PNG and SVG and placed in the page."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from isa.instructions import Engine
+from tilewright.explain import Explanation, short
+from tilewright.sweep.report.data import Quantity, SweepData, effect
+
+_STYLE: Any = {
+    "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10.5, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.grid": True, "grid.linewidth": 0.4, "grid.alpha": 0.6,
+    "svg.hashsalt": "tilewright",
+}  # fmt: skip
+_FRONT, _OTHER, _REFUSED, _CHOSEN = "#1f5fa8", "#8fa8c4", "#d9d9d9", "#c4451c"
+_ENGINES = {"LOAD": "#2a7f62", "GEMM": "#1f5fa8", "VECTOR": "#7b4fa3", "STORE": "#c4801c"}
+_LAYERS = ("#6b7a8f", "#a8b4c4")
+#: Intervals of an engine closer than this share of the width are drawn as one.
+_MERGE = 1 / 1500
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Somewhere in a plot that tells more when pointed at.
+
+    Attributes:
+        x, y, radius: in the coordinates of the SVG, points from the upper left.
+        text: what it tells; lines by line breaks.
+    """
+
+    x: float
+    y: float
+    radius: float
+    text: str
+
+
+@dataclass
+class Plot:
+    """A plot and what it shows.
+
+    Attributes:
+        name: of its files.
+        title, about: heading and one sentence for the page.
+    """
+
+    name: str
+    title: str
+    about: str
+    figure: Figure
+    spots: list[Spot] = field(default_factory=list)
+
+    def png(self) -> bytes:
+        buffer = io.BytesIO()
+        with matplotlib.rc_context(_STYLE):
+            self.figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+        return buffer.getvalue()
+
+    def svg(self) -> str:
+        """A stand-alone SVG file."""
+        buffer = io.BytesIO()
+        with matplotlib.rc_context(_STYLE):
+            self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        return buffer.getvalue().decode()
+
+    def inline(self) -> str:
+        """The SVG for the page, with the spots in it."""
+        text = self.svg()
+        text = text[text.index("<svg") :]
+        marks = "".join(
+            f'<circle cx="{s.x:.1f}" cy="{s.y:.1f}" r="{s.radius:.1f}" tabindex="0" '
+            f'data-about="{html.escape(s.text)}"/>'
+            for s in self.spots
+        )
+        end = text.rindex("</svg>")
+        label = html.escape(self.title)
+        head = f'<svg role="img" aria-label="{label}"'
+        return head + text[4:end] + f'<g class="spots">{marks}</g></svg>'
+
+
+@contextlib.contextmanager
+def _figure(width: float, height: float) -> Iterator[Figure]:
+    with matplotlib.rc_context(_STYLE):
+        made = Figure(figsize=(width, height), dpi=72, layout="constrained")
+        yield made
+        made.draw_without_rendering()
+
+
+def _spot(axes: Axes, x: float, y: float, text: str, radius: float = 8.0) -> Spot:
+    """After the figure was laid out."""
+    px, py = axes.transData.transform((x, y))
+    figure = axes.get_figure()
+    assert figure is not None
+    return Spot(float(px), float(figure.bbox.height - py), radius, text)
+
+
+def _text(value: float) -> str:
+    return short(value) or "0"
+
+
+def _scale(axes: Axes, values: Sequence[float], which: str) -> None:
+    """Logarithmic where the values span much; numbers with prefixes."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = min(values), max(values)
+    if low > 0 and high / low > 8:
+        (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+        if high / low < 200:  # decades alone would leave one label or none
+            decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            ticks = [m * 10**e for e in decades for m in (1, 2, 5)]
+            axis.set_ticks([t for t in ticks if low / 1.5 <= t <= high * 1.5])
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+
+
+def describe(data: SweepData, number: int) -> str:
+    """A point's axes and results, a line each."""
+    point = data.point(number)
+    lines = [f"point {number}" + ("" if point["state"] == "done" else f", {point['reason']}")]
+    lines += [f"{name} {point['assignment'][name]}" for name in data.varied]
+    metrics = point["metrics"]
+    lines += [f"{q.label.split(',')[0]}: {_text(metrics[q.key])}" for q in data.quantities]
+    lines.append(f"utilisation {metrics['utilization']:.0%}")
+    return "\n".join(lines)
+
+
+def front_plot(data: SweepData, x: Quantity, y: Quantity, chosen: Sequence[int]) -> Plot:
+    """All points over two quantities, and the front: the points that none beats in both."""
+    front = data.front_over(x.key, y.key)
+    at = {p["number"]: (p["metrics"][x.key], p["metrics"][y.key]) for p in data.points}
+    refused = [p["number"] for p in data.points if p["state"] != "done"]
+    others = [n for n in at if n not in front and n not in refused]
+    with _figure(6.2, 4.3) as figure:
+        axes = figure.subplots()
+        axes.set(xlabel=x.label, ylabel=y.label)
+        for numbers, colour, label in (
+            (refused, _REFUSED, "breaks a constraint"), (others, _OTHER, "beaten"), (front, _FRONT, "front"),
+        ):  # fmt: skip
+            if numbers:
+                across, up = zip(*(at[n] for n in numbers))
+                axes.scatter(across, up, s=26, color=colour, label=label, linewidths=0, zorder=3)
+        if len(front) > 1:
+            across, up = zip(*(at[n] for n in front))
+            axes.step(across, up, where="post", color=_FRONT, linewidth=1, zorder=2)
+        for number in chosen:
+            axes.scatter(*at[number], s=90, facecolors="none", edgecolors=_CHOSEN, linewidths=1.6, zorder=4)
+            axes.annotate(str(number), at[number], (6, 6), textcoords="offset points", color=_CHOSEN)
+        _scale(axes, [v[0] for v in at.values()], "x")
+        _scale(axes, [v[1] for v in at.values()], "y")
+        axes.legend(fontsize=9, frameon=False)
+    spots = [_spot(axes, *at[n], describe(data, n)) for n in [*refused, *others, *front]]
+    title = f"{y.label.split(',')[0]} over {x.label.split(',')[0]}"
+    about = f"{len(front)} of {len(data.feasible)} points are on the front; circles mark the points looked into below."
+    return Plot(f"front_{x.key}_{y.key}", title, about, figure, spots)
+
+
+def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
+    """What every axis does to a quantity, all else equal; None where no axis varies."""
+    axes_varied = data.varied
+    if not axes_varied:
+        return None
+    columns = min(3, len(axes_varied))
+    rows = -(-len(axes_varied) // columns)
+    effects = {name: effect(data, name, quantity.key) for name in axes_varied}
+    with _figure(6.2, 1.9 * rows + 0.3) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+        for place, (name, found) in zip(grid.flat, effects.items()):
+            where = np.arange(len(found.values))
+            place.fill_between(where, found.low, found.high, color=_OTHER, alpha=0.45, linewidth=0)
+            place.plot(where, found.middle, color=_FRONT, marker="o", markersize=4)
+            place.axhline(1.0, color="black", linewidth=0.6)
+            place.set_xticks(where, [_text(v) for v in found.values], fontsize=9)
+            place.set_title(name, fontsize=10)
+        for place in list(grid.flat)[len(axes_varied) :]:
+            place.set_visible(False)
+        figure.supylabel(f"{quantity.label.split(',')[0]}, relative", fontsize=10)
+    spots = []
+    for place, (name, found) in zip(grid.flat, effects.items()):
+        for n, value in enumerate(found.values):
+            if math.isfinite(found.middle[n]):
+                text = f"{name} {value}\n{found.middle[n]:.2f} of the first value\n"
+                text += f"{found.low[n]:.2f} to {found.high[n]:.2f}, {found.pairs[n]} pairs"
+                spots.append(_spot(place, n, found.middle[n], text))
+    about = (
+        "Change against the axis' first value, all other axes equal: the line is the geometric mean, the band reaches "
+        "from the least to the greatest change."
+    )
+    return Plot(f"sensitivity_{quantity.key}", quantity.label.split(",")[0], about, figure, spots)
+
+
+def timeline_plot(found: Explanation, name: str) -> Plot:
+    """When each engine worked, and which layer was under way."""
+    total = max(1, found.cycles)
+    tracks: dict[str, list[tuple[float, float]]] = {track: [] for track in _ENGINES}
+    ops = found.program.ops()
+    offset = 0
+    for trace in found.traces:
+        for index, (_, _, started, ended) in enumerate(trace.times.tolist()):
+            engine = ops[trace.first + index].instruction.engine
+            if engine != Engine.FETCH and started and ended:
+                tracks[engine.name].append((offset + started, offset + ended))
+        offset += trace.cycles
+    with _figure(9.0, 2.6) as figure:
+        axes = figure.subplots()
+        start, rows = 0, []
+        for number, row in enumerate(found.rows):
+            rows.append((start, row))
+            axes.broken_barh([(start, row.cycles)], (4.15, 0.7), color=_LAYERS[number % 2], linewidth=0)
+            start += row.cycles
+        for level, (track, colour) in enumerate(_ENGINES.items()):
+            bars = _merged(tracks[track], total * _MERGE)
+            axes.broken_barh([(a, b - a) for a, b in bars], (3.15 - level, 0.7), color=colour, linewidth=0)
+        axes.set_yticks([4.5, 3.5, 2.5, 1.5, 0.5], ["layers", *_ENGINES])
+        axes.set(xlabel="cycles", xlim=(0, total))
+        axes.grid(False)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+    spots = []
+    for at, row in rows:
+        text = f"{row.layer.name}\n{row.layer.op}\n{row.cycles:,} cycles, bound {row.bound:,}"
+        if row.cycles:
+            spots.append(_spot(axes, at + row.cycles / 2, 4.5, text))
+    about = "A layer's bar reaches from the end of the one before to its own end; engines of neighbours overlap."
+    return Plot(f"timeline_{name}", "Timeline", about, figure, spots)
+
+
+def _merged(intervals: list[tuple[float, float]], gap: float) -> list[tuple[float, float]]:
+    """Sorted, those that touch or nearly touch as one: a plot cannot show them apart."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if found and start - found[-1][1] <= gap:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
