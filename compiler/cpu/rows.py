@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.cpu.expr import SIZES, Buffer, Expr, Index, Rewriter, Var, linear, load, reduce
+from compiler.cpu.expr import SIZES, Buffer, Expr, Index, Rewriter, Var, linear, load, reduce, walk
 from compiler.cpu.fuse import CHEAP, Context, ElementFn, RowStage, Value
 from compiler.cpu.loops import LINE, STREAM_BYTES
 
@@ -134,8 +134,9 @@ def by_rows(
         recipe: of x's elements and the statistics; gives the result's elements.
     """
     length = math.prod(x.shape[a] for a in axes)
-    if x.acc is not None:
-        ctx.buffer(x)
+    for e in walk(ctx.read(x, [Index.of(v) for v in x.vars()])):
+        if e.op == "acc":
+            ctx.buffer(e.value[0])
     trailing = sorted(axes) == list(range(x.rank - len(axes), x.rank))
     if not trailing or length < MIN_ROW or not axes:
         ctx.buffer(x)
