@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins clean
+.PHONY: help venv demo test test-torch onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins clean
 N ?= 100
 
 help: ## list these targets
@@ -23,6 +23,11 @@ demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated 
 
 test: $(STAMP) ## run all tests
 	$(BIN)/python -m pytest -n 2 tests
+
+test-torch: $(STAMP) ## install PyTorch and run the tests and the example that need it
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,torch]'
+	$(BIN)/python -m pytest tests/unit/tilewright/test_pytorch.py
+	$(BIN)/python examples/torch_digits.py
 
 onnx-suite: $(STAMP) ## ONNX's own backend test suite, all of it
 	$(BIN)/python -m tests.onnx_suite

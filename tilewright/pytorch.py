@@ -1,0 +1,166 @@
+"""PyTorch modules: exported to ONNX by torch, quantised, compiled. Needs the `torch` extra.
+
+>>> from tilewright.pytorch import from_torch
+>>> program = from_torch(module, (image,), calibration=images)
+>>> scores = tw.Device("functional").run(program, {"x": image.numpy()})
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isa.config import NpuConfig
+from isa.program import Program
+from tilewright.api import compile
+from tilewright.errors import UsageError
+from tilewright.quantization import quantize_model
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+    from tilewright.dynamic import DynamicModel
+
+OPSET = 20
+
+
+def export(
+    module: torch.nn.Module | torch.export.ExportedProgram,
+    example_inputs: Sequence[Any],
+    *,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> onnx.ModelProto:
+    """A module as float ONNX, by `torch.export` and torch's ONNX exporter.
+
+    Args:
+        module: in evaluation mode, or already exported.
+        example_inputs: arguments of its `forward`; shapes and types of the model's inputs.
+        dynamic_shapes: dimensions to leave open, as `torch.export.export` takes them.
+        input_names, output_names: by default those of `forward`'s parameters, and "output" ("output_0", ...).
+
+    Raises:
+        UsageError: torch is not installed, the module is in training mode, or torch cannot export it.
+    """
+    torch = _torch()
+    if isinstance(module, torch.nn.Module) and any(m.training for m in module.modules()):
+        raise UsageError("the module is in training mode, in which batch norm and dropout differ; call module.eval()")
+    arguments = tuple(example_inputs)
+    try:
+        with _quiet():
+            if isinstance(module, torch.nn.Module):
+                module = torch.export.export(module, arguments, dynamic_shapes=dynamic_shapes)
+            count = len(module.graph_signature.user_outputs)
+            outputs = list(output_names or (["output"] if count == 1 else [f"output_{i}" for i in range(count)]))
+            found = torch.onnx.export(
+                module,
+                input_names=list(input_names) if input_names else None,
+                output_names=outputs,
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as error:  # torch raises many kinds; none of them is a fault of this package
+        raise UsageError(f"torch cannot export the module: {_first_line(error)}") from error
+    assert found is not None
+    return found.model_proto
+
+
+def from_torch(
+    module: torch.nn.Module | torch.export.ExportedProgram,
+    example_inputs: Sequence[Any],
+    *,
+    calibration: Any = None,
+    quantize: bool = True,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    activation: str = "int8",
+    config: NpuConfig | str | Path = "base",
+    **options: Any,
+) -> Program | DynamicModel:
+    """A module, ready to run on a `Device`.
+
+    Args:
+        module, example_inputs, dynamic_shapes, input_names, output_names: as for `export`.
+        calibration: what the module will see, to choose the ranges of the activations: a tensor or array whose first
+            axis counts samples, or an iterable of the arguments of single calls (tensors, tuples or dicts by name).
+        quantize: False keeps floats: the whole model runs on the CPU.
+        activation: "int8" or "uint8".
+        config, options: as for `tilewright.compile`.
+
+    Raises:
+        UsageError: as `export`; or no calibration to quantise with, or one that does not fit.
+    """
+    model = export(
+        module, example_inputs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
+    )
+    if quantize:
+        if calibration is None:
+            raise UsageError("quantising needs calibration= (samples of the input); quantize=False keeps floats")
+        names = [x.name for x in model.graph.input]
+        model = quantize_model(model, _samples(calibration, names), activation=activation)
+    elif calibration is not None:
+        raise UsageError("calibration= has no effect with quantize=False")
+    return compile(model, config, **options)
+
+
+def _torch() -> Any:
+    try:
+        import onnxscript  # noqa: F401  (torch's exporter needs it)
+        import torch
+    except ImportError as error:
+        raise UsageError(f"{error.name} is not installed: pip install 'tilewright[torch]'") from None
+    return torch
+
+
+def _samples(calibration: Any, names: Sequence[str]) -> Any:
+    """Tensors as arrays, calls as dicts by input name."""
+    if hasattr(calibration, "detach") or isinstance(calibration, np.ndarray):
+        return _array(calibration)
+    if not isinstance(calibration, Iterable):
+        raise UsageError(f"calibration must be a tensor or an iterable of calls, not {type(calibration).__name__}")
+    return (_call(arguments, names) for arguments in calibration)
+
+
+def _call(arguments: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+    if isinstance(arguments, Mapping):
+        return {name: _array(value) for name, value in arguments.items()}
+    if not isinstance(arguments, tuple | list):
+        arguments = (arguments,)
+    return dict(zip(names, map(_array, arguments)))
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def _first_line(error: Exception) -> str:
+    """What happened; torch's exporter wraps the cause in pages of advice."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    lines = [line.strip() for line in inspect.cleandoc(str(cause)).splitlines() if line.strip()]
+    return f"{type(cause).__name__}: {lines[0] if lines else ''}"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's progress lines and torch's warnings about itself."""
+    level = logging.root.manager.disable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(level)
