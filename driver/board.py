@@ -206,12 +206,19 @@ class BoardDevice:
             self._places.free_all()
             self._unzeroed.clear()
 
-    def _zero(self, but: tuple[int, int] = (0, 0)) -> None:
-        """Clears what was handed out, except a place that is about to be written as a whole."""
+    def _zero(self) -> None:
+        """Clears what was handed out."""
+        while self._unzeroed:
+            address, size = self._unzeroed.popitem()
+            self.transport.write(address, np.zeros(size, np.uint8))
+
+    def _zero_around(self, start: int, end: int) -> None:
+        """The same for places that are about to be written in part; one that is written as a whole needs it no more."""
         for address, size in list(self._unzeroed.items()):
-            del self._unzeroed[address]
-            if not (but[0] <= address and address + size <= but[1]):
-                self.transport.write(address, np.zeros(size, np.uint8))
+            if start < address + size and address < end:
+                del self._unzeroed[address]
+                if address < start or end < address + size:
+                    self.transport.write(address, np.zeros(size, np.uint8))
 
     def _check(self, address: int, nbytes: int) -> None:
         start, end = self.transport.base, self.transport.base + self.transport.size
@@ -222,7 +229,7 @@ class BoardDevice:
         flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
         self._check(address, flat.size)
         with self._mutex, self._watched():
-            self._zero((address, address + flat.size))
+            self._zero_around(address, address + flat.size)
             if flat.size:
                 self.transport.write(address, flat)
 

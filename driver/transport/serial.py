@@ -27,8 +27,9 @@ from isa.bridge import (
 )
 
 DEFAULT_BAUD = 3_000_000
-#: Times a request is sent before the link is given up.
+#: Times a request is sent before the link is given up; each waits half as long again as the one before.
 TRIES = 8
+PATIENCE_GROWTH = 1.5
 _WHY = {
     Status.COMMAND: "the bridge does not know this request",
     Status.ADDRESS: "the address is outside the board",
@@ -126,12 +127,12 @@ class SerialTransport:
             for attempt in range(TRIES):
                 self.repeats += attempt > 0
                 self._serial.write(line)
-                response = self._response(time.monotonic() + patience * (1 + attempt / 2))
+                response = self._response(time.monotonic() + patience * PATIENCE_GROWTH**attempt)
                 if response is not None:
                     return self._checked(response, command, address)
         except OSError as error:
             raise TransportError(f"{self.name}: the port failed: {error.strerror or error}") from None
-        raise TransportError(f"{self.name}: {what} ({TRIES} requests of {patience:.2g} s; baud rate {self._baud}?)")
+        raise TransportError(f"{self.name}: {what} ({TRIES} requests, at {self._baud} baud)")
 
     def _response(self, deadline: float) -> Response | None:
         """The answer to the present sequence number, None when time is up."""

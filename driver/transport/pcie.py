@@ -1,0 +1,146 @@
+"""PCIe cards with the XDMA core: registers in BAR 0, memory through its DMA channels, interrupt by its event files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from driver.errors import TransportError
+from driver.mapped import Interrupt, MappedRegisters, ReadableInterrupt, RegisterFile, read_block, write_block
+
+
+def find_xdma(slot: str, root: Path = Path("/")) -> str:
+    """The prefix of the device files ("xdma0") of the card in a slot.
+
+    Raises:
+        TransportError: the card is not there, or has no driver.
+    """
+    card = root / "sys/bus/pci/devices" / slot
+    if not card.exists():
+        raise TransportError(f"no PCIe card in slot {slot}; `lspci -D` lists them")
+    for entry in sorted((root / "sys/class/xdma").glob("*_user")):
+        if (entry / "device").resolve() == card.resolve():
+            return entry.name.removesuffix("_user")
+    raise TransportError(f"the card in slot {slot} has no XDMA device files; is the xdma module loaded for it?")
+
+
+class PcieTransport:
+    """An NPU on a card. See `driver.transport.base.Transport`.
+
+    Args:
+        slot: "0000:01:00.0".
+        size: bytes of memory on the card that belong to the NPU.
+        base: their first address.
+        registers: byte offset of the NPU's registers in BAR 0.
+        event: number of the user interrupt the NPU drives; -1 = none, STATUS is looked at.
+        root: of the file system.
+        open_registers, open_interrupt: as for `driver.transport.uio.UioTransport`.
+    """
+
+    def __init__(
+        self,
+        slot: str,
+        *,
+        size: int,
+        base: int = 0,
+        registers: int = 0,
+        event: int = 0,
+        root: Path = Path("/"),
+        open_registers: Callable[[Path, int, int], RegisterFile] = MappedRegisters,
+        open_interrupt: Callable[[Path], Interrupt] = ReadableInterrupt,
+    ) -> None:
+        self.name = f"pcie:{slot}"
+        self.base, self.size = base, size
+        prefix = find_xdma(slot, root)
+        self._bar = root / "sys/bus/pci/devices" / slot / "resource0"
+        self._offset, self._event = registers, event
+        self._open_registers, self._open_interrupt = open_registers, open_interrupt
+        self._device = root / "dev"
+        self._prefix = prefix
+        self._registers: RegisterFile | None = None
+        self._interrupt: Interrupt | None = None
+        self._lock = self._to_card = self._from_card = -1
+        self.details = {"channels": prefix, "registers": f"BAR 0 + 0x{registers:x}"}
+
+    def _open(self, path: Path, flags: int) -> int:
+        try:
+            return os.open(path, flags)
+        except OSError as error:
+            raise TransportError(f"{self.name}: cannot open {path}: {error.strerror}") from None
+
+    def lock_file(self) -> int:
+        if self._lock < 0:
+            self._lock = self._open(self._bar, os.O_RDWR)
+        return self._lock
+
+    def connect(self) -> None:
+        self._disconnect()
+        self._registers = self._open_registers(self._bar, 0, self._offset)
+        self._to_card = self._open(self._device / f"{self._prefix}_h2c_0", os.O_WRONLY)
+        self._from_card = self._open(self._device / f"{self._prefix}_c2h_0", os.O_RDONLY)
+        if self._event >= 0:
+            self._interrupt = self._open_interrupt(self._device / f"{self._prefix}_events_{self._event}")
+
+    def read_registers(self, offset: int, count: int) -> list[int]:
+        assert self._registers is not None
+        return read_block(self._registers, offset, count)
+
+    def write_registers(self, offset: int, values: Sequence[int]) -> None:
+        assert self._registers is not None
+        write_block(self._registers, offset, values)
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        data = bytearray()
+        while len(data) < nbytes:
+            part = os.pread(self._from_card, nbytes - len(data), address + len(data))
+            if not part:
+                raise TransportError(f"{self.name}: reading stopped at address 0x{address + len(data):x}")
+            data += part
+        return np.frombuffer(bytes(data), np.uint8).copy()
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        raw = data.tobytes()
+        done = 0
+        while done < len(raw):
+            count = os.pwrite(self._to_card, raw[done:], address + done)
+            if not count:
+                raise TransportError(f"{self.name}: writing stopped at address 0x{address + done:x}")
+            done += count
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        return None
+
+    def to_device(self, start: int, end: int) -> None:
+        pass
+
+    def from_device(self, start: int, end: int) -> None:
+        pass
+
+    def wait(self, seconds: float) -> bool:
+        if self._interrupt is not None:
+            return self._interrupt.wait(seconds)
+        time.sleep(min(seconds, 0.001))
+        return True
+
+    def hard_reset(self) -> bool:
+        return False
+
+    def _disconnect(self) -> None:
+        for part in (self._registers, self._interrupt):
+            if part is not None:
+                part.close()
+        for descriptor in (self._to_card, self._from_card):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._registers = self._interrupt = None
+        self._to_card = self._from_card = -1
+
+    def close(self) -> None:
+        self._disconnect()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
