@@ -170,6 +170,11 @@ class Program:
     def npu_macs(self) -> int:
         return sum(layer.macs for layer in self.layers if layer.where == "npu")
 
+    @property
+    def footprint(self) -> int:
+        """Bytes it takes when loaded, on device and host together."""
+        return len(self.instructions) + len(self.constants) + self.arena_bytes + self.host_bytes
+
     def content_hash(self) -> str:
         """SHA-256 hex digest over what decides the behaviour (not over names, notes or times)."""
         digest = hashlib.sha256()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isa.device
+from isa.allocator import MemoryFull
 from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Program
@@ -70,6 +71,13 @@ def _rtl(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
     return RtlDevice(config, **options)
 
 
+def _board(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from driver.address import open_transport
+    from driver.board import BoardDevice
+
+    return BoardDevice(open_transport(address), config, **options)
+
+
 BACKENDS: dict[str, Backend] = {}
 
 
@@ -83,6 +91,9 @@ register(Backend("functional", "functional simulator: the definition of the ISA,
 register(Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL", _cycle,
                  "simulator.cycle"))  # fmt: skip
 register(Backend("rtl", "the RTL itself in Verilator, built on first use", _rtl, "hw.sim.device"))
+register(
+    Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", scheme=True)
+)
 
 
 def _find(name: str) -> tuple[Backend, str]:
@@ -92,11 +103,6 @@ def _find(name: str) -> tuple[Backend, str]:
         there = ", ".join(f"{b.name}://ADDRESS" if b.scheme else b.name for b in BACKENDS.values() if b.available)
         raise UsageError(f"unknown device {name!r}; available: {there or 'none'}")
     return found, address
-
-
-def _footprint(programs: Iterable[Program]) -> int:
-    """Bytes on the device and on the host."""
-    return sum(p.arena_bytes + p.host_bytes + len(p.constants) + len(p.instructions) for p in programs)
 
 
 def _as_config(config: NpuConfig | str | Path) -> NpuConfig:
@@ -136,12 +142,17 @@ class Runner:
 
     def close(self) -> None:
         """Gives the device back; the next run opens it again."""
+        reopened = self._pinned is not None and not self._close_device()
+        self._device = self._make(self._pinned) if reopened and self._pinned is not None else None
+
+    def _close_device(self) -> bool:
+        """Forgets the programs and closes the device. False: it cannot be closed."""
+        self._executor = None
+        self._held.clear()
         close = getattr(self._device, "close", None)
         if close is not None:
             close()
-        self._device = self._make(self._pinned) if self._pinned is not None and close is None else None
-        self._executor = None
-        self._held.clear()
+        return close is not None
 
     @property
     def config(self) -> NpuConfig | None:
@@ -149,30 +160,51 @@ class Runner:
         return self._device.config if self._device is not None else self._pinned
 
     def load(self, program: Program) -> Executor:
-        """Puts the program into the device, unless it is there already.
+        """Puts the program into the device, unless it is there already. What else is there goes, except on boards,
+        where programs stay as long as there is room.
 
         Raises:
-            ConfigMismatchError: it is for another configuration.
+            ConfigMismatchError: it is for another configuration. MemoryFull: it is too large for the device.
         """
         if self._executor is not None and self._executor.program is program:
             return self._executor
-        self._executor = None  # its memory is given back in any case
-        self._held.clear()
+        self._executor = None
         fits = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
         if self._device is not None and not fits and self._pinned is not None:
             check_config(program, self._device)
         if self._device is None or not fits:
+            self._close_device()
             self._device = self._make(self._pinned or program.config)
-        self._executor = Executor(program, self._device)
-        self._held[id(program)] = self._executor
+        if getattr(self._device, "keeps_programs", False):
+            self._executor = self._beside(program)
+        else:
+            self._held.clear()  # their memory is given back
+            self._executor = Executor(program, self._device)
+            self._held[id(program)] = self._executor
         return self._executor
+
+    def _beside(self, program: Program) -> Executor:
+        """The program in a device that keeps several; those used longest ago make room."""
+        assert self._device is not None
+        found = self._held.pop(id(program), None)
+        while found is None:
+            try:
+                found = Executor(program, self._device, beside=True)
+            except MemoryFull:
+                if not self._held:
+                    raise
+                self._held.pop(next(iter(self._held))).unload()
+        self._held[id(program)] = found
+        return found
 
     def hold(self, program: Program) -> Executor:
         """As `load`, but beside the programs held already, up to `HELD_BYTES` of them: for models of many programs."""
+        same = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
+        if same and getattr(self._device, "keeps_programs", False):
+            return self._beside(program)
         found = self._held.get(id(program))
         if found is not None:
             return found
-        same = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
         if not same or _footprint([program, *(e.program for e in self._held.values())]) > HELD_BYTES:
             return self.load(program)
         assert self._device is not None

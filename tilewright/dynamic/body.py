@@ -1,8 +1,9 @@
-"""A graph of a dynamic model: its items in order, refined when a run shows what they need."""
+"""A graph of a dynamic model and its constants."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 import onnx
 
 from compiler.importer.onnx_node import dense_of
-from tilewright.dynamic.part import Item, Part, Refined, Run
+from tilewright.dynamic.part import Block, Item, Part, Run
 from tilewright.dynamic.values import Value, from_proto
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ class Body:
         self.outputs = [o.name for o in graph.output]
         made = {o for node in graph.node for o in node.output}
         self.local = made | set(self.inputs)
-        self.items: list[Item] = [Part(self, list(graph.node))] if graph.node else []
-        self._link()
+        self._block = Block([Part(self, list(graph.node))] if graph.node else [], self.outputs)
 
     def inner(self, graph: onnx.GraphProto, looped: bool) -> Body:
         """The body of a subgraph."""
@@ -108,29 +108,20 @@ class Body:
 
     # Running.
 
-    def _link(self) -> None:
-        """What each item has to hand on, and what nobody needs after it."""
-        needed = set(self.outputs)
-        own = {*self.inputs, *(n for item in self.items for n in item.makes)}
-        for item in reversed(self.items):
-            item.writes = [n for n in item.makes if n in needed]
-            item.drops = sorted(own.intersection((*item.reads, *item.makes)) - needed)
-            needed.update(item.reads)
-
     def run(self, run: Run, arguments: Sequence[Value], outer: Scope | None = None) -> list[Value]:
         """The outputs for arguments in the order of the inputs."""
         scope = Scope(self, dict(zip(self.inputs, arguments)), outer)
-        position = 0
-        while position < len(self.items):
-            item = self.items[position]
-            try:
-                found = item.run(run, scope)
-            except Refined as refined:
-                self.items[position : position + 1] = refined.items
-                self._link()
+        work: deque[Item | list[str]] = deque(self._block.items)  # lists are names to drop
+        while work:
+            item = work.popleft()
+            if isinstance(item, list):
+                for name in item:
+                    scope.values.pop(name, None)
                 continue
-            scope.values.update(found)
-            for name in item.drops:
-                scope.values.pop(name, None)
-            position += 1
+            found = item.run(run, scope)
+            work.appendleft(item.drops)
+            if isinstance(found, Block):
+                work.extendleft(reversed(found.items))
+            else:
+                scope.values.update(found)
         return [scope[name] for name in self.outputs]

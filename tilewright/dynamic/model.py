@@ -25,8 +25,8 @@ from tilewright.dynamic.values import Value, as_value
 from tilewright.errors import UsageError
 from tilewright.runtime import RunResult, add_counters
 
-MOST_PROGRAMS = 64
-"""Programs a model keeps in memory; those on disk are kept by `program_cache`."""
+KEPT_BYTES = 512 << 20
+"""Programs a model keeps in memory, those used last; on disk they are kept by `program_cache`."""
 
 
 class DynamicModel:
@@ -90,6 +90,7 @@ class DynamicModel:
         self.compilations = 0
         self.ran: list[Program] = []
         self._programs: OrderedDict[Hashable, Program] = OrderedDict()
+        self._kept_bytes = 0
         self._runner: Runner | None = None
 
     def __repr__(self) -> str:
@@ -135,8 +136,9 @@ class DynamicModel:
             if name is not None:
                 program_cache.keep(name, program)
         self._programs[key] = program
-        while len(self._programs) > MOST_PROGRAMS:
-            self._programs.popitem(last=False)
+        self._kept_bytes += program.footprint
+        while self._kept_bytes > KEPT_BYTES and len(self._programs) > 1:
+            self._kept_bytes -= self._programs.popitem(last=False)[1].footprint
         return program
 
     def _cache_name(self, key: Hashable) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from compiler.errors import UnsupportedError
+from compiler.graph import Graph
 from compiler.importer.bounded import BOUNDED_OPS, bounded_form
 from compiler.importer.onnx_node import attribute_value
 from compiler.importer.part import Cut, import_part, reads_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _STANDARD = ("", "ai.onnx")
 _CONTROL = {"If", "Loop", "Scan", "SequenceMap"}
 _MOST_PINNED = 1 << 16  # elements of a value that programs are made for
+_MOST_KEYS = 1 << 14  # combinations of shapes and values remembered
 
 
 @dataclass
@@ -45,13 +47,6 @@ class Run:
     programs: list[Program] = field(default_factory=list)
 
 
-@dataclass
-class Refined(Exception):
-    """An item of a body turns out to be several."""
-
-    items: list[Item]
-
-
 class Item(Protocol):
     """A piece of a body.
 
@@ -66,9 +61,26 @@ class Item(Protocol):
     writes: list[str]
     drops: list[str]
 
-    def run(self, run: Run, scope: Scope) -> Mapping[str, Value]:
-        """The values of `writes`. Raises `Refined`."""
+    def run(self, run: Run, scope: Scope) -> Mapping[str, Value] | Block:
+        """The values of `writes`, or items that make them."""
         ...
+
+
+class Block:
+    """Items in order.
+
+    Args:
+        outputs: names wanted from them.
+    """
+
+    def __init__(self, items: Sequence[Item], outputs: Iterable[str]) -> None:
+        self.items = list(items)
+        needed = set(outputs)
+        made = {name for item in items for name in item.makes}
+        for item in reversed(self.items):
+            item.writes = [n for n in item.makes if n in needed]
+            item.drops = sorted(made.intersection((*item.reads, *item.makes)) - needed)
+            needed.update(item.reads)
 
 
 class HostCall:
@@ -92,7 +104,7 @@ class HostCall:
         looped = body.looped or node.op_type != "If"
         self.bodies = {id(g): body.inner(g, looped) for g in self.attrs.values() if isinstance(g, onnx.GraphProto)}
 
-    def run(self, run: Run, scope: Scope) -> Mapping[str, Value]:
+    def run(self, run: Run, scope: Scope) -> Mapping[str, Value] | Block:
         values = [scope[name] if name else None for name in self.inputs]
         if self.function is None:
             odd = next((v for v in values if v is not None and not is_number(v)), None)
@@ -114,8 +126,8 @@ class HostCall:
 class Part:
     """Consecutive nodes, compiled for every combination of shapes they meet.
 
-    Attributes:
-        pinned: names of values that decide shapes; each of their values has a program of its own.
+    Where they cannot be one program for some shapes, other items take their place for those shapes: nodes before, the
+    host, nodes after. What was compiled before stays as it is.
     """
 
     def __init__(self, body: Body, nodes: list[onnx.NodeProto]) -> None:
@@ -125,23 +137,37 @@ class Part:
         self.makes = [o for node in nodes for o in node.output if o]
         self.writes: list[str] = []
         self.drops: list[str] = []
-        self.pinned: set[str] = set()
-        self.content = body.digest(nodes, [n for n in self.names if n not in self.reads])
+        self._content = body.digest(nodes, [n for n in self.names if n not in self.reads])
+        self._pinned: dict[Hashable, set[str]] = {}
+        self._blocks: dict[Hashable, Block] = {}
+        self._ways: dict[tuple[int, str], Block] = {}
+        self._strings = [n for n in self.names if n not in self.reads and not is_number(body.constant(n))]
 
-    def run(self, run: Run, scope: Scope) -> Mapping[str, Value]:
-        self._needs_numbers(scope)
+    def run(self, run: Run, scope: Scope) -> Mapping[str, Value] | Block:
+        odd = {n for n in self.reads if not is_number(scope[n])}.union(self._strings)
+        for index, node in enumerate(self.nodes) if odd else ():
+            if odd.intersection(reads_of([node])):
+                return self._by_host(index)
         values: dict[str, np.ndarray] = {n: scope[n] for n in self.reads}  # type: ignore[misc]
+        shapes = tuple((v.shape, v.dtype.name) for v in values.values())
+        pinned = self._pinned.setdefault(shapes, set())
         while True:
-            key = (
-                self.content,
-                tuple(self.writes),
-                tuple((n, v.shape, v.dtype.name, v.tobytes() if n in self.pinned else None) for n, v in values.items()),
-            )
+            fixed = tuple((n, values[n].tobytes()) for n in sorted(pinned))
+            key = (self._content, tuple(self.writes), tuple(self.reads), shapes, fixed)
+            if key in self._blocks:
+                return self._blocks[key]
             try:
-                program = self.body.model.program(key, lambda: self._import(values))
-                break
+                program = self.body.model.program(key, lambda: self._import(values, pinned))
             except Cut as cut:
-                self._learn(cut, values)
+                block = self._learn(cut, values, pinned)
+                if block is not None:
+                    if len(self._blocks) >= _MOST_KEYS:
+                        self._blocks.clear()
+                    self._blocks[key] = block
+            else:
+                return self._call(run, program, values)
+
+    def _call(self, run: Run, program: Program, values: Mapping[str, np.ndarray]) -> Mapping[str, Value]:
         start = time.perf_counter()
         result = run.runner.hold(program).run({t.name: values[t.name] for t in program.inputs}, **run.options)
         run.seconds.append(time.perf_counter() - start)
@@ -149,45 +175,47 @@ class Part:
         run.programs.append(program)
         return {name: result.outputs[name] for name in self.writes}
 
-    def _needs_numbers(self, scope: Scope) -> None:
-        """Whatever takes strings, sequences or nothing runs on the host."""
-        odd = {n for n in self.reads if not is_number(scope[n])}
-        odd |= {n for n in self.names if n not in self.reads and not is_number(scope[n])}
-        for index, node in enumerate(self.nodes) if odd else ():
-            if odd.intersection(reads_of([node])):
-                raise self._by_host(index)
-
-    def _import(self, values: Mapping[str, np.ndarray]) -> Any:
+    def _import(self, values: Mapping[str, np.ndarray], pinned: set[str]) -> Graph:
         body = self.body
         constants = {n: body.constant(n) for n in self.names if n not in self.reads}
-        constants |= {n: values[n] for n in self.pinned}
+        constants |= {n: values[n] for n in pinned}
         types = {n: (v.shape, v.dtype) for n, v in values.items()}
-        return import_part(body.model.name, self.nodes, body.model.versions, types, constants, self.writes)
+        return import_part(body.model.file, self.nodes, body.model.versions, types, constants, self.writes)
 
-    def _learn(self, cut: Cut, values: Mapping[str, np.ndarray]) -> None:
-        """Pins the values that are missing, or raises `Refined`: they are made first, or the host runs the node."""
+    def _learn(self, cut: Cut, values: Mapping[str, np.ndarray], pinned: set[str]) -> Block | None:
+        """Pins the values that are missing, or finds the items to run instead: values are made first, or the host runs
+        the node."""
         node, body = self.nodes[cut.node], self.body
         standard = node.domain in _STANDARD
         if standard and node.op_type in BOUNDED_OPS:
             bounded = bounded_form(node)
-            first: list[Item] = [Part(body, [*self.nodes[: cut.node], bounded]), HostCall(body, node, bounded)]
-            raise Refined(first + self._rest(cut.node + 1))
+            crop = lambda: [HostCall(body, node, bounded)]
+            return self._way(cut.node, "bounded", [bounded], crop, cut.node + 1)
         by_host = standard and (node.op_type in _CONTROL or (body.looped and node.op_type in BY_VALUE))
         if cut.names and not by_host:
             if not values.keys() >= set(cut.names):
-                raise Refined([Part(body, self.nodes[: cut.node]), *self._rest(cut.node)])
+                return self._way(cut.node, "before", [], lambda: [], cut.node)
             large = [n for n in cut.names if values[n].size > _MOST_PINNED]
-            if large or self.pinned.issuperset(cut.names):
-                raise UnsupportedError(f"{body.model.name}: {cut.reason}")
-            self.pinned.update(cut.names)
-            return
+            if large or pinned.issuperset(cut.names):
+                raise UnsupportedError(f"{body.model.file}: {cut.reason}")
+            pinned.update(cut.names)
+            return None
         if ("" if standard else node.domain, node.op_type) not in HOST:
-            raise UnsupportedError(f"{body.model.name}: {cut.reason}")
-        raise self._by_host(cut.node)
+            raise UnsupportedError(f"{body.model.file}: {cut.reason}")
+        return self._by_host(cut.node)
 
-    def _by_host(self, index: int) -> Refined:
-        before: list[Item] = [Part(self.body, self.nodes[:index])] if index else []
-        return Refined([*before, HostCall(self.body, self.nodes[index]), *self._rest(index + 1)])
+    def _by_host(self, index: int) -> Block:
+        return self._way(index, "host", [], lambda: [HostCall(self.body, self.nodes[index])], index + 1)
 
-    def _rest(self, index: int) -> list[Item]:
-        return [Part(self.body, self.nodes[index:])] if index < len(self.nodes) else []
+    def _way(
+        self, index: int, kind: str, more: list[onnx.NodeProto], middle: Callable[[], Sequence[Item]], rest: int
+    ) -> Block:
+        """Items instead of this part: the nodes before `index` and `more`, `middle`, the nodes from `rest` on."""
+        found = self._ways.get((index, kind))
+        if found is None:
+            before, after = [*self.nodes[:index], *more], self.nodes[rest:]
+            items: list[Item] = [Part(self.body, before)] if before else []
+            items += middle()
+            items += [Part(self.body, after)] if after else []
+            found = self._ways[index, kind] = Block(items, self.writes)
+        return found
