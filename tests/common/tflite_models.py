@@ -10,7 +10,7 @@ import flatbuffers
 import numpy as np
 import tflite
 
-_TYPES = {"float32": 0, "int32": 2, "uint8": 3, "int64": 4, "int16": 7, "int8": 9}
+_TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
 
 
 @dataclass
@@ -28,13 +28,16 @@ class T:
 
 @dataclass
 class Op:
-    """`options`: (table name such as "Conv2DOptions", fields by their names)."""
+    """`options`: (table name such as "Conv2DOptions", fields by their names). `variables` among the inputs are states."""
 
     name: str
     inputs: Sequence[str]
     outputs: Sequence[str]
     options: tuple[str, dict[str, Any]] | None = None
     version: int = 1
+    intermediates: Sequence[str] = ()
+    variables: Sequence[str] = ()
+    custom: bytes = b""
 
 
 @dataclass
@@ -48,17 +51,24 @@ class Model:
     def build(self) -> bytes:
         b = flatbuffers.Builder(1024)
         index = {t.name: i for i, t in enumerate(self.tensors)}
-        tensors = [self._tensor(b, t) for t in self.tensors]
+        variables = {n for o in self.ops for n in o.variables}
+        tensors = [self._tensor(b, t, t.name in variables) for t in self.tensors]
         codes = list(dict.fromkeys((o.name, o.version) for o in self.ops))
         operators = []
         for o in self.ops:
             options, kind = _options(b, o)
             ins = _ints(b, [index[n] if n else -1 for n in o.inputs])
             outs = _ints(b, [index[n] for n in o.outputs])
+            inner = _ints(b, [index[n] for n in o.intermediates]) if o.intermediates else 0
+            custom = b.CreateByteVector(o.custom) if o.custom else 0
             tflite.OperatorStart(b)
             tflite.OperatorAddOpcodeIndex(b, codes.index((o.name, o.version)))
             tflite.OperatorAddInputs(b, ins)
             tflite.OperatorAddOutputs(b, outs)
+            if inner:
+                tflite.OperatorAddIntermediates(b, inner)
+            if custom:
+                tflite.OperatorAddCustomOptions(b, custom)
             if kind:
                 tflite.OperatorAddBuiltinOptionsType(b, kind)
                 tflite.OperatorAddBuiltinOptions(b, options)
@@ -80,8 +90,11 @@ class Model:
             buffers.append(tflite.BufferEnd(b))
         made = []
         for name, version in codes:
-            number = getattr(tflite.BuiltinOperator, name)
+            number = getattr(tflite.BuiltinOperator, name, tflite.BuiltinOperator.CUSTOM)
+            own = b.CreateString(name) if number == tflite.BuiltinOperator.CUSTOM else 0
             tflite.OperatorCodeStart(b)
+            if own:
+                tflite.OperatorCodeAddCustomCode(b, own)
             tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, 127))
             tflite.OperatorCodeAddBuiltinCode(b, number)
             tflite.OperatorCodeAddVersion(b, version)
@@ -94,7 +107,7 @@ class Model:
         b.Finish(tflite.ModelEnd(b), b"TFL3")
         return bytes(b.Output())
 
-    def _tensor(self, b: Any, t: T) -> int:
+    def _tensor(self, b: Any, t: T, variable: bool) -> int:
         buffer = 0
         if t.data is not None:
             buffer = len(self._buffers)
@@ -114,6 +127,7 @@ class Model:
         tflite.TensorAddType(b, _TYPES[t.dtype])
         tflite.TensorAddBuffer(b, buffer)
         tflite.TensorAddName(b, name)
+        tflite.TensorAddIsVariable(b, variable)
         if quant is not None:
             tflite.TensorAddQuantization(b, quant)
         return int(tflite.TensorEnd(b))

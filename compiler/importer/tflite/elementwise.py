@@ -73,11 +73,12 @@ def _unusual_scales(b: Builder, names: list[str], qa: Quant, qb: Quant, qy: Quan
     x, y = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qa, qb)))
     sa, sb, sy = (float(q.scale) for q in (qa, qb, qy))
     if b.op.name == "MUL":
-        return ints.add(ints.scaled_twice(ints.mul(x, y), *multiplier_of(sa * sb / sy)), int(qy.zero_point))
+        return ints.add(ints.scaled(ints.mul(x, y), *multiplier_of(sa * sb / sy), away=False), int(qy.zero_point))
     largest = 2 * max(sa, sb)
-    x, y = (ints.scaled_twice(ints.mul(v, 1 << 20), *multiplier_of(s / largest)) for v, s in ((x, sa), (y, sb)))
+    x, y = (ints.scaled(ints.mul(v, 1 << 20), *multiplier_of(s / largest), away=False) for v, s in ((x, sa), (y, sb)))
     total = ints.add(x, y) if b.op.name == "ADD" else ints.sub(x, y)
-    return ints.add(ints.scaled_twice(total, *multiplier_of(largest / ((1 << 20) * sy))), int(qy.zero_point))
+    last = multiplier_of(largest / ((1 << 20) * sy))
+    return ints.add(ints.scaled(total, *last, away=False), int(qy.zero_point))
 
 
 @handles("SOFTMAX")

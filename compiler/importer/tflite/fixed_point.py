@@ -26,9 +26,9 @@ def multiplier_of(real: float) -> tuple[int, int]:
 
 
 def multiply(x: Array, multiplier: int, shift: int) -> Array:
-    """`round(x * mantissa * 2^(shift - 31))`, once, ties upwards."""
-    total = 31 - shift
-    return (x.astype(np.int64) * multiplier + (1 << (total - 1))) >> total if total > 0 else x * multiplier << -total
+    """`x * mantissa * 2^(shift - 31)`, rounded before and after the right shift, ties upwards."""
+    high = ((x.astype(np.int64) << max(shift, 0)) * multiplier + (1 << 30)) >> 31
+    return (high + (1 << (-shift - 1))) >> -shift if shift < 0 else high
 
 
 class Integers:
@@ -70,22 +70,25 @@ class Integers:
         shifted = self.b.onnx("BitShift", [lifted, self.b.constant("shift", amount, np.uint64)], {"direction": "RIGHT"})
         return self.sub(self.of(shifted), np.int64(1 << 62) >> np.asarray(amount, np.int64))
 
-    def rounded_right(self, x: str, amount: int) -> str:
-        """Ties away from zero."""
-        if amount == 0:
+    def rounded_right(self, x: str, amount: Any, away: bool = True) -> str:
+        """Ties away from zero, or upwards. Amounts may be one per channel of the last axis."""
+        amount = np.asarray(amount, np.int64)
+        if not amount.any():
             return x
-        negative = self.right(x, 63 - 1)  # -1 below zero: a tie falls down there
-        return self.right(self.add(self.add(x, 1 << (amount - 1)), negative), amount)
+        half = (np.int64(1) << amount) >> 1
+        total = self.add(x, half)
+        if away:  # one less below zero: a tie falls down there
+            total = self.add(total, self.mul(self.right(x, 62), (amount > 0).astype(np.int64)))
+        return self.right(total, amount)
 
-    def scaled(self, x: str, multiplier: Any, shift: Any) -> str:
-        """As `multiply`; both may be arrays, one per channel of the last axis. Right shifts only (shift < 31)."""
-        total = 31 - np.asarray(shift, np.int64)
-        return self.right(self.add(self.mul(x, multiplier), np.int64(1) << (total - 1)), total)
-
-    def scaled_twice(self, x: str, multiplier: int, shift: int) -> str:
-        """The doubling high product, rounded, shifted right, rounded again; ties upwards both times."""
-        high = self.right(self.add(self.mul(self.mul(x, 1 << max(shift, 0)), multiplier), 1 << 30), 31)
-        return self.right(self.add(high, 1 << (-shift - 1)), -shift) if shift < 0 else high
+    def scaled(self, x: str, multiplier: Any, shift: Any, away: bool = True) -> str:
+        """The doubling high product, ties upwards, shifted right with `rounded_right`. Both factors may be arrays, one
+        per channel of the last axis. LiteRT's scalar kernels round away, its vector kernels upwards."""
+        shift = np.asarray(shift, np.int64)
+        if np.any(shift > 0):
+            x = self.mul(x, np.int64(1) << np.maximum(shift, 0))
+        high = self.right(self.add(self.mul(x, multiplier), 1 << 30), 31)
+        return self.rounded_right(high, np.maximum(-shift, 0), away)
 
     def clamped(self, x: str, low: int, high: int) -> str:
         return self.b.onnx("Clip", [x, self.constant(low), self.constant(high)])

@@ -49,6 +49,23 @@ def logistic(b: Builder, op: FileOp) -> None:
     ideal(b, lambda x: 1 / (1 + np.exp(-x)))
 
 
+@handles("SQRT")
+def sqrt(b: Builder, op: FileOp) -> None:
+    """Rounded down."""
+    q, qx, qy = _types(b)
+    y = np.sqrt(np.maximum(q, 0).astype(np.float32) * qx.scale)
+    emit(b, np.floor(y / qy.scale).astype(np.int64) + int(qy.zero_point))
+
+
+@handles("NEG")
+def neg(b: Builder, op: FileOp) -> None:
+    """The stored integers are negated, whatever the scales are."""
+    x = b.source(0)
+    _types(b)
+    assert x.dtype is not None
+    emit(b, (-every(x.dtype)).astype(np.int8))
+
+
 @handles("TANH")
 def tanh(b: Builder, op: FileOp) -> None:
     ideal(b, np.tanh)
