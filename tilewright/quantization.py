@@ -118,8 +118,7 @@ def _checked(inputs: Mapping[str, tuple[np.dtype, list[int]]], run: dict[str, np
         value = run[name]
         fits = value.ndim == len(sizes) and all(want in (0, got) for want, got in zip(sizes, value.shape))
         if value.dtype != dtype or not fits:
+            found = f"{value.dtype.name}{list(value.shape)}"
             wanted = ", ".join(str(s or "any") for s in sizes)
-            raise UsageError(
-                f"calibration of {name!r} is {value.dtype.name}{list(value.shape)}; the model takes {dtype.name}[{wanted}]"
-            )
+            raise UsageError(f"calibration of {name!r} is {found}; the model takes {dtype.name}[{wanted}]")
     return run

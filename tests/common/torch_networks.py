@@ -93,7 +93,7 @@ NETWORKS = {"resnet": _resnet, "mobilenet": _mobilenet, "efficientnet": _efficie
 
 
 def build(name: str) -> nn.Module:
-    """A network with seeded weights and batch norms that have seen some data, in evaluation mode; takes [N, 3, 32, 32]."""
+    """A network for [N, 3, 32, 32] with seeded weights and batch norms that have seen some data, in evaluation mode."""
     torch.manual_seed(0)
     module = NETWORKS[name]()
     with torch.no_grad():

@@ -17,6 +17,7 @@ from tilewright.cli import (
     fpga,
     info,
     mlperf_tiny,
+    quantize,
     report,
     rtl,
     run,
@@ -50,6 +51,7 @@ def cli() -> None:
 
 for _command in (
     compile,
+    quantize,
     run,
     explain,
     export_c,

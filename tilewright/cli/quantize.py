@@ -43,9 +43,10 @@ def command(
     arrays = read_arrays(calibration)
     if not arrays:
         raise UsageError(f"input file {calibration} has no arrays")
-    samples = arrays[""] if "" in arrays else arrays
     with common.Working(f"quantising {model.name}"), common.stdout_for_json(json_path):
-        result = quantize_model(model, samples, activation=activation, form=form, per_channel=not per_tensor)
+        result = quantize_model(
+            model, arrays.get("", arrays), activation=activation, form=form, per_channel=not per_tensor
+        )
     raw = result.SerializeToString()
     write_atomically(output, lambda file: file.write(raw))
     found = {

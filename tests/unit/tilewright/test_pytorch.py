@@ -49,13 +49,13 @@ MODULES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "encoder": (lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True), (2, 5, 16)),
     "lstm": (lambda: Call(lambda x, r: r(x)[0], nn.LSTM(6, 10, 2, batch_first=True, bidirectional=True)), (2, 5, 6)),
     "gru": (lambda: Call(lambda x, r: r(x)[1], nn.GRU(6, 10)), (5, 2, 6)),
-    "upsample": (lambda: nn.Sequential(nn.Upsample(scale_factor=2), nn.Upsample((9, 7), mode="bilinear")), (1, 4, 5, 5)),
+    "upsample": (lambda: nn.Sequential(nn.Upsample(scale_factor=2), nn.Upsample((9, 7), None, "bilinear")), (1, 4, 5, 5)),
     "transposed": (lambda: nn.ConvTranspose2d(6, 4, 3, 2, 1, output_padding=1, groups=2), (1, 6, 5, 5)),
     "adaptive_pools": (lambda: nn.Sequential(nn.AdaptiveMaxPool2d((4, 4)), nn.AdaptiveAvgPool2d((2, 1))), (1, 4, 8, 8)),
     "einsum": (lambda: Call(lambda x: torch.einsum("bhqd,bhkd->bhqk", x, x.cumsum(2))), (2, 3, 4, 5)),
-    "shapes": (lambda: Call(lambda x: torch.cat([x.flip(1), x.roll(1, 2)], 1).unfold(2, 4, 2).transpose(1, 2)), (2, 3, 10)),
-    "choices": (lambda: Call(lambda x: torch.where(x > 0, x.topk(4, -1)[0].sum(-1, True), x.logsumexp(-1, True))), (3, 9)),
-    "pixel_shuffle": (lambda: nn.Sequential(nn.PixelShuffle(2), nn.PixelUnshuffle(2), nn.ReflectionPad2d(1)), (1, 8, 4, 4)),
+    "shapes": (lambda: Call(lambda x: torch.cat([x.flip(1), x.roll(1, 2)], 1).unfold(2, 4, 2).mT), (2, 3, 10)),
+    "choices": (lambda: Call(lambda x: torch.where(x > 0, x.topk(4)[0].sum(-1, True), x.logsumexp(-1, True))), (3, 9)),
+    "pixels": (lambda: nn.Sequential(nn.PixelShuffle(2), nn.PixelUnshuffle(4), nn.ReflectionPad2d(1)), (1, 8, 4, 4)),
 }  # fmt: skip
 
 

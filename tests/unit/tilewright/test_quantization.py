@@ -1,0 +1,88 @@
+"""Quantising float ONNX models: the command line, how calibration is cut, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright as tw
+from tilewright.cli import cli
+from tilewright.quantization import quantize_model
+
+DIGITS = Path(__file__).resolve().parents[3] / "examples" / "digits"
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.load(DIGITS / "digits_test.npz")["images"].astype(np.float32) / np.float32(16)
+
+
+def two_inputs(batch: int | str) -> onnx.ModelProto:
+    """y = x W + z"""
+    weights = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    values = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [batch, s]) for n, s in (("x", 6), ("z", 4), ("y", 4))
+    ]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "z"], ["y"])]
+    graph = helper.make_graph(nodes, "g", values[:2], values[2:], [numpy_helper.from_array(weights, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_command_line(tmp_path: Path, images: np.ndarray) -> None:
+    """Quantise, compile, run; the bytes are those of onnxruntime on the quantised model."""
+    np.save(tmp_path / "images.npy", images[:40])
+    output = tmp_path / "int8.onnx"
+    arguments = ["quantize", str(DIGITS / "digits_float.onnx"), "-o", str(output), "--json", "-"]
+    result = CliRunner().invoke(cli, [*arguments, "--calibration", str(tmp_path / "images.npy")])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["bytes"] == output.stat().st_size
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    session = onnxruntime.InferenceSession(str(output), options)
+    program = tw.compile(output)
+    assert program.npu_macs == program.macs
+    for image in images[40:45]:
+        found = tw.Device("functional").run(program, image[None])["output"]
+        assert found.tobytes() == session.run(None, {"input": image[None]})[0].tobytes()
+
+
+@pytest.mark.parametrize("batch", [1, 4, "n"])
+def test_batches(batch: int | str) -> None:
+    """However the samples are cut, the extremes are the same, and so is the model."""
+    random = np.random.default_rng(1)
+    samples = {"x": random.standard_normal((8, 6), np.float32), "z": random.standard_normal((8, 4), np.float32)}
+    whole = quantize_model(two_inputs(batch), samples)
+    size = batch if isinstance(batch, int) else 3
+    runs = [{n: a[i : i + size] for n, a in samples.items()} for i in range(0, 8, size)]
+    assert whole == quantize_model(two_inputs(batch), runs)
+    (scale,) = (x for x in whole.graph.initializer if x.name == "x_scale")
+    low, high = samples["x"].min(), samples["x"].max()
+    np.testing.assert_allclose(numpy_helper.to_array(scale), (high - low) / 255, rtol=1e-6)
+
+
+def test_mistakes(tmp_path: Path, images: np.ndarray) -> None:
+    x, z = np.zeros((8, 6), np.float32), np.zeros((8, 4), np.float32)
+    for calibration, message in [
+        (x, "must be arrays by name"),
+        ({"x": x}, "inputs are x, z"),
+        ({"x": x, "z": z[:4]}, "as many samples"),
+        ({"x": x.astype(np.float64), "z": z}, r"float64\[4, 6\]; the model takes float32\[4, 6\]"),
+        ({"x": x[:, :5], "z": z}, r"float32\[4, 5\]"),
+        ({"x": x[:3], "z": z[:3]}, "not one whole batch"),
+        ([], "not one whole batch"),
+    ]:
+        with pytest.raises(tw.UsageError, match=message):
+            quantize_model(two_inputs(4), calibration)  # type: ignore[arg-type]
+    with pytest.raises(tw.UsageError, match="quantised already: it has DequantizeLinear"):
+        quantize_model(DIGITS / "digits_int8.onnx", images)
+    (tmp_path / "text.onnx").write_text("no model")
+    for path, message in [(tmp_path / "none.onnx", "cannot read"), (tmp_path / "text.onnx", "is no ONNX model")]:
+        with pytest.raises(tw.UsageError, match=message):
+            quantize_model(path, images)
