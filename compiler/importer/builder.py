@@ -162,7 +162,7 @@ class Builder:
         if any(name and (shape is None or dtype is None) for name, (shape, dtype) in zip(node.outputs, types)):
             body = function_body(node, inputs)
             if body is not None:
-                self._expand(node, body)
+                self.expand(node, body)
                 return
         for name, (shape, dtype) in zip(node.outputs, types):
             if not name:
@@ -184,7 +184,7 @@ class Builder:
         for tensor in outputs:  # without elements there is nothing to compute
             tensor.data = np.empty(tensor.shape, tensor.dtype)
 
-    def _expand(self, node: Node, body: onnx.FunctionProto) -> None:
+    def expand(self, node: Node, body: onnx.FunctionProto) -> None:
         """Emits the nodes of a function op's definition instead of the op."""
         outer, versions = self.scope, self.versions
         self.scope = dict(zip(body.input, [*node.inputs, *[""] * len(body.input)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -71,9 +72,13 @@ def _bounded_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
     return [((batches * classes * most, 3), np.dtype(np.int64)), count]
 
 
-def function_body(node: Node, inputs: Sequence[Tensor | None]) -> onnx.FunctionProto | None:
-    """The definition of a function op with its attributes filled in, None for primitive ops."""
-    schema = schema_of(node.op)
+def function_body(node: Node, inputs: Sequence[Tensor | None], schema: Any | None = None) -> onnx.FunctionProto | None:
+    """The definition of a function op with its attributes filled in, None for primitive ops.
+
+    Args:
+        schema: of the op, where it is not one of the default domain.
+    """
+    schema = schema or schema_of(node.op)
     if schema is None:
         return None
     body = onnx.FunctionProto()

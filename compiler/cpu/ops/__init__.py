@@ -22,6 +22,7 @@ from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
     regions,
     resize,
     sampling,
+    trees,
 )
 from compiler.cpu.ops.registry import OPS
 

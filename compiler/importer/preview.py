@@ -1,0 +1,22 @@
+"""Ops of the domain ai.onnx.preview, by their definitions."""
+
+from __future__ import annotations
+
+from onnx import defs
+
+from compiler.errors import UnsupportedError
+from compiler.graph import Node
+from compiler.importer.builder import Builder
+from compiler.importer.functions import function_body
+from compiler.importer.registry import OnnxNode, handles
+
+
+@handles("FlexAttention", domain="ai.onnx.preview")
+def flex_attention(builder: Builder, node: OnnxNode) -> None:
+    """Attention with graphs that change scores and probabilities; the definition holds those graphs' nodes."""
+    inputs = [builder.tensor(name) if name else None for name in node.inputs]
+    whole = Node(node.op, node.inputs, node.outputs, node.attrs, node.name)
+    body = function_body(whole, inputs, defs.get_schema(node.op, node.version, node.domain))
+    if body is None:
+        raise UnsupportedError(f"{node.label}: its definition does not cover these inputs and attributes")
+    builder.expand(whole, body)
