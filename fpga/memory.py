@@ -75,9 +75,9 @@ class OnChipMemory(wiring.Component):
         m.d.comb += self.mem_ready.eq(1)
 
         # Reads: the row of the burst, one read a cycle while its beat has room.
-        active, outside = Signal(), Signal()
+        active, outside, read_id = Signal(), Signal(), Signal()
         row, left = Signal(32), Signal(8)
-        m.submodules.beats = beats = Queue(8 * bus + 2, READ_BEATS)
+        m.submodules.beats = beats = Queue(8 * bus + 3, READ_BEATS)
         under_way = Signal(range(READ_BEATS + 1))
         issue, last, taken = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -95,25 +95,28 @@ class OnChipMemory(wiring.Component):
         with m.If(self.axi_arvalid & self.axi_arready):
             first = self.axi_araddr[low:]
             m.d.sync += [active.eq(1), row.eq(first), left.eq(self.axi_arlen), outside.eq(first >= rows)]
+            m.d.sync += read_id.eq(self.axi_arid)
         m.d.sync += under_way.eq(under_way + issue - taken)
 
         # The row leaves the RAM, then its register.
         issued, issued_last, issued_outside, asked = Signal(), Signal(), Signal(), Signal()
         there, there_last, there_outside, answered = Signal(), Signal(), Signal(), Signal()
+        issued_id, there_id = Signal(), Signal()
         asked_word, there_word = Signal(len(word)), Signal(len(word))
         data = Signal(8 * bus, reset_less=True)
         m.d.sync += [
             issued.eq(issue), issued_last.eq(last), issued_outside.eq(outside), asked.eq(bridge_read),
             there.eq(issued), there_last.eq(issued_last), there_outside.eq(issued_outside), answered.eq(asked),
+            issued_id.eq(read_id), there_id.eq(issued_id),
             asked_word.eq(word), there_word.eq(asked_word), data.eq(read_port.data),
         ]  # fmt: skip
         bad = Signal()
         m.d.comb += [
             beats.i_valid.eq(there),
-            beats.i_payload.eq(Cat(data, there_last, there_outside)),
+            beats.i_payload.eq(Cat(data, there_last, there_id, there_outside)),
             self.axi_rvalid.eq(beats.o_valid),
             beats.o_ready.eq(self.axi_rready),
-            Cat(self.axi_rdata, self.axi_rlast, bad).eq(beats.o_payload),
+            Cat(self.axi_rdata, self.axi_rlast, self.axi_rid, bad).eq(beats.o_payload),
             self.axi_rresp.eq(Mux(bad, DECERR, OKAY)),
             self.mem_rvalid.eq(answered),
             self.mem_rdata.eq(data.word_select(there_word, 32)),
@@ -141,6 +144,7 @@ class OnChipMemory(wiring.Component):
         with m.If(self.axi_awvalid & self.axi_awready):
             first = self.axi_awaddr[low:]
             m.d.sync += [writing.eq(1), write_row.eq(first), write_outside.eq(first >= rows)]
+            m.d.sync += self.axi_bid.eq(self.axi_awid)
         now_row, now_data = Signal(range(rows), reset_less=True), Signal(8 * bus, reset_less=True)
         now_strobe = Signal(bus)
         m.d.sync += [
