@@ -31,7 +31,8 @@ def _seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to a board: how it is made, an example of what stands after its name, and its options with their readers."""
+    """A way to a board: how it is made, an example of what stands after its name, its options with their readers, and
+    those that must be given."""
 
     make: Callable[..., Transport]
     where: str

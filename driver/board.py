@@ -135,6 +135,9 @@ class BoardDevice:
         seconds: of wall time a run may take.
         wait: seconds to wait for another process that holds the board.
 
+    Attributes:
+        closed: by `close`, or because the transport failed; open the board again.
+
     Raises:
         TransportError: the board does not answer. BusyError: another process keeps it.
         ProbeError: it is no NPU, of another version, or of another configuration.
@@ -149,7 +152,7 @@ class BoardDevice:
     ) -> None:
         self.transport, self.seconds = transport, seconds
         self._mutex = threading.RLock()
-        self._open = True
+        self.closed = False
         try:
             _take(transport, wait)
             transport.connect()
@@ -362,7 +365,7 @@ class BoardDevice:
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         """A link that failed is not used again: what the board holds is not known any more."""
-        if not self._open:
+        if self.closed:
             raise TransportError(f"{self.transport.name}: the device is closed")
         try:
             yield
@@ -372,8 +375,8 @@ class BoardDevice:
 
     def close(self) -> None:
         """Gives the board back. May be called twice."""
-        if self._open:
-            self._open = False
+        if not self.closed:
+            self.closed = True
             self.transport.close()
 
     def __enter__(self) -> BoardDevice:

@@ -166,6 +166,9 @@ class Runner:
         Raises:
             ConfigMismatchError: it is for another configuration. MemoryFull: it is too large for the device.
         """
+        if getattr(self._device, "closed", False):  # the link failed; what the board holds is not known
+            self._close_device()
+            self._device = None
         if self._executor is not None and self._executor.program is program:
             return self._executor
         self._executor = None
@@ -184,9 +187,11 @@ class Runner:
         return self._executor
 
     def _beside(self, program: Program) -> Executor:
-        """The program in a device that keeps several; those used longest ago make room."""
+        """The program in a device that keeps several; those used longest ago make room. Equal programs, say of the same
+        file loaded twice, are there once."""
         assert self._device is not None
-        found = self._held.pop(id(program), None)
+        known = next((key for key, e in self._held.items() if e.program is program or e.program == program), None)
+        found = self._held.pop(known) if known is not None else None
         while found is None:
             try:
                 found = Executor(program, self._device, beside=True)
@@ -205,7 +210,7 @@ class Runner:
         found = self._held.get(id(program))
         if found is not None:
             return found
-        if not same or _footprint([program, *(e.program for e in self._held.values())]) > HELD_BYTES:
+        if not same or program.footprint + sum(e.program.footprint for e in self._held.values()) > HELD_BYTES:
             return self.load(program)
         assert self._device is not None
         self._held[id(program)] = found = Executor(program, self._device, beside=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.allocator import MemoryFull
 from isa.assembler import disassemble_one
 from isa.device import Counters, Device, DeviceError, EngineCounters, Region
 from isa.encoding import DecodeError, decode
@@ -104,11 +105,14 @@ class Executor:
         self._check_memory_plan()
         if not beside:
             device.free_all()
-        self.bases = {
-            "program": device.allocate(max(len(program.instructions), ALIGNMENT)),
-            "constant": device.allocate(max(len(program.constants), ALIGNMENT)),
-            "arena": device.allocate(max(program.arena_bytes, ALIGNMENT)),
-        }
+        self.bases: dict[str, int] = {}
+        sizes = {"program": len(program.instructions), "constant": len(program.constants), "arena": program.arena_bytes}
+        try:
+            for space, nbytes in sizes.items():
+                self.bases[space] = device.allocate(max(nbytes, ALIGNMENT))
+        except MemoryFull as error:
+            self.unload()
+            raise MemoryFull(f"{program.name} needs {sum(sizes.values())} bytes of device memory: {error}") from None
         if program.instructions:
             device.write(self.bases["program"], program.instructions)
         if program.constants:
@@ -122,6 +126,11 @@ class Executor:
         self.workspace = aligned_zeros(max((s.workspace for s in cpu_steps), default=0))
         self._kernels = {(s.section, s.symbol): load_kernel(program.sections[s.section], s.symbol) for s in cpu_steps}
         self.regions = self._regions()
+
+    def unload(self) -> None:
+        """Gives the device memory back; the program cannot run any more."""
+        while self.bases:
+            self.device.free(self.bases.popitem()[1])
 
     def _check_memory_plan(self) -> None:
         program = self.program
@@ -159,6 +168,8 @@ class Executor:
         memory = self._memory(buffer)
         if memory is not None:
             return memory
+        if buffer.space == "constant":  # nobody changes it, so it need not cross the link
+            return np.frombuffer(self.program.constants, np.uint8)[buffer.offset :][: buffer.nbytes]
         return self.device.read(self.bases[buffer.space] + buffer.offset, buffer.nbytes)
 
     def get(self, info: TensorInfo) -> np.ndarray:
@@ -172,7 +183,8 @@ class Executor:
         if memory is not None:
             put_tensor(memory, info, value)
             return
-        raw = self._read(buffer)[: nbytes_of(info)]
+        padded = info.relayout is not None  # bytes between the values, which stay
+        raw = self._read(buffer)[: nbytes_of(info)] if padded else np.zeros(nbytes_of(info), np.uint8)
         put_tensor(raw, info, value)
         self.device.write(self.bases[buffer.space] + buffer.offset, raw)
 
