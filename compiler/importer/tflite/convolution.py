@@ -193,3 +193,23 @@ def fully_connected(b: Builder, op: FileOp) -> None:
     b.graph.add(type(t)(flat, (rows, n), t.dtype, None, t.quant))
     b.node("QMatMul", [x, w, *bias(b, 2, n)], flat, attrs)
     b.onnx("Reshape", [flat, b.constant("shape", out, np.int64)], {"allowzero": 1}, y)
+
+
+@handles("BATCH_MATMUL")
+def batch_matmul(b: Builder, op: FileOp) -> None:
+    names = []
+    for k, accessor in ((0, "AdjX"), (1, "AdjY")):
+        name, rank = b.value(k, FILE), len(b.shape(k))
+        q = b.byte_quant(b.source(k))
+        if rank < 2 or b.source(k).dtype != np.int8 or b.target().dtype != np.int8:
+            raise b.refuse(f"input {k} of type {b.source(k).type_name} and rank {rank}; int8 of rank 2 or more is accepted")
+        if op.option(accessor, False):
+            name = b.onnx("Transpose", [name], {"perm": [*range(rank - 2), rank - 1, rank - 2]})
+            b.graph.tensor(name).quant = q
+        names.append(name)
+    (*first, m, k), (*second, rows, n) = (b.graph.tensor(name).shape for name in names)
+    if rows != k:
+        raise b.damaged(f"{list(b.shape(0))} and {list(b.shape(1))}")
+    y = b.result((*np.broadcast_shapes(first, second), m, n))
+    limits = b.clamp_of(b.target(), -np.inf, np.inf)
+    b.node("QMatMul", names, y, {"reason": "LiteRT's builtin kernel rounds twice", **limits})

@@ -8,6 +8,7 @@ from compiler.graph import Quant
 from compiler.importer.onnx_node import elem_type
 from compiler.importer.tflite.builder import FILE, PLANES, Builder, planes_shape
 from compiler.importer.tflite.fixed_point import Integers, multiplier_of
+from compiler.importer.tflite.movement import same_type
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
 from isa import numerics
@@ -79,6 +80,34 @@ def _unusual_scales(b: Builder, names: list[str], qa: Quant, qb: Quant, qy: Quan
     total = ints.add(x, y) if b.op.name == "ADD" else ints.sub(x, y)
     last = multiplier_of(largest / ((1 << 20) * sy))
     return ints.add(ints.scaled(total, *last, away=False), int(qy.zero_point))
+
+
+@handles("PRELU")
+def prelu(b: Builder, op: FileOp) -> None:
+    """Below zero the product with the slope is scaled, both ways in fixed point, ties away from zero."""
+    x, slope, y = b.source(0), b.source(1), b.target()
+    qx, qa, qy = (b.byte_quant(t) for t in (x, slope, y))
+    ints = Integers(b)
+    names, form = operands(b, len(b.shape(0)))
+    v, a = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qx, qa)))
+    ratio = np.float32(qx.scale) / np.float32(qy.scale)
+    below = np.float32(np.float32(qx.scale) * np.float32(qa.scale)) / np.float32(qy.scale)
+    kept = ints.scaled(v, *multiplier_of(float(ratio)))
+    bent = ints.scaled(ints.mul(v, a), *multiplier_of(float(below)))
+    chosen = b.onnx("Where", [b.onnx("Less", [v, ints.constant(0)]), bent, kept])
+    info = np.iinfo(y.dtype)
+    value = ints.clamped(ints.add(chosen, int(qy.zero_point)), int(info.min), int(info.max))
+    shape = b.graph.tensor(value).shape
+    b.onnx("Cast", [value], {"to": elem_type(np.dtype(info.dtype))}, b.result(shape, form))
+
+
+@handles("MAXIMUM", "MINIMUM")
+def extremum(b: Builder, op: FileOp) -> None:
+    """The stored integers; LiteRT demands one scale."""
+    same_type(b, 0, 1)
+    names, form = operands(b, max(len(b.shape(0)), len(b.shape(1))))
+    made = b.onnx("Max" if op.name == "MAXIMUM" else "Min", names)
+    b.onnx("Identity", [made], output=b.result(b.graph.tensor(made).shape, form))
 
 
 @handles("SOFTMAX")
