@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compiler.errors import CompileError
+from compiler.errors import CompileError, StagingError
 from compiler.graph import Graph, Tensor
 from compiler.importer import (  # noqa: F401  (they fill the handler table)
     bounded,
@@ -111,6 +111,8 @@ def _build(model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], 
     for proto in model.graph.node:
         builder.node(proto)
     for value in model.graph.output:
+        if value.name in builder.sequences:
+            raise StagingError(f"graph output {value.name!r} is a sequence; a compiled program gives tensors")
         if value.name not in graph.tensors:
             raise CompileError(f"graph output {value.name!r} is made by no node, input or initialiser")
         graph.outputs.append(value.name)
