@@ -184,7 +184,6 @@ def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
             place.set_title(name, fontsize=10)
         for place in list(grid.flat)[len(axes_varied) :]:
             place.set_visible(False)
-        figure.supylabel(f"{quantity.label.split(',')[0]}, relative", fontsize=10)
     spots = []
     for place, (name, found) in zip(grid.flat, effects.items()):
         for n, value in enumerate(found.values):

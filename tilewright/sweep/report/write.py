@@ -127,7 +127,8 @@ def _inside(data: SweepData, name: str, content: bytes, chosen: int, other: int 
         from tilewright.api import compile_program
 
         point = data.machine(number)
-        program = compile_program(content, point.config, effort=data.row["effort"], tuning="off")
+        config = point.config.with_(name=f"point {number}")
+        program = compile_program(content, config, effort=data.row["effort"], tuning="off")
         program.name = name
         return explain(program, point.timing)
 

@@ -1,0 +1,209 @@
+"""`tilewright report`: what the page says is what the database has, and the page works in a browser."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from tilewright.cli import cli
+from tilewright.sweep import Database, load_space
+from tilewright.sweep import evaluate as evaluation
+from tilewright.sweep.networks import Network
+from tilewright.sweep.report.data import SweepData, effect, load
+from tilewright.sweep.report.plots import Plot, front_plot, sensitivity_plot
+from tilewright.sweep.runner import Sweep
+from tilewright.sweep.search import search
+
+MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+SPACE = """
+constraints = ["cycles <= 20000"]
+[axes]
+block_in = [4, 8, 16]
+block_out = [8, 16]
+[memory]
+read_latency = [16, 64]
+[objective]
+minimise = ["cycles", "lut"]
+"""
+
+
+class Here:
+    """Computes the tasks of a sweep in this process."""
+
+    def run(self, tasks: list[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        for task in tasks:
+            yield task, evaluation.evaluate(task.job)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A swept folder: 12 points on the digits network, some of them too slow."""
+    path = tmp_path_factory.mktemp("report")
+    (path / "space.toml").write_text(SPACE)
+    network = Network("digits", MODEL.read_bytes())
+    evaluation._models[network.digest] = network.content
+    with Database(path) as database:
+        space = load_space(path / "space.toml", ["digits"])
+        sweep = Sweep(space, [network], database, Here)  # type: ignore[arg-type]
+        search(space, sweep.evaluate)
+        database.end_sweep(sweep.id)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Path:
+    found = json.loads(invoke("report", folder, "--json", "-").stdout)
+    assert found["points"] == 12
+    return Path(found["page"])
+
+
+def invoke(*arguments: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, [str(a) for a in arguments], prog_name="tilewright")
+    assert done.exit_code == code, done.output
+    return done
+
+
+def data_of(folder: Path) -> SweepData:
+    with Database(folder) as database:
+        return load(database)
+
+
+def test_fronts_by_brute_force(folder: Path) -> None:
+    data = data_of(folder)
+    assert {p["state"] for p in data.points} == {"done", "infeasible"}
+    rows = {p["number"]: (p["metrics"]["cycles"], p["metrics"]["lut"]) for p in data.feasible}
+    expected = {
+        n for n, (x, y) in rows.items()
+        if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in rows.values())
+    }  # fmt: skip
+    assert set(data.front) == set(data.front_over("cycles", "lut")) == expected
+    assert data.front[0] == min(rows, key=lambda n: rows[n])
+
+
+def test_effect_of_an_axis(folder: Path) -> None:
+    data = data_of(folder)
+    found = effect(data, "block_in", "cycles")
+    cycles = {tuple(p["assignment"][k] for k in ("block_in", "block_out", "read_latency")): p["metrics"]["cycles"]
+              for p in data.points}  # fmt: skip
+    steps = [cycles[8, out, wait] / cycles[4, out, wait] for out in (8, 16) for wait in (16, 64)]
+    assert found.values == [4, 8, 16] and found.pairs == [4, 4, 4]
+    assert found.low[1] == pytest.approx(min(steps)) and found.high[1] == pytest.approx(max(steps))
+    assert found.middle[1] == pytest.approx((steps[0] * steps[1] * steps[2] * steps[3]) ** 0.25)
+    assert found.middle[2] < found.middle[1] < 1
+    assert effect(data, "read_latency", "lut").middle == [1.0, 1.0]
+
+
+def test_spots_lie_on_their_marks(folder: Path) -> None:
+    """In the picture, a spot is where matplotlib drew the point."""
+    data = data_of(folder)
+    plot = front_plot(data, *data.quantities[:2], [])
+    assert len(plot.spots) == len(data.points)
+    picture = np.asarray(Image.open(io.BytesIO(plot.png())).convert("RGB"), np.int32)
+    scale = picture.shape[1] / plot.figure.bbox.width
+    for spot in plot.spots:
+        pixel = picture[round(spot.y * scale), round(spot.x * scale)]
+        assert np.abs(pixel - 255).max() > 30, spot  # grid lines are lighter
+    found = sensitivity_plot(data, data.latency)
+    assert isinstance(found, Plot) and len(found.spots) == 7
+
+
+def test_page_and_plots(folder: Path, page: Path) -> None:
+    text = page.read_text()
+    assert not re.search(r'(src|href)="(?!#|data:)', text) and "@import" not in text  # opens offline
+    data = data_of(folder)
+    for p in data.points:
+        assert f"{p['metrics']['cycles']:,.0f}" in text
+    for name in ("front_cycles_lut", "sensitivity_cycles", "roofline_digits", "timeline_digits"):
+        assert (page.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (page.parent / f"{name}.svg").read_text().startswith("<?xml")
+        assert f'id="{name}"' in text
+
+
+def test_inside_agrees_with_the_sweep(folder: Path, tmp_path: Path) -> None:
+    data = data_of(folder)
+    found = json.loads(
+        invoke("report", folder, "-o", tmp_path / "r", "--point", 7, "--against", 0, "--json", "-").stdout
+    )
+    assert found["networks"]["digits"]["cycles"] == data.point(7)["metrics"]["cycles"]
+    assert found["networks"]["digits"]["against_cycles"] == data.point(0)["metrics"]["cycles"]
+    assert found["config_differences"]
+
+
+def test_a_model_that_was_taken_away(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy", ignore=shutil.ignore_patterns("report"))
+    shutil.rmtree(tmp_path / "copy" / "networks")
+    invoke("report", tmp_path / "copy")
+    assert "The model of digits is not in the folder" in (tmp_path / "copy" / "report" / "report.html").read_text()
+
+
+def test_mistakes(folder: Path, tmp_path: Path) -> None:
+    assert "has no sweep.sqlite" in invoke("report", tmp_path, code=2).stderr
+    assert "no sweep 'zz'" in invoke("report", folder, "--sweep", "zz", code=2).stderr
+    assert "point 99 has no results" in invoke("report", folder, "--point", 99, code=2).stderr
+    with Database(tmp_path / "empty"):
+        pass
+    assert "no sweep yet" in invoke("report", tmp_path / "empty", code=2).stderr
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    programs = shutil.which("chromium"), shutil.which("chromedriver")
+    if None in programs:
+        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(programs[0])
+    for flag in ("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync",
+                 "disable-background-networking", "disable-component-update", "disable-dev-shm-usage"):  # fmt: skip
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(str(programs[1])))
+    yield driver
+    driver.quit()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_in_a_browser(browser: Any, page: Path, folder: Path, width: int, height: int) -> None:
+    from selenium.webdriver.common.by import By
+
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.get(page.as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width  # nothing sticks out
+    heights = "[...document.querySelectorAll('#fronts svg text')].map(t => t.getBoundingClientRect().height)"
+    smallest = browser.execute_script(f"return Math.min(...{heights})")
+    assert smallest >= 8  # CSS pixels: axis labels can be read
+
+    about = browser.find_element(By.ID, "about")
+    assert not about.is_displayed()
+    spot = browser.find_element(By.CSS_SELECTOR, "#front_cycles_lut .spots circle:last-child")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", spot)
+    assert about.is_displayed() and "cycles:" in about.text and "block_in" in about.text
+    box = browser.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.left, b.right]", about)
+    assert box[0] >= 0 and box[1] <= width
+    browser.execute_script("arguments[0].blur()", spot)
+    assert not about.is_displayed()
+
+    heads = browser.find_elements(By.CSS_SELECTOR, "#points th")
+    column = [head.text for head in heads].index("cycles")
+    cells = f"#points tbody td:nth-child({column + 1})"
+    cycles = sorted(p["metrics"]["cycles"] for p in data_of(folder).points)
+    for expected in (cycles, cycles[::-1]):
+        browser.execute_script("arguments[0].click()", heads[column])
+        shown = [float(cell.get_attribute("data-value")) for cell in browser.find_elements(By.CSS_SELECTOR, cells)]
+        assert shown == expected
+    assert browser.get_log("browser") == []
