@@ -34,7 +34,7 @@ from compiler.cpu.loops import emit_assign, emit_rows
 from compiler.cpu.lower import Function
 from compiler.cpu.memory import Lifetime, place
 from compiler.cpu.module import Module
-from compiler.cpu.schedule import LoopSchedule
+from compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules
 from compiler.cpu.small_types import NUMPY, number_of
 from compiler.cpu.target import Target
 from compiler.errors import UnsupportedError
@@ -99,10 +99,26 @@ class LoopStage:
     schedule: LoopSchedule = field(default_factory=LoopSchedule)
 
     def emit(self, module: Module) -> tuple[str, list[Buffer]]:
-        f = Function(module)
-        for part in self.parts:
-            emit_assign(f, *part, self.schedule)
-        return module.define(f, "loop" if f.plain else "vector"), list(f.params)
+        def write(f: Function) -> None:
+            for part in self.parts:
+                emit_assign(f, *part)
+
+        return scheduled(self, module, write)
+
+
+def scheduled(
+    stage: LoopStage | RowStage, module: Module, write: Callable[[Function], None]
+) -> tuple[str, list[Buffer]]:
+    """Writes a stage by the schedule found for it. Its signature is the text it has by the default schedule."""
+    default = LoopSchedule()
+    f = Function(module, default)
+    write(f)
+    signature = f"loop {hashlib.sha256(f.text('NAME').encode()).hexdigest()[:24]}"
+    stage.schedule = module.schedules.get(signature, default)
+    if stage.schedule != default:
+        f = Function(module, stage.schedule)
+        write(f)
+    return module.define(f, "loop" if f.plain else "vector"), list(f.params)
 
 
 @dataclass(eq=False)
@@ -116,9 +132,7 @@ class RowStage:
     schedule: LoopSchedule = field(default_factory=LoopSchedule)
 
     def emit(self, module: Module) -> tuple[str, list[Buffer]]:
-        f = Function(module)
-        emit_rows(f, self.outer, self.parts, self.schedule)
-        return module.define(f, "loop" if f.plain else "vector"), list(f.params)
+        return scheduled(self, module, lambda f: emit_rows(f, self.outer, self.parts))
 
 
 @dataclass(eq=False)
@@ -140,10 +154,20 @@ class Context:
 
     Args:
         dry: only find out whether everything is supported; large constants are not packed.
+        schedules: of the kernels.
     """
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], target: Target, dry: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        outputs: Sequence[str],
+        target: Target,
+        dry: bool,
+        schedules: Schedules | None = None,
+    ) -> None:
         self.graph, self.target, self.dry = graph, target, dry
+        self.schedules = schedules or Schedules()
         self.opset = graph.opset
         self.outputs = set(outputs)
         self.uses = Counter(i for node in nodes for i in node.inputs if i)
@@ -361,6 +385,11 @@ class Context:
 
         return Rewriter({}, settle)(body) if any(e.op == "acc" for e in walk(body)) else body
 
+    def gemm_schedule(self, kind: str, m: int, k: int, columns: Sequence[int], details: str = "") -> GemmSchedule:
+        """The schedule of a product [m, k] x [k, columns]."""
+        shape = f"m{m} k{k} n{'x'.join(map(str, columns))}"
+        return self.schedules.get(f"{kind} {shape} {details}".strip(), GemmSchedule.default(self.target))
+
     def kernel(self, write: Callable[[Function], None], temps: Sequence[Value] = (), label: str = "") -> None:
         buffers = [t.buffer for t in temps if t.buffer is not None]
         self.stages.append(KernelStage(label or self.node.op, write, buffers))
@@ -415,7 +444,7 @@ def _graph_constants(graph: Graph) -> dict[tuple[str, str], str]:
 
 def build(ctx: Context, inputs: Sequence[str], outputs: Sequence[str], symbol: str) -> tuple[bytes, list[str], int]:
     """Object code of all stages behind one entry point; also the constants' names and the workspace size."""
-    module = Module(ctx.target)
+    module = Module(ctx.target, ctx.schedules)
     calls: list[tuple[str, list[Buffer]]] = []
     life: dict[Buffer, list[int]] = {}
     for step, stage in enumerate(ctx.stages):

@@ -8,6 +8,7 @@ constant strides, which LLVM's vectoriser takes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from compiler.cpu.expr import FLOATS, SIZES, Buffer, Expr, Index, Rewriter, Var, indices, load, merge, walk
@@ -22,8 +23,6 @@ ACC_TILE = 2048  # elements of an in-cache accumulator row
 LINE = 64  # bytes of a cache line
 STREAM_BYTES = 16 << 20  # results from this size on are not worth keeping in caches
 STREAM_OPERATIONS = 22  # per element; with more the processor does not run far enough ahead for it to pay
-DEFAULT = LoopSchedule()
-FOLD_SCHEDULE = LoopSchedule(unroll=4)
 SQUARE = 16  # elements of a side of the blocks that are transposed in registers
 _MIN_EXTENT = 4  # a shorter innermost loop is not worth vectors
 _VECTOR_OPS = {"const", "load", "index", "add", "sub", "mul", "div", "neg", "and", "or", "xor", "shl", "shr", "cmp",
@@ -31,10 +30,12 @@ _VECTOR_OPS = {"const", "load", "index", "add", "sub", "mul", "div", "neg", "and
 _VECTOR_TYPES = {"f32", "f64", "b", *(f"{s}{n}" for s in "iu" for n in (8, 16, 32, 64))}
 
 
-def lanes_for(f: Function, lane: Var, exprs: Sequence[Expr], offset: Index | None = None) -> int:
+def lanes_for(
+    f: Function, schedule: LoopSchedule, lane: Var, exprs: Sequence[Expr], offset: Index | None = None
+) -> int:
     """Elements of a vector for the loop over `lane`; 0 where these expressions cannot be written in vectors."""
     target = f.module.target
-    if not target.explicit_vectors or lane.extent < _MIN_EXTENT:
+    if not (schedule.vectorise and target.explicit_vectors) or lane.extent < _MIN_EXTENT:
         return 0
     if offset is not None and offset.coefficient(lane) != 1:
         return 0
@@ -70,12 +71,17 @@ def over_lanes(
         scalar: writes the body for one element, for the ends of loops on targets without masks.
     """
     step = lanes * schedule.unroll
-    if bound is None:
-        whole, rest = lane.extent // step * step, lane.extent // lanes * lanes
-        ends = "" if lane.extent % lanes == 0 else str(lane.extent)
+    whole: int | str
+    rest: int | str
+    ends: str
+    extent = lane.extent if bound is None else int(bound) if bound.isdigit() else None
+    if extent is not None:
+        bound, whole, rest = None, extent // step * step, extent // lanes * lanes
+        ends = "" if extent % lanes == 0 else str(extent)
     else:
         whole = f.op(f"sub nsw i64 {bound}, {f.op(f'urem i64 {bound}, {step}')}")
         rest = f.op(f"sub nsw i64 {bound}, {f.op(f'urem i64 {bound}, {lanes}')}")
+        assert bound is not None
         ends = bound
 
     def run(low: str | int, high: str | int, by: int, copies: int) -> None:
@@ -96,8 +102,8 @@ def over_lanes(
             f.variables[lane] = i
             scalar()
         return
-    if bound is None:
-        mask = f"<{', '.join('i1 true' if k < lane.extent % lanes else 'i1 false' for k in range(lanes))}>"
+    if extent is not None:
+        mask = f"<{', '.join('i1 true' if k < extent % lanes else 'i1 false' for k in range(lanes))}>"
         f.variables[lane] = str(rest)
         with f.vector(lane, lanes, mask):
             body(0)
@@ -118,25 +124,25 @@ def emit_assign(
     body: Expr,
     buffer: Buffer,
     offset: Index,
-    schedule: LoopSchedule = DEFAULT,
     bounds: dict[Var, str] | None = None,
 ) -> None:
-    """`buffer[offset] = body` over the variables' domain.
+    """`buffer[offset] = body` over the variables' domain, by the function's schedule.
 
     Args:
         bounds: run-time extents of variables, which are then not merged.
     """
+    schedule = f.schedule
     if any(v.extent == 0 for v in variables):
         return
     if bounds is None:
         variables, (body,), offset = merge(variables, [body], offset)
     folds = [e for e in walk(body) if e.op == "reduce"]
     if len(folds) == 1 and variables and _column_wise(folds[0], variables[-1]):
-        _assign_by_rows(f, variables, body, folds[0], buffer, offset, schedule)
+        _assign_by_rows(f, variables, body, folds[0], buffer, offset)
         return
-    if bounds is None and emit_transpose(f, variables, body, buffer, offset, schedule):
+    if bounds is None and emit_transpose(f, variables, body, buffer, offset):
         return
-    lanes = lanes_for(f, variables[-1], [body], offset) if variables else 0
+    lanes = lanes_for(f, schedule, variables[-1], [body], offset) if variables else 0
     if not lanes:
         f.plain = f.plain or bool(variables)
         with f.loops(variables, bounds):
@@ -181,15 +187,13 @@ def streams(f: Function, buffer: Buffer, offset: Index, lane: Var, lanes: int) -
     )
 
 
-def emit_transpose(
-    f: Function, variables: list[Var], body: Expr, buffer: Buffer, offset: Index, schedule: LoopSchedule
-) -> bool:
+def emit_transpose(f: Function, variables: list[Var], body: Expr, buffer: Buffer, offset: Index) -> bool:
     """A copy that is contiguous along another loop than its source: square blocks turned in registers.
 
     Returns:
         Whether it is such a copy.
     """
-    target, size = f.module.target, SIZES[body.dtype]
+    target, size, schedule = f.module.target, SIZES[body.dtype], f.schedule
     n = min(target.vector_bits // 8 // size, SQUARE)
     if body.op != "load" or not target.explicit_vectors or body.dtype not in _VECTOR_TYPES or size == 1:
         return False
@@ -216,7 +220,10 @@ def emit_transpose(
                         with f.loop(c_low, c_high, c_step) as c0:
                             r_end = f.op(f"add nsw i64 {r0}, {r_step}")
                             c_end = f.op(f"add nsw i64 {c0}, {c_step}")
-                            with f.loop(c0, c_end, n) as c, f.loop(r0, r_end, n) as r:
+                            across, down = (c0, c_end, n), (r0, r_end, n)
+                            order = (across, down) if schedule.rows_first else (down, across)
+                            with f.loop(*order[0]) as one, f.loop(*order[1]) as two:
+                                c, r = (one, two) if schedule.rows_first else (two, one)
                                 f.variables[row], f.variables[lane] = r, c
                                 block(rows, columns)
 
@@ -234,29 +241,28 @@ def _pieces(extent: int, tile: int, n: int) -> list[tuple[int, int, int, int]]:
     return [p for p in pieces if p[0] < p[1]]
 
 
-def emit_rows(
-    f: Function, outer: list[Var], parts: list[tuple[list[Var], Expr, Buffer, Index]], schedule: LoopSchedule
-) -> None:
+def emit_rows(f: Function, outer: list[Var], parts: list[tuple[list[Var], Expr, Buffer, Index]]) -> None:
     """For every point of `outer` the parts in order; buffers of the role `local` hold one point's values."""
     for _, _, buffer, _ in parts:
         if buffer.role == "local":
             f.locals[buffer] = f.alloca(llvm_type(buffer.dtype, True), buffer.size)
     with f.loops(outer):
         for variables, body, buffer, offset in parts:
-            emit_assign(f, variables, body, buffer, offset, schedule)
+            emit_assign(f, variables, body, buffer, offset)
 
 
 def emit_reduce(f: Function, e: Expr) -> str:
     """The value of a reduction: partial sums in vectors along the last variable where that is contiguous."""
     kind, variables, strict = e.value
+    schedule = f.schedule
     variables, (body,), _ = merge(list(variables), [e.args[0]], Index(0))
     t = llvm_type(e.dtype)
     slot = f.alloca(t, 1, 8)
     f.do(f"store {t} {f.value(e.args[1])}, ptr {slot}")
     saved = dict(f.memo)
-    lanes = lanes_for(f, variables[-1], [body]) if variables and not (strict and e.dtype in FLOATS) else 0
+    lanes = lanes_for(f, schedule, variables[-1], [body]) if variables and not (strict and e.dtype in FLOATS) else 0
     if lanes:
-        _fold_lanes(f, kind, e.dtype, variables, body, lanes, slot)
+        _fold_lanes(f, schedule, kind, e.dtype, variables, body, lanes, slot)
     else:
         f.plain = True
         with f.loops(variables):
@@ -285,10 +291,12 @@ def neutral(kind: str, dtype: str) -> float:
     return low if kind == "max" else high
 
 
-def _fold_lanes(f: Function, kind: str, dtype: str, variables: list[Var], body: Expr, lanes: int, slot: str) -> None:
+def _fold_lanes(
+    f: Function, schedule: LoopSchedule, kind: str, dtype: str, variables: list[Var], body: Expr, lanes: int, slot: str
+) -> None:
     """Several vectors of partial results, joined at the end."""
     lane = variables[-1]
-    count = max(1, min(FOLD_SCHEDULE.unroll, lane.extent // lanes))
+    count = max(1, min(schedule.partial, lane.extent // lanes))
     vec, start = f"<{lanes} x {llvm_type(dtype)}>", literal(neutral(kind, dtype), dtype)
     parts = [f.alloca(vec, 1, 64) for _ in range(count)]
     for p in parts:
@@ -302,7 +310,7 @@ def _fold_lanes(f: Function, kind: str, dtype: str, variables: list[Var], body: 
 
     with f.loops(variables[:-1]):
         over_lanes(
-            f, lane, lanes, LoopSchedule(unroll=count), None, fold,
+            f, lane, lanes, replace(schedule, unroll=count), None, fold,
             lambda: _fold_into(f, kind, dtype, slot, f.value(body)),
         )  # fmt: skip
     values = [f.op(f"load {vec}, ptr {p}") for p in parts]
@@ -325,9 +333,7 @@ def _column_wise(fold: Expr, inner: Var) -> bool:
     return any(c is not None and 0 < abs(c) <= 4 for c in along) and not any(i.coefficient(last) == 1 for i in reads)
 
 
-def _assign_by_rows(
-    f: Function, variables: list[Var], body: Expr, fold: Expr, buffer: Buffer, offset: Index, schedule: LoopSchedule
-) -> None:
+def _assign_by_rows(f: Function, variables: list[Var], body: Expr, fold: Expr, buffer: Buffer, offset: Index) -> None:
     """Keeps a row of accumulators, so that the innermost loop is the contiguous one."""
     kind, over, strict = fold.value
     inner, outer = variables[-1], variables[:-1]
@@ -345,6 +351,6 @@ def _assign_by_rows(
         ragged = inner.extent % width != 0
         bounds = {j: f.intrinsic("smin", "i64", left, str(width))} if ragged else {}
         at = Index.of(j)
-        emit_assign(f, [j], init, acc, at, schedule, bounds)
-        emit_assign(f, [*over, j], Expr("fold", (here, inside), fold.dtype, (kind, strict)), acc, at, schedule, bounds)
-        emit_assign(f, [j], after, buffer, moved.index(offset), schedule, bounds)
+        emit_assign(f, [j], init, acc, at, bounds)
+        emit_assign(f, [*over, j], Expr("fold", (here, inside), fold.dtype, (kind, strict)), acc, at, bounds)
+        emit_assign(f, [j], after, buffer, moved.index(offset), bounds)

@@ -29,6 +29,7 @@ from compiler.cpu.expr import (
 from compiler.cpu.llvm_types import literal, llvm_type, suffix
 from compiler.cpu.loops import emit_reduce
 from compiler.cpu.mathlib import scaled
+from compiler.cpu.schedule import LoopSchedule
 from compiler.cpu.small_types import INTEGERS
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 class Function:
     """One LLVM function being written: straight-line operations, loops, branches."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, schedule: LoopSchedule | None = None) -> None:
         self.module = module
+        self.schedule = schedule or LoopSchedule()
         self.lines: list[str] = []
         self.allocas: list[str] = []
         self.params: dict[Buffer, str] = {}
@@ -455,7 +457,7 @@ class Function:
                 vec = f"<{lanes} x {t}>"
                 parts.append(self.op(f"shufflevector {vec} {v}, {vec} poison, <{half} x i32> <{picks}>"))
             self.lanes = lanes = half
-            v = self.fold(kind, dtype, *parts, False)
+            v = self.fold(kind, dtype, parts[0], parts[1], False)
         self.lanes = 0
         return self.op(f"extractelement <1 x {t}> {v}, i64 0")
 

@@ -17,6 +17,7 @@ import numpy as np
 from compiler.cpu import cache, elf
 from compiler.cpu.expr import Buffer
 from compiler.cpu.lower import Function
+from compiler.cpu.schedule import Schedules
 from compiler.cpu.target import Target
 
 PIPELINES = {
@@ -27,10 +28,16 @@ _REFERENCE = re.compile(r"@[\w.]+")
 
 
 class Module:
-    """All functions of one segment, then its object code."""
+    """All functions of one segment, then its object code.
 
-    def __init__(self, target: Target) -> None:
+    Args:
+        target: machine to compile for.
+        schedules: of the kernels.
+    """
+
+    def __init__(self, target: Target, schedules: Schedules | None = None) -> None:
         self.target = target
+        self.schedules = schedules or Schedules()
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}  # by name with @

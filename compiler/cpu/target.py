@@ -96,16 +96,6 @@ class Target:
         """Loops are written in vectors; elsewhere LLVM's vectoriser does what it can."""
         return self.has_fma and self.vector_bits >= 128 and self.triple.startswith(("x86_64", "aarch64"))
 
-    @property
-    def tile_rows(self) -> int:
-        """Rows of the register tile of two vectors: leaves two registers for B and two for A."""
-        return min(14, (self.vector_registers - 4) // 2)
-
-    @property
-    def tile_cols(self) -> int:
-        """Columns of the register tile."""
-        return 2 * self.lanes
-
 
 #: Machines that programs are compiled for ahead of time: the least of each kind that the kernels need.
 HOSTS = {

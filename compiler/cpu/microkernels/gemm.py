@@ -15,12 +15,13 @@ import numpy as np
 
 from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, can_merge, load
 from compiler.cpu.fuse import Context, KernelStage, Value
+from compiler.cpu.loops import emit_assign
 from compiler.cpu.lower import Function
 from compiler.cpu.microkernels.tile import split_rows, tile_f32, tile_i8
 from compiler.cpu.module import Module
+from compiler.cpu.schedule import GemmSchedule
 
 PACK_BYTES = 1 << 20  # of packed B at a time: stays in the second-level cache
-MAX_COLUMNS = 1024
 DIRECT_COLUMNS = 512  # keeps the tile buffer in the first-level cache
 
 
@@ -76,6 +77,7 @@ class Gemm:
 
     Attributes:
         k: length of the sums (groups of four for int8).
+        schedule: register tile and blocks.
         split: sorts the value's variables into a `Domain`.
         integer: int8 operands, int32 sums.
         a_signed: for int8, which operand is signed.
@@ -85,6 +87,7 @@ class Gemm:
     a: RowOperand
     b: PanelOperand | DirectOperand | Fill
     split: Callable[[list[Var], Expr, Index], Domain]
+    schedule: GemmSchedule
     integer: bool = False
     a_signed: bool = True
     columns: tuple[int, int] = field(default=(0, 0))
@@ -93,7 +96,7 @@ class Gemm:
         self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, offset: Index, label: str
     ) -> None:
         domain = self.split(variables, body, offset)
-        panel = ctx.target.tile_cols
+        panel = self.schedule.vectors * ctx.target.lanes
         direct = isinstance(self.b, DirectOperand)
         extent = self.b.pitch if isinstance(self.b, DirectOperand) else domain.c.extent
         rows, cols = self._block(domain.r.extent, extent, panel)
@@ -105,7 +108,7 @@ class Gemm:
         packed = Buffer("", kind, self.k * ldb, "temp")
         if not isinstance(self.b, PanelOperand) and not direct:
             temps.append(packed)
-        tile = Buffer("", kind, ctx.target.tile_rows * width, "temp")
+        tile = Buffer("", kind, self.schedule.rows * width, "temp")
         temps.append(tile)
 
         def write(f: Function) -> None:
@@ -117,9 +120,10 @@ class Gemm:
     def _block(self, rows: int, cols: int, panel: int) -> tuple[int, int]:
         """Rows and columns of one column block: whole rows where they fit, few wasted lanes."""
         if isinstance(self.b, DirectOperand):
-            limit = DIRECT_COLUMNS
+            limit = max(min(DIRECT_COLUMNS, self.schedule.columns), cols)
         else:
-            limit = min(max(PACK_BYTES // (4 * self.k) // panel * panel, panel), MAX_COLUMNS)
+            limit = min(max(PACK_BYTES // (4 * self.k) // panel * panel, panel), self.schedule.columns)
+            limit = max(limit // panel, 1) * panel
         if cols > limit:
             return 1, limit
         best, best_cost = 1, float("inf")
@@ -136,7 +140,7 @@ class Gemm:
     ) -> None:
         rows, cols = self.columns
         module, target = f.module, f.module.target
-        panel = target.tile_cols
+        panel = self.schedule.vectors * target.lanes
         r0, c0, rr, cc = Var.new(d.r.extent), Var.new(d.c.extent), Var.new(rows), Var.new(min(cols, d.c.extent))
         row, col = Index.of(r0) + Index.of(rr), Index.of(c0) + Index.of(cc)
         direct = self.b if isinstance(self.b, DirectOperand) else None
@@ -156,7 +160,7 @@ class Gemm:
                 offset = k * ldb + Index.of(rr) * cols + Index.of(cc)
                 _nest(f, variables, rr, cc, nr, nc, whole, body, packed, offset)
             done = 0
-            for tiles, size in split_rows(d.m.extent, target.tile_rows):
+            for tiles, size in split_rows(d.m.extent, self.schedule.rows):
                 with f.loop(0, tiles) as t:
                     first = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {t}, {size}')}, {done}")
                     a = self._a_pointer(f, d, first)
@@ -183,12 +187,18 @@ class Gemm:
 
     def _tile(self, module: Module, size: int, width: int, ldb: int) -> str:
         panels = isinstance(self.b, PanelOperand)
-        ldb_of = None if isinstance(self.b, DirectOperand) else module.target.tile_cols if panels else ldb
+        ldb_of = (
+            None
+            if isinstance(self.b, DirectOperand)
+            else self.schedule.vectors * module.target.lanes
+            if panels
+            else ldb
+        )
         unit = 4 if self.integer else 1
         a_row, a_k = (unit, size * unit) if self.a.row_stride is None else (self.a.row_stride, unit)
         if self.integer:
-            return tile_i8(module, size, 2, a_row, a_k, ldb_of, width, self.a_signed)
-        return tile_f32(module, size, 2, a_row, a_k, ldb_of, width)
+            return tile_i8(module, size, self.schedule.vectors, a_row, a_k, ldb_of, width, self.a_signed)
+        return tile_f32(module, size, self.schedule.vectors, a_row, a_k, ldb_of, width)
 
     def _epilogue(self, f, d, acc, out, tile, width, block, corner, first, size) -> None:  # type: ignore[no-untyped-def]
         """Applies the epilogue to `size` rows of the tile buffer and stores them."""
@@ -234,8 +244,7 @@ def _nest(
         inner, bounds = [j], {j: f.op(f"mul nsw i64 {nr}, {nc}")}
     else:
         inner, bounds = [rr, cc], {rr: nr, cc: nc}
-    with f.loops([*variables, *inner], bounds):
-        f.store(out, f.index(at), f.value(body))
+    emit_assign(f, [*variables, *inner], body, out, at, bounds)
 
 
 def pack_rows(a: np.ndarray, limit: int) -> np.ndarray:

@@ -98,8 +98,9 @@ def conv_float(
     source = padded(ctx, x, w, spatial, const(0, x.dtype))
     k = cg * int(np.prod(w.kernel))
     mg = o // groups
+    schedule = ctx.gemm_schedule("float32 convolution", mg, k, spatial, window_details(w, groups))
     if data is not None:
-        packed = pack_rows(data.reshape(groups, mg, k), ctx.target.tile_rows) if not ctx.dry else data.reshape(-1)[:0]
+        packed = pack_rows(data.reshape(groups, mg, k), schedule.rows) if not ctx.dry else data.reshape(-1)[:0]
         a = RowOperand(ctx.buffer(ctx.constant(packed, stem="weights")), lambda b: Index.of(b[1]) * (mg * k))
     else:
         a = RowOperand(ctx.buffer(weights), lambda b: Index.of(b[1]) * (mg * k), k)
@@ -113,10 +114,15 @@ def conv_float(
         channel = Index.of(batch[1]) * cg + Index.of(taps[0])
         return [(taps, ctx.read(source, [Index.of(batch[0]), channel, *at]), row)]
 
-    direct = direct_operand(source, w, shape, cg)
-    if direct is not None:
-        return Value(shape, "f32", acc=Gemm(k, a, direct, split_conv(groups)), cost=3, label=ctx.node.op)
-    return Value(shape, "f32", acc=Gemm(k, a, fill, split_conv(groups)), cost=3, label=ctx.node.op)
+    direct = direct_operand(source, w, shape, cg) if schedule.in_place else None
+    gemm = Gemm(k, a, direct or fill, split_conv(groups), schedule)
+    return Value(shape, "f32", acc=gemm, cost=3, label=ctx.node.op)
+
+
+def window_details(w: Window, groups: int) -> str:
+    """What else distinguishes convolutions with the same product: for schedules' signatures."""
+    text = ["x".join(map(str, v)) for v in (w.kernel, w.strides, w.dilations)]
+    return f"kernel {text[0]} stride {text[1]} dilation {text[2]} groups {groups}"
 
 
 def direct_operand(

@@ -25,6 +25,7 @@ from compiler.cpu.ops.convolution import (
     transpose_window,
     window,
     window_at,
+    window_details,
 )
 from compiler.cpu.ops.matmul import batch_index, split_matmul
 from compiler.cpu.ops.movement import pad_constant
@@ -94,21 +95,22 @@ def conv_sums(
     zeros = zeros - moved
     c4 = -(-cg // 4)
     k4 = c4 * int(np.prod(w.kernel))
+    schedule = ctx.gemm_schedule("int8 convolution", mg, k4 * 4, shape[2:], window_details(w, groups))
     if not ctx.dry:
         order = np.zeros((groups, mg, *w.kernel, c4 * 4), np.int8)
         order[..., :cg] = np.moveaxis(packed_data.reshape(groups, mg, cg, *w.kernel), 2, -1)
-        packed = pack_rows(order.reshape(groups, mg, k4 * 4), ctx.target.tile_rows)
+        packed = pack_rows(order.reshape(groups, mg, k4 * 4), schedule.rows)
     else:
         packed = packed_data.reshape(-1)[:0]
     a = RowOperand(ctx.buffer(ctx.constant(packed, stem="weights")), lambda b: Index.of(b[1]) * (mg * k4 * 4))
 
     source: Value | None = None
     gemm: Gemm | None = None
-    if cg % 4 == 0 and all(v == 1 for v in w.strides):
+    if schedule.in_place and cg % 4 == 0 and all(v == 1 for v in w.strides):
         blocks = _interleaved(ctx, x, w, shape, zero, flip)
         direct = direct_operand(blocks, w, shape, c4, taps_first=True)
         if direct is not None:
-            gemm = Gemm(k4, a, direct, split_conv(groups), integer=True)
+            gemm = Gemm(k4, a, direct, split_conv(groups), schedule, integer=True)
     if gemm is None or np.any(zeros):
         source = padded(ctx, x, w, shape[2:], zero.to("u8"), flip)
 
@@ -128,7 +130,7 @@ def conv_sums(
             out.append(([*taps, block], four(reads), row * c4 + Index.of(block) + first))
         return out
 
-    gemm = gemm or Gemm(k4, a, fill, split_conv(groups), integer=True)
+    gemm = gemm or Gemm(k4, a, fill, split_conv(groups), schedule, integer=True)
     acc = Value(shape, "i32", acc=gemm, cost=3, label=ctx.node.op)
     centred = packed_data.astype(np.int64).reshape(o, -1) - zeros[:, None]
     correction = ctx.constant(centred.sum(1).astype(np.int32))
@@ -234,12 +236,15 @@ def matmul_sums(
         return linear(batch_index(rows, lead, [Index(0), Index(0)]), rows.shape) if batch else Index(0)
 
     operand = RowOperand(ctx.buffer(rows), a_offset, k4 * 4)
+    m = int(np.prod(shape[:-1])) if whole else shape[-2]
+    what = "int8 product with a constant" if fixed_b else "int8 product"
+    schedule = ctx.gemm_schedule(what, m, k4 * 4, shape[-1:])
     if fixed_b:
         assert b_const is not None
         data, moved = signed_weights(b_const)
-        panels = data.reshape(-1)[:0] if ctx.dry else pack_panels(data, ctx.target.tile_cols)
+        panels = data.reshape(-1)[:0] if ctx.dry else pack_panels(data, schedule.vectors * ctx.target.lanes)
         weights = ctx.buffer(ctx.constant(panels, stem="panels"))
-        gemm = Gemm(k4, operand, PanelOperand(weights), split_matmul(whole), integer=True, a_signed=False)
+        gemm = Gemm(k4, operand, PanelOperand(weights), split_matmul(whole), schedule, integer=True, a_signed=False)
         move_b = -moved
         column = ctx.constant(data.astype(np.int64).sum(0).astype(np.int32))
         column_at = lambda idx: ctx.read(column, [idx[-1] if column.size > 1 else Index(0)])
@@ -263,7 +268,7 @@ def matmul_sums(
                     out.append(([v], four(parts), row))
             return out
 
-        gemm = Gemm(k4, operand, fill, split_matmul(whole), integer=True)
+        gemm = Gemm(k4, operand, fill, split_matmul(whole), schedule, integer=True)
         columns = _sums(ctx, source, -2, flip_b, "u8")
         column_at = lambda idx: ctx.read(columns, batch_index(b, idx[:-2], [Index(0), idx[-1]]))
     acc = Value(shape, "i32", acc=gemm, cost=3, label=ctx.node.op)

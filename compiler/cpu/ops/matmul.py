@@ -56,10 +56,14 @@ def matmul_value(ctx: Context, a: Value, b: Value, shape: tuple[int, ...], b_con
         return linear(batch_index(a, lead, [Index(0), Index(0)]), a.shape)
 
     rows = RowOperand(a_buffer, a_offset, k)
+    kind = "float32 product" if b_const is None else "float32 product with a constant"
+    schedule = ctx.gemm_schedule(kind, int(np.prod(shape[:-1])) if whole else m, k, shape[-1:])
     if b_const is not None:
-        data = ctx.constant(pack_panels(b_const, ctx.target.tile_cols) if not ctx.dry else b_const[:0], stem="panels")
+        data = ctx.constant(
+            pack_panels(b_const, schedule.vectors * ctx.target.lanes) if not ctx.dry else b_const[:0], stem="panels"
+        )
         panels = ctx.buffer(data)
-        gemm = Gemm(k, rows, PanelOperand(panels), split_matmul(whole))
+        gemm = Gemm(k, rows, PanelOperand(panels), split_matmul(whole), schedule)
     else:
         source = b if b.buffer is not None or (b.cost <= 2 and b.acc is None) else ctx.stored(b)
 
@@ -68,7 +72,7 @@ def matmul_value(ctx: Context, a: Value, b: Value, shape: tuple[int, ...], b_con
             lead = [Index.of(v) for v in batch] + [Index(0)] * (len(batch_shape) - len(batch))
             return [([kv], ctx.read(source, batch_index(b, lead, [Index.of(kv), c])), Index.of(kv))]
 
-        gemm = Gemm(k, rows, fill, split_matmul(whole))
+        gemm = Gemm(k, rows, fill, split_matmul(whole), schedule)
     return Value(shape, "f32", acc=gemm, cost=3, label=ctx.node.op)
 
 
