@@ -52,6 +52,7 @@ def export(
         UsageError: torch is not installed, the module is in training mode, or torch cannot export it.
     """
     torch = _torch()
+    title = type(module).__name__
     if isinstance(module, torch.nn.Module) and any(m.training for m in module.modules()):
         raise UsageError("the module is in training mode, in which batch norm and dropout differ; call module.eval()")
     arguments = tuple(example_inputs)
@@ -72,6 +73,7 @@ def export(
     except Exception as error:  # torch raises many kinds; none of them is a fault of this package
         raise UsageError(f"torch cannot export the module: {_first_line(error)}") from error
     assert found is not None
+    found.model_proto.graph.name = title
     return found.model_proto
 
 

@@ -1,0 +1,71 @@
+"""Operations written out for targets that lack them, against the instructions of this machine and numpy."""
+
+from __future__ import annotations
+
+import platform
+
+import numpy as np
+import pytest
+
+from compiler.cpu import Target
+from compiler.cpu.expansions import expand
+from compiler.cpu.expr import fma
+from compiler.cpu.fuse import Context
+from compiler.cpu.lower import Function
+from compiler.cpu.ops import OPS
+from compiler.graph import Graph, Node, Tensor
+from tests.unit.compiler.cpu.support import execute
+
+if platform.machine() != "x86_64":
+    pytest.skip("compares code for x86-64 with and without its instructions", allow_module_level=True)
+
+PLAIN = Target(triple="x86_64-unknown-linux-gnu", cpu="x86-64", has_fma=False)
+
+
+def fma_rule(ctx: Context) -> None:
+    a, b, c = (ctx.input(i) for i in range(3))
+    ctx.define(ctx.out_shape(), a.dtype, lambda idx: fma(*(ctx.read(v, idx) for v in (a, b, c))), 3)
+
+
+def run_fma(target: Target, inputs: list[np.ndarray]) -> np.ndarray:
+    from compiler.cpu import compile_segment
+
+    graph = Graph("g")
+    for name in "abcy":
+        graph.add(Tensor(name, inputs[0].shape, np.dtype(np.float32)))
+    graph.nodes = [Node("TestFma", ["a", "b", "c"], ["y"])]
+    segment = compile_segment(graph, graph.nodes, ["a", "b", "c"], ["y"], "s", target)
+    return execute(segment, graph, dict(zip("abc", inputs)))[0]
+
+
+def test_fma(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal to the instruction, on operands for which float64 alone rounds twice, too."""
+    monkeypatch.setitem(OPS, "TestFma", fma_rule)
+    random = np.random.default_rng(0)
+    bits = random.integers(0, 1 << 32, (3, 20000), dtype=np.uint64).astype(np.uint32).view(np.float32)
+    k = random.integers(1, 2048, (2, 20000)).astype(np.float32)
+    # Products that are ties of float32, and a summand far below that decides them.
+    ties = np.stack([1 + k[0] * 2**-12, 1 + k[1] * 2**-12, random.choice([-1, 1], 20000) * 2.0**-80]).astype(np.float32)
+    near = random.standard_normal((3, 20000)).astype(np.float32)
+    near[2] = -near[0] * near[1]  # cancellation
+    values = np.concatenate([bits, ties, near], 1)
+    values = values[:, ~np.isnan(values).any(0)]
+    found = run_fma(PLAIN, list(values))
+    want = run_fma(Target(triple=PLAIN.triple, cpu="x86-64-v3", vector_bits=256), list(values))
+    number = ~np.isnan(want)
+    assert np.array_equal(np.isnan(found), ~number)
+    assert np.array_equal(found[number].view(np.uint32), want[number].view(np.uint32))
+    with np.errstate(all="ignore"):
+        a, b, c = values.astype(np.float64)
+        naive = (a * b + c).astype(np.float32)
+    assert (naive[number] != want[number]).sum() > 100
+
+
+def test_only_where_needed() -> None:
+    """A target with the instruction gets it."""
+    from compiler.cpu.module import Module
+
+    for target in (Target.named("aarch64-linux"), Target.named("riscv64-linux"), Target.named("x86_64-linux")):
+        f = Function(Module(target))
+        assert expand(f, "fma", "float", ("0.0", "0.0", "0.0")) is None
+        assert expand(f, "roundeven", "float", ("0.0",)) is None
