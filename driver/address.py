@@ -41,7 +41,7 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "serial": Kind(SerialTransport, "/dev/ttyUSB0", {"baud": number, "seconds": _seconds}),
+    "serial": Kind(SerialTransport, "/dev/ttyUSB0", {"baud": number, "seconds": _seconds, "words": number}),
     "uio": Kind(UioTransport, "npu0", {"memory": str, "heap": str, "size": number}),
     "pcie": Kind(
         PcieTransport,

@@ -186,7 +186,7 @@ class BoardDevice:
         return config
 
     def _recover(self) -> None:
-        """Whatever a process left that died in mid-run is ended."""
+        """Ends what a process left that died in mid-run, or a reset that could not finish."""
         if self._status() & mask("STATUS", "BUSY", "ERROR", "RESETTING"):
             self.reset()
 
@@ -278,10 +278,10 @@ class BoardDevice:
         check_run(self.config, regions, program_region, program_offset)
         limit = self.seconds if seconds is None else seconds
         with self._mutex, self._watched():
+            self._recover()
             self._zero()
-            for offset, block in blocks(
-                run_values(regions, program_region, program_offset, program_length, watchdog, timeout)
-            ):
+            values = run_values(regions, program_region, program_offset, program_length, watchdog, timeout)
+            for offset, block in blocks(values):
                 self.transport.write_registers(offset, block)
             span = self.transport.base, max(self.transport.base, self._places.top)
             self.transport.to_device(*span)

@@ -27,8 +27,9 @@ from isa.bridge import (
 )
 
 DEFAULT_BAUD = 3_000_000
-#: Times a request is sent before the link is given up; each waits half as long again as the one before.
-TRIES = 8
+#: Times a request is sent before the link is given up, and before it is found that nobody is there.
+TRIES, FIRST_TRIES = 8, 4
+#: Each try waits so many times longer than the one before.
 PATIENCE_GROWTH = 1.5
 _WHY = {
     Status.COMMAND: "the bridge does not know this request",
@@ -47,17 +48,22 @@ class SerialTransport:
         port: device file.
         baud: of the bitstream.
         seconds: how long the answer to a request may take beyond the time its bytes need.
+        words: payload of a frame at most, in 32-bit words; short frames get through a bad line more often.
 
     Attributes:
         repeats: requests that had to be sent again.
     """
 
-    def __init__(self, port: str | Path, *, baud: int = DEFAULT_BAUD, seconds: float = 0.25) -> None:
+    def __init__(
+        self, port: str | Path, *, baud: int = DEFAULT_BAUD, seconds: float = 0.25, words: int = MAX_WORDS
+    ) -> None:
         self.name = f"serial:{port}"
         self.base = self.size = 0
         self.details: dict[str, str] = {}
         self.repeats = 0
-        self._port, self._baud, self._seconds = str(port), baud, seconds
+        if not 1 <= words <= MAX_WORDS:
+            raise TransportError(f"{self.name}: words must be 1..{MAX_WORDS}, not {words}")
+        self._port, self._baud, self._seconds, self._words = str(port), baud, seconds, words
         self._sequence = 0
         self._received = bytearray()
         self._serial = self._open()
@@ -86,7 +92,7 @@ class SerialTransport:
         self._received.clear()
         nonce = random.getrandbits(32)
         self._sequence = random.randrange(256)
-        response = self._exchange(Command.HELLO, nonce, 1, what="no serial bridge answers")
+        response = self._exchange(Command.HELLO, nonce, 1, what="no serial bridge answers", tries=FIRST_TRIES)
         if response != struct.pack("<I", nonce):
             raise TransportError(f"{self.name}: what answers is no serial bridge of Tilewright")
         count = len([r for r in BOARD_REGISTERS if r.access == "R"])
@@ -117,6 +123,7 @@ class SerialTransport:
         payload: bytes = b"",
         strobes: tuple[int, int] = (15, 15),
         what: str = "the board stopped answering",
+        tries: int = TRIES,
     ) -> bytes:
         """Sends a request until it is answered; returns the words read."""
         self._sequence = (self._sequence + 1) % 256
@@ -124,7 +131,7 @@ class SerialTransport:
         # 10 bits a byte, everything escaped at worst, there and back.
         patience = self._seconds + 10 * 2 * (len(line) + 4 * words + 16) / self._baud
         try:
-            for attempt in range(TRIES):
+            for attempt in range(tries):
                 self.repeats += attempt > 0
                 self._serial.write(line)
                 response = self._response(time.monotonic() + patience * PATIENCE_GROWTH**attempt)
@@ -132,7 +139,7 @@ class SerialTransport:
                     return self._checked(response, command, address)
         except OSError as error:
             raise TransportError(f"{self.name}: the port failed: {error.strerror or error}") from None
-        raise TransportError(f"{self.name}: {what} ({TRIES} requests, at {self._baud} baud)")
+        raise TransportError(f"{self.name}: {what} ({tries} requests at {self._baud} baud)")
 
     def _response(self, deadline: float) -> Response | None:
         """The answer to the present sequence number, None when time is up."""
@@ -165,24 +172,31 @@ class SerialTransport:
     # The transport.
 
     def read_registers(self, offset: int, count: int) -> list[int]:
-        return list(struct.unpack(f"<{count}I", self._exchange(Command.READ_NPU, offset, count)))
+        values: list[int] = []
+        while len(values) < count:
+            part = min(self._words, count - len(values))
+            words = self._exchange(Command.READ_NPU, offset + 4 * len(values), part)
+            values += struct.unpack(f"<{part}I", words)
+        return values
 
     def write_registers(self, offset: int, values: Sequence[int]) -> None:
-        self._exchange(Command.WRITE_NPU, offset, len(values), struct.pack(f"<{len(values)}I", *values))
+        for start in range(0, len(values), self._words):
+            part = values[start : start + self._words]
+            self._exchange(Command.WRITE_NPU, offset + 4 * start, len(part), struct.pack(f"<{len(part)}I", *part))
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
         first, end = address // 4 * 4, -(-(address + nbytes) // 4) * 4
         data = bytearray()
-        for start in range(first, end, 4 * MAX_WORDS):
-            data += self._exchange(Command.READ_MEMORY, start, min(MAX_WORDS, (end - start) // 4))
+        for start in range(first, end, 4 * self._words):
+            data += self._exchange(Command.READ_MEMORY, start, min(self._words, (end - start) // 4))
         return np.frombuffer(bytes(data), np.uint8)[address - first :][:nbytes].copy()
 
     def write(self, address: int, data: np.ndarray) -> None:
         first = address // 4 * 4
         end = -(-(address + data.size) // 4) * 4
         padded = bytes(address - first) + data.tobytes() + bytes(end - address - data.size)
-        for start in range(first, end, 4 * MAX_WORDS):
-            part = padded[start - first :][: 4 * MAX_WORDS]
+        for start in range(first, end, 4 * self._words):
+            part = padded[start - first :][: 4 * self._words]
             low = 15 << max(0, address - start) & 15
             high = 15 >> max(0, start + len(part) - address - data.size)
             self._exchange(Command.WRITE_MEMORY, start, len(part) // 4, part, (low, high))

@@ -34,6 +34,9 @@ class AxiBoard:
         path: of the socket; must not exist.
         base, size: window of memory in bytes.
 
+    Attributes:
+        path: as given.
+
     Raises:
         BuildError: the simulation cannot be built.
     """
@@ -57,7 +60,7 @@ class AxiBoard:
         except OSError as error:
             raise BuildError(f"cannot make the socket {path}: {error.strerror}") from None
         self._server.listen()
-        self._path = Path(path)
+        self.path = Path(path)
         self._selector.register(self._server, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -82,7 +85,7 @@ class AxiBoard:
             self._drop(connection)
         self._server.close()
         self._selector.close()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         self._library.tw_rtl_destroy(self._handle)
 
     # What a board may suffer; taken up by the serving thread.

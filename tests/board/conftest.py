@@ -1,0 +1,56 @@
+"""Simulated boards, and clients in processes of their own."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from fpga.sim.axi import AxiBoard
+from isa.config import preset
+from isa.program import Program
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def axi(tmp_path: Path) -> Iterator[AxiBoard]:
+    """An NPU `tiny` and its memory behind a socket."""
+    with AxiBoard(preset("tiny"), tmp_path / "npu.sock", size=1 << 20) as board:
+        yield board
+
+
+@pytest.fixture(scope="session")
+def digits() -> Program:
+    """The digits network for `tiny`."""
+    return tw.compile(ROOT / "examples/digits/digits_int8.onnx", config="tiny")
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts a process that opens a board and runs a job of `tests.common.board_jobs` until it is killed."""
+    started: list[subprocess.Popen] = []
+
+    def start(address: str, job: str = "endless_job") -> subprocess.Popen:
+        code = (
+            "from driver.address import open_transport; from driver.board import BoardDevice\n"
+            f"from tests.common.board_jobs import {job}\n"
+            f"job = {job}(BoardDevice(open_transport({address!r})))\n"
+            "print('running', flush=True)\n"
+            "job.run()\n"
+        )
+        process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "running\n"
+        time.sleep(0.3)  # it prints just before START
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

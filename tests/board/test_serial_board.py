@@ -1,0 +1,206 @@
+"""The driver on the Verilated SoC behind a pseudo-terminal: every byte goes through the UART of the bitstream.
+
+Frames are lost, doubled and damaged on purpose: a run ends with the right bytes or with one clear error.
+"""
+
+import os
+import random
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from driver.board import BoardDevice, probe
+from driver.errors import BoardReset, BusyError, TransportError
+from driver.transport.serial import SerialTransport
+from fpga.sim.pty import SerialBoard, soc_line
+from isa.bridge import FLAG, Command, Request
+from isa.config import preset
+from isa.device import DeviceError, Region
+from isa.encoding import op
+from isa.instructions import ErrorCode, Memory
+from isa.program import Program
+from tests.common.board_jobs import Job, check_copy, copy_job, endless_job, waiting_job
+
+TINY = preset("tiny")
+CLOCK, BAUD, MEMORY = 24_000_000, 3_000_000, 1 << 16  # 8 cycles a bit, the fewest there may be
+SECONDS = 3.0  # the simulation is some hundred times slower than a board
+
+
+def make_board(**bytes_changed: Callable[[bytes], bytes]) -> SerialBoard:
+    return SerialBoard(soc_line(TINY, memory_bytes=MEMORY, clock_hz=CLOCK, baud=BAUD), **bytes_changed)
+
+
+@pytest.fixture
+def board() -> Iterator[SerialBoard]:
+    with make_board() as made:
+        yield made
+
+
+def device(board: SerialBoard, seconds: float = SECONDS, **options: float) -> BoardDevice:
+    return BoardDevice(SerialTransport(board.path, seconds=seconds), TINY, **options)
+
+
+def test_a_network_gives_the_bytes_of_the_functional_simulator(board: SerialBoard, digits: Program) -> None:
+    info = probe(SerialTransport(board.path, seconds=SECONDS))
+    assert (info.config, info.state, info.base, info.size) == ("tiny", "idle", 0, MEMORY)
+    assert info.details["board"] == "SIMU" and info.details["clock"] == "24 MHz"
+    with tw.Device(f"board://serial:{board.path}?seconds={SECONDS}&baud={BAUD}") as runner:
+        for seed in range(2):
+            inputs = tw.random_inputs(digits, seed)
+            expected = tw.Device("functional").run(digits, inputs)
+            outputs = runner.run(digits, inputs)
+            assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
+        assert runner.counters is not None and runner.counters.cycles is not None
+        assert 44_000 < runner.counters.cycles < 48_000 and runner.counters.instructions == digits.steps[0].count
+        assert runner.load(digits).device.transport.repeats == 0
+
+
+def test_memory_at_any_address(board: SerialBoard) -> None:
+    rng = np.random.default_rng(1)
+    with device(board) as dev:
+        base = dev.allocate(3000)
+        expected = np.zeros(3000, np.uint8)
+        for start, size in ((1, 1), (7, 2), (64, 64), (130, 1), (131, 5), (1000, 1025), (2997, 3)):
+            data = rng.integers(0, 256, size, np.uint8)
+            expected[start : start + size] = data
+            dev.write(base + start, data)
+            assert np.array_equal(dev.read(base + start, size), data)
+        assert np.array_equal(dev.read(base, 3000), expected)
+
+
+def test_errors(board: SerialBoard) -> None:
+    with device(board) as dev:
+        with pytest.raises(DeviceError, match=r"WATCHDOG: LOAD at instruction 0 \(LOAD_SYNC\)"):
+            waiting_job(dev).run(watchdog=500)
+        job = Job(dev, [op("LOAD_DIM", count=1), op("LOAD", region=1, target=Memory.ACT, count=4), op("END")])
+        job.regions[1] = Region(MEMORY + 64, 64, read=True)
+        with pytest.raises(DeviceError, match=f"address 0x{MEMORY + 64:x} was answered with an error") as info:
+            job.run()
+        assert info.value.code == ErrorCode.BUS_READ
+        with pytest.raises(DeviceError, match="still busy after 1 s .*ready again"):
+            endless_job(dev).run(seconds=1)
+        check_copy(dev)
+
+
+def test_a_hard_reset_where_a_soft_one_does_not_help(board: SerialBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    with device(board) as dev:
+        command = BoardDevice._command
+        monkeypatch.setattr("driver.board.RESET_SECONDS", 0.3)
+        monkeypatch.setattr(BoardDevice, "_command", lambda self, name: name == "START" and command(self, name))
+        with pytest.raises(DeviceError, match="still busy after .*ready again"):
+            endless_job(dev).run(seconds=0.3)
+        check_copy(dev)
+
+
+def test_a_reset_of_the_board_in_mid_run(board: SerialBoard) -> None:
+    with device(board) as dev:
+        threading.Timer(0.5, board.reset).start()
+        with pytest.raises(BoardReset, match="the board was reset or its bitstream loaded anew"):
+            endless_job(dev).run()
+    with device(board) as dev:
+        check_copy(dev)
+
+
+def test_a_killed_client(board: SerialBoard, client: Callable[..., subprocess.Popen]) -> None:
+    process = client(f"serial:{board.path}?seconds={SECONDS}")
+    with pytest.raises(BusyError, match="in use by another process"):
+        device(board, wait=0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    # It also left half a frame on the line.
+    line = os.open(board.path, os.O_WRONLY | os.O_NOCTTY)
+    os.write(line, Request(Command.WRITE_NPU, 1, 0x10, 1, struct.pack("<I", 1)).to_bytes()[:-4])
+    os.close(line)
+    with device(board) as dev:
+        check_copy(dev)
+
+
+def test_nobody_at_the_other_end() -> None:
+    master, slave = os.openpty()
+    start = time.monotonic()
+    with pytest.raises(TransportError, match="no serial bridge answers"):
+        BoardDevice(SerialTransport(os.ttyname(slave), seconds=0.05))
+    assert time.monotonic() - start < 5
+    os.close(master)
+    os.close(slave)
+    with pytest.raises(TransportError, match="cannot open at 9600 baud: No such file or directory"):
+        SerialTransport("/dev/no-such-tty", baud=9600)
+
+
+# Bad lines.
+
+
+class BadLine:
+    """Loses, doubles or changes bytes."""
+
+    def __init__(self, seed: int, rate: float) -> None:
+        self._random, self._rate = random.Random(seed), rate
+        self.kinds = {"lost": 0, "doubled": 0, "changed": 0}
+
+    def __call__(self, data: bytes) -> bytes:
+        out = bytearray()
+        for byte in data:
+            if self._random.random() >= self._rate:
+                out.append(byte)
+                continue
+            kind = self._random.choice(list(self.kinds))
+            self.kinds[kind] += 1
+            if kind == "doubled":
+                out += bytes([byte, byte])
+            elif kind == "changed":
+                out.append(byte ^ 1 << self._random.randrange(8))
+        return bytes(out)
+
+
+@pytest.mark.parametrize("seed, rate", [(1, 1 / 1000), (2, 1 / 300), (3, 1 / 300)])
+def test_a_bad_line(seed: int, rate: float) -> None:
+    """Whatever happens on the line, a job that ends has its bytes, and one that does not says why."""
+    there, back = BadLine(seed, rate), BadLine(seed + 100, rate)
+    done = 0
+    with make_board(to_board=there, to_host=back) as board:
+        for attempt in range(3):
+            try:
+                transport = SerialTransport(board.path, seconds=0.4, words=16)
+                with BoardDevice(transport, TINY) as dev:
+                    job = copy_job(dev)
+                    for i in range(4):
+                        data = random.Random(1000 * seed + 10 * attempt + i).randbytes(256)
+                        assert job.run(data) == data
+                        done += 1
+                    assert transport.repeats > 0
+                break
+            except TransportError as error:
+                assert str(error).startswith("serial:") and "\n" not in str(error)
+    assert done > 0 and sum(there.kinds.values()) > 0 and sum(back.kinds.values()) > 0
+
+
+def test_whole_frames_lost_and_doubled() -> None:
+    """Every third frame either way is lost, every fourth comes twice; START still happens once a run."""
+    frames = 0
+
+    def change(data: bytes) -> bytes:
+        nonlocal frames
+        out = bytearray()
+        for byte in data:
+            held.append(byte)
+            if byte == FLAG and len(held) > 1:
+                frames += 1
+                out += b"" if frames % 3 == 0 else bytes(held) * (1 + (frames % 4 == 0))
+                held.clear()
+        return bytes(out)
+
+    held = bytearray()
+    with make_board(to_board=change) as board, device(board, seconds=0.4) as dev:
+        job = copy_job(dev)
+        for seed in range(3):
+            data = random.Random(seed).randbytes(256)
+            assert job.run(data) == data
+            assert job.counters.bytes_written == 256
+        assert dev.transport.repeats > 3
