@@ -86,6 +86,7 @@ def check(
     report = CheckReport(reference.name, keep, rows)
     explainable = any(t.reason for t in [*normal.tensors, *normal.outputs])
     if keep == "all" or (not report.ok and explainable):
+        shapes = shapes or {t.name: t.shape for t in normal.inputs}
         kept = compile_program(model, config, shapes, keep="all", **options)
         report = check_all(reference, runner, kept, arrays, expected, got)
         report.mode = keep
