@@ -49,7 +49,7 @@ def node_model(
         [helper.make_tensor_value_info(n, k, feeds[n].shape) for n, k in kinds.items()],
         [onnx.ValueInfoProto(name=n) for n in names],
     )
-    opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 3)] if domain else [])
+    opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 4)] if domain else [])
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

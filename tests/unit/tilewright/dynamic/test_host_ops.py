@@ -171,7 +171,8 @@ def test_branches_of_different_shape():
 @pytest.mark.parametrize("steps", [3, 90])
 def test_scan(steps):
     """Short ones are unrolled, long ones run step by step."""
-    source = model("""
+    source = model(
+        """
         scan (float[2] start, float[t, 2] xs) => (float[2] end, float[2, t] sums) {
             end, sums = Scan <num_scan_inputs = 1, scan_output_axes = [1], scan_input_directions = [1],
                 scan_output_directions = [1], body = step (float[2] s, float[2] x) => (float[2] r, float[2] out) {
@@ -179,7 +180,8 @@ def test_scan(steps):
                     r = Add (h, x)
                     out = Identity (r)
                 }> (start, xs)
-        }""".replace("body = step", "body: graph = step"))
+        }""".replace("body = step", "body: graph = step")
+    )
     dynamic = tw.compile(source, cache=False)
     feeds = {"start": np.ones(2, np.float32), "xs": R.uniform(-1, 1, (steps, 2)).astype(np.float32)}
     for a, b in zip(dynamic(feeds).values(), reference(source, feeds)):
