@@ -4,6 +4,6 @@ The folder holds the kernels as relocatable objects, constants and instructions 
 source, the header-only runtime, a Makefile and an example that runs the program on files.
 """
 
-from tilewright.aot.export import RUNTIME_HEADER, export_c, runtime_header
+from tilewright.aot.export import RUNTIME_HEADER, export_c, identifier, runtime_header
 
-__all__ = ["RUNTIME_HEADER", "export_c", "runtime_header"]
+__all__ = ["RUNTIME_HEADER", "export_c", "identifier", "runtime_header"]

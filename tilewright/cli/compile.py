@@ -71,7 +71,7 @@ def command(
         common.emit_json(json_path, found | {"output": str(output), "notes": program.notes})
     if json_path != "-":
         console = common.table_console()
-        for note in program.notes:
+        for note in [] if cpu_only else program.notes:  # each would say that the NPU is left out
             console.print(f"note: {note}", markup=False)
         console.print(
             f"{output}: {common.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU "
