@@ -134,7 +134,7 @@ def test_sequences():
         feeds = {"x": R.standard_normal((rows, 4), np.float32), "at": np.array(at)}
         for a, b in zip(dynamic(feeds).values(), reference(source, feeds)):
             assert_same(a, b)
-    with pytest.raises(tw.TilewrightError, match="SequenceInsert .*position 9 is out of range"):
+    with pytest.raises(tw.TilewrightError, match=r"SequenceInsert .*position 9 is out of range"):
         dynamic({"x": np.zeros((2, 4), np.float32), "at": np.array(9)})
 
 
