@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fpga.area import COUNTS, calibration_file, terms
+from fpga.area import COUNTS, AreaModel, calibration_file, known_luts, terms
 from fpga.resources import Resources, SynthesisError, sources_digest, synthesise
 from isa.config import PRESETS, ConfigError, NpuConfig
 
@@ -38,8 +38,8 @@ _CHOICES = {
 }
 
 
-def points() -> tuple[list[NpuConfig], list[NpuConfig]]:
-    """The points fitted and those held back, always the same."""
+def points() -> list[tuple[NpuConfig, bool]]:
+    """The points, always the same, and whether each is held back from the fit."""
     rng = random.Random(1)
 
     def draw(shape: tuple[int, int], name: str) -> NpuConfig:
@@ -50,24 +50,48 @@ def points() -> tuple[list[NpuConfig], list[NpuConfig]]:
             except ConfigError:
                 continue
 
-    held = [draw(shape, f"held{n}") for n, shape in enumerate(_HELD_BACK)]
-    fitted = [draw(shape, f"point{n}") for n, shape in enumerate(_FITTED)]
-    return [PRESETS["tiny"], *fitted], [*held, PRESETS["small"]]
+    held = [(draw(shape, f"held{n}"), True) for n, shape in enumerate(_HELD_BACK)]
+    fitted = [(draw(shape, f"point{n}"), False) for n, shape in enumerate(_FITTED)]
+    # Some of both kinds early, so that the first few points already make a model and its error.
+    return [*held[:3], (PRESETS["tiny"], False), *fitted[:12], held[3], *fitted[12:], (PRESETS["small"], True)]
+
+
+#: What one of each term takes, roughly: counts of the modules of `tiny` divided by what each has of it. The fit starts
+#: from these, so that terms the points say little about keep a sensible share.
+_EXPECTED: dict[str, dict[str, float]] = {
+    "lut": {
+        "fixed": 9000, "lanes of VECTOR": 1900, "outputs of the array": 100, "products": 50, "semaphores": 100,
+        "fields of loop levels": 40, "bytes of the bus": 60, "bank ports of ACT": 60, "byte selection of LUT": 4,
+        "slices of the window": 8, "columns of ACC": 60, "multiplexers of memories": 0.5,
+    },
+    "ff": {
+        "fixed": 6000, "lanes of VECTOR": 1100, "outputs of the array": 150, "products": 22, "semaphores": 8,
+        "fields of loop levels": 30, "bytes of the bus": 30, "window": 8,
+    },
+    "dsp": {"fixed": 0.1, "products": 1, "lanes of VECTOR": 9},
+    "bram": {"fixed": 0.1, "scratchpads": 1},
+}  # fmt: skip
+#: Standard deviations: of a point from the model, and of a coefficient from what is expected, both relative.
+_POINT_SIGMA, _COEFFICIENT_SIGMA = 0.02, 0.5
 
 
 def fit(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[str, dict[str, float]]:
-    """Coefficients of least relative error, none negative."""
+    """The likeliest coefficients, none negative: least squares of relative errors with normal priors."""
     from scipy.optimize import nnls
 
     found = {}
     for count in COUNTS:
         rows = [terms(c, family)[count] for c in configs]
+        expected = np.array([_EXPECTED[count][term] for term in rows[0]])
         measured = np.array([getattr(r, count) for r in counts], float)
-        scale = 1 / np.maximum(measured, 1)
-        matrix = np.array([list(row.values()) for row in rows]) * scale[:, None]
-        size = np.maximum(np.abs(matrix).max(axis=0), 1e-12)  # columns of like size: nnls is not scale-free
-        solution, _ = nnls(matrix / size, measured * scale)
-        found[count] = {term: round(float(value), 4) for term, value in zip(rows[0], solution / size)}
+        known = np.array([known_luts(c, family) if count == "lut" else 0.0 for c in configs])
+        weight = 1 / (_POINT_SIGMA * np.maximum(measured, 1))
+        # In units of the expected coefficients; the lower half of the system is the prior.
+        matrix = np.array([list(row.values()) for row in rows]) * expected * weight[:, None]
+        prior = np.eye(len(expected)) / _COEFFICIENT_SIGMA
+        right = np.concatenate([(measured - known) * weight, np.ones(len(expected)) / _COEFFICIENT_SIGMA])
+        solution, _ = nnls(np.vstack([matrix, prior]), right)
+        found[count] = {term: round(float(value), 4) for term, value in zip(rows[0], solution * expected)}
     return found
 
 
@@ -76,10 +100,11 @@ def errors(
 ) -> dict[str, list[float]]:
     """Relative errors per resource and point."""
     found: dict[str, list[float]] = {count: [] for count in COUNTS}
+    model = AreaModel(family, coefficients, {})
     for config, measured in zip(configs, counts):
-        for count, values in terms(config, family).items():
-            said = sum(coefficients[count][term] * value for term, value in values.items())
-            found[count].append(abs(said - getattr(measured, count)) / max(1, getattr(measured, count)))
+        said = model.estimate(config)
+        for count in COUNTS:
+            found[count].append(abs(getattr(said, count) - getattr(measured, count)) / max(1, getattr(measured, count)))
     return found
 
 
@@ -87,15 +112,14 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     """Synthesises the points one after the other (those known from before take no time), fits, writes the file.
 
     Args:
-        count: points to fit, at most those there are; the quicker calibration with fewer is less exact.
+        count: of the points, from the first; fewer are quicker and less exact.
 
     Raises:
         SynthesisError: no point could be synthesised, or the file cannot be written.
     """
-    fitted, held = points()
     entries: list[dict[str, Any]] = []
     measured: dict[bool, tuple[list[NpuConfig], list[Resources]]] = {False: ([], []), True: ([], [])}
-    chosen = [(c, False) for c in fitted[:count]] + [(c, True) for c in held]
+    chosen = points()[:count]
     for number, (config, held_back) in enumerate(chosen):
         try:
             found = synthesise(config, family)
@@ -113,14 +137,14 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     if not measured[False][0] or not measured[True][0]:
         raise SynthesisError(f"no calibration point of {family} could be synthesised")
     coefficients = fit(*measured[False], family)
-    error = errors(coefficients, *measured[True], family)
+    held_errors = errors(coefficients, *measured[True], family)
     left_out = _leave_one_out(*measured[False], family)
     stored = {
         "family": family,
         "sources": sources_digest(),
         "coefficients": coefficients,
-        "error": {count: round(max(values), 4) for count, values in error.items()},
-        "mean_error": {count: round(float(np.mean(values)), 4) for count, values in error.items()},
+        "error": {count: round(max(values), 4) for count, values in held_errors.items()},
+        "mean_error": {count: round(float(np.mean(values)), 4) for count, values in held_errors.items()},
         "leave_one_out_error": left_out,
         "points": entries,
     }

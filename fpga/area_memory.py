@@ -6,13 +6,14 @@ every bit that a multiplexer behind memories stacked in depth selects.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from hw.activations import ActivationScratchpad
 from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
 from isa.config import NpuConfig
 
-_SCRATCHPADS = (
+SCRATCHPADS: tuple[type, ...] = (
     ActivationScratchpad, WeightScratchpad, AccumulatorScratchpad, ParameterScratchpad, TableScratchpad,
 )  # fmt: skip
 _MUX_COST = 0.5  # a bit of a multiplexer, in units of memory_libmap
@@ -20,13 +21,13 @@ _MUX_COST = 0.5  # a bit of a multiplexer, in units of memory_libmap
 
 @dataclass(frozen=True)
 class Cell:
-    """A memory cell of a family: width in bits, words, cost in memory_libmap, and what it counts as."""
+    """A memory cell of a family: width in bits, words, cost in memory_libmap; block memories or LUTs it takes."""
 
     width: int
     words: int
     cost: float
     blocks: int = 0
-    lut_cells: int = 0
+    luts: int = 0
 
 
 def _block(sizes: dict[int, int], cost: float, blocks: int = 1) -> list[Cell]:
@@ -37,11 +38,16 @@ _16K = {36: 512, 18: 1024, 9: 2048, 4: 4096, 2: 8192, 1: 16384}
 _32K = {72: 512, 36: 1024, 18: 2048, 9: 4096, 4: 8192, 2: 16384, 1: 32768}
 _XILINX = [*_block(_16K, 129), *_block(_32K, 257, 2)]
 CELLS: dict[str, list[Cell]] = {
-    "ecp5": [*_block(_16K, 128), Cell(4, 16, 4, lut_cells=1)],
-    "gowin": [*_block(_16K, 128), Cell(4, 16, 4, lut_cells=1)],
-    "xc7": [*_XILINX, Cell(6, 32, 8, lut_cells=1), Cell(3, 64, 8, lut_cells=1)],
-    "xcup": [*_XILINX, Cell(14, 32, 16, lut_cells=1), Cell(7, 64, 16, lut_cells=1)],
+    "ecp5": [*_block(_16K, 128), Cell(4, 16, 4, luts=6)],
+    "gowin": [*_block(_16K, 128), Cell(4, 16, 4, luts=4)],
+    "xc7": [*_XILINX, Cell(6, 32, 8, luts=4), Cell(3, 64, 8, luts=4)],
+    "xcup": [*_XILINX, Cell(14, 32, 16, luts=8), Cell(7, 64, 16, luts=8)],
 }
+
+
+def lut_cell(family: str) -> Cell:
+    """The family's cell of LUT memory with the fewest words."""
+    return min((cell for cell in CELLS[family] if cell.luts), key=lambda cell: cell.words)
 
 
 @dataclass(frozen=True)
@@ -53,15 +59,17 @@ class Memories:
     mux_bits: int
 
 
-def scratchpad_shapes(config: NpuConfig) -> list[tuple[int, int]]:
+def scratchpad_shapes(config: NpuConfig, scratchpads: tuple[type, ...] = SCRATCHPADS) -> list[tuple[int, int]]:
     """(width in bits, words) of every memory the scratchpads are made of, taken from the RTL."""
     found = []
-    for scratchpad in _SCRATCHPADS:
+    for scratchpad in scratchpads:
         component = scratchpad(config)
-        component._MustUse__silence = True  # asked for its memories only
-        for memory, _ in component.elaborate(None)._named_submodules.values():
+        module = component.elaborate(None)
+        for memory, _ in module._named_submodules.values():
             memory._MustUse__silence = True
             found.append((memory.shape.width, memory.depth))
+        for asked in (component, module):
+            asked._MustUse__silence = True  # for its memories only
     return found
 
 
@@ -74,12 +82,13 @@ def place(width: int, words: int, family: str) -> Memories:
 
     cell = min(CELLS[family], key=cost)
     across, deep = -(-width // cell.width), -(-words // cell.words)
-    return Memories(across * deep * cell.blocks, across * deep * cell.lut_cells, width * (deep - 1))
+    return Memories(across * deep * cell.blocks, across * deep * (cell.luts > 0), width * (deep - 1))
 
 
-def scratchpad_memories(config: NpuConfig, family: str) -> Memories:
-    """The cells of all scratchpads together."""
-    placed = [place(width, words, family) for width, words in scratchpad_shapes(config)]
+@functools.lru_cache(maxsize=1024)
+def scratchpad_memories(config: NpuConfig, family: str, scratchpads: tuple[type, ...] = SCRATCHPADS) -> Memories:
+    """The cells of some scratchpads together, of all by default."""
+    placed = [place(width, words, family) for width, words in scratchpad_shapes(config, scratchpads)]
     return Memories(
         sum(m.blocks for m in placed), sum(m.lut_cells for m in placed), sum(m.mux_bits for m in placed)
     )  # fmt: skip

@@ -59,7 +59,7 @@ class Dispatcher:
         self._client: Client | None = None
         for name in [n for n in logging.root.manager.loggerDict if n.partition(".")[0] in _NOISY]:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        self._connect()
+        self._connect(attempts=1)
 
     def close(self) -> None:
         """Gives the cluster back; tasks in flight are dropped."""
@@ -123,10 +123,10 @@ class Dispatcher:
 
     # The connection.
 
-    def _connect(self) -> None:
+    def _connect(self, attempts: int = _RECONNECTS) -> None:
         self._futures: dict[str, Future] = {}
         last: Exception | None = None
-        for attempt in range(_RECONNECTS):
+        for attempt in range(attempts):
             try:
                 if self._scheduler is None:
                     self.cluster = LocalCluster(self._jobs, self._log)

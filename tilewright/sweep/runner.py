@@ -120,12 +120,13 @@ class Sweep:
         return found
 
     def _keep(self, task: Task, result: dict[str, Any], point: Point) -> None:
-        job = task.job
+        row: dict[str, Any]
         if task.kind == "synthesis":
             row = {"fingerprint": point.config.fingerprint, "tool": self.tool, "family": self.space.family,
                    "sources": self.area_sources}  # fmt: skip
         else:
-            row = {"point": point.id, "network": job["network"], "sources": self.sources, "effort": self.effort}
+            row = {"point": point.id, "network": task.job["network"], "sources": self.sources}
+            row["effort"] = self.effort
         self.database.keep(task.kind, task.key, row | result)
 
     def _found(self, task: Task) -> dict[str, Any] | None:

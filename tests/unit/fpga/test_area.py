@@ -1,0 +1,83 @@
+"""The area model against Yosys: block memories, multipliers and flip-flops of small designs, and the stated error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from amaranth.back import rtlil
+
+from fpga import area, area_calibration
+from fpga.area_memory import scratchpad_memories
+from fpga.resources import FAMILIES, TOP, Resources, SynthesisError, count_cells, synthesise
+from hw.scratchpads import ParameterScratchpad, WeightScratchpad
+from isa.config import PRESETS, NpuConfig
+
+SMALL = NpuConfig(
+    name="small", block_in=4, block_out=4, act_rows=1024, act_banks=2, wgt_tiles=256, acc_rows=256, prm_rows=32,
+    lut_tables=1, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=8, axi_data_bits=32, read_outstanding=4,
+    write_outstanding=4,
+)  # fmt: skip
+
+
+def test_stored_error_is_that_of_the_stored_points() -> None:
+    """Neither coefficients nor error can be edited: both follow from the points in the file."""
+    stored = json.loads(area.calibration_file("ecp5").read_text())
+    configs: dict[bool, list[NpuConfig]] = {True: [], False: []}
+    counts: dict[bool, list[Resources]] = {True: [], False: []}
+    for point in stored["points"]:
+        configs[point["held_back"]].append(NpuConfig.from_dict(point["config"]))
+        counts[point["held_back"]].append(Resources(**{count: point[count] for count in area.COUNTS}))
+    coefficients = area_calibration.fit(configs[False], counts[False], "ecp5")
+    for count, values in coefficients.items():
+        assert values == pytest.approx(stored["coefficients"][count], rel=1e-3, abs=1e-3)
+    errors = area_calibration.errors(coefficients, configs[True], counts[True], "ecp5")
+    assert {count: max(values) for count, values in errors.items()} == pytest.approx(stored["error"], abs=1e-3)
+    assert len(configs[True]) >= 3 and max(stored["error"].values()) <= 0.10
+
+
+def test_area_grows_with_every_field_that_costs() -> None:
+    """Nothing is free: more of anything that takes cells never takes fewer."""
+    base = area.estimate(PRESETS["base"])
+    for field, value in (("block_out", 32), ("semaphores", 63), ("queue_depth", 64), ("gemm_loops", 8),
+                         ("act_banks", 8), ("axi_data_bits", 128)):  # fmt: skip
+        more = area.estimate(PRESETS["base"].with_(**{field: value}))
+        assert more.lut > base.lut, field
+    assert area.estimate(PRESETS["base"].with_(act_rows=16384)).bram > base.bram
+
+
+def test_unknown_and_uncalibrated_families() -> None:
+    with pytest.raises(SynthesisError, match="unknown FPGA family 'ice40'; there are ecp5"):
+        area.load("ice40")
+    for family in FAMILIES:
+        if not area.calibration_file(family).is_file():
+            with pytest.raises(SynthesisError, match=f"no area model for '{family}'"):
+                area.load(family)
+    with pytest.raises(SynthesisError, match="unknown synthesis tool 'vivado'"):
+        synthesise(SMALL, tool="vivado")
+
+
+@pytest.mark.parametrize(
+    "family, scratchpad, changes",
+    [
+        ("ecp5", ParameterScratchpad, {"prm_rows": 16}),  # in LUTs
+        ("ecp5", WeightScratchpad, {"wgt_tiles": 1500}),  # stacked, or narrower cells
+        ("xc7", WeightScratchpad, {"wgt_tiles": 700, "axi_data_bits": 64}),
+        ("gowin", ParameterScratchpad, {"prm_rows": 600}),
+    ],
+)
+def test_block_memories_are_those_of_yosys(family: str, scratchpad: type, changes: dict[str, int]) -> None:
+    """One scratchpad alone, mapped by Yosys."""
+    config = SMALL.with_(**changes)
+    counted = count_cells(rtlil.convert(scratchpad(config), name=TOP, emit_src=False), FAMILIES[family], "part")
+    assert counted.bram == scratchpad_memories(config, family, (scratchpad,)).blocks
+
+
+@pytest.mark.slow
+def test_model_against_yosys() -> None:
+    """A whole design, as the RTL is today: a change that moves it by more than 10 % asks for a new calibration."""
+    counted, said = synthesise(SMALL), area.estimate(SMALL)
+    for count in area.COUNTS:
+        assert getattr(said, count) == pytest.approx(getattr(counted, count), rel=0.10), (
+            f"{count}: python -m fpga.area --calibrate"
+        )

@@ -1,0 +1,105 @@
+"""A sweep survives `kill -9` of a worker, of the scheduler and of the command, and the same command resumes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[4]
+SPACE = """
+base = "tiny"
+models = ["autoencoder", "ds_cnn"]
+[axes]
+queue_depth = [2, 3, 4, 6, 8, 12, 16, 32]
+[memory]
+read_latency = [16, 64, 256]
+"""
+RESULTS = 8 * 3 * 2
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tilewright", "sweep", str(folder / "space.toml"), "-o", str(folder / "out")]
+    return subprocess.Popen([*command, *options], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def results(folder: Path) -> int:
+    path = folder / "out" / "sweep.sqlite"
+    if not path.exists():
+        return 0
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+            return int(database.execute("select count(*) from result where state = 'done'").fetchone()[0])
+    except sqlite3.OperationalError:  # being made
+        return 0
+
+
+def wait_until(
+    condition: Callable[[], bool], process: subprocess.Popen[str] | None = None, seconds: float = 120
+) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def cluster_of(command: subprocess.Popen[str]) -> dict[str, list[psutil.Process]]:
+    """Scheduler, parent of the workers, workers."""
+    found: dict[str, list[psutil.Process]] = {"scheduler": [], "parent": [], "worker": []}
+    for child in psutil.Process(command.pid).children():
+        line = " ".join(child.cmdline())
+        if "dask_scheduler" in line:
+            found["scheduler"].append(child)
+        elif "dask_worker" in line:
+            found["parent"].append(child)
+            found["worker"] += [c for c in child.children() if "spawn_main" in " ".join(c.cmdline())]
+    return found
+
+
+@pytest.mark.slow
+def test_kills_of_worker_scheduler_and_command(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text(SPACE)
+    command = start(tmp_path, "--jobs", "2")
+    wait_until(lambda: results(tmp_path) >= 2, command)
+    os.kill(cluster_of(command)["worker"][0].pid, signal.SIGKILL)
+    seen = results(tmp_path)
+    wait_until(lambda: results(tmp_path) >= seen + 3, command)
+    os.kill(cluster_of(command)["scheduler"][0].pid, signal.SIGKILL)
+    seen = results(tmp_path)
+    wait_until(lambda: results(tmp_path) >= seen + 3, command)
+    processes = [p for group in cluster_of(command).values() for p in group]
+    command.kill()
+    command.wait()
+    before = results(tmp_path)
+    assert 8 <= before < RESULTS
+    psutil.wait_procs(processes, timeout=30)
+    assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes), "processes were left"
+    with sqlite3.connect(tmp_path / "out" / "sweep.sqlite") as database:
+        assert database.execute("pragma integrity_check").fetchone()[0] == "ok"
+
+    resumed = start(tmp_path, "--jobs", "2", "--json", "-")
+    output, errors = resumed.communicate(timeout=240)
+    assert resumed.returncode == 0, errors
+    report = json.loads(output)
+    assert (report["computed"], report["reused"]) == (RESULTS - before, before)
+    assert [p["state"] for p in report["points"]] == ["done"] * 24
+    assert results(tmp_path) == RESULTS
+
+
+def test_scheduler_of_others_gone(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text(SPACE)
+    command = start(tmp_path, "--scheduler", "tcp://127.0.0.1:9")
+    _, errors = command.communicate(timeout=120)
+    assert command.returncode == 2
+    assert errors.splitlines()[-1].startswith("tilewright: error: no Dask scheduler at tcp://127.0.0.1:9"), errors
+    assert "Traceback" not in errors
