@@ -32,7 +32,8 @@ QUANTIZED_OPS: dict[str, str] = {
     "QAveragePool": "* x; kernel, strides, pads, count_include_pad; with half_away=1 LiteRT's rule: the same "
     "quantisation in and out, sum of the stored integers / number of taps inside, ties away from zero",
     "QGlobalAveragePool": "* x [N,C,spatial] -> [N,C,1,1] or [N,C] (keepdims); factor: the float32 that the sum is "
-    "multiplied with (default `mean_scale`), or half_away=1 as for QAveragePool",
+    "multiplied with (default `mean_scale`), with offset (LiteRT) `RNE(f32(sum) * factor + offset)` of the stored "
+    "integers, or half_away=1 as for QAveragePool",
     "QLut": "x; table uint8[256]: output byte for each input byte (both as raw bytes)",
     "QConcat": "xs; axis; tables: one uint8[256] per input or None where the bytes pass unchanged",
     "QSoftmax": "x; axis; correctly rounded softmax",

@@ -92,6 +92,43 @@ def litert_mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
     return np.float32((np.float32(sx) / np.float32(sy)) * (np.float32(1) / np.float32(n)))
 
 
+def litert_mean_offset(factor: Any, zx: int, zy: int, n: int) -> np.float32:
+    """What LiteRT adds to the scaled sum of the stored integers: `f32(zy - f32(f32(n*zx) * factor))`."""
+    return np.float32(np.float32(zy) - np.float32(np.float32(n * zx) * np.float32(factor)))
+
+
+def litert_mean(total: Any, factor: Any, offset: Any, low: int, high: int) -> Array:
+    """LiteRT's Mean of stored integers with this sum: `clamp(RNE(f32(f32(f32(total) * factor) + offset)))`."""
+    scaled = np.asarray(total).astype(np.float32) * np.float32(factor)
+    return np.clip(np.rint(scaled + np.float32(offset)), low, high).astype(np.int32)
+
+
+def litert_mean_on_machine(
+    n: int, factor: Any, zx: int, zy: int, low: int, high: int
+) -> tuple[np.float32, Rounding] | None:
+    """A factor and a rounding with which `requantize` of `total - n*zx` is `litert_mean`, proven for all sums.
+
+    Args:
+        n: elements of a sum.
+        zx, zy: zero points.
+        low, high: range of the stored integers, in and out.
+
+    Returns:
+        None if there are none near LiteRT's factor.
+    """
+    total = np.arange(low * n, high * n + 1, dtype=np.int64)
+    want = litert_mean(total, factor, litert_mean_offset(factor, zx, zy, n), low, high)
+    shift = low + 128  # the machine holds bytes as int8
+    bits = int(np.float32(factor).view(np.uint32))
+    for step in (0, 1, -1, 2, -2, 3, -3):
+        near = np.uint32(bits + step)
+        for rounding in (Rounding.EVEN, Rounding.EVEN_ZERO_POINT_INSIDE):
+            got = requantize(total - n * zx, near, zy - shift, low - shift, high - shift, rounding)
+            if np.array_equal(got.astype(np.int32) + shift, want):
+                return near.view(np.float32), rounding
+    return None
+
+
 def litert_add_constants(
     sa: Any, za: int, sb: Any, zb: int, sy: Any, zy: int, subtract: bool = False
 ) -> dict[str, int] | None:

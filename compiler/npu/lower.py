@@ -19,7 +19,7 @@ from compiler.npu.layers import (
     Phase,
     Post,
 )
-from compiler.npu.support import add_constants, half_away_factor, stored_limits, stored_zero_point
+from compiler.npu.support import add_constants, half_away_factor, mean_rule, stored_limits, stored_zero_point
 from compiler.npu.views import View
 from isa import numerics
 from isa.instructions import Rounding
@@ -226,6 +226,11 @@ def _average_rule(part: Partition, node: Node, n: int) -> tuple[Post, int, np.fl
         factor = half_away_factor(part.graph, node)
         assert factor is not None
         return Post(zp=-stored, low=low, high=high, rounding=Rounding.HALF_AWAY), n * stored, factor
+    if "offset" in node.attrs:
+        rule = mean_rule(part.graph, node)
+        assert rule is not None
+        post = Post(zp=stored_zero_point(y), low=low, high=high, rounding=rule[1])
+        return post, -n * stored_zero_point(x), rule[0]
     given = node.attrs.get("factor")
     scale = numerics.mean_scale(x.quant.scale, y.quant.scale, n) if given is None else np.float32(given)
     return Post(zp=stored_zero_point(y), low=low, high=high), -n * stored_zero_point(x), scale

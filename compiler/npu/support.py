@@ -220,8 +220,23 @@ def _half_away(n: int, unsigned: bool) -> np.float32 | None:
     return numerics.half_away_scale(n, 0 if unsigned else -128 * n, (255 if unsigned else 127) * n)
 
 
+def mean_rule(graph: Graph, node: Node) -> tuple[np.float32, Rounding] | None:
+    """Factor and rounding of a mean with an `offset` (LiteRT's), proven for every sum."""
+    x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
+    assert x.quant is not None and y.quant is not None
+    info, zeros = np.iinfo(x.dtype), (int(x.quant.zero_point), int(y.quant.zero_point))
+    return _mean_rule(int(np.prod(x.shape[2:])), float(node.attrs["factor"]), *zeros, int(info.min), int(info.max))
+
+
+@functools.lru_cache(maxsize=256)
+def _mean_rule(n: int, factor: float, zx: int, zy: int, low: int, high: int) -> tuple[np.float32, Rounding] | None:
+    return None if n > 1 << 12 else numerics.litert_mean_on_machine(n, factor, zx, zy, low, high)
+
+
 def _mean(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     x = graph.tensor(node.inputs[0])
+    if "offset" in node.attrs and mean_rule(graph, node) is None:
+        return f"no float32 factor gives LiteRT's mean of {int(np.prod(x.shape[2:]))} for every sum"
     if node.attrs.get("half_away") and half_away_factor(graph, node) is None:
         return f"no float32 factor divides by a window of {int(np.prod(x.shape[2:]))} exactly"
     if len(x.shape) not in (3, 4):

@@ -218,7 +218,15 @@ def q_global_average_pool(ctx: Context) -> None:
         rounded = lambda idx: _half_away(ctx, ctx.read(whole, idx), const(float(n), "f64"), dtype)
         ctx.alias(ctx.lazy(whole.shape, dtype, rounded, whole.cost + 5), ctx.out_shape())
         return
-    given = ctx.attr("factor")
+    given, offset = ctx.attr("factor"), ctx.attr("offset")
+    if offset is not None:
+        whole = reduced(ctx, x, list(range(2, x.rank)), "add", const(0, "i32"), lambda e: e.to("i32"))
+
+        def mean(idx: list[Index]) -> Expr:
+            return inside(ctx, ctx.read(whole, idx).to("f32") * float(given) + float(offset), dtype)
+
+        ctx.alias(ctx.lazy(whole.shape, dtype, mean, whole.cost + 5), ctx.out_shape())
+        return
     s = const(float(numerics.mean_scale(sx, sy, n) if given is None else given), "f32")
     sums = reduced(ctx, x, list(range(2, x.rank)), "add", const(0, "i32"), lambda e: e.to("i32"), lambda e: e - n * zx)
     y = ctx.lazy(sums.shape, dtype, lambda idx: requantise(ctx, ctx.read(sums, idx), s, zy, dtype), sums.cost + 5)

@@ -56,8 +56,10 @@ def mean(b: Builder, op: FileOp) -> None:
     if b.source(0).dtype != b.target().dtype:
         raise b.refuse("input and output types differ")
     n = int(np.prod([shape[a] for a in axes], dtype=np.int64))
-    factor = float(numerics.litert_mean_scale(b.byte_quant(b.source(0)).scale, b.byte_quant(b.target()).scale, n))
-    attrs = {"factor": factor, **b.clamp_of(b.target(), -np.inf, np.inf)}
+    qx, qy = b.byte_quant(b.source(0)), b.byte_quant(b.target())
+    factor = numerics.litert_mean_scale(qx.scale, qy.scale, n)
+    offset = numerics.litert_mean_offset(factor, int(qx.zero_point), int(qy.zero_point), n)
+    attrs = {"factor": float(factor), "offset": float(offset), **b.clamp_of(b.target(), -np.inf, np.inf)}
     if rank == 4 and axes == [1, 2]:
         source = b.value(0, PLANES)
         out = b.result((shape[0], shape[3], 1, 1), PLANES) if keep else b.result((shape[0], shape[3]), FILE)

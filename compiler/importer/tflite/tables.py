@@ -57,6 +57,14 @@ def sqrt(b: Builder, op: FileOp) -> None:
     emit(b, np.floor(y / qy.scale).astype(np.int64) + int(qy.zero_point))
 
 
+@handles("ABS")
+def absolute(b: Builder, op: FileOp) -> None:
+    q, qx, qy = _types(b)
+    ratio = float(np.float32(qx.scale) / np.float32(qy.scale))
+    y = np.abs(q) if ratio == 1 else multiply(np.abs(q), *multiplier_of(ratio))
+    emit(b, y + int(qy.zero_point))
+
+
 @handles("NEG")
 def neg(b: Builder, op: FileOp) -> None:
     """The stored integers are negated, whatever the scales are."""
