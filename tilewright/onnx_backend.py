@@ -43,6 +43,7 @@ class TilewrightRep(BackendRep):
         device: one of `DEVICES`.
         config: preset name or configuration of the NPU.
         constants: values of inputs fixed at compile time, by name; those are no inputs of `run`.
+        shapes: of inputs, where the model leaves them open.
         ahead: compile everything now; refuse models that would have to be compiled while they run.
 
     Raises:
@@ -55,11 +56,17 @@ class TilewrightRep(BackendRep):
         device: str = "CPU",
         config: str | NpuConfig = "base",
         constants: Mapping[str, Any] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
         ahead: bool = False,
     ) -> None:
         self._source = model
         chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
-        self._options: dict[str, Any] = {"device": device, "config": chosen, "constants": dict(constants or {})}
+        self._options: dict[str, Any] = {
+            "device": device,
+            "config": chosen,
+            "constants": dict(constants or {}),
+            "shapes": shapes,
+        }
         self._initialised = {t.name for t in model.graph.initializer}
         self._inputs = [i.name for i in model.graph.input if i.name not in self._options["constants"]]
         self._outputs = [o.name for o in model.graph.output]
@@ -68,13 +75,13 @@ class TilewrightRep(BackendRep):
         cpu_only = device == "CPU"
         self.model: Program | DynamicModel
         try:
-            graph = import_onnx(model, constants=self._options["constants"])
+            graph = import_onnx(model, dict(shapes) if shapes else None, self._options["constants"])
             self.model = compile_graph(graph, chosen, cpu_only=cpu_only)
         except (OpenShapeError, StagingError):
             if ahead:
                 raise
             self.model = DynamicModel(
-                model, chosen, constants=self._options["constants"], cpu_only=cpu_only, cache=False
+                model, chosen, shapes, constants=self._options["constants"], cpu_only=cpu_only, cache=False
             )
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -136,14 +143,14 @@ class TilewrightBackend(Backend):
         """A model ready to run.
 
         Args:
-            kwargs: `config`, `constants` and `ahead`, see `TilewrightRep`; others are ignored, as other backends do.
+            kwargs: `config`, `constants`, `shapes`, `ahead`: see `TilewrightRep`. Others are ignored, as others do.
 
         Raises:
             UsageError: unknown device. CompileError: the model cannot be compiled.
         """
         if not cls.supports_device(device):
             raise UsageError(f"unknown device {device!r}; available: {', '.join(DEVICES)}")
-        options = {k: v for k, v in kwargs.items() if k in ("config", "constants", "ahead")}
+        options = {k: v for k, v in kwargs.items() if k in ("config", "constants", "shapes", "ahead")}
         return TilewrightRep(model, device.partition(":")[0], **options)
 
     @classmethod

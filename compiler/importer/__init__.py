@@ -82,7 +82,8 @@ def import_onnx(
         return _build(model, name, dict(shapes or {}), dict(constants or {}))
     except CompileError as error:
         text = one_line(error)
-        raise type(error)(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
+        text = text if text.startswith(f"{name}: ") else f"{name}: {text}"
+        raise (StagingError(text, error.tensors) if isinstance(error, StagingError) else type(error)(text)) from error
     except (MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
         # What the checker let through of a damaged file shows up here, never as a traceback.
         kind = type(error).__name__

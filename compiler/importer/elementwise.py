@@ -1,4 +1,4 @@
-"""Elementwise ops whose form changed: legacy broadcasting, Clip, Cast, constants."""
+"""Elementwise ops whose form changed: legacy broadcasting, Clip, PRelu, Cast, constants."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def clip(builder: Builder, node: OnnxNode) -> None:
     dtype = builder.tensor(x).dtype
     bounds = [builder.constant(k, node.attrs[k], dtype) if k in node.attrs else "" for k in ("min", "max")]
     builder.emit("Clip", [x, *bounds], node.outputs)
+
+
+@handles("PRelu")
+def prelu(builder: Builder, node: OnnxNode) -> None:
+    """Opset 6 has one slope, or one per channel."""
+    x, slope = node.inputs
+    rank, own = len(builder.shape(x)), builder.shape(slope)
+    if node.version < 7 and len(own) == 1 and rank > 1:
+        wide = builder.ints("shape", [*own, *[1] * (rank - 2)])
+        slope = builder.emit("Reshape", [slope, wide], attrs={"allowzero": 1})
+    builder.emit("PRelu", [x, slope], node.outputs)
 
 
 @handles("Cast")

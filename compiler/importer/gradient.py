@@ -94,8 +94,8 @@ def _pow(t: Tape, n: Node, g: str) -> list[str]:
 
 
 def _mean(t: Tape, n: Node, g: str) -> list[str]:
-    count = np.prod(t.builder.shape(n.inputs[0])) / max(np.prod(t.builder.shape(n.outputs[0])), 1)
-    return [t.emit("Div", t.expanded(g, n), t.number(float(count), g))]
+    count = t.builder.tensor(n.inputs[0]).size / max(t.builder.tensor(n.outputs[0]).size, 1)
+    return [t.emit("Div", t.expanded(g, n), t.number(count, g))]
 
 
 def _transpose(t: Tape, n: Node, g: str) -> list[str]:

@@ -191,7 +191,7 @@ def tree_ensemble(builder: Builder, node: OnnxNode) -> None:
     missing = a.get("nodes_missing_value_tracks_true") or [0] * len(modes)
     members = iter(np.asarray(a.get("membership_values", ())).tolist())
     weights = np.asarray(a["leaf_weights"])
-    sets = []
+    sets: list[list[float]] = []
     for mode in modes:  # every set ends with NaN
         sets.append([])
         while mode == MEMBER and (value := next(members, float("nan"))) == value:

@@ -7,6 +7,7 @@ import tempfile
 import time
 import unittest
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,13 +27,15 @@ KINDS = {
     "real": "OnnxBackendRealModelTest",
 }
 
+STATUSES = ("pass", "excluded", "fail", "error")
+
 
 @dataclass(frozen=True)
 class Result:
     """What became of one test.
 
     Attributes:
-        status: "pass", "fail" (wrong answer) or "error" (not compiled, or not run).
+        status: one of `STATUSES`: a wrong answer is "fail", a model that was not compiled or not run "error".
         reason: one line, empty for a pass.
     """
 
@@ -62,9 +65,11 @@ class _AheadRep:
         initialised = {t.name for t in self.model.graph.initializer}
         feeds = dict(zip([n for n in names if n not in initialised], inputs))
         constants: dict[str, Any] = {}
+        tensors = {name: value.shape for name, value in feeds.items() if isinstance(value, np.ndarray)}
         while True:
             try:
-                rep = self.backend.prepare(self.model, self.device, constants=constants, ahead=True)
+                shapes = {name: shape for name, shape in tensors.items() if name not in constants}
+                rep = self.backend.prepare(self.model, self.device, constants=constants, shapes=shapes, ahead=True)
                 break
             except StagingError as error:
                 more = self._sources(error.tensors) & feeds.keys() - constants.keys()
@@ -138,3 +143,14 @@ def _reason(text: str) -> str:
     start = max((k for k, line in enumerate(lines) if line and line[0].isalpha() and ":" in line), default=0)
     first = next((k for k in range(start, -1, -1) if lines[k].startswith("  ")), -1) + 1
     return " ".join(" ".join(lines[first:]).split())[:300]
+
+
+def table(results: Iterable[Result]) -> str:
+    """Counts by kind."""
+    counts = Counter((r.kind, r.status) for r in results)
+    lines = [f"{'kind':18} {'tests':>6} " + " ".join(f"{s:>8}" for s in STATUSES)]
+    for kind in [*KINDS, "all"]:
+        row = [sum(n for (k, s), n in counts.items() if kind in (k, "all") and s == status) for status in STATUSES]
+        if sum(row):
+            lines.append(f"{kind:18} {sum(row):6} " + " ".join(f"{n:8}" for n in row))
+    return "\n".join(lines)

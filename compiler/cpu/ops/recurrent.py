@@ -19,7 +19,7 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.fuse import Context, Value
+from compiler.cpu.fuse import Context, ElementFn, Value
 from compiler.cpu.loops import emit_assign
 from compiler.cpu.lower import Function
 from compiler.cpu.ops.elementwise import HALVES, widen
@@ -156,22 +156,15 @@ class Sequence:
         d = Index(self.direction)
         states = {"h": self.h, "c": self.c} if self.kind == "LSTM" else {"h": self.h}
         for name, state in states.items():
-            start = self.initial.get(name)
-            self.assign(
-                f, state, lambda b, j, s=start: self.zero() if s is None else widen(self.ctx.read(s, [d, b, j]))
-            )
+            self.assign(f, state, self._first(name))
         self.t = Var.new(self.steps)
         with f.loop(0, self.steps) as step:
             f.variables[self.t] = step
             {"RNN": self.rnn, "GRU": self.gru, "LSTM": self.lstm}[self.kind](f)
             self._store_step(f)
-            nexts = {"h": self.h_next, "c": self.c_next}
-            for name, state in states.items():
-                self.assign(
-                    f, state, lambda b, j, n=name, s=state: select(
-                        self.running(b), self.read(nexts[n], b, j), self.read(s, b, j)
-                    ),
-                )  # fmt: skip
+            self.assign(f, self.h, self._kept(self.h_next, self.h))
+            if self.kind == "LSTM":
+                self.assign(f, self.c, self._kept(self.c_next, self.c))
         for state, final in ((self.h, self.y_h), (self.c, self.y_c)):
             if state is self.h or self.kind == "LSTM":
                 b, j = Var.new(self.batch), Var.new(self.hidden)
@@ -179,6 +172,17 @@ class Sequence:
                 assert final.buffer is not None
                 value = self.read(state, *at[1:]).to(final.dtype)
                 emit_assign(f, [b, j], value, final.buffer, linear(at, final.shape))
+
+    def _first(self, name: str) -> Callable[[Index, Index], Expr]:
+        """The state before the first step."""
+        start = self.initial.get(name)
+        if start is None:
+            return lambda b, j: self.zero()
+        return lambda b, j: widen(self.ctx.read(start, [Index(self.direction), b, j]))
+
+    def _kept(self, new: Value, old: Value) -> Callable[[Index, Index], Expr]:
+        """The new state, as long as the sequence runs."""
+        return lambda b, j: select(self.running(b), self.read(new, b, j), self.read(old, b, j))
 
     def _store_step(self, f: Function) -> None:
         b, j = Var.new(self.batch), Var.new(self.hidden)
@@ -241,7 +245,7 @@ def _projected(ctx: Context, direction: int, x: Value, w: Value, kind: str) -> V
     columns = w.shape[1]
     hidden = columns // GATES[ctx.node.op]
     const_w = ctx.graph.const(ctx.node.inputs[1])
-    transposed = ctx.lazy((size, columns), w.dtype, lambda idx: ctx.read(w, [Index(direction), idx[1], idx[0]]))
+    transposed = ctx.lazy((size, columns), w.dtype, _turned(ctx, w, direction))
     rows = ctx.lazy((steps * batch, size), x.dtype, lambda idx: ctx.read(x, [idx[0] // batch, idx[0] % batch, idx[1]]))
     full = (steps * batch, columns)
     if x.dtype == "f32" and size and full[0]:
@@ -272,6 +276,11 @@ def _projected(ctx: Context, direction: int, x: Value, w: Value, kind: str) -> V
     return ctx.stored(ctx.lazy((steps, batch, columns), kind, fn, 4))
 
 
+def _turned(ctx: Context, v: Value, direction: int) -> ElementFn:
+    """One direction of weights [directions, columns, rows], transposed."""
+    return lambda idx: ctx.read(v, [Index(direction), idx[1], idx[0]])
+
+
 @op("RNN", "GRU", "LSTM")
 def recurrent(ctx: Context) -> None:
     if ctx.attr("layout", 0):
@@ -285,7 +294,7 @@ def recurrent(ctx: Context) -> None:
     y = ctx.temp((steps, directions, batch, hidden), x.dtype)
     y_h, y_c = (ctx.temp((directions, batch, hidden), x.dtype) for _ in range(2))
     for d in range(directions):
-        turned = ctx.lazy((hidden, columns), r.dtype, lambda idx, d=d: ctx.read(r, [Index(d), idx[1], idx[0]]))
+        turned = ctx.lazy((hidden, columns), r.dtype, _turned(ctx, r, d))
         part = Sequence(
             ctx, ctx.node.op, functions[d * count : (d + 1) * count], d, d == 1 or ctx.attr("direction") == "reverse",
             _projected(ctx, d, x, w, kind), ctx.stored(turned), y, y_h, y_c,

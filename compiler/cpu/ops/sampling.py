@@ -141,8 +141,8 @@ def deformed_columns(ctx: Context) -> None:
             for step, weight in ((0.0, low + 1.0 - at), (1.0, at - low)):
                 p = low + step
                 inside = (p >= 0.0) & (p <= size - 1.0)
-                i = maximum(minimum(clamp(p, 0.0, size - 1.0).to("i64"), size - 1), 0)
-                ends[d].append((Index.of(Dynamic(i, 0, size - 1)), select(inside, weight, 0.0)))
+                whole = maximum(minimum(clamp(p, 0.0, size - 1.0).to("i64"), size - 1), 0)
+                ends[d].append((Index.of(Dynamic(whole, 0, size - 1)), select(inside, weight, 0.0)))
         total: Expr | None = None
         for (i, wi), (j, wj) in itertools.product(*ends):
             v = widen(ctx.read(x, [b, c, i, j])) * (wi * wj)
