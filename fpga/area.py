@@ -20,14 +20,15 @@ from typing import Any
 import click
 
 from fpga.area_memory import lut_cell, scratchpad_memories
-from fpga.resources import FAMILIES, Resources, SynthesisError, family_named
+from fpga.errors import FpgaError
+from fpga.resources import FAMILIES, Resources, family_named
 from hw.ports import PC_BITS
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS
 
 COUNTS = ("lut", "ff", "dsp", "bram")
 _ENGINES_WITH_QUEUE = 4
-POINTS = 16
+POINTS = 12
 
 
 def calibration_file(family: str) -> Path:
@@ -102,13 +103,13 @@ class AreaModel:
 
 @functools.cache
 def load(family: str) -> AreaModel:
-    """The calibrated model. Raises `SynthesisError` if the family is unknown or was never calibrated."""
+    """The calibrated model. Raises `FpgaError` if the family is unknown or was never calibrated."""
     family_named(family)
     try:
         stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
     except OSError:
         known = ", ".join(name for name in FAMILIES if calibration_file(name).is_file()) or "none"
-        raise SynthesisError(
+        raise FpgaError(
             f"no area model for {family!r} (there are {known}); make it by: "
             f"python -m fpga.area --calibrate --family {family}"
         ) from None

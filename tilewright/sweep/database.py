@@ -37,14 +37,14 @@ create table if not exists result (key text primary key, point text not null ref
     network text not null references network, sources text not null, effort integer not null,
     state text not null, error text, cycles integer, bound_cycles integer, utilization real, dram_read_bytes integer,
     dram_written_bytes integer, macs integer, npu_macs integer, npu_mac_fraction real, instructions integer,
-    constant_bytes integer, arena_bytes integer, compile_seconds real, seconds real, finished text not null);
+    constant_bytes integer, arena_bytes integer, compile_seconds real, seconds real, cpu_seconds real, finished text not null);
 create index if not exists result_point on result (point);
 create table if not exists synthesis (key text primary key, fingerprint text not null, tool text not null,
     family text not null, sources text not null, state text not null, error text, lut integer, ff integer, dsp integer,
-    bram integer, fmax_mhz real, seconds real, finished text not null);
+    bram integer, fmax_mhz real, seconds real, cpu_seconds real, finished text not null);
 create table if not exists verification (key text primary key, point text not null references point,
     network text not null references network, sources text not null, effort integer not null, state text not null,
-    error text, simulated_cycles integer, rtl_cycles integer, seconds real, finished text not null);
+    error text, simulated_cycles integer, rtl_cycles integer, seconds real, cpu_seconds real, finished text not null);
 create table if not exists sweep (id text primary key, space text not null, networks text not null,
     effort integer not null, tool text not null, started text not null, finished text);
 create table if not exists sweep_point (sweep text not null references sweep, number integer not null,

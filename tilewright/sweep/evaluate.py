@@ -55,14 +55,15 @@ def sources_digest() -> str:
 
 def evaluate(task: dict[str, Any]) -> dict[str, Any]:
     """The result of a task, with "state" "done" or "failed" and then "error"."""
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     try:
         found = {"state": "done", "error": None, **_KINDS[task["kind"]](task)}
     except MemoryError:
         found = {"state": "failed", "error": "out of memory"}
     except Exception as error:
         found = {"state": "failed", "error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-    return found | {"seconds": round(time.perf_counter() - started, 3)}
+    times = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
+    return found | {name: round(value, 3) for name, value in times.items()}
 
 
 def _cycles(task: dict[str, Any]) -> dict[str, Any]:

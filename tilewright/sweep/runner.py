@@ -210,9 +210,10 @@ class Sweep:
             keep(self.id, number, assignment, "invalid", reason=str(error))
             return None, Told(counts=False)
         self.database.keep_point(point)
-        values = self._static_values(point)
-        for constraint in self.space.constraints:
-            if constraint.names <= self.known and constraint.violation(values):
+        early = [constraint for constraint in self.space.constraints if constraint.names <= self.known]
+        values = self._static_values(point) if any(c.names & {*AREA} for c in early) else point.values()
+        for constraint in early:
+            if constraint.violation(values):
                 reason = f"constraint {constraint.text!r}"
                 keep(self.id, number, assignment, "infeasible", point=point.id, reason=reason)
                 return point, Told(counts=False)

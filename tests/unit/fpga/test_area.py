@@ -9,7 +9,8 @@ from amaranth.back import rtlil
 
 from fpga import area, area_calibration
 from fpga.area_memory import scratchpad_memories
-from fpga.resources import FAMILIES, TOP, Resources, SynthesisError, count_cells, synthesise
+from fpga.errors import FpgaError
+from fpga.resources import FAMILIES, TOP, Resources, count_cells, synthesise
 from hw.scratchpads import ParameterScratchpad, WeightScratchpad
 from isa.config import PRESETS, NpuConfig
 
@@ -47,13 +48,13 @@ def test_area_grows_with_every_field_that_costs() -> None:
 
 
 def test_unknown_and_uncalibrated_families() -> None:
-    with pytest.raises(SynthesisError, match="unknown FPGA family 'ice40'; there are ecp5"):
+    with pytest.raises(FpgaError, match="unknown FPGA family 'ice40'; there are ecp5"):
         area.load("ice40")
     for family in FAMILIES:
         if not area.calibration_file(family).is_file():
-            with pytest.raises(SynthesisError, match=f"no area model for '{family}'"):
+            with pytest.raises(FpgaError, match=f"no area model for '{family}'"):
                 area.load(family)
-    with pytest.raises(SynthesisError, match="unknown synthesis tool 'vivado'"):
+    with pytest.raises(FpgaError, match="unknown synthesis tool 'vivado'"):
         synthesise(SMALL, tool="vivado")
 
 

