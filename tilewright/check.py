@@ -80,7 +80,8 @@ def check(
         return check_outputs(model, normal, inputs, runner)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
     reference = reference_of(model)
-    expected = reference.run(arrays)
+    fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
+    expected = reference.run({**fixed, **arrays})
     got = runner.run_detailed(normal, arrays).outputs
     rows = [_output_row(info, got[info.name], expected) for info in normal.outputs]
     report = CheckReport(reference.name, keep, rows)

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from compiler.errors import CompileError, StagingError
@@ -50,7 +49,7 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
     training,
 )
 from compiler.importer.builder import Builder
-from compiler.importer.inputs import input_shapes
+from compiler.importer.inputs import fixed_value, input_shapes
 from compiler.importer.loader import load, one_line, opset_of, source_name
 from compiler.importer.onnx_node import OPSET, numpy_dtype
 
@@ -99,10 +98,11 @@ def _build(model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], 
         builder.initializer(proto)
     if model.graph.sparse_initializer:
         builder.sparse_initializers(model.graph.sparse_initializer)
+    infos = {i.name: i for i in model.graph.input}
     for key, value in constants.items():
-        if key not in {i.name for i in model.graph.input} or key in graph.tensors:
+        if key not in infos or key in graph.tensors:
             raise CompileError(f"a value is given for {key!r}, which is no input of the model")
-        array = np.asarray(value)
+        array = fixed_value(infos[key], value)
         graph.add(Tensor(key, tuple(array.shape), array.dtype, array))
     inputs = [i for i in model.graph.input if i.name not in graph.tensors]
     for value, shape in zip(inputs, input_shapes(inputs, shapes)):

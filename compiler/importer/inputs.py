@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import onnx
 
 from compiler.errors import CompileError, OpenShapeError, StagingError
+from compiler.importer.onnx_node import numpy_dtype
 
 
 def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequence[int]]) -> list[tuple[int, ...]]:
@@ -29,6 +32,17 @@ def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequenc
         if value.name in given:
             _check_given(value, given[value.name], symbols)
     return [_resolve(value, given, symbols) for value in inputs]
+
+
+def fixed_value(info: onnx.ValueInfoProto, value: Any) -> np.ndarray:
+    """The value given for an input, in the input's type. Raises CompileError if it does not fit."""
+    dtype = numpy_dtype(info.type.tensor_type.elem_type, f"input {info.name!r}")
+    try:
+        array = np.asarray(value).astype(dtype, casting="same_kind") if np.size(value) else np.asarray(value, dtype)
+    except (TypeError, ValueError) as error:
+        raise CompileError(f"the value given for input {info.name!r} must be of type {dtype}: {error}") from error
+    _check_given(info, array.shape, {})
+    return array
 
 
 def _check_given(value: onnx.ValueInfoProto, shape: Sequence[int], symbols: dict[str, int]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from compiler.errors import StagingError
 from isa.program import Program
 from tilewright.cli import common, fixed_values
 from tilewright.errors import UsageError
@@ -64,7 +65,10 @@ def command(
         raise UsageError(f"{model} is a compiled program, not a model")
     options: dict[str, Any] = {"effort": effort, "print_after": print_after, "host": host, "cpu_only": cpu_only}
     options |= {"tuning": tuning, "constants": fixed_values.parse(model, values)}
-    program, _ = common.open_program(model, config, shapes, json_path=json_path, **options)
+    try:
+        program, _ = common.open_program(model, config, shapes, json_path=json_path, **options)
+    except StagingError as error:
+        raise UsageError(f"{error}; `tilewright run` takes it in parts, --value fixes inputs that decide") from None
     program.save(output)
     found = common.totals(program)
     if json_path is not None:

@@ -317,7 +317,8 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
     for name, out in result["outputs"].items():
         table.add_row(name, out["dtype"], "x".join(map(str, out["shape"])), out["sha256"][:16])
     console.print(table)
-    programs = f"{result['programs']} programs; " if "programs" in result else ""
+    count = result.get("programs", 0)
+    programs = f"{count} program{'' if count == 1 else 's'}; " if count else ""
     console.print(
         f"{common.human(result['macs'], 'MAC')}, {result['npu_mac_fraction']:.2%} on the NPU, "
         f"{len(result['cpu_ops'])} ops on the CPU; {programs}run {result['run_seconds']:.3f} s, "

@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from compiler.graph import Graph
+from compiler.importer.inputs import fixed_value
 from compiler.importer.loader import load, opset_of, source_name
 from isa.config import NpuConfig
 from isa.program import Program
@@ -21,7 +21,7 @@ from tilewright.devices import Device, Runner
 from tilewright.dynamic.body import Body
 from tilewright.dynamic.part import Run
 from tilewright.dynamic.signature import check_values, signature_of
-from tilewright.dynamic.values import Value, as_value
+from tilewright.dynamic.values import Value
 from tilewright.errors import UsageError
 from tilewright.runtime import RunResult, add_counters
 
@@ -74,17 +74,12 @@ class DynamicModel:
         self.versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
         self.versions[""] = opset_of(proto)
         self.effort, self.cpu_only, self.cache = effort, cpu_only, cache
-        given = {name: as_value(value) for name, value in (constants or {}).items()}
-        names = [i.name for i in proto.graph.input]
-        for name in (*given, *(shapes or {})):
-            if name not in names:
-                raise UsageError(f"{self.name}: no input {name!r}; inputs: {', '.join(names)}")
-        arrays = {n: v for n, v in given.items() if isinstance(v, np.ndarray)}
-        if len(arrays) != len(given):
-            raise UsageError(f"{self.name}: only tensors can be fixed at compile time")
-        self.constants = arrays
-        self._body = Body(self, proto.graph, given=arrays)
         infos = {i.name: i for i in proto.graph.input}
+        for name in (*(constants or {}), *(shapes or {})):
+            if name not in infos:
+                raise UsageError(f"{self.name}: no input {name!r}; inputs: {', '.join(infos)}")
+        self.constants = {name: fixed_value(infos[name], value) for name, value in (constants or {}).items()}
+        self._body = Body(self, proto.graph, given=self.constants)
         self.inputs = [signature_of(infos[n], (shapes or {}).get(n)) for n in self._body.inputs]
         self.outputs = list(self._body.outputs)
         self.compilations = 0
