@@ -78,6 +78,12 @@ def _board(config: NpuConfig, address: str, **options: Any) -> isa.device.Device
     return BoardDevice(open_transport(address), config, **options)
 
 
+def _remote(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from tilewright.remote.client import Address, RemoteDevice
+
+    return RemoteDevice(Address.parse(address), config, **options)
+
+
 BACKENDS: dict[str, Backend] = {}
 
 
@@ -94,6 +100,7 @@ register(Backend("rtl", "the RTL itself in Verilator, built on first use", _rtl,
 register(
     Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", scheme=True)
 )
+register(Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", scheme=True))
 
 
 def _find(name: str) -> tuple[Backend, str]:
@@ -274,6 +281,17 @@ class Runner:
                 why = 'is not kept in memory; compile with keep="all"' if name in known else "is not in the program"
                 raise UsageError(f"tensor {name!r} {why}")
         return {name: executor.get(kept[name]) for name in chosen}
+
+
+def open_device(name: str, config: NpuConfig | str | Path | None = None, **options: Any) -> isa.device.Device:
+    """A device by name, without a runner. Without a configuration a simulator is `base`, a board what it is.
+
+    Raises:
+        UsageError: unknown or unavailable device. TilewrightError: it cannot be opened.
+    """
+    backend, address = _find(name)
+    chosen = _as_config(config) if config is not None else None if backend.scheme else NpuConfig.load("base")
+    return backend.make(chosen, address, **options)
 
 
 def Device(name: str = "functional", config: NpuConfig | str | Path | None = None, **options: Any) -> Runner:

@@ -140,6 +140,17 @@ class Working:
         self._progress.update(self._task, description=text, completed=done, total=total)
 
 
+class Notes:
+    """Takes what a device says while it waits to the progress line there is at the time."""
+
+    def __init__(self) -> None:
+        self.working: Working | None = None
+
+    def __call__(self, text: str | None) -> None:
+        if self.working is not None and text is not None:
+            self.working.update(text)
+
+
 @contextlib.contextmanager
 def stdout_for_json(json_path: str | None) -> Iterator[None]:
     """While standard output is kept for JSON, whatever else prints goes to standard error."""

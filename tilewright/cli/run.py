@@ -82,7 +82,10 @@ class RunCommand(click.Command):
     show_default=True,
     help="Values of black and white. auto: what the input's quantisation suggests, raw bytes for byte inputs.",
 )
-@click.option("--backend", default="functional", show_default=True, help="Device to run on; see `backends`.")
+@click.option(
+    "--backend", "--device", "backend", default="functional", show_default=True,
+    help="Device to run on, tcp://HOST:PORT for one of another machine; see `backends`.",
+)  # fmt: skip
 @common.config_option
 @common.shape_option
 @fixed_values.option
@@ -147,7 +150,9 @@ def command(
         if backend != "cycle":
             raise UsageError(f"--timeline needs a clock: add --backend cycle (not {backend!r})")
         check_writable(timeline)
-    options = waveform_options(backend, model, trace_file, trace_window)
+    options, notes = waveform_options(backend, model, trace_file, trace_window), common.Notes()
+    if backend.startswith("tcp://"):
+        options["notify"] = notes
     runner = Device(backend, config, **options) if config is not None else Device(backend, **options)
     given, constants = common.same_input_once(shapes), fixed_values.parse(model, values)
     program: Program | DynamicModel
@@ -167,7 +172,7 @@ def command(
     if timeline is not None and not isinstance(program, Program):
         raise UsageError(f"--timeline shows one program; {model} is compiled in parts while it runs")
     report: CheckReport | None = None
-    with common.Working(f"running {program.name}"):
+    with common.Working(f"running {program.name}") as notes.working:
         if isinstance(program, Program):
             runner.load(program)
         start = time.perf_counter()

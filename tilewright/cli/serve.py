@@ -1,0 +1,91 @@
+"""`tilewright serve`."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from tilewright.cli import common
+from tilewright.errors import UsageError
+
+
+@click.command(
+    "serve",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright serve --device board://uio:npu0                 for clients on this machine\n"
+        "  tilewright serve --device board://serial:/dev/ttyUSB0 --listen 0.0.0.0:7741 --token-file token \\\n"
+        "      --tls-cert cert.pem --tls-key key.pem\n"
+        "  tilewright run model.onnx --device 'tcp://board:7741?token-file=token&ca=cert.pem'\n"
+    ),
+)
+@click.option("--device", default="functional", show_default=True, help="What to share; see `backends`.")
+@common.config_option
+@click.option(
+    "--listen", default="127.0.0.1:7741", show_default=True, metavar="HOST:PORT", help="Port 0 takes a free one."
+)
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE",
+              help="Clients have to know the text in this file; needed to listen beyond this machine.")  # fmt: skip
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate chain, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key, PEM.")
+@click.option("--keep", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
+              help="Programs and constants kept in this machine's memory.")  # fmt: skip
+def command(
+    device: str,
+    config: str | None,
+    listen: str,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    keep: int,
+) -> None:
+    """Share a device over the network.
+
+    Clients use it as tcp://HOST:PORT. They wait for each other in order; programs are sent once. Only instructions for
+    the NPU are accepted, checked against the device's configuration before they reach it: no code runs on this machine.
+    """
+    from tilewright.devices import open_device
+    from tilewright.remote.server import Server
+    from tilewright.remote.shared import SharedDevice
+
+    token = _read(token_file).decode().strip() if token_file is not None else None
+    if token_file is not None and not token:
+        raise UsageError(f"{token_file} is empty; it must hold a token")
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key go together")
+    tls = (_read(tls_cert), _read(tls_key)) if tls_cert is not None and tls_key is not None else None
+    host = listen.rpartition(":")[0]
+    if token is None and not _loopback(host):
+        raise UsageError(f"{host} can be reached from other machines: give --token-file")
+    if token is not None and tls is None and not _loopback(host):
+        click.echo("warning: without --tls-cert the token can be read on its way", err=True)
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
+    with common.Working(f"opening {device}"):
+        shared = SharedDevice(lambda: open_device(device, config), keep << 20)
+    server = Server(shared, listen, token, tls)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    click.echo(f"serving {shared.config.name} ({device}) at tcp://{host}:{server.port}")
+    ended.wait()
+    server.stop()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

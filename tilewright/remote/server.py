@@ -1,0 +1,241 @@
+"""`Server`: a device for clients over gRPC."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict
+from typing import Any
+
+import grpc
+
+from compiler.pipeline import compiler_version
+from isa.device import Counters, DeviceError
+from isa.errors import TilewrightError
+from tilewright.errors import UsageError
+from tilewright.remote import remote_pb2 as pb
+from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, SERVICE, TOKEN_KEY
+from tilewright.remote.shared import Arena, Part, Refusal, SharedDevice
+
+_CLIENTS = 64
+#: Seconds between two words to a client that waits.
+_WORD = 1.0
+#: Bytes of arenas and of contents under way one client may have.
+_CLIENT_BYTES = 2 << 30
+log = logging.getLogger("tilewright.serve")
+
+
+class Server:
+    """Listens until `stop`.
+
+    Args:
+        shared: the device.
+        address: HOST:PORT; port 0 takes a free one.
+        token: what clients have to say, None = nothing.
+        tls: (certificate chain, private key) as PEM, None = not encrypted.
+
+    Attributes:
+        port: listened at.
+
+    Raises:
+        UsageError: the address cannot be listened at.
+    """
+
+    def __init__(
+        self, shared: SharedDevice, address: str, token: str | None = None, tls: tuple[bytes, bytes] | None = None
+    ) -> None:
+        self.shared, self._token = shared, token
+        self._runs = ThreadPoolExecutor(1, "run")
+        self._server = grpc.server(
+            ThreadPoolExecutor(_CLIENTS, "client"), options=OPTIONS, maximum_concurrent_rpcs=_CLIENTS
+        )
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._session, pb.Request.FromString, pb.Response.SerializeToString
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        try:
+            if tls is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                credentials = grpc.ssl_server_credentials([(tls[1], tls[0])])
+                self.port = self._server.add_secure_port(address, credentials)
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise UsageError(f"cannot listen at {address}; is the port in use, the certificate damaged?")
+        self._server.start()
+
+    def stop(self, seconds: float = 2.0) -> None:
+        """Ends the streams, after at most so many seconds, and gives the device back when the run under way is over."""
+        self._server.stop(seconds).wait()
+        self._runs.shutdown()
+        self.shared.close()
+
+    def wait(self) -> None:
+        """Until `stop` by another thread or a signal."""
+        self._server.wait_for_termination()
+
+    def _session(self, requests: Iterator[pb.Request], context: Any) -> Iterator[pb.Response]:
+        """One client's stream."""
+        if self._token is not None:
+            said = dict(context.invocation_metadata()).get(TOKEN_KEY, "")
+            if not hmac.compare_digest(said.encode(), f"Bearer {self._token}".encode()):
+                log.warning("%s: refused, wrong token", context.peer())
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
+        log.info("%s: connected", context.peer())
+        session = _Session(self, context)
+        try:
+            yield session.welcome()
+            for request in requests:
+                try:
+                    yield from session.answer(request)
+                except Refusal as error:
+                    log.warning("%s: refused: %s", context.peer(), error)
+                    yield pb.Response(refused=pb.Refused(message=str(error)))
+                except DeviceError as error:
+                    log.info("%s: the machine stopped: %s", context.peer(), error)
+                    yield pb.Response(fault=_fault(error))
+                except TilewrightError as error:
+                    log.error("%s: %s", context.peer(), error)
+                    yield pb.Response(refused=pb.Refused(message=str(error)))
+        finally:
+            session.close()
+            log.info("%s: gone", context.peer())
+
+
+class _Session:
+    """What a client has on the server."""
+
+    def __init__(self, server: Server, context: Any) -> None:
+        self.server, self.shared, self.context = server, server.shared, context
+        self.arenas: dict[int, Arena] = {}
+        self._coming: dict[bytes, bytearray] = {}
+
+    def welcome(self) -> pb.Response:
+        device = self.shared.device
+        found = pb.Welcome(version=compiler_version(), device=device.name, config=json.dumps(device.config.to_dict()))
+        return pb.Response(welcome=found)
+
+    def close(self) -> None:
+        """Gives the client's memory back."""
+        if self.arenas:
+            for _ in self._turn():
+                self.shared.drop(self.arenas.values())
+
+    def answer(self, request: pb.Request) -> Iterator[pb.Response]:
+        kind = request.WhichOneof("body")
+        if kind == "have":
+            yield pb.Response(missing=pb.Missing(sha256=self.shared.contents.missing(request.have.sha256)))
+        elif kind == "piece":
+            self._take_piece(request.piece)
+            yield pb.Response(accepted=pb.Accepted())
+        elif kind == "write":
+            self._take_write(request.write)
+            yield pb.Response(accepted=pb.Accepted())
+        elif kind == "read":
+            yield from self._read(request.read)
+        elif kind == "drop":
+            arena = self.arenas.pop(request.drop.arena, None)
+            if arena is not None:
+                for _ in self._turn():
+                    self.shared.drop([arena])
+            yield pb.Response(accepted=pb.Accepted())
+        elif kind == "run":
+            yield from self._run(request.run)
+        else:
+            raise Refusal("a request this version does not know")
+
+    def _take_piece(self, piece: pb.Piece) -> None:
+        held = self._coming.setdefault(piece.sha256, bytearray())
+        if piece.offset != len(held) or piece.offset + len(piece.data) > piece.size:
+            del self._coming[piece.sha256]
+            raise Refusal(f"piece at {piece.offset} of {piece.size} bytes came out of order")
+        self._limit(piece.size)
+        held += piece.data
+        if len(held) == piece.size:
+            self.shared.contents.put(piece.sha256, bytes(self._coming.pop(piece.sha256)))
+
+    def _take_write(self, write: pb.Write) -> None:
+        arena = self._arena(write.arena, write.size)
+        if write.offset + len(write.data) > arena.size:
+            raise Refusal(f"bytes {write.offset}.. lie outside the {arena.size} of the arena")
+        arena.writes.append((write.offset, write.data))
+
+    def _arena(self, number: int, size: int) -> Arena:
+        """The arena; made if it is new."""
+        if number not in self.arenas:
+            self._limit(size)
+            self.arenas[number] = Arena(size)
+        if self.arenas[number].size != size:
+            raise Refusal(f"arena {number} has {self.arenas[number].size} bytes, not {size}")
+        return self.arenas[number]
+
+    def _limit(self, more: int) -> None:
+        held = sum(a.size for a in self.arenas.values()) + sum(map(len, self._coming.values()))
+        if held + more > _CLIENT_BYTES:
+            raise Refusal(f"{more} bytes more than the {_CLIENT_BYTES} a client may have")
+
+    def _read(self, read: pb.Read) -> Iterator[pb.Response]:
+        if read.arena not in self.arenas:
+            raise Refusal(f"no arena {read.arena}")
+        data = b""
+        for _ in self._turn():
+            data = self.shared.read(self.arenas[read.arena], read.offset, read.size)
+        for start in range(0, max(1, len(data)), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            yield pb.Response(data=pb.Data(data=piece, last=start + PIECE_BYTES >= len(data)))
+
+    def _turn(self) -> Iterator[None]:
+        """Once, with the turn."""
+        turns = self.shared.turns
+        ticket = turns.enter()
+        try:
+            turns.wait(ticket)
+            yield
+        finally:
+            turns.leave(ticket)
+
+    def _run(self, run: pb.Run) -> Iterator[pb.Response]:
+        config = self.shared.config
+        if run.fingerprint != config.fingerprint:
+            raise Refusal(
+                f"the program is for configuration {run.fingerprint!r}, the device is {config.name!r} "
+                f"({config.fingerprint})"
+            )
+        parts: list[Part] = []
+        for region in run.regions:
+            if region.sha256:
+                parts.append(region.sha256)
+            else:
+                parts.append(self._arena(region.arena, region.size) if region.arena else None)
+        sizes = [region.size for region in run.regions]
+        turns = self.shared.turns
+        ticket = turns.enter()
+        job: Future[Counters] | None = None
+        try:
+            while not turns.wait(ticket, _WORD):
+                yield pb.Response(queued=pb.Queued(ahead=turns.ahead(ticket)))
+            started = time.monotonic()
+            job = self.server._runs.submit(
+                self.shared.run, parts, sizes, run.program_region, run.program_offset, run.program_length,
+                watchdog=run.watchdog, timeout=run.timeout,
+            )  # fmt: skip
+            while not wait([job], _WORD).done:
+                yield pb.Response(running=pb.Running(seconds=time.monotonic() - started))
+            counters = job.result()
+            log.info("%s: ran %d instructions in %.3f s", self.context.peer(), run.program_length,
+                     time.monotonic() - started)  # fmt: skip
+            yield pb.Response(finished=pb.Finished(counters=json.dumps(asdict(counters))))
+        finally:
+            if job is not None:
+                wait([job])  # a client that is gone does not free the device before its run is over
+            turns.leave(ticket)
+
+
+def _fault(error: DeviceError) -> pb.Fault:
+    pc = -1 if error.pc is None else error.pc
+    return pb.Fault(message=str(error), code=error.code, engine=error.engine, pc=pc, address=error.address)

@@ -1,0 +1,280 @@
+"""One device for several clients: turns first come first served, contents by hash, arenas apart from each other."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from isa.allocator import MemoryFull
+from isa.config import NpuConfig
+from isa.device import Counters, Device, DeviceError, Region
+from isa.encoding import EncodingError, check, from_bytes
+from isa.errors import TilewrightError
+from isa.instructions import INSTRUCTION_BYTES, REGIONS
+
+
+class Refusal(TilewrightError):
+    """A request that is not carried out; the connection goes on."""
+
+
+class Turns:
+    """A queue at the device."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+
+    def enter(self) -> object:
+        """A ticket at the end of the queue."""
+        ticket = object()
+        with self._changed:
+            self._waiting.append(ticket)
+        return ticket
+
+    def ahead(self, ticket: object) -> int:
+        """Tickets before this one."""
+        with self._changed:
+            return self._waiting.index(ticket)
+
+    def wait(self, ticket: object, seconds: float | None = None) -> bool:
+        """True as soon as the ticket is the first, False if it is not after so many seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._waiting[0] is ticket, seconds)
+
+    def leave(self, ticket: object) -> None:
+        with self._changed:
+            self._waiting.remove(ticket)
+            self._changed.notify_all()
+
+
+@dataclass(eq=False)
+class Arena:
+    """Memory of one client, read and written by its runs.
+
+    Attributes:
+        size: bytes.
+        address: on the device, None while it is not there.
+        saved: its bytes while it is not on the device; None = all zeros.
+        writes: (offset, bytes) from the client that are not on the device yet.
+        lost: the device failed while it held this arena.
+    """
+
+    size: int
+    address: int | None = None
+    saved: np.ndarray | None = None
+    writes: list[tuple[int, bytes]] = field(default_factory=list)
+    lost: bool = False
+
+
+#: What a region of a run is: contents by hash, an arena, or nothing.
+Part = bytes | Arena | None
+
+
+class Contents:
+    """Bytes by SHA-256, in host memory; those not used for longest go when there are too many.
+
+    Args:
+        limit: bytes kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def missing(self, hashes: Iterable[bytes]) -> list[bytes]:
+        with self._lock:
+            return [h for h in hashes if h not in self._kept]
+
+    def get(self, sha256: bytes) -> bytes:
+        """Raises `Refusal` if it is not there (any more)."""
+        with self._lock:
+            if sha256 not in self._kept:
+                raise Refusal(f"contents {sha256.hex()[:16]} were not sent, or made room for others; send them again")
+            self._kept.move_to_end(sha256)
+            return self._kept[sha256]
+
+    def put(self, sha256: bytes, data: bytes) -> None:
+        """Raises `Refusal` if the bytes are damaged."""
+        if hashlib.sha256(data).digest() != sha256:
+            raise Refusal(f"contents {sha256.hex()[:16]} arrived damaged: their SHA-256 differs")
+        with self._lock:
+            self._kept[sha256] = data
+            while sum(map(len, self._kept.values())) > self.limit and len(self._kept) > 1:
+                self._kept.popitem(last=False)
+
+
+class SharedDevice:
+    """A device and what its clients keep on it. Everything but `turns` and `contents` needs the turn.
+
+    Args:
+        make: opens the device; called again after it failed.
+        limit: bytes of contents kept in host memory.
+
+    Raises:
+        TilewrightError: the device cannot be opened.
+    """
+
+    def __init__(self, make: Callable[[], Device], limit: int) -> None:
+        self._make = make
+        self.device = make()
+        self.turns, self.contents = Turns(), Contents(limit)
+        self._placed: OrderedDict[bytes | Arena, int] = OrderedDict()  # addresses, those used longest ago first
+        self._checked: set[tuple[bytes, int, int]] = set()
+
+    @property
+    def config(self) -> NpuConfig:
+        return self.device.config
+
+    def close(self) -> None:
+        close = getattr(self.device, "close", None)
+        if close is not None:
+            close()
+
+    def check_program(self, sha256: bytes, offset: int, length: int) -> None:
+        """Raises `Refusal` unless every instruction is one this device's decoder takes, and the last one ends."""
+        if (sha256, offset, length) in self._checked:
+            return
+        image = self.contents.get(sha256)[offset : offset + length * INSTRUCTION_BYTES]
+        if length < 1 or len(image) < length * INSTRUCTION_BYTES:
+            raise Refusal(
+                f"the program has {len(image)} bytes from offset {offset} on, too few for {length} instructions"
+            )
+        try:
+            operations = from_bytes(image)
+            for index, operation in enumerate(operations):
+                try:
+                    check(operation, self.config)
+                except EncodingError as error:
+                    raise EncodingError(f"instruction {index}: {error}") from None
+        except EncodingError as error:
+            raise Refusal(f"the program is not for this device: {error}") from None
+        if operations[-1].name != "END":
+            raise Refusal(f"the program does not end: its last instruction is {operations[-1].name}")
+        self._checked.add((sha256, offset, length))
+
+    def run(
+        self,
+        parts: Sequence[Part],
+        sizes: Sequence[int],
+        program_region: int,
+        program_offset: int,
+        program_length: int,
+        *,
+        watchdog: int,
+        timeout: int,
+    ) -> Counters:
+        """Runs a program whose regions are `parts`, of `sizes` bytes.
+
+        Raises:
+            Refusal: the program is damaged or for another device, or does not fit its memory.
+            DeviceError: the machine stopped.
+        """
+        if len(parts) > REGIONS or not 0 <= program_region < len(parts):
+            raise Refusal(f"program region {program_region} of {len(parts)} regions")
+        program = parts[program_region]
+        if not isinstance(program, bytes):
+            raise Refusal("the program has to be sent as contents")
+        self.check_program(program, program_offset, program_length)
+        if any(isinstance(part, Arena) and part.lost for part in parts):
+            raise Refusal("the device failed and lost what was in its memory; connect again")
+        addresses = self._place([part for part in parts if part is not None])
+        regions = [
+            Region() if part is None else Region(addresses[part], size, read=True, write=isinstance(part, Arena))
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        with _Failing(self):
+            return self.device.run(
+                regions, program_region, program_offset, program_length, watchdog=watchdog, timeout=timeout
+            )
+
+    def read(self, arena: Arena, offset: int, size: int) -> bytes:
+        """Bytes of an arena. Raises `Refusal`."""
+        if arena.lost:
+            raise Refusal("the device failed and lost what was in its memory; connect again")
+        if offset + size > arena.size:
+            raise Refusal(f"bytes {offset}..{offset + size} lie outside the {arena.size} of the arena")
+        address = self._place([arena])[arena]
+        with _Failing(self):
+            return self.device.read(address + offset, size).tobytes()
+
+    def drop(self, arenas: Iterable[Arena]) -> None:
+        """Gives the memory of arenas back."""
+        for arena in arenas:
+            if arena in self._placed:
+                self._forget(arena)
+
+    def _place(self, parts: Sequence[bytes | Arena]) -> dict[bytes | Arena, int]:
+        """Addresses of these contents and arenas; others make room."""
+        for part in parts:
+            if part not in self._placed:
+                self._put(part, set(parts))
+            self._placed.move_to_end(part)
+            if isinstance(part, Arena):
+                with _Failing(self):
+                    for offset, data in part.writes:
+                        self.device.write(self._placed[part] + offset, data)
+                part.writes.clear()
+        return {part: self._placed[part] for part in parts}
+
+    def _put(self, part: bytes | Arena, needed: set[bytes | Arena]) -> None:
+        data = part.saved if isinstance(part, Arena) else np.frombuffer(self.contents.get(part), np.uint8)
+        size = part.size if isinstance(part, Arena) else len(self.contents.get(part))
+        while True:
+            try:
+                with _Failing(self):
+                    address = self.device.allocate(max(size, 1))
+                break
+            except MemoryFull as error:
+                others = [other for other in self._placed if other not in needed]
+                if not others:
+                    raise Refusal(f"the program does not fit the device: {error}") from None
+                self._forget(others[0], save=True)
+        self._placed[part] = address
+        with _Failing(self):
+            if data is not None:
+                self.device.write(address, data)
+        if isinstance(part, Arena):
+            part.address, part.saved = address, None
+
+    def _forget(self, part: bytes | Arena, save: bool = False) -> None:
+        address = self._placed.pop(part)
+        with _Failing(self):
+            if isinstance(part, Arena):
+                part.saved = self.device.read(address, part.size) if save else None
+                part.address = None
+            self.device.free(address)
+
+    def _failed(self) -> None:
+        """The device is closed: what it held is gone, the next run opens it again."""
+        for part in self._placed:
+            if isinstance(part, Arena):
+                part.lost = True
+        self._placed.clear()
+        self.close()
+        self.device = self._make()
+
+
+class _Failing:
+    """What is done in this context may close the device; the error then says that it was opened again."""
+
+    def __init__(self, shared: SharedDevice) -> None:
+        self.shared = shared
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if (
+            error is None
+            or isinstance(error, DeviceError | MemoryFull)
+            or not getattr(self.shared.device, "closed", False)
+        ):
+            return
+        self.shared._failed()
+        raise Refusal(f"the device failed and was opened again: {error}") from None
