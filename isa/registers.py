@@ -22,13 +22,15 @@ class Bit:
 
 @dataclass(frozen=True)
 class Register:
-    """One 32-bit register. `access`: R read only, RW, W1C write 1 to clear, W write only (reads 0)."""
+    """One 32-bit register. `access`: R read only, RW, W1C write 1 to clear, W write only (reads 0). `counts`: half of a
+    counter of the last run."""
 
     name: str
     offset: int
     access: str
     doc: str
     bits: tuple[Bit, ...] = ()
+    counts: bool = False
 
     def bit(self, name: str) -> Bit:
         return next(b for b in self.bits if b.name == name)
@@ -37,8 +39,8 @@ class Register:
 def _build() -> tuple[Register, ...]:
     table: list[Register] = []
 
-    def r(name: str, access: str, doc: str, *bits: Bit) -> None:
-        table.append(Register(name, 4 * len(table), access, doc, bits))
+    def r(name: str, access: str, doc: str, *bits: Bit, counts: bool = False) -> None:
+        table.append(Register(name, 4 * len(table), access, doc, bits, counts))
 
     r("IDENTITY", "R", f"always 0x{IDENTITY:08x}")
     r("VERSION", "R", "version of the instruction and register tables")
@@ -84,8 +86,8 @@ def _build() -> tuple[Register, ...]:
         )
 
     def counter(name: str, doc: str) -> None:
-        r(f"{name}_LO", "R", f"{doc}, low 32 bits")
-        r(f"{name}_HI", "R", "high 32 bits")
+        r(f"{name}_LO", "R", f"{doc}, low 32 bits", counts=True)
+        r(f"{name}_HI", "R", "high 32 bits", counts=True)
 
     counter("CYCLES", "cycles from START to completion")
     counter("MACS", "GEMM and DEPTHWISE steps issued, one array operation each")

@@ -26,7 +26,7 @@ def test_nothing_is_stale() -> None:
 def test_stale_files_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert generate.stale(tmp_path) == [generate.HEADER_PATH, generate.PAGE_PATH]
+    assert generate.stale(tmp_path) == [generate.HEADER_PATH, generate.PAGE_PATH, generate.DRIVER_PATH]
     monkeypatch.setattr(generate, "ROOT", tmp_path)
     monkeypatch.setattr(generate, "stale", lambda: [generate.PAGE_PATH])
     assert generate.main(["--check"]) == 1 and "docs/isa.md is stale" in capsys.readouterr().err
