@@ -211,12 +211,13 @@ class Runner:
 
     def hold(self, program: Program) -> Executor:
         """As `load`, but beside the programs held already, up to `HELD_BYTES` of them: for models of many programs."""
-        same = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
-        if same and getattr(self._device, "keeps_programs", False):
-            return self._beside(program)
+        keeps = getattr(self._device, "keeps_programs", False)
         found = self._held.get(id(program))
-        if found is not None:
+        if found is not None and not keeps:
             return found
+        same = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
+        if same and keeps:
+            return self._beside(program)
         if not same or program.footprint + sum(e.program.footprint for e in self._held.values()) > HELD_BYTES:
             return self.load(program)
         assert self._device is not None

@@ -149,7 +149,7 @@ class Part:
             if odd.intersection(reads_of([node])):
                 return self._by_host(index)
         values: dict[str, np.ndarray] = {n: scope[n] for n in self.reads}  # type: ignore[misc]
-        shapes = tuple((v.shape, v.dtype.name) for v in values.values())
+        shapes = tuple((v.shape, v.dtype) for v in values.values())
         pinned = self._pinned.setdefault(shapes, set())
         while True:
             fixed = tuple((n, values[n].tobytes()) for n in sorted(pinned))
