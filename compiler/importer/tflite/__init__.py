@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
 from compiler.importer.loader import one_line
@@ -17,6 +19,7 @@ from compiler.importer.onnx_node import OPSET
 from compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
     arithmetic,
     convolution,
+    detection,
     elementwise,
     indexing,
     movement,
@@ -90,6 +93,8 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Bui
         for t in (model.tensors[i] for i in op.outputs):
             if t.dtype is None:
                 raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
+            if t.dtype == np.int16 and t.quant is not None:
+                raise b.refuse(f"output {t.name!r} has 16-bit steps; 8-bit and float32 activations are supported")
         handler(b, op)
     if not model.outputs:
         raise CompileError("the model has no outputs")

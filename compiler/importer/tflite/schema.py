@@ -59,6 +59,7 @@ class FileOp:
     outputs: list[int]
     options: Any = None
     intermediates: list[int] = field(default_factory=list)
+    custom: bytes = b""
 
     @property
     def label(self) -> str:
@@ -198,7 +199,7 @@ class _Reader:
         number = max(int(code.BuiltinCode()), int(code.DeprecatedBuiltinCode()))
         name = _OP_NAMES.get(number, f"operator {number}")
         if name == "CUSTOM":
-            name = f"CUSTOM {(code.CustomCode() or b'').decode('utf-8', 'replace')!r}"
+            name = (code.CustomCode() or b"").decode("utf-8", "replace") or "CUSTOM"
         made = FileOp(
             name, index, int(code.Version()),
             self.indices(op.InputsLength, op.Inputs, f"inputs of op {index}", True),
@@ -207,6 +208,8 @@ class _Reader:
         made.intermediates = self.indices(
             op.IntermediatesLength, op.Intermediates, f"intermediates of op {index}", True
         )
+        if 0 < self.count(op.CustomOptionsLength(), "bytes of options"):
+            made.custom = op.CustomOptionsAsNumpy().tobytes()
         kind = _OPTION_NAMES.get(op.BuiltinOptionsType(), "NONE")
         options = op.BuiltinOptions()
         if options is not None and kind != "NONE" and hasattr(tflite, kind):

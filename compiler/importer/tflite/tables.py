@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from compiler.graph import Quant
-from compiler.importer.tflite.builder import Builder
+from compiler.importer.onnx_node import elem_type
+from compiler.importer.tflite.builder import FILE, Builder
 from compiler.importer.tflite.fixed_point import multiplier_of, multiply
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
@@ -162,9 +163,10 @@ def _rounding_right(x: np.ndarray, amount: int) -> np.ndarray:
 def quantize(b: Builder, op: FileOp) -> None:
     x, y = b.source(0), b.target()
     form = b.layout(0)
-    if x.dtype == np.dtype(np.float32):
-        b.byte_quant(y)
-        b.quantize_into(b.value(0, form), form)
+    if not (b.is_bytes(x) and b.is_bytes(y)):
+        if not b.is_steps(y):
+            raise b.refuse(f"{y.name!r} of type {y.type_name} has no scale")
+        b.quantize_into(b.real(0, form), form)
         return
     q, qx, qy = _types(b)
     if np.float32(qx.scale) == np.float32(qy.scale):
@@ -178,10 +180,19 @@ def quantize(b: Builder, op: FileOp) -> None:
 
 @handles("DEQUANTIZE")
 def dequantize(b: Builder, op: FileOp) -> None:
+    """Also float16 to float32, and constants of several scales."""
     x = b.source(0)
-    if x.data is not None and not b.is_bytes(x):
-        raise b.refuse(f"constant {x.name!r} of type {x.type_name} is not supported")
-    b.byte_quant(x)
-    form = b.layout(0)
-    floats = b.dequantized(b.value(0, form), x)
-    b.onnx("Identity", [floats], output=b.result(b.graph.tensor(floats).shape, form))
+    form = FILE if x.data is not None else b.layout(0)
+    if x.dtype == np.float16 and x.data is not None:
+        made = b.constant(x.name, x.data, np.float32)
+    elif x.dtype == np.float16:
+        made = b.onnx("Cast", [b.value(0, form)], {"to": elem_type(np.dtype(np.float32))})
+    elif b.is_steps(x):
+        made = b.real(0, form)
+    else:
+        raise b.refuse(f"{x.name!r} of type {x.type_name} has no scale")
+    out = b.result(b.graph.tensor(made).shape, form)
+    if b.graph.const(made) is not None:
+        b.graph.tensor(out).data = b.graph.const(made)
+    else:
+        b.onnx("Identity", [made], output=out)
