@@ -7,7 +7,6 @@ kernels work in it directly, elsewhere a step's buffers are copied over and back
 
 from __future__ import annotations
 
-import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -57,8 +56,13 @@ def check_config(program: Program, device: Device) -> None:
 
 def check_host(program: Program) -> None:
     """Raises `ConfigMismatchError` if the CPU kernels are for another kind of machine."""
-    theirs, ours = program.options.get("host", ""), platform.machine()
-    if theirs and theirs.partition("-")[0] != ours and any(isinstance(s, CpuStep) for s in program.steps):
+    theirs = program.options.get("host", "")
+    if not theirs or not any(isinstance(s, CpuStep) for s in program.steps):
+        return
+    from compiler.cpu import Target
+
+    ours = Target.host().triple
+    if theirs.partition("-")[0] != ours.partition("-")[0]:
         raise ConfigMismatchError(
             f"{program.name} was compiled for host {theirs}, this machine is {ours}: its CPU kernels cannot run here; "
             "compile it without --host, or run it as C on that host (tilewright export-c)"
