@@ -71,7 +71,7 @@ def measure(
             rows.append(_measure(case, threads))
     peaks = []
     for case in cases if memory else ():
-        if case.name in MEMORY_CASES:
+        if case.name in MEMORY_CASES and Path("/proc/self/status").exists():
             progress(f"memory of {case.name}", len(cases), len(cases))
             peaks.append(_peak_memory(case))
     target = Target.host()
@@ -214,8 +214,9 @@ import numpy as np, sys
 import tilewright as tw
 program = tw.load(sys.argv[1])
 inputs = dict(np.load(sys.argv[2]))
-for _ in range(3):
-    tw.run(program, inputs)
+with tw.Device("functional", config=program.config) as device:
+    for _ in range(3):
+        device.run(program, inputs)
 """
 _THEIRS = """
 import numpy as np, sys
@@ -227,9 +228,9 @@ inputs = dict(np.load(sys.argv[2]))
 for _ in range(3):
     session.run(None, inputs)
 """
+# The kernel's high-water mark of this program; getrusage's still has that of the process that started it.
 _PEAK = """
-import resource
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 """
 
 
@@ -253,7 +254,7 @@ def _peak_of(script: str, *arguments: str) -> int:
     done = subprocess.run(
         [sys.executable, "-c", script + _PEAK, *arguments], capture_output=True, text=True, check=True
     )
-    return int(done.stdout)
+    return int(done.stdout) * 1024
 
 
 def table(result: dict[str, Any]) -> Table:

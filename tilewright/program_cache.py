@@ -61,7 +61,9 @@ def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | Non
     if b"location" in content:
         return None
     digest = hashlib.sha256(content)
-    digest.update(json.dumps([_sources(), *options], sort_keys=True, default=str).encode())
+    from compiler.cpu import Target, schedule_log
+
+    digest.update(json.dumps([_sources(), schedule_log.digest(Target.host()), *options], sort_keys=True, default=str).encode())
     return digest.hexdigest()
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.cpu import fuse
+from compiler.cpu import fuse, schedule_log
 from compiler.cpu.loader import load
 from compiler.cpu.ops import OPS
+from compiler.cpu.schedule import Schedules
 from compiler.cpu.target import Target
 from compiler.errors import UnsupportedError
 from compiler.graph import Graph, Node
 
-__all__ = ["Segment", "Target", "compile_segment", "load", "unsupported_reason"]
+__all__ = ["Segment", "Target", "compile_segment", "load", "run_rules", "unsupported_reason"]
 
 
 @dataclass
@@ -43,7 +44,8 @@ class Segment:
     description: list[str]
 
 
-def _run(ctx: fuse.Context, nodes: Sequence[Node]) -> None:
+def run_rules(ctx: fuse.Context, nodes: Sequence[Node]) -> None:
+    """Lets every node's rule define its values in `ctx`."""
     for node in nodes:
         ctx.node = node
         rule = OPS.get(node.op)
@@ -59,7 +61,7 @@ def unsupported_reason(graph: Graph, node: Node) -> str | None:
         for name in [*node.inputs, *node.outputs]:
             if name:
                 ctx.shape(name)
-        _run(ctx, [node])
+        run_rules(ctx, [node])
     except UnsupportedError as e:
         return str(e)
     return None
@@ -72,6 +74,7 @@ def compile_segment(
     outputs: list[str],
     symbol: str,
     target: Target | None = None,
+    schedules: Schedules | None = None,
 ) -> Segment:
     """Compiles `nodes`, in topological order and of static shapes, into one object.
 
@@ -82,12 +85,15 @@ def compile_segment(
         outputs: tensors wanted by others.
         symbol: name of the entry point.
         target: machine to compile for, by default this one.
+        schedules: of the kernels; by default what the log says of the target.
 
     Raises:
         UnsupportedError: naming node, attribute, value and what is supported.
     """
-    ctx = fuse.Context(graph, nodes, outputs, target or Target.host(), dry=False)
-    _run(ctx, nodes)
+    target = target or Target.host()
+    schedules = schedules or Schedules(schedule_log.found(target))
+    ctx = fuse.Context(graph, nodes, outputs, target, dry=False, schedules=schedules)
+    run_rules(ctx, nodes)
     for name in outputs:
         if name not in ctx.output_buffers:  # an input or constant handed straight through
             ctx.node = Node("Identity", [name], [name])

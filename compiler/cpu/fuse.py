@@ -480,15 +480,28 @@ def build(ctx: Context, inputs: Sequence[str], outputs: Sequence[str], symbol: s
     return module.compile(symbol, "\n".join([*lines, "  ret void", "}"])), constants, total
 
 
+def entry(symbol: str, name: str, count: int) -> str:
+    """The definition of an entry point that calls one function with the first `count` buffers."""
+    lines = [f"define void @{symbol}(ptr noalias %buffers, ptr noalias %workspace) #1 {{", "entry:"]
+    for k in range(count):
+        lines.append(f"  %q{k} = getelementptr ptr, ptr %buffers, i64 {k}")
+        lines.append(f"  %b{k} = load ptr, ptr %q{k}, align 8")
+    lines.append(f"  call void @{name}({', '.join(f'ptr %b{k}' for k in range(count))})")
+    return "\n".join([*lines, "  ret void", "}"])
+
+
 def describe(ctx: Context) -> list[str]:
     """One line per stage."""
-    out = []
-    for stage in ctx.stages:
-        if isinstance(stage, RowStage):
-            out.append(f"{stage.label}: {'x'.join(str(v.extent) for v in stage.outer) or '1'} rows")
-        elif isinstance(stage, LoopStage):
-            domains = " + ".join("x".join(str(v.extent) for v in p[0]) or "1" for p in stage.parts[:3])
-            out.append(f"{stage.label}: loop over {domains}")
-        else:
-            out.append(f"{stage.label}: kernel")
-    return out
+    return [describe_stage(stage) for stage in ctx.stages]
+
+
+def describe_stage(stage: Stage) -> str:
+    """What it computes, over what, and by which schedule where that is not the default."""
+    if isinstance(stage, RowStage):
+        text = f"{stage.label}: {'x'.join(str(v.extent) for v in stage.outer) or '1'} rows"
+    elif isinstance(stage, LoopStage):
+        domains = " + ".join("x".join(str(v.extent) for v in p[0]) or "1" for p in stage.parts[:3])
+        text = f"{stage.label}: loop over {domains}"
+    else:
+        return f"{stage.label}: kernel"
+    return text if stage.schedule == LoopSchedule() else f"{text}; {stage.schedule}"

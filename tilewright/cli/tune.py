@@ -22,9 +22,11 @@ from tilewright.errors import UsageError
         "  tilewright tune mobilenet.onnx --budget 300             later compiles of it are faster\n"
         "  tilewright tune net.tflite --config small --log team.jsonl\n"
         "  tilewright compile net.tflite --config small --tuning team.jsonl -o net.twp\n"
+        "  tilewright tune --cpu float.onnx --budget 120           kernels of this processor\n"
     ),
 )
 @common.model_argument
+@click.option("--cpu", is_flag=True, help="Tune the kernels of this processor instead, by measuring them.")
 @common.config_option
 @common.shape_option
 @click.option(
@@ -36,6 +38,7 @@ from tilewright.errors import UsageError
 @common.json_option
 def command(
     model: Path,
+    cpu: bool,
     config: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
     budget: float,
@@ -51,6 +54,7 @@ def command(
     of several people can be joined by concatenation.
     """
     from tilewright.api import builder
+    from tilewright.cli import tune_cpu
     from tilewright.tuning.log import open_log
     from tilewright.tuning.tune import tune
 
@@ -59,6 +63,11 @@ def command(
         raise UsageError(f"cannot read {model}: {'is a directory' if model.is_dir() else 'no such file'}")
     if Program.is_program(model):
         raise UsageError(f"{model} is compiled already; tune the model it was made from")
+    if cpu:
+        if config is not None or jobs is not None:
+            raise UsageError("--cpu measures kernels on this processor: --config and --jobs do not go with it")
+        tune_cpu.run(model, common.same_input_once(shapes), budget, tuning, json_path)
+        return
     log = open_log(tuning)
     if log is None:
         raise UsageError("the tuning log is switched off; name one with --log FILE")

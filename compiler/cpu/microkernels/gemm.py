@@ -114,7 +114,8 @@ class Gemm:
         def write(f: Function) -> None:
             self._emit(f, domain, acc, buffer, tile, packed, width, ldb)
 
-        stage = KernelStage(f"{label}: {'int8' if self.integer else 'float32'} tiles", write, temps)
+        kind = "int8" if self.integer else "float32"
+        stage = KernelStage(f"{label}: {kind} product; {self.schedule}", write, temps)
         ctx.stages.append(stage)
 
     def _block(self, rows: int, cols: int, panel: int) -> tuple[int, int]:

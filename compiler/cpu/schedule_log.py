@@ -1,0 +1,106 @@
+"""Schedules found by measurement, one JSON object per line, so that logs can be sent and joined with `cat`.
+
+A line holds the schedule of one kernel, by the kernel's signature and the processor it was measured on; later lines
+win. The log is `cpu-tuning.jsonl` in $TILEWRIGHT_CACHE (else the user's cache folder), or the file that
+$TILEWRIGHT_CPU_TUNING names; "off" there uses none.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from compiler.cpu.target import Target
+
+VERSION = 1
+ENVIRONMENT = "TILEWRIGHT_CPU_TUNING"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What measurement found for one kernel.
+
+    Attributes:
+        processor: see `processor`.
+        kernel: signature.
+        schedule: the fields that differ from the default schedule.
+        default_seconds, seconds: of one run, by the default and by this schedule.
+    """
+
+    processor: str
+    kernel: str
+    schedule: Mapping[str, Any]
+    default_seconds: float
+    seconds: float
+
+    def to_json(self) -> str:
+        return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":")) + "\n"
+
+
+def processor(target: Target) -> str:
+    """What schedules depend on: the processor and all its features."""
+    return f"{target.cpu or target.triple} {hashlib.sha256(repr(target).encode()).hexdigest()[:16]}"
+
+
+def path() -> Path | None:
+    """Where the log is, None where it is switched off."""
+    chosen = os.environ.get(ENVIRONMENT, "")
+    if chosen == "off":
+        return None
+    if chosen:
+        return Path(chosen)
+    named = os.environ.get("TILEWRIGHT_CACHE")
+    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "cpu-tuning.jsonl"
+
+
+def found(target: Target) -> Mapping[str, Mapping[str, Any]]:
+    """Schedules by signature for a processor; empty where there is no log. Damaged lines are left out."""
+    file = path()
+    try:
+        stamp = file.stat() if file is not None else None
+    except OSError:
+        return {}
+    if file is None or stamp is None:
+        return {}
+    return _read(file, stamp.st_mtime_ns, stamp.st_size).get(processor(target), {})
+
+
+@functools.lru_cache(maxsize=4)
+def _read(file: Path, modified: int, size: int) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    by_processor: dict[str, dict[str, Mapping[str, Any]]] = {}
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    for line in text.splitlines():
+        try:
+            values = json.loads(line)
+            if values.pop("version") != VERSION:
+                continue
+            entry = Finding(**values)
+            by_processor.setdefault(entry.processor, {})[entry.kernel] = dict(entry.schedule)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return by_processor
+
+
+def add(findings: Iterable[Finding], file: Path) -> None:
+    """Appends in one write, so that searches that run at once do not mix lines."""
+    text = "".join(f.to_json() for f in findings)
+    if text:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") as stream:
+            stream.write(text.encode())
+
+
+def digest(target: Target) -> str:
+    """Changes when the schedules for a processor do."""
+    return hashlib.sha256(json.dumps(found(target), sort_keys=True).encode()).hexdigest()
