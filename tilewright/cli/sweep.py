@@ -159,12 +159,11 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
     console = common.table_console()
     varied = [axis.field for axis in space.axes if len(axis.values) > 1]
     objectives = [objective.text for objective in space.objectives]
-    shown = [name for name in ("cycles", "utilization", "dram_bytes", "lut", "ff", "dsp", "bram", "fmax_mhz")
-             if name not in objectives]  # fmt: skip
+    shown = [name for name in ("utilization", "lut", "dsp", "bram", "fmax_mhz") if name not in objectives]
     table = Table(title=f"best points by {', '.join(objectives)}", title_justify="left")
     for heading in (*varied, *objectives, *shown):
         if heading != "fmax_mhz" or any("fmax_mhz" in point["metrics"] for point in outcome.front):
-            table.add_column({"utilization": "util", "dram_bytes": "DRAM"}.get(heading, heading), justify="right")
+            table.add_column({"utilization": "util"}.get(heading, heading), justify="right", overflow="fold")
         else:
             shown.remove(heading)
     for point in outcome.front[:_SHOWN]:

@@ -37,7 +37,8 @@ create table if not exists result (key text primary key, point text not null ref
     network text not null references network, sources text not null, effort integer not null,
     state text not null, error text, cycles integer, bound_cycles integer, utilization real, dram_read_bytes integer,
     dram_written_bytes integer, macs integer, npu_macs integer, npu_mac_fraction real, instructions integer,
-    constant_bytes integer, arena_bytes integer, compile_seconds real, seconds real, cpu_seconds real, finished text not null);
+    constant_bytes integer, arena_bytes integer, compile_seconds real, seconds real, cpu_seconds real,
+    finished text not null);
 create index if not exists result_point on result (point);
 create table if not exists synthesis (key text primary key, fingerprint text not null, tool text not null,
     family text not null, sources text not null, state text not null, error text, lut integer, ff integer, dsp integer,

@@ -121,7 +121,7 @@ class Space:
         for axis in reversed(self.axes):
             number, at = divmod(number, len(axis.values))
             found[axis.field] = axis.values[at]
-        return found
+        return {axis.field: found[axis.field] for axis in self.axes}
 
     def point(self, assignment: dict[str, int]) -> Point:
         """Raises `ConfigError` where the fields contradict each other."""

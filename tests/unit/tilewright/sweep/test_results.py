@@ -1,0 +1,138 @@
+"""What a sweep stores: cycles as the devices count them, failures, reuse, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright.errors import UsageError
+from tilewright.sweep import Database, evaluate, resolve, search
+from tilewright.sweep.dispatch import Task
+from tilewright.sweep.networks import Network
+from tilewright.sweep.runner import Sweep
+from tilewright.sweep.space import Space, parse_space
+
+TABLE: dict[str, Any] = {
+    "base": "tiny",
+    "axes": {"queue_depth": [4, 32], "act_rows": [4096, 4098]},
+    "memory": {"read_latency": [20]},
+    "objective": {"weights": {"ds_cnn": 3.0}},
+}
+
+
+class Here:
+    """Does the tasks in this process; counts them."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
+        for task in tasks:
+            self.tasks.append(task)
+            yield task, evaluate.evaluate(task.job)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[Network]:
+    found = resolve(["ds_cnn", "autoencoder"])
+    evaluate._models.update({n.digest: n.content for n in found})
+    return found
+
+
+def sweep(
+    space: Space, networks: list[Network], folder: Path, **options: Any
+) -> tuple[Here, list[dict[str, Any]], Sweep]:
+    here = Here()
+    with Database(folder) as database:
+        run = Sweep(space, networks, database, lambda: here, **options)  # type: ignore[arg-type, return-value]
+        search.search(space, run.evaluate)
+        return here, database.sweep_points(run.id), run
+
+
+def test_points_results_and_reuse(networks: list[Network], tmp_path: Path) -> None:
+    space = parse_space(TABLE, [n.name for n in networks])
+    here, points, _ = sweep(space, networks, tmp_path)
+    assert [p["state"] for p in points] == ["done", "invalid", "done", "invalid"]
+    assert "act_rows must be a multiple of act_banks (4), not 4098" in points[1]["reason"]
+    assert len(here.tasks) == 4
+
+    # Cycles and traffic are those of the program that `tilewright` compiles, with the point's memory.
+    point = space.point(points[0]["assignment"])
+    total = 0.0
+    for network in networks:
+        program = tw.compile_program(network.content, point.config, cache=False, tuning="off")
+        with tw.Device("cycle", timing=point.timing) as device:
+            device.run(program, tw.random_inputs(program))
+            assert device.counters is not None and device.counters.cycles is not None
+            total += device.counters.cycles * (3 if network.name == "ds_cnn" else 1)
+            assert points[0]["metrics"][f"cycles_{network.name}"] == device.counters.cycles
+    assert points[0]["metrics"]["cycles"] == points[0]["metrics"]["objective0"] == total
+
+    # The same again, and a larger space around it: only what is new is computed.
+    here, again, _ = sweep(space, networks, tmp_path)
+    assert (here.tasks, again) == ([], points)
+    wider = parse_space(TABLE | {"axes": {"queue_depth": [4, 16, 32]}}, [n.name for n in networks])
+    here, _, run = sweep(wider, networks, tmp_path)
+    assert (len(here.tasks), run.reused) == (2, 4)
+
+
+def test_failures_are_kept_and_retried_on_demand(networks: list[Network], tmp_path: Path) -> None:
+    bad = Network("bad", b"no model")
+    evaluate._models[bad.digest] = bad.content
+    space = parse_space({"base": "tiny", "axes": {"queue_depth": [4, 8]}}, ["autoencoder", "bad"])
+    both = [next(n for n in networks if n.name == "autoencoder"), bad]
+    here, points, _ = sweep(space, both, tmp_path)
+    assert [p["state"] for p in points] == ["failed", "failed"]
+    assert points[0]["reason"].startswith("bad: ") and len(here.tasks) == 4
+    assert sweep(space, both, tmp_path)[0].tasks == []
+    assert len(sweep(space, both, tmp_path, retry_failed=True)[0].tasks) == 2
+
+
+def test_constraints_before_and_after_results(networks: list[Network], tmp_path: Path) -> None:
+    table = {"base": "tiny", "axes": {"act_rows": [2048, 4096]}, "constraints": ["act_rows > 2048", "cycles < 10"]}
+    here, points, _ = sweep(parse_space(table, ["autoencoder"]), [networks[1]], tmp_path)
+    assert [p["state"] for p in points] == ["infeasible", "infeasible"]
+    assert [p["reason"] for p in points] == ["constraint 'act_rows > 2048'", "constraint 'cycles < 10'"]
+    assert len(here.tasks) == 1
+
+
+def test_other_sources_are_refused(networks: list[Network]) -> None:
+    space = parse_space({"base": "tiny"}, ["autoencoder"])
+    point = space.point({})
+    job = {"kind": "cycles", "config": point.config.to_dict(), "timing": {}, "network": networks[1].digest,
+           "effort": 1, "sources": "0" * 16}  # fmt: skip
+    result = evaluate.evaluate(job)
+    assert result["state"] == "failed" and "runs other sources of Tilewright" in result["error"]
+
+
+def test_clock_needs_place_and_route(networks: list[Network], tmp_path: Path) -> None:
+    space = parse_space({"objective": {"minimise": ["microseconds"]}}, ["autoencoder"])
+    with pytest.raises(UsageError, match="microseconds needs --synth nextpnr, not model"):
+        sweep(space, [networks[1]], tmp_path)
+
+
+def test_networks(tmp_path: Path) -> None:
+    found = resolve(["mobilenet_v2:alpha=0.35,size=32"])[0]
+    assert found.name == "mobilenet_v2:alpha=0.35,size=32"
+    with pytest.raises(UsageError, match="no model file and no network of the zoo: 'alexnet'"):
+        resolve(["alexnet"])
+    with pytest.raises(UsageError, match="two networks are named 'vww'"):
+        resolve(["vww", "vww"])
+    with pytest.raises(UsageError, match="mobilenet_v2 has no parameter depth"):
+        resolve(["mobilenet_v2:depth=3"])
+
+
+def test_databases_of_others(tmp_path: Path) -> None:
+    (tmp_path / "sweep.sqlite").write_text("no database at all, but long enough to look at" * 10)
+    with pytest.raises(UsageError, match=r"cannot use .*sweep.sqlite"):
+        Database(tmp_path)
+    with Database(tmp_path / "new") as database:
+        database._db.execute("pragma user_version = 9")
+    with pytest.raises(UsageError, match="has format 9, this version reads 1"):
+        Database(tmp_path / "new")
