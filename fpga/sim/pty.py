@@ -16,8 +16,8 @@ from isa.config import NpuConfig
 _ROOT = Path(__file__).resolve().parents[2]
 #: Cycles between two looks at the terminal.
 SLICE = 4000
-#: The clock stands still once the line was quiet for so many cycles, until the next byte. A driver that waits for the end
-#: of a run asks for the state far more often.
+#: The clock stands still once the line was quiet for so many cycles, until the next byte. A driver that waits for the
+#: end of a run asks for the state far more often.
 QUIET_CYCLES = 1_000_000
 
 

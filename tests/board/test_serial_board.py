@@ -58,7 +58,7 @@ def test_a_network_gives_the_bytes_of_the_functional_simulator(board: SerialBoar
             outputs = runner.run(digits, inputs)
             assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
         assert runner.counters is not None and runner.counters.cycles is not None
-        assert 44_000 < runner.counters.cycles < 48_000 and runner.counters.instructions == digits.steps[0].count
+        assert 44_000 < runner.counters.cycles < 48_000
         assert runner.load(digits).device.transport.repeats == 0
 
 
@@ -84,7 +84,7 @@ def test_errors(board: SerialBoard) -> None:
         with pytest.raises(DeviceError, match=f"address 0x{MEMORY + 64:x} was answered with an error") as info:
             job.run()
         assert info.value.code == ErrorCode.BUS_READ
-        with pytest.raises(DeviceError, match="still busy after 1 s .*ready again"):
+        with pytest.raises(DeviceError, match=r"still busy after 1 s .*ready again"):
             endless_job(dev).run(seconds=1)
         check_copy(dev)
 
@@ -94,7 +94,7 @@ def test_a_hard_reset_where_a_soft_one_does_not_help(board: SerialBoard, monkeyp
         command = BoardDevice._command
         monkeypatch.setattr("driver.board.RESET_SECONDS", 0.3)
         monkeypatch.setattr(BoardDevice, "_command", lambda self, name: name == "START" and command(self, name))
-        with pytest.raises(DeviceError, match="still busy after .*ready again"):
+        with pytest.raises(DeviceError, match=r"still busy after .*ready again"):
             endless_job(dev).run(seconds=0.3)
         check_copy(dev)
 
