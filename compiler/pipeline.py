@@ -310,7 +310,11 @@ class _Builder:
             layers=layers,
             sections=self.sections,
             compiler=compiler_version(),
-            options={"keep": "all" if self.keep_all else "outputs", "host": self.target.triple},
+            options={
+                "keep": "all" if self.keep_all else "outputs",
+                "host": self.target.triple,
+                "host_features": self.target.needed,
+            },
             notes=[f"{name} runs on the CPU: {reason}" for name, reason in self.parts.cpu_reasons.items()],
         )
 

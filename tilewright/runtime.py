@@ -55,7 +55,7 @@ def check_config(program: Program, device: Device) -> None:
 
 
 def check_host(program: Program) -> None:
-    """Raises `ConfigMismatchError` if the CPU kernels are for another kind of machine."""
+    """Raises `ConfigMismatchError` if the CPU kernels are for another kind of machine or use what this one lacks."""
     theirs = program.options.get("host", "")
     if not theirs or not any(isinstance(s, CpuStep) for s in program.steps):
         return
@@ -66,6 +66,12 @@ def check_host(program: Program) -> None:
         raise ConfigMismatchError(
             f"{program.name} was compiled for host {theirs}, this machine is {ours}: its CPU kernels cannot run here; "
             "compile it without --host, or run it as C on that host (tilewright export-c)"
+        )
+    missing = Target.missing(program.options.get("host_features", ()))
+    if missing:
+        raise ConfigMismatchError(
+            f"{program.name}: its CPU kernels use {', '.join(missing)}, which this processor ({Target.host().cpu}) lacks; "
+            "compile the model again on this machine"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -73,6 +74,20 @@ class Target:
             raise CompileError(f"host must be one of {', '.join(HOSTS)}, not {name!r}")
         return HOSTS[name]
 
+    @property
+    def needed(self) -> list[str]:
+        """Instruction-set extensions that code for this machine may use, by LLVM's names, sorted."""
+        on = {f[1:] for f in self.features.split(",") if f.startswith("+")} | set(LEVELS.get(self.cpu, ()))
+        if self.triple.startswith("x86_64"):
+            on = {f for f in on if f.startswith(_X86_ARITHMETIC)}
+        return sorted(on)
+
+    @staticmethod
+    def missing(needed: Iterable[str]) -> list[str]:
+        """Which of these extensions the processor this process runs on lacks."""
+        _initialise()
+        return sorted(f for f in needed if not llvm.get_host_cpu_features().get(f, False))
+
     def machine(self) -> llvm.TargetMachine:
         _initialise()
         target = llvm.Target.from_triple(self.triple)
@@ -96,6 +111,14 @@ class Target:
         """Loops are written in vectors; elsewhere LLVM's vectoriser does what it can."""
         return self.has_fma and self.vector_bits >= 128 and self.triple.startswith(("x86_64", "aarch64"))
 
+
+# What arithmetic is compiled to; the other features are the operating system's concern.
+_X86_ARITHMETIC = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni")
+#: Extensions behind the names of levels (x86-64 psABI).
+LEVELS = {
+    "x86-64-v3": ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt",
+                  "movbe"),
+}  # fmt: skip
 
 #: Machines that programs are compiled for ahead of time: the least of each kind that the kernels need.
 HOSTS = {
