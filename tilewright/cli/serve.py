@@ -60,7 +60,9 @@ def command(
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
     tls = (_read(tls_cert), _read(tls_key)) if tls_cert is not None and tls_key is not None else None
-    host = listen.rpartition(":")[0]
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen must be HOST:PORT, not {listen!r}")
     if token is None and not _loopback(host):
         raise UsageError(f"{host} can be reached from other machines: give --token-file")
     if token is not None and tls is None and not _loopback(host):
