@@ -283,8 +283,9 @@ class BoardDevice:
             values = run_values(regions, program_region, program_offset, program_length, watchdog, timeout)
             for offset, block in blocks(values):
                 self.transport.write_registers(offset, block)
-            span = self.transport.base, max(self.transport.base, self._places.top)
-            self.transport.to_device(*span)
+            for r in regions:  # no more than these: other threads may be at work on other programs
+                if r.size:
+                    self.transport.to_device(r.base, r.base + r.size)
             self._command("START")
             try:
                 finished = self._finished(limit)
@@ -294,7 +295,9 @@ class BoardDevice:
                 self.transport.connect()
                 self.reset()
                 raise
-            self.transport.from_device(*span)
+            for r in regions:
+                if r.size and r.write:
+                    self.transport.from_device(r.base, r.base + r.size)
             values = _read_all(self.transport)
             if not finished:
                 raise self._given_up(values, limit)

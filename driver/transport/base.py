@@ -56,11 +56,11 @@ class Transport(Protocol):
         ...
 
     def to_device(self, start: int, end: int) -> None:
-        """Makes what the host wrote through a view visible to the NPU. Addresses."""
+        """Makes what the host wrote visible to the NPU; addresses, the end is not included."""
         ...
 
     def from_device(self, start: int, end: int) -> None:
-        """Makes what the NPU wrote visible to the host's views. Addresses."""
+        """Makes what the NPU wrote visible to the host, which has written nothing there meanwhile."""
         ...
 
     def wait(self, seconds: float) -> bool:

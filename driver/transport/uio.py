@@ -107,7 +107,6 @@ class UioTransport:
         write_block(self._registers, offset, values)
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
-        self._memory.from_device(address - self.base, nbytes)
         return self.view(address, nbytes).copy()
 
     def write(self, address: int, data: np.ndarray) -> None:

@@ -33,6 +33,7 @@ class AxiBoard:
         config: of the NPU.
         path: of the socket; must not exist.
         base, size: window of memory in bytes.
+        memory_file: holds the memory, byte N of it address N; made if missing.
 
     Attributes:
         path: as given.
@@ -41,11 +42,19 @@ class AxiBoard:
         BuildError: the simulation cannot be built.
     """
 
-    def __init__(self, config: NpuConfig, path: str | Path, *, base: int = DEFAULT_BASE, size: int = 1 << 24) -> None:
+    def __init__(
+        self,
+        config: NpuConfig,
+        path: str | Path,
+        *,
+        base: int = DEFAULT_BASE,
+        size: int = 1 << 24,
+        memory_file: Path | None = None,
+    ) -> None:
         self.config, self.base, self.size = config, base, size
         self._library = load_library(build(config))
         self._handle = self._library.tw_rtl_create()
-        self._memory = np.zeros(base + size, np.uint8)
+        self._memory = np.zeros(base + size, np.uint8) if memory_file is None else _mapped(memory_file, base + size)
         self._library.tw_rtl_memory(self._handle, self._memory.ctypes.data, self._memory.size)
         t = MemoryTiming()
         self._library.tw_rtl_timing(self._handle, t.read_latency, t.write_latency, t.read_interval, t.write_interval)
@@ -199,3 +208,9 @@ class AxiBoard:
     def below(self) -> np.ndarray:
         """The memory below the window, which nobody may touch."""
         return self._memory[: self.base]
+
+
+def _mapped(path: Path, size: int) -> np.ndarray:
+    with open(path, "ab") as file:
+        file.truncate(size)
+    return np.memmap(path, np.uint8, "r+")
