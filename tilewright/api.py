@@ -47,7 +47,7 @@ def compile(
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
     """
     try:
-        return compile_program(model, config, shapes, keep, constants=constants, **options)
+        return compile_program(model, config, shapes, keep, constants=constants, staged=True, **options)
     except (StagingError, OpenShapeError):
         if keep != "outputs" or options.get("host") or options.get("print_after") or is_tflite(model):
             raise
@@ -64,6 +64,7 @@ def compile_program(
     keep: str = "outputs",
     *,
     constants: Mapping[str, Any] | None = None,
+    staged: bool = False,
     host: str | None = None,
     cpu_only: bool = False,
     effort: int = 1,
@@ -80,6 +81,7 @@ def compile_program(
         shapes: shape per input, needed where the model leaves dimensions open.
         keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
         constants: values of inputs to fix now, by name.
+        staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
             one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
         cpu_only: leave the NPU out.
@@ -112,8 +114,8 @@ def compile_program(
         found.compile_seconds = time.perf_counter() - start
         return found
     build = builder(
-        model, chosen, given, constants=constants, keep=keep, host=host, cpu_only=cpu_only, effort=effort,
-        print_after=print_after, progress=progress,
+        model, chosen, given, constants=constants, staged=staged, keep=keep, host=host, cpu_only=cpu_only,
+        effort=effort, print_after=print_after, progress=progress,
     )  # fmt: skip
     if log is not None and log.findings:
         from tilewright.tuning.apply import build_tuned
@@ -133,6 +135,7 @@ def builder(
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
     constants: Mapping[str, Any] | None = None,
+    staged: bool = False,
     keep: str = "outputs",
     host: str | None = None,
     cpu_only: bool = False,
@@ -147,7 +150,7 @@ def builder(
         from compiler.pipeline import compile_graph
         from tilewright.cost import measure
 
-        graph = import_model(model, dict(shapes) if shapes else None, constants)
+        graph = import_model(model, dict(shapes) if shapes else None, constants, staged)
         ranges = _input_ranges(graph)
         program = compile_graph(
             graph,
@@ -176,6 +179,7 @@ def import_model(
     model: str | Path | bytes | onnx.ModelProto,
     shapes: dict[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
+    staged: bool = False,
 ) -> Graph:
     """The graph of an ONNX or TFLite model."""
     if is_tflite(model):
@@ -186,7 +190,7 @@ def import_model(
         return import_tflite(model, shapes)  # type: ignore[arg-type]
     from compiler.importer import import_onnx
 
-    return import_onnx(model, shapes, dict(constants or {}))  # type: ignore[arg-type]
+    return import_onnx(model, shapes, dict(constants or {}), staged)  # type: ignore[arg-type]
 
 
 def load(path: str | Path) -> Program:

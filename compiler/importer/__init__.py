@@ -60,6 +60,7 @@ def import_onnx(
     source: str | Path | bytes | onnx.ModelProto,
     shapes: dict[str, Sequence[int]] | None = None,
     constants: dict[str, Any] | None = None,
+    staged: bool = False,
 ) -> Graph:
     """Reads an ONNX model into a graph in the normal form above.
 
@@ -68,6 +69,7 @@ def import_onnx(
         shapes: concrete shape per graph input, needed where the model leaves dimensions open.
         constants: values of graph inputs to fix at compile time, such as a shape or axes the model takes at run time;
             those are no inputs of the result.
+        staged: see `Builder`.
 
     Returns:
         A verified graph; tensors keep their ONNX names.
@@ -78,7 +80,7 @@ def import_onnx(
     name = source_name(source)
     try:
         model = load(source, name)
-        return _build(model, name, dict(shapes or {}), dict(constants or {}))
+        return _build(model, name, dict(shapes or {}), dict(constants or {}), staged)
     except CompileError as error:
         text = one_line(error)
         text = text if text.startswith(f"{name}: ") else f"{name}: {text}"
@@ -89,11 +91,13 @@ def import_onnx(
         raise CompileError(f"{name}: damaged or inconsistent model: {kind}: {one_line(error)}") from error
 
 
-def _build(model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], constants: dict[str, Any]) -> Graph:
+def _build(
+    model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], constants: dict[str, Any], staged: bool
+) -> Graph:
     graph = Graph(model.graph.name or name, OPSET)
     versions = {o.domain: o.version for o in model.opset_import}
     versions[""] = opset_of(model)
-    builder = Builder(graph, name, versions)
+    builder = Builder(graph, name, versions, staged)
     for proto in model.graph.initializer:
         builder.initializer(proto)
     if model.graph.sparse_initializer:

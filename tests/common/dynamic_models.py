@@ -79,6 +79,28 @@ def power_iteration(size: int = 8) -> onnx.ModelProto:
     )
 
 
+def windows() -> onnx.ModelProto:
+    """Three values from every step's own position on: where a slice lies is known at run time, its size is not."""
+    return model(
+        """
+        windows (float[n] x, int64 count) => (float total, float[c] sums) {
+            true = Constant <value: tensor = bool {1}> ()
+            nothing = Constant <value: tensor = float {0}> ()
+            total, sums = Loop (count, true, nothing) <body: graph = step (int64 i, bool go, float so_far)
+                => (bool same, float then, float sum) {
+                same = Identity (go)
+                first = Constant <value_ints = [0]> ()
+                three = Constant <value_ints = [3]> ()
+                start = Unsqueeze (i, first)
+                end = Add (start, three)
+                part = Slice (x, start, end, first)
+                sum = ReduceSum <keepdims = 0> (part)
+                then = Add (so_far, sum)
+            }>
+        }"""
+    )
+
+
 def rows_above(width: int = 6) -> onnx.ModelProto:
     """The rows whose sum is positive, through a layer; their number depends on the values."""
     return model(

@@ -87,6 +87,9 @@ def check_values(model: str, signatures: Sequence[Signature], inputs: Mapping[st
     sizes: dict[str, tuple[int, str]] = {}
     for signature in signatures:
         name = signature.name
+        if name not in inputs and signature.kind == "optional":
+            values[name] = None
+            continue
         if name not in inputs:
             problems.append(f"missing input {signature}")
             continue

@@ -1,4 +1,4 @@
-"""Ops that only move elements: for tensors of strings, and in loops where their parameters change at every step."""
+"""Ops that move elements: for tensors of strings, and in loops where their parameters change at every step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from tilewright.dynamic.host.registry import Call, host_op
 from tilewright.dynamic.values import Value
 
-#: Moves whose parameters are run-time values; by host they need no program per value.
-BY_VALUE = {"Expand", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze"}
+#: Ops whose shape parameters may be run-time values; on the host they need no program per value.
+BY_VALUE = {"ConstantOfShape", "Expand", "Range", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze"}
 
 
 def _ints(call: Call, values: list[Value], index: int, name: str) -> list[int] | None:
@@ -110,6 +110,21 @@ def tile(call: Call, values: list[Value]) -> list[Value]:
     if len(repeats) != data.ndim or min(repeats, default=0) < 0:
         raise call.error(f"repeats={repeats} must be {data.ndim} counts")
     return [np.tile(data, repeats)]
+
+
+@host_op("Range")
+def range_(call: Call, values: list[Value]) -> list[Value]:
+    start, limit, delta = (np.asarray(v).reshape(-1)[0] for v in values)
+    if not delta:
+        raise call.error("delta must not be 0")
+    count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
+    return [(start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)]
+
+
+@host_op("ConstantOfShape")
+def constant_of_shape(call: Call, values: list[Value]) -> list[Value]:
+    value = np.asarray(call.attrs.get("value", np.zeros(1, np.float32))).reshape(-1)[0]
+    return [np.full(np.asarray(values[0]).reshape(-1).tolist(), value)]
 
 
 @host_op("Transpose")

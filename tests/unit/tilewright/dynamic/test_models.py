@@ -21,6 +21,7 @@ CASES = {
     "power_iteration": [
         {"start": R.standard_normal((8, 1), np.float32), "tolerance": scalar(t, np.float32)} for t in (1e-2, 1e-4)
     ],
+    "windows": [{"x": np.arange(40, dtype=np.float32), "count": scalar(n)} for n in (30, 0)],
     "rows_above": [{"x": R.standard_normal((n, 6), np.float32)} for n in (5, 9)]
     + [{"x": -np.ones((3, 6), np.float32)}],
     "detector": [
@@ -56,6 +57,9 @@ def test_loops_compile_their_body_once():
     found = model({"start": R.standard_normal((8, 1), np.float32), "tolerance": scalar(1e-5, np.float32)})
     assert found["steps"] > 5 and model.compilations <= 2
     assert len(model.ran) >= found["steps"]
+    model = tw.compile(dynamic_models.windows(), cache=False)
+    model(CASES["windows"][0])
+    assert model.compilations <= 3 and len(model.ran) >= 60
 
 
 def test_the_npu_runs_every_batch():
