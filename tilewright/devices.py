@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -36,7 +37,8 @@ class Backend:
         summary: one line.
         make: from configuration, the text after "://" ("" without) and options to a device.
         module: what must be importable for it.
-        scheme: takes an address.
+        scheme: takes an address; without one it is that of the environment variable TILEWRIGHT_<NAME>.
+        preset: for devices that have a configuration of their own: from an address to the name of the preset.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Backend:
     make: Callable[..., isa.device.Device]
     module: str
     scheme: bool = False
+    preset: Callable[[str], str] | None = None
 
     @property
     def available(self) -> bool:
@@ -78,6 +81,14 @@ def _board(config: NpuConfig, address: str, **options: Any) -> isa.device.Device
     return BoardDevice(open_transport(address), config, **options)
 
 
+def _board_preset(address: str) -> str:
+    from driver.address import open_transport
+    from driver.board import BoardDevice
+
+    with BoardDevice(open_transport(address)) as device:
+        return device.config.name
+
+
 def _remote(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
     from tilewright.remote.client import Address, RemoteDevice
 
@@ -97,19 +108,30 @@ register(Backend("functional", "functional simulator: the definition of the ISA,
 register(Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL", _cycle,
                  "simulator.cycle"))  # fmt: skip
 register(Backend("rtl", "the RTL itself in Verilator, built on first use", _rtl, "hw.sim.device"))
-register(
-    Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", scheme=True)
-)
+register(Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", True,
+                 _board_preset))  # fmt: skip
 register(Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", scheme=True))
 
 
 def _find(name: str) -> tuple[Backend, str]:
     stem, colon, address = name.partition("://")
     found = BACKENDS.get(stem)
-    if found is None or bool(colon) != found.scheme or not found.available:
+    if found is not None and found.scheme and not colon:
+        address = os.environ.get(f"TILEWRIGHT_{stem.upper()}", "")
+    if found is None or bool(colon or address) != found.scheme or not found.available:
         there = ", ".join(f"{b.name}://ADDRESS" if b.scheme else b.name for b in BACKENDS.values() if b.available)
         raise UsageError(f"unknown device {name!r}; available: {there or 'none'}")
     return found, address
+
+
+def preset_of(name: str) -> str | None:
+    """The preset a device has by itself, as boards do; None for devices that take that of the program.
+
+    Raises:
+        UsageError: unknown device. TilewrightError: it does not answer, or its configuration is no preset.
+    """
+    backend, address = _find(name)
+    return backend.preset(address) if backend.preset is not None else None
 
 
 def _as_config(config: NpuConfig | str | Path) -> NpuConfig:

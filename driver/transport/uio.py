@@ -81,7 +81,7 @@ class UioTransport:
         self.base, self.size = self._memory.base, self._memory.data.size
         self.details = {
             "registers": f"0x{read_number(window / 'addr'):x}",
-            "memory": f"{self._memory.name}{', coherent' if self._memory.coherent else ''}",
+            "buffer": f"{self._memory.name}{', coherent' if self._memory.coherent else ''}",
         }
 
     def lock_file(self) -> int:

@@ -124,7 +124,7 @@ def test_uio_runs_a_network(board: AxiBoard, caches: list[str], tmp_path: Path, 
     wire = Wire(board)
     info = probe(uio(tmp_path, wire))
     assert (info.name, info.config, info.base, info.size) == ("uio:npu", "tiny", BASE, SIZE)
-    assert info.details == {"registers": "0xa0000001", "memory": "udmabuf0"}
+    assert info.details == {"registers": "0xa0000001", "buffer": "udmabuf0"}
     with BoardDevice(uio(tmp_path, wire), TINY) as device:
         executor = Executor(digits, device)
         for seed in range(2):

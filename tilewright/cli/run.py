@@ -19,7 +19,7 @@ from simulator.timeline import write_timeline
 from tilewright.check import check
 from tilewright.cli import common, fixed_values, run_dynamic
 from tilewright.cli.group import MISMATCH
-from tilewright.devices import Device, Runner
+from tilewright.devices import Device, Runner, preset_of
 from tilewright.dynamic import DynamicModel
 from tilewright.errors import UsageError
 from tilewright.explain import performance
@@ -84,7 +84,7 @@ class RunCommand(click.Command):
 )
 @click.option(
     "--backend", "--device", "backend", default="functional", show_default=True,
-    help="Device to run on, tcp://HOST:PORT for one of another machine; see `backends`.",
+    help="Device to run on: board://serial:PORT an FPGA, tcp://HOST:PORT one of another machine; see `backends`.",
 )  # fmt: skip
 @common.config_option
 @common.shape_option
@@ -153,6 +153,8 @@ def command(
     options, notes = waveform_options(backend, model, trace_file, trace_window), common.Notes()
     if backend.startswith("tcp://"):
         options["notify"] = notes
+    if config is None and not Program.is_program(model):
+        config = preset_of(backend)
     runner = Device(backend, config, **options) if config is not None else Device(backend, **options)
     given, constants = common.same_input_once(shapes), fixed_values.parse(model, values)
     program: Program | DynamicModel

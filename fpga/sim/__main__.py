@@ -1,0 +1,58 @@
+"""Simulated boards from the command line.
+
+python -m fpga.sim serial --config tiny                        # prints the terminal to open
+python -m fpga.sim axi --config base --socket /tmp/npu.sock
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from fpga.sim.axi import AxiBoard
+from fpga.sim.pty import SerialBoard, soc_line
+from isa.config import NpuConfig
+from isa.errors import TilewrightError
+
+CLOCK_HZ, BAUD = 24_000_000, 3_000_000
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m fpga.sim", description="A board without a board, until Ctrl-C.")
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    serial = kinds.add_parser("serial", help="the SoC of small boards behind a pseudo-terminal")
+    serial.add_argument("--memory", type=int, default=1 << 16, metavar="BYTES", help="of the SoC (default %(default)s)")
+    axi = kinds.add_parser("axi", help="the NPU and a memory behind a Unix socket")
+    axi.add_argument("--memory", type=int, default=1 << 26, metavar="BYTES", help="window (default %(default)s)")
+    axi.add_argument("--socket", required=True, metavar="PATH", help="made, and taken away at the end")
+    for kind in (serial, axi):
+        kind.add_argument("--config", default="tiny", help="preset or file (default %(default)s)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """The command line; returns the exit status."""
+    arguments = _arguments()
+    try:
+        config = NpuConfig.load(arguments.config)
+        board: AxiBoard | SerialBoard
+        if arguments.kind == "axi":
+            board = AxiBoard(config, arguments.socket, size=arguments.memory)
+            address = f"socket:{arguments.socket}"
+        else:
+            board = SerialBoard(soc_line(config, memory_bytes=arguments.memory, clock_hz=CLOCK_HZ, baud=BAUD))
+            address = f"serial:{board.path}?baud={BAUD}&seconds=5"
+    except (TilewrightError, ValueError) as error:
+        print(f"fpga.sim: error: {error}", file=sys.stderr)
+        return 2
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # ends the pause
+    with board:
+        print(f"a board with {config.name} at board://{address}", flush=True)
+        signal.pause()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
