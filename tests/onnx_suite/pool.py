@@ -77,7 +77,8 @@ def run(
                     continue
                 if not alive:
                     worker.end()
-                    worker = crew[crew.index(worker)] = _Worker(work)
+                    place = crew.index(worker)
+                    worker = crew[place] = _Worker(work)
                 worker.give(waiting.pop())
     finally:
         for worker in crew:

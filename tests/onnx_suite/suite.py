@@ -27,6 +27,9 @@ KINDS = {
     "real": "OnnxBackendRealModelTest",
 }
 
+Tests = Mapping[str, tuple[str, type[unittest.TestCase]]]
+"""Kind and test case by name."""
+
 STATUSES = ("pass", "excluded", "fail", "error")
 
 
@@ -99,8 +102,8 @@ def _ahead(backend: type[TilewrightBackend]) -> type[TilewrightBackend]:
     return Ahead
 
 
-def load(npu: bool = False, constant_inputs: bool = False) -> dict[str, tuple[str, type[unittest.TestCase]]]:
-    """All CPU tests of the suite: name -> (kind, test case).
+def load(npu: bool = False, constant_inputs: bool = False) -> Tests:
+    """All CPU tests of the suite.
 
     Args:
         npu: quantised parts on the NPU.
@@ -122,7 +125,7 @@ def load(npu: bool = False, constant_inputs: bool = False) -> dict[str, tuple[st
     }
 
 
-def run(tests: Mapping[str, tuple[str, type[unittest.TestCase]]], name: str) -> Result:
+def run(tests: Tests, name: str) -> Result:
     """Runs one test in this process."""
     kind, case = tests[name]
     result = unittest.TestResult()
