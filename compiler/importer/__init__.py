@@ -50,7 +50,7 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
 )
 from compiler.importer.builder import Builder
 from compiler.importer.inputs import fixed_value, input_shapes
-from compiler.importer.loader import load, one_line, opset_of, source_name
+from compiler.importer.loader import load, opset_of, reported, source_name
 from compiler.importer.onnx_node import OPSET, numpy_dtype
 
 __all__ = ["OPSET", "import_onnx"]
@@ -78,17 +78,9 @@ def import_onnx(
         CompileError: damaged or inconsistent model. UnsupportedError: valid, but outside what is accepted.
     """
     name = source_name(source)
-    try:
+    with reported(name):
         model = load(source, name)
         return _build(model, name, dict(shapes or {}), dict(constants or {}), staged)
-    except CompileError as error:
-        text = one_line(error)
-        text = text if text.startswith(f"{name}: ") else f"{name}: {text}"
-        raise (StagingError(text, error.tensors) if isinstance(error, StagingError) else type(error)(text)) from error
-    except (MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        # What the checker let through of a damaged file shows up here, never as a traceback.
-        kind = type(error).__name__
-        raise CompileError(f"{name}: damaged or inconsistent model: {kind}: {one_line(error)}") from error
 
 
 def _build(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
 
-from compiler.errors import CompileError, UnsupportedError
+from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.importer.onnx_node import OPSET
 
 OLDEST_OPSET = 1
@@ -20,6 +22,23 @@ def one_line(error: BaseException | str) -> str:
     """An exception's text on one line of printable characters, cut to a readable length."""
     text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
     return text if len(text) <= 600 else text[:597] + "..."
+
+
+@contextlib.contextmanager
+def reported(name: str) -> Iterator[None]:
+    """Makes every error of an import a CompileError of one line that starts with the model's name."""
+    try:
+        yield
+    except CompileError as error:
+        text = one_line(error)
+        text = text if text.startswith(f"{name}: ") else f"{name}: {text}"
+        if isinstance(error, StagingError):
+            raise StagingError(text, error.tensors) from error
+        raise type(error)(text) from error
+    except (MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        # What the checker let through of a damaged file shows up here, never as a traceback.
+        kind = type(error).__name__
+        raise CompileError(f"{name}: damaged or inconsistent model: {kind}: {one_line(error)}") from error
 
 
 def source_name(source: str | Path | bytes | onnx.ModelProto) -> str:

@@ -16,6 +16,7 @@ import onnx
 from compiler.errors import StagingError
 from compiler.graph import Graph, Tensor
 from compiler.importer.builder import Builder
+from compiler.importer.loader import reported
 from compiler.importer.onnx_node import OPSET
 from compiler.importer.registry import OnnxNode, handles
 
@@ -67,7 +68,8 @@ def import_part(
     made: dict[str, int] = {}
     for index, proto in enumerate(nodes):
         try:
-            builder.node(proto)
+            with reported(name):
+                builder.node(proto)
         except StagingError as error:
             raise Cut(index, _deciding(graph, error.tensors, {*graph.inputs, *made}), str(error)) from error
         made |= dict.fromkeys(filter(None, proto.output), index)

@@ -9,9 +9,9 @@ from onnx import numpy_helper, parser
 from tilewright.zoo import build_quantized
 
 
-def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
-    """A model of opset 18 from ONNX's text form, with initialisers."""
-    header = '<ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 3]>\n'
+def model(text: str, opset: int = 18, **weights: np.ndarray) -> onnx.ModelProto:
+    """A model from ONNX's text form, with initialisers."""
+    header = f'<ir_version: 10, opset_import: ["" : {opset}, "ai.onnx.ml" : 3]>\n'
     made = parser.parse_model(header + text)
     made.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in weights.items())
     return made

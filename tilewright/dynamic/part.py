@@ -150,6 +150,8 @@ class Part:
                 return self._by_host(index)
         values: dict[str, np.ndarray] = {n: scope[n] for n in self.reads}  # type: ignore[misc]
         shapes = tuple((v.shape, v.dtype) for v in values.values())
+        if len(self._pinned) >= _MOST_KEYS:
+            self._pinned.clear()
         pinned = self._pinned.setdefault(shapes, set())
         while True:
             fixed = tuple((n, values[n].tobytes()) for n in sorted(pinned))
@@ -197,11 +199,11 @@ class Part:
                 return self._way(cut.node, "before", [], lambda: [], cut.node)
             large = [n for n in cut.names if values[n].size > _MOST_PINNED]
             if large or pinned.issuperset(cut.names):
-                raise UnsupportedError(f"{body.model.file}: {cut.reason}")
+                raise UnsupportedError(cut.reason)
             pinned.update(cut.names)
             return None
         if ("" if standard else node.domain, node.op_type) not in HOST:
-            raise UnsupportedError(f"{body.model.file}: {cut.reason}")
+            raise UnsupportedError(cut.reason)
         return self._by_host(cut.node)
 
     def _by_host(self, index: int) -> Block:

@@ -189,6 +189,38 @@ def test_scan(steps):
     assert (len(dynamic.ran) > 1) == (steps > 66)
 
 
+@pytest.mark.parametrize("steps", [4, 60])
+@pytest.mark.parametrize("lengths", [True, False])
+def test_scan_of_opset_8(steps, lengths):
+    """A batch axis in front, and a length for every sequence; what is behind the end of one is 0."""
+    source = model(
+        """
+        scan (int64[3] lengths, float[3, 2] start, float[3, t, 2] xs) => (float[3, 2] end, float[3, t, 2] sums) {
+            end, sums = Scan <num_scan_inputs = 1, directions = [1],
+                body: graph = step (float[2] s, float[2] x) => (float[2] r, float[2] out) {
+                    h = Mul (s, x)
+                    r = Add (h, x)
+                    out = Identity (r)
+                }> (LENGTHS, start, xs)
+        }""".replace("LENGTHS", "lengths" if lengths else ""),
+        opset=8,
+    )
+    dynamic = tw.compile(source, cache=False)
+    feeds = {
+        "lengths": np.array([steps, 2, steps - 1]),
+        "start": np.ones((3, 2), np.float32),
+        "xs": R.uniform(-1, 1, (3, steps, 2)).astype(np.float32),
+    }
+    for a, b in zip(dynamic(feeds).values(), reference(source, feeds)):
+        assert_same(a, b)
+
+
+def test_a_damaged_node_is_one_line():
+    source = model("broken (float[n, 4] x, int64[2] s) => (float[a, b] y) { y = Reshape (x, s) }")
+    with pytest.raises(tw.TilewrightError, match=r"^broken: Reshape 'y': \[3, 4\] does not fit the target shape"):
+        tw.compile(source, cache=False)({"x": np.zeros((3, 4), np.float32), "s": np.array([5, 5])})
+
+
 def test_an_op_without_a_form_for_strings_is_named():
     feeds = {"x": np.array(["a"], np.object_)}
     with pytest.raises(tw.TilewrightError, match="Relu 'y0' takes tensors of numbers, not string 1"):
