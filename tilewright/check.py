@@ -175,8 +175,8 @@ def check_all(
 
 
 def is_border(info: TensorInfo) -> bool:
-    """Whether the tensor may be off by a step: floats rounded to integers by the CPU, or a rule the machine does not have
-    exactly, which the importer names."""
+    """Whether the tensor may be off by a step: floats rounded to integers by the CPU, or a rule that the machine does
+    not have exactly, as the importer says."""
     return bool(info.reason)
 
 

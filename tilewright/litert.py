@@ -6,6 +6,7 @@ real outputs equal the unmodified model's to the byte.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ class LiteRtReference:
         self._index = {t.name: t.index for t in self.file.tensors}
         self._interpreter: Any = None
 
+    @functools.cached_property
+    def _planes(self) -> dict[str, str]:
+        from compiler.importer.tflite import plane_tensors
+
+        return plane_tensors(self.data)
+
     @property
     def name(self) -> str:
         from importlib.metadata import version
@@ -45,7 +52,10 @@ class LiteRtReference:
 
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
         """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
-        found: dict[str, dict[str, None]] = {name: {name: None} for name in sources}
+        found: dict[str, dict[str, None]] = {}
+        for name in sources:
+            found.setdefault(self._planes.get(name, name), {})[name] = None
+            found.setdefault(name, {})[name] = None
         names = [t.name for t in self.file.tensors]
         for op in self.file.ops:
             merged: dict[str, None] = {}
@@ -89,17 +99,17 @@ class LiteRtReference:
         self, names: Sequence[str], inputs: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         """Values of tensors inside the model in the shapes of the compiler's graph, and why others have none."""
-        from compiler.importer.tflite import plane_tensors
-
         outputs = self.run(inputs)
         made = {i for op in self.file.ops for i in op.outputs}
-        values = {n: inputs[n] for n in names if n in inputs} | {n: outputs[n] for n in names if n in outputs}
-        asked = [n for n in names if self._index.get(n) in made and n not in values]
-        missing = {n: "not a tensor of the model" for n in names if n not in asked and n not in values}
+        wanted = {n: self._planes.get(n, n) for n in names}
+        values = {n: v for some in (inputs, outputs) for n, v in some.items() if n in wanted.values()}
+        asked = [n for n in dict.fromkeys(wanted.values()) if self._index.get(n) in made and n not in values]
+        missing = {n: "not a tensor of the model" for n in wanted.values() if n not in asked and n not in values}
         self._observe(asked, inputs, outputs, values, missing)
-        for name in plane_tensors(self.data) & values.keys():
-            values[name] = np.ascontiguousarray(values[name].transpose(0, 3, 1, 2))
-        return values, missing
+        found = {n: values[own] for n, own in wanted.items() if own in values}
+        for name in self._planes.keys() & found.keys():
+            found[name] = np.ascontiguousarray(found[name].transpose(0, 3, 1, 2))
+        return found, {n: missing[own] for n, own in wanted.items() if own in missing}
 
     def _observe(
         self,

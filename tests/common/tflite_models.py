@@ -28,7 +28,7 @@ class T:
 
 @dataclass
 class Op:
-    """`options`: (table name such as "Conv2DOptions", fields by their names). `variables` among the inputs are states."""
+    """`options`: (table name such as "Conv2DOptions", fields by their names). `variables`: inputs that are states."""
 
     name: str
     inputs: Sequence[str]

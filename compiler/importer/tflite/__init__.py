@@ -61,10 +61,10 @@ def import_tflite(source: str | Path | bytes, shapes: dict[str, Sequence[int]] |
         raise CompileError(text) from error
 
 
-def plane_tensors(source: bytes) -> set[str]:
-    """Names of the file's tensors that the imported graph holds as [N,C,H,W]. `source` is known to be importable."""
+def plane_tensors(source: bytes) -> dict[str, str]:
+    """The imported graph's [N,C,H,W] tensors, with their names in the file. `source` is known to be importable."""
     b = _build(read(source), "model", {})
-    return {n for forms in b.forms.values() for form, n in forms.items() if form == PLANES and n in b.taken}
+    return {f[PLANES]: b.model.tensors[index].name for index, f in b.forms.items() if PLANES in f}
 
 
 def _bytes(source: str | Path | bytes) -> bytes:

@@ -1,12 +1,12 @@
-"""Elementwise operators on floats and integers, as ONNX ops. Quantised operands without a rule of their own pass through
-floats: their results can differ by one step."""
+"""Elementwise operators on floats and integers, as ONNX ops. Quantised operands without a rule of their own pass
+through floats: their results can differ by one step."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from compiler.importer.onnx_node import elem_type
-from compiler.importer.tflite.builder import FILE, PLANES, Builder, planes_shape
+from compiler.importer.tflite.builder import FILE, Builder
 from compiler.importer.tflite.elementwise import operands
 from compiler.importer.tflite.registry import PLAIN, handles
 from compiler.importer.tflite.schema import FileOp

@@ -202,7 +202,9 @@ def batch_matmul(b: Builder, op: FileOp) -> None:
         name, rank = b.value(k, FILE), len(b.shape(k))
         q = b.byte_quant(b.source(k))
         if rank < 2 or b.source(k).dtype != np.int8 or b.target().dtype != np.int8:
-            raise b.refuse(f"input {k} of type {b.source(k).type_name} and rank {rank}; int8 of rank 2 or more is accepted")
+            raise b.refuse(
+                f"input {k} of type {b.source(k).type_name} and rank {rank}; int8 of rank 2 or more is accepted"
+            )
         if op.option(accessor, False):
             name = b.onnx("Transpose", [name], {"perm": [*range(rank - 2), rank - 1, rank - 2]})
             b.graph.tensor(name).quant = q

@@ -89,7 +89,7 @@ def _corners(b: Builder, o: dict[str, Any], n: int) -> list[str]:
         return b.constant("number", value, np.float64)
 
     box, anchor = columns(0, b.shape(0)[2]), columns(2, 4)
-    scales = [number(np.float32(o[k])) for k in ("y_scale", "x_scale", "h_scale", "w_scale")]
+    scales = [number(float(np.float32(o[k]))) for k in ("y_scale", "x_scale", "h_scale", "w_scale")]
     centres, halves = [], []
     for i in (0, 1):
         moved = b.onnx("Mul", [b.onnx("Div", [box[i], scales[i]]), anchor[i + 2]])
@@ -137,7 +137,9 @@ def _best(b: Builder, values: str, count: int) -> tuple[str, str]:
 def _results(b: Builder, kept: int, corners: list[str], boxes: str, values: str, kinds: str) -> None:
     """The four outputs, zeros behind the last detection."""
     count = b.graph.tensor(values).size
-    there = b.onnx("Cast", [b.onnx("Greater", [values, b.constant("gone", _GONE, np.float32)])], {"to": TensorProto.FLOAT})
+    there = b.onnx(
+        "Cast", [b.onnx("Greater", [values, b.constant("gone", _GONE, np.float32)])], {"to": TensorProto.FLOAT}
+    )
 
     def shown(name: str, k: int, shape: list[int]) -> None:
         pads = [0] * len(shape) + [0, kept - count, *[0] * (len(shape) - 2)]

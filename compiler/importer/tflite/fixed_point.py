@@ -1,4 +1,4 @@
-"""LiteRT's fixed-point arithmetic: multipliers as numbers, their application as int64 ONNX ops, 16-bit functions as tables."""
+"""LiteRT's fixed-point arithmetic: multipliers, their application as int64 ONNX ops, 16-bit functions as tables."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ def multiplier_of(real: float) -> tuple[int, int]:
     return q, int(shift)
 
 
-def multiply(x: Array, multiplier: int, shift: int) -> Array:
-    """`x * mantissa * 2^(shift - 31)`, rounded before and after the right shift, ties upwards."""
+def multiply(x: Array, multiplier: int, shift: int, away: bool = True) -> Array:
+    """`x * mantissa * 2^(shift - 31)`, rounded before (ties upwards) and after the right shift: ties away from zero in
+    LiteRT's scalar kernels, upwards in its vector kernels."""
     high = ((x.astype(np.int64) << max(shift, 0)) * multiplier + (1 << 30)) >> 31
-    return (high + (1 << (-shift - 1))) >> -shift if shift < 0 else high
+    if shift >= 0:
+        return high
+    return (high + (1 << (-shift - 1)) - (away & (high < 0))) >> -shift
 
 
 class Integers:
@@ -111,7 +114,7 @@ def _saturated(x: Array) -> Array:
     return np.clip(x, -32768, 32767)
 
 
-def _times(a: Array, b: Array | int) -> Array:
+def _times(a: Array | int, b: Array | int) -> Array:
     """Rounding doubling high product: ties away from zero by truncation of the nudged product."""
     product = np.asarray(a, np.int64) * b
     nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))

@@ -25,7 +25,7 @@ def shape_of(b: Builder, op: FileOp) -> None:
 
 @handles("RANGE", table=PLAIN)
 def range_op(b: Builder, op: FileOp) -> None:
-    start, limit, step = (b.const(k, what).reshape(()) for k, what in enumerate(("start", "limit", "step")))
+    start, limit, step = (b.const(k, what).reshape(-1)[0] for k, what in enumerate(("start", "limit", "step")))
     if step == 0 or abs((float(limit) - float(start)) / float(step)) > 1 << 20:
         raise b.damaged(f"from {start} to {limit} by {step}")
     _constant_result(b, np.arange(start, limit, step))

@@ -66,13 +66,13 @@ def mean(b: Builder, op: FileOp) -> None:
         b.node("QGlobalAveragePool", [source], out, {"keepdims": int(keep), **attrs})
         return
     kept = [a for a in range(rank) if a not in axes]
-    source = b.graph.tensor(b.value(0, FILE))
-    name, planes = source.name, [1, source.size // max(n, 1), n, 1]
+    x = b.graph.tensor(b.value(0, FILE))
+    name, planes = x.name, [1, x.size // max(n, 1), n, 1]
     steps = [("Transpose", {"perm": [*kept, *axes]}), ("Reshape", {})]
     for kind, more in steps:
         inputs = [name] if kind == "Transpose" else [name, b.constant("shape", planes, np.int64)]
         name = b.onnx(kind, inputs, more)
-        b.graph.tensor(name).quant = source.quant
+        b.graph.tensor(name).quant = x.quant
     out = b.result([1 if a in axes else s for a, s in enumerate(shape)] if keep else [shape[a] for a in kept])
     t = b.graph.tensor(out)
     flat = b.graph.unique(out)

@@ -1,4 +1,4 @@
-"""Convolutions, products, pools and Softmax on floats (and 16-bit steps) as ONNX ops; weights may be float16 or int8."""
+"""Convolutions, products, pools and Softmax on floats as ONNX ops; weights may be float16 or int8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM and SVDF, unrolled. Every run begins from the reset state."""
+"""UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM and SVDF, unrolled. Runs begin from the reset state."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def integer_lstm(b: Builder, op: FileOp) -> None:
     rows = ints.clamped(product(x, side(at.weights, k, qx, True)), -32768, 32767)
     h_mantissa, h_shift = multiplier_of(float(np.float32(2.0**-15 / float(_scale(hidden)) * 2.0**-15)))
     clip = float(op.option("CellClip", 0.0))
-    limit = int(min(max(np.float32(clip) / _scale(qc), -32768.0), 32767.0)) if clip > 0 else 0
+    limit = min(int(np.float32(clip) / _scale(qc)), 32767) if clip > 0 else 0
     start = np.full((n, cells), int(qh.zero_point), np.int8)
     state = {"h": b.constant("h", start), "c": b.constant("c", np.zeros((n, cells), np.int64))}
 
@@ -270,21 +270,21 @@ def integer_lstm(b: Builder, op: FileOp) -> None:
     _finish(b, _unrolled(b, rows, (t, n), False, step, [1, n, cells]), major)
 
 
-def _svdf_sizes(b: Builder) -> tuple[int, int, int]:
-    """Rank, filters and units. Raises CompileError where the inputs disagree."""
+def _svdf_sizes(b: Builder) -> tuple[int, int]:
+    """Rank and units. Raises CompileError where the inputs disagree."""
     shape, rank = b.shape(0), b.op.option("Rank", 1)
     filters, columns = _matrix(b, 1, "weights", b.shape(1)[0], shape[-1]).shape if len(b.shape(1)) == 2 else (0, 0)
     if len(shape) != 2 or rank < 1 or filters < 1 or filters % rank or columns != shape[1]:
         raise b.damaged(f"input {list(shape)}, weights {list(b.shape(1))} and rank {rank}")
     if len(b.shape(2)) != 2 or b.shape(2)[0] != filters or b.shape(2)[1] < 1:
         raise b.damaged(f"weights of time have shape {list(b.shape(2))}")
-    return rank, filters, filters // rank
+    return rank, filters // rank
 
 
 @handles("SVDF", table=PLAIN)
 def float_svdf(b: Builder, op: FileOp) -> None:
     """From the reset state only the newest entry of each filter's memory is not 0."""
-    rank, filters, units = _svdf_sizes(b)
+    rank, units = _svdf_sizes(b)
     n = b.shape(0)[0]
     features, times = b.graph.const(b.real(1)), b.graph.const(b.real(2))
     if features is None or times is None:
@@ -300,7 +300,7 @@ def float_svdf(b: Builder, op: FileOp) -> None:
 def integer_svdf(b: Builder, op: FileOp) -> None:
     """8-bit features, 16-bit state and weights of time."""
     ints = Integers(b)
-    rank, filters, units = _svdf_sizes(b)
+    rank, units = _svdf_sizes(b)
     qx, qy, qs = b.byte_quant(b.source(0)), b.byte_quant(b.target()), b.source(4).quant
     data, times = b.const(1, "weights"), b.const(2, "weights of time")
     if times.dtype != np.int16 or qs is None or b.target().dtype != np.int8:

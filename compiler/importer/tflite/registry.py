@@ -1,7 +1,7 @@
 """Tables of import handlers by TFLite operator, filled by the family files.
 
-`HANDLERS` holds what 8-bit operators need a rule of their own for, and what is the same for all types. `PLAIN` holds the
-operators on floats and integers; it also takes quantised operands for which `HANDLERS` has no rule, by way of floats.
+`HANDLERS` holds the operators with a rule of their own for 8-bit tensors, and those that are the same for all types.
+`PLAIN` holds operators on floats and integers; it also takes 8-bit operands without a rule, by way of floats.
 """
 
 from __future__ import annotations

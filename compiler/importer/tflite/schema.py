@@ -208,7 +208,7 @@ class _Reader:
         made.intermediates = self.indices(
             op.IntermediatesLength, op.Intermediates, f"intermediates of op {index}", True
         )
-        if 0 < self.count(op.CustomOptionsLength(), "bytes of options"):
+        if 0 < op.CustomOptionsLength() <= len(self.data):
             made.custom = op.CustomOptionsAsNumpy().tobytes()
         kind = _OPTION_NAMES.get(op.BuiltinOptionsType(), "NONE")
         options = op.BuiltinOptions()

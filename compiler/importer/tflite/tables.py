@@ -175,7 +175,8 @@ def quantize(b: Builder, op: FileOp) -> None:
         ratio = float(np.float32(qx.scale) / np.float32(qy.scale))
         emit(b, scaled_by_256(q, ratio, ratio, int(qy.zero_point)))
     else:
-        emit(b, multiply(q, *multiplier_of(float(qx.scale) / float(qy.scale))) + int(qy.zero_point))
+        factor = multiplier_of(float(qx.scale) / float(qy.scale))
+        emit(b, multiply(q, *factor, away=False) + int(qy.zero_point))
 
 
 @handles("DEQUANTIZE")

@@ -25,7 +25,7 @@ def table_case(op: str, r: Random, dtype: str) -> bytes:
     """A function of one tensor over all 256 values."""
     low = np.iinfo(dtype).min
     sx, options, version = scale(r), None, 2
-    sy, zy, other = sx * r.uniform(0.5, 2), zero(r, dtype), dtype
+    sy, zy, other = sx * r.uniform(0.5, 8), zero(r, dtype), dtype
     if op == "LOGISTIC":
         sx, sy, zy, version = sx * 0.2, 1 / 256, int(low), 2 if dtype == "int8" else 1
     elif op == "TANH":
@@ -79,14 +79,34 @@ def pool_case(op: str, r: Random, dtype: str) -> bytes:
     return unary(op, x, y, ("Pool2DOptions", options), 2)
 
 
-def mean_case(op: str, r: Random, dtype: str) -> bytes:
-    s, keep = scale(r), bool(r.integers(2))
+def reduce_case(op: str, r: Random, dtype: str) -> bytes:
+    """Over any axes, with one scale or two."""
+    rank, keep = int(r.integers(1, 5)), bool(r.integers(2))
+    shape = [int(v) for v in r.integers(1, 9, rank)]
+    axes = sorted(r.choice(rank, int(r.integers(1, rank + 1)), replace=False).tolist())
+    out = [1 if i in axes else n for i, n in enumerate(shape) if keep or i not in axes]
+    s, z = scale(r), zero(r, dtype)
+    sy, zy = (s, z) if op != "MEAN" or r.integers(2) else (s * r.uniform(0.3, 1.3), zero(r, dtype))
     tensors = [
-        T("x", (1, 7, 5, 24), dtype, s, zero(r, dtype)), T("axes", (2,), "int32", data=np.array([1, 2])),
-        T("y", (1, 1, 1, 24) if keep else (1, 24), dtype, s * r.uniform(0.3, 1), zero(r, dtype)),
-    ]  # fmt: skip
+        T("x", shape, dtype, s, z),
+        T("axes", (len(axes),), "int32", data=np.array(axes)),
+        T("y", out, dtype, sy, zy),
+    ]
     node = Op(op, ["x", "axes"], ["y"], ("ReducerOptions", {"KeepDims": keep}), 2)
     return Model(tensors, [node], ["x"], ["y"]).build()
+
+
+def pair_case(op: str, r: Random, dtype: str) -> bytes:
+    """PRELU with a slope per channel or element, MAXIMUM and MINIMUM of one scale."""
+    shape = (1, *(int(v) for v in r.integers(1, 9, 3)))
+    other, s, z = ((shape[3],), (1, 1, shape[3]), shape[1:])[int(r.integers(3))], scale(r), zero(r, dtype)
+    info, slope = np.iinfo(dtype), op == "PRELU"
+    data = r.integers(info.min, info.max, other, endpoint=True) if slope else None
+    sb, zb, sy, zy = (scale(r), zero(r, dtype), s * r.uniform(0.1, 3), zero(r, dtype)) if slope else (s, z, s, z)
+    tensors = [T("x", shape, dtype, s, z), T("b", other, dtype, sb, zb, 0, data), T("y", shape, dtype, sy, zy)]
+    options = None if slope else ("MaximumMinimumOptions", {})
+    inputs = ["x"] if slope else ["x", "b"]
+    return Model(tensors, [Op(op, ["x", "b"], ["y"], options, 1 if slope else 2)], inputs, ["y"]).build()
 
 
 def softmax_case(op: str, r: Random, dtype: str) -> bytes:
@@ -133,14 +153,15 @@ def _weighted(r: Random, op: str, x: Any, w: Any, axis: int | None, y: Any, opti
     return Model(tensors, [Op(op, inputs, ["y"], options, version)], ["x"], ["y"]).build()
 
 
-def resize_bilinear_case(op: str, r: Random, dtype: str) -> bytes:
+def resize_case(op: str, r: Random, dtype: str) -> bytes:
     h, w, oh, ow = (int(v) for v in r.integers(1, 14, 4))
     s, z, kind = scale(r), zero(r, dtype), int(r.integers(3))
     tensors = [
         T("x", (1, h, w, 8), dtype, s, z), T("size", (2,), "int32", data=np.array([oh, ow])),
         T("y", (1, oh, ow, 8), dtype, s, z),
     ]  # fmt: skip
-    options = ("ResizeBilinearOptions", {"AlignCorners": kind == 1, "HalfPixelCenters": kind == 2})
+    table = "ResizeBilinearOptions" if op == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
+    options = (table, {"AlignCorners": kind == 1, "HalfPixelCenters": kind == 2})
     return Model(tensors, [Op(op, ["x", "size"], ["y"], options, 3)], ["x"], ["y"]).build()
 
 
@@ -161,8 +182,19 @@ MOVES: list[tuple[str, Any, Any, list[Any], Any, list[str], int]] = [
     ("UNPACK", (5, 2, 8), (5, 8), [], ("UnpackOptions", {"Num": 2, "Axis": 1}), ["x"], 2),
     ("GATHER", (5, 6, 8), (5, 3, 8), [[0, 5, 2]], ("GatherOptions", {"Axis": 1}), ["x", "c0"], 1),
     ("CONCATENATION", (1, 5, 6, 8), (1, 5, 6, 16), [], ("ConcatenationOptions", {"Axis": 3}), ["x", "x"], 1),
-    ("RESIZE_NEAREST_NEIGHBOR", (1, 5, 6, 8), (1, 7, 18, 8), [[7, 18]], ("ResizeNearestNeighborOptions", {}),
+    ("STRIDED_SLICE", (5, 6, 8), (2, 1, 8), [[3, 0, 0, 0], [0, 0, 0, 0], [-2, 1, 1, 1]],
+     ("StridedSliceOptions", {"NewAxisMask": 2, "EllipsisMask": 8, "ShrinkAxisMask": 4}), ["x", "c0", "c1", "c2"], 1),
+    ("SPLIT_V", (5, 6, 8), (5, 3, 8), [[3, 3], 1], ("SplitVOptions", {"NumSplits": 2}), ["x", "c0", "c1"], 2),
+    ("GATHER", (2, 6, 8), (2, 3, 8), [[[0, 5, 2], [1, 1, 4]]], ("GatherOptions", {"Axis": 1, "BatchDims": 1}),
      ["x", "c0"], 1),
+    ("GATHER_ND", (5, 6, 8), (3, 8), [[[0, 5], [4, 0], [2, 2]]], None, ["x", "c0"], 1),
+    ("MIRROR_PAD", (5, 6), (8, 9), [[[1, 2], [3, 0]]], ("MirrorPadOptions", {"Mode": 1}), ["x", "c0"], 1),
+    ("TILE", (5, 6), (10, 18), [[2, 3]], None, ["x", "c0"], 1),
+    ("REVERSE_V2", (5, 6), (5, 6), [[1]], None, ["x", "c0"], 1),
+    ("SPACE_TO_DEPTH", (1, 4, 6, 3), (1, 2, 3, 12), [], ("SpaceToDepthOptions", {"BlockSize": 2}), ["x"], 1),
+    ("DEPTH_TO_SPACE", (1, 2, 3, 12), (1, 4, 6, 3), [], ("DepthToSpaceOptions", {"BlockSize": 2}), ["x"], 1),
+    ("SPACE_TO_BATCH_ND", (1, 3, 5, 3), (4, 2, 3, 3), [[2, 2], [[1, 0], [0, 1]]], None, ["x", "c0", "c1"], 1),
+    ("BATCH_TO_SPACE_ND", (4, 2, 3, 3), (1, 3, 5, 3), [[2, 2], [[1, 0], [0, 1]]], None, ["x", "c0", "c1"], 1),
 ]  # fmt: skip
 _VERSION_1 = {"RESHAPE", "SQUEEZE", "EXPAND_DIMS"}
 
@@ -176,16 +208,18 @@ def move_case(case: tuple[str, Any, Any, list[Any], Any, list[str], int], r: Ran
     return Model(tensors, [Op(op, inputs, names, options, 1 if op in _VERSION_1 else 2)], ["x"], names).build()
 
 
+#: Operators of 8-bit tensors.
 CASES: dict[str, Callable[[str, Random, str], bytes]] = {
     **dict.fromkeys(
         ("LOGISTIC", "TANH", "HARD_SWISH", "LEAKY_RELU", "RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE"), table_case
     ),
     **dict.fromkeys(("ADD", "SUB", "MUL"), binary_case),
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), pool_case),
-    "MEAN": mean_case,
+    **dict.fromkeys(("MEAN", "REDUCE_MAX", "REDUCE_MIN"), reduce_case),
+    **dict.fromkeys(("PRELU", "MAXIMUM", "MINIMUM"), pair_case),
     "SOFTMAX": softmax_case,
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), conv_case),
     "TRANSPOSE_CONV": transpose_conv_case,
-    "RESIZE_BILINEAR": resize_bilinear_case,
+    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), resize_case),
     "FULLY_CONNECTED": fully_connected_case,
 }
