@@ -75,6 +75,7 @@ class Body:
         return self.outer is not None and name not in self.outer.local and self.outer.is_constant(name)
 
     def constant(self, name: str) -> np.ndarray:
+        """The value of an initialiser, here or around."""
         if name not in self._constants:
             if name not in self._protos:
                 if self.outer is None:

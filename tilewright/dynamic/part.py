@@ -84,23 +84,24 @@ class Block:
 
 
 class HostCall:
-    """A node that runs on the host."""
+    """A node that runs on the host.
 
-    def __init__(self, body: Body, node: onnx.NodeProto, makes_from: onnx.NodeProto | None = None) -> None:
-        model = body.model
+    Args:
+        bounded: the node's bounded form, which ran before; what is left is to take the used part of its result.
+    """
+
+    def __init__(self, body: Body, node: onnx.NodeProto, bounded: onnx.NodeProto | None = None) -> None:
         self.node = node
         self.domain = "" if node.domain in _STANDARD else node.domain
         self.label = f"{node.op_type} {node.name or (node.output[0] if node.output else '')!r}"
         self.attrs = {a.name: attribute_value(a) for a in node.attribute}
-        self.inputs = list(makes_from.output if makes_from is not None else node.input)
+        self.inputs = list(node.input if bounded is None else bounded.output)
+        self.reads = body.variables(reads_of([node]) if bounded is None else self.inputs)
         self.makes = [n for n in node.output if n]
-        self.reads = body.variables(
-            [*filter(None, self.inputs), *reads_of([node])] if makes_from is None else self.inputs
-        )
         self.writes = self.makes
         self.drops: list[str] = []
-        self.version = model.versions.get(self.domain, 1)
-        self.function = HOST.get((makes_from.domain if makes_from is not None else self.domain, node.op_type))
+        self.version = body.model.versions.get(self.domain, 1)
+        self.function = HOST.get((self.domain if bounded is None else bounded.domain, node.op_type))
         looped = body.looped or node.op_type != "If"
         self.bodies = {id(g): body.inner(g, looped) for g in self.attrs.values() if isinstance(g, onnx.GraphProto)}
 
@@ -144,6 +145,8 @@ class Part:
         self._strings = [n for n in self.names if n not in self.reads and not is_number(body.constant(n))]
 
     def run(self, run: Run, scope: Scope) -> Mapping[str, Value] | Block:
+        if not self.writes:
+            return {}
         odd = {n for n in self.reads if not is_number(scope[n])}.union(self._strings)
         for index, node in enumerate(self.nodes) if odd else ():
             if odd.intersection(reads_of([node])):
