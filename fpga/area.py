@@ -21,7 +21,7 @@ import click
 
 from fpga.area_memory import lut_cell, scratchpad_memories
 from fpga.errors import FpgaError
-from fpga.resources import FAMILIES, Resources, family_named
+from fpga.resources import FAMILIES, Resources, family_named, sources_digest
 from hw.ports import PC_BITS
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS
@@ -85,11 +85,18 @@ class AreaModel:
     Attributes:
         coefficients: per resource, per term.
         error: per resource, the largest relative error on the points held back from the fit.
+        sources: `fpga.resources.sources_digest` of the RTL it was calibrated on.
     """
 
     family: str
     coefficients: dict[str, dict[str, float]]
     error: dict[str, float]
+    sources: str = ""
+
+    @property
+    def stale(self) -> bool:
+        """The RTL has changed since."""
+        return self.sources != sources_digest()
 
     def estimate(self, config: NpuConfig) -> Resources:
         """The counts of a configuration."""
@@ -113,7 +120,7 @@ def load(family: str) -> AreaModel:
             f"no area model for {family!r} (there are {known}); make it by: "
             f"python -m fpga.area --calibrate --family {family}"
         ) from None
-    return AreaModel(family, stored["coefficients"], stored["error"])
+    return AreaModel(family, stored["coefficients"], stored["error"], stored["sources"])
 
 
 def estimate(config: NpuConfig, family: str = "ecp5") -> Resources:

