@@ -102,9 +102,12 @@ class Body:
             return self.outer._digest_of(name)
         if name not in self._digests:
             value = self.constant(name)
-            raw = repr(value.tolist()).encode() if value.dtype == np.object_ else np.ascontiguousarray(value).tobytes()
-            head = f"{value.dtype} {value.shape}".encode()
-            self._digests[name] = hashlib.sha256(head + raw).digest()
+            digest = hashlib.sha256(f"{value.dtype} {value.shape}".encode())
+            if value.dtype == np.object_:
+                digest.update(repr(value.tolist()).encode())
+            else:
+                digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+            self._digests[name] = digest.digest()
         return self._digests[name]
 
     # Running.

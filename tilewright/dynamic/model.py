@@ -97,6 +97,16 @@ class DynamicModel:
             self._runner = Device("functional")
         return self.run(self._runner, inputs).outputs  # type: ignore[return-value]
 
+    def save(self, path: str | Path) -> None:
+        """There is no program to save.
+
+        Raises:
+            UsageError: says what `tilewright.compile_program` needs to make one.
+        """
+        lacking = [str(s) for s in self.inputs if s.shape is None or not all(isinstance(d, int) for d in s.shape)]
+        remedy = f"give the shapes of {', '.join(lacking)}" if lacking else "its shapes follow from run-time values"
+        raise UsageError(f"{self.name} is compiled while it runs, {path} would hold one program: {remedy}")
+
     def run(self, runner: Runner, inputs: Mapping[str, Any] | Any, **options: Any) -> RunResult:
         """Runs once on a device; compiles what these shapes need and was not compiled before.
 
