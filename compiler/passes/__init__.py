@@ -18,8 +18,10 @@ from compiler.passes.merge_requantization import merge_requantization
 from compiler.passes.move_quantization import move_quantization
 from compiler.passes.quantization import annotate
 from compiler.passes.quantize_weights import quantize_weights
+from compiler.passes.reassociate_matmul import reassociate_matmul
 from compiler.passes.recognise import recognise
 from compiler.passes.simplify import simplify
+from compiler.passes.sink_transposes import sink_transposes
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("merge_requantization", merge_requantization, "two Q-DQ pairs in a row to one, as onnxruntime does"),
     Pass("fold_constants", fold_constants, "evaluates constant sub-graphs; DequantizeLinear of constants stays"),
     Pass("eliminate", eliminate, "drops identities, no-ops, duplicates and dead nodes"),
+    Pass("reassociate_matmul", reassociate_matmul, "chains of float matrix products in the cheapest order"),
     Pass("simplify", simplify, "algebra: x*1, transpose and reshape chains, bias into Gemm, strength reduction"),
+    Pass("sink_transposes", sink_transposes, "transposes down through other ops to where they cancel"),
     Pass("fold_batch_norm", fold_batch_norm, "batch norm into the weights of the convolution or product before it"),
     Pass("recognise", recognise, "decomposed GELU, SiLU, HardSwish, LayerNormalization to single ops"),
     Pass("move_quantization", move_quantization, "data movement acts on integers: DQ sinks, Q rises through it"),

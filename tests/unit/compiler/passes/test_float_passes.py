@@ -128,6 +128,53 @@ def fused_conv(n: Net) -> str:
     return n.op("FusedConv", "x", n.r(6, 4, 3, 3), n.r(6), domain="com.microsoft", activation="Relu")
 
 
+def matmul_chain(n: Net) -> str:
+    """[320, 1] @ [1, 320] @ [320, 2]: the outer product is never made."""
+    column = n.op("Reshape", "x", n.c([320, 1], np.int64))
+    row = n.op("Reshape", "x", n.c([1, 320], np.int64))
+    return n.op("MatMul", n.op("MatMul", column, row), n.r(320, 2))
+
+
+def constant_factors(n: Net) -> str:
+    """Two small constant factors behind each other become one."""
+    return n.op("MatMul", n.op("MatMul", "x", n.r(10, 8)), n.r(8, 6))
+
+
+def low_rank(n: Net) -> str:
+    """Factors of rank 1 stay: their product would be larger."""
+    return n.op("MatMul", n.op("MatMul", "x", n.r(10, 1)), n.r(1, 30))
+
+
+def channels_last(n: Net) -> str:
+    """As exported from frameworks with channels last: every layer between two transposes."""
+    y = n.op("Transpose", n.op("Conv", "x", n.r(6, 4, 3, 3)), perm=[0, 2, 3, 1])
+    y = n.op("Relu", n.op("Add", n.op("Mul", y, n.r(6)), n.r(1, 1, 1, 6)))
+    y = n.op("Conv", n.op("Transpose", y, perm=[0, 3, 1, 2]), n.r(2, 6, 1, 1))
+    return n.op("Sigmoid", y)
+
+
+def two_branches(n: Net) -> str:
+    a = n.op("Transpose", n.op("Sin", "x"), perm=[0, 2, 3, 1])
+    b = n.op("Transpose", n.op("Cos", "x"), perm=[0, 2, 3, 1])
+    y = n.op("Softmax", n.op("Mul", n.op("Relu", a), b), axis=-1)
+    return n.op("Transpose", y, perm=[0, 3, 1, 2])
+
+
+def transposed_mean(n: Net) -> str:
+    y = n.op("Transpose", n.op("Sin", "x"), perm=[0, 2, 3, 1])
+    return n.op("ReduceMean", y, n.c([1, 2], np.int64), keepdims=0)
+
+
+def transposed_mean_kept(n: Net) -> str:
+    y = n.op("Transpose", n.op("Sin", "x"), perm=[0, 2, 3, 1])
+    return n.op("ReduceMean", y, n.c([1, 2], np.int64), keepdims=1)
+
+
+def lonely_transpose(n: Net) -> str:
+    """Nothing to meet: it stays where it is."""
+    return n.op("Relu", n.op("Transpose", "x", perm=[0, 2, 3, 1]))
+
+
 CASES: list[tuple[Callable[[Net], str], dict[str, int]]] = [
     (conv_bn, {"Conv": 1}),
     (conv_transpose_bn, {"ConvTranspose": 1}),
@@ -146,6 +193,14 @@ CASES: list[tuple[Callable[[Net], str], dict[str, int]]] = [
     (common, {"Exp": 1, "Add": 1}),
     (expand, {"Mul": 1}),
     (fused_conv, {"Conv": 1, "Relu": 1}),
+    (matmul_chain, {"Reshape": 2, "MatMul": 2}),
+    (constant_factors, {"MatMul": 1}),
+    (low_rank, {"MatMul": 2}),
+    (channels_last, {"Conv": 2, "Relu": 1, "Sigmoid": 1}),
+    (two_branches, {"Sin": 1, "Cos": 1, "Relu": 1, "Mul": 1, "Softmax": 1}),
+    (transposed_mean, {"Sin": 1, "ReduceMean": 1}),
+    (transposed_mean_kept, {"Sin": 1, "ReduceMean": 1, "Reshape": 1}),
+    (lonely_transpose, {"Transpose": 1, "Relu": 1}),
 ]
 
 
