@@ -137,7 +137,7 @@ def _measure(case: Case, threads: int) -> dict[str, Any]:
     model = case.model()
     inputs = inputs_of(model)
     with _empty_kernel_cache():
-        native = NativeModel(model)
+        native = NativeModel(model, threads=threads)
     for name, value in inputs.items():
         native.inputs[name][...] = value
     theirs, results = bound_session(model, inputs, threads)
@@ -163,7 +163,9 @@ def _measure(case: Case, threads: int) -> dict[str, Any]:
         "within": case.limit is None or ratio <= case.limit,
         "difference": difference,
         "compile_seconds": native.compile_seconds,
-        "arena_bytes": native.segment.workspace_bytes,
+        "arena_bytes": native.segment.memory.arena,
+        "separate_bytes": native.segment.memory.separate,
+        "live_bytes": native.segment.memory.live,
     }
 
 

@@ -20,6 +20,7 @@ class NativeModel:
         model: what `tilewright.compile` takes.
         shapes: shape per input, needed where the model leaves dimensions open.
         target: how to compile; by default this machine.
+        threads: that share each kernel's work.
 
     Raises:
         TilewrightError: the model cannot be compiled for the CPU.
@@ -34,6 +35,7 @@ class NativeModel:
         model: Any,
         shapes: Mapping[str, Sequence[int]] | None = None,
         target: cpu.Target | None = None,
+        threads: int = 1,
     ) -> None:
         from compiler.passes import run_passes
         from tilewright.api import import_model
@@ -45,8 +47,10 @@ class NativeModel:
             reason = cpu.unsupported_reason(graph, node)
             if reason is not None:
                 raise UsageError(reason)
-        self.segment = cpu.compile_segment(graph, graph.nodes, graph.inputs, graph.outputs, "tw_native", target)
-        self._kernel = cpu.load(self.segment.object_code, self.segment.symbol)
+        self.segment = cpu.compile_segment(
+            graph, graph.nodes, graph.inputs, graph.outputs, "tw_native", target, threads=threads
+        )
+        self._kernel = cpu.load(self.segment.object_code, self.segment.symbol, threads)
         self.compile_seconds = time.perf_counter() - started
         self._constants = [self._aligned(graph.tensor(n).data) for n in self.segment.constants]
         self.inputs = {n: self._place(n) for n in self.segment.inputs}

@@ -70,8 +70,8 @@ def check_host(program: Program) -> None:
     missing = Target.missing(program.options.get("host_features", ()))
     if missing:
         raise ConfigMismatchError(
-            f"{program.name}: its CPU kernels use {', '.join(missing)}, which this processor ({Target.host().cpu}) lacks; "
-            "compile the model again on this machine"
+            f"{program.name}: its CPU kernels use {', '.join(missing)}, which this processor ({Target.host().cpu}) "
+            "lacks; compile the model again on this machine"
         )
 
 

@@ -33,6 +33,8 @@ class Segment:
         outputs: tensors passed last.
         workspace_bytes: size of the workspace, which must be aligned to 64 bytes.
         description: one line per kernel.
+        memory: the workspace, against what it would take without reuse.
+        threads: that must call the entry point together.
     """
 
     symbol: str
@@ -42,6 +44,8 @@ class Segment:
     outputs: list[str]
     workspace_bytes: int
     description: list[str]
+    memory: fuse.Memory
+    threads: int = 1
 
 
 def run_rules(ctx: fuse.Context, nodes: Sequence[Node]) -> None:
@@ -75,6 +79,7 @@ def compile_segment(
     symbol: str,
     target: Target | None = None,
     schedules: Schedules | None = None,
+    threads: int = 1,
 ) -> Segment:
     """Compiles `nodes`, in topological order and of static shapes, into one object.
 
@@ -86,6 +91,7 @@ def compile_segment(
         symbol: name of the entry point.
         target: machine to compile for, by default this one.
         schedules: of the kernels; by default what the log says of the target.
+        threads: that share the work; the results are the same for every number.
 
     Raises:
         UnsupportedError: naming node, attribute, value and what is supported.
@@ -98,8 +104,9 @@ def compile_segment(
         if name not in ctx.output_buffers:  # an input or constant handed straight through
             ctx.node = Node("Identity", [name], [name])
             ctx._output(name, fuse.Value(ctx.value(name).shape, ctx.value(name).dtype, fn=ctx_reader(ctx, name)))
-    code, constants, workspace = fuse.build(ctx, inputs, outputs, symbol)
-    return Segment(symbol, code, list(inputs), constants, list(outputs), workspace, fuse.describe(ctx))
+    code, constants, memory = fuse.build(ctx, inputs, outputs, symbol, threads)
+    kernels = fuse.describe(ctx)
+    return Segment(symbol, code, list(inputs), constants, list(outputs), memory.arena, kernels, memory, threads)
 
 
 def ctx_reader(ctx: fuse.Context, name: str) -> fuse.ElementFn:

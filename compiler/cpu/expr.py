@@ -235,6 +235,7 @@ class Buffer:
     size: int
     role: str
     data: np.ndarray | None = None
+    private: bool = False  # every thread has its own
     pinned: bool = False  # must stay in the workspace: kernels read a little behind its end
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import llvmlite.binding as llvm
 
@@ -25,12 +26,39 @@ class Kernel:
         self._entry(table, ctypes.c_void_p(workspace or 0))
 
 
-def load(object_code: bytes, symbol: str) -> Callable[..., None]:
+class ParallelKernel:
+    """As `Kernel`, for a segment of several threads.
+
+    Args:
+        engine: keeps the code alive.
+        address: of the entry point.
+        threads: that the segment was compiled for.
+    """
+
+    def __init__(self, engine: llvm.ExecutionEngine, address: int, threads: int) -> None:
+        self._engine = engine
+        arguments = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+        self._entry = ctypes.CFUNCTYPE(None, *arguments)(address)
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads - 1, "tilewright-kernel")
+
+    def __call__(self, buffers: Sequence[int], workspace: int | None = None) -> None:
+        table = (ctypes.c_void_p * max(len(buffers), 1))(*buffers)
+        counter = ctypes.c_int64(0)
+        meeting, memory = ctypes.addressof(counter), ctypes.c_void_p(workspace or 0)
+        others = [self._pool.submit(self._entry, table, memory, k, meeting) for k in range(1, self._threads)]
+        self._entry(table, memory, 0, meeting)
+        for other in others:
+            other.result()
+
+
+def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., None]:
     """The entry point `symbol` of an object for this machine.
 
     Args:
         object_code: ELF relocatable object, as in `Segment.object_code`.
         symbol: its entry point.
+        threads: that it was compiled for.
 
     Returns:
         `f(buffers, workspace)`: addresses of inputs, constants and outputs in the segment's order, and of
@@ -45,4 +73,4 @@ def load(object_code: bytes, symbol: str) -> Callable[..., None]:
     address = engine.get_function_address(symbol)
     if not address:
         raise ValueError(f"object code has no symbol {symbol!r}")
-    return Kernel(engine, address)
+    return Kernel(engine, address) if threads == 1 else ParallelKernel(engine, address, threads)

@@ -24,6 +24,7 @@ LINE = 64  # bytes of a cache line
 STREAM_BYTES = 16 << 20  # results from this size on are not worth keeping in caches
 STREAM_OPERATIONS = 22  # per element; with more the processor does not run far enough ahead for it to pay
 SQUARE = 16  # elements of a side of the blocks that are transposed in registers
+_BLOCKS = (8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # elements of a loop's blocks that threads share
 _MIN_EXTENT = 4  # a shorter innermost loop is not worth vectors
 _VECTOR_OPS = {"const", "load", "index", "add", "sub", "mul", "div", "neg", "and", "or", "xor", "shl", "shr", "cmp",
                "select", "bitcast", "cast", "call", "fold"}  # fmt: skip
@@ -136,6 +137,9 @@ def emit_assign(
         return
     if bounds is None:
         variables, (body,), offset = merge(variables, [body], offset)
+    if f.module.threads > 1 and not f.shared:
+        _divide(f, variables, body, buffer, offset, bounds)
+        return
     folds = [e for e in walk(body) if e.op == "reduce"]
     if len(folds) == 1 and variables and _column_wise(folds[0], variables[-1]):
         _assign_by_rows(f, variables, body, folds[0], buffer, offset)
@@ -160,6 +164,33 @@ def emit_assign(
         either_way(f, buffer, nest)
     else:
         nest()
+
+
+def _divide(
+    f: Function,
+    variables: list[Var],
+    body: Expr,
+    buffer: Buffer,
+    offset: Index,
+    bounds: dict[Var, str] | None,
+) -> None:
+    """The same with one loop outermost and shared among the threads: blocks of the longest loop, where it has such."""
+    longest = max(variables, key=lambda v: v.extent, default=None)
+    block = next((b for b in _BLOCKS if longest is not None and longest.extent % b == 0), 0)
+    if longest is None or bounds is not None or longest.extent < 2 or (not block and longest is variables[-1]):
+        with f.alone():
+            emit_assign(f, variables, body, buffer, offset, bounds)
+        return
+    if block and longest.extent > block:
+        outer, inner = Var.new(longest.extent // block), Var.new(block)
+        change = Rewriter({longest: Index.of(outer) * block + Index.of(inner)})
+        body, offset = change(body), change.index(offset)
+        rest = [inner if v is longest else v for v in variables]
+    else:
+        outer, rest = longest, [v for v in variables if v is not longest]
+    with f.divided(outer.extent) as i:
+        f.variables[outer] = i
+        emit_assign(f, rest, body, buffer, offset)
 
 
 def either_way(f: Function, buffer: Buffer, nest: Callable[[], None]) -> None:
@@ -246,7 +277,8 @@ def emit_rows(f: Function, outer: list[Var], parts: list[tuple[list[Var], Expr, 
     for _, _, buffer, _ in parts:
         if buffer.role == "local":
             f.locals[buffer] = f.alloca(llvm_type(buffer.dtype, True), buffer.size)
-    with f.loops(outer):
+    longest = max(outer, key=lambda v: v.extent, default=None)
+    with f.loops(outer, divide=longest) if longest is not None else f.alone():
         for variables, body, buffer, offset in parts:
             emit_assign(f, variables, body, buffer, offset)
 

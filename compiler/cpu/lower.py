@@ -54,6 +54,7 @@ class Function:
         self.plain = False  # has loops over scalars that LLVM should vectorise
         self.lanes = 0  # in vector mode, how many elements at once
         self.lane: Var | None = None  # the loop whose neighbouring elements they are
+        self.shared = False  # inside a loop that the threads share, or in work of one thread
         self.streaming = False  # vectors are stored past the caches
         self.mask = ""  # which of them exist, empty for all
         self.scalars: dict[Any, str] = {}  # in vector mode, the memo of scalar values
@@ -87,7 +88,13 @@ class Function:
             return self.module.baked(buffer)
         if buffer in self.locals:
             return self.locals[buffer]
-        return self.params.setdefault(buffer, f"%p{len(self.params)}")
+        if buffer not in self.params:
+            name = self.params[buffer] = f"%p{len(self.params)}"
+            if buffer.private and self.module.threads > 1:
+                bytes_ = self.module.private_bytes(buffer)
+                self.allocas.append(f"  {name}.at = mul i64 %part, {bytes_}")
+                self.allocas.append(f"  {name}.own = getelementptr i8, ptr {name}, i64 {name}.at")
+        return self.params[buffer] + (".own" if buffer.private and self.module.threads > 1 else "")
 
     def element(self, buffer: Buffer, offset: str) -> str:
         """Pointer to an element of a buffer."""
@@ -208,6 +215,44 @@ class Function:
         self.do(f"br label %{n}.head")
         self.label(f"{n}.exit")
 
+    # Threads: every one runs the whole function; loops are divided among them, the rest is done by the first.
+
+    @contextmanager
+    def divided(self, extent: int, step: int = 1) -> Iterator[str]:
+        """`loop(0, extent, step)` shared among the threads."""
+        threads = self.module.threads
+        if threads == 1 or self.shared:
+            with self.loop(0, extent, step) as i:
+                yield i
+            return
+        turns = -(-extent // step)
+        ends = []
+        for part in ("%part", self.op("add nuw nsw i64 %part, 1")):
+            share = self.op(f"udiv i64 {self.op(f'mul nuw nsw i64 {part}, {turns}')}, {threads}")
+            ends.append(self.op(f"mul nuw nsw i64 {share}, {step}"))
+        self.shared = True
+        with self.loop(*ends, step) as i:
+            yield i
+        self.shared = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Done by the first thread only, unless this is a thread's share already."""
+        if self.module.threads == 1 or self.shared:
+            yield
+            return
+        self.shared = True
+        with self.when(self.op("icmp eq i64 %part, 0")):
+            yield
+        self.shared = False
+
+    @contextmanager
+    def everyone(self) -> Iterator[None]:
+        """Done whole by every thread that comes here."""
+        shared, self.shared = self.shared, True
+        yield
+        self.shared = shared
+
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
         n = self.fresh("W")
@@ -220,15 +265,18 @@ class Function:
         self.label(f"{n}.end")
 
     @contextmanager
-    def loops(self, variables: Sequence[Var], bounds: dict[Var, str] | None = None) -> Iterator[None]:
-        """A loop nest; `bounds` gives run-time extents."""
+    def loops(
+        self, variables: Sequence[Var], bounds: dict[Var, str] | None = None, divide: Var | None = None
+    ) -> Iterator[None]:
+        """A loop nest; `bounds` gives run-time extents, the threads share the loop over `divide`."""
         if not variables:
             yield
             return
         v = variables[0]
-        with self.loop(0, (bounds or {}).get(v, v.extent)) as i:
+        extent = (bounds or {}).get(v, v.extent)
+        with self.divided(v.extent) if v is divide else self.loop(0, extent) as i:
             self.variables[v] = i
-            with self.loops(variables[1:], bounds):
+            with self.loops(variables[1:], bounds, divide):
                 yield
 
     # Indices and values.
@@ -463,6 +511,7 @@ class Function:
 
     def text(self, name: str) -> str:
         """The finished definition."""
-        params = ", ".join(f"ptr noalias {p}" for p in self.params.values())
+        names = [f"ptr noalias {p}" for p in self.params.values()]
+        params = ", ".join([*names, "i64 %part"] if self.module.threads > 1 else names)
         body = "\n".join(["entry:", *self.allocas, *self.lines, "  ret void"])
         return f"define hidden void @{name}({params}) #0 {{\n{body}\n}}\n"

@@ -24,6 +24,7 @@ PIPELINES = {
     True: "O3 with SLP",
     False: "O2 without SLP",
 }  # part of the cache's key; by whether a kernel is plain loops
+PRIVATE = 1024  # bytes; threads' copies of a buffer start at multiples of it
 _REFERENCE = re.compile(r"@[\w.]+")
 
 
@@ -33,14 +34,21 @@ class Module:
     Args:
         target: machine to compile for.
         schedules: of the kernels.
+        threads: that run each function together.
     """
 
-    def __init__(self, target: Target, schedules: Schedules | None = None) -> None:
+    def __init__(self, target: Target, schedules: Schedules | None = None, threads: int = 1) -> None:
         self.target = target
+        self.threads = threads
         self.schedules = schedules or Schedules()
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}  # by name with @
+
+    @staticmethod
+    def private_bytes(buffer: Buffer) -> int:
+        """From one thread's copy of a private buffer to the next: whole lines, and room to read behind the end."""
+        return -(-buffer.nbytes // PRIVATE) * PRIVATE + PRIVATE
 
     def intrinsic(self, name: str, type_: str, suffix: str, args: Sequence[str]) -> str:
         """A call of `llvm.name`; arguments are of `type_` but for flags, written `i1 ...`."""

@@ -86,7 +86,7 @@ class Fused:
         if self.result is not None and self.result[0].dtype == dtype:
             (row, place), self.result = self.result, None
         else:
-            row = Buffer("", dtype, math.prod(self.extents), "temp")
+            row = Buffer("", dtype, math.prod(self.extents), "temp", private=True)
             self.temps.append(row)
             place = lambda idx: linear(idx[len(self.outer) :], self.extents)
         self.parts.append((inner, fn(self.at(inner)), row, place(self.at(inner))))

@@ -15,6 +15,7 @@ from compiler.errors import CompileError
 def _initialise() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +114,7 @@ class Target:
 
 
 # What arithmetic is compiled to; the other features are the operating system's concern.
-_X86_ARITHMETIC = ("sse", "ssse", "avx", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni")
+_X86_ARITHMETIC = ("sse", "ssse", "avx2", "avx5", "avxv", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni")
 #: Extensions behind the names of levels (x86-64 psABI).
 LEVELS = {
     "x86-64-v3": ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt",

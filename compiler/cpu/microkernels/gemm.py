@@ -105,17 +105,17 @@ class Gemm:
         kind = "i32" if self.integer else "f32"
         ldb = width + ctx.target.lanes  # an odd number of vectors, so that rows do not share cache sets
         temps = []
-        packed = Buffer("", kind, self.k * ldb, "temp")
+        packed = Buffer("", kind, self.k * ldb, "temp", private=True)
         if not isinstance(self.b, PanelOperand) and not direct:
             temps.append(packed)
-        tile = Buffer("", kind, self.schedule.rows * width, "temp")
+        tile = Buffer("", kind, self.schedule.rows * width, "temp", private=True)
         temps.append(tile)
 
         def write(f: Function) -> None:
             self._emit(f, domain, acc, buffer, tile, packed, width, ldb)
 
         kind = "int8" if self.integer else "float32"
-        stage = KernelStage(f"{label}: {kind} product; {self.schedule}", write, temps)
+        stage = KernelStage(f"{label}: {kind} product; {self.schedule}", write, temps, threaded=True)
         ctx.stages.append(stage)
 
     def _block(self, rows: int, cols: int, panel: int) -> tuple[int, int]:
@@ -147,7 +147,12 @@ class Gemm:
         direct = self.b if isinstance(self.b, DirectOperand) else None
         pieces = [] if isinstance(self.b, PanelOperand | DirectOperand) else self.b(d.batch, row, col)
         table = module.data(np.asarray(direct.table, np.int64) * 4) if direct else "null"
-        with f.loops(d.batch), f.loop(0, d.r.extent, rows) as rv, f.loop(0, d.c.extent, cols) as cv:
+        what = self._divided(d, rows, cols, module.threads)
+        with (
+            f.loops(d.batch, divide=what if isinstance(what, Var) else None),
+            f.divided(d.r.extent, rows) if what == "rows" else f.loop(0, d.r.extent, rows) as rv,
+            f.divided(d.c.extent, cols) if what == "columns" else f.loop(0, d.c.extent, cols) as cv,
+        ):
             f.variables[r0], f.variables[c0] = rv, cv
             nr = _bounded(f, d.r.extent, rv, rows)
             nc = str(d.c.extent) if direct else _bounded(f, d.c.extent, cv, cols)
@@ -159,10 +164,11 @@ class Gemm:
                 first_b = f.op(f"add nsw i64 {f.index(direct.base(d.batch))}, {start}")
             for variables, body, k in pieces:
                 offset = k * ldb + Index.of(rr) * cols + Index.of(cc)
-                _nest(f, variables, rr, cc, nr, nc, whole, body, packed, offset)
+                with f.everyone():  # each thread has a `packed` of its own
+                    _nest(f, variables, rr, cc, nr, nc, whole, body, packed, offset)
             done = 0
             for tiles, size in split_rows(d.m.extent, self.schedule.rows):
-                with f.loop(0, tiles) as t:
+                with f.divided(tiles) if what == "tiles" else f.loop(0, tiles) as t:
                     first = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {t}, {size}')}, {done}")
                     a = self._a_pointer(f, d, first)
                     name = self._tile(module, size, width, ldb)
@@ -179,6 +185,14 @@ class Gemm:
                         f.do(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {self.k}, ptr {table})")
                     self._epilogue(f, d, acc, out, tile, width, (rr, cc, nr, nc, whole), (r0, c0), first, size)
                 done += tiles * size
+
+    def _divided(self, d: Domain, rows: int, cols: int, threads: int) -> str | Var:
+        """Which loop the threads share: blocks of rows or columns, a batch, else the tiles of A."""
+        if -(-d.r.extent // rows) >= threads:
+            return "rows"
+        if -(-d.c.extent // cols) >= threads:
+            return "columns"
+        return next((v for v in d.batch if v.extent >= threads), "tiles")
 
     def _a_pointer(self, f: Function, d: Domain, first: str) -> str:
         unit = 4 if self.integer else 1
