@@ -24,6 +24,8 @@ from tilewright.cli.group import MISMATCH
 from tilewright.errors import UsageError
 
 _SHOWN = 15
+_AXIS_COLUMNS = 4
+_WIDTH = 100
 
 
 @click.command(
@@ -167,18 +169,22 @@ def _area_note(family: str) -> str:
 
 def _print(outcome: Any, space: Any, output: Path, synth: str) -> None:
     console = common.table_console()
-    varied = [axis.field for axis in space.axes if len(axis.values) > 1]
+    front = outcome.front[:_SHOWN]
+    varied = [axis.field for axis in space.axes if len({point["assignment"][axis.field] for point in front}) > 1]
+    together = len(varied) > _AXIS_COLUMNS
     objectives = [objective.text for objective in space.objectives]
-    shown = [name for name in ("utilization", "lut", "dsp", "bram", "fmax_mhz") if name not in objectives]
-    table = Table(title=f"best points by {', '.join(objectives)}", title_justify="left")
-    for heading in (*varied, *objectives, *shown):
-        if heading != "fmax_mhz" or any("fmax_mhz" in point["metrics"] for point in outcome.front):
-            table.add_column({"utilization": "util"}.get(heading, heading), justify="right", overflow="fold")
-        else:
-            shown.remove(heading)
-    for point in outcome.front[:_SHOWN]:
+    shown = [name for name in ("utilization", "lut", "dsp", "bram", "fmax_mhz")
+             if name not in objectives and any(name in point["metrics"] for point in front)]  # fmt: skip
+    table = Table(title=f"best points by {', '.join(objectives)}", title_justify="left", width=_WIDTH)
+    table.add_column("#", justify="right")
+    for heading in [", ".join(varied)] if together else varied:
+        table.add_column(heading, justify="left" if together else "right", overflow="fold")
+    for heading in (*objectives, *shown):
+        table.add_column({"utilization": "util"}.get(heading, heading), justify="right", overflow="fold")
+    for point in front:
         metrics = point["metrics"]
-        cells = [str(point["assignment"][name]) for name in varied]
+        axes = [str(point["assignment"][name]) for name in varied]
+        cells = [str(point["number"]), *([", ".join(axes)] if together else axes)]
         cells += [common.human(metrics[f"objective{n}"]) for n in range(len(objectives))]
         cells += [f"{metrics[name]:.1%}" if name == "utilization" else common.human(metrics[name]) for name in shown]
         table.add_row(*cells)
