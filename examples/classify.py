@@ -59,6 +59,7 @@ def main() -> int:
         same = True
         for backend in arguments.backend or ["functional"]:
             with tw.Device(backend) as device:
+                device.load(program)  # the RTL simulation is built once, in minutes
                 start = time.perf_counter()
                 scores = device.run(program, {info.name: x})[out.name].reshape(-1)
                 seconds = time.perf_counter() - start

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich import box
 from rich.table import Table
 
 from isa.config import NpuConfig
@@ -20,6 +21,7 @@ NETWORKS = (
     ("visual wake words", "vww_mobilenet_int8.tflite"),
     ("anomaly detection", "ad_autoencoder_int8.tflite"),
 )
+_SHORT = dict(zip((name for name, _ in NETWORKS), ("KWS", "IC", "VWW", "AD")))
 INPUTS = {"kws_dscnn_int8.tflite": "kws_inputs.npz"}
 _RANDOM_INPUTS = 3
 
@@ -94,17 +96,17 @@ def table(entries: list[dict[str, Any]]) -> Table:
     from tilewright.cli.common import human
 
     first = entries[0] if entries else {"config": "", "mhz": 0}
-    shown = Table(title=f"MLPerf Tiny on {first['config']} at {first['mhz']:g} MHz", title_justify="left")
-    shown.add_column("network")
-    headings = ("MAC", "cycles", "latency us", "constants", "arena", "read", "written", "inputs", "top-1", "differ")
+    title = f"MLPerf Tiny on {first['config']} at {first['mhz']:g} MHz"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, collapse_padding=True)
+    shown.add_column("")
+    headings = ("MAC", "cycles", "us", "constants", "arena", "read", "written", "inputs", "top-1", "differ")
     for heading in headings:
         shown.add_column(heading, justify="right")
     for e in entries:
         sizes = [human(e[k], "B") for k in ("constant_bytes", "arena_bytes", "bytes_read", "bytes_written")]
-        top = "" if e["accuracy"] is None else f"{e['accuracy']:.2%} ({e['reference_accuracy']:.2%})"
+        top = "" if e["accuracy"] is None else f"{e['accuracy']:.1%} ({e['reference_accuracy']:.1%})"
         inputs = f"{e['inputs']}{'' if e['inputs_are_real'] else ' random'}"
-        differ = f"{e['output_mismatches']} of {e['output_bytes']}"
-        shown.add_row(
-            e["network"], human(e["macs"]), f"{e['cycles']:,}", f"{e['latency_us']:.1f}", *sizes, inputs, top, differ
-        )
+        differ = f"{e['output_mismatches']}/{e['output_bytes']}"
+        work = human(e["macs"]), f"{e['cycles']:,}", f"{e['latency_us']:.1f}"
+        shown.add_row(_SHORT[e["network"]], *work, *sizes, inputs, top, differ)
     return shown

@@ -28,7 +28,9 @@ from tilewright.errors import UsageError
 def command(models: Path | None, mhz: float, config: str | None, json_path: str | None) -> int:
     """Measure the four MLPerf Tiny networks and compare their outputs with LiteRT.
 
-    Cycles are those of the cycle-level simulator. The accuracy in parentheses is LiteRT's.
+    KWS: keyword spotting, IC: image classification, VWW: visual wake words, AD: anomaly detection. Cycles are those of
+    the cycle-level simulator; constants and arena are memory, read and written bytes over the bus. The accuracy in
+    parentheses is LiteRT's; the last column counts output bytes that differ from LiteRT's.
     """
     common.prepare_json(json_path)
     with common.Working("measuring") as working, common.stdout_for_json(json_path):
