@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from isa.config import NpuConfig
+from isa.instructions import REGIONS
 
 #: AXI: a burst must not cross a multiple of this many bytes.
 AXI_BOUNDARY = 4096
@@ -77,12 +78,13 @@ class BurstWalker(wiring.Component):
         # Stage 1: offsets of runs.
         active = Signal()
         now, plane = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
+        end = Signal(OFFSET_BITS + 1, reset_less=True)  # of the run: now + bytes
         stride0, stride1 = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
         bytes_, tag1 = Signal(RUN_BITS, reset_less=True), Signal(self.tag_bits, reset_less=True)
         left0, most0, left1 = (Signal(16, reset_less=True, name=n) for n in ("left0", "most0", "left1"))
         take1, room2, last1 = Signal(), Signal(), Signal()
         null1, null2, null3 = (Signal(name=f"null{n}", reset_less=True) for n in (1, 2, 3))
-        inside = null1 | self.allowed & ((now + bytes_) <= self.size)
+        inside = null1 | self.allowed & (end <= self.size)
         m.d.comb += [
             last1.eq(null1 | ((left0 == 0) & (left1 == 0))),
             take1.eq(active & inside & room2 & ~self.halt),
@@ -90,17 +92,22 @@ class BurstWalker(wiring.Component):
             self.error_address.eq(self.base + now),
             self.error_tag.eq(tag1),
         ]
+        following = Signal(OFFSET_BITS)
         with m.If(take1):
+            m.d.sync += [now.eq(following), end.eq(following + bytes_)]
             with m.If(left0 != 0):
-                m.d.sync += [left0.eq(left0 - 1), now.eq(now + stride0)]
+                m.d.comb += following.eq(now + stride0)
+                m.d.sync += left0.eq(left0 - 1)
             with m.Else():
-                m.d.sync += [left0.eq(most0), left1.eq(left1 - 1), now.eq(plane + stride1), plane.eq(plane + stride1)]
+                m.d.comb += following.eq(plane + stride1)
+                m.d.sync += [left0.eq(most0), left1.eq(left1 - 1), plane.eq(following)]
             with m.If(last1):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
             m.d.sync += [
                 active.eq(1),
                 now.eq(self.offset),
+                end.eq(self.offset + self.bytes),
                 plane.eq(self.offset),
                 stride0.eq(self.mem_stride0),
                 stride1.eq(self.mem_stride1),
@@ -161,7 +168,21 @@ class BurstWalker(wiring.Component):
             m.d.sync += null3.eq(null2)
         m.d.comb += self.failed.eq(active & ~inside & ~valid2 & ~valid3)
         m.d.comb += self.busy.eq(active | valid2 | valid3)
-        # For `hw.formal`: valid, null, tag of every stage; bytes of the run; first beat and beats left.
+        # For `hw.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat, beats left.
         self.stages = ((active, null1, tag1), (valid2, null2, tag2), (valid3, null3, tag3))
-        self.run_bytes, self.spans = bytes_, ((address2, beats2), (address3, beats3))
+        self.run = (now, bytes_, end)
+        self.spans = ((address2, beats2), (address3, beats3))
         return m
+
+
+def latch_region(m: Module, part: wiring.Component, number: Value, permission: str) -> tuple[Signal, Signal, Signal]:
+    """Base, size and permission of region `number`, kept from `part.start` on: choosing among the regions takes time.
+    `part` has ports start and region{r}_base, region{r}_size, region{r}_{permission}."""
+    kept = []
+    for name in ("base", "size", permission):
+        values = Array(getattr(part, f"region{r}_{name}") for r in range(REGIONS))
+        register = Signal.like(values[0], name=f"region_{name}", reset_less=True)
+        with m.If(part.start):  # type: ignore[attr-defined]
+            m.d.sync += register.eq(values[number])
+        kept.append(register)
+    return kept[0], kept[1], kept[2]

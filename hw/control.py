@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +16,8 @@ from isa.registers import REGISTER
 
 ENGINES = [e for e in Engine if e != Engine.FETCH]
 COUNTER_BITS = 64
+#: Counted events of an engine: port, counter.
+EVENTS = (("step", "BUSY"), ("waiting", "WAIT_SEMAPHORE"), ("stalled", "WAIT_MEMORY"))
 
 
 class State(enum.Enum):
@@ -52,7 +54,7 @@ class Control(wiring.Component):
         events: dict[str, object] = {"mac_step": In(1), "read_beat": In(1), "write_beat": In(1)}
         counters: dict[str, object] = {n: Out(COUNTER_BITS) for n in ("CYCLES", "MACS", "BYTES_READ", "BYTES_WRITTEN")}
         for engine in ENGINES:
-            for event, name in (("step", "BUSY"), ("waiting", "WAIT_SEMAPHORE"), ("stalled", "WAIT_MEMORY")):
+            for event, name in EVENTS:
                 events[f"{engine.name.lower()}_{event}"] = In(1)
                 counters[f"{engine.name}_{name}"] = Out(COUNTER_BITS)
         self.counters = tuple(counters)
@@ -97,8 +99,9 @@ class Control(wiring.Component):
         state = Signal(State)
         done = Signal()
         run = state == State.RUN
-        quiet = Signal(32)  # cycles without progress
-        expired = run & (self.watchdog != 0) & (quiet == self.watchdog)
+        quiet = Signal(32)  # cycles without progress, the one before not counted
+        progressed = Signal()  # in the cycle before
+        expired = run & (self.watchdog != 0) & ~progressed & (quiet + 1 == self.watchdog)
         late = run & (self.timeout != 0) & (self.timeout == self.CYCLES)
         finish_irq, error_irq = Signal(), Signal()
         m.d.comb += self.halt.eq(~run)
@@ -108,9 +111,9 @@ class Control(wiring.Component):
             with m.Case(State.IDLE):
                 with m.If(self.start_write):
                     m.d.comb += self.clear.eq(1)
-                    m.d.sync += [state.eq(State.RUN), self.start.eq(1), done.eq(0), quiet.eq(0)]
+                    m.d.sync += [state.eq(State.RUN), self.start.eq(1), done.eq(0), progressed.eq(1)]
             with m.Case(State.RUN):
-                m.d.sync += quiet.eq(Mux(self.progress, 0, quiet + 1))
+                m.d.sync += [progressed.eq(self.progress), quiet.eq(Mux(progressed, 0, quiet + 1))]
                 with m.If(self.error | expired | late):
                     m.d.sync += state.eq(State.STOP)
                 with m.If(self.error):
@@ -167,19 +170,23 @@ class Control(wiring.Component):
                 m.d.sync += self.irq_status[b.low].eq(0)
         m.d.comb += self.irq.eq((self.irq_status & self.irq_enable).any())
 
-        # Counters.
-        amounts = {"CYCLES": 1, "MACS": self.mac_step}
-        amounts["BYTES_READ"] = Mux(self.read_beat, self.config.bus_bytes, 0)
-        amounts["BYTES_WRITTEN"] = Mux(self.write_beat, self.config.bus_bytes, 0)
+        # Counters. Events pass a register first; nobody reads a counter that soon.
+        counting = run | (state == State.STOP)
+        events: dict[str, tuple[Value, int]] = {
+            "MACS": (self.mac_step, 1),
+            "BYTES_READ": (self.read_beat, self.config.bus_bytes),
+            "BYTES_WRITTEN": (self.write_beat, self.config.bus_bytes),
+        }
         for engine in ENGINES:
-            e = engine.name.lower()
-            amounts[f"{engine.name}_BUSY"] = getattr(self, f"{e}_step")
-            amounts[f"{engine.name}_WAIT_SEMAPHORE"] = getattr(self, f"{e}_waiting")
-            amounts[f"{engine.name}_WAIT_MEMORY"] = getattr(self, f"{e}_stalled")
-        for name in self.counters:
-            counter = getattr(self, name)
+            for event, name in EVENTS:
+                events[f"{engine.name}_{name}"] = (getattr(self, f"{engine.name.lower()}_{event}"), 1)
+        for name, (event, amount) in events.items():
+            counter, seen = getattr(self, name), Signal(name=f"{name}_seen")
+            m.d.sync += [seen.eq(event & counting), counter.eq(counter + Mux(seen, amount, 0))]
             with m.If(self.clear):
-                m.d.sync += counter.eq(0)
-            with m.Elif(run | (state == State.STOP)):
-                m.d.sync += counter.eq(counter + amounts[name])
+                m.d.sync += [seen.eq(0), counter.eq(0)]
+        with m.If(self.clear):
+            m.d.sync += self.CYCLES.eq(0)
+        with m.Elif(counting):
+            m.d.sync += self.CYCLES.eq(self.CYCLES + 1)
         return m

@@ -17,7 +17,7 @@ from hw.front_end import FrontEnd
 from hw.gemm import Gemm
 from hw.load import Load
 from hw.ports import PC_BITS, axi_master, debug
-from hw.queue import Queue
+from hw.queue import RegisteredQueue
 from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
 from hw.semaphores import Semaphores
 from hw.store import WRITE_INPUTS, WRITE_PORTS, Store
@@ -114,7 +114,7 @@ class Core(wiring.Component):
         for engine in ENGINES:
             e, core = engine.name.lower(), cores[engine]
             front = m.submodules[f"{e}_front"] = FrontEnd(engine)
-            queue = m.submodules[f"{e}_queue"] = Queue(INSTRUCTION_BITS + PC_BITS, c.queue_depth)
+            queue = m.submodules[f"{e}_queue"] = RegisteredQueue(INSTRUCTION_BITS + PC_BITS, c.queue_depth)
             fronts[engine] = front
             mine = fetch.engine == engine
             room.append(mine & queue.i_ready)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Module, Signal, Value, signed
+from amaranth.hdl import Module, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker
+from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker, latch_region
 from hw.load_data import LoadData, descriptor_layout, row_bytes
 from hw.ports import PC_BITS
 from hw.queue import Queue
@@ -120,12 +120,7 @@ class Load(wiring.Component):
             for target in Memory:
                 with m.Case(target):
                     m.d.comb += bytes_.eq(run("count") * row_bytes(c, target))
-        self.region = region = Signal(range(REGIONS))  # shown for `hw.formal`
-        with m.If(self.start):
-            m.d.sync += region.eq(run("region"))
-
-        def of_region(name: str) -> Value:
-            return Array(getattr(self, f"region{r}_{name}") for r in range(REGIONS))[region]
+        self.region = base, size, allowed = latch_region(m, self, run("region"), "read")  # shown for `hw.formal`
 
         sync = is_instruction(self.word, "LOAD_SYNC")
         begin = self.start & (sync | ~no_rows)
@@ -140,9 +135,9 @@ class Load(wiring.Component):
             walker.mem_stride0.eq(mem_stride[0]),
             walker.mem_stride1.eq(mem_stride[1]),
             walker.tag.eq(self.pc),
-            walker.base.eq(of_region("base")),
-            walker.size.eq(of_region("size")),
-            walker.allowed.eq(of_region("read")),
+            walker.base.eq(base),
+            walker.size.eq(size),
+            walker.allowed.eq(allowed),
             walker.halt.eq(self.halt),
             self.window_error.eq(walker.failed & half.beat_ready & self.bus_idle),
             self.window_address.eq(walker.error_address),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -56,39 +58,39 @@ class LoopNest(wiring.Component):
         levels = range(self.levels)
         left = [Signal(COUNT_BITS, name=f"left{k}", reset_less=True) for k in levels]  # iterations after this one
         most = [Signal(COUNT_BITS, name=f"most{k}", reset_less=True) for k in levels]  # count - 1
-        at_last = Cat(getattr(self, f"at_last{k}") for k in levels)
+        once = [Signal(name=f"once{k}", reset_less=True) for k in levels]  # count is 1
         below = 1  # all inner levels are at their last index
         for k in levels:
-            m.d.comb += [
-                getattr(self, f"at_last{k}").eq(left[k] == 0),
-                getattr(self, f"first{k}").eq(left[k] == most[k]),
-                self.carry[k].eq(below & ~at_last[k]),
-            ]
-            below = below & at_last[k]
-        m.d.comb += self.last.eq(at_last.all())
+            at_last = getattr(self, f"at_last{k}")
+            m.d.comb += self.carry[k].eq(below & ~at_last)
+            below = below & at_last
+        m.d.comb += self.last.eq(below)
 
+        # `first` and `at_last` are registers beside `left`: they come before everything else in a cycle.
         for k in levels:
+            first, at_last = getattr(self, f"first{k}"), getattr(self, f"at_last{k}")
             with m.If(self.step):
                 with m.If(self.carry[k]):
-                    m.d.sync += left[k].eq(left[k] - 1)
+                    m.d.sync += [left[k].eq(left[k] - 1), at_last.eq(left[k] == 1), first.eq(0)]
                 if k + 1 < self.levels:
                     with m.Elif(self.carry[k + 1 :].any()):
-                        m.d.sync += left[k].eq(most[k])
+                        m.d.sync += [left[k].eq(most[k]), at_last.eq(once[k]), first.eq(1)]
             with m.If(self.start):
-                count = getattr(self, f"count{k}") - 1
-                m.d.sync += [left[k].eq(count), most[k].eq(count)]
+                count = getattr(self, f"count{k}")
+                m.d.sync += [left[k].eq(count - 1), most[k].eq(count - 1), first.eq(1)]
+                m.d.sync += [once[k].eq(count == 1), at_last.eq(count == 1)]
 
         for a in self.addresses:
             held = [Signal(ADDRESS_BITS, name=f"{a}_held{k}", reset_less=True) for k in levels]
             stride = [Signal(STRIDE, name=f"{a}_step{k}", reset_less=True) for k in levels]
             following = Signal(ADDRESS_BITS, name=f"{a}_next")
-            m.d.comb += [following.eq(held[0]), getattr(self, a).eq(held[0])]
-            for k in levels:
-                with m.If(self.carry[k]):
-                    with m.If(getattr(self, f"{a}_gate{k}")):
-                        m.d.comb += following.eq(held[k] + stride[k])
-                    with m.Else():
-                        m.d.comb += following.eq(held[k])
+            gates = [getattr(self, f"{a}_gate{k}") for k in levels]
+            carried = [held[k] & self.carry[k].replicate(ADDRESS_BITS) for k in levels]  # one of them, by OR
+            steps = [stride[k].as_unsigned() & (self.carry[k] & gates[k]).replicate(ROW_BITS) for k in levels]
+            m.d.comb += [
+                getattr(self, a).eq(held[0]),
+                following.eq(reduce(or_, carried) + reduce(or_, steps).as_signed()),
+            ]
             for k in levels:
                 with m.If(self.step & self.carry[k:].any()):
                     m.d.sync += held[k].eq(following)

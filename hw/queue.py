@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Shape, Signal
+from amaranth.hdl import Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -71,4 +71,46 @@ class Queue(wiring.Component):
         with m.If(pop & ~push):
             m.d.sync += self.level.eq(self.level - 1)
         self.head, self.tail, self.store = head, tail, store  # for `hw.formal`
+        return m
+
+
+class RegisteredQueue(wiring.Component):
+    """A queue whose oldest entry is in a register, not behind the RAM. Parameters, ports and timing as `Queue`, with a
+    depth of at least 2."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        if depth < 2:
+            raise ValueError(f"depth must be at least 2, not {depth!r}")
+        self.width, self.depth = width, depth
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "i_ready": Out(1),
+                "i_payload": In(width),
+                "o_valid": Out(1),
+                "o_ready": In(1),
+                "o_payload": Out(width),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.rest = rest = Queue(self.width, self.depth - 1)
+        push, pop, room = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.i_ready.eq(self.level < self.depth),
+            push.eq(self.i_valid & self.i_ready),
+            pop.eq(self.o_valid & self.o_ready),
+            room.eq(~self.o_valid | pop),
+            rest.i_valid.eq(push & ~(room & ~rest.o_valid)),
+            rest.i_payload.eq(self.i_payload),
+            rest.o_ready.eq(room),
+        ]
+        with m.If(room):
+            m.d.sync += [
+                self.o_valid.eq(rest.o_valid | push),
+                self.o_payload.eq(Mux(rest.o_valid, rest.o_payload, self.i_payload)),
+            ]
+        m.d.sync += self.level.eq(self.level + push - pop)
         return m

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,8 @@ from isa.instructions import HEADER, Engine
 
 #: Engines with semaphores, in priority order.
 ENGINES = [e for e in Engine if e != Engine.FETCH]
+#: What an engine tells with a completed instruction.
+GIVEN = ("signal0", "signal1", "pc")
 SEMAPHORE_BITS = next(f for f in HEADER if f.name == "wait0").bits
 
 
@@ -29,7 +31,7 @@ class Semaphores(wiring.Component):
         {e}_grant: it gets both (only while it asks).
         {e}_missing: the lowest-numbered field of the two that is not there (0 = none), for diagnosis.
         {e}_give, {e}_signal0, {e}_signal1, {e}_pc: engine gives one count to each.
-        overflow, overflow_engine, overflow_pc, overflow_id: a counter went beyond the limit in this cycle.
+        overflow, overflow_engine, overflow_pc, overflow_id: a counter went beyond the limit in the cycle before.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -59,62 +61,77 @@ class Semaphores(wiring.Component):
         m = Module()
         names = [e.name.lower() for e in ENGINES]
         n = self.config.semaphores
-        size = 1 << SEMAPHORE_BITS
-        counts = [Signal(range(SEMAPHORE_LIMIT + 1), name=f"count{i}") for i in range(1, n + 1)]
+        size = n + 1
+        counts = [Signal(range(SEMAPHORE_LIMIT + 1), name=f"count{i}") for i in range(1, size)]
         there = Signal(size)  # bit i: semaphore i can be taken
         m.d.comb += there.eq(Cat(C(1, 1), *[c != 0 for c in counts]))
 
-        # Takes: a chain in priority order; `left` is what lower engine numbers leave.
-        left = there
-        taken = C(0, size)
-        for e in names:
-            want, w0, w1 = (getattr(self, f"{e}_{p}") for p in ("want", "wait0", "wait1"))
-            grant, missing = getattr(self, f"{e}_grant"), getattr(self, f"{e}_missing")
-            mask = Signal(size, name=f"{e}_mask")
-            after = Signal(size, name=f"{e}_left")
+        def named(engine: str, port: str) -> Signal:
+            """Bit i: the port names semaphore i."""
+            mask = Signal(size, name=f"{engine}_{port}_mask")
+            m.d.comb += mask.eq(Cat(getattr(self, f"{engine}_{port}") == i for i in range(size)))
+            return mask
+
+        # Takes: an engine that could have both is refused if a lower one takes one of them.
+        asked: dict[str, Value] = {}
+        taken: Value = C(0, size)
+        for k, e in enumerate(names):
+            mask0, mask1 = named(e, "wait0"), named(e, "wait1")
+            there0, there1, able = (Signal(name=f"{e}_{p}") for p in ("there0", "there1", "able"))
+            grant = getattr(self, f"{e}_grant")
+            asked[e] = mask0 | mask1
+            refused = [getattr(self, f"{x}_grant") & (asked[x] & asked[e])[1:].any() for x in names[:k]]
             m.d.comb += [
-                grant.eq(want & left.bit_select(w0, 1) & left.bit_select(w1, 1)),
-                missing.eq(Mux(there.bit_select(w0, 1), Mux(there.bit_select(w1, 1), 0, w1), w0)),
-                after.eq(left),
+                there0.eq((there & mask0).any()),
+                there1.eq((there & mask1).any()),
+                able.eq(getattr(self, f"{e}_want") & there0 & there1),
+                grant.eq(able & ~Cat(refused, C(0, 1)).any()),
+                getattr(self, f"{e}_missing").eq(
+                    Mux(there0, Mux(there1, 0, getattr(self, f"{e}_wait1")), getattr(self, f"{e}_wait0"))
+                ),
             ]
-            with m.If(grant):
-                m.d.comb += [
-                    mask.eq((C(1, size) << w0) | (C(1, size) << w1)),
-                    after.eq(left & ~mask | 1),
-                ]
-            taken = taken | mask
-            left = after
+            taken = taken | (asked[e] & grant.replicate(size))
         take = Signal(size)
         m.d.comb += take.eq(taken)
 
-        gives = []
+        gives, first_gives = [], []
         for e in names:
             mask = Signal(size, name=f"{e}_gives")
+            first_gives.append(named(e, "signal0"))
             with m.If(getattr(self, f"{e}_give")):
-                s0, s1 = getattr(self, f"{e}_signal0"), getattr(self, f"{e}_signal1")
-                m.d.comb += mask.eq((C(1, size) << s0) | (C(1, size) << s1))
+                m.d.comb += mask.eq(first_gives[-1] | named(e, "signal1"))
             gives.append(mask)
         event = Signal()
         m.d.comb += event.eq(Cat(take[1:], *[g[1:] for g in gives]).any())
         over = Signal(size)
-        beyond = [Signal(name=f"beyond{i}") for i in range(1, n + 1)]
+        beyond = [Signal(name=f"beyond{i}") for i in range(1, size)]
         m.d.comb += over.eq(Cat(C(0, 1), *beyond))
+        # The change of a counter by what happens to it, as a table: cheaper in an FPGA than five adders.
+        changes = [C((x & 15).bit_count() - (x >> 4), signed(4)) for x in range(32)]
+        assert len(gives) == 4
         with m.If(event):
             for i, count in enumerate(counts, 1):
+                change = Signal(signed(4), name=f"change{i}")
                 total = Signal(range(-1, SEMAPHORE_LIMIT + len(ENGINES) + 1), name=f"total{i}")
-                m.d.comb += total.eq(count + sum(g[i] for g in gives) - take[i])
+                m.d.comb += change.eq(Array(changes)[Cat(*[g[i] for g in gives], take[i])])
+                m.d.comb += total.eq(count + change)
                 m.d.comb += beyond[i - 1].eq(total > SEMAPHORE_LIMIT)
                 m.d.sync += count.eq(total)
 
-        # The first engine that signals an overflowing semaphore is to blame.
-        m.d.comb += self.overflow.eq(over.any())
-        for engine, e, mask in reversed(list(zip(ENGINES, names, gives))):
-            s0, s1 = getattr(self, f"{e}_signal0"), getattr(self, f"{e}_signal1")
-            with m.If((over & mask).any()):
+        # The first engine that signals an overflowing semaphore is to blame, found in the cycle after.
+        over_now = Signal(size)
+        m.d.sync += over_now.eq(over)
+        m.d.comb += self.overflow.eq(over_now.any())
+        for engine, e, mask, first in reversed(list(zip(ENGINES, names, gives, first_gives))):
+            gave, gave_first = Signal(size, name=f"{e}_gave"), Signal(size, name=f"{e}_gave_first")
+            before = {p: Signal.like(getattr(self, f"{e}_{p}"), name=f"{e}_{p}_before") for p in GIVEN}
+            m.d.sync += [gave.eq(mask), gave_first.eq(first)]
+            m.d.sync += [held.eq(getattr(self, f"{e}_{p}")) for p, held in before.items()]
+            with m.If((over_now & gave).any()):
                 m.d.comb += [
                     self.overflow_engine.eq(engine),
-                    self.overflow_pc.eq(getattr(self, f"{e}_pc")),
-                    self.overflow_id.eq(Mux(over.bit_select(s0, 1), s0, s1)),
+                    self.overflow_pc.eq(before["pc"]),
+                    self.overflow_id.eq(Mux((over_now & gave_first).any(), before["signal0"], before["signal1"])),
                 ]
         self.counts = Array(counts)
         return m

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi_write import AxiWrite
-from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker
+from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker, latch_region
 from hw.ports import PC_BITS
 from hw.semaphores import SEMAPHORE_BITS
 from hw.store_data import StoreAligner, StoreReader, more_rows, rows_per_beat
@@ -113,12 +113,7 @@ class Store(wiring.Component):
                 getattr(reader, f"row_stride{k}").eq(row_stride),
                 getattr(reader, f"low_stride{k}").eq(mem_stride),
             ]
-        self.region = region = Signal(range(REGIONS))  # shown for `hw.formal`
-        with m.If(self.start):
-            m.d.sync += region.eq(run("region"))
-
-        def of_region(name: str) -> Value:
-            return Array(getattr(self, f"region{r}_{name}") for r in range(REGIONS))[region]
+        self.region = base, size, allowed = latch_region(m, self, run("region"), "write")  # shown for `hw.formal`
 
         bytes_, bad = Signal(RUN_BITS), Signal()
         sync = is_instruction(self.word, "STORE_SYNC")
@@ -131,9 +126,9 @@ class Store(wiring.Component):
             walker.offset.eq(run("offset")),
             walker.bytes.eq(bytes_),
             walker.tag.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),
-            walker.base.eq(of_region("base")),
-            walker.size.eq(of_region("size")),
-            walker.allowed.eq(of_region("write")),
+            walker.base.eq(base),
+            walker.size.eq(size),
+            walker.allowed.eq(allowed),
             walker.halt.eq(self.halt),
             self.window_error.eq(walker.failed & ~write.in_burst),
             self.window_address.eq(walker.error_address),

@@ -292,10 +292,12 @@ class Vector(wiring.Component):
             later(column, 1, "column"),
         )
         biased3 = later(biased, BIAS_STAGE, "biased")
-        prm_bias = later(nest.prm, BIAS_STAGE - 1, "prm_bias")
+        # Block RAM is slow: what it gives goes through a register.
+        prm_bias = later(nest.prm, BIAS_STAGE - 2, "prm_bias")
         prm_scale = later(prm_bias, REQUANTIZE_STAGE + SCALE_STAGE - BIAS_STAGE, "prm_scale")
+        bias, scale = later(self.bias_data, 1, "bias"), later(self.scale_data, 1, "scale")
         m.d.comb += [
-            self.bias_read.eq(valid2),
+            self.bias_read.eq(valid1),
             self.bias_row.eq(prm_bias),
             self.scale_read.eq(1),
             self.scale_row.eq(prm_scale),
@@ -335,8 +337,8 @@ class Vector(wiring.Component):
                 lane.s2_za.eq(za2),
                 lane.s2_zb.eq(zb2),
                 lane.s3_biased.eq(biased3),
-                lane.s3_bias.eq(self.bias_data[32 * l : 32 * l + 32]),
-                lane.s7_scale.eq(self.scale_data[32 * l : 32 * l + 32]),
+                lane.s3_bias.eq(bias[32 * l : 32 * l + 32]),
+                lane.s7_scale.eq(scale[32 * l : 32 * l + 32]),
                 lane.s11_inside.eq(requantize.rounding == Rounding.EVEN_ZERO_POINT_INSIDE),
                 lane.s11_zero_point.eq(requantize.zp),
                 lane.s12_window.eq(window),

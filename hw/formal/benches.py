@@ -72,7 +72,7 @@ def semaphores(only: str | None) -> Bench:
     over = Signal(name="over")
     with b.m.If(s.overflow):
         b.m.d.sync += over.eq(1)
-    live = ~over
+    live = ~over & ~s.overflow
 
     def of(e: Engine, name: str) -> Any:
         return getattr(s, f"{e.name.lower()}_{name}")
@@ -94,7 +94,9 @@ def semaphores(only: str | None) -> Bench:
         b.check("counted", implies(live, balance == s.counts[i - 1]))
         b.check("not_negative", implies(live, (balance >= 0) & (after >= 0)))
         b.check("limit", implies(live, balance <= SEMAPHORE_LIMIT))
-    b.check("overflow", implies(live, s.overflow == Cat(exceeded).any()))
+    late = Signal(name="late")
+    b.m.d.sync += late.eq(live & Cat(exceeded).any())
+    b.check("overflow", implies(~over, s.overflow == late))
 
     counts = Array([Const(1, 8), *s.counts, *[Const(0, 8)] * (2**SEMAPHORE_BITS - n - 1)])
     lower: list[Engine] = []
@@ -140,7 +142,8 @@ def spans_within(b: Bench, config: NpuConfig, walker: BurstWalker, base: Any, en
     """What makes the window inductive: the beats a stage still has to ask for lie in the region of its run.
     `base`, `end` and `allowed` take the tag of the stage."""
     active, null, _ = walker.stages[0]
-    b.invariant(implies(active & ~null, walker.run_bytes != 0))
+    now, length, reached = walker.run
+    b.invariant(implies(active & ~null, (length != 0) & (reached == now + length)))
     for (valid, null, tag), (first, beats) in zip(walker.stages[1:], walker.spans):
         busy = valid & ~null
         b.invariant(implies(busy, allowed(tag) & (beats >= 1) & (first * config.bus_bytes >= base(tag))))
@@ -205,7 +208,9 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
     b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
     spans_within(b, SMALL, w, of(bases), of(ends), of(allowed))
     active, null, tag = w.stages[0]
-    b.invariant(implies(active & ~null, part.region == tag[at : at + bits]))
+    base, size, allows = part.region
+    kept = (base == of(bases)(tag)) & (base + size == of(ends)(tag)) & (allows == of(allowed)(tag))
+    b.invariant(implies(active & ~null, kept))
 
 
 def load_window(only: str | None) -> Bench:

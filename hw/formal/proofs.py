@@ -53,7 +53,7 @@ class Proof:
 
 _WALK, _READ, _WRITE = "hw.bursts:BurstWalker", "hw.axi_read:AxiRead", "hw.axi_write:AxiWrite"
 _NO_BOUNDARY = Fault(_WALK, "Mux(to_boundary < c.burst_beats, to_boundary, c.burst_beats)", "c.burst_beats", 6)
-_NO_WINDOW = Fault(_WALK, "((now + bytes_) <= self.size)", "(now < self.size)", 6)
+_NO_WINDOW = Fault(_WALK, "(end <= self.size)", "(now < self.size)", 6)
 
 PROOFS = (
     Proof(
@@ -88,12 +88,13 @@ PROOFS = (
             Property(
                 "counted",
                 "a counter is the number of gives minus takes: each counts once, whatever the engines do in one cycle",
-                Fault("hw.semaphores:Semaphores", "sum(g[i] for g in gives)", "(gives[0][i] | gives[1][i])"),
+                Fault("hw.semaphores:Semaphores", "Cat(*[g[i] for g in gives], take[i])",
+                      "Cat(gives[0][i] | gives[1][i], C(0, 1), gives[2][i], gives[3][i], take[i])"),
             ),
             Property(
                 "not_negative",
                 "no counter goes below 0",
-                Fault("hw.semaphores:Semaphores", "after.eq(left & ~mask | 1)", "after.eq(left)"),
+                Fault("hw.semaphores:Semaphores", "able & ~Cat(refused, C(0, 1)).any()", "able"),
             ),
             Property(
                 "limit",
@@ -107,7 +108,7 @@ PROOFS = (
             ),
             Property(
                 "overflow",
-                "the error is raised exactly in the cycle in which a counter would go beyond 255",
+                "the error is raised exactly one cycle after that in which a counter would go beyond 255",
                 Fault(
                     "hw.semaphores:Semaphores",
                     "beyond[i - 1].eq(total > SEMAPHORE_LIMIT)",
@@ -117,13 +118,12 @@ PROOFS = (
             Property(
                 "grant",
                 "an engine gets its two counts together, when it asks and both are there",
-                Fault("hw.semaphores:Semaphores", "left.bit_select(w0, 1) & left.bit_select(w1, 1)",
-                      "left.bit_select(w0, 1)"),
+                Fault("hw.semaphores:Semaphores", "there0 & there1)", "there0)"),
             ),
             Property(
                 "priority",
                 "an engine that could have both is refused exactly when a lower engine takes one of them in this cycle",
-                Fault("hw.semaphores:Semaphores", "want & left.bit_select(w0, 1)", "want & there.bit_select(w0, 1)"),
+                Fault("hw.semaphores:Semaphores", "(asked[x] & asked[e])[1:]", "(asked[x] & asked[e])"),
             ),
         ),
     ),

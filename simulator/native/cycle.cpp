@@ -44,6 +44,10 @@ class Machine {
     size_t responses_taken_ = 0;
     uint32_t semaphores_[TW_MAX_SEMAPHORES + 1] = {};
     uint64_t quiet_ = 0;
+    struct {
+        bool found;
+        uint64_t engine, pc, semaphore;
+    } overflow_ = {};  // of the cycle before
 
     Order first_error_ = NONE;
     uint64_t code_ = 0, engine_ = 0, pc_ = 0, address_ = 0;
@@ -326,8 +330,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
             const Completion &end = given_[i].end;
             const bool over0 = semaphores_[end.signal0] > TW_SEMAPHORE_LIMIT, over1 = semaphores_[end.signal1] > TW_SEMAPHORE_LIMIT;
             if ((end.signal0 && over0) || (end.signal1 && over1)) {
-                fail(OVERFLOW_ERROR, TW_ERROR_CODE_SEMAPHORE_OVERFLOW, uint64_t(given_[i].engine), end.pc,
-                     over0 && end.signal0 ? end.signal0 : end.signal1);
+                overflow_ = {true, uint64_t(given_[i].engine), end.pc, over0 && end.signal0 ? end.signal0 : end.signal1};
                 break;
             }
         }
@@ -344,6 +347,8 @@ void Machine::execute() {
         r_.evaluated++;
         if (now == first) fetch_.active = true;
         const bool late = r_.timeout && r_.timeout == now - 1;
+        if (overflow_.found)
+            fail(OVERFLOW_ERROR, TW_ERROR_CODE_SEMAPHORE_OVERFLOW, overflow_.engine, overflow_.pc, overflow_.semaphore);
         if (finished()) {
             if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, fetch_.pc, 0);
             break;
