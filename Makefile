@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-torch onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins clean
+.PHONY: help venv demo test test-torch onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins bitstreams clean
 N ?= 100
 
 help: ## list these targets
@@ -58,6 +58,9 @@ bench-cycles: $(STAMP) ## cycles of networks beside their bounds and targets
 
 pins: $(STAMP) ## write the pinned cycle counts of the tests anew
 	$(BIN)/python -m tests.network.cycle_pins
+
+bitstreams: $(STAMP) ## bitstreams of every board and configuration known to fit, in build/bitstreams (hours)
+	$(BIN)/tilewright fpga build --all -o build/bitstreams
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .grimp_cache .hypothesis

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fpga.board import Board, Point
 from fpga.boards import BOARDS
+from fpga.bridge.uart import bit_time
 from fpga.errors import FpgaError
 from fpga.report import Report, timing, used
 from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
@@ -59,12 +60,13 @@ def build(
     family = FAMILIES[board.family]
     directory.mkdir(parents=True, exist_ok=True)
     progress("generating")
+    pll = board.pll(round(point.clock_mhz * 1e6))
     try:
-        top = BoardTop(board, config, point)
-        platform = board.platform()
-        plan = platform.prepare(top, name=NAME, emit_src=False, **family.overrides)
-    except ValueError as error:  # sizes and baud rates
+        bit_time(pll.output_hz, point.baud)
+    except ValueError as error:
         raise FpgaError(f"{board.name}: {error}") from None
+    platform = board.platform()
+    plan = platform.prepare(BoardTop(board, config, point, pll), name=NAME, emit_src=False, **family.overrides)
     plan.extract(directory)
 
     progress("synthesis")
@@ -76,7 +78,7 @@ def build(
             f"{config.name} with {point.memory_kib} KiB of memory does not fit on {board.name}: it needs {what}"
         )
     progress("place and route")
-    mhz = top.pll.output_hz / 1e6
+    mhz = pll.output_hz / 1e6
     for step in (family.route(platform, mhz, seed), family.pack(platform)):
         progress(step.title)
         took = run(step, directory)

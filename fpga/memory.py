@@ -13,6 +13,8 @@ from isa.config import NpuConfig
 
 #: Read beats asked for and not yet taken, at most: enough to cover the cycles from a read to its beat.
 READ_BEATS = 8
+#: Entries of the queues of addresses and write data.
+ADDRESSES = 2
 OKAY, DECERR = 0, 3
 
 
@@ -39,9 +41,9 @@ def bridge_port() -> dict[str, object]:
 class OnChipMemory(wiring.Component):
     """`size` bytes of block RAM from address 0 on, one read and one write port, both shared: the bridge goes first.
 
-    Latency: first beat of a read 3 cycles after its address is taken, then a beat per cycle; the next burst follows
-    without a gap. Write data is taken a beat per cycle from the cycle after its address; the response comes one cycle
-    after the last beat. Bursts must be INCR with full-width beats. Addresses beyond the memory answer DECERR.
+    Latency: first beat of a read 5 cycles after its address is taken, then a beat per cycle; the next burst follows
+    without a gap. Write data is taken a beat per cycle; the response comes 2 cycles after the last beat at the
+    earliest. Bursts must be INCR with full-width beats. Addresses beyond the memory answer DECERR.
 
     Parameters:
         config: widths of the bus.
@@ -68,6 +70,27 @@ class OnChipMemory(wiring.Component):
         low = (bus - 1).bit_length()
         m.submodules.store = store = Memory(shape=Shape(8 * bus), depth=rows, init=[])
         read_port, write_port = store.read_port(), store.write_port(granularity=8)
+        # Addresses and write data wait in queues, so that what the master sees comes from registers.
+        address_bits = self.config.axi_address_bits
+        read_address, read_length, next_read_id = Signal(address_bits), Signal(8), Signal()
+        write_address, next_write_id = Signal(address_bits), Signal()
+        beat_data, beat_strobe, beat_last = Signal(8 * bus), Signal(bus), Signal()
+        channels = {
+            "ar": {"addr": read_address, "len": read_length, "id": next_read_id},
+            "aw": {"addr": write_address, "id": next_write_id},
+            "w": {"data": beat_data, "strb": beat_strobe, "last": beat_last},
+        }
+        queues = {}
+        for channel, fields in channels.items():
+            queue = queues[channel] = Queue(sum(map(len, fields.values())), ADDRESSES)
+            m.submodules[f"{channel}_queue"] = queue
+            m.d.comb += [
+                queue.i_valid.eq(getattr(self, f"axi_{channel}valid")),
+                getattr(self, f"axi_{channel}ready").eq(queue.i_ready),
+                queue.i_payload.eq(Cat(*[getattr(self, f"axi_{channel}{name}") for name in fields])),
+                Cat(*fields.values()).eq(queue.o_payload),
+            ]
+        reads, writes, beats_in = queues["ar"], queues["aw"], queues["w"]
         bridge_row = self.mem_address[low:]
         word = self.mem_address[2:low]  # 32-bit word of the row
         bridge_read = self.mem_valid & ~self.mem_write
@@ -76,14 +99,14 @@ class OnChipMemory(wiring.Component):
 
         # Reads: the row of the burst, one read a cycle while its beat has room.
         active, outside, read_id = Signal(), Signal(), Signal()
-        row, left = Signal(32), Signal(8)
+        row, left = Signal(range(rows)), Signal(8)
         m.submodules.beats = beats = Queue(8 * bus + 3, READ_BEATS)
         under_way = Signal(range(READ_BEATS + 1))
         issue, last, taken = Signal(), Signal(), Signal()
         m.d.comb += [
             issue.eq(active & ~bridge_read & (under_way != READ_BEATS)),
             last.eq(issue & (left == 0)),
-            self.axi_arready.eq(~active | last),
+            reads.o_ready.eq(~active | last),
             taken.eq(self.axi_rvalid & self.axi_rready),
             read_port.en.eq(issue | bridge_read),
             read_port.addr.eq(Mux(bridge_read, bridge_row, row)),
@@ -92,10 +115,10 @@ class OnChipMemory(wiring.Component):
             m.d.sync += [row.eq(row + 1), left.eq(left - 1)]
         with m.If(last):
             m.d.sync += active.eq(0)
-        with m.If(self.axi_arvalid & self.axi_arready):
-            first = self.axi_araddr[low:]
-            m.d.sync += [active.eq(1), row.eq(first), left.eq(self.axi_arlen), outside.eq(first >= rows)]
-            m.d.sync += read_id.eq(self.axi_arid)
+        with m.If(reads.o_valid & reads.o_ready):
+            first = read_address[low:]
+            m.d.sync += [active.eq(1), row.eq(first), left.eq(read_length), outside.eq(first >= rows)]
+            m.d.sync += read_id.eq(next_read_id)
         m.d.sync += under_way.eq(under_way + issue - taken)
 
         # The row leaves the RAM, then its register.
@@ -124,37 +147,37 @@ class OnChipMemory(wiring.Component):
 
         # Writes, through a register.
         writing, write_outside = Signal(), Signal()
-        write_row = Signal(32)
+        write_row = Signal(range(rows))
         beat = Signal()
         m.d.comb += [
-            self.axi_awready.eq(~writing & (~self.axi_bvalid | self.axi_bready)),
-            self.axi_wready.eq(writing & ~bridge_write),
-            beat.eq(self.axi_wvalid & self.axi_wready),
+            writes.o_ready.eq(~writing & ~self.axi_bvalid),
+            beats_in.o_ready.eq(writing & ~bridge_write),
+            beat.eq(beats_in.o_valid & beats_in.o_ready),
         ]
         with m.If(self.axi_bready):
             m.d.sync += self.axi_bvalid.eq(0)
         with m.If(beat):
             m.d.sync += write_row.eq(write_row + 1)
-            with m.If(self.axi_wlast):
+            with m.If(beat_last):
                 m.d.sync += [
                     writing.eq(0),
                     self.axi_bvalid.eq(1),
                     self.axi_bresp.eq(Mux(write_outside, DECERR, OKAY)),
                 ]
-        with m.If(self.axi_awvalid & self.axi_awready):
-            first = self.axi_awaddr[low:]
+        with m.If(writes.o_valid & writes.o_ready):
+            first = write_address[low:]
             m.d.sync += [writing.eq(1), write_row.eq(first), write_outside.eq(first >= rows)]
-            m.d.sync += self.axi_bid.eq(self.axi_awid)
+            m.d.sync += self.axi_bid.eq(next_write_id)
         now_row, now_data = Signal(range(rows), reset_less=True), Signal(8 * bus, reset_less=True)
         now_strobe = Signal(bus)
         m.d.sync += [
             now_row.eq(Mux(bridge_write, bridge_row, write_row)),
-            now_data.eq(Mux(bridge_write, self.mem_wdata.replicate(bus // 4), self.axi_wdata)),
+            now_data.eq(Mux(bridge_write, self.mem_wdata.replicate(bus // 4), beat_data)),
             now_strobe.eq(0),
         ]
         with m.If(bridge_write):
             m.d.sync += now_strobe.eq(self.mem_strobe << (word << 2))
         with m.Elif(beat & ~write_outside):
-            m.d.sync += now_strobe.eq(self.axi_wstrb)
+            m.d.sync += now_strobe.eq(beat_strobe)
         m.d.comb += [write_port.addr.eq(now_row), write_port.data.eq(now_data), write_port.en.eq(now_strobe)]
         return m

@@ -62,8 +62,10 @@ class Soc(wiring.Component):
         memory = self.memory
         npu = Npu(self.config)
         # The host's reset reaches the NPU and the bus between NPU and memory, which is in no other state then.
-        m.submodules.npu = ResetInserter(bridge.npu_reset)(npu)
-        m.submodules.memory = ResetInserter(bridge.npu_reset)(memory)
+        reset = Signal()
+        m.d.sync += reset.eq(bridge.npu_reset)
+        m.submodules.npu = ResetInserter(reset)(npu)
+        m.submodules.memory = ResetInserter(reset)(memory)
         m.d.comb += [
             bridge.rx.eq(self.rx),
             self.tx.eq(bridge.tx),

@@ -8,7 +8,7 @@ from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import io
 
 from fpga.board import Board, Point
-from fpga.clocking import drive_sync
+from fpga.clocking import Pll, drive_sync
 from fpga.memory import OnChipMemory
 from fpga.soc import Soc
 from isa.config import NpuConfig
@@ -17,9 +17,8 @@ from isa.config import NpuConfig
 class BoardTop(Elaboratable):
     """The SoC of one configuration on the pins of one board."""
 
-    def __init__(self, board: Board, config: NpuConfig, point: Point) -> None:
-        self.board, self.config, self.point = board, config, point
-        self.pll = board.pll(round(point.clock_mhz * 1e6))
+    def __init__(self, board: Board, config: NpuConfig, point: Point, pll: Pll) -> None:
+        self.board, self.config, self.point, self.pll = board, config, point, pll
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -60,8 +60,8 @@ async def start(dut: Any) -> tuple[AxiMaster, BridgePort, random.Random]:
 
 @cocotb.test()
 async def both_ports_see_the_same_bytes(dut: Any) -> None:
-    """The lower half belongs to the AXI master, the upper half to the bridge; both work at once, with stalls; in the end
-    each reads what the other wrote."""
+    """The lower half belongs to the AXI master, the upper half to the bridge; both work at once, with stalls; in the
+    end each reads what the other wrote."""
     axi, port, rng = await start(dut)
     stalls = random.Random(rng.random())
     for channel in (axi.read_if.r_channel, axi.write_if.b_channel, axi.write_if.w_channel):
@@ -93,7 +93,6 @@ async def both_ports_see_the_same_bytes(dut: Any) -> None:
             else:
                 assert await port.access(address) == int.from_bytes(expected[address : address + 4], "little")
 
-    await cocotb.start_soon(master())
     tasks = [cocotb.start_soon(master()), cocotb.start_soon(bridge())]
     for task in tasks:
         await task

