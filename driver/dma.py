@@ -74,7 +74,7 @@ class UDmaBuf:
         try:
             descriptor = os.open(device, os.O_RDWR)  # without O_SYNC: cached
             try:
-                self._map = mmap.mmap(descriptor, size)
+                self._map: mmap.mmap | None = mmap.mmap(descriptor, size)
             finally:
                 os.close(descriptor)
         except (OSError, ValueError) as error:
@@ -96,7 +96,7 @@ class UDmaBuf:
 
     def close(self) -> None:
         """The mapping goes with the last view of it."""
-        self.data = self.data[:0]
+        self.data, self._map = np.empty(0, np.uint8), None
 
 
 class DmaHeap:
@@ -130,7 +130,7 @@ class DmaHeap:
             finally:
                 os.close(descriptor)
             self._descriptor = _HEAP_REQUEST.unpack(request)[1]
-            self._map = mmap.mmap(self._descriptor, size)
+            self._map: mmap.mmap | None = mmap.mmap(self._descriptor, size)
         except OSError as error:
             raise TransportError(f"cannot allocate {size} bytes of {device}: {error.strerror}") from None
         self.data = np.frombuffer(self._map, np.uint8)
@@ -149,7 +149,7 @@ class DmaHeap:
     def close(self) -> None:
         """The memory goes back to the heap with the last view of it."""
         if self._descriptor >= 0:
-            self.data = self.data[:0]
+            self.data, self._map = np.empty(0, np.uint8), None
             os.close(self._descriptor)
             self._descriptor = -1
 

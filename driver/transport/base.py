@@ -75,3 +75,19 @@ class Transport(Protocol):
     def close(self) -> None:
         """Gives everything back. May be called twice."""
         ...
+
+
+class Linked:
+    """The part of a `Transport` whose memory is at the other end of a link: nothing is mapped, no cache in between."""
+
+    def view(self, address: int, nbytes: int) -> np.ndarray | None:
+        return None
+
+    def to_device(self, start: int, end: int) -> None:
+        pass
+
+    def from_device(self, start: int, end: int) -> None:
+        pass
+
+    def hard_reset(self) -> bool:
+        return False

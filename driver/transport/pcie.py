@@ -11,6 +11,7 @@ import numpy as np
 
 from driver.errors import TransportError
 from driver.mapped import Interrupt, MappedRegisters, ReadableInterrupt, RegisterFile, read_block, write_block
+from driver.transport.base import Linked
 
 
 def find_xdma(slot: str, root: Path = Path("/")) -> str:
@@ -28,7 +29,7 @@ def find_xdma(slot: str, root: Path = Path("/")) -> str:
     raise TransportError(f"the card in slot {slot} has no XDMA device files; is the xdma module loaded for it?")
 
 
-class PcieTransport:
+class PcieTransport(Linked):
     """An NPU on a card. See `driver.transport.base.Transport`.
 
     Args:
@@ -111,23 +112,11 @@ class PcieTransport:
                 raise TransportError(f"{self.name}: writing stopped at address 0x{address + done:x}")
             done += count
 
-    def view(self, address: int, nbytes: int) -> np.ndarray | None:
-        return None
-
-    def to_device(self, start: int, end: int) -> None:
-        pass
-
-    def from_device(self, start: int, end: int) -> None:
-        pass
-
     def wait(self, seconds: float) -> bool:
         if self._interrupt is not None:
             return self._interrupt.wait(seconds)
         time.sleep(min(seconds, 0.001))
         return True
-
-    def hard_reset(self) -> bool:
-        return False
 
     def _disconnect(self) -> None:
         for part in (self._registers, self._interrupt):

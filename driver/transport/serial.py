@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from driver.errors import BoardReset, ProbeError, TransportError
+from driver.transport.base import Linked
 from isa import bridge
 from isa.bridge import (
     BOARD_REGISTER,
@@ -39,7 +40,7 @@ _WHY = {
 }
 
 
-class SerialTransport:
+class SerialTransport(Linked):
     """Registers and memory over a UART. See `driver.transport.base.Transport`.
 
     Lost, doubled and damaged bytes are found by CRC and sequence numbers and mended by sending again.
@@ -200,15 +201,6 @@ class SerialTransport:
             low = 15 << max(0, address - start) & 15
             high = 15 >> max(0, start + len(part) - address - data.size)
             self._exchange(Command.WRITE_MEMORY, start, len(part) // 4, part, (low, high))
-
-    def view(self, address: int, nbytes: int) -> np.ndarray | None:
-        return None
-
-    def to_device(self, start: int, end: int) -> None:
-        pass
-
-    def from_device(self, start: int, end: int) -> None:
-        pass
 
     def wait(self, seconds: float) -> bool:
         """The line has no interrupt: looking at STATUS costs a millisecond or two, so that is the pause."""

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from driver.errors import TransportError
+from driver.transport.base import Linked
 from isa.link import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
 
 
-class SocketTransport:
+class SocketTransport(Linked):
     """Registers and memory over a Unix socket. See `driver.transport.base.Transport`.
 
     Args:
@@ -93,20 +94,8 @@ class SocketTransport:
             part = data[start : start + MAX_BYTES].tobytes()
             self._ask(Operation.WRITE_MEMORY, address + start, len(part), part)
 
-    def view(self, address: int, nbytes: int) -> np.ndarray | None:
-        return None
-
-    def to_device(self, start: int, end: int) -> None:
-        pass
-
-    def from_device(self, start: int, end: int) -> None:
-        pass
-
     def wait(self, seconds: float) -> bool:
         return bool(self._ask(Operation.WAIT, 0, round(1000 * seconds), seconds=seconds)[0])
-
-    def hard_reset(self) -> bool:
-        return False
 
     def _disconnect(self) -> None:
         if self._socket is not None:

@@ -27,6 +27,7 @@ from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode, Memory
 from isa.program import Program
 from tests.common.board_jobs import Job, check_copy, copy_job, endless_job, waiting_job
 
+pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
 
 

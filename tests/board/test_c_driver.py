@@ -23,6 +23,7 @@ from tilewright.aot import export_c
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "driver" / "c"
+pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
 INCLUDES = [f"-I{DRIVER}", f"-I{ROOT / 'isa' / 'include'}"]

@@ -34,6 +34,7 @@ from isa.registers import REGISTER_SPACE
 from tests.common.board_jobs import check_copy, endless_job
 from tilewright.runtime import Executor
 
+pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
 BASE, SIZE = 0x3000000, 1 << 20
 

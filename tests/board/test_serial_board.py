@@ -28,6 +28,7 @@ from isa.instructions import ErrorCode, Memory
 from isa.program import Program
 from tests.common.board_jobs import Job, check_copy, copy_job, endless_job, waiting_job
 
+pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
 CLOCK, BAUD, MEMORY = 24_000_000, 3_000_000, 1 << 16  # 8 cycles a bit, the fewest there may be
 SECONDS = 3.0  # the simulation is some hundred times slower than a board
