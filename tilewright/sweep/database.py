@@ -139,9 +139,9 @@ class Database:
 
     # Sweeps.
 
-    def begin_sweep(self, space: str, networks: dict[str, str], effort: int, tool: str) -> str:
-        """The id of a sweep, made if it is new. `networks`: digest by name."""
-        sweep = key_of(space, networks, effort, tool)[:16]
+    def begin_sweep(self, space: str, networks: dict[str, str], effort: int, tool: str, version: str = "") -> str:
+        """The id of a sweep, made if it is new. `networks`: digest by name; `version`: what else its metrics need."""
+        sweep = key_of(space, networks, effort, tool, version)[:16]
         row = {"id": sweep, "space": space, "networks": json.dumps(networks), "effort": effort, "tool": tool,
                "started": _now()}  # fmt: skip
         self._insert("sweep", row, "ignore")

@@ -98,7 +98,8 @@ class Sweep:
         self.states: dict[str, Told] = {}  # of points by id
         database.keep_networks(networks)
         digests = {network.name: network.digest for network in networks}
-        self.id = database.begin_sweep(space.text, digests, effort, tool)
+        model = key_of(self.area_model.coefficients) if self.area_model is not None else self.area_sources
+        self.id = database.begin_sweep(space.text, digests, effort, tool, f"{self.sources} {model}")
 
     # Tasks of a point.
 
