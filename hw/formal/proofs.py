@@ -255,7 +255,7 @@ PROOFS = (
             Property(
                 "window",
                 "STORE: arbitrary instructions, eight arbitrary regions: bursts lie in the writable region they name",
-                Fault("hw.store:Store", 'walker.allowed.eq(of_region("write"))', "walker.allowed.eq(1)", 6),
+                Fault("hw.store:Store", "walker.allowed.eq(allowed)", "walker.allowed.eq(1)", 6),
             ),
             Property("legal", "STORE: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB", _NO_BOUNDARY),
         ),
