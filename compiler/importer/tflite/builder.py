@@ -74,6 +74,8 @@ class Builder:
         t = self.source(k)
         name = self.forms.get(t.index, {}).get(FILE)
         data = t.data if t.data is not None else self.graph.const(name) if name else None
+        if t.dtype is None:
+            raise self.refuse(f"{what} {t.name!r} of type {t.type_name} is not supported")
         if data is None:
             raise self.refuse(f"{what} {t.name!r} must be a constant")
         return data
