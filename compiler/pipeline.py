@@ -45,6 +45,7 @@ def compile_graph(
     progress: Callable[[str, float], None] | None = None,
     cpu_only: bool = False,
     host: cpu.Target | None = None,
+    threads: int = 1,
     measure: Measure | None = None,
     scheduler: Scheduler | None = None,
     out: Callable[[str], object] = print,
@@ -58,6 +59,7 @@ def compile_graph(
         progress: called with a stage name and the fraction done.
         cpu_only: leave the NPU out.
         host: the machine the CPU kernels are for; None for this one.
+        threads: that share the work of every CPU kernel.
         measure: exact cycles of an instruction image, for efforts 2 and 3.
         scheduler: asked first for the schedule of every NPU step; None from it leaves the step to the search.
 
@@ -89,7 +91,7 @@ def compile_graph(
         steps = split_at_borders(steps, {n.outputs[0] for n in graph.nodes if n.attrs.get("reason")})
     if _wanted("partition", print_after):
         out(_describe(steps, parts))
-    builder = _Builder(graph, config, parts, steps, keep == "all", host or cpu.Target.host())
+    builder = _Builder(graph, config, parts, steps, keep == "all", host or cpu.Target.host(), threads)
     report("schedule", 0.1)
     builder.schedule(effort, measure, scheduler, report)
     builder.place_memory()
@@ -133,10 +135,17 @@ class _Builder:
     """Places memory and builds the program from ordered steps."""
 
     def __init__(
-        self, graph: Graph, config: NpuConfig, parts: Partition, steps: list[Step], keep_all: bool, host: cpu.Target
+        self,
+        graph: Graph,
+        config: NpuConfig,
+        parts: Partition,
+        steps: list[Step],
+        keep_all: bool,
+        host: cpu.Target,
+        threads: int,
     ) -> None:
         self.graph, self.config, self.parts, self.steps, self.keep_all = graph, config, parts, steps, keep_all
-        self.target = host
+        self.target, self.threads = host, threads
         self.arena, self.host = Arena(), Arena()
         self.constants = ConstantPool()
         self.offsets: dict[str, int] = {}
@@ -227,7 +236,9 @@ class _Builder:
             reason = cpu.unsupported_reason(graph, node)
             if reason is not None:
                 raise UnsupportedError(reason)
-        segment = cpu.compile_segment(graph, nodes, inputs, outputs, f"tw_segment_{index}", self.target)
+        segment = cpu.compile_segment(
+            graph, nodes, inputs, outputs, f"tw_segment_{index}", self.target, threads=self.threads
+        )
         self.segments[index] = segment
         self.sections[f"cpu{index}"] = segment.object_code
         for name in (*inputs, *outputs):
@@ -314,6 +325,7 @@ class _Builder:
                 "keep": "all" if self.keep_all else "outputs",
                 "host": self.target.triple,
                 "host_features": self.target.needed,
+                "threads": self.threads,
             },
             notes=[f"{name} runs on the CPU: {reason}" for name, reason in self.parts.cpu_reasons.items()],
         )

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tilewright.dynamic import DynamicModel
 
 
+MAX_THREADS = 64
+
+
 def compile(
     model: str | Path | bytes | onnx.ModelProto,
     config: NpuConfig | str | Path = "base",
@@ -67,6 +70,7 @@ def compile_program(
     staged: bool = False,
     host: str | None = None,
     cpu_only: bool = False,
+    threads: int = 1,
     effort: int = 1,
     print_after: Sequence[str] = (),
     progress: Callable[[str, float], None] | None = None,
@@ -85,6 +89,8 @@ def compile_program(
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
             one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
         cpu_only: leave the NPU out.
+        threads: that share the work of every CPU kernel, 1..64; the results are the same for every number. Not with a
+            host.
         effort: how long to search for schedules, 0..3; 2 and 3 measure candidates with the cycle-level simulator.
         print_after: names of passes after which the graph is printed.
         progress: called with what is being done and the fraction done.
@@ -100,6 +106,10 @@ def compile_program(
         raise UsageError(f'keep must be "outputs" or "all", not {keep!r}')
     if isinstance(model, str | Path) and not Path(model).is_file():
         raise UsageError(f"no such model file: {model}")
+    if not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads must be 1..{MAX_THREADS}, not {threads!r}")
+    if threads > 1 and host is not None:
+        raise UsageError("threads are for kernels of this machine: with a host there is one")
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None
@@ -107,7 +117,7 @@ def compile_program(
     name = None
     if cache and not print_after:
         fixed = {n: (str(np.asarray(v).dtype), np.asarray(v).tolist()) for n, v in (constants or {}).items()}
-        options = fixed, keep, effort, host, cpu_only, log.digest() if log is not None else ""
+        options = fixed, keep, effort, host, cpu_only, threads, log.digest() if log is not None else ""
         name = program_cache.key(model, chosen.to_dict(), given, *options)
     found = program_cache.find(name) if name is not None else None
     if found is not None:
@@ -115,7 +125,7 @@ def compile_program(
         return found
     build = builder(
         model, chosen, given, constants=constants, staged=staged, keep=keep, host=host, cpu_only=cpu_only,
-        effort=effort, print_after=print_after, progress=progress,
+        threads=threads, effort=effort, print_after=print_after, progress=progress,
     )  # fmt: skip
     if log is not None and log.findings:
         from tilewright.tuning.apply import build_tuned
@@ -139,6 +149,7 @@ def builder(
     keep: str = "outputs",
     host: str | None = None,
     cpu_only: bool = False,
+    threads: int = 1,
     effort: int = 1,
     print_after: Sequence[str] = (),
     progress: Callable[[str, float], None] | None = None,
@@ -161,6 +172,7 @@ def builder(
             progress=progress,
             cpu_only=cpu_only,
             host=Target.named(host) if host is not None else None,
+            threads=threads,
             measure=measure,
             scheduler=scheduler,
         )

@@ -35,11 +35,11 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
     return raw[-raw.ctypes.data % ALIGNMENT :][:nbytes]
 
 
-def load_kernel(object_code: bytes, symbol: str) -> Callable[..., None]:
+def load_kernel(object_code: bytes, symbol: str, threads: int) -> Callable[..., None]:
     """The CPU step's entry point."""
     from compiler.cpu import loader
 
-    return loader.load(object_code, symbol)
+    return loader.load(object_code, symbol, threads)
 
 
 def check_config(program: Program, device: Device) -> None:
@@ -134,7 +134,10 @@ class Executor:
                 self.host[buffer.offset : buffer.offset + data.size] = data
         cpu_steps = [s for s in program.steps if isinstance(s, CpuStep)]
         self.workspace = aligned_zeros(max((s.workspace for s in cpu_steps), default=0))
-        self._kernels = {(s.section, s.symbol): load_kernel(program.sections[s.section], s.symbol) for s in cpu_steps}
+        threads = int(program.options.get("threads", 1))
+        self._kernels = {
+            (s.section, s.symbol): load_kernel(program.sections[s.section], s.symbol, threads) for s in cpu_steps
+        }
         self.regions = self._regions()
 
     def unload(self) -> None:

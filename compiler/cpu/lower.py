@@ -231,7 +231,7 @@ class Function:
             share = self.op(f"udiv i64 {self.op(f'mul nuw nsw i64 {part}, {turns}')}, {threads}")
             ends.append(self.op(f"mul nuw nsw i64 {share}, {step}"))
         self.shared = True
-        with self.loop(*ends, step) as i:
+        with self.loop(ends[0], ends[1], step) as i:
             yield i
         self.shared = False
 

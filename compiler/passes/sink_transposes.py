@@ -65,7 +65,8 @@ def _only_reader(graph: Graph, consumers: dict[str, list[Node]], name: str) -> N
 
 def _path(graph: Graph, producers: dict[str, Node], consumers: dict[str, list[Node]], start: Node) -> list[Node]:
     """The ops from `start` down to where its work becomes nothing; empty where it does not."""
-    perm, path, at = _perm(graph, start), [], start
+    perm, at = _perm(graph, start), start
+    path: list[Node] = []
     while True:
         reader = _only_reader(graph, consumers, at.outputs[0])
         if reader is None:

@@ -37,6 +37,9 @@ from tilewright.files import check_writable
     "by default this one with all its features.",
 )
 @click.option("--cpu-only", is_flag=True, help="Leave the NPU out.")
+@click.option(
+    "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="That share every CPU kernel's work."
+)
 @click.option("--print-after", multiple=True, metavar="PASS", help="Print the graph after this pass; repeatable.")
 @common.effort_option
 @common.tuning_option("--tuning")
@@ -49,6 +52,7 @@ def command(
     values: tuple[tuple[str, str], ...],
     host: str | None,
     cpu_only: bool,
+    threads: int,
     print_after: tuple[str, ...],
     effort: int,
     tuning: str | None,
@@ -64,6 +68,7 @@ def command(
     if model.is_file() and Program.is_program(model):
         raise UsageError(f"{model} is a compiled program, not a model")
     options: dict[str, Any] = {"effort": effort, "print_after": print_after, "host": host, "cpu_only": cpu_only}
+    options |= {"threads": threads} if threads > 1 else {}
     options |= {"tuning": tuning, "constants": fixed_values.parse(model, values)}
     try:
         program, _ = common.open_program(model, config, shapes, json_path=json_path, **options)
