@@ -1,6 +1,7 @@
 """Simulated boards from the command line.
 
 python -m fpga.sim serial --config tiny                        # prints the terminal to open
+python -m fpga.sim serial --board ulx3s_85f --config small     # the SoC of that board's bitstream
 python -m fpga.sim axi --config base --socket /tmp/npu.sock
 """
 
@@ -10,8 +11,9 @@ import argparse
 import signal
 import sys
 
+from fpga.boards import BOARDS
 from fpga.sim.axi import AxiBoard
-from fpga.sim.pty import SerialBoard, soc_line
+from fpga.sim.pty import SerialBoard, board_line, soc_line
 from isa.config import NpuConfig
 from isa.errors import TilewrightError
 
@@ -22,7 +24,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fpga.sim", description="A board without a board, until Ctrl-C.")
     kinds = parser.add_subparsers(dest="kind", required=True)
     serial = kinds.add_parser("serial", help="the SoC of small boards behind a pseudo-terminal")
-    serial.add_argument("--memory", type=int, default=1 << 16, metavar="BYTES", help="of the SoC (default %(default)s)")
+    serial.add_argument("--board", choices=BOARDS, help="memory, clock and baud rate as in this board's bitstream")
+    serial.add_argument("--memory", type=int, default=1 << 16, metavar="BYTES", help="without --board (%(default)s)")
     axi = kinds.add_parser("axi", help="the NPU and a memory behind a Unix socket")
     axi.add_argument("--memory", type=int, default=1 << 26, metavar="BYTES", help="window (default %(default)s)")
     axi.add_argument("--socket", required=True, metavar="PATH", help="made, and taken away at the end")
@@ -41,8 +44,12 @@ def main() -> int:
             board = AxiBoard(config, arguments.socket, size=arguments.memory)
             address = f"socket:{arguments.socket}"
         else:
-            board = SerialBoard(soc_line(config, memory_bytes=arguments.memory, clock_hz=CLOCK_HZ, baud=BAUD))
-            address = f"serial:{board.path}?baud={BAUD}&seconds=5"
+            if arguments.board:
+                line, baud = board_line(BOARDS[arguments.board], config)
+            else:
+                line, baud = soc_line(config, memory_bytes=arguments.memory, clock_hz=CLOCK_HZ, baud=BAUD), BAUD
+            board = SerialBoard(line)
+            address = f"serial:{board.path}?baud={baud}&seconds=10"
     except (TilewrightError, ValueError) as error:
         print(f"fpga.sim: error: {error}", file=sys.stderr)
         return 2

@@ -9,8 +9,11 @@ import tty
 from collections.abc import Callable
 from pathlib import Path
 
+from fpga.board import Board
+from fpga.memory import OnChipMemory
 from fpga.sim.line import SimulatedLine
-from fpga.soc import soc_verilog
+from fpga.soc import SIMULATION_ID, Soc
+from hw.verilog import component_text
 from isa.config import NpuConfig
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +24,9 @@ SLICE = 4000
 QUIET_CYCLES = 1_000_000
 
 
-def soc_line(config: NpuConfig, *, memory_bytes: int, clock_hz: int, baud: int) -> SimulatedLine:
+def soc_line(
+    config: NpuConfig, *, memory_bytes: int, clock_hz: int, baud: int, board_id: str = SIMULATION_ID
+) -> SimulatedLine:
     """The SoC of `fpga.soc` with on-chip memory, Verilated.
 
     Raises:
@@ -29,13 +34,28 @@ def soc_line(config: NpuConfig, *, memory_bytes: int, clock_hz: int, baud: int) 
     """
 
     def text() -> str:
-        return soc_verilog(config, memory_bytes=memory_bytes, clock_hz=clock_hz, baud=baud)
+        memory = OnChipMemory(config, memory_bytes)
+        return component_text(Soc(config, memory, clock_hz=clock_hz, baud=baud, board_id=board_id), "soc")
 
     folders = (_ROOT / "hw", _ROOT / "isa", _ROOT / "fpga" / "bridge")
     sources = [*(p for folder in folders for p in folder.glob("*.py")), *(_ROOT / "fpga").glob("*.py")]
-    stem = f"soc-{config.fingerprint}-{memory_bytes}-{clock_hz}-{baud}"
+    stem = f"soc-{config.fingerprint}-{memory_bytes}-{clock_hz}-{baud}-{board_id}"
     title = f"the simulation of a SoC with {config.name!r}"
     return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud)
+
+
+def board_line(board: Board, config: NpuConfig) -> tuple[SimulatedLine, int]:
+    """The SoC as the bitstream of a board has it: its memory, clock and baud rate, all but PLL and pins; and the baud
+    rate.
+
+    Raises:
+        BuildError: it cannot be built. FpgaError: the board's PLL does not make the clock.
+    """
+    point = board.points.get(config.name, board.other)
+    clock_hz = board.pll(round(point.clock_mhz * 1e6)).output_hz
+    memory_bytes = point.memory_kib << 10
+    line = soc_line(config, memory_bytes=memory_bytes, clock_hz=clock_hz, baud=point.baud, board_id=board.identity)
+    return line, point.baud
 
 
 class SerialBoard:
