@@ -13,7 +13,9 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 from compiler.errors import CompileError
+from compiler.graph import QUANTIZED_OPS
 from compiler.importer import import_onnx
+from compiler.importer.onnx_node import schema_of
 from compiler.passes import run_passes
 from tests.reference import quantized_ops
 
@@ -83,7 +85,8 @@ def test_node_tests(part: int) -> None:
             continue  # inputs that are no tensors
         run_passes(graph)
         imported += 1
-        if any(word in case.name for word in NOT_COMPARED):
+        own = any(schema_of(n.op) is None and n.op not in QUANTIZED_OPS for n in graph)  # only the kernels know those
+        if own or any(word in case.name for word in NOT_COMPARED):
             continue
         names = [i.name for i in case.model.graph.input]
         feeds = {n: _array(v) for n, v in zip(names, inputs) if n in graph.inputs}
