@@ -148,7 +148,7 @@ def kernels(monkeypatch) -> Kernels:
     sizes = {b.name: b.nbytes for b in make_program().buffers}
     signatures = {s.symbol: s.buffers for s in make_program().steps if isinstance(s, CpuStep)}
 
-    def load_kernel(object_code: bytes, symbol: str) -> Callable[..., None]:
+    def load_kernel(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., None]:
         def call(addresses: Sequence[int], workspace: int | None = None) -> None:
             views = [
                 np.ctypeslib.as_array(ctypes.cast(a, ctypes.POINTER(ctypes.c_uint8)), (sizes[name],))
