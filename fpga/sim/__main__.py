@@ -11,7 +11,7 @@ import argparse
 import signal
 import sys
 
-from fpga.boards import BOARDS
+from fpga.build import board_named
 from fpga.sim.axi import AxiBoard
 from fpga.sim.pty import SerialBoard, board_line, soc_line
 from isa.config import NpuConfig
@@ -24,7 +24,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fpga.sim", description="A board without a board, until Ctrl-C.")
     kinds = parser.add_subparsers(dest="kind", required=True)
     serial = kinds.add_parser("serial", help="the SoC of small boards behind a pseudo-terminal")
-    serial.add_argument("--board", choices=BOARDS, help="memory, clock and baud rate as in this board's bitstream")
+    serial.add_argument("--board", metavar="NAME", help="memory, clock and baud rate as in this board's bitstream")
     serial.add_argument("--memory", type=int, default=1 << 16, metavar="BYTES", help="without --board (%(default)s)")
     axi = kinds.add_parser("axi", help="the NPU and a memory behind a Unix socket")
     axi.add_argument("--memory", type=int, default=1 << 26, metavar="BYTES", help="window (default %(default)s)")
@@ -45,7 +45,7 @@ def main() -> int:
             address = f"socket:{arguments.socket}"
         else:
             if arguments.board:
-                line, baud = board_line(BOARDS[arguments.board], config)
+                line, baud = board_line(board_named(arguments.board), config)
             else:
                 line, baud = soc_line(config, memory_bytes=arguments.memory, clock_hz=CLOCK_HZ, baud=BAUD), BAUD
             board = SerialBoard(line)

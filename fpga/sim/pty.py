@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fpga.board import Board
+from fpga.build import point_of
 from fpga.memory import OnChipMemory
 from fpga.sim.line import SimulatedLine
 from fpga.soc import SIMULATION_ID, Soc
@@ -51,7 +52,7 @@ def board_line(board: Board, config: NpuConfig) -> tuple[SimulatedLine, int]:
     Raises:
         BuildError: it cannot be built. FpgaError: the board's PLL does not make the clock.
     """
-    point = board.points.get(config.name, board.other)
+    point = point_of(board, config)
     clock_hz = board.pll(round(point.clock_mhz * 1e6)).output_hz
     memory_bytes = point.memory_kib << 10
     line = soc_line(config, memory_bytes=memory_bytes, clock_hz=clock_hz, baud=point.baud, board_id=board.identity)
