@@ -93,9 +93,8 @@ class SerialTransport(Linked):
         self._received.clear()
         nonce = random.getrandbits(32)
         self._sequence = random.randrange(256)
-        response = self._exchange(Command.HELLO, nonce, 1, what="no serial bridge answers", tries=FIRST_TRIES)
-        if response != struct.pack("<I", nonce):
-            raise TransportError(f"{self.name}: what answers is no serial bridge of Tilewright")
+        what = "no serial bridge answers"
+        self._exchange(Command.HELLO, nonce, 1, what=what, tries=FIRST_TRIES, echo=struct.pack("<I", nonce))
         count = len([r for r in BOARD_REGISTERS if r.access == "R"])
         words = struct.unpack(f"<{count}I", self._exchange(Command.READ_BOARD, 0, count))
         values = {r.name: words[r.offset >> 2] for r in BOARD_REGISTERS if r.access == "R"}
@@ -125,8 +124,10 @@ class SerialTransport(Linked):
         strobes: tuple[int, int] = (15, 15),
         what: str = "the board stopped answering",
         tries: int = TRIES,
+        echo: bytes | None = None,
     ) -> bytes:
-        """Sends a request until it is answered; returns the words read."""
+        """Sends a request until it is answered; returns the words read. With `echo`, only an answer of these bytes
+        counts: one of an earlier session may still be on its way."""
         self._sequence = (self._sequence + 1) % 256
         line = Request(command, self._sequence, address, words, payload, *strobes).to_bytes()
         # 10 bits a byte, everything escaped at worst, there and back.
@@ -136,7 +137,7 @@ class SerialTransport(Linked):
                 self.repeats += attempt > 0
                 self._serial.write(line)
                 response = self._response(time.monotonic() + patience * PATIENCE_GROWTH**attempt)
-                if response is not None:
+                if response is not None and echo in (None, response.payload):
                     return self._checked(response, command, address)
         except OSError as error:
             raise TransportError(f"{self.name}: the port failed: {error.strerror or error}") from None
