@@ -7,8 +7,6 @@
 
 const tw_device *tw_open_device(void);
 
-static uint32_t looks_left;
-
 static uint32_t read_register(void *context, uint32_t offset) {
     return *(volatile uint32_t *)((uintptr_t)context + offset);
 }
@@ -17,21 +15,20 @@ static void write_register(void *context, uint32_t offset, uint32_t value) {
     *(volatile uint32_t *)((uintptr_t)context + offset) = value;
 }
 
-/* A port without a clock counts how often it was asked. With one, compare the time; with an operating system, sleep until
- * the interrupt. */
-static int count_looks(void *context) {
+/* Without a clock, a run may take so many looks. With one, compare the time; with an operating system, sleep until the
+ * interrupt. */
+static int is_over(void *context, uint32_t asked) {
     (void)context;
-    return looks_left-- == 0;
+    return asked >= NPU_LOOKS;
 }
 
 const tw_device *tw_open_device(void) {
     static tw_npu_board board;
     static tw_device device;
-    looks_left = NPU_LOOKS;
     board.port.context = (void *)(uintptr_t)NPU_REGISTERS;
     board.port.read = read_register;
     board.port.write = write_register;
-    board.port.wait = count_looks;
+    board.port.wait = is_over;
     board.pool = (uint8_t *)(uintptr_t)NPU_POOL;
     board.address = NPU_POOL;
     board.size = NPU_POOL_BYTES;

@@ -94,14 +94,14 @@ int tw_npu_result(const tw_npu_port *port, tw_npu_error *error) {
 }
 
 int tw_npu_run(const tw_npu_port *port, const tw_npu_job *job, tw_npu_error *error) {
-    uint32_t i;
+    uint32_t i, asked;
     int result;
     for (i = 0; port->to_device && i < job->region_count; i++)
         if (job->regions[i].read) port->to_device(port->context, job->regions[i].base, job->regions[i].size);
     result = tw_npu_start(port, job);
     if (result) return result;
-    while (!tw_npu_finished(port))
-        if (port->wait && port->wait(port->context)) {
+    for (asked = 0; !tw_npu_finished(port); asked++)
+        if (port->wait && port->wait(port->context, asked)) {
             result = tw_npu_reset(port);
             return result ? result : TW_NPU_GIVEN_UP;
         }

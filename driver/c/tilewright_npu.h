@@ -20,9 +20,9 @@ typedef struct {
     void *context; /* handed to every function */
     uint32_t (*read)(void *context, uint32_t offset);
     void (*write)(void *context, uint32_t offset, uint32_t value);
-    /* Called while the driver waits: sleeps until the interrupt, or for a while, or not at all. Nonzero ends the wait:
-     * the time is over. */
-    int (*wait)(void *context);
+    /* Called while the driver waits for a run, `asked` times before in this run: sleeps until the interrupt, or for a
+     * while, or not at all. Nonzero ends the wait: the time is over. NULL: waits for ever. */
+    int (*wait)(void *context, uint32_t asked);
     /* Cache clean before a run, cache invalidate after it. NULL where caches are coherent. */
     void (*to_device)(void *context, uint64_t address, uint64_t nbytes);
     void (*to_host)(void *context, uint64_t address, uint64_t nbytes);

@@ -32,7 +32,7 @@ RESULTS = dict(re.findall(r"(TW_NPU_\w+) = (-?\d+)", (DRIVER / "tilewright_npu.h
 
 READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
 WRITE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
-WAIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+WAIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)
 SYNC = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
 
 
@@ -104,22 +104,20 @@ class Bench:
         t = MemoryTiming()
         self.rtl.tw_rtl_timing(self.handle, t.read_latency, t.write_latency, t.read_interval, t.write_interval)
         self.synced: list[tuple[str, int, int]] = []
-        self.waits = 0
         self.patience = 1000
         self.changed: dict[int, int] = {}  # registers that read otherwise
         self.port = Port(
             None,
             READ(lambda _, offset: self.changed.get(offset, self.rtl.tw_rtl_read(self.handle, offset))),
             WRITE(lambda _, offset, value: self.rtl.tw_rtl_write(self.handle, offset, value)),
-            WAIT(lambda _: self._wait()),
+            WAIT(lambda _, asked: self._wait(asked)),
             SYNC(lambda _, address, nbytes: self.synced.append(("device", address, nbytes))),
             SYNC(lambda _, address, nbytes: self.synced.append(("host", address, nbytes))),
         )
 
-    def _wait(self) -> int:
+    def _wait(self, asked: int) -> int:
         self.rtl.tw_rtl_tick(self.handle, 100)
-        self.waits += 1
-        return int(self.waits > self.patience)
+        return int(asked >= self.patience)
 
     def open(self, fingerprint: int = 0) -> int:
         return self.driver.tw_npu_open(ctypes.byref(self.port), fingerprint)
@@ -131,7 +129,6 @@ class Bench:
         windows = (Region * 3)(Region(4096, 16 * len(ops), 1, 0), Region(8192, SIZE, 1, 0), Region(12288, SIZE, 1, 1))
         job = Job(windows, 3, 0, 0, len(ops), limits.get("watchdog", 0), limits.get("timeout", 0))
         error = Error()
-        self.waits = 0
         return self.driver.tw_npu_run(ctypes.byref(self.port), ctypes.byref(job), ctypes.byref(error)), error
 
     def close(self) -> None:

@@ -15,7 +15,8 @@ void tw_rtl_timing(void *handle, uint32_t read_latency, uint32_t write_latency, 
 #define BASE 4096u /* the pool begins here; what is below is a guard */
 #define POOL (1u << 20)
 
-static int step(void *handle) {
+static int step(void *handle, uint32_t asked) {
+    (void)asked;
     tw_rtl_tick(handle, 1000);
     return 0;
 }
