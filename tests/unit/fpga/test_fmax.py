@@ -1,0 +1,26 @@
+"""Place and route out of context, on a part of the NPU in its place: the whole one takes minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fpga import fmax
+from fpga.errors import FpgaError
+from hw.semaphores import Semaphores
+from isa.config import PRESETS
+
+
+@pytest.mark.slow
+def test_clock_of_the_semaphores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(fmax, "Npu", Semaphores)
+    first = fmax.place_and_route(PRESETS["tiny"].with_(semaphores=12), "ecp5")
+    assert 20 < first < 400
+    assert fmax.place_and_route(PRESETS["tiny"].with_(semaphores=12), "ecp5") == first  # kept
+
+
+def test_other_families() -> None:
+    with pytest.raises(FpgaError, match="nextpnr out of context is there for ecp5, not xc7"):
+        fmax.place_and_route(PRESETS["tiny"], "xc7")
