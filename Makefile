@@ -29,8 +29,12 @@ test-torch: $(STAMP) ## install PyTorch and run the tests and the example that n
 	$(BIN)/python -m pytest tests/unit/tilewright/test_pytorch.py
 	$(BIN)/python examples/torch_digits.py
 
-onnx-suite: $(STAMP) ## ONNX's own backend test suite, all of it
-	$(BIN)/python -m tests.onnx_suite
+onnx-suite: $(STAMP) ## ONNX's own backend test suite: all of it, in three ways, and docs/onnx.md written anew
+	$(BIN)/python -m tests.onnx_suite --json build/onnx-suite/cpu.json
+	$(BIN)/python -m tests.onnx_suite --npu --json build/onnx-suite/npu.json
+	$(BIN)/python -m tests.onnx_suite --constant-inputs --json build/onnx-suite/ahead.json
+	$(BIN)/python -m tests.onnx_suite.report build/onnx-suite docs/onnx.md
+	$(BIN)/python -m tests.onnx_suite.light
 
 fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
 	$(BIN)/python -m tests.fuzz --count $(N)

@@ -30,7 +30,8 @@ KINDS = {
 Tests = Mapping[str, tuple[str, type[unittest.TestCase]]]
 """Kind and test case by name."""
 
-STATUSES = ("pass", "excluded", "fail", "error")
+STATUSES = ("pass", "excluded", "dynamic", "fail", "error")
+GOOD = ("pass", "excluded", "dynamic")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Result:
     """What became of one test.
 
     Attributes:
-        status: one of `STATUSES`: a wrong answer is "fail", a model that was not compiled or not run "error".
+        status: one of `STATUSES`: a wrong answer is "fail", a model that was not compiled or not run "error", one that
+            cannot be a single program where that is asked for "dynamic".
         reason: one line, empty for a pass.
     """
 
@@ -136,7 +138,9 @@ def run(tests: Tests, name: str) -> Result:
     seconds = time.perf_counter() - started
     for status, found in (("fail", result.failures), ("error", result.errors), ("error", result.skipped)):
         if found:
-            return Result(kind, name, status, _reason(found[0][1]), seconds)
+            reason = _reason(found[0][1])
+            dynamic = reason.startswith(("compiler.errors.StagingError", "compiler.errors.OpenShapeError"))
+            return Result(kind, name, "dynamic" if dynamic else status, reason, seconds)
     return Result(kind, name, "pass", "", seconds)
 
 
