@@ -31,7 +31,8 @@ from compiler.cpu.expr import (
     unravel,
     walk,
 )
-from compiler.cpu.loops import emit_assign, emit_rows
+from compiler.cpu.in_place import in_place, root
+from compiler.cpu.loops import Part, emit_assign, emit_rows
 from compiler.cpu.lower import Function
 from compiler.cpu.memory import Lifetime, place
 from compiler.cpu.module import Module
@@ -97,7 +98,7 @@ class LoopStage:
     """Assignments `buffer[offset] = body` over rectangular domains, in order, as one function."""
 
     label: str
-    parts: list[tuple[list[Var], Expr, Buffer, Index]]
+    parts: list[Part]
     temps: list[Buffer] = field(default_factory=list)
     schedule: LoopSchedule = field(default_factory=LoopSchedule)
 
@@ -130,7 +131,7 @@ class RowStage:
 
     label: str
     outer: list[Var]
-    parts: list[tuple[list[Var], Expr, Buffer, Index]]
+    parts: list[Part]
     temps: list[Buffer] = field(default_factory=list)
     schedule: LoopSchedule = field(default_factory=LoopSchedule)
 
@@ -479,13 +480,18 @@ def build(
         for b in [*buffers, *stage.temps]:
             if b.role == "temp":
                 life.setdefault(b, [step, step])[1] = step
+    homes = in_place(ctx.stages, life)
+    _move_in(ctx, module, calls, homes)
+    for b in reversed(homes):  # a chain of results ends in the first one's memory
+        first = root(homes, b)
+        life[first][1] = max(life[first][1], life.pop(b)[1])
     temps = list(life)
     sizes = {b: threads * module.private_bytes(b) if b.private and threads > 1 else b.nbytes for b in temps}
     offsets, arena = place([Lifetime(sizes[b], *life[b]) for b in temps])
     where = dict(zip(temps, offsets))
     memory = Memory(
         arena + SLACK if temps else 0,
-        sum(sizes.values()),
+        sum(sizes.values()) + sum(b.nbytes for b in homes),
         max((sum(sizes[b] for b in temps if life[b][0] <= k <= life[b][1]) for k in range(len(calls))), default=0),
     )
     used = {b.name for _, buffers in calls for b in buffers if b.role == "const"}
@@ -513,6 +519,20 @@ def build(
         if threads > 1:
             lines += _meet(module, k, threads)
     return module.compile(symbol, "\n".join([*lines, "  ret void", "}"])), constants, memory
+
+
+def _move_in(ctx: Context, module: Module, calls: list[tuple[str, list[Buffer]]], homes: dict[Buffer, Buffer]) -> None:
+    """Writes the stages whose result is in an operand's memory anew: both are one pointer there."""
+    module.homes = homes
+    for step, stage in enumerate(ctx.stages):
+        name, buffers = calls[step]
+        if isinstance(stage, LoopStage | RowStage) and stage.parts[-1][2] in homes:
+            calls[step] = stage.emit(module)
+        else:
+            calls[step] = name, [root(homes, b) for b in buffers]
+    used = {f"@{name}" for name, _ in calls}
+    for name in [n for n in module.functions if n.startswith(("@loop_", "@vector_")) and n not in used]:
+        del module.functions[name]
 
 
 def _meet(module: Module, step: int, threads: int) -> list[str]:

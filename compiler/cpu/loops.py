@@ -26,6 +26,7 @@ STREAM_OPERATIONS = 22  # per element; with more the processor does not run far 
 SQUARE = 16  # elements of a side of the blocks that are transposed in registers
 _BLOCKS = (8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # elements of a loop's blocks that threads share
 _MIN_EXTENT = 4  # a shorter innermost loop is not worth vectors
+Part = tuple[list[Var], Expr, Buffer, Index]  # buffer[index] = expression over the variables' domain
 _VECTOR_OPS = {"const", "load", "index", "add", "sub", "mul", "div", "neg", "and", "or", "xor", "shl", "shr", "cmp",
                "select", "bitcast", "cast", "call", "fold"}  # fmt: skip
 _VECTOR_TYPES = {"f32", "f64", "b", *(f"{s}{n}" for s in "iu" for n in (8, 16, 32, 64))}
@@ -198,10 +199,9 @@ def either_way(f: Function, buffer: Buffer, nest: Callable[[], None]) -> None:
     address = f.op(f"ptrtoint ptr {f.pointer(buffer)} to i64")
     aligned = f.op(f"icmp eq i64 {f.op(f'and i64 {address}, {LINE - 1}')}, 0")
     with f.when(aligned):
-        f.streaming = True
+        f.streaming = f.streamed = True
         nest()
         f.streaming = False
-        f.store_fence()
     with f.when(f.op(f"xor i1 {aligned}, true")):
         nest()
 
@@ -272,15 +272,15 @@ def _pieces(extent: int, tile: int, n: int) -> list[tuple[int, int, int, int]]:
     return [p for p in pieces if p[0] < p[1]]
 
 
-def emit_rows(f: Function, outer: list[Var], parts: list[tuple[list[Var], Expr, Buffer, Index]]) -> None:
+def emit_rows(f: Function, outer: list[Var], parts: list[Part]) -> None:
     """For every point of `outer` the parts in order; buffers of the role `local` hold one point's values."""
     for _, _, buffer, _ in parts:
         if buffer.role == "local":
             f.locals[buffer] = f.alloca(llvm_type(buffer.dtype, True), buffer.size)
     longest = max(outer, key=lambda v: v.extent, default=None)
     with f.loops(outer, divide=longest) if longest is not None else f.alone():
-        for variables, body, buffer, offset in parts:
-            emit_assign(f, variables, body, buffer, offset)
+        for part in parts:
+            emit_assign(f, *part)
 
 
 def emit_reduce(f: Function, e: Expr) -> str:

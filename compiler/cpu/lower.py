@@ -26,6 +26,7 @@ from compiler.cpu.expr import (
     Var,
     index_vars,
 )
+from compiler.cpu.in_place import root
 from compiler.cpu.llvm_types import literal, llvm_type, suffix
 from compiler.cpu.loops import emit_reduce
 from compiler.cpu.mathlib import scaled
@@ -56,6 +57,7 @@ class Function:
         self.lane: Var | None = None  # the loop whose neighbouring elements they are
         self.shared = False  # inside a loop that the threads share, or in work of one thread
         self.streaming = False  # vectors are stored past the caches
+        self.streamed = False  # some were
         self.mask = ""  # which of them exist, empty for all
         self.scalars: dict[Any, str] = {}  # in vector mode, the memo of scalar values
         self.depends: dict[Expr, bool] = {}
@@ -88,6 +90,7 @@ class Function:
             return self.module.baked(buffer)
         if buffer in self.locals:
             return self.locals[buffer]
+        buffer = root(self.module.homes, buffer)
         if buffer not in self.params:
             name = self.params[buffer] = f"%p{len(self.params)}"
             if buffer.private and self.module.threads > 1:
@@ -181,11 +184,6 @@ class Function:
             f"declare void @llvm.masked.store.{suffix(t)}.p0({t}, ptr, i32, <{self.lanes} x i1>)",
         )
         self.do(f"call void {full}({t} {value}, ptr {p}, i32 {size}, <{self.lanes} x i1> {self.mask})")
-
-    def store_fence(self) -> None:
-        """What was stored past the caches is there for other threads."""
-        if self.module.target.triple.startswith("x86"):
-            self.do(f"call void {self.module.declare('@llvm.x86.sse.sfence', 'declare void @llvm.x86.sse.sfence()')}()")
 
     def _index_vector(self, index: Index) -> str:
         """An affine index as values, one per lane."""
@@ -513,5 +511,9 @@ class Function:
         """The finished definition."""
         names = [f"ptr noalias {p}" for p in self.params.values()]
         params = ", ".join([*names, "i64 %part"] if self.module.threads > 1 else names)
-        body = "\n".join(["entry:", *self.allocas, *self.lines, "  ret void"])
+        lines = [*self.allocas, *self.lines]
+        if self.streamed and self.module.target.triple.startswith("x86"):  # for other threads to see it
+            fence = self.module.declare("@llvm.x86.sse.sfence", "declare void @llvm.x86.sse.sfence()")
+            lines.append(f"  call void {fence}()")
+        body = "\n".join(["entry:", *lines, "  ret void"])
         return f"define hidden void @{name}({params}) #0 {{\n{body}\n}}\n"

@@ -41,6 +41,7 @@ class Module:
         self.target = target
         self.threads = threads
         self.schedules = schedules or Schedules()
+        self.homes: dict[Buffer, Buffer] = {}  # buffers that are in the memory of others
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}  # by name with @

@@ -160,3 +160,32 @@ def test_schedules_are_plain_data() -> None:
     for schedule in (LoopSchedule(unroll=2), GemmSchedule(rows=4, in_place=False)):
         assert type(schedule)(**json.loads(json.dumps(asdict(schedule)))) == schedule
         assert str(schedule)
+
+
+def chain(last: str) -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
+    """Cumulative sums, which are kernels of their own, with elementwise ops and rows between them."""
+    n = helper.make_node
+    nodes = [
+        n("CumSum", ["x", "axis"], ["a"]),
+        n("Tanh", ["a"], ["b"]),
+        n("CumSum", ["b", "axis"], ["c"]),
+        n("Softmax", ["c"], ["d"], axis=-1),
+        n("CumSum", ["d", "axis"], ["e"]),
+        n("Add", ["e", last], ["f"]),
+        n("CumSum", ["f", "axis"], ["y"]),
+    ]
+    constants = {"axis": np.array(0, np.int64)}
+    feeds = {"x": RNG.standard_normal((30, 50)).astype(np.float32)}
+    names = ["a", "b", "c", "d", "e", "f", "y"]
+    values = dict(zip(names, run_reference(model_of(nodes, feeds, constants, names), feeds, names)))
+    graph = to_graph(model_of(nodes, feeds, constants, ["y"]), feeds | values)
+    return graph, feeds, values["y"]
+
+
+@pytest.mark.parametrize(("last", "tensors"), [("x", 2), ("a", 3), ("e", 2)])
+def test_results_take_the_memory_of_operands(last: str, tensors: int) -> None:
+    """Unless the operand is read again; the arena is as small as the tensors in use at one time."""
+    graph, feeds, want = chain(last)
+    segment = compile_segment(graph, graph.nodes, graph.inputs, graph.outputs, "s")
+    np.testing.assert_allclose(execute(segment, graph, feeds)[0], want, rtol=1e-4, atol=1e-5)
+    assert segment.memory.live <= tensors * 30 * 50 * 4 < segment.memory.separate

@@ -1,0 +1,63 @@
+"""Results in the memory of an operand: where a loop reads an operand for the last time, each element just before it
+writes that element of a result of the same size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from compiler.cpu.expr import SIZES, Buffer, Index, Rewriter, walk
+
+if TYPE_CHECKING:
+    from compiler.cpu.fuse import Stage
+    from compiler.cpu.loops import Part
+
+
+def in_place(stages: Sequence[Stage], life: Mapping[Buffer, Sequence[int]]) -> dict[Buffer, Buffer]:
+    """Which result takes whose memory.
+
+    Args:
+        life: first and last stage of every buffer of the workspace.
+    """
+    homes: dict[Buffer, Buffer] = {}
+    for step, stage in enumerate(stages):
+        parts: list[Part] = getattr(stage, "parts", [])
+        if not parts or len({p[2] for p in parts if p[2].role == "temp" and not p[2].private}) != 1:
+            continue
+        target = parts[-1][2]
+        if target not in life or life[target][0] != step or target.pinned or target.private:
+            continue
+        for source in dict.fromkeys(e.value[0] for p in parts for e in walk(p[1]) if e.op == "load"):
+            fits = source.nbytes == target.nbytes and SIZES[source.dtype] == SIZES[target.dtype]
+            ends = source in life and life[source][1] == step and not source.pinned and not source.private
+            if fits and ends and source not in homes.values() and _element_by_element(parts, source, target):
+                homes[target] = source
+                break
+    return homes
+
+
+def root(homes: Mapping[Buffer, Buffer], buffer: Buffer) -> Buffer:
+    """Whose memory a buffer is in."""
+    while buffer in homes:
+        buffer = homes[buffer]
+    return buffer
+
+
+def _element_by_element(parts: Sequence[Part], source: Buffer, target: Buffer) -> bool:
+    """No part reads an element of `source` after that element of `target` was written."""
+    inner, _, _, offset = parts[-1]
+    written = False
+    for variables, body, buffer, _ in parts:
+        loads = [e for e in walk(body) if e.op == "load" and e.value[0] is source]
+        if written and loads:
+            return False
+        folds = [e for e in walk(body) if e.op == "reduce"]
+        walked = list(variables) or [v for e in folds for v in e.value[1]]
+        if loads and (len(walked) != len(inner) or (folds and variables) or len(folds) > 1):
+            return False
+        if loads:
+            same = Rewriter({a: Index.of(b) for a, b in zip(walked, inner)})
+            if any(same.index(e.value[1]) != offset for e in loads):
+                return False
+        written = written or buffer is target
+    return True
