@@ -141,7 +141,8 @@ class Dispatcher:
                 self._disconnect()
                 time.sleep(min(2.0**attempt, 8.0) / 2)
         where = f"at {self._scheduler}" if self._scheduler else "of its own"
-        raise SchedulerLost(f"no Dask scheduler {where} ({type(last).__name__})") from None
+        kept = "what was computed is kept, the same command resumes"
+        raise SchedulerLost(f"no Dask scheduler {where} ({type(last).__name__}); {kept}") from None
 
     def _disconnect(self) -> None:
         client, cluster = self._client, self.cluster
