@@ -14,6 +14,7 @@ from compiler.graph import Graph, Node, Tensor
 from compiler.importer.functions import OWN_OPS, function_body, own_types
 from compiler.importer.onnx_node import (
     OPSET,
+    UNTRUSTED,
     attribute_value,
     default_attributes,
     dense_of,
@@ -35,7 +36,7 @@ _DECIDING = {
 }  # fmt: skip
 """Inputs whose values decide shapes or how the kernel is written; for ops whose handlers do not ask for them."""
 _NEVER_FOLDED = {"QuantizeLinear", "DequantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike",
-                 "RandomUniformLike", "Multinomial", "Bernoulli"}  # fmt: skip
+                 "RandomUniformLike", "Multinomial", "Bernoulli", *UNTRUSTED}  # fmt: skip
 
 
 class Builder:

@@ -22,6 +22,9 @@ from compiler.graph import Node, Tensor
 OPSET = min(28, defs.onnx_opset_version())
 """The opset of every imported graph: ops are rewritten to their newest form, see `compiler.importer`."""
 
+UNTRUSTED = ("RNN", "GRU", "LSTM")
+"""Ops never evaluated at compile time: onnx's reference implementation ignores some of their inputs and attributes."""
+
 _IR_VERSION = 10
 _DATA_LIMIT = 1 << 16  # constants above this many elements never decide a shape
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.errors import CompileError
 from compiler.graph import QUANTIZED_OPS, Graph, Node
+from compiler.importer.onnx_node import UNTRUSTED
 from compiler.passes.evaluate import node_value
 from compiler.passes.quantization import quant_of
 
@@ -13,12 +14,12 @@ LIMIT = 1 << 26  # elements of a result; larger constants stay as the ops that m
 
 def fold_constants(graph: Graph) -> None:
     """Folds everything but DequantizeLinear, whose integers the quantisation passes still want to see."""
-    _fold(graph, RANDOM | {"DequantizeLinear"})
+    _fold(graph, {*RANDOM, *UNTRUSTED, "DequantizeLinear"})
 
 
 def fold_dequantized(graph: Graph) -> None:
     """Folds everything, once the integer ops have taken what they need."""
-    _fold(graph, RANDOM)
+    _fold(graph, {*RANDOM, *UNTRUSTED})
 
 
 def _fold(graph: Graph, kept: set[str]) -> None:
