@@ -85,7 +85,8 @@ def _clock(edge: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A build. Times in seconds; `cpu_seconds` is the processor time of the tools."""
+    """A build. Times in seconds; `cpu_seconds` is the processor time of the tools. `memory_kib` and `baud` are 0 where
+    the NPU uses the memory and the bus of a processor; `note` is what must be known of the result."""
 
     board: str
     config: str
@@ -102,6 +103,7 @@ class Report:
     bitstream: str
     bitstream_bytes: int
     sha256: str
+    note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -118,10 +120,11 @@ class Report:
                     ("LUT", u.lut, c.lut), ("FF", u.ff, c.ff), ("DSP", u.dsp, c.dsp), ("block RAM", u.bram, c.bram)
                 )
             ),
-            ("memory", f"{self.memory_kib} KiB"),
+            *([("memory", f"{self.memory_kib} KiB")] if self.memory_kib else []),
             ("slowest path", f"{path.delay_ns:.1f} ns, {path.logic_ns:.1f} ns of it logic, {path.cells} cells"),
             ("  from", path.start),
             ("  to", path.end),
             ("time", f"{self.seconds:.0f} s, {self.cpu_seconds:.0f} s of CPU"),
             ("bitstream", f"{self.bitstream}, {self.bitstream_bytes} bytes, SHA-256 {self.sha256[:16]}"),
+            *([("note", self.note)] if self.note else []),
         ]  # fmt: skip

