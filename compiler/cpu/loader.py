@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import llvmlite.binding as llvm
 
+from compiler.cpu.target import Target
+
 
 class Kernel:
     """A loaded segment: call it with the addresses of its buffers and of its workspace.
@@ -64,6 +66,7 @@ def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., Non
         `f(buffers, workspace)`: addresses of inputs, constants and outputs in the segment's order, and of
         `workspace_bytes` bytes aligned to 64 (may be None when that is 0).
     """
+    Target.host()  # asks the system for what kernels may need
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine()

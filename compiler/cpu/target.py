@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +20,13 @@ def _initialise() -> None:
     llvm.initialize_native_asmparser()
 
 
+def _allow_amx() -> bool:
+    """Asks Linux to let this process use the matrix registers (arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA)."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """A CPU to compile for.
@@ -31,6 +40,7 @@ class Target:
         vector_registers: how many such registers there are; bounds the register tile.
         has_fma: fused multiply-add is one instruction.
         has_vnni: `vpdpbusd` exists at `vector_bits`.
+        has_amx: int8 products of matrix registers exist, and the system lets this process use them.
     """
 
     triple: str
@@ -41,6 +51,7 @@ class Target:
     vector_registers: int = 16
     has_fma: bool = True
     has_vnni: bool = False
+    has_amx: bool = False
 
     @staticmethod
     @cache
@@ -66,6 +77,7 @@ class Target:
             vector_registers=registers,
             has_fma="fma" in on or triple.startswith("aarch64"),
             has_vnni=vnni,
+            has_amx=vnni and bits == 512 and {"amx-tile", "amx-int8"} <= on and _allow_amx(),
         )
 
     @staticmethod
@@ -81,13 +93,15 @@ class Target:
         on = {f[1:] for f in self.features.split(",") if f.startswith("+")} | set(LEVELS.get(self.cpu, ()))
         if self.triple.startswith("x86_64"):
             on = {f for f in on if f.startswith(_X86_ARITHMETIC)}
-        return sorted(on)
+        return sorted(on | ({"amx-tile", "amx-int8"} if self.has_amx else set()))
 
     @staticmethod
     def missing(needed: Iterable[str]) -> list[str]:
         """Which of these extensions the processor this process runs on lacks."""
         _initialise()
-        return sorted(f for f in needed if not llvm.get_host_cpu_features().get(f, False))
+        found = llvm.get_host_cpu_features()
+        allowed = Target.host().has_amx
+        return sorted(f for f in needed if not found.get(f, False) or (f.startswith("amx-") and not allowed))
 
     def machine(self) -> llvm.TargetMachine:
         _initialise()

@@ -17,9 +17,11 @@ from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, can_merge, loa
 from compiler.cpu.fuse import Context, KernelStage, Value
 from compiler.cpu.loops import emit_assign
 from compiler.cpu.lower import Function
+from compiler.cpu.microkernels import amx
 from compiler.cpu.microkernels.tile import split_rows, tile_f32, tile_i8
 from compiler.cpu.module import Module
 from compiler.cpu.schedule import GemmSchedule
+from compiler.cpu.target import Target
 
 PACK_BYTES = 1 << 20  # of packed B at a time: stays in the second-level cache
 DIRECT_COLUMNS = 512  # keeps the tile buffer in the first-level cache
@@ -108,7 +110,8 @@ class Gemm:
         packed = Buffer("", kind, self.k * ldb, "temp", private=True)
         if not isinstance(self.b, PanelOperand) and not direct:
             temps.append(packed)
-        tile = Buffer("", kind, self.schedule.rows * width, "temp", private=True)
+        most = max(size for _, size in self._tiles(domain.m.extent, ctx.target))
+        tile = Buffer("", kind, most * width, "temp", private=True)
         temps.append(tile)
 
         def write(f: Function) -> None:
@@ -167,7 +170,7 @@ class Gemm:
                 with f.everyone():  # each thread has a `packed` of its own
                     _nest(f, variables, rr, cc, nr, nc, whole, body, packed, offset)
             done = 0
-            for tiles, size in split_rows(d.m.extent, self.schedule.rows):
+            for tiles, size in self._tiles(d.m.extent, target):
                 with f.divided(tiles) if what == "tiles" else f.loop(0, tiles) as t:
                     first = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {t}, {size}')}, {done}")
                     a = self._a_pointer(f, d, first)
@@ -200,6 +203,26 @@ class Gemm:
         base = f.index(self.a.offset(d.batch))
         return f.element(self.a.buffer, f.op(f"add nsw i64 {base}, {f.op(f'mul nsw i64 {first}, {stride}')}"))
 
+    def _in_matrix_registers(self, target: Target) -> bool:
+        """Whether AMX can take the product: A's rows contiguous, k and columns in whole registers."""
+        return (
+            target.has_amx
+            and self.integer
+            and self.a.row_stride is not None
+            and not isinstance(self.b, DirectOperand)
+            and self.k % amx.GROUPS == 0
+            and self.schedule.vectors * target.lanes == amx.COLUMNS
+        )
+
+    def _tiles(self, m: int, target: Target) -> list[tuple[int, int]]:
+        """Tiles along the rows of A: (count, rows) pairs."""
+        tiles = []
+        if self._in_matrix_registers(target):
+            for rows in (2 * amx.ROWS, amx.ROWS):
+                count, m = divmod(m, rows)
+                tiles += [(count, rows)] if count else []
+        return tiles + (split_rows(m, self.schedule.rows) if m else [])
+
     def _tile(self, module: Module, size: int, width: int, ldb: int) -> str:
         panels = isinstance(self.b, PanelOperand)
         ldb_of = (
@@ -209,6 +232,9 @@ class Gemm:
             if panels
             else ldb
         )
+        if ldb_of is not None and size >= amx.ROWS and self._in_matrix_registers(module.target):
+            assert self.a.row_stride is not None
+            return amx.tile_amx(module, size, self.a.row_stride, ldb_of, width, self.a_signed)
         unit = 4 if self.integer else 1
         a_row, a_k = (unit, size * unit) if self.a.row_stride is None else (self.a.row_stride, unit)
         if self.integer:

@@ -1,12 +1,15 @@
 """MatMul, Gemm, convolutions, and what is fused behind them, against onnxruntime."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from tests.unit.compiler.cpu.support import check, check_op
+from compiler.cpu import Target, compile_segment
+from tests.unit.compiler.cpu.support import check, check_op, execute, model_of, to_graph
 
 R = np.random.default_rng(3)
 
@@ -132,3 +135,23 @@ def test_conv_integer(x: tuple, w: tuple, attrs: dict, weights: str) -> None:
     data = lambda d, *s: R.integers(np.iinfo(d).min, np.iinfo(d).max + 1, s).astype(d)
     inputs = [data("uint8", *x), data(weights, *w), np.uint8(7), np.array(0 if weights == "int8" else 131, weights)]
     check_op("ConvInteger", inputs, consts=(1, 2, 3), **attrs)
+
+
+@pytest.mark.parametrize("a_type", [np.int8, np.uint8])
+@pytest.mark.parametrize("b_type", [np.int8, np.uint8])
+@pytest.mark.parametrize(("m", "k", "n"), [(77, 192, 70), (16, 64, 32), (33, 128, 100), (40, 100, 33)])
+@pytest.mark.parametrize("constant", [True, False])
+def test_integers_in_matrix_registers(a_type: type, b_type: type, m: int, k: int, n: int, constant: bool) -> None:
+    """Exact, with and without the instructions, over all bytes; only whole registers of k go there."""
+    rng = np.random.default_rng(m + k)
+    draw = lambda t, *shape: rng.integers(np.iinfo(t).min, np.iinfo(t).max + 1, shape).astype(t)
+    a, b = draw(a_type, m, k), draw(b_type, k, n)
+    want = a.astype(np.int64) @ b.astype(np.int64)
+    feeds = {"a": a} if constant else {"a": a, "b": b}
+    model = model_of([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], feeds, {"b": b} if constant else {}, ["y"])
+    host = Target.host()
+    for target in dict.fromkeys((host, replace(host, has_amx=False))):
+        graph = to_graph(model, feeds | {"y": want.astype(np.int32)})
+        segment = compile_segment(graph, graph.nodes, graph.inputs, graph.outputs, "s", target)
+        np.testing.assert_array_equal(execute(segment, graph, feeds)[0], want)
+        assert (b"tilea_" in segment.object_code) == (target.has_amx and k % 64 == 0)
