@@ -47,7 +47,7 @@ def command(address: str, wait: float, json_path: str | None) -> int:
     if json_path != "-":
         table = Table(show_header=False)
         rows = {
-            "board": info.name,
+            "address": info.name,
             "identity": f"0x{info.identity:08x}, version {info.version}",
             "configuration": f"{info.config or 'no preset'} ({info.fingerprint})",
             "memory": f"{info.size:,} bytes from 0x{info.base:x}",
