@@ -98,13 +98,14 @@ class Fetch(wiring.Component):
         skip = (
             offset[:low] >> instruction_bits if low > instruction_bits else C(0, 1)
         )  # instructions before, in its beat
+        beats = Signal.like(beats_left)  # of the whole program
         with m.If(setup[2]):
-            m.d.sync += active.eq(1)
-            if low > instruction_bits:
-                per_beat = 1 << (low - instruction_bits)
-                m.d.sync += beats_left.eq((present + skip + per_beat - 1) >> (low - instruction_bits))
-            else:
-                m.d.sync += beats_left.eq(present << (instruction_bits - low))
+            m.d.sync += [active.eq(1), beats_left.eq(beats)]
+        if low > instruction_bits:
+            per_beat = 1 << (low - instruction_bits)
+            m.d.comb += beats.eq((present + skip + per_beat - 1) >> (low - instruction_bits))
+        else:
+            m.d.comb += beats.eq(present << (instruction_bits - low))
 
         # Requests: bursts end at multiples of `fetch_burst_bytes`, and only beats that fit the buffer are under way.
         depth = FETCH_BUFFER_BYTES // bus
@@ -113,18 +114,27 @@ class Fetch(wiring.Component):
         m.submodules.buffer = buffer = Queue(c.axi_data_bits + 1, depth)
         free = Signal(range(depth + 1), init=depth)
         to_end = Signal(range(chunk + 1))
+        next_beats = Signal(range(chunk + 1))  # of the next burst: what is left, but to the end of the chunk at most
         m.d.comb += [
             to_end.eq(chunk - address[:chunk_bits]),
-            self.request_beats.eq(Mux(beats_left < to_end, beats_left, to_end)),
+            self.request_beats.eq(next_beats),
             self.request_address.eq(Cat(C(0, low), address)),
-            self.request_valid.eq(active & (beats_left != 0) & (free >= self.request_beats) & ~self.halt),
+            self.request_valid.eq(active & (next_beats != 0) & (free >= next_beats) & ~self.halt),
             buffer.i_valid.eq(self.beat),
             buffer.i_payload.eq(Cat(self.beat_data, self.beat_bad)),
         ]
         asked = Signal(range(chunk + 1))
+        remaining = Signal.like(beats_left)
+        m.d.comb += remaining.eq(beats_left - next_beats)
+        with m.If(setup[2]):
+            m.d.sync += next_beats.eq(Mux(beats < to_end, beats, to_end))
         with m.If(self.request_valid & self.request_ready):
-            m.d.comb += asked.eq(self.request_beats)
-            m.d.sync += [address.eq(address + self.request_beats), beats_left.eq(beats_left - self.request_beats)]
+            m.d.comb += asked.eq(next_beats)
+            m.d.sync += [
+                address.eq(address + next_beats),
+                beats_left.eq(remaining),
+                next_beats.eq(Mux(remaining < chunk, remaining, chunk)),
+            ]
         popped = Signal()
         m.d.comb += popped.eq(buffer.o_valid & buffer.o_ready)
         m.d.sync += free.eq(free - asked + popped)
@@ -202,5 +212,5 @@ class Fetch(wiring.Component):
                 m.d.sync += [active.eq(0), self.ended.eq(1)]
         # For `hw.formal`.
         self.setup, self.active, self.available, self.present = setup, active, available, present
-        self.address, self.beats_left = address, beats_left
+        self.address, self.beats_left, self.next_beats = address, beats_left, next_beats
         return m

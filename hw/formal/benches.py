@@ -24,6 +24,7 @@ from hw.store import Store
 from hw.table import field, is_instruction
 from isa.config import SEMAPHORE_LIMIT, NpuConfig, preset
 from isa.instructions import REGIONS, Engine
+from isa.timing import fetch_burst_bytes
 
 #: A small machine: bursts of 4 beats of 4 bytes, two of each kind in flight.
 SMALL = preset("tiny").with_(
@@ -318,6 +319,9 @@ def fetch_window(only: str | None) -> Bench:
     rest = (f.address + f.beats_left) * SMALL.bus_bytes
     inside = allowed & ((f.address << 2) >= base) & (rest < end + SMALL.bus_bytes)
     b.invariant(implies(f.beats_left != 0, inside))
+    chunk = fetch_burst_bytes(SMALL) // SMALL.bus_bytes
+    to_end = chunk - (f.address & (chunk - 1))
+    b.invariant(f.next_beats == Mux(f.beats_left < to_end, f.beats_left, to_end))
     return b
 
 
