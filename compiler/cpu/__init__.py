@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.cpu import fuse, schedule_log
+from compiler.cpu import assemble, fuse, schedule_log
 from compiler.cpu.loader import load
 from compiler.cpu.ops import OPS
 from compiler.cpu.schedule import Schedules
@@ -44,7 +44,7 @@ class Segment:
     outputs: list[str]
     workspace_bytes: int
     description: list[str]
-    memory: fuse.Memory
+    memory: assemble.Memory
     threads: int = 1
 
 
@@ -104,8 +104,8 @@ def compile_segment(
         if name not in ctx.output_buffers:  # an input or constant handed straight through
             ctx.node = Node("Identity", [name], [name])
             ctx._output(name, fuse.Value(ctx.value(name).shape, ctx.value(name).dtype, fn=ctx_reader(ctx, name)))
-    code, constants, memory = fuse.build(ctx, inputs, outputs, symbol, threads)
-    kernels = fuse.describe(ctx)
+    code, constants, memory = assemble.build(ctx, inputs, outputs, symbol, threads)
+    kernels = assemble.describe(ctx)
     return Segment(symbol, code, list(inputs), constants, list(outputs), memory.arena, kernels, memory, threads)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cpu import compile_segment, fuse, run_rules
+from compiler.cpu import assemble, compile_segment, fuse, run_rules
 from compiler.cpu.expr import Buffer
 from compiler.cpu.loader import load
 from compiler.cpu.module import Module
@@ -244,10 +244,10 @@ def _loops(graph: Graph, target: Target, known: Sequence[Tuned]) -> Iterator[Ker
             name, buffers = stage.emit(module)
             if schedules.found and name == plain:
                 return None
-            code = module.compile("tuned", fuse.entry("tuned", name, len(buffers)))
+            code = module.compile("tuned", assemble.entry("tuned", name, len(buffers)))
             return _call(code, "tuned", [_memory(b) for b in buffers], 0)
 
-        found[signature] = Kernel(signature, fuse.describe_stage(stage), default, 1, make)
+        found[signature] = Kernel(signature, assemble.describe_stage(stage), default, 1, make)
     yield from found.values()
 
 
