@@ -14,8 +14,10 @@ from fpga.boards import BOARDS
 from fpga.errors import FpgaError
 from fpga.report import Capacity, Report, Timing, Used
 from fpga.report import Path as SlowestPath
+from fpga.zynq import build as zynq_builder
+from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
 from isa.config import NpuConfig
-from tilewright.cli import common
+from tilewright.cli import common, fpga_zynq
 from tilewright.errors import UsageError
 
 
@@ -23,8 +25,13 @@ from tilewright.errors import UsageError
 def command() -> None:
     """Bitstreams for small boards, with yosys and nextpnr from pip.
 
-    A bitstream holds the NPU, memory, and a serial bridge by which a host loads and runs programs.
+    A bitstream holds the NPU, memory, and a serial bridge by which a host loads and runs programs. On boards with a
+    Zynq the NPU stands beside the processors instead and uses their memory.
     """
+
+
+command.add_command(fpga_zynq.export)
+command.add_command(fpga_zynq.fetch_tools)
 
 
 @command.command(
@@ -32,6 +39,7 @@ def command() -> None:
         "\b\nExamples:\n"
         "  tilewright fpga build --board ulx3s_85f --config tiny -o bits\n"
         "  tilewright fpga build --board ulx3s_85f --config small --clock-mhz 60 -o bits --json -\n"
+        "  tilewright fpga build --board pynq_z2 -o bits\n"
     )
 )
 @click.option("--board", "board_name", metavar="BOARD", help="A board of `fpga boards`.")
@@ -63,8 +71,13 @@ def build(
     """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
 
     OUTPUT then holds the bitstream, report.json and the logs of the tools. The same command gives the same bytes.
-    The configuration is `tiny` unless another is given.
+    The configuration is `tiny` unless another is given, `small` on boards with a Zynq.
     """
+    if board_name in ZYNQ_BOARDS and not everything:
+        if memory_kib or baud:
+            raise UsageError(f"{board_name} has its own memory and no serial bridge: no --memory-kib and no --baud")
+        _build_zynq(ZYNQ_BOARDS[board_name], config, output, clock_mhz, seed, json_path)
+        return
     given = {"clock_mhz": clock_mhz, "memory_kib": memory_kib, "baud": baud}
     if everything:
         if board_name or config or any(given.values()):
@@ -92,6 +105,21 @@ def build(
         common.emit_json(json_path, found if everything else found[0])
 
 
+def _build_zynq(
+    board: ZynqBoard, config: str | None, output: Path, clock_mhz: float | None, seed: int, json_path: str | None
+) -> None:
+    chosen = NpuConfig.load(config or board.open_config or "base")
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"cannot write {output}: not a folder")
+    common.prepare_json(json_path)
+    with common.Working("generating") as working:
+        result = zynq_builder.build(board, chosen, output, clock_mhz=clock_mhz, seed=seed, progress=working.update)
+    if json_path != "-":
+        _print(result)
+    if json_path is not None:
+        common.emit_json(json_path, result.to_dict())
+
+
 @command.command(epilog="\b\nExamples:\n  tilewright fpga boards\n  tilewright fpga boards --json -\n")
 @common.json_option
 def boards(json_path: str | None) -> None:
@@ -109,6 +137,18 @@ def boards(json_path: str | None) -> None:
         }
         for b in BOARDS.values()
     ]
+    rows += [
+        {
+            "board": b.name,
+            "title": b.title,
+            "lut": b.capacity.lut,
+            "dsp": b.capacity.dsp,
+            "bram": b.capacity.bram,
+            "points": {b.open_config: {"clock_mhz": b.open_clock_mhz}} if b.open_config else {},
+            "export_clock_mhz": b.clock_mhz,
+        }
+        for b in ZYNQ_BOARDS.values()
+    ]
     if json_path is not None:
         common.emit_json(json_path, rows)
     if json_path == "-":
@@ -116,7 +156,12 @@ def boards(json_path: str | None) -> None:
     table = Table("board", "FPGA", "LUT", "DSP", "BRAM", "configurations", box=None)
     for row in rows:
         points: dict[str, Any] = row["points"]  # type: ignore[assignment]
-        known = ", ".join(f"{n} ({p['clock_mhz']:g} MHz, {p['memory_kib']} KiB)" for n, p in points.items())
+        known = ", ".join(
+            f"{n} ({p['clock_mhz']:g} MHz{f', {kib} KiB' if (kib := p.get('memory_kib')) else ''})"
+            for n, p in points.items()
+        )
+        if "export_clock_mhz" in row:
+            known = f"{known}{', ' if known else ''}fpga export ({row['export_clock_mhz']:g} MHz)"
         table.add_row(*(str(row[k]) for k in ("board", "title", "lut", "dsp", "bram")), known)
     common.table_console().print(table)
 
