@@ -63,7 +63,8 @@ def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | Non
     digest = hashlib.sha256(content)
     from compiler.cpu import Target, schedule_log
 
-    digest.update(json.dumps([_sources(), schedule_log.digest(Target.host()), *options], sort_keys=True, default=str).encode())
+    known = _sources(), schedule_log.digest(Target.host())
+    digest.update(json.dumps([*known, *options], sort_keys=True, default=str).encode())
     return digest.hexdigest()
 
 

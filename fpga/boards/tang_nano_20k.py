@@ -26,7 +26,7 @@ def platform() -> Any:
             *LEDResources(pins="15 16 17 18 19 20", invert=True, attrs=Attrs(IO_TYPE="LVCMOS33")),
             UARTResource(0, rx="70", tx="69", attrs=Attrs(PULL_MODE="UP", IO_TYPE="LVCMOS33")),
         ]
-        connectors = []
+        connectors: list[object] = []
 
     return TangNano20k(toolchain="Apicula")
 

@@ -106,7 +106,7 @@ class Body:
             if value.dtype == np.object_:
                 digest.update(repr(value.tolist()).encode())
             else:
-                digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+                digest.update(value.tobytes())
             self._digests[name] = digest.digest()
         return self._digests[name]
 
