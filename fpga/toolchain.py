@@ -93,7 +93,7 @@ FAMILIES = {
         bitstream=f"{NAME}.bit",
     ),
     "gowin": Family(
-        overrides={"synth_opts": "-nowidelut -no-rw-check", "script_after_synth": _STATISTICS},
+        overrides={"synth_opts": SYNTHESIS, "script_after_synth": _STATISTICS},
         route=_gowin_route,
         pack=_gowin_pack,
         bitstream=f"{NAME}.fs",
