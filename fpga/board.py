@@ -57,4 +57,4 @@ class Board:
     pll: Callable[[int], Pll]
     leds: tuple[tuple[str, int], ...] = tuple(("led", n) for n in range(4))
     points: Mapping[str, Point] = field(default_factory=dict)
-    other: Point = Point(clock_mhz=25, memory_kib=64)
+    other: Point = Point(clock_mhz=20, memory_kib=64, baud=2_000_000)

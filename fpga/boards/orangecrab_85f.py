@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import Board, Capacity, Point
+from fpga.board import Board, Capacity
 from fpga.clocking import Ecp5Pll
 
 CLOCK_HZ = 48_000_000
@@ -32,5 +32,4 @@ BOARD = Board(
     clock_hz=CLOCK_HZ,
     pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
     leds=tuple(("led", n) for n in range(3)),
-    points={"tiny": Point(clock_mhz=96, memory_kib=256), "small": Point(clock_mhz=72, memory_kib=128)},
 )

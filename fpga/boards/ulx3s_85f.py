@@ -25,9 +25,5 @@ BOARD = Board(
     platform=platform,
     clock_hz=CLOCK_HZ,
     pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
-    points={
-        "tiny": Point(clock_mhz=90, memory_kib=256),
-        "small": Point(clock_mhz=75, memory_kib=128),
-        "base": Point(clock_mhz=25, memory_kib=64),
-    },
+    points={"tiny": Point(clock_mhz=25, memory_kib=256)},
 )
