@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from rich import box
 from rich.table import Table
 
 from tilewright.bench_cpu_cases import CASES, Case
@@ -262,9 +263,10 @@ def _peak_of(script: str, *arguments: str) -> int:
 def table(result: dict[str, Any]) -> Table:
     """For people."""
     heading = f"{result['cpu']}, {result['threads']} thread(s), onnxruntime {result['onnxruntime']}: minima, and ratios"
-    shown = Table(title=heading, caption="ratios are our time over theirs: below 1 is faster")
-    for name in ("case", "ours ms", "ort ms", "/ ort", "median", "limit", "/ numpy", "compile s", "arena MB"):
-        shown.add_column(name, justify="left" if name == "case" else "right")
+    caption = "ratios are our time over theirs: below 1 is faster"
+    shown = Table(title=heading, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("case", "ours ms", "ort ms", "/ ort", "median", "limit", "/ numpy", "compile", "arena"):
+        shown.add_column(name, justify="left" if name == "case" else "right", no_wrap=True)
     group = ""
     for row in result["cases"]:
         if group not in ("", row["group"]):
@@ -279,8 +281,8 @@ def table(result: dict[str, Any]) -> Table:
             f"{row['median_ratio']:.2f}",
             "" if row["limit"] is None else f"{row['limit']:.1f}",
             "" if row["numpy_ratio"] is None else f"{row['numpy_ratio']:.2f}",
-            f"{row['compile_seconds']:.2f}",
-            f"{row['arena_bytes'] / 1e6:.1f}",
+            f"{row['compile_seconds']:.2f} s",
+            f"{row['arena_bytes'] / 1e6:.1f} MB",
         )
     return shown
 
@@ -289,7 +291,8 @@ def memory_table(result: dict[str, Any]) -> Table | None:
     """Peak memory for people, None where it was not measured."""
     if not result["memory"]:
         return None
-    shown = Table(title="peak resident memory of a process that runs the network")
+    title = "peak resident memory of a process that runs the network"
+    shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("network", "ours MB", "onnxruntime MB", "ratio"):
         shown.add_column(name, justify="left" if name == "network" else "right")
     for row in result["memory"]:

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from compiler.cpu.module import Module
 
 
+FAR_BYTES = 16 << 20  # inputs and results from this size on are walked through with prefetches
+AHEAD = 2048  # bytes
+
+
 class Function:
     """One LLVM function being written: straight-line operations, loops, branches."""
 
@@ -168,7 +172,17 @@ class Function:
             v = self.op(f"call {t} {full}(ptr {p}, i32 {size}, <{self.lanes} x i1> {self.mask}, {t} zeroinitializer)")
         else:
             v = self.op(f"load {t}, ptr {p}, align {size}")
+            self._fetch_ahead(buffer, p, False)
         return self.op(f"icmp ne {t} {v}, zeroinitializer") if buffer.dtype == "b" else v
+
+    def _fetch_ahead(self, buffer: Buffer, p: str, write: bool) -> None:
+        """Asks for what a long walk through memory needs next: the processor's own guesses end at every page."""
+        target = self.module.target
+        if buffer.nbytes < FAR_BYTES or buffer.role not in ("input", "output") or not target.has_masks:
+            return
+        fetch = self.module.declare("@llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        ahead = self.op(f"getelementptr i8, ptr {p}, i64 {AHEAD}")
+        self.do(f"call void {fetch}(ptr {ahead}, i32 {int(write)}, i32 3, i32 1)")
 
     def _store_vector(self, buffer: Buffer, offset: str, value: str) -> None:
         t = f"<{self.lanes} x {llvm_type(buffer.dtype, True)}>"
@@ -176,6 +190,8 @@ class Function:
             value = self.op(f"zext <{self.lanes} x i1> {value} to {t}")
         size, p = SIZES[buffer.dtype], self.element(buffer, offset)
         if not self.mask:
+            if not self.streaming:
+                self._fetch_ahead(buffer, p, True)
             how = "align 64, !nontemporal !0" if self.streaming else f"align {size}"
             self.do(f"store {t} {value}, ptr {p}, {how}")
             return
