@@ -27,8 +27,8 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
     from tilewright.api import import_model
 
     file = Path(log) if log is not None else schedule_log.path()
-    if file is None:
-        raise UsageError(f"the log is switched off by {schedule_log.ENVIRONMENT}; name one with --log FILE")
+    if file is None or log == "off":
+        raise UsageError(f"the log is switched off (--log or {schedule_log.ENVIRONMENT}); name one with --log FILE")
     if log is not None:
         check_writable(file)
     target = Target.host()
