@@ -64,6 +64,7 @@ def settings(board: ZynqBoard, config: NpuConfig, clock_mhz: float) -> str:
     values = {
         "part": board.part,
         "board_part": board.board_part,
+        "dsp_blocks": str(board.capacity.dsp),
         "clock_mhz": f"{clock_mhz:g}",
         "config_name": config.name,
         "config_fingerprint": config.fingerprint,

@@ -17,7 +17,7 @@ from fpga.report import Path as SlowestPath
 from fpga.zynq import build as zynq_builder
 from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
 from isa.config import NpuConfig
-from tilewright.cli import common, fpga_zynq
+from tilewright.cli import common, fpga_resources, fpga_zynq
 from tilewright.errors import UsageError
 
 
@@ -30,6 +30,7 @@ def command() -> None:
     """
 
 
+command.add_command(fpga_resources.resources)
 command.add_command(fpga_zynq.export)
 command.add_command(fpga_zynq.fetch_tools)
 

@@ -99,6 +99,9 @@ assign_bd_address -target_address_space [get_bd_addr_spaces npu/$master] [get_bd
 validate_bd_design
 save_bd_design
 set design [get_files system.bd]
+# Synthesised as a whole, so that multipliers beyond the DSP blocks there are become LUTs.
+set_property synth_checkpoint_mode None $design
+set_property STEPS.SYNTH_DESIGN.ARGS.MAX_DSP $dsp_blocks [get_runs synth_1]
 generate_target all $design
 add_files -norecurse [make_wrapper -files $design -top]
 set_property top system_wrapper [current_fileset]

@@ -96,6 +96,7 @@ def test_tcl(exported: tuple[ZynqBoard, Path]) -> None:
     options = dict(zip(pairs[::2], pairs[1::2]))
     assert len(pairs) % 2 == 0 and all(name.startswith(("CONFIG.PCW_", "CONFIG.PSU__")) for name in options)
     assert float(options[f"CONFIG.{board.system.clock_option}"]) == board.clock_mhz
+    assert [int(c[2]) for c in of("set_property") if c[1].endswith("MAX_DSP")] == [board.capacity.dsp]
     automation = tcl_list(of("apply_bd_automation")[0][4])
     assert dict(zip(automation[::2], automation[1::2])) == {"apply_board_preset": "1"} | (
         {"make_external": "FIXED_IO, DDR"} if board.system is ZYNQ7 else {}

@@ -1,0 +1,52 @@
+"""`tilewright fpga resources`: cells of the bare NPU on an FPGA family."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+from rich.table import Table
+
+from fpga.resources import FAMILIES, synthesise
+from isa.config import NpuConfig
+from tilewright.cli import common
+
+
+@click.command(
+    "resources",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright fpga resources tiny --family xc7\n"
+        "  tilewright fpga resources tiny small --family xc7 --family xcup --json -\n"
+    ),
+)
+@click.argument("configs", nargs=-1, required=True, metavar="PRESET|FILE...")
+@click.option(
+    "--family",
+    "families",
+    multiple=True,
+    type=click.Choice([*FAMILIES]),
+    default=("ecp5",),
+    show_default=True,
+    help="xc7 is Zynq-7000, xcup UltraScale+; repeatable.",
+)
+@common.json_option
+def resources(configs: tuple[str, ...], families: tuple[str, ...], json_path: str | None) -> None:
+    """Count the cells of the NPU alone after synthesis by yosys: minutes each, kept in the cache."""
+    chosen = [NpuConfig.load(name) for name in configs]
+    common.prepare_json(json_path)
+    table = Table("configuration", "family", "LUT", "FF", "DSP", "block RAM", box=None)
+    rows = []
+    for config in chosen:
+        for family in families:
+            with common.Working(f"{config.name} on {family}"):
+                found = synthesise(config, family)
+            values = asdict(found)
+            del values["fmax_mhz"]
+            rows.append({"config": config.name, "family": family, "block_ram": FAMILIES[family].block} | values)
+            memories = f"{found.bram} x {FAMILIES[family].block}"
+            table.add_row(config.name, family, *(str(n) for n in (found.lut, found.ff, found.dsp)), memories)
+    if json_path is not None:
+        common.emit_json(json_path, rows)
+    if json_path != "-":
+        common.table_console().print(table)
