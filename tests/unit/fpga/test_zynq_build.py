@@ -1,0 +1,100 @@
+"""The open flow of Zynq-7000: what it refuses, and a small design through all its tools where they are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from fpga.errors import FpgaError
+from fpga.zynq import build, tools
+from fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, RegisterBridge, axi3_master, flipped
+from fpga.zynq.boards import WINDOW, ZYNQ_BOARDS
+from fpga.zynq.fasm import FRAME_WORDS
+from fpga.zynq.system import Ps7Top
+from isa.config import preset
+from tilewright.cli import cli
+
+PYNQ = ZYNQ_BOARDS["pynq_z2"]
+
+
+class OneRegister(wiring.Component):
+    """The ports of `ZynqSystem`, a register that counts its reads behind them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                **flipped(axi3_master("gp_", 32, GP_ID_BITS)),
+                **axi3_master("hp_", HP_DATA_BITS, HP_ID_BITS),
+                "irq": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.bridge = bridge = RegisterBridge(PYNQ.system.registers, WINDOW)
+        for name, member in self.signature.members.items():
+            if name.startswith("gp_"):
+                inner, outer = getattr(bridge, name), getattr(self, name)
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        m.d.comb += [bridge.axil_awready.eq(1), bridge.axil_wready.eq(1), bridge.axil_arready.eq(1)]
+        m.d.sync += [bridge.axil_bvalid.eq(bridge.axil_wvalid), bridge.axil_rvalid.eq(bridge.axil_arvalid)]
+        with m.If(bridge.axil_arvalid):
+            m.d.sync += bridge.axil_rdata.eq(bridge.axil_rdata + 1)
+        return m
+
+
+@pytest.mark.slow
+def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
+    try:
+        found = tools.find()
+    except FpgaError as error:
+        pytest.skip(str(error))
+    top = Ps7Top(OneRegister(), build.ps7_inputs(found.database))  # type: ignore[arg-type]
+    used, *_ = build.implement(top, PYNQ, found, tmp_path, clock_mhz=25)
+    assert 0 < used.lut < 1000 and used.dsp == 0
+    # Every frame that was assembled is in the bitstream as it is, but for the checksum in its middle word.
+    data = (tmp_path / build.BITSTREAM).read_bytes()
+    lines = (tmp_path / "top.frames").read_text().splitlines()
+    for line in lines:
+        words = [int(w, 16) for w in line.split(" ")[1].split(",")]
+        raw = b"".join(w.to_bytes(4, "big") for w in words)
+        middle = FRAME_WORDS // 2 * 4
+        assert re.search(re.escape(raw[:middle]) + b"...." + re.escape(raw[middle + 4 :]), data, re.DOTALL), line[:10]
+    assert len(data) - len((tmp_path / build.IMAGE).read_bytes()) < 200  # the header
+
+
+def test_what_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FpgaError, match=r"zcu104: there are no open place-and-route tools for xczu7ev.*fpga export"):
+        build.build(ZYNQ_BOARDS["zcu104"], preset("small"), tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    with pytest.raises(FpgaError, match=r"are not installed; `tilewright fpga fetch-tools` unpacks them"):
+        build.build(PYNQ, preset("small"), tmp_path)
+    with pytest.raises(FpgaError, match=r"apt-get is missing: fetching needs a Debian-like system"):
+        tools.fetch()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_bus_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "find", lambda: tools.Tools((), (), tmp_path, None))
+    with pytest.raises(FpgaError, match="pynq_z2: an HP port takes axi_data_bits = 64"):
+        build.build(PYNQ, preset("tiny"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["build", "--board", "pynq_z2", "--baud", "9600", "-o", "x"], "no --memory-kib and no --baud"),
+        (["export", "--board", "ulx3s_85f", "-o", "x"], "unknown Zynq board 'ulx3s_85f'; boards: pynq_z2"),
+        (["resources", "tiny", "--family", "ice40"], "'ice40' is not one of"),
+    ],
+)
+def test_commands(arguments: list[str], message: str) -> None:
+    from click.testing import CliRunner
+
+    result = CliRunner().invoke(cli, ["fpga", *arguments])
+    assert result.exit_code == 2 and message in result.output
