@@ -19,14 +19,13 @@ IMAGE = "npu.bit.bin"
 _AXI = "xilinx.com:interface:aximm:1.0"
 
 
-def wrapper(config: NpuConfig, clock_mhz: float) -> str:
+def wrapper(config: NpuConfig) -> str:
     """Verilog of the module that is packaged: the NPU without its debug strobes, ports named and marked as the vendor's
     tool expects them."""
     interfaces = {"axi_": ("m_axi_", MASTER, axi_master(config)), "axil_": ("s_axi_", SLAVE, axil_slave())}
-    hz = round(clock_mhz * 1e6)
     ports = [
         '  (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK",\n'
-        f'     X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF {MASTER}:{SLAVE}, ASSOCIATED_RESET rst, FREQ_HZ {hz}" *)\n'
+        f'     X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF {MASTER}:{SLAVE}, ASSOCIATED_RESET rst" *)\n'
         "  input clk",
         '  (* X_INTERFACE_INFO = "xilinx.com:signal:reset:1.0 rst RST",\n'
         '     X_INTERFACE_PARAMETER = "POLARITY ACTIVE_HIGH" *)\n'
@@ -145,7 +144,7 @@ def files(board: ZynqBoard, config: NpuConfig, clock_mhz: float | None = None) -
         "Makefile": MAKEFILE,
         "build.tcl": (resources("fpga.zynq") / "vendor" / "build.tcl").read_text(encoding="utf-8"),
         "settings.tcl": settings(board, config, mhz),
-        f"{CORE}.v": wrapper(config, mhz),
+        f"{CORE}.v": wrapper(config),
         verilog.file_name(config): verilog.convert(config),
         OVERLAY: overlay(board, mhz, IMAGE),
     }

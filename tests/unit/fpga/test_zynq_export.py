@@ -119,7 +119,7 @@ def test_tcl_without_board_files_and_with_a_missed_clock(exported: tuple[ZynqBoa
 )
 def test_wrapper(config: NpuConfig, tmp_path: Path) -> None:
     """It elaborates around the NPU, all its pins but the debug strobes are there, each with its interface."""
-    text = export.wrapper(config, 100)
+    text = export.wrapper(config)
     (tmp_path / "npu_core.v").write_text(text)
     (tmp_path / "npu.v").write_text(verilog.convert(config))
     (tmp_path / "lint.vlt").write_text(
