@@ -142,7 +142,7 @@ def files(board: ZynqBoard, config: NpuConfig, clock_mhz: float | None = None) -
     return {
         "README.md": readme(board, config, mhz),
         "Makefile": MAKEFILE,
-        "build.tcl": (resources("fpga.zynq") / "vendor" / "build.tcl").read_text(encoding="utf-8"),
+        "build.tcl": (resources("fpga.zynq") / "build.tcl").read_text(encoding="utf-8"),
         "settings.tcl": settings(board, config, mhz),
         f"{CORE}.v": wrapper(config),
         verilog.file_name(config): verilog.convert(config),
