@@ -136,7 +136,7 @@ def execute(command: Sequence[str], directory: Path, title: str, tool: str, log:
     if done.returncode != 0:
         lines = (done.stderr + done.stdout).splitlines()
         errors = [line for line in lines if line.startswith("ERROR") or "error:" in line.lower()]
-        reason = (errors or lines or ["no message"])[0]
+        reason = (errors or lines[-1:] or ["no message"])[0]
         raise FpgaError(f"{title}: {tool} failed: {reason} (see {log})")
     return time.monotonic() - start, _children() - before
 

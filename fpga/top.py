@@ -24,7 +24,6 @@ class BoardTop(Elaboratable):
         m = Module()
         clock_port = platform.request(platform.default_clk, dir="-")
         m.submodules.clock = clock = io.Buffer("i", clock_port)
-        platform.add_clock_constraint(clock.i, self.board.clock_hz)
         drive_sync(m, self.pll, clock.i)
 
         hz = self.pll.output_hz
