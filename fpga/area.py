@@ -65,14 +65,14 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
     }
     lut = logic | {
         "bank ports of ACT": float(c.block_in * c.act_banks),
-        "byte selection of LUT": float(c.block_in * c.bus_bytes),
-        "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1)),
+        "byte selection of LUT": float(c.block_in * c.bus_bytes * c.table_lookup),
+        "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
         "columns of ACC": float(c.block_out - c.dw_lanes),
         "multiplexers of memories": float(_memory_cells(c, family)[1]),
     }
     return {
         "lut": lut,
-        "ff": logic | {"window": float(c.block_in * c.block_in)},
+        "ff": logic | {"window": float(c.block_in * c.block_in * c.depthwise)},
         "dsp": {"fixed": 1.0, "products": logic["products"], "lanes of VECTOR": logic["lanes of VECTOR"]},
         "bram": {"fixed": 1.0, "scratchpads": float(scratchpad_memories(c, family).blocks)},
     }

@@ -64,6 +64,8 @@ def scratchpad_shapes(config: NpuConfig, scratchpads: tuple[type, ...] = SCRATCH
     """(width in bits, words) of every memory the scratchpads are made of, taken from the RTL."""
     found = []
     for scratchpad in scratchpads:
+        if scratchpad is TableScratchpad and not config.table_lookup:
+            continue
         component = scratchpad(config)
         module = component.elaborate(None)
         for memory, _ in module._named_submodules.values():

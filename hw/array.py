@@ -19,6 +19,7 @@ class MacArray(wiring.Component):
 
     Element (o, i) multiplies weight row{o}[i] by lane i of window slot 0, or in depthwise mode by lane slice*D + o of
     slot i, D = min(block_in, block_out) (outputs o >= D are meaningless then).
+    Without `depthwise` there is slot 0 only.
 
     Latency: `array_stages(config)` cycles: one for the products, one for every two levels of the adder tree.
 
@@ -29,6 +30,7 @@ class MacArray(wiring.Component):
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
+        self.slots = config.block_in if config.depthwise else 1
         row = 8 * config.block_in
         self.sum_bits = 16 + (config.block_in - 1).bit_length()
         super().__init__(
@@ -37,7 +39,7 @@ class MacArray(wiring.Component):
                 "depthwise": In(1),
                 "slice": In(bits_for(config.dw_slices)),
                 **{f"row{o}": In(row) for o in range(config.block_out)},
-                **{f"slot{i}": In(row) for i in range(config.block_in)},
+                **{f"slot{i}": In(row) for i in range(self.slots)},
                 **{f"sum{o}": Out(signed(self.sum_bits)) for o in range(config.block_out)},
             }
         )
@@ -52,7 +54,7 @@ class MacArray(wiring.Component):
 
         # Depthwise operands: the slice of every slot.
         taps = []
-        for i in range(c.block_in):
+        for i in range(self.slots):
             slot = getattr(self, f"slot{i}")
             if c.dw_slices > 1:
                 tap = Signal(8 * lanes, name=f"tap{i}")
@@ -68,7 +70,7 @@ class MacArray(wiring.Component):
             products = []
             for i in range(c.block_in):
                 operand: Value = byte(self.slot0, i)
-                if o < lanes:
+                if c.depthwise and o < lanes:
                     operand = Mux(self.depthwise, byte(taps[i], o), operand).as_signed()
                 product = Signal(signed(16), name=f"product{o}_{i}", reset_less=True)
                 with m.If(valid):

@@ -247,7 +247,17 @@ class Core(wiring.Component):
         m.submodules.wgt = wgt = WeightScratchpad(c)
         m.submodules.acc = acc = AccumulatorScratchpad(c)
         m.submodules.prm = prm = ParameterScratchpad(c)
-        m.submodules.lut = lut = TableScratchpad(c)
+        loaded: list[tuple[Memory, WeightScratchpad | ParameterScratchpad | TableScratchpad]]
+        loaded = [(Memory.WGT, wgt), (Memory.PRM, prm)]
+        if c.table_lookup:
+            m.submodules.lut = lut = TableScratchpad(c)
+            loaded.append((Memory.LUT, lut))
+            m.d.comb += [lut.read.eq(vector.lut_read), lut.table.eq(vector.lut_table)]
+            for l in range(c.block_in):
+                m.d.comb += [
+                    getattr(lut, f"index{l}").eq(getattr(vector, f"lut_index{l}")),
+                    getattr(vector, f"lut_value{l}").eq(getattr(lut, f"value{l}")),
+                ]
 
         # LOAD writes.
         target = {t: Signal(name=f"load_to_{t.name.lower()}") for t in Memory}
@@ -261,7 +271,7 @@ class Core(wiring.Component):
             act.load_data.eq(load.write_data),
             load.write_grant.eq(~target[Memory.ACT] | act.load_grant),
         ]
-        for t, pad in ((Memory.WGT, wgt), (Memory.PRM, prm), (Memory.LUT, lut)):
+        for t, pad in loaded:
             m.d.comb += [
                 pad.write.eq(target[t]),
                 pad.write_row.eq(load.write_row),
@@ -298,8 +308,6 @@ class Core(wiring.Component):
             act.vector_write.eq(vector.write),
             act.vector_write_row.eq(vector.write_row),
             act.vector_write_data.eq(vector.write_data),
-            lut.read.eq(vector.lut_read),
-            lut.table.eq(vector.lut_table),
         ]
         for x in ("a", "b"):
             m.d.comb += [
@@ -313,11 +321,6 @@ class Core(wiring.Component):
                 getattr(prm, f"{kind}_read").eq(getattr(vector, f"{kind}_read")),
                 getattr(prm, f"{kind}_row").eq(getattr(vector, f"{kind}_row")),
                 getattr(vector, f"{kind}_data").eq(getattr(prm, kind)),
-            ]
-        for l in range(c.block_in):
-            m.d.comb += [
-                getattr(lut, f"index{l}").eq(getattr(vector, f"lut_index{l}")),
-                getattr(vector, f"lut_value{l}").eq(getattr(lut, f"value{l}")),
             ]
 
         # STORE.

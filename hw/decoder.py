@@ -6,9 +6,9 @@ from amaranth.hdl import C, Cat, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.table import header, is_instruction
+from hw.table import header, instructions_on, is_instruction
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, HEADER, INSTRUCTION_BITS, INSTRUCTIONS, Engine, Field
+from isa.instructions import BY_NAME, HEADER, INSTRUCTION_BITS, Engine, Field
 
 
 class Decoder(wiring.Component):
@@ -22,7 +22,7 @@ class Decoder(wiring.Component):
     Ports:
         word: instruction.
         engine: engine number; 0 = FETCH (END).
-        legal: the opcode is in the table.
+        legal: the opcode is in the table, and the machine has its unit.
         operands_ok: all fields within the limits, waits and signals distinct, none where none may be.
         end: it is END.
     """
@@ -61,7 +61,7 @@ class Decoder(wiring.Component):
         m = Module()
         word = self.word
         with m.Switch(header(word, "opcode")):
-            for instruction in INSTRUCTIONS:
+            for instruction in instructions_on(self.config):
                 with m.Case(instruction.opcode):
                     m.d.comb += [self.engine.eq(instruction.engine), self.legal.eq(1)]
         m.d.comb += self.end.eq(is_instruction(word, BY_NAME["END"].name))
@@ -72,7 +72,7 @@ class Decoder(wiring.Component):
         for a, b in (("wait0", "wait1"), ("signal0", "signal1")):
             bad.append((header(word, a) != 0) & (header(word, a) == header(word, b)))
         names_semaphore = Cat(header(word, f.name) for f in HEADER[1:]).any()
-        for instruction in INSTRUCTIONS:
+        for instruction in instructions_on(self.config):
             mine: list[Value] = []
             for f in instruction.fields:
                 mine += self._violations(f)

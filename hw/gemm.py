@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -102,7 +102,7 @@ class Gemm(wiring.Component):
                 with m.If(select):
                     m.d.sync += stride.eq(loop(f"{a}_stride"))
 
-        is_depthwise = is_instruction(self.word, "DEPTHWISE")
+        is_depthwise = is_instruction(self.word, "DEPTHWISE") if c.depthwise else C(0)
         active, depthwise, accumulate, fresh = Signal(), Signal(), Signal(), Signal()
         null = Signal()  # GEMM_SYNC: one step without reads
         last_step = null | nest.last
@@ -234,7 +234,7 @@ class Gemm(wiring.Component):
             array.depthwise.eq(pipe["depthwise"][2]),
             array.slice.eq(pipe["slice"][2]),
         ]
-        m.d.comb += [getattr(array, f"slot{i}").eq(getattr(window, f"slot{i}")) for i in range(c.block_in)]
+        m.d.comb += [getattr(array, f"slot{i}").eq(getattr(window, f"slot{i}")) for i in range(window.slots)]
         for o in range(c.block_out):
             weights = Signal(8 * c.block_in, name=f"tile{o}", reset_less=True)
             with m.If(pipe["valid"][1]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Value
 
+from isa.config import NpuConfig
 from isa.instructions import BY_NAME, HEADER, INSTRUCTIONS, Engine, Instruction
 
 _HEADER = {f.name: f for f in HEADER}
@@ -29,6 +30,11 @@ def is_instruction(word: Value, *names: str) -> Value:
     for name in names[1:]:
         result = result | (opcode == BY_NAME[name].opcode)
     return result
+
+
+def instructions_on(config: NpuConfig) -> list[Instruction]:
+    """Table rows a machine has."""
+    return [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
 
 
 def instructions_of(engine: Engine, *, configures: bool) -> list[Instruction]:

@@ -57,7 +57,8 @@ class Vector(wiring.Component):
 
     Ports:
         configure, start, word, pc, ready: front end.
-        acc_read, acc_row, acc_grant, acc_data{c}; a_*, b_*: reads.  prm (bias_*, scale_*), lut_*: reads, never refused.
+        acc_read, acc_row, acc_grant, acc_data{c}; a_*, b_*: reads.  prm (bias_*, scale_*), lut_*: reads, never refused;
+        there is no lut_* without tables.
         write, write_row, write_data: to ACT.
         give, signal0, signal1, give_pc: completed instruction.
         step, running, current_pc, stalled: a step is made; at work; of which instruction; a read was refused.
@@ -77,6 +78,10 @@ class Vector(wiring.Component):
                 f"{operand}_grant": In(1),
                 f"{operand}_data": In(row),
             }
+        if config.table_lookup:
+            reads |= {"lut_read": Out(1), "lut_table": Out(4)}
+            reads |= {f"lut_index{l}": Out(8) for l in range(config.block_in)}
+            reads |= {f"lut_value{l}": In(8) for l in range(config.block_in)}
         for kind in ("bias", "scale"):
             reads |= {
                 f"{kind}_read": Out(1),
@@ -95,10 +100,6 @@ class Vector(wiring.Component):
                 "acc_grant": In(1),
                 **{f"acc_data{c}": In(32 * config.dw_lanes) for c in range(self.columns)},
                 **reads,
-                "lut_read": Out(1),
-                "lut_table": Out(4),
-                **{f"lut_index{l}": Out(8) for l in range(config.block_in)},
-                **{f"lut_value{l}": In(8) for l in range(config.block_in)},
                 "write": Out(1),
                 "write_row": Out(ADDRESS_BITS),
                 "write_data": Out(row),
@@ -301,11 +302,14 @@ class Vector(wiring.Component):
             self.bias_row.eq(prm_bias),
             self.scale_read.eq(1),
             self.scale_row.eq(prm_scale),
-            self.lut_read.eq(valid_lut),
-            self.lut_table.eq(later(finish.table, LUT_STAGE - ADD_STAGE, "table")),
             self.write.eq(later(valid_lut, RESULT_STAGE + 1 - LUT_STAGE, "write", reset_less=False)),
             self.write_row.eq(later(nest.dst, RESULT_STAGE + 1, "dst")),
         ]
+        if c.table_lookup:
+            m.d.comb += [
+                self.lut_read.eq(valid_lut),
+                self.lut_table.eq(later(finish.table, LUT_STAGE - ADD_STAGE, "table")),
+            ]
         c15 = later(finish.c, 1, "c")
         shift16, low16, high16 = (later(finish[n], 2, f"finish_{n}") for n in ("shift", "add_lo", "add_hi"))
         add17 = later(finish.add, LUT_STAGE - ADD_STAGE, "add")
@@ -321,7 +325,7 @@ class Vector(wiring.Component):
         m.d.comb += operand.eq(Mux(phase1, held, self.a_data))
         results = []
         for l in range(c.block_in):
-            m.submodules[f"lane{l}"] = lane = VectorLane()
+            m.submodules[f"lane{l}"] = lane = VectorLane(tables=bool(c.table_lookup))
             word = acc[l // lanes][32 * (l % lanes) : 32 * (l % lanes) + 32]
             m.d.comb += [
                 lane.s1_acc.eq(word),
@@ -354,10 +358,13 @@ class Vector(wiring.Component):
                 lane.s16_low.eq(low16),
                 lane.s16_high.eq(high16),
                 lane.s17_add.eq(add17),
-                getattr(self, f"lut_index{l}").eq(lane.s17_index),
-                lane.s18_lut.eq(lut18),
-                lane.s18_value.eq(getattr(self, f"lut_value{l}")),
             ]
+            if c.table_lookup:
+                m.d.comb += [
+                    getattr(self, f"lut_index{l}").eq(lane.s17_index),
+                    lane.s18_lut.eq(lut18),
+                    lane.s18_value.eq(getattr(self, f"lut_value{l}")),
+                ]
             results.append(lane.result)
         m.d.comb += self.write_data.eq(Cat(results))
 

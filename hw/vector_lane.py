@@ -33,6 +33,9 @@ def clamp(m: Module, target: Signal, value: Value, low: Value, high: Value) -> N
 class VectorLane(wiring.Component):
     """Source, bias, requantiser, Add and table look-up of one lane.
 
+    Parameters:
+        tables: there are tables; without them `s17_index`, `s18_*` do not exist and the latency is the same.
+
     Latency: RESULT_STAGE + 1 cycles from the step to `result`. Each port enters at the stage in its name (`s7_scale`
     is looked at in cycle 7 after the step).
 
@@ -48,7 +51,9 @@ class VectorLane(wiring.Component):
         result: registered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tables: bool = True) -> None:
+        self.tables = tables
+        look_up = {"s17_index": Out(8), "s18_lut": In(1), "s18_value": In(8)} if tables else {}
         super().__init__(
             {
                 "s1_acc": In(signed(32)),
@@ -81,9 +86,7 @@ class VectorLane(wiring.Component):
                 "s16_low": In(signed(8)),
                 "s16_high": In(signed(8)),
                 "s17_add": In(1),
-                "s17_index": Out(8),
-                "s18_lut": In(1),
-                "s18_value": In(8),
+                **look_up,
                 "result": Out(8),
             }
         )
@@ -152,7 +155,10 @@ class VectorLane(wiring.Component):
         # 17: table look-up.
         plain = delayed(v14, ADD_CYCLES, "plain")
         v17 = Signal(8)
-        m.d.comb += [v17.eq(Mux(self.s17_add, added, plain)), self.s17_index.eq(v17)]
+        m.d.comb += v17.eq(Mux(self.s17_add, added, plain))
         v18 = delayed(v17, 1, "v18")
-        m.d.sync += self.result.eq(Mux(self.s18_lut, self.s18_value, v18))
+        if self.tables:
+            m.d.comb += self.s17_index.eq(v17)
+            v18 = Mux(self.s18_lut, self.s18_value, v18)
+        m.d.sync += self.result.eq(v18)
         return m

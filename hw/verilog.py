@@ -101,12 +101,13 @@ def ports(config: NpuConfig) -> list[tuple[str, str, int]]:
 def memories(config: NpuConfig) -> list[tuple[str, int, int]]:
     """(name, rows, bytes of a row) of every scratchpad."""
     c = config
+    tables = [("LUT", c.lut_tables, 256)] if c.table_lookup else []
     return [
         ("ACT", c.act_rows, c.block_in),
         ("WGT", c.wgt_tiles, c.tile_bytes),
         ("ACC", c.acc_rows, 4 * c.block_out),
         ("PRM", c.prm_rows, c.prm_row_bytes),
-        ("LUT", c.lut_tables, 256),
+        *tables,
     ]
 
 

@@ -12,7 +12,7 @@ from isa.config import NpuConfig
 
 
 class Window(wiring.Component):
-    """block_in activation vectors. GEMM uses slot 0 only.
+    """block_in activation vectors. GEMM uses slot 0 only; without `depthwise` there is no other.
 
     Latency: a vector pushed in cycle t is slot 0 in cycle t+1.
 
@@ -24,7 +24,7 @@ class Window(wiring.Component):
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self.config = config
+        self.slots = config.block_in if config.depthwise else 1
         row = 8 * config.block_in
         super().__init__(
             {
@@ -32,13 +32,13 @@ class Window(wiring.Component):
                 "vector": In(row),
                 "shift": In(1),
                 "clear": In(1),
-                **{f"slot{i}": Out(row) for i in range(config.block_in)},
+                **{f"slot{i}": Out(row) for i in range(self.slots)},
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        slots = [getattr(self, f"slot{i}") for i in range(self.config.block_in)]
+        slots = [getattr(self, f"slot{i}") for i in range(self.slots)]
         with m.If(self.push):
             m.d.sync += slots[0].eq(self.vector)
         with m.If(self.push & self.clear):

@@ -20,6 +20,9 @@ MAX_SEMAPHORES = 63
 SEMAPHORE_LIMIT = 255
 MAX_LOOPS = 8
 MAX_LUT_TABLES = 16
+#: Fields younger than the first programs: left out of the fingerprint where they have their default value, so that
+#: a machine from before the field keeps its fingerprint.
+_YOUNGER_FIELDS = ("depthwise",)
 
 
 class ConfigError(TilewrightError):
@@ -44,7 +47,8 @@ class NpuConfig:
         wgt_tiles: weight scratchpad, tiles of block_out x block_in int8.
         acc_rows: accumulator scratchpad, rows of `block_out` int32.
         prm_rows: parameter scratchpad, rows of `block_in` pairs (int32 bias, float32 scale).
-        lut_tables: resident 256-entry tables.
+        lut_tables: resident 256-entry tables; 0 = no memory for tables and no look-up in VECTOR.
+        depthwise: 1 = GEMM has the window of DEPTHWISE; 0 = it has none, and the opcode is illegal.
         gemm_loops: levels of the GEMM loop nest.
         vector_loops: levels of the VECTOR loop nest.
         semaphores: counting semaphores (ids 1..semaphores).
@@ -68,6 +72,7 @@ class NpuConfig:
     acc_rows: int = 1024
     prm_rows: int = 64
     lut_tables: int = 8
+    depthwise: int = 1
     gemm_loops: int = 6
     vector_loops: int = 6
     semaphores: int = 31
@@ -102,7 +107,8 @@ class NpuConfig:
         if self.acc_vectors > MAX_ROWS:
             raise ConfigError(f"acc_rows must give at most {MAX_ROWS} vectors of block_in, not {self.acc_vectors}")
         self._check_range("prm_rows", 2, 4096)
-        self._check_range("lut_tables", 1, MAX_LUT_TABLES)
+        self._check_range("lut_tables", 0, MAX_LUT_TABLES)
+        self._check_range("depthwise", 0, 1)
         self._check_range("gemm_loops", 5, MAX_LOOPS)
         self._check_range("vector_loops", 4, MAX_LOOPS)
         self._check_range("semaphores", 12, MAX_SEMAPHORES)
@@ -178,6 +184,16 @@ class NpuConfig:
         return self.acc_rows * self.block_out // self.dw_lanes
 
     @property
+    def table_lookup(self) -> int:
+        """1 if VECTOR can look up tables."""
+        return int(self.lut_tables > 0)
+
+    @property
+    def last_table(self) -> int:
+        """The highest table VECTOR_POST may name; 0, which then names nothing, on a machine without tables."""
+        return max(0, self.lut_tables - 1)
+
+    @property
     def scratchpad_bytes(self) -> int:
         return (
             self.act_rows * self.block_in
@@ -189,9 +205,15 @@ class NpuConfig:
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits over every field but the name; equal fingerprints mean interchangeable programs."""
+        """16 hex digits over every field but the name; equal fingerprints mean interchangeable programs.
+
+        `depthwise` counts only where it differs from its default: see `_YOUNGER_FIELDS`.
+        """
         values = asdict(self)
         del values["name"]
+        for f in fields(self):
+            if f.name in _YOUNGER_FIELDS and values[f.name] == f.default:
+                del values[f.name]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
     def with_(self, **changes: Any) -> NpuConfig:

@@ -97,8 +97,12 @@ def check(operation: Op, config: NpuConfig) -> None:
     """What the decoder of `config` checks before it dispatches.
 
     Raises:
-        DecodeError: with code ILLEGAL_OPERAND, naming field, value and limits.
+        DecodeError: with code ILLEGAL_OPCODE for an instruction this machine does not have, else ILLEGAL_OPERAND,
+            naming field, value and limits.
     """
+    requires = operation.instruction.requires
+    if requires and not getattr(config, requires):
+        raise DecodeError(f"{operation.name}: not on this machine, {requires} is 0", ErrorCode.ILLEGAL_OPCODE)
 
     def illegal(text: str) -> DecodeError:
         return DecodeError(f"{operation.name}: {text}", ErrorCode.ILLEGAL_OPERAND)

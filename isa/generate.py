@@ -36,7 +36,7 @@ _ENUMS: tuple[type[IntEnum], ...] = (
 
 _ERROR_DOCS = {
     ErrorCode.NONE: "no error",
-    ErrorCode.ILLEGAL_OPCODE: "FETCH decoded an opcode that is not in the table",
+    ErrorCode.ILLEGAL_OPCODE: "FETCH decoded an opcode that is not in the table, or of a unit the machine lacks",
     ErrorCode.ILLEGAL_OPERAND: "a field outside its limits, semaphores where none are taken or twice the same, or a "
     "LOAD box without rows",
     ErrorCode.SCRATCHPAD_RANGE: "a row address, modulo 2**20, beyond the memory",
@@ -55,10 +55,10 @@ def _snake(name: str) -> str:
 
 
 def _limit_names() -> list[str]:
-    """`NpuConfig` attributes that bound operands, in order of first use."""
-    names: dict[str, None] = {}
-    for f in HEADER + tuple(f for row in INSTRUCTIONS for f in row.fields):
-        for name in (f.at_most, f.below):
+    """`NpuConfig` attributes that bound operands or allow opcodes, in order of first use."""
+    names: dict[str, None] = {f.at_most: None for f in HEADER if f.at_most}
+    for row in INSTRUCTIONS:
+        for name in (row.requires, *(n for f in row.fields for n in (f.at_most, f.below))):
             if name:
                 names[name] = None
     return list(names)
@@ -167,7 +167,7 @@ def _register_lines(prefix: str) -> Iterator[str]:
 
 
 def _c_check() -> Iterator[str]:
-    yield "/* The attributes of a configuration that bound operands. */"
+    yield "/* The attributes of a configuration that bound operands or allow opcodes. */"
     yield f"typedef struct {{ uint32_t {', '.join(_limit_names())}; }} tw_limits;"
     yield ""
     yield "/* What a decoder checks before it dispatches: an error code, TW_ERROR_CODE_NONE if the word is legal. */"
@@ -177,6 +177,8 @@ def _c_check() -> Iterator[str]:
     yield "    switch (tw_header_opcode(w)) {"
     for row in INSTRUCTIONS:
         body = [s for f in row.fields for s in _check_lines(f, f"tw_{row.name}_{f.name}(w)".lower())]
+        if row.requires:
+            body.insert(0, f"if (!limits->{row.requires}) return TW_ERROR_CODE_ILLEGAL_OPCODE;")
         if row.configures or row.name == "END":
             body.append("takes_none = 1;")
         yield f"    case TW_OP_{row.name}:"
@@ -250,6 +252,8 @@ def _field_table(table: tuple[Field, ...]) -> Iterator[str]:
 def _instruction_section(row: Row) -> Iterator[str]:
     kind = " (configures)" if row.configures else ""
     yield from (f"### {row.name} — 0x{row.opcode:02x}, {row.engine.name}{kind}", "", " ".join(row.doc.split()), "")
+    if row.requires:
+        yield from (f"Illegal opcode where `{row.requires}` is 0.", "")
     if row.fields:
         yield from _field_table(row.fields)
         yield ""
@@ -321,7 +325,13 @@ def _config_section() -> Iterator[str]:
         yield (
             f"| `{name}` | {_cell(docs[name])} | " + " | ".join(str(getattr(c, name)) for c in PRESETS.values()) + " |"
         )
-    for name, doc in (("macs_per_cycle", "MACs per cycle"), ("scratchpad_bytes", "bytes of all scratchpads")):
+    for name, doc in (
+        ("macs_per_cycle", "MACs per cycle"),
+        ("scratchpad_bytes", "bytes of all scratchpads"),
+        ("dw_slices", "slices of the window; block_in / block_out where block_out is smaller"),
+        ("table_lookup", "0 where `lut_tables` is 0"),
+        ("last_table", "`lut_tables` - 1, at least 0"),
+    ):
         yield f"| `{name}` | {doc} | " + " | ".join(str(getattr(c, name)) for c in PRESETS.values()) + " |"
     yield (
         "| `fingerprint` | names interchangeable configurations | "

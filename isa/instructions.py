@@ -151,13 +151,15 @@ HEADER_BITS = 32
 @dataclass(frozen=True)
 class Instruction:
     """One row of the table. `configures` marks instructions that only set registers of their engine: they take no
-    semaphores (the four header fields must be 0) and no time while the engine works on an earlier instruction."""
+    semaphores (the four header fields must be 0) and no time while the engine works on an earlier instruction.
+    `requires` names an attribute of `NpuConfig`; where that is 0 the opcode is illegal."""
 
     name: str
     opcode: int
     fields: tuple[Field, ...]
     doc: str
     configures: bool = False
+    requires: str | None = None
 
     @property
     def engine(self) -> Engine:
@@ -168,8 +170,10 @@ class Instruction:
         return {f.name: f for f in HEADER + self.fields}
 
 
-def _i(name: str, opcode: int, doc: str, *fields: Field, configures: bool = False) -> Instruction:
-    return Instruction(name, opcode, _layout(fields, HEADER_BITS), doc, configures)
+def _i(
+    name: str, opcode: int, doc: str, *fields: Field, configures: bool = False, requires: str | None = None
+) -> Instruction:
+    return Instruction(name, opcode, _layout(fields, HEADER_BITS), doc, configures, requires)
 
 
 def _row(name: str, doc: str) -> Field:
@@ -238,7 +242,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("step0", 4, doc="indices of level 0 from one emission to the next, at least 1", at_least=1),
        Field("start1", 6, doc="first index of level 1 that emits"),
        Field("step1", 4, doc="indices of level 1 from one emission to the next, at least 1", at_least=1),
-       Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless block_out < block_in", below="dw_slices")),
+       Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless block_out < block_in", below="dw_slices"),
+       requires="depthwise"),
     _i("GEMM_SYNC", 0x2f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "
        "Its signals are given when everything GEMM did before is visible."),
@@ -265,7 +270,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("add_hi", 8, signed=True, doc="upper clamp of Add"),
        Field("za", 8, signed=True, doc="zero point of operand a in MUL"),
        Field("zb", 8, signed=True, doc="zero point of operand b in MUL"),
-       Field("table", 4, doc="LUT table", below="lut_tables"),
+       Field("table", 4, doc="LUT table", at_most="last_table"),
        configures=True),
     _i("VECTOR", 0x33, "Walks the loop nest, one step per cycle, lane by lane. Source: ACC: v = ACC[a] (int32); ACT: "
        "v = ACT[a]; MUL: v = (ACT[a] - za) * (ACT[b] - zb); SUM, MAX: sum or maximum of ACT[a] over the innermost "
@@ -280,7 +285,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("prm", 12, doc="first PRM row"),
        Field("reduce", 4, doc="innermost levels reduced by SUM or MAX, 0..vector_loops", at_most="vector_loops"),
        Field("add", 1, doc="1 = integer Add with operand b"),
-       Field("lut", 1, doc="1 = table look-up"),
+       Field("lut", 1, doc="1 = table look-up", at_most="table_lookup"),
        Field("rounding", 2, doc="requantiser mode", enum=Rounding)),
     _i("VECTOR_SYNC", 0x3f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "

@@ -222,8 +222,8 @@ class ReferenceMachine:
             raise Fault(ErrorCode.ILLEGAL_OPERAND)
         memory = Memory(op["target"])
         target = self.pads.arrays()[memory.name]
-        target_bytes = target.reshape(len(target), -1).view(np.uint8)
-        row_bytes = target_bytes.shape[1]
+        row_bytes = math.prod(target.shape[1:]) * target.itemsize
+        target_bytes = target.view(np.uint8).reshape(len(target), row_bytes)
         data_bytes = op["count"] * row_bytes
         data_rows = y_loop.count * z_loop.count * op["count"]
         fill_rows = run_rows * y_rows * z_loop.count - data_rows

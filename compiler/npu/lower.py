@@ -106,6 +106,7 @@ def conv(part: Partition, node: Node, tail: list[Node]) -> Layer:
     pad, group = _pads(node, rank), int(node.attrs.get("group", 1))
     macs = y.size * int(np.prod(data.shape[1:]))
     depthwise = group == x.shape[1] == y.shape[1] and group > 1 and len(sets) == 1
+    depthwise = depthwise and bool(part.config.depthwise)  # else diagonal tiles of the grouped convolution
     packed = None if depthwise else part.pack_input(node, data.shape, stride, dilation, pad, group)
     if packed is None:
         view = part.view(node.inputs[0], "c1")
@@ -247,11 +248,17 @@ def average_pool(part: Partition, node: Node, tail: list[Node]) -> Layer:
     name, op = _labels([node, *tail])
     view = part.view(node.inputs[0], "c1")
     output = fuse_tail(part, post, tail, "c1", node.outputs[0])
+    made = part.output(output, "c1")
+    biases, scales = np.full(c, bias, np.int32), np.full(c, scale, np.float32)
+    pad, stride = _pads(node, rank), _pair(node.attrs.get("strides"), 1, rank)
+    if not part.config.depthwise:
+        phase = Phase(np.ones((1, c, 1, *kernel), np.int8), pad, stride)
+        return ConvLayer(
+            name, op, [view], made, post, phases=[phase], bias=biases, scale=scales, group=c, fill=zx,
+        )  # fmt: skip
     return DepthwiseLayer(
-        name=name, op=op, inputs=[view], output=part.output(output, "c1"), post=post, macs=0,
-        weights=np.ones((c, *kernel), np.int8), bias=np.full(c, bias, np.int32),
-        scale=np.full(c, scale, np.float32), pad=_pads(node, rank),
-        stride=_pair(node.attrs.get("strides"), 1, rank), fill=zx,
+        name, op, [view], made, post, weights=np.ones((c, *kernel), np.int8), bias=biases, scale=scales, pad=pad,
+        stride=stride, fill=zx,
     )  # fmt: skip
 
 

@@ -246,7 +246,12 @@ def _mean(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     return None
 
 
+_NO_TABLES = "the machine has no tables"
+
+
 def _lut(graph: Graph, node: Node, config: NpuConfig) -> str | None:
+    if not config.table_lookup:
+        return _NO_TABLES
     y = graph.tensor(node.outputs[0])
     return None if plane_shape(y.shape, "c1" if len(y.shape) == 4 else "last") else f"rank {len(y.shape)}"
 
@@ -256,6 +261,9 @@ def _concat(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     rank, axis = len(y.shape), node.attrs["axis"] % len(y.shape)
     if rank != 4:
         return f"concatenation of rank {rank}"
+    mapped = any(t is not None for t in node.attrs.get("tables") or [])
+    if not config.table_lookup and (mapped or any(graph.tensor(n).dtype != y.dtype for n in node.inputs)):
+        return _NO_TABLES
     for name in node.inputs:
         t = graph.tensor(name)
         if t.dtype not in _BYTES:

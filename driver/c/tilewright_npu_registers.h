@@ -170,7 +170,7 @@
 /* name, code, meaning */
 #define TW_NPU_ERRORS(X) \
     X(NONE, 0, "no error") \
-    X(ILLEGAL_OPCODE, 1, "FETCH decoded an opcode that is not in the table") \
+    X(ILLEGAL_OPCODE, 1, "FETCH decoded an opcode that is not in the table, or of a unit the machine lacks") \
     X(ILLEGAL_OPERAND, 2, "a field outside its limits, semaphores where none are taken or twice the same, or a LOAD box without rows") \
     X(SCRATCHPAD_RANGE, 3, "a row address, modulo 2**20, beyond the memory") \
     X(WINDOW, 4, "an access beyond the size of its region, or without its permission") \

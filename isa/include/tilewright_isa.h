@@ -369,8 +369,8 @@ static inline void tw_set_store_count(tw_word *w, uint32_t value) { tw_insert(w,
 
 /* STORE_SYNC */
 
-/* The attributes of a configuration that bound operands. */
-typedef struct { uint32_t semaphores, gemm_loops, dw_slices, vector_loops, lut_tables; } tw_limits;
+/* The attributes of a configuration that bound operands or allow opcodes. */
+typedef struct { uint32_t semaphores, gemm_loops, depthwise, dw_slices, vector_loops, last_table, table_lookup; } tw_limits;
 
 /* What a decoder checks before it dispatches: an error code, TW_ERROR_CODE_NONE if the word is legal. */
 static inline int tw_check(tw_word w, const tw_limits *limits) {
@@ -399,6 +399,7 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
         if (tw_gemm_reduce(w) > limits->gemm_loops) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         break;
     case TW_OP_DEPTHWISE:
+        if (!limits->depthwise) return TW_ERROR_CODE_ILLEGAL_OPCODE;
         if (tw_depthwise_step0(w) < 1u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_depthwise_step1(w) < 1u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_depthwise_slice(w) >= limits->dw_slices) return TW_ERROR_CODE_ILLEGAL_OPERAND;
@@ -414,12 +415,13 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
         takes_none = 1;
         break;
     case TW_OP_VECTOR_POST:
-        if (tw_vector_post_table(w) >= limits->lut_tables) return TW_ERROR_CODE_ILLEGAL_OPERAND;
+        if (tw_vector_post_table(w) > limits->last_table) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         takes_none = 1;
         break;
     case TW_OP_VECTOR:
         if (tw_vector_source(w) > 4u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_vector_reduce(w) > limits->vector_loops) return TW_ERROR_CODE_ILLEGAL_OPERAND;
+        if (tw_vector_lut(w) > limits->table_lookup) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_vector_rounding(w) > 2u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         break;
     case TW_OP_VECTOR_SYNC:

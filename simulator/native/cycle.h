@@ -19,7 +19,8 @@ extern "C" {
 // Attributes of NpuConfig and of isa.timing, in the order of simulator/cycle.py.
 struct tw_cycle_config {
     uint32_t block_in, block_out, act_rows, act_banks, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops,
-        vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices;
+        vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices,
+        last_table, table_lookup, depthwise;
     uint32_t gemm_depth, accumulate_stages, vector_depth, load_descriptors, store_rows, fetch_setup, fetch_burst_bytes,
         fetch_buffer_bytes;
     uint32_t read_latency, write_latency, read_interval, write_interval;

@@ -36,7 +36,9 @@ struct Fetch {
         limits.semaphores = c.semaphores;
         limits.gemm_loops = c.gemm_loops;
         limits.vector_loops = c.vector_loops;
-        limits.lut_tables = c.lut_tables;
+        limits.last_table = c.last_table;
+        limits.table_lookup = c.table_lookup;
+        limits.depthwise = c.depthwise;
         limits.dw_slices = c.dw_slices;
         const bool inside = (region.flags & 1) && region.size > offset;
         const uint64_t whole = (inside ? region.size - offset : 0) / TW_INSTRUCTION_BYTES;

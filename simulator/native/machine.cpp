@@ -51,7 +51,9 @@ void Machine::execute() {
     limits.semaphores = c_.semaphores;
     limits.gemm_loops = c_.gemm_loops;
     limits.vector_loops = c_.vector_loops;
-    limits.lut_tables = c_.lut_tables;
+    limits.last_table = c_.last_table;
+    limits.table_lookup = c_.table_lookup;
+    limits.depthwise = c_.depthwise;
     limits.dw_slices = uint32_t(BI / D);
     std::vector<Queue> queues(ENGINES, Queue(c_.queue_depth));
     uint64_t pc = 0;

@@ -19,7 +19,7 @@ extern "C" {
 
 struct tw_config {
     uint32_t act_rows, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops, vector_loops, semaphores, queue_depth,
-        bus_bytes;
+        bus_bytes, last_table, table_lookup, depthwise;
 };
 
 struct tw_region {

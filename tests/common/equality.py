@@ -20,7 +20,7 @@ from tests.common.program_generator import PROGRAM_BYTES, GeneratedProgram, gene
 
 _TINY = PRESETS["tiny"]
 #: Configurations that take paths the presets do not: bus wider than a row or an instruction, unequal blocks, queues of
-#: the least depth, one burst at a time, memories that are no power of two.
+#: the least depth, one burst at a time, memories that are no power of two, machines without the optional units.
 VARIANTS: dict[str, NpuConfig] = {
     "wide_bus": _TINY.with_(name="wide_bus", act_banks=8, axi_data_bits=128, burst_beats=16),
     "widest_bus": _TINY.with_(name="widest_bus", block_in=8, block_out=4, act_banks=16, axi_data_bits=256),
@@ -30,6 +30,10 @@ VARIANTS: dict[str, NpuConfig] = {
         name="serial", queue_depth=2, read_outstanding=1, write_outstanding=1, burst_beats=2, semaphores=20,
         gemm_loops=5, vector_loops=4, act_banks=2, act_rows=1000, wgt_tiles=50, acc_rows=48, prm_rows=9, lut_tables=1,
         axi_address_bits=40,
+    ),
+    "no_units": _TINY.with_(name="no_units", depthwise=0, lut_tables=0),
+    "narrow_no_units": _TINY.with_(
+        name="narrow_no_units", block_in=4, block_out=8, axi_data_bits=64, depthwise=0, lut_tables=0
     ),
 }  # fmt: skip
 CONFIGS: dict[str, NpuConfig] = PRESETS | VARIANTS

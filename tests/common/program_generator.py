@@ -141,8 +141,8 @@ class _Generator(Order):
     # Instructions.
 
     def load(self) -> None:
-        rng = self.rng
-        target = rng.choice([Memory.ACT] * 4 + [Memory.WGT] * 3 + [Memory.PRM] * 2 + [Memory.LUT])
+        rng, c = self.rng, self.config
+        target = rng.choice([Memory.ACT] * 4 + [Memory.WGT] * 3 + [Memory.PRM] * 2 + [Memory.LUT] * c.table_lookup)
         names = ("left", "right", "top", "bottom")
         pad = (
             {n: rng.choice([0, 0, 1, rng.randint(0, 4)]) for n in names}
@@ -272,7 +272,7 @@ class _Generator(Order):
                 low, high = high, low
             self.post = {"zp": byte(), "lo": low, "hi": high, "add_lo": rng.randint(-128, -20)}
             self.post |= {"add_hi": rng.randint(0, 127), "za": byte(), "zb": byte()}
-            self.post["table"] = rng.randrange(self.config.lut_tables)
+            self.post["table"] = rng.randint(0, self.config.last_table)
             self.stream.append(op("VECTOR_POST", **self.post))
         if rng.random() < 0.4:
             bits = rng.choice([10, 17, 23])
@@ -285,7 +285,8 @@ class _Generator(Order):
         rng, c = self.rng, self.config
         self._constants()
         source = rng.choice([*Source, Source.ACC])
-        flags = {"add": int(rng.random() < 0.3), "lut": int(rng.random() < 0.3), "rounding": rng.choice(list(Rounding))}
+        flags = {"add": int(rng.random() < 0.3), "lut": c.table_lookup and int(rng.random() < 0.3)}
+        flags["rounding"] = rng.choice(list(Rounding))
         reduce = rng.randint(0, c.vector_loops)
         levels = reduce if source in (Source.SUM, Source.MAX) else 0
         first = self.acc_zone[0] * c.block_out // c.block_in
@@ -448,7 +449,7 @@ def generate(
         dump: end by storing what ACT and ACC hold, so that memory shows every difference.
     """
     generator = _Generator(seed, config, max_steps)
-    makers = [generator.load] * 6 + [generator.gemm] * 5 + [generator.depthwise] * 3
+    makers = [generator.load] * 6 + [generator.gemm] * 5 + [generator.depthwise] * (3 * config.depthwise)
     makers += [generator.vector] * 6 + [generator.store] * 3 + [generator.sync]
     image = generator.memory()
     for _ in range(4):

@@ -13,7 +13,7 @@ from hw.fetch import SETUP_CYCLES
 from isa import timing as isa_timing
 from isa.device import Counters, Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import INSTRUCTIONS, ErrorCode
+from isa.instructions import INSTRUCTIONS, ErrorCode, Memory
 from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS, TIMINGS, Trio, case
 from tests.cosim_networks import compare
@@ -31,7 +31,7 @@ def test_latencies_are_those_of_the_rtl() -> None:
     assert isa_timing.FETCH_SETUP == SETUP_CYCLES
 
 
-@pytest.mark.parametrize("name", ["tiny", "wide_bus", "narrow_out", "narrow_in", "serial"])
+@pytest.mark.parametrize("name", ["tiny", "wide_bus", "narrow_out", "narrow_in", "serial", "no_units"])
 def test_random_programs(name: str) -> None:
     for seed in range(30):
         program, timing = case(seed, CONFIGS[name])
@@ -99,6 +99,28 @@ def test_errors_are_found_at_the_same_time() -> None:
     trio("tiny").renew()
 
 
+LACKING = [
+    op("DEPTHWISE", step0=1, step1=1),
+    op("DEPTHWISE"),
+    op("VECTOR", lut=1),
+    op("VECTOR_POST", table=1),
+    op("LOAD", region=1, target=Memory.LUT, count=1),
+    op("LOAD_SYNC"),
+]
+
+
+@pytest.mark.parametrize("operation", LACKING, ids=lambda o: o.name)
+def test_units_the_machine_lacks(operation: Op) -> None:
+    """Without window and tables, all three devices stop at the same place with the same error, or at END."""
+    devices = trio("no_units")
+    words = to_bytes([op("VECTOR_POST", zp=3), operation, op("END")])
+    functional, cycle, rtl = (stop_of(d, words) for d in (devices.functional, devices.cycle, devices.rtl))
+    assert cycle == rtl
+    assert (functional if isinstance(functional, tuple) else None) == (rtl if isinstance(rtl, tuple) else None)
+    assert isinstance(rtl, tuple) == (operation.name != "LOAD_SYNC")
+    devices.renew()
+
+
 def run_both(ops: list[Op], timing: MemoryTiming) -> list[int]:
     """Cycles of a short program on both devices of `tiny`."""
     found: list[Counters] = []
@@ -146,7 +168,7 @@ def test_reset_values_and_contents_survive_runs() -> None:
     assert np.all(np.asarray(times) > 0)
 
 
-@pytest.mark.parametrize("name", ["tiny", "base"])
+@pytest.mark.parametrize("name", ["tiny", "base", "no_units"])
 def test_digits(name: str) -> None:
     """A trained network: the same bytes from all three devices, the same clock from two. `make cosim` runs more."""
     row = compare("digits", CONFIGS[name])

@@ -36,7 +36,8 @@ def test_presets() -> None:
         ({"block_out": 4, "acc_rows": 1022}, "acc_rows must be a multiple of block_in / block_out (4), not 1022"),
         ({"block_in": 4, "acc_rows": 2**18}, "acc_rows must give at most 262144 vectors of block_in, not 1048576"),
         ({"prm_rows": 1}, "prm_rows must be 2..4096, not 1"),
-        ({"lut_tables": 17}, "lut_tables must be 1..16, not 17"),
+        ({"lut_tables": 17}, "lut_tables must be 0..16, not 17"),
+        ({"depthwise": 2}, "depthwise must be 0..1, not 2"),
         ({"gemm_loops": 9}, "gemm_loops must be 5..8, not 9"),
         ({"vector_loops": 3}, "vector_loops must be 4..8, not 3"),
         ({"semaphores": 64}, "semaphores must be 12..63, not 64"),
@@ -77,8 +78,19 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "gemm_loops": 7,
         "vector_loops": 7,
         "axi_address_bits": 33,
+        "depthwise": 0,
     }
     assert len({BASE.with_(**{k: v}).fingerprint for k, v in changes.items()} | {BASE.fingerprint}) == len(changes) + 1
+
+
+def test_presets_keep_their_fingerprints() -> None:
+    """Bitstreams and programs made before the youngest fields still match."""
+    assert {name: config.fingerprint for name, config in PRESETS.items()} == {
+        "tiny": "465d3746b1d8f572",
+        "small": "8a8cb014a4a97800",
+        "base": "da3ddc62350e1e64",
+        "large": "44e8dd6c2e9d11ca",
+    }
 
 
 @given(

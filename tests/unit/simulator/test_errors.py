@@ -10,6 +10,7 @@ from tests.common.machine_harness import DATA_BYTES, PROGRAM_BYTES, Bench
 
 TINY = preset("tiny")
 WIDE = TINY.with_(name="8x4", block_in=8)
+NO_UNITS = TINY.with_(name="no_units", depthwise=0, lut_tables=0)
 
 
 @pytest.fixture(params=["reference", "fast"])
@@ -59,6 +60,22 @@ def test_illegal_operand(path: str, operation: Op, text: str) -> None:
     error = fails(path, op("GEMM_SYNC"), operation)
     assert where(error) == (ErrorCode.ILLEGAL_OPERAND, Engine.FETCH, 1, 0)
     assert text in str(error) and f"instruction 1 `{operation.name}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "engine", "text"),
+    [
+        (op("DEPTHWISE", step0=1, step1=1), ErrorCode.ILLEGAL_OPCODE, Engine.FETCH, "depthwise is 0"),
+        (op("DEPTHWISE"), ErrorCode.ILLEGAL_OPCODE, Engine.FETCH, "depthwise is 0"),
+        (op("VECTOR", lut=1), ErrorCode.ILLEGAL_OPERAND, Engine.FETCH, "lut must be 0..0, not 1"),
+        (op("VECTOR_POST", table=1), ErrorCode.ILLEGAL_OPERAND, Engine.FETCH, "table must be 0..0, not 1"),
+        (op("LOAD", target=Memory.LUT, count=1), ErrorCode.SCRATCHPAD_RANGE, Engine.LOAD, "LUT row 0 must be below 0"),
+    ],
+)
+def test_units_the_machine_lacks(path: str, operation: Op, code: ErrorCode, engine: Engine, text: str) -> None:
+    error = fails(path, op("VECTOR_POST"), operation, config=NO_UNITS)
+    assert where(error)[:3] == (code, engine, 1)
+    assert text in str(error)
 
 
 @pytest.mark.parametrize("dims", [[op("LOAD_DIM", level=0)], [op("LOAD_DIM", level=1)], []])

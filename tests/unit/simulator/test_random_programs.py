@@ -22,6 +22,7 @@ CONFIGS = [
     preset("base").with_(name="8x16", block_in=8, acc_rows=64, semaphores=12),
     preset("tiny").with_(name="32x4", block_in=32, acc_rows=256, gemm_loops=5, vector_loops=4),
     preset("tiny").with_(name="4x64", block_out=64, acc_rows=128, wgt_tiles=64, gemm_loops=8),
+    preset("tiny").with_(name="no_units", depthwise=0, lut_tables=0),
     preset("small").with_(name="64x64", block_in=64, block_out=64, wgt_tiles=16, axi_data_bits=256, act_rows=256),
 ]
 SEEDS = range(12)
