@@ -7,6 +7,8 @@
 >>> report = tw.check("model.onnx", keep="all")
 """
 
+from typing import TYPE_CHECKING, Any
+
 from isa.config import NpuConfig
 from isa.errors import TilewrightError
 from isa.program import Program
@@ -14,9 +16,11 @@ from tilewright.aot import export_c
 from tilewright.api import compile, compile_program, load
 from tilewright.check import CheckReport, check
 from tilewright.devices import Device, Runner
-from tilewright.dynamic import DynamicModel
 from tilewright.errors import ConfigMismatchError, InputError, UsageError
 from tilewright.inputs import random_inputs
+
+if TYPE_CHECKING:
+    from tilewright.dynamic import DynamicModel
 
 __all__ = [
     "CheckReport",
@@ -36,3 +40,12 @@ __all__ = [
     "load",
     "random_inputs",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Models compiled while they run need onnx; programs do not."""
+    if name == "DynamicModel":
+        from tilewright.dynamic import DynamicModel
+
+        return DynamicModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,6 @@ from tilewright import program_cache
 from tilewright.aot import RUNTIME_HEADER, runtime_header
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
-from tilewright.tuning.log import open_log
 
 if TYPE_CHECKING:
     import onnx
@@ -113,6 +112,8 @@ def compile_program(
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None
+    from tilewright.tuning.log import open_log
+
     log = open_log(tuning) if keep == "outputs" and not cpu_only and not print_after else None
     name = None
     if cache and not print_after:

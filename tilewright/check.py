@@ -13,8 +13,6 @@ from isa.config import NpuConfig
 from isa.program import Program, TensorInfo
 from tilewright.api import compile, compile_program
 from tilewright.devices import Device, Runner
-from tilewright.dynamic import DynamicModel
-from tilewright.dynamic.check import check_outputs
 from tilewright.errors import UsageError
 from tilewright.forcing import kept_tensors, sharing
 from tilewright.inputs import check_inputs, random_inputs
@@ -24,6 +22,7 @@ from tilewright.runtime import RunResult
 if TYPE_CHECKING:
     import onnx
 
+    from tilewright.dynamic import DynamicModel
     from tilewright.litert import LiteRtReference
     from tilewright.reference import Reference
 
@@ -77,6 +76,8 @@ def check(
     if not isinstance(normal, Program):
         if keep == "all" or not isinstance(inputs, Mapping):
             raise UsageError(f"{normal.name} is compiled in parts: give its inputs by name, and compare outputs only")
+        from tilewright.dynamic.check import check_outputs
+
         return check_outputs(model, normal, inputs, runner)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
     reference = reference_of(model)

@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import click
 
-from tilewright.cli import (
-    asm,
-    backends,
-    bench,
-    compare,
-    compile,
-    config,
-    disasm,
-    explain,
-    export_c,
-    fpga,
-    info,
-    mlperf_tiny,
-    probe,
-    quantize,
-    report,
-    rtl,
-    run,
-    serve,
-    sweep,
-    tune,
-    zoo,
-)
 from tilewright.cli.group import Cli
+
+#: The commands in the order of the help; each is `command` of the module of its name.
+COMMANDS = (
+    "compile", "quantize", "run", "explain", "compare", "tune", "info", "disasm", "asm", "export-c", "config", "rtl",
+    "fpga", "probe", "serve", "backends", "zoo", "bench", "mlperf-tiny", "sweep", "report",
+)  # fmt: skip
 
 
 @click.command(
     cls=Cli,
+    modules={name: f"tilewright.cli.{name.replace('-', '_')}" for name in COMMANDS},
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=(
@@ -49,32 +33,6 @@ def cli() -> None:
     Exit codes: 0 success, 1 a check found differences, 2 a mistake in what was given (one line says which),
     3 a fault of Tilewright, 130 interrupted.
     """
-
-
-for _command in (
-    compile,
-    quantize,
-    run,
-    explain,
-    export_c,
-    compare,
-    tune,
-    info,
-    disasm,
-    asm,
-    config,
-    rtl,
-    fpga,
-    zoo,
-    backends,
-    probe,
-    serve,
-    bench,
-    mlperf_tiny,
-    sweep,
-    report,
-):
-    cli.add_command(_command.command)
 
 
 def main() -> None:

@@ -21,7 +21,16 @@ from tilewright.cli import common, fpga_resources, fpga_zynq
 from tilewright.errors import UsageError
 
 
-@click.group("fpga", no_args_is_help=True)
+@click.group(
+    "fpga",
+    no_args_is_help=True,
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright fpga boards\n"
+        "  tilewright fpga build --board ulx3s_85f --config tiny -o bits\n"
+        "  tilewright fpga report bits\n"
+    ),
+)
 def command() -> None:
     """Bitstreams for small boards, with yosys and nextpnr from pip.
 

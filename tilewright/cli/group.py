@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -20,7 +21,24 @@ def _say(text: str) -> None:
 
 
 class Cli(click.Group):
-    """A group whose commands return an exit code or None and raise on errors."""
+    """A group whose commands return an exit code or None and raise on errors.
+
+    Args:
+        modules: by command, the module that has it as `command`; imported when it is asked for.
+    """
+
+    def __init__(self, *arguments: Any, modules: dict[str, str] | None = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._modules = modules or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self._modules, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._modules:
+            command: click.Command = importlib.import_module(self._modules[cmd_name]).command
+            return command
+        return super().get_command(ctx, cmd_name)
 
     def main(  # type: ignore[override]
         self,

@@ -39,8 +39,9 @@ def program_file(hand, tmp_path):
 def commands(command=cli, path=()):
     yield path
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            yield from commands(inner, (*path, name))
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name), (*path, name))
 
 
 @pytest.mark.parametrize("path", list(commands()), ids=" ".join)
