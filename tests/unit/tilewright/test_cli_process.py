@@ -68,8 +68,9 @@ def test_interrupt(tmp_path):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell hands down "ignore"
     )
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
+    with fifo.open("wb"):  # opens as soon as the process reads
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)  # a reader at the end of its file would go on
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in stderr and not (tmp_path / "out.bin").exists()
