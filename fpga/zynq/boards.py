@@ -7,7 +7,7 @@ from typing import Literal
 
 from fpga.board import Capacity
 from fpga.errors import FpgaError
-from isa.config import NpuConfig
+from isa.config import NpuConfig, preset
 from isa.registers import REGISTER_SPACE
 
 #: Linux maps pages; the window of the registers is at least one.
@@ -131,7 +131,7 @@ class ZynqBoard:
         board_part: of the vendor's board files, "" if the tool ships none.
         capacity: of the FPGA.
         clock_mhz: of the vendor's flow.
-        open_config: preset the open flow builds unless told otherwise; "" if there is no open flow.
+        open_config: what the open flow builds unless told otherwise; None if there is no open flow.
         open_clock_mhz: of that.
         memory_bytes: DRAM.
     """
@@ -144,7 +144,7 @@ class ZynqBoard:
     capacity: Capacity
     clock_mhz: float
     memory_bytes: int
-    open_config: Literal["small", ""] = ""
+    open_config: NpuConfig | None = None
     open_clock_mhz: float = 0
 
     @property
@@ -173,7 +173,8 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             capacity=Capacity(lut=53200, ff=106400, dsp=220, bram=280),
             clock_mhz=100,
             memory_bytes=512 << 20,
-            open_config="small",
+            # Multipliers are of LUTs there: the eight lanes of `small` alone would take half of the FPGA.
+            open_config=preset("tiny").with_(name="pynq", axi_data_bits=64),
             open_clock_mhz=25,
         ),
         ZynqBoard(

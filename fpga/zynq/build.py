@@ -22,6 +22,8 @@ from fpga.zynq.system import Ps7Top, ZynqSystem
 from isa.config import NpuConfig
 
 BITSTREAM = f"{NAME}.bit"
+#: The configuration, for `compile --config`.
+CONFIG = "npu.toml"
 #: What Linux's FPGA manager loads.
 IMAGE = f"{NAME}.bit.bin"
 NOTE = "not yet seen on a board; nextpnr's timing of this family is incomplete; multipliers are of LUTs"
@@ -37,7 +39,7 @@ def build(
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Builds in `directory` (made if missing), which then holds `top.bit`, `top.bit.bin`, the device-tree overlay,
-    `report.json` and the tools' logs. The same arguments give the same bytes.
+    the configuration (`npu.toml`), `report.json` and the tools' logs. The same arguments give the same bytes.
 
     Multipliers are built from LUTs: nextpnr leaves configuration bits of DSP48E1 out, so that inferred ones multiply
     wrongly (https://github.com/openXC7/nextpnr-xilinx/pull/159 describes it).
@@ -46,7 +48,7 @@ def build(
         FpgaError: no open flow for the board, tools missing, the design does not fit, a tool fails, or the clock is
             not reached.
     """
-    if not board.open_config:
+    if board.open_config is None:
         raise FpgaError(
             f"{board.name}: there are no open place-and-route tools for {board.part}; "
             f"`tilewright fpga export --board {board.name}` writes a project for the vendor's"
@@ -62,6 +64,7 @@ def build(
     top = Ps7Top(system, ps7_inputs(found.database))
     directory.mkdir(parents=True, exist_ok=True)
     used, seconds, cpu = implement(top, board, found, directory, clock_mhz=mhz, seed=seed, progress=progress)
+    (directory / CONFIG).write_text(config.to_toml(), encoding="utf-8")
     (directory / OVERLAY).write_text(overlay(board, mhz, IMAGE), encoding="utf-8")
     data = (directory / BITSTREAM).read_bytes()
     report = Report(

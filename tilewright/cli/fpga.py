@@ -81,7 +81,7 @@ def build(
     """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
 
     OUTPUT then holds the bitstream, report.json and the logs of the tools. The same command gives the same bytes.
-    The configuration is `tiny` unless another is given, `small` on boards with a Zynq.
+    The configuration is `tiny` unless another is given, and that of `fpga boards` on boards with a Zynq.
     """
     if board_name in ZYNQ_BOARDS and not everything:
         if memory_kib or baud:
@@ -118,7 +118,7 @@ def build(
 def _build_zynq(
     board: ZynqBoard, config: str | None, output: Path, clock_mhz: float | None, seed: int, json_path: str | None
 ) -> None:
-    chosen = NpuConfig.load(config or board.open_config or "base")
+    chosen = NpuConfig.load(config) if config else board.open_config or NpuConfig.load("base")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
     common.prepare_json(json_path)
@@ -154,7 +154,7 @@ def boards(json_path: str | None) -> None:
             "lut": b.capacity.lut,
             "dsp": b.capacity.dsp,
             "bram": b.capacity.bram,
-            "points": {b.open_config: {"clock_mhz": b.open_clock_mhz}} if b.open_config else {},
+            "points": {b.open_config.name: {"clock_mhz": b.open_clock_mhz}} if b.open_config else {},
             "export_clock_mhz": b.clock_mhz,
         }
         for b in ZYNQ_BOARDS.values()
