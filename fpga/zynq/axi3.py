@@ -90,9 +90,9 @@ class RegisterBridge(wiring.Component):
         self.base, self.size = base, size
         super().__init__({**flipped(axi3_master("gp_", 32, GP_ID_BITS)), **flipped(axil_slave())})
 
-    def _begin(self, m: Module, channel: str) -> tuple[Signal, Signal, Signal, Signal]:
+    def _begin(self, m: Module, channel: str) -> tuple[Signal, Signal, Signal, Signal, Signal]:
         """Takes a burst of channel "ar" or "aw" while none is under way. Returns (active, beats after this one,
-        address, response of a burst that is refused)."""
+        address, address of the next beat, response of a burst that is refused)."""
         active, left = Signal(name=f"{channel}_active"), Signal(4, name=f"{channel}_left")
         address, refused = Signal(ADDRESS_BITS, name=f"{channel}_now"), Signal(2, name=f"{channel}_refused")
         valid, ready, id_, addr, length, size, burst = (
@@ -116,8 +116,7 @@ class RegisterBridge(wiring.Component):
             ]
         next_address = Signal(ADDRESS_BITS, name=f"{channel}_next")
         m.d.comb += next_address.eq(Mux(fixed, address, ((address >> step) + 1) << step))
-        self._next = {**getattr(self, "_next", {}), channel: next_address}
-        return active, left, address, refused
+        return active, left, address, next_address, refused
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -126,7 +125,7 @@ class RegisterBridge(wiring.Component):
         return m
 
     def _reads(self, m: Module) -> None:
-        active, left, address, refused = self._begin(m, "ar")
+        active, left, address, next_address, refused = self._begin(m, "ar")
         asked, taken = Signal(), Signal()
         m.d.comb += [
             self.axil_arvalid.eq(active & (refused == OKAY) & ~asked),
@@ -141,10 +140,10 @@ class RegisterBridge(wiring.Component):
         with m.If(self.axil_arvalid & self.axil_arready):
             m.d.sync += asked.eq(1)
         with m.If(taken):
-            m.d.sync += [asked.eq(0), left.eq(left - 1), address.eq(self._next["ar"]), active.eq(left != 0)]
+            m.d.sync += [asked.eq(0), left.eq(left - 1), address.eq(next_address), active.eq(left != 0)]
 
     def _writes(self, m: Module) -> None:
-        active, left, address, refused = self._begin(m, "aw")
+        active, left, address, next_address, refused = self._begin(m, "aw")
         # A beat is held while AXI4-Lite takes its address and its word, in any order, and answers.
         held, address_sent, word_sent, answering = Signal(), Signal(), Signal(), Signal()
         response, worst = Signal(2), Signal(2)
@@ -174,7 +173,7 @@ class RegisterBridge(wiring.Component):
         with m.If(self.gp_awvalid & self.gp_awready):
             m.d.sync += response.eq(OKAY)
         with m.If(done):
-            m.d.sync += [left.eq(left - 1), address.eq(self._next["aw"])]
+            m.d.sync += [left.eq(left - 1), address.eq(next_address)]
             m.d.sync += response.eq(Mux(refused != OKAY, refused, response | worst))
             with m.If(left == 0):
                 m.d.sync += answering.eq(1)
