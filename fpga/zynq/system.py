@@ -45,13 +45,10 @@ class ZynqSystem(wiring.Component):
         m.submodules.npu = npu = Npu(self.config)
         m.submodules.bridge, m.submodules.splitter = self.bridge, self.splitter
 
-        def connect(members: Mapping[str, Any], drives_out: Any, drives_in: Any, flow: Any = Out) -> None:
+        for members, adaptor in ((axi_master(self.config), self.splitter), (axil_slave(), self.bridge)):
             for name, member in members.items():
-                source, target = (drives_out, drives_in) if member.flow == flow else (drives_in, drives_out)
+                source, target = (npu, adaptor) if member.flow == Out else (adaptor, npu)  # type: ignore[attr-defined]
                 m.d.comb += getattr(target, name).eq(getattr(source, name))
-
-        connect(axi_master(self.config), npu, self.splitter)
-        connect(axil_slave(), npu, self.bridge)
         for name, member in self.signature.members.items():
             part = {"gp": self.bridge, "hp": self.splitter}.get(name.partition("_")[0], npu)
             inner, outer = getattr(part, name), getattr(self, name)
