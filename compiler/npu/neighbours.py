@@ -109,8 +109,9 @@ class Neighbourhood:
                     if other != step:
                         yield self._regrouped(decisions, "step", i, 1, [(count, other)])
                 for cut in range(1, count):
-                    parts = [(cut, step), (count - cut, step)]
-                    yield self._regrouped(decisions, "cut", i, 1, [p if p[0] > 1 else (1, 0) for p in parts])
+                    parts = self._units(at, (cut, count - cut), step)
+                    if parts is not None:
+                        yield self._regrouped(decisions, "cut", i, 1, parts)
             if i + 1 == len(decisions.units):
                 continue
             after = decisions.units[i + 1][0]
@@ -122,12 +123,23 @@ class Neighbourhood:
                 if min(left, right) >= 1 and (left > 1 or right > 1):
                     if not (self._fusible(at, left) and self._fusible(at + left, right)):
                         continue
-                    lines = max(step, decisions.units[i + 1][1]) or 8
-                    both = [(size, lines if size > 1 else 0) for size in (left, right)]
-                    yield self._regrouped(decisions, "shift", i, 2, both)
+                    parts = self._units(at, (left, right), max(step, decisions.units[i + 1][1]) or 8)
+                    if parts is not None:
+                        yield self._regrouped(decisions, "shift", i, 2, parts)
 
     def _fusible(self, at: int, count: int) -> bool:
         return count == 1 or group_of(self.layers, at, count, self.readers, self.outside) is not None
+
+    def _units(self, at: int, counts: tuple[int, int], lines: int) -> list[tuple[int, int]] | None:
+        """Two units from layer `at` on, with about `lines` rows per band; None if a fused one has too few rows."""
+        units = []
+        for count in counts:
+            steps = self._steps(at, count)
+            if count > 1 and not steps:
+                return None
+            units.append((count, min(steps, key=lambda s: abs(s - lines)) if count > 1 else 0))
+            at += count
+        return units
 
     def _steps(self, at: int, count: int) -> list[int]:
         return [s for s in STEPS if s < self.layers[at + count - 1].output.h]

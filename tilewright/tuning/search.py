@@ -126,13 +126,14 @@ class _Search:
         yield from ranked
         failed = 0
         while failed < 50:
-            start = self.found.best
+            start, cycles = self.found.best, self.found.cycles
             for _ in range(_KICKS):
                 moves = list(self.near.moves(start))
-                if moves:
-                    start = self.random.choice(moves).decisions
-            (cycles,) = self.evaluator.cycles([(start, None)])
-            failed = 0 if math.isfinite(cycles) else failed + 1
+                after = self.random.choice(moves).decisions if moves else start
+                (whole,) = self.evaluator.cycles([(after, None)])
+                failed = 0 if math.isfinite(whole) else failed + 1
+                if math.isfinite(whole):
+                    start, cycles = after, whole
             yield cycles, start
 
     def _descend(self, at: Decisions, cycles: float) -> None:
