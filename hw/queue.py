@@ -8,6 +8,18 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 
+def _ports(width: int, depth: int) -> dict[str, wiring.Member]:
+    return {
+        "i_valid": In(1),
+        "i_ready": Out(1),
+        "i_payload": In(width),
+        "o_valid": Out(1),
+        "o_ready": In(1),
+        "o_payload": Out(width),
+        "level": Out(range(depth + 1)),
+    }
+
+
 class Queue(wiring.Component):
     """First-word-fall-through queue. An entry pushed in cycle t is at the output in cycle t+1.
 
@@ -27,17 +39,7 @@ class Queue(wiring.Component):
         if depth < 1:
             raise ValueError(f"depth must be at least 1, not {depth!r}")
         self.width, self.depth = width, depth
-        super().__init__(
-            {
-                "i_valid": In(1),
-                "i_ready": Out(1),
-                "i_payload": In(width),
-                "o_valid": Out(1),
-                "o_ready": In(1),
-                "o_payload": Out(width),
-                "level": Out(range(depth + 1)),
-            }
-        )
+        super().__init__(_ports(width, depth))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -82,17 +84,7 @@ class RegisteredQueue(wiring.Component):
         if depth < 2:
             raise ValueError(f"depth must be at least 2, not {depth!r}")
         self.width, self.depth = width, depth
-        super().__init__(
-            {
-                "i_valid": In(1),
-                "i_ready": Out(1),
-                "i_payload": In(width),
-                "o_valid": Out(1),
-                "o_ready": In(1),
-                "o_payload": Out(width),
-                "level": Out(range(depth + 1)),
-            }
-        )
+        super().__init__(_ports(width, depth))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -107,6 +108,11 @@ def same_input_once(shapes: tuple[tuple[str, list[int]], ...]) -> dict[str, list
             raise UsageError(f"--shape {name} is given twice")
         result[name] = sizes
     return result
+
+
+def cpus() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Working:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ def command(
     with _Bar(loaded.objectives[0].text) as bar, common.stdout_for_json(json_path):
         try:
             outcome = sweep.run(
-                loaded, networks, output, jobs=jobs or _cpus(), scheduler=scheduler, tool=synth, effort=effort,
+                loaded, networks, output, jobs=jobs or common.cpus(), scheduler=scheduler, tool=synth, effort=effort,
                 retry_failed=retry_failed, verify=verify, progress=bar.show,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -111,10 +110,6 @@ def _split(text: str) -> list[str]:
         else:
             found.append(part)
     return found
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Bar:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -72,11 +71,9 @@ def command(
     if log is None:
         raise UsageError("the tuning log is switched off; name one with --log FILE")
     log.check_writable()
-    if jobs is None:
-        jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     build = builder(model, NpuConfig.load(config or "base"), common.same_input_once(shapes))
     with common.Working(f"tuning {model.name}") as working, common.stdout_for_json(json_path):
-        found = tune(build, log, budget, jobs=jobs, seed=seed, progress=working.fraction)
+        found = tune(build, log, budget, jobs=jobs or common.cpus(), seed=seed, progress=working.fraction)
     if json_path is not None:
         common.emit_json(json_path, found.to_dict() | {"log": str(log.path)})
     if json_path == "-":

@@ -58,14 +58,12 @@ class Arena:
 
     Attributes:
         size: bytes.
-        address: on the device, None while it is not there.
         saved: its bytes while it is not on the device; None = all zeros.
         writes: (offset, bytes) from the client that are not on the device yet.
         lost: the device failed while it held this arena.
     """
 
     size: int
-    address: int | None = None
     saved: np.ndarray | None = None
     writes: list[tuple[int, bytes]] = field(default_factory=list)
     lost: bool = False
@@ -223,8 +221,11 @@ class SharedDevice:
         return {part: self._placed[part] for part in parts}
 
     def _put(self, part: bytes | Arena, needed: set[bytes | Arena]) -> None:
-        data = part.saved if isinstance(part, Arena) else np.frombuffer(self.contents.get(part), np.uint8)
-        size = part.size if isinstance(part, Arena) else len(self.contents.get(part))
+        if isinstance(part, Arena):
+            data, size = part.saved, part.size
+        else:
+            data = np.frombuffer(self.contents.get(part), np.uint8)
+            size = data.size
         while True:
             try:
                 with _Failing(self):
@@ -240,14 +241,13 @@ class SharedDevice:
             if data is not None:
                 self.device.write(address, data)
         if isinstance(part, Arena):
-            part.address, part.saved = address, None
+            part.saved = None
 
     def _forget(self, part: bytes | Arena, save: bool = False) -> None:
         address = self._placed.pop(part)
         with _Failing(self):
             if isinstance(part, Arena):
                 part.saved = self.device.read(address, part.size) if save else None
-                part.address = None
             self.device.free(address)
 
     def _failed(self) -> None:

@@ -82,7 +82,8 @@ def tune(
     plain = build(advisor)
     if not advisor.steps:
         raise UsageError(f"{plain.name}: no part of it runs on the NPU, there is nothing to tune")
-    result = TuneResult(plain, program_cycles(plain), program_cycles(plain))
+    default_cycles = program_cycles(plain)
+    result = TuneResult(plain, default_cycles, default_cycles)
     chosen: dict[str, Decisions] = {}
     started = saved = time.monotonic()
 
