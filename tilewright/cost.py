@@ -1,13 +1,14 @@
-"""The cycle-level simulator as a cost function for the compiler's schedule search."""
+"""Exact cycles without values: the cycle-level simulator as a cost function."""
 
 from __future__ import annotations
 
 from isa.config import NpuConfig
-from isa.device import HostMemory, Region
+from isa.device import Counters, Device, HostMemory, Region
 from isa.instructions import INSTRUCTION_BYTES
-from isa.program import PROGRAM_REGION, NpuStep, Program
+from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
 from isa.timing import MemoryTiming
-from simulator.cycle import simulate
+from simulator.cycle import CycleDevice, simulate
+from tilewright.runtime import add_counters
 
 
 def measure(config: NpuConfig, image: bytes, arena_bytes: int) -> int:
@@ -17,7 +18,18 @@ def measure(config: NpuConfig, image: bytes, arena_bytes: int) -> int:
         BuildError: no C++ compiler for the simulator.
     """
     constants = max(1 << 20, config.wgt_tiles * config.tile_bytes, config.prm_rows * config.prm_row_bytes)
-    return _simulate(config, image, constants, arena_bytes, [NpuStep(0, len(image) // INSTRUCTION_BYTES)])
+    # Zeroed pages that nobody touches cost nothing: the clock reads the program only.
+    memory = HostMemory(len(image) + constants + arena_bytes + 4096)
+    bases = [memory.allocate(max(size, 64)) for size in (len(image), constants, arena_bytes)]
+    memory.write(bases[0], image)
+    regions = [
+        Region(bases[0], len(image), read=True),
+        Region(bases[1], constants, read=True),
+        Region(bases[2], max(arena_bytes, 64), read=True, write=True),
+    ]
+    clock = simulate(config, MemoryTiming(), memory.data, regions, (PROGRAM_REGION, 0, len(image) // INSTRUCTION_BYTES))
+    assert clock.counters.cycles is not None and clock.error is None, clock.error
+    return clock.counters.cycles
 
 
 def program_cycles(program: Program) -> int:
@@ -26,25 +38,26 @@ def program_cycles(program: Program) -> int:
     Raises:
         BuildError: no C++ compiler for the simulator.
     """
-    steps = [step for step in program.steps if isinstance(step, NpuStep)]
-    return _simulate(program.config, program.instructions, len(program.constants), program.arena_bytes, steps)
+    return run_npu_steps(program, CycleDevice(program.config, functional=False)).cycles or 0
 
 
-def _simulate(config: NpuConfig, image: bytes, constant_bytes: int, arena_bytes: int, steps: list[NpuStep]) -> int:
-    """Cycles of some steps of an image, with memory placed as the runtime places it."""
-    # Zeroed pages that nobody touches cost nothing: the clock reads the program only.
-    memory = HostMemory(len(image) + constant_bytes + arena_bytes + 4096)
-    bases = [memory.allocate(max(size, 64)) for size in (len(image), constant_bytes, arena_bytes)]
-    memory.write(bases[0], image)
-    regions = [
-        Region(bases[0], len(image), read=True),
-        Region(bases[1], max(constant_bytes, 64), read=True),
-        Region(bases[2], max(arena_bytes, 64), read=True, write=True),
-    ]
-    total = 0
-    for step in steps:
-        run = PROGRAM_REGION, step.first * INSTRUCTION_BYTES, step.count
-        clock = simulate(config, MemoryTiming(), memory.data, regions, run)
-        assert clock.counters.cycles is not None and clock.error is None, clock.error
-        total += clock.counters.cycles
-    return total
+def run_npu_steps(program: Program, device: Device) -> Counters:
+    """Counters of a program's NPU steps, memory laid out as `tilewright.runtime` does, inputs zero.
+
+    No instruction depends on data, so the cycles are those of any input; CPU steps take none.
+    """
+    sizes = {PROGRAM_REGION: len(program.instructions), CONSTANT_REGION: len(program.constants),
+             ARENA_REGION: program.arena_bytes}  # fmt: skip
+    regions = [Region()] * (1 + max(sizes))
+    for region, size in sizes.items():
+        base = device.allocate(max(size, 64))
+        regions[region] = Region(base, size, read=True, write=region == ARENA_REGION)
+    if program.instructions:
+        device.write(regions[PROGRAM_REGION].base, program.instructions)
+    return add_counters(
+        [
+            device.run(regions, PROGRAM_REGION, step.first * INSTRUCTION_BYTES, step.count)
+            for step in program.steps
+            if isinstance(step, NpuStep)
+        ]
+    )

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from distributed import WorkerPlugin
 
 from isa.config import NpuConfig
-from isa.device import Counters, Device
-from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
+from isa.program import Program
 from isa.timing import MemoryTiming
+from tilewright.cost import run_npu_steps
 from tilewright.errors import UsageError
 
 if TYPE_CHECKING:
@@ -142,28 +142,3 @@ def _graph(digest: str) -> Graph:
     graph = import_model(_models[digest])
     run_passes(graph, FRONTEND)
     return graph
-
-
-def run_npu_steps(program: Program, device: Device) -> Counters:
-    """Counters of a program's NPU steps, memory laid out as `tilewright.runtime` does, inputs zero.
-
-    No instruction depends on data, so the cycles are those of any input; CPU steps take none.
-    """
-    from isa.device import Region
-    from tilewright.runtime import add_counters
-
-    sizes = {PROGRAM_REGION: len(program.instructions), CONSTANT_REGION: len(program.constants),
-             ARENA_REGION: program.arena_bytes}  # fmt: skip
-    regions = [Region()] * (1 + max(sizes))
-    for region, size in sizes.items():
-        base = device.allocate(max(size, 64))
-        regions[region] = Region(base, size, read=True, write=region == ARENA_REGION)
-    if program.instructions:
-        device.write(regions[PROGRAM_REGION].base, program.instructions)
-    return add_counters(
-        [
-            device.run(regions, PROGRAM_REGION, step.first * 16, step.count)
-            for step in program.steps
-            if isinstance(step, NpuStep)
-        ]
-    )
