@@ -20,7 +20,8 @@ class BurstWalker(wiring.Component):
     """Walks the contiguous runs of a box and splits each into INCR bursts of at most `burst_beats` beats that do not
     cross AXI_BOUNDARY. Three stages, each one item per cycle: offset (with the window check), address, burst.
 
-    Latency: the first burst is out 3 cycles after `start`; then one burst per cycle while `o_ready`.
+    Latency: the first burst is out 3 cycles after `start`; then the first burst of a run per cycle while `o_ready`, and
+    further bursts of a run in every second cycle: where a burst ends is found in the cycle before it is out.
 
     Parameters:
         config: bus and bursts.
@@ -30,7 +31,7 @@ class BurstWalker(wiring.Component):
         start, offset, bytes, count0, count1, mem_stride0, mem_stride1, tag: a box, counts at least 1.
         null: the box is empty but takes its turn: one item with `o_null`.
         base, size, allowed: region of the box in the first stage.
-        ready: idle, or the last run leaves the first stage in this cycle.
+        ready: the first stage is idle.
         o_valid, o_ready, o_address, o_beats, o_last, o_tag: bursts; `o_last` is the last of the box.
         failed, error_address, error_tag: the next run leaves the window, and all bursts before it have been taken.
         busy: any stage holds something.
@@ -88,7 +89,7 @@ class BurstWalker(wiring.Component):
         m.d.comb += [
             last1.eq(null1 | ((left0 == 0) & (left1 == 0))),
             take1.eq(active & inside & room2 & ~self.halt),
-            self.ready.eq(~active | (take1 & last1)),
+            self.ready.eq(~active),
             self.error_address.eq(self.base + now),
             self.error_tag.eq(tag1),
         ]
@@ -145,33 +146,43 @@ class BurstWalker(wiring.Component):
         boundary_bits = (AXI_BOUNDARY // c.bus_bytes - 1).bit_length()
         to_boundary = Signal(boundary_bits + 1)
         reach = Signal(self.beat_bits)  # beats the position allows
-        final = Signal()  # the burst ends the run
+        ends = Signal()  # that is enough for the run
+        burst, final = Signal(self.beat_bits, reset_less=True), Signal(reset_less=True)  # the same, as of this burst
+        turn = Signal()  # the run goes on: this cycle cuts its next burst
+        cut_address, cut_beats = Signal.like(address3), Signal.like(beats3)
         m.d.comb += [
-            to_boundary.eq((1 << boundary_bits) - address3[:boundary_bits]),
+            cut_address.eq(Mux(turn, address3, address2)),
+            cut_beats.eq(Mux(turn, beats3, beats2)),
+            to_boundary.eq((1 << boundary_bits) - cut_address[:boundary_bits]),
             reach.eq(Mux(to_boundary < c.burst_beats, to_boundary, c.burst_beats)),
-            final.eq(null3 | (beats3 <= reach)),
-            self.o_valid.eq(valid3 & ~self.halt),
+            ends.eq(cut_beats <= reach),
+            self.o_valid.eq(valid3 & ~turn & ~self.halt),
             self.o_address.eq(Cat(C(0, low), address3)),
-            self.o_beats.eq(Mux(final, beats3, reach)),
+            self.o_beats.eq(burst),
             self.o_last.eq(final & last3),
             self.o_tag.eq(tag3),
             self.o_null.eq(null3),
         ]
         sent = self.o_valid & self.o_ready
         m.d.comb += take2.eq(valid2 & (~valid3 | (sent & final)))
+        m.d.sync += turn.eq(sent & ~final)
         with m.If(sent):
-            m.d.sync += [address3.eq(address3 + self.o_beats), beats3.eq(beats3 - self.o_beats)]
+            m.d.sync += [address3.eq(address3 + burst), beats3.eq(beats3 - burst)]
             with m.If(final):
                 m.d.sync += valid3.eq(0)
         with m.If(take2):
             m.d.sync += [valid3.eq(1), last3.eq(last2), address3.eq(address2), beats3.eq(beats2), tag3.eq(tag2)]
             m.d.sync += null3.eq(null2)
+        with m.If(take2 | turn):
+            m.d.sync += [burst.eq(Mux(ends, cut_beats, reach)), final.eq(ends | (null2 & ~turn))]
         m.d.comb += self.failed.eq(active & ~inside & ~valid2 & ~valid3)
         m.d.comb += self.busy.eq(active | valid2 | valid3)
-        # For `hw.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat, beats left.
+        # For `hw.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat, beats left;
+        # whether the burst is still to be cut, its beats, whether it is the last.
         self.stages = ((active, null1, tag1), (valid2, null2, tag2), (valid3, null3, tag3))
         self.run = (now, bytes_, end)
         self.spans = ((address2, beats2), (address3, beats3))
+        self.burst = (turn, burst, final)
         return m
 
 

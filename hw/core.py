@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,6 +21,7 @@ from hw.queue import RegisteredQueue
 from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
 from hw.semaphores import Semaphores
 from hw.store import WRITE_INPUTS, WRITE_PORTS, Store
+from hw.table import header
 from hw.vector import Vector
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, REGIONS, Engine, ErrorCode, Memory
@@ -35,7 +36,7 @@ class Core(wiring.Component):
     Ports:
         start, halt: from control.  program_*, region{r}_*: registers.
         axi_*: AXI4 master.  bus_idle: nothing in flight.  finished: the program is complete.
-        error, error_code, error_engine, error_pc, error_address: first error in this cycle, lowest engine first.
+        error, error_code, error_engine, error_pc, error_address: first error of the cycle before, lowest engine first.
         progress; waiting, waiting_*; pc; {e}_step, {e}_waiting, {e}_stalled: see `hw.control`.
         dbg_*: see `hw.ports`.
     """
@@ -113,7 +114,7 @@ class Core(wiring.Component):
         room = []
         for engine in ENGINES:
             e, core = engine.name.lower(), cores[engine]
-            front = m.submodules[f"{e}_front"] = FrontEnd(engine)
+            front = m.submodules[f"{e}_front"] = FrontEnd(c, engine)
             queue = m.submodules[f"{e}_queue"] = RegisteredQueue(INSTRUCTION_BITS + PC_BITS, c.queue_depth)
             fronts[engine] = front
             mine = fetch.engine == engine
@@ -123,6 +124,8 @@ class Core(wiring.Component):
                 queue.i_payload.eq(Cat(fetch.word, fetch.pc)),
                 front.entry_valid.eq(queue.o_valid),
                 Cat(front.entry_word, front.entry_pc).eq(queue.o_payload),
+                front.entry_load.eq(queue.o_load),
+                front.entry_next.eq(queue.o_next),
                 queue.o_ready.eq(front.entry_ready),
                 front.core_ready.eq(core.ready),
                 front.halt.eq(self.halt),
@@ -148,7 +151,7 @@ class Core(wiring.Component):
                 getattr(self, f"dbg_{e}_end_pc").eq(core.give_pc),
             ]
             idle += [~queue.o_valid, ~core.running]
-            quiet.append(~core.running & (~queue.o_valid | front.waiting))
+            quiet.append(~core.running & (~queue.o_valid | front.blocked))
         m.d.comb += [
             fetch.ready.eq(Cat(room).any()),
             fetch.quiet.eq(Cat(quiet).all()),
@@ -197,7 +200,7 @@ class Core(wiring.Component):
 
         # Errors, lowest engine first; progress; who waits.
         load_bad = load.beat & load.beat_ready & read.bad
-        errors: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = [
+        errors: list[tuple[Value, ErrorCode | Value, Engine, Value, Value]] = [
             (fetch.error, fetch.error_code, Engine.FETCH, fetch.pc, fetch.error_address),
             (load.operand_error, ErrorCode.ILLEGAL_OPERAND, Engine.LOAD, load.pc, Value.cast(0)),
             (load.window_error, ErrorCode.WINDOW, Engine.LOAD, load.window_pc, load.window_address),
@@ -208,20 +211,35 @@ class Core(wiring.Component):
             (store.window_error, ErrorCode.WINDOW, Engine.STORE, store.window_pc, store.window_address),
             (store.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.STORE, store.range_pc, store.range_row),
             (store.bus_error, ErrorCode.BUS_WRITE, Engine.STORE, store.bus_pc, store.bus_address),
+        ]
+        # What happens in a cycle is told in the next. The semaphores take that long themselves.
+        told: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
+        for n, (condition, code, where, pc, address) in enumerate(errors):
+            late = [
+                Signal.like(x, name=f"error{n}_{name}", reset_less=True) for x, name in ((pc, "pc"), (address, "at"))
+            ]
+            failed = Signal(name=f"error{n}")
+            m.d.sync += [failed.eq(condition), late[0].eq(pc), late[1].eq(address)]
+            if isinstance(code, Value):
+                kept = Signal.like(code, name=f"error{n}_code", reset_less=True)
+                m.d.sync += kept.eq(code)
+                code = kept
+            told.append((failed, code, where, *late))
+        told.append(
             (
                 semaphores.overflow,
                 ErrorCode.SEMAPHORE_OVERFLOW,
                 semaphores.overflow_engine,
                 semaphores.overflow_pc,
                 semaphores.overflow_id,
-            ),
-        ]
-        for condition, code, engine, pc, address in reversed(errors):
+            )
+        )
+        for condition, code, where, pc, address in reversed(told):
             with m.If(condition):
                 m.d.comb += [
                     self.error.eq(1),
                     self.error_code.eq(code),
-                    self.error_engine.eq(engine),
+                    self.error_engine.eq(where),
                     self.error_pc.eq(pc),
                     self.error_address.eq(address),
                 ]
@@ -237,7 +255,13 @@ class Core(wiring.Component):
                     self.waiting.eq(1),
                     self.waiting_engine.eq(engine),
                     self.waiting_pc.eq(front.entry_pc),
-                    self.waiting_id.eq(getattr(semaphores, f"{engine.name.lower()}_missing")),
+                    self.waiting_id.eq(
+                        Mux(
+                            getattr(semaphores, f"{engine.name.lower()}_lacks0"),
+                            header(front.entry_word, "wait0"),
+                            header(front.entry_word, "wait1"),
+                        )
+                    ),
                 ]
         return m
 

@@ -2,50 +2,62 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Module
+from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.ports import PC_BITS
-from hw.semaphores import SEMAPHORE_BITS
 from hw.table import header, instructions_of, is_instruction
+from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, Engine
 
 
-class FrontEnd(wiring.Component):
-    """Takes one queue entry per cycle: configuring instructions at once, run instructions when the core is ready and
-    the semaphores are there.
+def one_hot(number: Value, size: int) -> Value:
+    """`size` bits, bit `number` of them set; none if there is no such bit."""
+    return Cat(number == i for i in range(size))
 
-    Latency: 0 cycles from queue head to `configure` or `start`; the core makes its first step in the next cycle.
+
+class FrontEnd(wiring.Component):
+    """Takes one queue entry per cycle: configuring instructions at once, run instructions when they have their
+    semaphores and the core is ready.
+
+    Latency: 0 cycles from queue head to `configure`; 1 cycle to `start`, whose semaphores are taken in the cycle before
+    at the latest, while the core is still at work; the core makes its first step in the cycle after `start`.
 
     Parameters:
+        config: number of semaphores.
         engine: whose instructions these are.
 
     Ports:
         entry_valid, entry_ready, entry_word, entry_pc: head of the queue.
+        entry_load, entry_next: the head becomes `entry_next` at the end of this cycle.
         core_ready: core is idle or makes its last step in this cycle (and has room for another instruction).
-        want, wait0, wait1, grant: to the semaphores.
+        want, wait0, wait1, grant: to the semaphores; a wait has a bit per semaphore, bit 0 for none.
         configure: `entry_word` is a configuring instruction, to be written at the end of this cycle.
         start: `entry_word` is a run instruction the core takes at the end of this cycle.
-        waiting: a run instruction is held back by a semaphore in this cycle.
+        blocked: the head is a run instruction held back by a semaphore in this cycle.  waiting: and the core is ready.
         halt: stop taking entries.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, config: NpuConfig, engine: Engine) -> None:
         self.engine = engine
+        self.size = config.semaphores + 1
         super().__init__(
             {
                 "entry_valid": In(1),
                 "entry_ready": Out(1),
                 "entry_word": In(INSTRUCTION_BITS),
                 "entry_pc": In(PC_BITS),
+                "entry_load": In(1),
+                "entry_next": In(INSTRUCTION_BITS),
                 "core_ready": In(1),
                 "want": Out(1),
-                "wait0": Out(SEMAPHORE_BITS),
-                "wait1": Out(SEMAPHORE_BITS),
+                "wait0": Out(self.size),
+                "wait1": Out(self.size),
                 "grant": In(1),
                 "configure": Out(1),
                 "start": Out(1),
+                "blocked": Out(1),
                 "waiting": Out(1),
                 "halt": In(1),
             }
@@ -53,16 +65,27 @@ class FrontEnd(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        configuring = [i.name for i in instructions_of(self.engine, configures=True)]
-        is_config = is_instruction(self.entry_word, *configuring) if configuring else C(0)
+        names = [i.name for i in instructions_of(self.engine, configures=True)]
+        # What the head is, decoded on its way into the queue's register.
+        configures = Signal(reset_less=True)
+        with m.If(self.entry_load):
+            m.d.sync += [
+                configures.eq(is_instruction(self.entry_next, *names) if names else C(0)),
+                self.wait0.eq(one_hot(header(self.entry_next, "wait0"), self.size)),
+                self.wait1.eq(one_hot(header(self.entry_next, "wait1"), self.size)),
+            ]
+        held = Signal()  # the head has its semaphores
         valid = self.entry_valid & ~self.halt
         m.d.comb += [
-            self.wait0.eq(header(self.entry_word, "wait0")),
-            self.wait1.eq(header(self.entry_word, "wait1")),
-            self.configure.eq(valid & is_config),
-            self.want.eq(valid & ~is_config & self.core_ready),
-            self.start.eq(self.grant),
-            self.waiting.eq(self.want & ~self.grant),
+            self.configure.eq(valid & configures),
+            self.want.eq(valid & ~configures & ~held),
+            self.start.eq(held & self.core_ready & ~self.halt),
+            self.blocked.eq(self.want & ~self.grant),
+            self.waiting.eq(self.blocked & self.core_ready),
             self.entry_ready.eq(self.configure | self.start),
         ]
+        with m.If(self.start):
+            m.d.sync += held.eq(0)
+        with m.Elif(self.grant):
+            m.d.sync += held.eq(1)
         return m

@@ -10,14 +10,14 @@ from hw.accumulate import ACCUMULATE_STAGES, Accumulate
 from hw.array import MacArray
 from hw.loop_nest import COUNT_BITS, STRIDE, LoopNest
 from hw.ports import PC_BITS
-from hw.queue import Queue
+from hw.queue import RegisteredQueue
 from hw.scratchpads import bits_for
 from hw.semaphores import SEMAPHORE_BITS
 from hw.table import field, header, is_instruction
 from hw.window import Window
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS
-from isa.timing import gemm_depth
+from isa.timing import gemm_depth, gemm_signal
 
 ADDRESSES = ("act", "wgt", "acc")
 
@@ -26,8 +26,8 @@ class Gemm(wiring.Component):
     """Runs GEMM and DEPTHWISE, one step per cycle, never stalling.
 
     Cycle 0: step, ACT and WGT reads. 1: read data. 2: window and weights registered. Then `array_stages`; ACC is read
-    ACCUMULATE_STAGES before the accumulate stage. Signals are given in cycle `gemm_depth` after the last step, one
-    cycle before the last ACC write, so that the first step they allow sees it.
+    ACCUMULATE_STAGES before the accumulate stage. Signals are given `gemm_signal` cycles after the last step: the first
+    step they allow comes in the cycle after the last ACC write.
 
     Ports:
         configure, start, word, pc: from the front end.  ready: to it.
@@ -191,7 +191,7 @@ class Gemm(wiring.Component):
         ]
 
         # Control travels with the data.
-        depth = gemm_depth(c)
+        depth, signal = gemm_depth(c), gemm_signal(c)
         values = {
             "valid": self.mac & emits & ~self.range_error,
             "end": self.step & last_step & ~self.range_error,
@@ -209,7 +209,7 @@ class Gemm(wiring.Component):
             "push": 1,
             "clear": 1,
             "slice": 2,
-            "end": depth,
+            "end": signal,
             "valid": depth - ACCUMULATE_STAGES,
             "depthwise": depth - ACCUMULATE_STAGES,
         }
@@ -258,12 +258,12 @@ class Gemm(wiring.Component):
             ]
 
         # Instructions in the pipeline, in order.
-        m.submodules.ends = ends = Queue(2 * SEMAPHORE_BITS + PC_BITS, 16)
+        m.submodules.ends = ends = RegisteredQueue(2 * SEMAPHORE_BITS + PC_BITS, 16)
         m.d.comb += [
             ends.i_valid.eq(self.start),
             ends.i_payload.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),
             ends.o_ready.eq(self.give),
-            self.give.eq(pipe["end"][depth]),
+            self.give.eq(pipe["end"][signal]),
             Cat(self.signal0, self.signal1, self.give_pc).eq(ends.o_payload),
             self.running.eq(ends.o_valid),
         ]

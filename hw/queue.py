@@ -78,13 +78,17 @@ class Queue(wiring.Component):
 
 class RegisteredQueue(wiring.Component):
     """A queue whose oldest entry is in a register, not behind the RAM. Parameters, ports and timing as `Queue`, with a
-    depth of at least 2."""
+    depth of at least 2.
+
+    Ports besides:
+        o_load, o_next: the register takes `o_next` at the end of this cycle, for registers of what can be told from it.
+    """
 
     def __init__(self, width: int, depth: int) -> None:
         if depth < 2:
             raise ValueError(f"depth must be at least 2, not {depth!r}")
         self.width, self.depth = width, depth
-        super().__init__(_ports(width, depth))
+        super().__init__({**_ports(width, depth), "o_load": Out(1), "o_next": Out(width)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -98,11 +102,10 @@ class RegisteredQueue(wiring.Component):
             rest.i_valid.eq(push & ~(room & ~rest.o_valid)),
             rest.i_payload.eq(self.i_payload),
             rest.o_ready.eq(room),
+            self.o_load.eq(room),
+            self.o_next.eq(Mux(rest.o_valid, rest.o_payload, self.i_payload)),
         ]
         with m.If(room):
-            m.d.sync += [
-                self.o_valid.eq(rest.o_valid | push),
-                self.o_payload.eq(Mux(rest.o_valid, rest.o_payload, self.i_payload)),
-            ]
+            m.d.sync += [self.o_valid.eq(rest.o_valid | push), self.o_payload.eq(self.o_next)]
         m.d.sync += self.level.eq(self.level + push - pop)
         return m

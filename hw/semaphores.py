@@ -20,22 +20,25 @@ SEMAPHORE_BITS = next(f for f in HEADER if f.name == "wait0").bits
 class Semaphores(wiring.Component):
     """Counters 1..semaphores of 0..SEMAPHORE_LIMIT; number 0 means none and is always there.
 
-    Latency: a take is granted in the cycle it is asked for; what is given in cycle t can be taken in cycle t+1.
-    If two engines can take the same semaphore in one cycle, the lower engine number does and the other asks again.
+    Latency: a take is granted in the cycle it is asked for and counts from the next cycle on; what is given in cycle t
+    can be taken in cycle t+1. An engine is refused while a lower engine could take one of its semaphores, or another
+    engine took one of them in the cycle before.
 
     Parameters:
         config: number of semaphores.
 
     Ports, for e of load, gemm, vector, store:
-        {e}_want, {e}_wait0, {e}_wait1: engine asks for both in this cycle.
+        {e}_want, {e}_wait0, {e}_wait1: engine asks for both in this cycle; a bit per semaphore, bit 0 for none. The
+            waits stay in the cycle after the grant.
         {e}_grant: it gets both (only while it asks).
-        {e}_missing: the lowest-numbered field of the two that is not there (0 = none), for diagnosis.
-        {e}_give, {e}_signal0, {e}_signal1, {e}_pc: engine gives one count to each.
+        {e}_lacks0: its first is not there, for diagnosis.
+        {e}_give, {e}_signal0, {e}_signal1, {e}_pc: engine gives one count to each (numbers).
         overflow, overflow_engine, overflow_pc, overflow_id: a counter went beyond the limit in the cycle before.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
+        size = config.semaphores + 1
         members: dict[str, object] = {
             "overflow": Out(1),
             "overflow_engine": Out(range(max(Engine) + 1)),
@@ -46,10 +49,10 @@ class Semaphores(wiring.Component):
             e = engine.name.lower()
             members |= {
                 f"{e}_want": In(1),
-                f"{e}_wait0": In(SEMAPHORE_BITS),
-                f"{e}_wait1": In(SEMAPHORE_BITS),
+                f"{e}_wait0": In(size),
+                f"{e}_wait1": In(size),
                 f"{e}_grant": Out(1),
-                f"{e}_missing": Out(SEMAPHORE_BITS),
+                f"{e}_lacks0": Out(1),
                 f"{e}_give": In(1),
                 f"{e}_signal0": In(SEMAPHORE_BITS),
                 f"{e}_signal1": In(SEMAPHORE_BITS),
@@ -63,36 +66,41 @@ class Semaphores(wiring.Component):
         n = self.config.semaphores
         size = n + 1
         counts = [Signal(range(SEMAPHORE_LIMIT + 1), name=f"count{i}") for i in range(1, size)]
-        there = Signal(size)  # bit i: semaphore i can be taken
-        m.d.comb += there.eq(Cat(C(1, 1), *[c != 0 for c in counts]))
+        there = Signal(size, init=1)  # bit i: counter i is not 0
+
+        # Takes. Nothing here is behind a counter's adder, nor an engine behind the grant of another.
+        waits: dict[str, Value] = {}
+        able: dict[str, Signal] = {}
+        granted: dict[str, Signal] = {}  # in the cycle before
+        for e in names:
+            wait0, wait1 = getattr(self, f"{e}_wait0"), getattr(self, f"{e}_wait1")
+            lacks0 = getattr(self, f"{e}_lacks0")
+            waits[e], able[e], granted[e] = wait0 | wait1, Signal(name=f"{e}_able"), Signal(name=f"{e}_granted")
+            m.d.comb += [
+                lacks0.eq(~(there & wait0).any()),
+                able[e].eq(getattr(self, f"{e}_want") & ~lacks0 & (there & wait1).any()),
+            ]
+            m.d.sync += granted[e].eq(getattr(self, f"{e}_grant"))
+        for k, e in enumerate(names):
+            refused: list[Value] = []
+            for x in names:
+                shared = (waits[x] & waits[e])[1:].any()
+                if x in names[:k]:
+                    refused.append((able[x] | granted[x]) & shared)
+                elif x != e:
+                    refused.append(granted[x] & shared)
+            m.d.comb += getattr(self, f"{e}_grant").eq(able[e] & ~Cat(refused).any())
+        take = Signal(size)
+        taken: Value = C(0, size)
+        for e in names:
+            taken = taken | (waits[e] & granted[e].replicate(size))
+        m.d.comb += take.eq(taken)
 
         def named(engine: str, port: str) -> Signal:
             """Bit i: the port names semaphore i."""
             mask = Signal(size, name=f"{engine}_{port}_mask")
             m.d.comb += mask.eq(Cat(getattr(self, f"{engine}_{port}") == i for i in range(size)))
             return mask
-
-        # Takes: an engine that could have both is refused if a lower one takes one of them.
-        asked: dict[str, Value] = {}
-        taken: Value = C(0, size)
-        for k, e in enumerate(names):
-            mask0, mask1 = named(e, "wait0"), named(e, "wait1")
-            there0, there1, able = (Signal(name=f"{e}_{p}") for p in ("there0", "there1", "able"))
-            grant = getattr(self, f"{e}_grant")
-            asked[e] = mask0 | mask1
-            refused = [getattr(self, f"{x}_grant") & (asked[x] & asked[e])[1:].any() for x in names[:k]]
-            m.d.comb += [
-                there0.eq((there & mask0).any()),
-                there1.eq((there & mask1).any()),
-                able.eq(getattr(self, f"{e}_want") & there0 & there1),
-                grant.eq(able & ~Cat(refused, C(0, 1)).any()),
-                getattr(self, f"{e}_missing").eq(
-                    Mux(there0, Mux(there1, 0, getattr(self, f"{e}_wait1")), getattr(self, f"{e}_wait0"))
-                ),
-            ]
-            taken = taken | (asked[e] & grant.replicate(size))
-        take = Signal(size)
-        m.d.comb += take.eq(taken)
 
         gives, first_gives = [], []
         for e in names:
@@ -113,10 +121,12 @@ class Semaphores(wiring.Component):
             for i, count in enumerate(counts, 1):
                 change = Signal(signed(4), name=f"change{i}")
                 total = Signal(range(-1, SEMAPHORE_LIMIT + len(ENGINES) + 1), name=f"total{i}")
-                m.d.comb += change.eq(Array(changes)[Cat(*[g[i] for g in gives], take[i])])
+                given = Cat(*[g[i] for g in gives])
+                m.d.comb += change.eq(Array(changes)[Cat(given, take[i])])
                 m.d.comb += total.eq(count + change)
                 m.d.comb += beyond[i - 1].eq(total > SEMAPHORE_LIMIT)
                 m.d.sync += count.eq(total)
+                m.d.sync += there[i].eq(given.any() | (count > 1) | ((count == 1) & ~take[i]))
 
         # The first engine that signals an overflowing semaphore is to blame, found in the cycle after.
         over_now = Signal(size)
@@ -133,5 +143,5 @@ class Semaphores(wiring.Component):
                     self.overflow_pc.eq(before["pc"]),
                     self.overflow_id.eq(Mux((over_now & gave_first).any(), before["signal0"], before["signal1"])),
                 ]
-        self.counts = Array(counts)
+        self.counts, self.there = Array(counts), there  # for `hw.formal`
         return m

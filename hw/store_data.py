@@ -32,7 +32,7 @@ class StoreReader(wiring.Component):
 
     Ports:
         start, row, count, count0, count1, row_stride0, row_stride1, low, low_stride0, low_stride1, pc: a box, `low` its
-            byte position in a beat.  ready: idle or in the last step.
+            byte position in a beat.  ready: idle.
         act_read, act_row, act_more, act_grant, act_data: read port; rows besides the first; rows granted.
         o_valid, o_ready, o_data, o_more, o_low, o_last: what a read gave; rows besides the first; byte position of the
             run in a beat; the last row of a run is among them.
@@ -108,7 +108,7 @@ class StoreReader(wiring.Component):
             self.act_more.eq(Mux(left < most_more, left, most_more) if most_more else 0),
             more.eq(self.act_grant - 1 if most_more else 0),
             self.step.eq(self.act_read & (self.act_grant != 0)),
-            self.ready.eq(~active | (self.step & last)),
+            self.ready.eq(~active),
             self.busy.eq(active | pending | rows.o_valid),
         ]
         m.d.sync += pending.eq(self.step)

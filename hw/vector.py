@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.loop_nest import COUNT_BITS, STRIDE, LoopNest
 from hw.ports import PC_BITS
-from hw.queue import Queue
+from hw.queue import RegisteredQueue
 from hw.requantizer import FINAL_STAGE, INSIDE_STAGE, SCALE_STAGE, WINDOW_STAGE
 from hw.scratchpads import bits_for
 from hw.semaphores import SEMAPHORE_BITS
@@ -25,7 +25,7 @@ from hw.vector_lane import (
 )
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS, Rounding, Source
-from isa.timing import VECTOR_DEPTH
+from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 
 ADDRESSES = ("a", "b", "dst", "prm")
 #: Instructions the pipeline can hold, with room to spare: contexts are reused in turn.
@@ -52,8 +52,8 @@ class Vector(wiring.Component):
     """Runs VECTOR: one step per cycle unless a read is refused or a and b lie in one bank.
 
     Cycle 0: step, reads of ACC or ACT granted (all or none of them; with a and b in one bank, a in an earlier cycle).
-    Then the stages of `VectorLane`. Signals are given VECTOR_DEPTH after the last step, one cycle before its ACT write,
-    so that the first step they allow sees it.
+    Then the stages of `VectorLane`. Signals are given VECTOR_SIGNAL cycles after the last step: the first step
+    they allow comes in the cycle after its ACT write.
 
     Ports:
         configure, start, word, pc, ready: front end.
@@ -283,7 +283,7 @@ class Vector(wiring.Component):
         result2 = later(result, SOURCE_STAGE, "result")
         valid3 = later(valid2 & result2, 1, "valid3", reset_less=False)
         valid_lut = later(valid3, LUT_STAGE - BIAS_STAGE, "valid_late", reset_less=False)
-        end = later(self.step & last_step & ~self.range_error, VECTOR_DEPTH, "end", reset_less=False)
+        end = later(self.step & last_step & ~self.range_error, VECTOR_SIGNAL, "end", reset_less=False)
         source2 = later(source, SOURCE_STAGE, "source")
         first2 = later(inner_first, SOURCE_STAGE, "first")
         za2, zb2 = later(za, SOURCE_STAGE, "za"), later(zb, SOURCE_STAGE, "zb")
@@ -368,7 +368,7 @@ class Vector(wiring.Component):
             results.append(lane.result)
         m.d.comb += self.write_data.eq(Cat(results))
 
-        m.submodules.ends = ends = Queue(2 * SEMAPHORE_BITS + PC_BITS, CONTEXTS)
+        m.submodules.ends = ends = RegisteredQueue(2 * SEMAPHORE_BITS + PC_BITS, CONTEXTS)
         m.d.comb += [
             ends.i_valid.eq(self.start),
             ends.i_payload.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),

@@ -46,8 +46,13 @@ def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
 
 #: Terms one registered stage of the array's adder tree sums (two levels of adders).
 ARRAY_TREE_RADIX = 4
-#: From a VECTOR step to the cycle its instruction signals in; the ACT write happens one cycle later.
+#: From a VECTOR step to the cycle before its ACT write.
 VECTOR_DEPTH = 18
+#: An engine that waits takes its semaphores this many cycles before it can start. GEMM and VECTOR signal as much
+#: earlier: the first step they allow comes in the cycle after the last write.
+TAKE_CYCLES = 1
+#: From the last step of a VECTOR to its signals.
+VECTOR_SIGNAL = VECTOR_DEPTH - TAKE_CYCLES
 #: ACC is read for a group this many cycles before its accumulate stage.
 ACCUMULATE_STAGES = 2
 #: Cycles from the first cycle of a run, in which FETCH begins, to the one before its first request can be made.
@@ -71,8 +76,13 @@ def array_stages(config: NpuConfig) -> int:
 
 def gemm_depth(config: NpuConfig) -> int:
     """From a GEMM or DEPTHWISE step to the accumulate stage: one cycle to read, one for the operand registers, then the
-    array. Signals are given in that cycle, the ACC write happens one cycle later."""
+    array. The ACC write happens one cycle later."""
     return 2 + array_stages(config)
+
+
+def gemm_signal(config: NpuConfig) -> int:
+    """From the last step of a GEMM or DEPTHWISE to its signals."""
+    return gemm_depth(config) - TAKE_CYCLES
 
 
 def fetch_burst_bytes(config: NpuConfig) -> int:

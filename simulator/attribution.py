@@ -19,7 +19,7 @@ from isa.config import NpuConfig
 from isa.encoding import Op
 from isa.instructions import Engine, Memory
 from isa.program import CONSTANT_REGION, Layer
-from isa.timing import VECTOR_DEPTH, gemm_depth, lower_bound_cycles
+from isa.timing import VECTOR_SIGNAL, gemm_signal, lower_bound_cycles
 from simulator.cycle import Trace
 from simulator.timeline import layer_cycles
 
@@ -277,9 +277,9 @@ class _Run:
                 lines = (boxes[0] + pad[2] + pad[3]) * boxes[1]
                 self.steps[i] = data * beats + lines * (pad[0] + pad[1] + o["count"]) - data * o["count"]
             if engine == Engine.GEMM:
-                self.last[i] = self.ended[i] - gemm_depth(config)
+                self.last[i] = self.ended[i] - gemm_signal(config)
             elif engine == Engine.VECTOR:
-                self.last[i] = self.ended[i] - VECTOR_DEPTH
+                self.last[i] = self.ended[i] - VECTOR_SIGNAL
 
     def _match(self) -> None:
         """For every instruction that waits, the signaller whose signal came last."""

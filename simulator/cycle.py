@@ -24,9 +24,11 @@ from isa.timing import (
     LOAD_DESCRIPTORS,
     STORE_ROWS,
     VECTOR_DEPTH,
+    VECTOR_SIGNAL,
     MemoryTiming,
     fetch_burst_bytes,
     gemm_depth,
+    gemm_signal,
 )
 from simulator import native
 from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_regions
@@ -39,8 +41,8 @@ _CONFIG = (
     "dw_slices", "last_table", "table_lookup", "depthwise",
 )  # fmt: skip
 _LATENCIES = (
-    "gemm_depth", "accumulate_stages", "vector_depth", "load_descriptors", "store_rows", "fetch_setup",
-    "fetch_burst_bytes", "fetch_buffer_bytes",
+    "gemm_depth", "gemm_signal", "accumulate_stages", "vector_depth", "vector_signal", "load_descriptors",
+    "store_rows", "fetch_setup", "fetch_burst_bytes", "fetch_buffer_bytes",
 )  # fmt: skip
 _TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
 
@@ -179,8 +181,8 @@ def simulate(
     """
     call = _Run()
     latencies = (
-        gemm_depth(config), ACCUMULATE_STAGES, VECTOR_DEPTH, LOAD_DESCRIPTORS, STORE_ROWS, FETCH_SETUP,
-        fetch_burst_bytes(config), FETCH_BUFFER_BYTES,
+        gemm_depth(config), gemm_signal(config), ACCUMULATE_STAGES, VECTOR_DEPTH, VECTOR_SIGNAL, LOAD_DESCRIPTORS,
+        STORE_ROWS, FETCH_SETUP, fetch_burst_bytes(config), FETCH_BUFFER_BYTES,
     )  # fmt: skip
     for name in _CONFIG:
         setattr(call.config, name, getattr(config, name))

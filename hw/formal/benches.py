@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import reduce
-from operator import or_
 from types import SimpleNamespace
 from typing import Any
 
-from amaranth.hdl import Array, C, Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 
 from hw.axi_read import AxiRead
 from hw.axi_write import AxiWrite
@@ -66,10 +65,18 @@ def semaphores(only: str | None) -> Bench:
     s = Semaphores(SimpleNamespace(semaphores=n))  # type: ignore[arg-type]
     opened(s)
     b.part("semaphores", s)
+    granted: dict[Engine, Signal] = {}  # in the cycle before
     for e in ENGINES:
-        for pair in (("wait0", "wait1"), ("signal0", "signal1")):
-            x, y = (getattr(s, f"{e.name.lower()}_{p}") for p in pair)
-            b.assume((x <= n) & (y <= n) & ((x == 0) | (x != y)))
+        x, y = (getattr(s, f"{e.name.lower()}_signal{p}") for p in range(2))
+        b.assume((x <= n) & (y <= n) & ((x == 0) | (x != y)))
+        x, y = (getattr(s, f"{e.name.lower()}_wait{p}") for p in range(2))
+        for mask in (x, y):
+            b.assume((mask != 0) & ((mask & (mask - 1)) == 0))
+        b.assume(((x & y) >> 1) == 0)
+        # The waits stay in the cycle after the grant, in which the engine has what it wants.
+        granted[e] = b.past(getattr(s, f"{e.name.lower()}_grant"), f"{e.name}_granted")
+        same = (x == b.past(x, f"{e.name}_wait0")) & (y == b.past(y, f"{e.name}_wait1"))
+        b.assume(implies(granted[e], same & ~getattr(s, f"{e.name.lower()}_want")))
     over = Signal(name="over")
     with b.m.If(s.overflow):
         b.m.d.sync += over.eq(1)
@@ -78,16 +85,19 @@ def semaphores(only: str | None) -> Bench:
     def of(e: Engine, name: str) -> Any:
         return getattr(s, f"{e.name.lower()}_{name}")
 
-    def names(e: Engine, kind: str, i: int) -> Value:
-        return (of(e, f"{kind}0") == i) | (of(e, f"{kind}1") == i)
+    def signals(e: Engine, i: int) -> Value:
+        return (of(e, "signal0") == i) | (of(e, "signal1") == i)
+
+    def waits(e: Engine) -> Value:
+        return (of(e, "wait0") | of(e, "wait1"))[1:]
 
     exceeded: list[Value] = []
     before: list[Value] = []
     for i in range(1, n + 1):
         balance = Signal(signed(16), name=f"balance{i}")  # gives minus takes, by counting
         after = Signal(signed(17), name=f"after{i}")
-        gives = reduce(lambda a, c: a + c, [of(e, "give") & names(e, "signal", i) for e in ENGINES])
-        takes = reduce(lambda a, c: a + c, [of(e, "grant") & names(e, "wait", i) for e in ENGINES])
+        gives = reduce(lambda a, c: a + c, [of(e, "give") & signals(e, i) for e in ENGINES])
+        takes = reduce(lambda a, c: a + c, [granted[e] & waits(e)[i - 1] for e in ENGINES])
         b.m.d.comb += after.eq(balance + gives - takes)
         b.m.d.sync += balance.eq(after)
         exceeded.append(after > SEMAPHORE_LIMIT)
@@ -99,17 +109,18 @@ def semaphores(only: str | None) -> Bench:
     b.m.d.sync += late.eq(live & Cat(exceeded).any())
     b.check("overflow", implies(~over, s.overflow == late))
 
-    counts = Array([Const(1, 8), *s.counts, *[Const(0, 8)] * (2**SEMAPHORE_BITS - n - 1)])
-    lower: list[Engine] = []
+    there = Cat(c != 0 for c in s.counts)
+    b.invariant(implies(live, s.there == Cat(C(1, 1), there)))
+    # A take that does not count yet is backed by its counter, alone.
+    for i in range(n):
+        taking = [granted[e] & waits(e)[i] for e in ENGINES]
+        b.invariant(implies(live, reduce(lambda a, c: a + c, taking) <= there[i]))
+    able = {e: of(e, "want") & ((waits(e) & ~there) == 0) for e in ENGINES}
     for e in ENGINES:
-        able = of(e, "want") & (counts[of(e, "wait0")] != 0) & (counts[of(e, "wait1")] != 0)
-        b.check("grant", implies(of(e, "grant"), able))
-        shared = [
-            of(x, "grant") & reduce(or_, [names(x, "wait", i) & names(e, "wait", i) for i in range(1, n + 1)])
-            for x in lower
-        ]
-        b.check("priority", implies(able, of(e, "grant") != Cat(C(0, 1), *shared).any()))
-        lower.append(e)
+        b.check("grant", implies(live & of(e, "grant"), able[e]))
+        others = [(x, (able[x] & (x < e)) | granted[x]) for x in ENGINES if x != e]
+        refused = Cat(first & (waits(x) & waits(e)).any() for x, first in others).any()
+        b.check("priority", implies(live & able[e], of(e, "grant") != refused))
     return b
 
 

@@ -88,13 +88,13 @@ PROOFS = (
             Property(
                 "counted",
                 "a counter is the number of gives minus takes: each counts once, whatever the engines do in one cycle",
-                Fault("hw.semaphores:Semaphores", "Cat(*[g[i] for g in gives], take[i])",
-                      "Cat(gives[0][i] | gives[1][i], C(0, 1), gives[2][i], gives[3][i], take[i])"),
+                Fault("hw.semaphores:Semaphores", "Array(changes)[Cat(given, take[i])]",
+                      "Array(changes)[Cat(given[0] | given[1], C(0, 1), given[2:], take[i])]"),
             ),
             Property(
                 "not_negative",
                 "no counter goes below 0",
-                Fault("hw.semaphores:Semaphores", "able & ~Cat(refused, C(0, 1)).any()", "able"),
+                Fault("hw.semaphores:Semaphores", "able[e] & ~Cat(refused).any()", "able[e]"),
             ),
             Property(
                 "limit",
@@ -118,12 +118,13 @@ PROOFS = (
             Property(
                 "grant",
                 "an engine gets its two counts together, when it asks and both are there",
-                Fault("hw.semaphores:Semaphores", "there0 & there1)", "there0)"),
+                Fault("hw.semaphores:Semaphores", "~lacks0 & (there & wait1).any()", "~lacks0"),
             ),
             Property(
                 "priority",
-                "an engine that could have both is refused exactly when a lower engine takes one of them in this cycle",
-                Fault("hw.semaphores:Semaphores", "(asked[x] & asked[e])[1:]", "(asked[x] & asked[e])"),
+                "an engine that could have both is refused exactly when a lower one could have one of them, or another "
+                "took it in the cycle before",
+                Fault("hw.semaphores:Semaphores", "(waits[x] & waits[e])[1:]", "(waits[x] & waits[e])"),
             ),
         ),
     ),

@@ -43,6 +43,8 @@ class Machine {
     std::vector<uint8_t> bad_responses_;
     size_t responses_taken_ = 0;
     uint32_t semaphores_[TW_MAX_SEMAPHORES + 1] = {};
+    bool held_[ENGINES] = {};   // the head of the queue has its semaphores
+    bool taken_[ENGINES] = {};  // since the cycle before
     uint64_t quiet_ = 0;
     struct {
         bool found;
@@ -74,9 +76,9 @@ class Machine {
             if (!queues_[e].empty()) return false;
         return !load_.running() && !gemm_.running() && !vector_.running() && !store_.running();
     }
+    bool lacks(uint8_t semaphore) const { return semaphore && !semaphores_[semaphore]; }
     uint32_t missing(const Entry &e) const {
-        if (e.wait0 && !semaphores_[e.wait0]) return e.wait0;
-        return e.wait1 && !semaphores_[e.wait1] ? e.wait1 : 0;
+        return lacks(e.wait0) ? e.wait0 : e.wait1;
     }
     enum Moved { NOTHING, ONLY_GEMM, SOMETHING };
     Moved cycle(uint64_t now, bool &progress);
@@ -168,7 +170,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     const bool last_beat = taken && reads_.last();
     const uint64_t beat_address = taken ? reads_.address() : 0;
     const bool bad_beat = taken && outside(beat_address);
-    const bool can = !owners_.full(), fetch_asks = can && fetch_.requests(), load_asks = can && !fetch_.requests() && load_.walker.valid3;
+    const bool can = !owners_.full(), fetch_asks = can && fetch_.requests(), load_asks = can && !fetch_.requests() && load_.walker.offers();
     const bool response = bvalid && !store_.at_null;
 
     // Completions.
@@ -184,23 +186,26 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     }
 
     // Front ends and semaphores.
-    const bool core_ready[ENGINES] = {false, load_.walker.ready(load_asks) && !load_.descriptors.full(), gemm_.ready(),
-                                      vector_.ready(), store_.ready(store_granted)};
-    bool configures[ENGINES] = {}, starts[ENGINES] = {};
-    uint64_t left = ~UINT64_C(0);  // semaphores no lower engine took in this cycle
+    const bool core_ready[ENGINES] = {false, load_.ready(), gemm_.ready(), vector_.ready(), store_.ready()};
+    bool configures[ENGINES] = {}, starts[ENGINES] = {}, takes[ENGINES] = {};
+    uint64_t shared = 0;  // semaphores somebody took in the cycle before, or a lower engine could take
+    for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
+        if (taken_[e]) shared |= queues_[e].head().waits();
     bool moved = vector_write != 0;  // LOAD may go on in the next cycle
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
         if (queues_[e].empty()) continue;
         const Entry &entry = queues_[e].head();
         if (entry.configures) {
             configures[e] = true;
-        } else if (core_ready[e]) {
-            auto there = [&](uint8_t s) { return !s || (semaphores_[s] && (left >> s & 1)); };
-            starts[e] = there(entry.wait0) && there(entry.wait1);
-            seen_.waiting[e] = !starts[e];
+        } else if (held_[e]) {
+            starts[e] = core_ready[e];
+        } else {
+            const bool able = !lacks(entry.wait0) && !lacks(entry.wait1);
+            takes[e] = able && !(shared & entry.waits());
+            seen_.waiting[e] = !takes[e] && core_ready[e];
             seen_.missing[e] = uint8_t(missing(entry));
-            if (starts[e]) left &= ~(UINT64_C(1) << entry.wait0 | UINT64_C(1) << entry.wait1);
-            if (r_.times && !starts[e] && !r_.times[entry.pc].waited) r_.times[entry.pc].waited = now;
+            if (able) shared |= entry.waits();
+            if (r_.times && seen_.waiting[e] && !r_.times[entry.pc].waited) r_.times[entry.pc].waited = now;
         }
     }
 
@@ -303,6 +308,14 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
         r_.engines[e].wait_semaphore += seen_.waiting[e];
         r_.engines[e].wait_memory += seen_.stalled[e];
+        if (taken_[e]) {
+            const Entry &entry = queues_[e].head();
+            if (entry.wait0) semaphores_[entry.wait0]--;
+            if (entry.wait1) semaphores_[entry.wait1]--;
+        }
+        moved = moved || taken_[e] || takes[e];
+        taken_[e] = takes[e];
+        held_[e] = (held_[e] || takes[e]) && !starts[e];
         if (!configures[e] && !starts[e]) continue;
         const Entry entry = queues_[e].head();
         queues_[e].pop();
@@ -312,8 +325,6 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
             continue;
         }
         start(e, entry);
-        if (entry.wait0) semaphores_[entry.wait0]--;
-        if (entry.wait1) semaphores_[entry.wait1]--;
         if (r_.times) r_.times[entry.pc].started = now;
     }
     if (dispatched && !fetch_.is_end) queues_[target].push(fetch_.entry);

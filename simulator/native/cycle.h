@@ -21,7 +21,7 @@ struct tw_cycle_config {
     uint32_t block_in, block_out, act_rows, act_banks, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops,
         vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices,
         last_table, table_lookup, depthwise;
-    uint32_t gemm_depth, accumulate_stages, vector_depth, load_descriptors, store_rows, fetch_setup, fetch_burst_bytes,
+    uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, store_rows, fetch_setup, fetch_burst_bytes,
         fetch_buffer_bytes;
     uint32_t read_latency, write_latency, read_interval, write_interval;
 };
@@ -92,6 +92,8 @@ struct Entry {
     uint32_t pc;
     uint8_t opcode, wait0, wait1, signal0, signal1;
     bool configures;
+    // The semaphores it takes, a bit each.
+    uint64_t waits() const { return (UINT64_C(1) << wait0 | UINT64_C(1) << wait1) & ~UINT64_C(1); }
 };
 
 // What an engine gives when an instruction completes.
@@ -209,7 +211,7 @@ struct Nest {
 // hw/bursts.py.
 struct Walker {
     bool active = false, null1 = false, valid2 = false, last2 = false, null2 = false, valid3 = false, last3 = false,
-         null3 = false;
+         null3 = false, turn3 = false;  // turn3: the next burst of the run is being cut
     uint32_t now = 0, plane = 0, stride0 = 0, stride1 = 0, left0 = 0, most0 = 0, left1 = 0;
     uint64_t bytes = 0, address2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
     Completion tag1, tag2, tag3;
@@ -224,6 +226,7 @@ struct Walker {
         burst_beats = longest;
     }
     bool busy() const { return active || valid2 || valid3; }
+    bool offers() const { return valid3 && !turn3; }
     uint64_t reach() const {
         const uint64_t to_boundary = (4096 >> low) - (address3 & ((4096 >> low) - 1));
         return std::min<uint64_t>(to_boundary, burst_beats);
@@ -236,7 +239,6 @@ struct Walker {
     // Combinational: what moves if the burst at the output is sent.
     bool take2(bool sent) const { return valid2 && (!valid3 || (sent && final_burst())); }
     bool take1(bool sent) const { return active && (!valid2 || take2(sent)) && inside(); }
-    bool ready(bool sent) const { return !active || (take1(sent) && last1()); }
 
     // Whether the run in stage 1 lies in its region.
     bool inside() const { return null1 || ((region.flags >> writes & 1) && uint64_t(now) + bytes <= region.size); }
@@ -257,10 +259,11 @@ struct Walker {
     }
     // The edge. Returns true if anything moved.
     bool step(bool sent) {
-        const bool t2 = take2(sent), t1 = take1(sent);
+        const bool t2 = take2(sent), t1 = take1(sent), turned = turn3;
+        turn3 = sent && !final_burst();
         if (sent) {
             const uint64_t n = beats();
-            if (final_burst()) valid3 = false;
+            if (!turn3) valid3 = false;
             address3 += n;
             beats3 -= n;
         }
@@ -290,7 +293,7 @@ struct Walker {
                 now = plane = plane + stride1;
             }
         }
-        return sent || t2 || t1;
+        return sent || t2 || t1 || turned;
     }
 };
 

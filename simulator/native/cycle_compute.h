@@ -19,13 +19,14 @@ struct Gemm {
     uint32_t current_pc = 0;
     Fifo<Completion> ends;
     Delay end_due, acc_read_due;
-    uint32_t depth = 0, acc_read_depth = 0, act_rows = 0, wgt_tiles = 0, acc_limit = 0, acc_shift = 0;
+    uint32_t depth = 0, signal = 0, acc_read_depth = 0, act_rows = 0, wgt_tiles = 0, acc_limit = 0, acc_shift = 0;
     uint32_t wide_shift = 0, physical_rows = 0;
 
     void configure(const tw_cycle_config &c) {
         nest.levels = int(c.gemm_loops);
         ends.resize(64);
         depth = c.gemm_depth;
+        signal = c.gemm_signal;
         acc_read_depth = c.gemm_depth - c.accumulate_stages;
         act_rows = c.act_rows;
         wgt_tiles = c.wgt_tiles;
@@ -65,7 +66,7 @@ struct Gemm {
         }
         if (last_step(carry)) {
             active = false;
-            end_due.put(cycle + depth, 1);
+            end_due.put(cycle + signal, 1);
         }
         return range;
     }
@@ -143,7 +144,7 @@ struct Vector {
     uint32_t current_pc = 0;
     Fifo<Completion> ends;
     Delay end_due, write_due;  // write_due: bank + 1
-    uint32_t depth = 0, act_rows = 0, acc_vectors = 0, prm_rows = 0, banks_mask = 0;
+    uint32_t depth = 0, signal = 0, act_rows = 0, acc_vectors = 0, prm_rows = 0, banks_mask = 0;
 
     // Of the cycle at hand.
     bool acc_read = false, a_read = false, b_read = false, same_bank = false, result = false, steps = false, granted = false;
@@ -152,6 +153,7 @@ struct Vector {
         nest.levels = int(c.vector_loops);
         ends.resize(64);
         depth = c.vector_depth;
+        signal = c.vector_signal;
         act_rows = c.act_rows;
         acc_vectors = c.acc_rows * c.block_out / c.block_in;
         prm_rows = c.prm_rows;
@@ -206,7 +208,7 @@ struct Vector {
         }
         if (last) {
             active = false;
-            end_due.put(cycle + depth, 1);
+            end_due.put(cycle + signal, 1);
         }
         return range;
     }

@@ -55,6 +55,7 @@ struct Load {
             limit[t] = rows[t];
         }
     }
+    bool ready() const { return !walker.active && !descriptors.full(); }
     bool running() const { return !descriptors.empty() || active || valid || walker.busy(); }
 
     // Whether the chunk register writes the bank that VECTOR writes in this cycle.

@@ -62,7 +62,7 @@ struct Store {
     void look(bool wready) {
         act_read = active && !bad && rows.level() + pending < store_rows;
         const bool room = !wvalid || wready;
-        const bool next = beats_left == 0 && walker.valid3 && !responses.full();
+        const bool next = beats_left == 0 && walker.offers() && !responses.full();
         skip = next && walker.null3;
         begin = next && !walker.null3 && beat_valid && room;
         beat_step = begin || (beat_valid && room && beats_left != 0);
@@ -71,13 +71,11 @@ struct Store {
     bool bad_head() { return !rows.empty() && rows.head().bad; }
     // The row is missing once the beats before it are sent and its burst is known to lie in the window.
     bool range_error() {
-        return bad_head() && !beat_valid && !flushing && (beats_left != 0 || (walker.valid3 && !walker.null3));
+        return bad_head() && !beat_valid && !flushing && (beats_left != 0 || (walker.offers() && !walker.null3));
     }
     bool window_error() const { return walker.failed() && beats_left == 0; }
-    bool stalled() const { return ((walker.valid3 && !walker.null3) || beats_left != 0) && !beat_step; }
-    bool ready(uint32_t granted) const {
-        return (!active || (granted && last_rows(granted))) && walker.ready(begin || skip);
-    }
+    bool stalled() const { return ((walker.offers() && !walker.null3) || beats_left != 0) && !beat_step; }
+    bool ready() const { return !active && !walker.active; }
 
     // The edge, after `look`; `granted` rows are read. Returns true if anything moved.
     bool step(uint32_t granted, bool wready, bool response) {

@@ -9,7 +9,7 @@ from isa.config import NpuConfig, preset
 from isa.device import Region
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import Engine, Memory, Source
-from isa.timing import VECTOR_DEPTH, MemoryTiming, gemm_depth
+from isa.timing import VECTOR_SIGNAL, MemoryTiming, gemm_signal
 from tests.common.equality import VARIANTS
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
@@ -47,17 +47,19 @@ def config(request: pytest.FixtureRequest) -> NpuConfig:
 
 
 def test_gemm(config: NpuConfig) -> None:
-    """No bubble between ready instructions, configuration hidden, signals gemm_depth after the last step."""
+    """No bubble between ready instructions, configuration hidden, signals gemm_signal after the last step; after an
+    instruction of one step a cycle is lost, in which the next one takes its semaphores."""
     loop = {"act_stride": 1, "acc_stride": 1}
     ops = [op("GEMM_LOOP", level=0, count=40, **loop), op("GEMM")]
     ops += [op("GEMM_LOOP", level=0, count=20, **loop), op("GEMM_LOOP", level=1, count=2), op("GEMM", accumulate=1)]
     ops += [op("DEPTHWISE", step0=1, step1=1), op("GEMM_SYNC"), op("GEMM", reduce=1)]
     t = Timeline(config, ops)
     starts, steps, ends = (t.cycles(Engine.GEMM, k) for k in ("start", "step", "end"))
-    assert steps == list(range(starts[0] + 1, starts[0] + 1 + 40 + 40 + 40 + 1 + 40))
+    first = starts[0] + 1
+    assert steps == [*range(first, first + 40 + 40 + 40 + 1), *range(first + 122, first + 122 + 40)]
     lasts = [steps[39], steps[79], steps[119], steps[120], steps[160]]
-    assert starts == [steps[0] - 1, *lasts[:-1]]
-    assert ends == [cycle + gemm_depth(config) for cycle in lasts]
+    assert starts == [steps[0] - 1, *lasts[:-2], lasts[-2] + 1]
+    assert ends == [cycle + gemm_signal(config) for cycle in lasts]
 
 
 def test_vector(config: NpuConfig) -> None:
@@ -73,15 +75,15 @@ def test_vector(config: NpuConfig) -> None:
     first = starts[0] + 1
     expected = [*range(first, first + 60), *range(first + 61, first + 121, 2), first + 120]
     assert steps == expected
-    assert ends == [steps[n] + VECTOR_DEPTH for n in (29, 59, 89, 90)]
+    assert ends == [steps[n] + VECTOR_SIGNAL for n in (29, 59, 89, 90)]
     assert t.counters.engines["VECTOR"].wait_memory == 30
 
 
 def test_semaphore_turnaround(config: NpuConfig) -> None:
-    """GEMM gives in cycle t, VECTOR takes in t+1 and steps in t+2, when the ACC write of t+1 is visible."""
+    """GEMM gives in cycle t, VECTOR takes in t+1, starts in t+2, steps in t+3, when the ACC write of t+2 is visible."""
     t = Timeline(config, [op("GEMM", signal0=1), op("VECTOR", wait0=1)])
-    assert t.cycles(Engine.VECTOR, "start") == [t.cycles(Engine.GEMM, "end")[0] + 1]
-    assert t.cycles(Engine.VECTOR, "step") == [t.cycles(Engine.GEMM, "end")[0] + 2]
+    assert t.cycles(Engine.VECTOR, "start") == [t.cycles(Engine.GEMM, "end")[0] + 2]
+    assert t.cycles(Engine.VECTOR, "step") == [t.cycles(Engine.GEMM, "end")[0] + 3]
 
 
 def test_load_and_store(config: NpuConfig) -> None:
