@@ -206,15 +206,18 @@ class Core(wiring.Component):
             (load.window_error, ErrorCode.WINDOW, Engine.LOAD, load.window_pc, load.window_address),
             (load_bad, ErrorCode.BUS_READ, Engine.LOAD, load.current_pc, read.beat_address),
             (load.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.LOAD, load.current_pc, load.range_row),
-            (gemm.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.GEMM, gemm.current_pc, gemm.range_row),
-            (vector.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.VECTOR, vector.current_pc, vector.range_row),
+            (gemm.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.GEMM, gemm.range_pc, gemm.range_row),
+            (vector.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.VECTOR, vector.range_pc, vector.range_row),
             (store.window_error, ErrorCode.WINDOW, Engine.STORE, store.window_pc, store.window_address),
             (store.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.STORE, store.range_pc, store.range_row),
             (store.bus_error, ErrorCode.BUS_WRITE, Engine.STORE, store.bus_pc, store.bus_address),
         ]
-        # What happens in a cycle is told in the next. The semaphores take that long themselves.
+        # What happens in a cycle is told in the next. GEMM, VECTOR and the semaphores take that long themselves.
         told: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
         for n, (condition, code, where, pc, address) in enumerate(errors):
+            if where in (Engine.GEMM, Engine.VECTOR):
+                told.append((condition, code, where, pc, address))
+                continue
             late = [
                 Signal.like(x, name=f"error{n}_{name}", reset_less=True) for x, name in ((pc, "pc"), (address, "at"))
             ]

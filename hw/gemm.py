@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.accumulate import ACCUMULATE_STAGES, Accumulate
 from hw.array import MacArray
-from hw.loop_nest import COUNT_BITS, STRIDE, LoopNest
+from hw.loop_nest import LoopNest, report_range
 from hw.ports import PC_BITS
 from hw.queue import RegisteredQueue
 from hw.scratchpads import bits_for
@@ -37,7 +37,7 @@ class Gemm(wiring.Component):
         step: a step is made.  mac: it is a product, not GEMM_SYNC.
         running: an instruction is at work or in the pipeline.
         current_pc: instruction of the current step.
-        range_error, range_row: the step names a row beyond its memory; it must not be followed by others.
+        range_error, range_row, range_pc: the step before named a row beyond its memory; there is none in this cycle.
         halt: make no more steps.
     """
 
@@ -76,6 +76,7 @@ class Gemm(wiring.Component):
                 "current_pc": Out(PC_BITS),
                 "range_error": Out(1),
                 "range_row": Out(ADDRESS_BITS),
+                "range_pc": Out(PC_BITS),
                 "halt": In(1),
             }
         )
@@ -83,41 +84,27 @@ class Gemm(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
-        levels = range(c.gemm_loops)
-        m.submodules.nest = nest = LoopNest(c.gemm_loops, ADDRESSES)
-
-        # Configuration registers and the copy the core works on (counts and strides are copied in the nest).
-        def loop(name: str) -> Value:
-            return field(self.word, "GEMM_LOOP", name)
-
-        for k in levels:
-            count = Signal(COUNT_BITS, init=1, name=f"count{k}")
-            m.d.comb += getattr(nest, f"count{k}").eq(count)
-            select = self.configure & (loop("level") == k)
-            with m.If(select):
-                m.d.sync += count.eq(loop("count"))
-            for a in ADDRESSES:
-                stride = Signal(STRIDE, name=f"{a}_stride{k}")
-                m.d.comb += getattr(nest, f"{a}_stride{k}").eq(stride)
-                with m.If(select):
-                    m.d.sync += stride.eq(loop(f"{a}_stride"))
+        m.submodules.nest = nest = LoopNest(c.gemm_loops, ADDRESSES, outer=("acc",))
+        m.d.comb += nest.configure.eq(self.configure)
+        for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
+            m.d.comb += getattr(nest, name).eq(field(self.word, "GEMM_LOOP", name))
 
         is_depthwise = is_instruction(self.word, "DEPTHWISE") if c.depthwise else C(0)
         active, depthwise, accumulate, fresh = Signal(), Signal(), Signal(), Signal()
         null = Signal()  # GEMM_SYNC: one step without reads
         last_step = null | nest.last
-        reduce = Signal(BY_NAME["GEMM"].by_name["reduce"].bits)
         slice_ = Signal(bits_for(c.dw_slices))
-        start_at, step_by = [], []
+        # DEPTHWISE: steps of level k before the next emission, and whether there are none.
+        start_at, between = [], []
         for k in range(2):
             start_at.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"start{k}"].bits, name=f"start{k}"))
-            step_by.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"step{k}"].bits, name=f"step{k}"))
+            between.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"step{k}"].bits, name=f"between{k}"))
         wait = [Signal.like(s, name=f"wait{k}") for k, s in enumerate(start_at)]
-        hit = [w == 0 for w in wait]
+        hit = [Signal(name=f"hit{k}") for k in range(2)]
 
         m.d.comb += [
-            self.step.eq(active & ~self.halt),
-            self.ready.eq(~active | (self.step & last_step)),
+            self.step.eq(active & ~self.halt & ~self.range_error),
+            self.ready.eq(~active | (last_step & ~self.range_error)),
             self.mac.eq(self.step & ~null),
             nest.start.eq(self.start),
             nest.step.eq(self.step),
@@ -125,13 +112,12 @@ class Gemm(wiring.Component):
         for a in ADDRESSES:
             base = Mux(is_depthwise, field(self.word, "DEPTHWISE", a), field(self.word, "GEMM", a))
             m.d.comb += getattr(nest, f"{a}_base").eq(base)
-        for k in levels:
-            gate: Value = k >= reduce
-            if k < 2:
-                gate = Mux(depthwise, hit[k], gate)
-            else:
-                gate = depthwise | gate
-            m.d.comb += getattr(nest, f"acc_gate{k}").eq(gate)
+        levels = range(c.gemm_loops)
+        reduce = field(self.word, "GEMM", "reduce")
+        m.d.comb += [
+            nest.inner.eq(Cat(~is_depthwise & (reduce > k) for k in levels)),
+            nest.acc_gate.eq(Cat(~depthwise | hit[k] if k < 2 else C(1, 1) for k in levels)),
+        ]
 
         with m.If(self.step):
             m.d.sync += fresh.eq(0)
@@ -139,9 +125,10 @@ class Gemm(wiring.Component):
                 m.d.sync += active.eq(0)
             for k in range(2):
                 with m.If(nest.carry[k]):
-                    m.d.sync += wait[k].eq(Mux(hit[k], step_by[k] - 1, wait[k] - 1))
+                    m.d.sync += wait[k].eq(Mux(hit[k], between[k], wait[k] - 1))
+                    m.d.sync += hit[k].eq(Mux(hit[k], between[k] == 0, wait[k] == 1))
                 with m.Elif(nest.carry[k + 1 :].any()):
-                    m.d.sync += wait[k].eq(start_at[k])
+                    m.d.sync += [wait[k].eq(start_at[k]), hit[k].eq(start_at[k] == 0)]
         with m.If(self.start):
             m.d.sync += [
                 active.eq(1),
@@ -155,7 +142,6 @@ class Gemm(wiring.Component):
                         field(self.word, "GEMM", "accumulate"),
                     )
                 ),
-                reduce.eq(field(self.word, "GEMM", "reduce")),
                 slice_.eq(field(self.word, "DEPTHWISE", "slice")),
                 self.current_pc.eq(self.pc),
             ]
@@ -164,12 +150,10 @@ class Gemm(wiring.Component):
                 m.d.sync += [
                     start_at[k].eq(first),
                     wait[k].eq(first),
-                    step_by[k].eq(field(self.word, "DEPTHWISE", f"step{k}")),
+                    hit[k].eq(first == 0),
+                    between[k].eq(field(self.word, "DEPTHWISE", f"step{k}") - 1),
                 ]
 
-        # What the step is: an emission, the first and last product of its group.
-        inner_first = Cat(getattr(nest, f"first{k}") | (k >= reduce) for k in levels).all()
-        inner_last = Cat(getattr(nest, f"at_last{k}") | (k >= reduce) for k in levels).all()
         emits = ~depthwise | (hit[0] & hit[1])
         columns = self.accumulate.columns
         column_bits = (columns - 1).bit_length()
@@ -178,28 +162,30 @@ class Gemm(wiring.Component):
         if columns > 1:
             split = depthwise if c.block_out > c.block_in else 1
             m.d.comb += [row.eq(Mux(split, nest.acc >> column_bits, nest.acc)), column.eq(nest.acc[:column_bits])]
-        act_out = nest.act >= c.act_rows
-        wgt_out = emits & (nest.wgt >= c.wgt_tiles)
-        acc_out = emits & (row >= self.accumulate.config.acc_rows * c.block_out // max(c.block_in, c.block_out))
+        # Rows beyond their memory: found in the step, told in the next cycle.
+        limits = [
+            (nest.act, nest.act >= c.act_rows),
+            (nest.wgt, emits & (nest.wgt >= c.wgt_tiles)),
+            (nest.acc, emits & (row >= c.acc_rows * c.block_out // max(c.block_in, c.block_out))),
+        ]
+        report_range(m, self, self.mac, limits)
         m.d.comb += [
             self.act_read.eq(self.mac),
             self.act_row.eq(nest.act),
             self.wgt_read.eq(self.mac & emits),
             self.wgt_row.eq(nest.wgt),
-            self.range_error.eq(self.mac & (act_out | wgt_out | acc_out)),
-            self.range_row.eq(Mux(act_out, nest.act, Mux(wgt_out, nest.wgt, nest.acc))),
         ]
 
         # Control travels with the data.
         depth, signal = gemm_depth(c), gemm_signal(c)
         values = {
-            "valid": self.mac & emits & ~self.range_error,
-            "end": self.step & last_step & ~self.range_error,
+            "valid": self.mac & emits,
+            "end": self.step & last_step,
             "push": self.mac,
             "depthwise": depthwise,
             "clear": fresh,
-            "first": depthwise | inner_first,
-            "last": depthwise | inner_last,
+            "first": nest.group_first,
+            "last": nest.group_last,
             "accumulate": accumulate,
             "slice": slice_,
             "row": row,
@@ -218,7 +204,7 @@ class Gemm(wiring.Component):
             stages: list[Value] = [value]
             for t in range(until.get(name, depth - ACCUMULATE_STAGES)):
                 later = Signal(len(Value.cast(value)), name=f"{name}_{t + 1}", reset_less=name not in ("valid", "end"))
-                m.d.sync += later.eq(stages[-1])
+                m.d.sync += later.eq(stages[-1] & ~self.range_error if name == "valid" and t == 1 else stages[-1])
                 stages.append(later)
             pipe[name] = stages
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, signed, unsigned
+from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from isa.instructions import Rounding
-
 #: Cycles from `acc` to `result`.
 REQUANTIZE_STAGES = 10
-#: Cycles after `acc` at which `scale`, zero point (to be added inside), and final parameters are looked at.
+#: Cycles after `acc` at which `scale`, the zero point to be added inside, mode and zero point to be added outside, and
+#: the limits are looked at.
 SCALE_STAGE = 3
 INSIDE_STAGE = 7
 WINDOW_STAGE = 8
 FINAL_STAGE = 9
 
 MANTISSA = 24
-INTEGER = 9  # magnitudes of 2**INTEGER and more saturate whatever is done with them
+INTEGER = 9  # magnitudes of 2**(INTEGER - 1) and more saturate whatever is done with them
 FRACTION = 26  # fraction bits of the fixed-point value; the lowest holds "anything below"
 #: float32 exponent bias, such that value = 1.f * 2**(exponent field - BIAS).
 BIAS = 127
@@ -26,9 +25,11 @@ BIAS = 127
 class Requantizer(wiring.Component):
     """int32 to int8: float32 conversion, float32 multiplication, rounding, zero point, clamp.
 
-    Stages (one register each): magnitude; normalise; normalise and round to 24 bits; two partial products; product;
-    normalise and round to 24 bits; shift to fixed point; sign (and zero point, in mode ZERO_POINT_INSIDE); distance
-    from the tie; increment, zero point and clamp.
+    Stages (one register each): magnitude; normalise by 4, 8, 16; normalise by 1, 2 and round to 24 bits; four partial
+    products; product; normalise and round to 24 bits; shift to fixed point; sign (and zero point, in mode
+    ZERO_POINT_INSIDE); distance from the tie (and zero point in the other modes); increment and clamp.
+
+    Rounding up to 2**24 is not normalised again: one bit more carries it to the next stage that shifts.
 
     With the zero point inside, the sum is rounded to float32 before it is rounded to an integer. That matters only next
     to a tie n + 1/2: sums within half a unit in the last place of it are moved onto the tie, then go to even.
@@ -38,9 +39,10 @@ class Requantizer(wiring.Component):
     Ports:
         acc: value, in cycle 0.
         scale: float32 pattern, in cycle SCALE_STAGE.
-        inside, inside_zero_point: mode and zero point, in cycle INSIDE_STAGE.
-        window: mode is ZERO_POINT_INSIDE, in cycle WINDOW_STAGE.
-        rounding, zero_point, low, high: in cycle FINAL_STAGE.
+        inside_zero_point: zero point in mode ZERO_POINT_INSIDE, else 0; in cycle INSIDE_STAGE.
+        window: mode is ZERO_POINT_INSIDE.  away: mode is HALF_AWAY.  zero_point: that of the modes other than
+            ZERO_POINT_INSIDE, else 0. All in cycle WINDOW_STAGE.
+        low, high: in cycle FINAL_STAGE; low <= high.
         result: in cycle REQUANTIZE_STAGES.
     """
 
@@ -49,10 +51,9 @@ class Requantizer(wiring.Component):
             {
                 "acc": In(signed(32)),
                 "scale": In(32),
-                "inside": In(1),
                 "inside_zero_point": In(signed(8)),
                 "window": In(1),
-                "rounding": In(2),
+                "away": In(1),
                 "zero_point": In(signed(8)),
                 "low": In(signed(8)),
                 "high": In(signed(8)),
@@ -73,158 +74,169 @@ class Requantizer(wiring.Component):
                 value = later
             return value
 
-        # 0 -> 1: magnitude.
-        magnitude, negative1 = stage(32, "magnitude"), stage(1, "negative1")
+        # 0 -> 1: magnitude, and which of its nibbles are not 0.
+        magnitude, negative1, nibbles = stage(32, "magnitude"), stage(1, "negative1"), stage(8, "nibbles")
+        absolute = Signal(32)
+        m.d.comb += absolute.eq((self.acc ^ self.acc[31].replicate(32)) + self.acc[31])
         m.d.sync += [
             negative1.eq(self.acc[31]),
-            magnitude.eq(Mux(self.acc[31], -self.acc, self.acc)),
+            magnitude.eq(absolute),
+            nibbles.eq(Cat(absolute.word_select(n, 4).any() for n in range(8))),
         ]
 
         # 1 -> 2: normalise by 16, 8, 4.
-        value, shifts = magnitude, []
+        value, there = magnitude, nibbles
+        zeros: list[Signal] = []
         for distance in (16, 8, 4):
+            half = len(there) // 2
             empty = Signal(name=f"empty{distance}")
             shifted = Signal(32, name=f"normal{distance}")
-            m.d.comb += [empty.eq(value[32 - distance :] == 0), shifted.eq(Mux(empty, value << distance, value))]
-            value = shifted
-            shifts.append(empty)
-        partly, zeros2 = stage(32, "partly"), stage(3, "zeros2")
-        m.d.sync += [partly.eq(value), zeros2.eq(Cat(reversed(shifts)))]
+            upper = Signal(half, name=f"there{distance}")  # the nibbles of the upper half, after the shift
+            m.d.comb += [
+                empty.eq(~there[half:].any()),
+                shifted.eq(Mux(empty, value << distance, value)),
+                upper.eq(Mux(empty, there[:half], there[half:])),
+            ]
+            value, there = shifted, upper
+            zeros.insert(0, empty)
+        partly, zeros2, below2 = stage(32, "partly"), stage(3, "zeros2"), stage(1, "below2")
+        m.d.sync += [partly.eq(value), zeros2.eq(Cat(zeros)), below2.eq(value[:4].any())]
 
         # 2 -> 3: normalise by 2, 1, round to 24 bits.
-        value, shifts = partly, []
-        for distance in (2, 1):
-            empty = Signal(name=f"empty{distance}")
-            shifted = Signal(32, name=f"normal{distance}")
-            m.d.comb += [empty.eq(value[32 - distance :] == 0), shifted.eq(Mux(empty, value << distance, value))]
-            value = shifted
-            shifts.append(empty)
-        zeros = Signal(5)
-        rounded = Signal(MANTISSA + 1)
+        by2, by1 = Signal(), Signal()
+        normal = Signal(32)
         m.d.comb += [
-            zeros.eq(Cat(reversed(shifts), zeros2)),
-            rounded.eq(value[8:] + (value[7] & (value[:7].any() | value[8]))),
+            by2.eq(~partly[30:].any()),
+            by1.eq(~Mux(by2, partly[29], partly[31])),
+            normal.eq(Mux(by2, Mux(by1, partly << 3, partly << 2), Mux(by1, partly << 1, partly))),
         ]
-        mantissa, exponent3, zero3 = stage(MANTISSA, "mantissa"), stage(signed(7), "exponent3"), stage(1, "zero3")
+        below = below2 | (partly[4] & ~(by2 & by1)) | (partly[5] & ~by2) | (partly[6] & ~by2 & ~by1)
+        mantissa, offset3 = stage(MANTISSA + 1, "mantissa"), stage(8, "offset3")
+        # value = 1.f * 2**(31 - leading zeros). Kept is how far its product with 1.f * 2**0 is to be shifted right to
+        # get to fixed point: INTEGER - 1 less the exponent.
         m.d.sync += [
-            mantissa.eq(Mux(rounded[MANTISSA], 1 << (MANTISSA - 1), rounded)),
-            # value = 1.f * 2**(31 - leading zeros + carry)
-            exponent3.eq(31 - zeros + rounded[MANTISSA]),
-            zero3.eq(~value[31]),
+            mantissa.eq(normal[8:] + (normal[7] & (below | normal[8]))),
+            offset3.eq(Cat(by1, by2, zeros2) + (INTEGER - 1 - 31 + BIAS)),
         ]
 
-        # 3 -> 4: partial products, exponents added.
+        # 3 -> 4: partial products, exponents. Scales below the normal ones count as 0.
         half = MANTISSA // 2
         factor = Cat(self.scale[: MANTISSA - 1], C(1, 1))
-        scale_exponent = self.scale[MANTISSA - 1 : 31]
-        low4, high4 = stage(MANTISSA + half, "low4"), stage(MANTISSA + half, "high4")
-        exponent4, zero4, negative4 = stage(signed(10), "exponent4"), stage(1, "zero4"), stage(1, "negative4")
+        exponent = self.scale[MANTISSA - 1 : 31]
+        parts: dict[tuple[int, int], Signal] = {}
+        for x, operand in enumerate((mantissa[:half], mantissa[half:])):
+            for y, other in enumerate((factor[:half], factor[half:])):
+                parts[x, y] = part = stage(len(operand) + half, f"part{x}{y}")
+                with m.If(exponent == 0):
+                    m.d.sync += part.eq(0)
+                with m.Else():
+                    m.d.sync += part.eq(operand * other)
+        offset4, negative4 = stage(signed(10), "offset4"), stage(1, "negative4")
         negative3 = delayed(negative1, 2)
-        m.d.sync += [
-            low4.eq(mantissa * factor[:half]),
-            high4.eq(mantissa * factor[half:]),
-            exponent4.eq(exponent3 + scale_exponent - BIAS),
-            zero4.eq(zero3 | (scale_exponent == 0)),
-            negative4.eq(negative3 ^ self.scale[31]),
-        ]
+        m.d.sync += [offset4.eq(offset3 - exponent), negative4.eq(negative3 ^ self.scale[31])]
 
-        # 4 -> 5: product.
-        product = stage(2 * MANTISSA, "product")
-        m.d.sync += product.eq(low4 + (high4 << half))
-        exponent5, zero5 = delayed(exponent4, 1), delayed(zero4, 1)
+        # 4 -> 5: product; of its lowest bits only whether there is anything.
+        middle = Signal(2 * half + 2)
+        product, below5 = stage(2 * MANTISSA - half, "product"), stage(1, "below5")
+        m.d.comb += middle.eq(parts[0, 1] + parts[1, 0])
+        m.d.sync += [
+            product.eq(Cat(parts[0, 0][half:], parts[1, 1]) + middle),
+            below5.eq(parts[0, 0][:half].any()),
+        ]
+        offset5 = delayed(offset4, 1)
 
         # 5 -> 6: normalise, round to 24 bits.
-        top = product[2 * MANTISSA - 1]
+        top = product[-1]
+        guard = MANTISSA - 2 - half  # first bit below the mantissa, if `top` is 0
+        low5 = below5 | product[:guard].any()
         kept = Signal(MANTISSA)
         increment = Signal()
         with m.If(top):
             m.d.comb += [
-                kept.eq(product[MANTISSA:]),
-                increment.eq(product[MANTISSA - 1] & (product[: MANTISSA - 1].any() | product[MANTISSA])),
+                kept.eq(product[guard + 2 :]),
+                increment.eq(product[guard + 1] & (low5 | product[guard] | product[guard + 2])),
             ]
         with m.Else():
             m.d.comb += [
-                kept.eq(product[MANTISSA - 1 : -1]),
-                increment.eq(product[MANTISSA - 2] & (product[: MANTISSA - 2].any() | product[MANTISSA - 1])),
+                kept.eq(product[guard + 1 : -1]),
+                increment.eq(product[guard] & (low5 | product[guard + 1])),
             ]
-        rounded6 = Signal(MANTISSA + 1)
-        m.d.comb += rounded6.eq(kept + increment)
-        mantissa6, exponent6, zero6 = stage(MANTISSA, "mantissa6"), stage(signed(10), "exponent6"), stage(1, "zero6")
-        m.d.sync += [
-            mantissa6.eq(Mux(rounded6[MANTISSA], 1 << (MANTISSA - 1), rounded6)),
-            exponent6.eq(exponent5 + top + rounded6[MANTISSA]),
-            zero6.eq(zero5),
-        ]
-
-        # 6 -> 7: fixed point, INTEGER.FRACTION bits.
-        width = INTEGER + FRACTION
+        mantissa6, distance6 = stage(MANTISSA + 1, "mantissa6"), stage(6, "distance6")
         distance = Signal(signed(11))
         large, far = Signal(), Signal()
         m.d.comb += [
-            distance.eq(INTEGER - 1 - exponent6),
-            large.eq(distance < 0),
-            far.eq(distance >= 64),
+            distance.eq(offset5 - top),
+            large.eq(distance < 0),  # 2**(INTEGER - 1) or more at distance 0: saturates as well
+            far.eq(distance[6:].any()),
         ]
-        shifted = Cat(C(0, width - MANTISSA), mantissa6)
-        lost = C(0, 1)
+        m.d.sync += [
+            mantissa6.eq(kept + increment),
+            distance6.eq((distance[:6] | far.replicate(6)) & ~large.replicate(6)),
+        ]
+
+        # 6 -> 7: fixed point, 1 + INTEGER.FRACTION bits, inverted if negative.
+        width = 1 + INTEGER + FRACTION
+        negative6 = delayed(negative4, 2)
+        shifted = Cat(C(0, width - MANTISSA - 1), mantissa6)
+        lost = []
         for bit in reversed(range(6)):
             reach = min(1 << bit, width)
-            select = distance[bit]
+            select = distance6[bit]
             out = Signal(width, name=f"shift{bit}")
-            gone = Signal(name=f"lost{bit}")
-            m.d.comb += [
-                gone.eq(lost | (select & shifted[:reach].any())),
-                out.eq(Mux(select, shifted >> (1 << bit), shifted)),
-            ]
-            shifted, lost = out, gone
-        fixed = stage(width, "fixed")
-        with m.If(zero6):
-            m.d.sync += fixed.eq(0)
-        with m.Elif(large):
-            m.d.sync += fixed.eq(((1 << INTEGER) - 1) << FRACTION)
-        with m.Elif(far):
-            m.d.sync += fixed.eq(1)
-        with m.Else():
-            m.d.sync += fixed.eq(Cat(shifted[0] | lost, shifted[1:]))
+            lost.append(select & shifted[:reach].any())
+            m.d.comb += out.eq(Mux(select, shifted >> (1 << bit), shifted))
+            shifted = out
+        fixed, lost7, negative7 = stage(width, "fixed"), stage(3, "lost7"), delayed(negative6, 1)
+        m.d.sync += [
+            fixed.eq(shifted ^ negative6.replicate(width)),
+            lost7.eq(Cat(Cat(lost[:4]).any(), lost[4:])),
+        ]
 
         # 7 -> 8: sign, zero point inside.
-        negative7 = delayed(negative4, 3)
-        total = stage(signed(width + 2), "total")
-        offset = Mux(self.inside, self.inside_zero_point, 0)
-        m.d.sync += total.eq(Mux(negative7, -fixed, fixed) + (offset << FRACTION))
+        total = stage(signed(width + 1), "total")
+        value7 = Cat(Mux(lost7.any(), ~negative7, fixed[0]), fixed[1:], negative7).as_signed()
+        addend = Cat(negative7, C(0, FRACTION - 1), self.inside_zero_point).as_signed()
+        m.d.sync += total.eq(value7 + addend)
 
-        # 8 -> 9: distance from the tie. The window is half a unit in the last place of float32, 0 in other modes.
+        # 8 -> 9: distance from the tie. The window is half a unit in the last place of float32: 2**(bits + 1), where
+        # `bits` is the length of the integer part; 0 in other modes.
         integer = total[FRACTION:].as_signed()
         negative8 = total[-1]
         magnitude8 = Signal(INTEGER + 1)
-        reach8 = Signal(unsigned(INTEGER + 3))
-        m.d.comb += magnitude8.eq(integer ^ negative8.replicate(INTEGER + 2))
-        with m.If(self.window):
-            m.d.comb += reach8.eq(2)
-            for bit in range(INTEGER + 1):
-                with m.If(magnitude8[bit]):  # the last true one counts
-                    m.d.comb += reach8.eq(4 << bit)
-        from_tie = Signal(signed(FRACTION + 1))
-        within = Signal()
+        from_tie = Signal(signed(FRACTION))
         m.d.comb += [
-            from_tie.eq(total[:FRACTION] - (1 << (FRACTION - 1))),
-            within.eq((from_tie <= reach8) & (from_tie >= -reach8)),
+            magnitude8.eq(integer ^ negative8.replicate(INTEGER + 2)),
+            from_tie.eq(total[:FRACTION] ^ (1 << (FRACTION - 1))),
         ]
-        integer9, tie9, up9, negative9 = (
-            stage(signed(INTEGER + 2), "integer9"), stage(1, "tie9"), stage(1, "up9"), stage(1, "negative9"),
-        )  # fmt: skip
-        m.d.sync += [integer9.eq(integer), tie9.eq(within), up9.eq(from_tie > 0), negative9.eq(negative8)]
+        before = from_tie[-1]
+        apart8 = Signal(FRACTION - 1)  # from_tie, inverted if negative
+        m.d.comb += apart8.eq(from_tie[:-1] ^ before.replicate(FRACTION - 1))
+        # Bit i of `at_least`: the window is on and the integer part has more than i bits.
+        at_least = [self.window & magnitude8[i:].any() for i in range(INTEGER + 1)] + [C(0, 1)]
+        exactly = [above & ~here for above, here in zip([self.window, *at_least], at_least)]
+        reached = apart8[1 : INTEGER + 3]  # a bit for each of `at_least`
+        near = ~apart8[INTEGER + 3 :].any()
+        inside = Cat(~bit | there for bit, there in zip(reached, at_least)).all()
+        on_edge = Cat(bit == there for bit, there in zip(reached, exactly)).all()
+        after = ~before & ~apart8[0]
+        sum9 = stage(signed(INTEGER + 3), "sum9")
+        near9, within9, edge9 = stage(1, "near9"), stage(1, "within9"), stage(1, "edge9")
+        tie_up9, up9 = stage(1, "tie_up9"), stage(1, "up9")
+        m.d.sync += [
+            sum9.eq(integer + self.zero_point),
+            near9.eq(near),
+            within9.eq(inside & (self.window | after)),
+            edge9.eq(on_edge & self.window & after),
+            tie_up9.eq(Mux(self.away, ~negative8, integer[0])),
+            up9.eq(~before & apart8.any()),
+        ]
 
-        # 9 -> 10: increment, zero point, clamp.
-        away = self.rounding == Rounding.HALF_AWAY
-        inside = self.rounding == Rounding.EVEN_ZERO_POINT_INSIDE
-        y = Signal(signed(INTEGER + 4))
-        m.d.comb += y.eq(
-            integer9 + Mux(tie9, Mux(away, ~negative9, integer9[0]), up9) + Mux(inside, 0, self.zero_point)
-        )
-        with m.If((y > self.high) | (self.low > self.high)):
+        # 9 -> 10: increment, clamp. At the upper limit the increment does not count, nor just below the lower one.
+        y = Signal(8)
+        m.d.comb += y.eq(sum9 + Mux(near9 & (within9 | edge9), tie_up9, up9))
+        with m.If(sum9 >= self.high):
             m.d.sync += self.result.eq(self.high)
-        with m.Elif(y < self.low):
+        with m.Elif(sum9 < self.low):
             m.d.sync += self.result.eq(self.low)
         with m.Else():
             m.d.sync += self.result.eq(y)

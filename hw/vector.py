@@ -7,10 +7,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.loop_nest import COUNT_BITS, STRIDE, LoopNest
+from hw.loop_nest import LoopNest, report_range
 from hw.ports import PC_BITS
 from hw.queue import RegisteredQueue
-from hw.requantizer import FINAL_STAGE, INSIDE_STAGE, SCALE_STAGE, WINDOW_STAGE
+from hw.requantizer import INSIDE_STAGE, SCALE_STAGE
 from hw.scratchpads import bits_for
 from hw.semaphores import SEMAPHORE_BITS
 from hw.table import field, header
@@ -62,7 +62,7 @@ class Vector(wiring.Component):
         write, write_row, write_data: to ACT.
         give, signal0, signal1, give_pc: completed instruction.
         step, running, current_pc, stalled: a step is made; at work; of which instruction; a read was refused.
-        range_error, range_row: the step names a row beyond its memory.
+        range_error, range_row, range_pc: the step before named a row beyond its memory; there is none in this cycle.
         halt: make no more steps.
     """
 
@@ -113,6 +113,7 @@ class Vector(wiring.Component):
                 "stalled": Out(1),
                 "range_error": Out(1),
                 "range_row": Out(ADDRESS_BITS),
+                "range_pc": Out(PC_BITS),
                 "halt": In(1),
             }
         )
@@ -120,28 +121,16 @@ class Vector(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
-        levels = range(c.vector_loops)
-        m.submodules.nest = nest = LoopNest(c.vector_loops, ADDRESSES)
-
-        def loop(name: str) -> Value:
-            return field(self.word, "VECTOR_LOOP", name)
+        m.submodules.nest = nest = LoopNest(c.vector_loops, ADDRESSES, outer=("b", "dst", "prm"))
 
         def run(name: str) -> Value:
             return field(self.word, "VECTOR", name)
 
         # Configuration registers.
         opcode = header(self.word, "opcode")
-        for k in levels:
-            count = Signal(COUNT_BITS, init=1, name=f"count{k}")
-            m.d.comb += getattr(nest, f"count{k}").eq(count)
-            select = self.configure & (opcode == BY_NAME["VECTOR_LOOP"].opcode) & (loop("level") == k)
-            with m.If(select):
-                m.d.sync += count.eq(loop("count"))
-            for a in ADDRESSES:
-                stride = Signal(STRIDE, name=f"{a}_stride{k}")
-                m.d.comb += getattr(nest, f"{a}_stride{k}").eq(stride)
-                with m.If(select):
-                    m.d.sync += stride.eq(loop(f"{a}_stride"))
+        m.d.comb += nest.configure.eq(self.configure & (opcode == BY_NAME["VECTOR_LOOP"].opcode))
+        for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
+            m.d.comb += getattr(nest, name).eq(field(self.word, "VECTOR_LOOP", name))
         registers: dict[str, Signal] = {}
         for name in ("VECTOR_ADD", "VECTOR_POST"):
             for f in BY_NAME[name].fields:
@@ -150,31 +139,57 @@ class Vector(wiring.Component):
                     m.d.sync += registers[f.name].eq(field(self.word, name, f.name))
 
         # The instruction at work.
-        active, phase, add = Signal(), Signal(), Signal()
-        null = Signal()  # VECTOR_SYNC: one step without reads
+        active, null = Signal(), Signal()  # null: VECTOR_SYNC, one step without reads
         last_step = null | nest.last
         source = Signal(BY_NAME["VECTOR"].by_name["source"].bits)
-        reduce = Signal(BY_NAME["VECTOR"].by_name["reduce"].bits)
+        reducing, uses_b, from_acc, biased = Signal(), Signal(), Signal(), Signal()
         za, zb = Signal.like(registers["za"]), Signal.like(registers["zb"])
         slot = Signal(range(CONTEXTS))
-        reducing = (source == Source.SUM) | (source == Source.MAX)
-        inner_first = Cat(getattr(nest, f"first{k}") | (k >= reduce) for k in levels).all()
-        inner_last = Cat(getattr(nest, f"at_last{k}") | (k >= reduce) for k in levels).all()
-        result = Signal()  # the step produces a row
-        m.d.comb += result.eq(~reducing | inner_last)
 
+        # Of a step, in registers computed with the one before: whether it makes a row, what it reads.
+        # `half`: with a and b in one bank, a is read alone first, which makes no step.
+        bank_bits = (c.act_banks - 1).bit_length()
+        result, half = Signal(), Signal()
+        reads_acc, reads_a, reads_b = Signal(), Signal(), Signal()
+
+        def one_bank(a: Value, b: Value) -> Value:
+            return a[:bank_bits] == b[:bank_bits]
+
+        new_source = run("source")
+        new = {
+            "null": opcode == BY_NAME["VECTOR_SYNC"].opcode,
+            "reducing": (new_source == Source.SUM) | (new_source == Source.MAX),
+            "uses_b": run("add") | (new_source == Source.MUL),
+            "from_acc": new_source == Source.ACC,
+        }
+        at_work = {"null": null, "reducing": reducing, "uses_b": uses_b, "from_acc": from_acc}
+
+        def of_step(of: dict[str, Value], same: Value) -> list[tuple[Signal, Value]]:
+            makes_row = ~of["reducing"] | nest.group_last_next
+            needs_b = ~of["null"] & of["uses_b"] & makes_row
+            together = of["from_acc"] | ~same  # a and b, or no a
+            return [
+                (result, makes_row),
+                (half, needs_b & ~together),
+                (reads_acc, ~of["null"] & of["from_acc"]),
+                (reads_a, ~of["null"] & ~of["from_acc"]),
+                (reads_b, needs_b & together),
+            ]
+
+        go, granted = Signal(), Signal()
+        with m.If(granted & half):
+            m.d.sync += [half.eq(0), reads_a.eq(0), reads_b.eq(1)]
         with m.If(self.step):
-            m.d.sync += phase.eq(0)
+            m.d.sync += [to.eq(value) for to, value in of_step(at_work, one_bank(nest.a_next, nest.b_next))]
             with m.If(last_step):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
+            m.d.sync += [to.eq(value) for to, value in of_step(new, one_bank(run("a"), run("b")))]
+            m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
             m.d.sync += [
                 active.eq(1),
-                phase.eq(0),
-                null.eq(header(self.word, "opcode") == BY_NAME["VECTOR_SYNC"].opcode),
-                add.eq(run("add")),
-                source.eq(run("source")),
-                reduce.eq(run("reduce")),
+                source.eq(new_source),
+                biased.eq((new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)),
                 za.eq(registers["za"]),
                 zb.eq(registers["zb"]),
                 slot.eq(slot + 1),
@@ -182,40 +197,22 @@ class Vector(wiring.Component):
             ]
         m.d.comb += [nest.start.eq(self.start), nest.step.eq(self.step)]
         m.d.comb += [getattr(nest, f"{a}_base").eq(run(a)) for a in ADDRESSES]
-        for k in levels:
-            gate = ~reducing | (k >= reduce)
-            m.d.comb += [getattr(nest, f"{a}_gate{k}").eq(gate) for a in ("b", "dst", "prm")]
+        # The levels of a group: those below `reduce`.
+        m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
 
         # Reads and the step.
-        bank_bits = (c.act_banks - 1).bit_length()
-        go, same_bank, works = Signal(), Signal(), Signal()
-        need_b = (add | (source == Source.MUL)) & result
-        from_acc = source == Source.ACC
         m.d.comb += [
-            go.eq(active & ~self.halt),
-            works.eq(go & ~null),
-            same_bank.eq(~null & ~from_acc & need_b & (nest.a[:bank_bits] == nest.b[:bank_bits])),
-            self.acc_read.eq(works & from_acc),
-            self.a_read.eq(works & ~from_acc & ~phase),
+            go.eq(active & ~self.halt & ~self.range_error),
+            self.acc_read.eq(go & reads_acc),
+            self.a_read.eq(go & reads_a),
             self.a_row.eq(nest.a),
-            self.b_read.eq(works & need_b & (~same_bank | phase)),
+            self.b_read.eq(go & reads_b),
             self.b_row.eq(nest.b),
-        ]
-        granted = go & ~(
-            (self.acc_read & ~self.acc_grant) | (self.a_read & ~self.a_grant) | (self.b_read & ~self.b_grant)
-        )
-        m.d.comb += [
-            self.step.eq(granted & (~same_bank | phase)),
+            granted.eq(go & ~((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant))),
+            self.step.eq(granted & ~half),
             self.stalled.eq(go & ~self.step),
             self.ready.eq(~active | (self.step & last_step)),
         ]
-        early = Signal()  # a was read in the cycle before
-        held = Signal(8 * c.block_in, reset_less=True)
-        m.d.sync += early.eq(granted & same_bank & ~phase)
-        with m.If(granted & same_bank & ~phase):
-            m.d.sync += phase.eq(1)
-        with m.If(early):
-            m.d.sync += held.eq(self.a_data)
 
         columns, lanes = self.columns, c.dw_lanes
         column_bits = (columns - 1).bit_length()
@@ -226,17 +223,15 @@ class Vector(wiring.Component):
         else:
             m.d.comb += self.acc_row.eq(nest.a)
 
-        biased = from_acc | (source == Source.MUL) | (source == Source.SUM)
+        # Rows beyond their memory: found in the step, told in the next cycle.
+        makes = self.step & ~null
         limits = [
             (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
-            (nest.b, need_b & (nest.b >= c.act_rows)),
-            (nest.prm, result & biased & (nest.prm >= c.prm_rows)),
+            (nest.b, uses_b & result & (nest.b >= c.act_rows)),
+            (nest.prm, biased & result & (nest.prm >= c.prm_rows)),
             (nest.dst, result & (nest.dst >= c.act_rows)),
         ]
-        m.d.comb += self.range_error.eq(self.step & ~null & Cat(bad for _, bad in limits).any())
-        for address, bad in reversed(limits):
-            with m.If(bad):
-                m.d.comb += self.range_row.eq(address)
+        report_range(m, self, makes, limits)
 
         # Contexts: written when the instruction starts, read when its steps get to the stage.
         next_slot = Signal.like(slot)
@@ -268,35 +263,39 @@ class Vector(wiring.Component):
             return value
 
         inside_at = REQUANTIZE_STAGE + INSIDE_STAGE
-        requantize = context("requantize", REQUANTIZE, inside_at)
-        finish = context("finish", FINISH, ADD_STAGE)
-        window = later(requantize.rounding == Rounding.EVEN_ZERO_POINT_INSIDE, WINDOW_STAGE - INSIDE_STAGE, "window")
-        final = {
-            n: later(requantize[n], FINAL_STAGE - INSIDE_STAGE, f"final_{n}") for n in ("zp", "lo", "hi", "rounding")
-        }
+        requantize = context("requantize", REQUANTIZE, inside_at - 1)
+        finish = context("finish", FINISH, ADD_STAGE - 1)
+
+        def lower(low: Value, high: Value) -> Value:
+            """The lower of two limits: where they cross, the upper one holds."""
+            return Mux(low > high, high, low)
+
+        is_inside = requantize.rounding == Rounding.EVEN_ZERO_POINT_INSIDE
+        inside_zero_point = later(Mux(is_inside, requantize.zp, 0), 1, "inside_zero_point")
+        outside_zero_point = later(Mux(is_inside, 0, requantize.zp), 2, "zero_point")
+        window = later(is_inside, 2, "window")
+        away = later(requantize.rounding == Rounding.HALF_AWAY, 2, "away")
+        low13, high13 = later(lower(requantize.lo, requantize.hi), 3, "low"), later(requantize.hi, 3, "high")
         is_raw = (requantize.source == Source.ACT) | (requantize.source == Source.MAX)
-        requantized = later(~is_raw, ADD_STAGE - inside_at, "requantized")
+        requantized = later(~is_raw, ADD_STAGE - (inside_at - 1), "requantized")
 
         # Flags that travel.
-        valid1 = later(self.step & ~null & ~self.range_error, 1, "valid1", reset_less=False)
-        valid2 = later(valid1, 1, "valid2", reset_less=False)
+        valid1 = later(makes, 1, "valid1", reset_less=False)
+        valid2 = later(valid1 & ~self.range_error, 1, "valid2", reset_less=False)
         result2 = later(result, SOURCE_STAGE, "result")
         valid3 = later(valid2 & result2, 1, "valid3", reset_less=False)
         valid_lut = later(valid3, LUT_STAGE - BIAS_STAGE, "valid_late", reset_less=False)
-        end = later(self.step & last_step & ~self.range_error, VECTOR_SIGNAL, "end", reset_less=False)
+        end = later(self.step & last_step, VECTOR_SIGNAL, "end", reset_less=False)
         source2 = later(source, SOURCE_STAGE, "source")
-        first2 = later(inner_first, SOURCE_STAGE, "first")
+        first2 = later(nest.group_first, SOURCE_STAGE, "first")
         za2, zb2 = later(za, SOURCE_STAGE, "za"), later(zb, SOURCE_STAGE, "zb")
-        from_acc1, phase1, column1 = (
-            later(from_acc, 1, "from_acc"),
-            later(phase, 1, "phase1"),
-            later(column, 1, "column"),
-        )
-        biased3 = later(biased, BIAS_STAGE, "biased")
+        from_acc1, take_a1 = later(makes & from_acc, 1, "from_acc1"), later(self.a_read, 1, "take_a")
+        column1 = later(column, 1, "column")
+        biased2 = later(biased, BIAS_STAGE - 1, "biased")
         # Block RAM is slow: what it gives goes through a register.
         prm_bias = later(nest.prm, BIAS_STAGE - 2, "prm_bias")
         prm_scale = later(prm_bias, REQUANTIZE_STAGE + SCALE_STAGE - BIAS_STAGE, "prm_scale")
-        bias, scale = later(self.bias_data, 1, "bias"), later(self.scale_data, 1, "scale")
+        bias, scale = later(Mux(biased2, self.bias_data, 0), 1, "bias"), later(self.scale_data, 1, "scale")
         m.d.comb += [
             self.bias_read.eq(valid1),
             self.bias_row.eq(prm_bias),
@@ -308,12 +307,15 @@ class Vector(wiring.Component):
         if c.table_lookup:
             m.d.comb += [
                 self.lut_read.eq(valid_lut),
-                self.lut_table.eq(later(finish.table, LUT_STAGE - ADD_STAGE, "table")),
+                self.lut_table.eq(later(finish.table, LUT_STAGE - (ADD_STAGE - 1), "table")),
             ]
-        c15 = later(finish.c, 1, "c")
-        shift16, low16, high16 = (later(finish[n], 2, f"finish_{n}") for n in ("shift", "add_lo", "add_hi"))
-        add17 = later(finish.add, LUT_STAGE - ADD_STAGE, "add")
-        lut18 = later(finish.lut, RESULT_STAGE - ADD_STAGE, "lut")
+        ma14, c14 = later(finish.ma, 1, "ma"), later(finish.c, 1, "c")
+        shift15 = later(finish["shift"], 2, "shift")
+        shift16 = later(shift15, 1, "shift16")
+        above16 = later(Cat(k >= shift15 + 7 for k in range(31)), 1, "above")
+        low17, high17 = later(lower(finish.add_lo, finish.add_hi), 4, "add_low"), later(finish.add_hi, 4, "add_high")
+        add17 = later(finish.add, LUT_STAGE - (ADD_STAGE - 1), "add")
+        lut18 = later(finish.lut, RESULT_STAGE - (ADD_STAGE - 1), "lut")
 
         # Lanes.
         acc: list[Value] = [getattr(self, f"acc_data{n}") for n in range(columns)]
@@ -321,18 +323,17 @@ class Vector(wiring.Component):
             chosen = Signal(32 * lanes)
             m.d.comb += chosen.eq(Array(acc)[column1])
             acc = [chosen]
-        operand = Signal(8 * c.block_in)
-        m.d.comb += operand.eq(Mux(phase1, held, self.a_data))
         results = []
         for l in range(c.block_in):
             m.submodules[f"lane{l}"] = lane = VectorLane(tables=bool(c.table_lookup))
             word = acc[l // lanes][32 * (l % lanes) : 32 * (l % lanes) + 32]
             m.d.comb += [
                 lane.s1_acc.eq(word),
-                lane.s1_a.eq(operand[8 * l : 8 * l + 8]),
+                lane.s1_a.eq(self.a_data[8 * l : 8 * l + 8]),
                 lane.s1_b.eq(self.b_data[8 * l : 8 * l + 8]),
                 lane.s1_valid.eq(valid1),
                 lane.s1_from_acc.eq(from_acc1),
+                lane.s1_take_a.eq(take_a1),
                 lane.s2_valid.eq(valid2),
                 lane.s2_mul.eq(source2 == Source.MUL),
                 lane.s2_sum.eq(source2 == Source.SUM),
@@ -340,23 +341,22 @@ class Vector(wiring.Component):
                 lane.s2_first.eq(first2),
                 lane.s2_za.eq(za2),
                 lane.s2_zb.eq(zb2),
-                lane.s3_biased.eq(biased3),
                 lane.s3_bias.eq(bias[32 * l : 32 * l + 32]),
                 lane.s7_scale.eq(scale[32 * l : 32 * l + 32]),
-                lane.s11_inside.eq(requantize.rounding == Rounding.EVEN_ZERO_POINT_INSIDE),
-                lane.s11_zero_point.eq(requantize.zp),
+                lane.s11_inside_zero_point.eq(inside_zero_point),
                 lane.s12_window.eq(window),
-                lane.s13_rounding.eq(final["rounding"]),
-                lane.s13_zero_point.eq(final["zp"]),
-                lane.s13_low.eq(final["lo"]),
-                lane.s13_high.eq(final["hi"]),
+                lane.s12_away.eq(away),
+                lane.s12_zero_point.eq(outside_zero_point),
+                lane.s13_low.eq(low13),
+                lane.s13_high.eq(high13),
+                lane.s13_mb.eq(finish.mb),
                 lane.s14_requantized.eq(requantized),
-                lane.s14_ma.eq(finish.ma),
-                lane.s14_mb.eq(finish.mb),
-                lane.s15_c.eq(c15),
+                lane.s14_ma.eq(ma14),
+                lane.s14_c.eq(c14),
                 lane.s16_shift.eq(shift16),
-                lane.s16_low.eq(low16),
-                lane.s16_high.eq(high16),
+                lane.s16_above.eq(above16),
+                lane.s17_low.eq(low17),
+                lane.s17_high.eq(high17),
                 lane.s17_add.eq(add17),
             ]
             if c.table_lookup:

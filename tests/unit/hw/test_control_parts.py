@@ -1,5 +1,6 @@
 """Semaphores, queue, loop nest and depthwise window with array, each against a few lines of Python."""
 
+import itertools
 import random
 from collections import deque
 
@@ -110,39 +111,67 @@ def test_semaphores() -> None:
 
 
 def test_loop_nest() -> None:
-    dut = LoopNest(4, ("a",))
+    """`a` walks every level, `b` only those outside a group; the next nest is configured while one is at work."""
+    levels = 4
+    dut = LoopNest(levels, ("a", "b"), outer=("b",))
     rng = random.Random(3)
 
     async def bench(ctx) -> None:
+        ctx.set(dut.start, 0)
+        ctx.set(dut.step, 0)
         for _ in range(40):
-            counts = [rng.choice((1, 1, 2, 3, 5)) for _ in range(4)]
-            strides = [rng.randrange(-(1 << 17), 1 << 17) for _ in range(4)]
-            base = rng.randrange(1 << 18)
+            counts = [rng.choice((1, 1, 2, 3, 5)) for _ in range(levels)]
+            strides = {a: [rng.randrange(-(1 << 17), 1 << 17) for _ in range(levels)] for a in "ab"}
+            base = {a: rng.randrange(1 << 18) for a in "ab"}
+            group = rng.randrange(levels + 1)
+            gate = rng.randrange(1 << levels)
+            ctx.set(dut.configure, 1)
+            for k in range(levels):
+                ctx.set(dut.level, k)
+                ctx.set(dut.count, counts[k])
+                for a in "ab":
+                    ctx.set(getattr(dut, f"{a}_stride"), strides[a][k])
+                await ctx.tick()
+            ctx.set(dut.configure, 0)
             ctx.set(dut.start, 1)
-            ctx.set(dut.step, 0)
-            ctx.set(dut.a_base, base)
-            for k in range(4):
-                ctx.set(getattr(dut, f"count{k}"), counts[k])
-                ctx.set(getattr(dut, f"a_stride{k}"), strides[k])
+            ctx.set(dut.step, rng.randrange(2))
+            ctx.set(dut.inner, (1 << group) - 1)
+            for a in "ab":
+                ctx.set(getattr(dut, f"{a}_base"), base[a])
             await ctx.tick()
             ctx.set(dut.start, 0)
-            steps = [
-                (i, j, k, l)
-                for l in range(counts[3])
-                for k in range(counts[2])
-                for j in range(counts[1])
-                for i in range(counts[0])
-            ]
+            ctx.set(dut.b_gate, gate)
+            steps = list(itertools.product(*(range(n) for n in reversed(counts))))
+            b = base["b"]
             for n, index in enumerate(steps):
+                index = index[::-1]
+                ends = [i == count - 1 for i, count in zip(index, counts)]
                 while rng.random() < 0.3:
                     ctx.set(dut.step, 0)
                     await ctx.tick()
                 ctx.set(dut.step, 1)
-                assert ctx.get(dut.a) == (base + sum(i * s for i, s in zip(index, strides))) % (1 << ADDRESS_BITS)
+                expected = base["a"] + sum(i * s for i, s in zip(index, strides["a"]))
+                assert ctx.get(dut.a) == expected % (1 << ADDRESS_BITS)
+                assert ctx.get(dut.b) == b % (1 << ADDRESS_BITS)
                 assert ctx.get(dut.last) == (n == len(steps) - 1)
-                for k in range(4):
-                    assert ctx.get(getattr(dut, f"first{k}")) == (index[k] == 0)
+                advances = next((k for k in range(levels) if not ends[k]), None)
+                assert ctx.get(dut.carry) == (0 if advances is None else 1 << advances)
+                assert ctx.get(dut.group_first) == (not any(index[:group]))
+                assert ctx.get(dut.group_last) == all(ends[:group])
+                following = None
+                if advances is not None:
+                    # Levels below the one that advances go back to their start, and so does the address.
+                    undone = sum(
+                        i * s * (k >= group and gate >> k & 1)
+                        for k, (i, s) in enumerate(zip(index, strides["b"]))
+                        if k < advances
+                    )
+                    b += strides["b"][advances] * (advances >= group and gate >> advances & 1) - undone
+                    following = ctx.get(dut.group_last_next)
+                    assert ctx.get(dut.b_next) == b % (1 << ADDRESS_BITS)
                 await ctx.tick()
+                if following is not None:
+                    assert ctx.get(dut.group_last) == following
 
     simulate(dut, bench)
 

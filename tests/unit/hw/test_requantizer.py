@@ -65,11 +65,15 @@ def test_bit_exact() -> None:
 
             ctx.set(dut.acc, at("acc", 0))
             ctx.set(dut.scale, at("scale", SCALE_STAGE))
-            ctx.set(dut.inside, at("rounding", INSIDE_STAGE) == Rounding.EVEN_ZERO_POINT_INSIDE)
-            ctx.set(dut.inside_zero_point, at("zero_point", INSIDE_STAGE))
-            ctx.set(dut.window, at("rounding", WINDOW_STAGE) == Rounding.EVEN_ZERO_POINT_INSIDE)
-            for name in ("rounding", "zero_point", "low", "high"):
-                ctx.set(getattr(dut, name), at(name, FINAL_STAGE))
+            inside = Rounding.EVEN_ZERO_POINT_INSIDE
+            zero_point = at("zero_point", INSIDE_STAGE) if at("rounding", INSIDE_STAGE) == inside else 0
+            ctx.set(dut.inside_zero_point, zero_point)
+            mode, zero_point = at("rounding", WINDOW_STAGE), at("zero_point", WINDOW_STAGE)
+            ctx.set(dut.window, mode == inside)
+            ctx.set(dut.away, mode == Rounding.HALF_AWAY)
+            ctx.set(dut.zero_point, 0 if mode == inside else zero_point)
+            ctx.set(dut.low, min(at("low", FINAL_STAGE), at("high", FINAL_STAGE)))
+            ctx.set(dut.high, at("high", FINAL_STAGE))
             if t >= REQUANTIZE_STAGES:
                 got.append(ctx.get(dut.result))
             await ctx.tick()
