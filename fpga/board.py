@@ -7,15 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fpga.clocking import Pll
+from fpga.sdram.chip import SdramChip
+
+BLOCK_RAM, SDRAM = "bram", "sdram"
+#: What the NPU's memory is made of, with a title for tables.
+MEMORIES = {BLOCK_RAM: "block RAM", SDRAM: "SDRAM"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """How a configuration is built for a board: clock, on-chip memory, serial line."""
+    """How a configuration is built for a board: clock, memory (one of MEMORIES) and its size, serial line."""
 
     clock_mhz: float
     memory_kib: int
     baud: int = 3_000_000
+    memory: str = BLOCK_RAM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +49,7 @@ class Board:
         pll: setting of the PLL for a frequency in Hz. Raises `FpgaError`.
         uart: (resource, number) of the serial line with `rx` and `tx`.
         leds: resources used as LEDs, at most as many as the SoC has.
+        sdram: the chip at the platform's resource `sdram`, or None.
         points: configurations known to fit, by preset name; others are built at `other`.
         other: for configurations without a point of their own.
     """
@@ -56,5 +63,6 @@ class Board:
     clock_hz: int
     pll: Callable[[int], Pll]
     leds: tuple[tuple[str, int], ...] = tuple(("led", n) for n in range(4))
+    sdram: SdramChip | None = None
     points: Mapping[str, Point] = field(default_factory=dict)
     other: Point = Point(clock_mhz=20, memory_kib=64, baud=2_000_000)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from fpga.board import Board, Point
+from fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
 from fpga.errors import FpgaError
 from fpga.report import Report, timing, used
+from fpga.sdram.chip import SdramCycles
 from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
 from fpga.top import BoardTop
 from isa.config import NpuConfig
@@ -32,11 +33,23 @@ def point_of(
     config: NpuConfig,
     *,
     clock_mhz: float | None = None,
+    memory: str | None = None,
     memory_kib: int | None = None,
     baud: int | None = None,
 ) -> Point:
-    """The point a configuration is built at, with what is given instead of the board's own."""
-    chosen = {"clock_mhz": clock_mhz, "memory_kib": memory_kib, "baud": baud}
+    """The point a configuration is built at, with what is given instead of the board's own.
+
+    Raises:
+        FpgaError: the board does not have this memory, or not in this size.
+    """
+    if memory == SDRAM:
+        if board.sdram is None:
+            having = ", ".join(b.name for b in BOARDS.values() if b.sdram is not None)
+            raise FpgaError(f"{board.name} has no SDRAM that is supported; boards with one: {having}")
+        if memory_kib is not None:
+            raise FpgaError(f"the SDRAM of {board.name} has {board.sdram.size >> 10} KiB: no other size of memory")
+        memory_kib = board.sdram.size >> 10
+    chosen = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
     point = board.points.get(config.name, board.other)
     return replace(point, **{k: v for k, v in chosen.items() if v is not None})  # type: ignore[arg-type]
 
@@ -63,6 +76,8 @@ def build(
     pll = board.pll(round(point.clock_mhz * 1e6))
     try:
         bit_time(pll.output_hz, point.baud)
+        if point.memory == SDRAM and board.sdram is not None:
+            SdramCycles.of(board.sdram, pll.output_hz)
     except ValueError as error:
         raise FpgaError(f"{board.name}: {error}") from None
     platform = board.platform()
@@ -74,9 +89,8 @@ def build(
     resources = used(json.loads((directory / STATISTICS).read_text()))
     if missing := resources.missing(board.capacity):
         what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
-        raise FpgaError(
-            f"{config.name} with {point.memory_kib} KiB of memory does not fit on {board.name}: it needs {what}"
-        )
+        beside = f" with {point.memory_kib} KiB of memory" if point.memory == BLOCK_RAM else ""
+        raise FpgaError(f"{config.name}{beside} does not fit on {board.name}: it needs {what}")
     progress("place and route")
     mhz = pll.output_hz / 1e6
     for step in (family.route(platform, mhz, seed), family.pack(platform)):
@@ -90,6 +104,7 @@ def build(
         config=config.name,
         fingerprint=config.fingerprint,
         clock_mhz=mhz,
+        memory=point.memory,
         memory_kib=point.memory_kib,
         baud=point.baud,
         seed=seed,

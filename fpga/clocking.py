@@ -21,8 +21,10 @@ class Pll(ABC):
     output_hz: int
 
     @abstractmethod
-    def instance(self, clock: Value, output: Signal, locked: Signal) -> Instance:
-        """The primitive."""
+    def instance(
+        self, clock: Value, output: Signal, locked: Signal, later: Signal | None = None, delay_ns: float = 0
+    ) -> Instance:
+        """The primitive. `later` is a second output, `delay_ns` after `output`. Raises `FpgaError` if there is none."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,20 @@ class Ecp5Pll(Pll):
         ]
         return _closest(found, output_hz)
 
-    def instance(self, clock: Value, output: Signal, locked: Signal) -> Instance:
+    def instance(
+        self, clock: Value, output: Signal, locked: Signal, later: Signal | None = None, delay_ns: float = 0
+    ) -> Instance:
+        second: dict[str, object] = {}
+        if later is not None:
+            # In eighths of a cycle of the VCO; phases count from that of CLKOP.
+            eighths = round(delay_ns * 1e-9 * self.output_hz * self.clkop_div * 8)
+            second = {
+                "p_CLKOS_ENABLE": "ENABLED",
+                "p_CLKOS_DIV": self.clkop_div,
+                "p_CLKOS_CPHASE": self.clkop_div // 2 + eighths // 8,
+                "p_CLKOS_FPHASE": eighths % 8,
+                "o_CLKOS": later,
+            }
         disabled = {f"p_{n}": "DISABLED" for n in ("PLLRST_ENA", "INTFB_WAKE", "STDBY_ENABLE", "DPHASE_SOURCE")}
         loop_filter = {"ICP_CURRENT": "12", "LPF_RESISTOR": "8", "MFG_ENABLE_FILTEROPAMP": "1", "MFG_GMCREF_SEL": "2"}
         tied = {f"i_{n}": 0 for n in ("RST", "STDBY", "PHASESEL0", "PHASESEL1", "PLLWAKESYNC", "ENCLKOP")}
@@ -71,6 +86,7 @@ class Ecp5Pll(Pll):
             p_CLKOP_CPHASE=self.clkop_div // 2,
             p_CLKOP_FPHASE=0,
             p_FEEDBK_PATH="CLKOP",
+            **second,
             i_CLKI=clock,
             i_CLKFB=output,
             o_CLKOP=output,
@@ -108,7 +124,11 @@ class GowinPll(Pll):
         ]
         return _closest(found, output_hz)
 
-    def instance(self, clock: Value, output: Signal, locked: Signal) -> Instance:
+    def instance(
+        self, clock: Value, output: Signal, locked: Signal, later: Signal | None = None, delay_ns: float = 0
+    ) -> Instance:
+        if later is not None:
+            raise FpgaError("no second clock from the PLL of this FPGA")
         tied = {
             f"i_{n}": 0 for n in ("RESET", "RESET_P", "CLKFB", "FBDSEL", "IDSEL", "ODSEL", "DUTYDA", "PSDA", "FDLY")
         }
@@ -140,11 +160,20 @@ def _closest(found: list[P], output_hz: int) -> P:
     return best
 
 
-def drive_sync(m: Module, pll: Pll, clock: Value) -> Signal:
-    """Clock domain `sync` from a PLL, in reset until the PLL is locked. Returns the clock, for constraints."""
+def drive_sync(m: Module, pll: Pll, clock: Value, *, later: str | None = None, delay_ns: float = 0) -> Signal:
+    """Clock domain `sync` from a PLL, in reset until the PLL is locked. Returns the clock, for constraints. `later`
+    names a second domain, without reset, whose clock comes `delay_ns` after that of `sync`.
+
+    Raises:
+        FpgaError: the PLL has no second output.
+    """
     domain = ClockDomain("sync")
     m.domains += domain
     locked = Signal()
-    m.submodules.pll = pll.instance(clock, domain.clk, locked)
+    second = None
+    if later is not None:
+        second = ClockDomain(later, reset_less=True)
+        m.domains += second
+    m.submodules.pll = pll.instance(clock, domain.clk, locked, second and second.clk, delay_ns)
     m.submodules.reset = ResetSynchronizer(~locked, domain="sync")
     return domain.clk

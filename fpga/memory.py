@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, ResetInserter, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -25,8 +28,11 @@ def axi_slave(config: NpuConfig) -> dict[str, object]:
 
 def bridge_port() -> dict[str, object]:
     """32-bit port of the serial bridge. A request is taken where `mem_valid` and `mem_ready` meet; `mem_address` counts
-    bytes and is a multiple of 4. Every read is answered by one `mem_rvalid`, a cycle later or more, in order."""
+    bytes and is a multiple of 4. Every read is answered by one `mem_rvalid`, a cycle later or more, in order.
+
+    `bus_reset` resets what lies between the AXI4 port and the memory, as the master is reset in the same cycle."""
     return {
+        "bus_reset": In(1),
         "mem_valid": In(1),
         "mem_write": In(1),
         "mem_address": In(32),
@@ -36,6 +42,28 @@ def bridge_port() -> dict[str, object]:
         "mem_rvalid": Out(1),
         "mem_rdata": Out(32),
     }
+
+
+def channel_queues(
+    m: Module, slave: Any, channels: Mapping[str, Sequence[str]], depths: Mapping[str, int]
+) -> tuple[dict[str, Queue], dict[str, dict[str, Signal]]]:
+    """Queues behind AXI4 channels to a slave, so that what the master sees comes from registers: by channel the queue,
+    whose output is still to be taken, and its fields by name. `channels` names the fields, `depths` the entries where
+    they are not ADDRESSES."""
+    queues: dict[str, Queue] = {}
+    fields: dict[str, dict[str, Signal]] = {}
+    for channel, names in channels.items():
+        ports = {name: getattr(slave, f"axi_{channel}{name}") for name in names}
+        fields[channel] = {name: Signal(len(port), name=f"{channel}_{name}") for name, port in ports.items()}
+        queue = queues[channel] = Queue(sum(map(len, ports.values())), depths.get(channel, ADDRESSES))
+        m.submodules[f"{channel}_queue"] = queue
+        m.d.comb += [
+            queue.i_valid.eq(getattr(slave, f"axi_{channel}valid")),
+            getattr(slave, f"axi_{channel}ready").eq(queue.i_ready),
+            queue.i_payload.eq(Cat(*ports.values())),
+            Cat(*fields[channel].values()).eq(queue.o_payload),
+        ]
+    return queues, fields
 
 
 class OnChipMemory(wiring.Component):
@@ -51,7 +79,7 @@ class OnChipMemory(wiring.Component):
 
     Ports:
         axi_*: AXI4 slave.
-        mem_*: see `bridge_port`.
+        mem_*, bus_reset: see `bridge_port`.
 
     Raises:
         ValueError: size is no positive multiple of the bus width.
@@ -61,35 +89,22 @@ class OnChipMemory(wiring.Component):
         if size < config.bus_bytes or size % config.bus_bytes:
             raise ValueError(f"size must be a positive multiple of {config.bus_bytes} bytes, not {size!r}")
         self.config, self.size = config, size
+        #: Ports that lead to the pins of the board: none.
+        self.pins: dict[str, object] = {}
         super().__init__({**axi_slave(config), **bridge_port()})
 
-    def elaborate(self, platform: object) -> Module:
+    def elaborate(self, platform: object) -> Elaboratable:
         m = Module()
         bus = self.config.bus_bytes
         rows = self.size // bus
         low = (bus - 1).bit_length()
         m.submodules.store = store = Memory(shape=Shape(8 * bus), depth=rows, init=[])
         read_port, write_port = store.read_port(), store.write_port(granularity=8)
-        # Addresses and write data wait in queues, so that what the master sees comes from registers.
-        address_bits = self.config.axi_address_bits
-        read_address, read_length, next_read_id = Signal(address_bits), Signal(8), Signal()
-        write_address, next_write_id = Signal(address_bits), Signal()
-        beat_data, beat_strobe, beat_last = Signal(8 * bus), Signal(bus), Signal()
-        channels = {
-            "ar": {"addr": read_address, "len": read_length, "id": next_read_id},
-            "aw": {"addr": write_address, "id": next_write_id},
-            "w": {"data": beat_data, "strb": beat_strobe, "last": beat_last},
-        }
-        queues = {}
-        for channel, fields in channels.items():
-            queue = queues[channel] = Queue(sum(map(len, fields.values())), ADDRESSES)
-            m.submodules[f"{channel}_queue"] = queue
-            m.d.comb += [
-                queue.i_valid.eq(getattr(self, f"axi_{channel}valid")),
-                getattr(self, f"axi_{channel}ready").eq(queue.i_ready),
-                queue.i_payload.eq(Cat(*[getattr(self, f"axi_{channel}{name}") for name in fields])),
-                Cat(*fields.values()).eq(queue.o_payload),
-            ]
+        channels = {"ar": ("addr", "len", "id"), "aw": ("addr", "id"), "w": ("data", "strb", "last")}
+        queues, fields = channel_queues(m, self, channels, {})
+        read_address, read_length, next_read_id = fields["ar"].values()
+        write_address, next_write_id = fields["aw"].values()
+        beat_data, beat_strobe, beat_last = fields["w"].values()
         reads, writes, beats_in = queues["ar"], queues["aw"], queues["w"]
         bridge_row = self.mem_address[low:]
         word = self.mem_address[2:low]  # 32-bit word of the row
@@ -180,4 +195,4 @@ class OnChipMemory(wiring.Component):
         with m.Elif(beat & ~write_outside):
             m.d.sync += now_strobe.eq(beat_strobe)
         m.d.comb += [write_port.addr.eq(now_row), write_port.data.eq(now_data), write_port.en.eq(now_strobe)]
-        return m
+        return ResetInserter(self.bus_reset)(m)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fpga.board import Capacity
+from fpga.board import BLOCK_RAM, MEMORIES, Capacity
 
 #: LUTs of one cell, by the names yosys gives cells after mapping.
 LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6, "LUT1": 1, "LUT2": 1, "LUT3": 1, "ALU": 1, "RAM16SDP4": 8}
@@ -85,8 +85,9 @@ def _clock(edge: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A build. Times in seconds; `cpu_seconds` is the processor time of the tools. `memory_kib` and `baud` are 0 where
-    the NPU uses the memory and the bus of a processor; `note` is what must be known of the result."""
+    """A build. Times in seconds; `cpu_seconds` is the processor time of the tools. `memory` is one of
+    `fpga.board.MEMORIES`; `memory_kib` and `baud` are 0 where the NPU uses the memory and the bus of a processor;
+    `note` is what must be known of the result."""
 
     board: str
     config: str
@@ -104,6 +105,7 @@ class Report:
     bitstream_bytes: int
     sha256: str
     note: str = ""
+    memory: str = BLOCK_RAM
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -120,7 +122,7 @@ class Report:
                     ("LUT", u.lut, c.lut), ("FF", u.ff, c.ff), ("DSP", u.dsp, c.dsp), ("block RAM", u.bram, c.bram)
                 )
             ),
-            *([("memory", f"{self.memory_kib} KiB")] if self.memory_kib else []),
+            *([("memory", f"{self.memory_kib} KiB, {MEMORIES[self.memory]}")] if self.memory_kib else []),
             ("slowest path", f"{path.delay_ns:.1f} ns, {path.logic_ns:.1f} ns of it logic, {path.cells} cells"),
             ("  from", path.start),
             ("  to", path.end),

@@ -45,6 +45,7 @@ class Soc(wiring.Component):
 
     Ports:
         rx, tx: serial line.
+        the `pins` of the memory.
         leds: 0 blinks once a second while the clock runs, 1 traffic on the serial line, 2 the NPU uses its memory,
             3 interrupt pending.
     """
@@ -54,7 +55,7 @@ class Soc(wiring.Component):
     ) -> None:
         self.config, self.memory = config, memory
         self.clock_hz, self.baud, self.board_id = clock_hz, baud, board_word(board_id)
-        super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS)})
+        super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS), **memory.pins})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -65,18 +66,22 @@ class Soc(wiring.Component):
         reset = Signal()
         m.d.sync += reset.eq(bridge.npu_reset)
         m.submodules.npu = ResetInserter(reset)(npu)
-        m.submodules.memory = ResetInserter(reset)(memory)
+        m.submodules.memory = memory
         m.d.comb += [
             bridge.rx.eq(self.rx),
             self.tx.eq(bridge.tx),
             bridge.board_id.eq(self.board_id),
             bridge.memory_bytes.eq(memory.size),
+            memory.bus_reset.eq(reset),
         ]
         for name, member in axi_master(self.config).items():
             source, target = (npu, memory) if member.flow == Out else (memory, npu)  # type: ignore[attr-defined]
             m.d.comb += getattr(target, name).eq(getattr(source, name))
         for name, member in axil_slave().items():
             source, target = (npu, bridge) if member.flow == Out else (bridge, npu)  # type: ignore[attr-defined]
+            m.d.comb += getattr(target, name).eq(getattr(source, name))
+        for name, member in memory.pins.items():
+            source, target = (memory, self) if member.flow == Out else (self, memory)
             m.d.comb += getattr(target, name).eq(getattr(source, name))
         for name in ("valid", "write", "address", "wdata", "strobe"):
             m.d.comb += getattr(memory, f"mem_{name}").eq(getattr(bridge, f"mem_{name}"))

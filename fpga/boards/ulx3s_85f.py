@@ -6,6 +6,7 @@ from typing import Any
 
 from fpga.board import Board, Capacity, Point
 from fpga.clocking import Ecp5Pll
+from fpga.sdram.chip import SDRAM_32M
 
 CLOCK_HZ = 25_000_000
 
@@ -25,5 +26,6 @@ BOARD = Board(
     platform=platform,
     clock_hz=CLOCK_HZ,
     pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
+    sdram=SDRAM_32M,
     points={"tiny": Point(clock_mhz=25, memory_kib=256)},
 )

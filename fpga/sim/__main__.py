@@ -2,6 +2,7 @@
 
 python -m fpga.sim serial --config tiny                        # prints the terminal to open
 python -m fpga.sim serial --board ulx3s_85f --config small     # the SoC of that board's bitstream
+python -m fpga.sim serial --board ulx3s_85f --sdram            # the same with --memory sdram
 python -m fpga.sim axi --config base --socket /tmp/npu.sock
 """
 
@@ -11,7 +12,9 @@ import argparse
 import signal
 import sys
 
+from fpga.board import SDRAM
 from fpga.build import board_named
+from fpga.errors import FpgaError
 from fpga.sim.axi import AxiBoard
 from fpga.sim.pty import SerialBoard, board_line, soc_line
 from isa.config import NpuConfig
@@ -26,6 +29,7 @@ def _arguments() -> argparse.Namespace:
     serial = kinds.add_parser("serial", help="the SoC of small boards behind a pseudo-terminal")
     serial.add_argument("--board", metavar="NAME", help="memory, clock and baud rate as in this board's bitstream")
     serial.add_argument("--memory", type=int, default=1 << 16, metavar="BYTES", help="without --board (%(default)s)")
+    serial.add_argument("--sdram", action="store_true", help="with the SDRAM of the board, not its block RAM")
     axi = kinds.add_parser("axi", help="the NPU and a memory behind a Unix socket")
     axi.add_argument("--memory", type=int, default=1 << 26, metavar="BYTES", help="window (default %(default)s)")
     axi.add_argument("--socket", required=True, metavar="PATH", help="made, and taken away at the end")
@@ -45,7 +49,10 @@ def main() -> int:
             address = f"socket:{arguments.socket}"
         else:
             if arguments.board:
-                line, baud = board_line(board_named(arguments.board), config)
+                memory = SDRAM if arguments.sdram else None
+                line, baud = board_line(board_named(arguments.board), config, memory)
+            elif arguments.sdram:
+                raise FpgaError("--sdram needs a --board")
             else:
                 line, baud = soc_line(config, memory_bytes=arguments.memory, clock_hz=CLOCK_HZ, baud=BAUD), BAUD
             board = SerialBoard(line)

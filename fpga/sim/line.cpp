@@ -15,6 +15,10 @@ namespace {
 template <class T> auto set_faults(T &top, uint32_t value, int) -> decltype(top.faults, void()) { top.faults = value; }
 template <class T> void set_faults(T &, uint32_t, long) {}
 
+// Reads the port `sdram_fault`, if the design has one.
+template <class T> auto sdram_fault(const T &top, int) -> decltype(uint32_t(top.sdram_fault)) { return top.sdram_fault; }
+template <class T> uint32_t sdram_fault(const T &, long) { return 0; }
+
 struct Line {
     VerilatedContext context;
     std::unique_ptr<Vnpu> top;
@@ -85,6 +89,8 @@ void tw_line_destroy(void *h) { delete static_cast<Line *>(h); }
 void tw_line_reset(void *h) { static_cast<Line *>(h)->reset(); }
 
 void tw_line_faults(void *h, uint32_t value) { set_faults(*static_cast<Line *>(h)->top, value, 0); }
+
+uint32_t tw_line_sdram_fault(void *h) { return sdram_fault(*static_cast<Line *>(h)->top, 0); }
 
 void tw_line_send(void *h, const uint8_t *bytes, size_t count) {
     Line &line = *static_cast<Line *>(h);

@@ -24,6 +24,7 @@ def _load(path: Path) -> ctypes.CDLL:
         ("send", None, handle, ctypes.c_char_p, size),
         ("run", size, handle, ctypes.c_uint64, ctypes.c_char_p, size),
         ("queued", size, handle),
+        ("sdram_fault", ctypes.c_uint32, handle),
     ):
         function = getattr(library, f"tw_line_{name}")
         function.restype, function.argtypes = result, arguments
@@ -84,6 +85,12 @@ class SimulatedLine:
     def faults(self, value: int) -> None:
         """Sets the input `faults` of designs that have it."""
         self._library.tw_line_faults(self._handle, value)
+
+    @property
+    def sdram_fault(self) -> int:
+        """What the SDRAM chip of the design saw first that it does not allow, by its number in sdram_chip.v; 0 =
+        nothing, or no such chip."""
+        return int(self._library.tw_line_sdram_fault(self._handle))
 
     def close(self) -> None:
         """Ends the simulation."""

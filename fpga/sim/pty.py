@@ -9,10 +9,14 @@ import tty
 from collections.abc import Callable
 from pathlib import Path
 
-from fpga.board import Board
+from fpga.board import SDRAM, Board
 from fpga.build import point_of
 from fpga.memory import OnChipMemory
+from fpga.sdram.chip import SdramChip
+from fpga.sdram.memory import SdramMemory
+from fpga.sim import sdram as sdram_model
 from fpga.sim.line import SimulatedLine
+from fpga.sim.sdram import with_sdram_text
 from fpga.soc import SIMULATION_ID, Soc
 from hw.verilog import component_text
 from isa.config import NpuConfig
@@ -26,36 +30,50 @@ QUIET_CYCLES = 1_000_000
 
 
 def soc_line(
-    config: NpuConfig, *, memory_bytes: int, clock_hz: int, baud: int, board_id: str = SIMULATION_ID
+    config: NpuConfig,
+    *,
+    memory_bytes: int = 0,
+    sdram: SdramChip | None = None,
+    clock_hz: int,
+    baud: int,
+    board_id: str = SIMULATION_ID,
 ) -> SimulatedLine:
-    """The SoC of `fpga.soc` with on-chip memory, Verilated.
+    """The SoC of `fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins.
 
     Raises:
         BuildError: it cannot be built. ValueError: a size or baud rate that cannot be.
     """
 
     def text() -> str:
-        memory = OnChipMemory(config, memory_bytes)
-        return component_text(Soc(config, memory, clock_hz=clock_hz, baud=baud, board_id=board_id), "soc")
+        memory = OnChipMemory(config, memory_bytes) if sdram is None else SdramMemory(config, sdram, clock_hz)
+        soc = Soc(config, memory, clock_hz=clock_hz, baud=baud, board_id=board_id)
+        return component_text(soc, "soc") if sdram is None else with_sdram_text(soc, sdram, clock_hz, "soc")
 
-    folders = (_ROOT / "hw", _ROOT / "isa", _ROOT / "fpga" / "bridge")
-    sources = [*(p for folder in folders for p in folder.glob("*.py")), *(_ROOT / "fpga").glob("*.py")]
-    stem = f"soc-{config.fingerprint}-{memory_bytes}-{clock_hz}-{baud}-{board_id}"
+    folders = [_ROOT / name for name in ("hw", "isa", "fpga", "fpga/bridge", "fpga/sdram")]
+    sources = [*(p for folder in folders for p in folder.glob("*.py")), Path(sdram_model.__file__), sdram_model.MODEL]
+    memory_name = memory_bytes if sdram is None else f"sdram{sdram.size}"
+    stem = f"soc-{config.fingerprint}-{memory_name}-{clock_hz}-{baud}-{board_id}"
     title = f"the simulation of a SoC with {config.name!r}"
     return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud)
 
 
-def board_line(board: Board, config: NpuConfig) -> tuple[SimulatedLine, int]:
+def board_line(board: Board, config: NpuConfig, memory: str | None = None) -> tuple[SimulatedLine, int]:
     """The SoC as the bitstream of a board has it: its memory, clock and baud rate, all but PLL and pins; and the baud
-    rate.
+    rate. `memory` is one of `fpga.board.MEMORIES`, None = the board's own choice.
 
     Raises:
-        BuildError: it cannot be built. FpgaError: the board's PLL does not make the clock.
+        BuildError: it cannot be built. FpgaError: the board's PLL does not make the clock, or the board does not have
+            this memory.
     """
-    point = point_of(board, config)
-    clock_hz = board.pll(round(point.clock_mhz * 1e6)).output_hz
-    memory_bytes = point.memory_kib << 10
-    line = soc_line(config, memory_bytes=memory_bytes, clock_hz=clock_hz, baud=point.baud, board_id=board.identity)
+    point = point_of(board, config, memory=memory)
+    line = soc_line(
+        config,
+        memory_bytes=point.memory_kib << 10,
+        sdram=board.sdram if point.memory == SDRAM else None,
+        clock_hz=board.pll(round(point.clock_mhz * 1e6)).output_hz,
+        baud=point.baud,
+        board_id=board.identity,
+    )
     return line, point.baud
 
 

@@ -19,7 +19,10 @@ import tilewright as tw
 from driver.board import BoardDevice, probe
 from driver.errors import BoardReset, BusyError, TransportError
 from driver.transport.serial import SerialTransport
-from fpga.sim.pty import SerialBoard, soc_line
+from fpga.board import SDRAM
+from fpga.build import board_named
+from fpga.sdram.chip import SDRAM_32M
+from fpga.sim.pty import SerialBoard, board_line, soc_line
 from isa.bridge import FLAG, Command, Request
 from isa.config import preset
 from isa.device import DeviceError, Region
@@ -61,6 +64,29 @@ def test_a_network_gives_the_bytes_of_the_functional_simulator(board: SerialBoar
         assert runner.counters is not None and runner.counters.cycles is not None
         assert 44_000 < runner.counters.cycles < 48_000
         assert runner.load(digits).device.transport.repeats == 0
+
+
+def test_a_network_in_the_sdram_of_a_board(digits: Program) -> None:
+    """The SoC of `fpga build --board ulx3s_85f --memory sdram` with a chip at its pins: the bytes of the functional
+    simulator, both ends of the chip keep theirs, and the chip saw nothing it does not allow."""
+    line, baud = board_line(board_named("ulx3s_85f"), TINY, SDRAM)
+    rng = np.random.default_rng(1)
+    with SerialBoard(line) as board:
+        with BoardDevice(SerialTransport(board.path, baud=baud, seconds=SECONDS), TINY) as dev:
+            size = dev.transport.size
+            assert size == SDRAM_32M.size == 32 << 20
+            data = rng.integers(0, 256, 1500, np.uint8)
+            for address in (3, size - data.size):
+                dev.write(address, data)
+                assert np.array_equal(dev.read(address, data.size), data)
+        with tw.Device(f"board://serial:{board.path}?seconds={SECONDS}&baud={baud}") as runner:
+            inputs = tw.random_inputs(digits, 0)
+            expected = tw.Device("functional").run(digits, inputs)
+            outputs = runner.run(digits, inputs)
+            assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
+            assert runner.counters is not None and runner.counters.cycles is not None
+            assert 44_000 < runner.counters.cycles < 49_000
+        assert line.sdram_fault == 0
 
 
 def test_memory_at_any_address(board: SerialBoard) -> None:

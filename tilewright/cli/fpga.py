@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 
 from fpga import build as builder
+from fpga.board import MEMORIES
 from fpga.boards import BOARDS
 from fpga.errors import FpgaError
 from fpga.report import Capacity, Report, Timing, Used
@@ -48,6 +49,7 @@ command.add_command(fpga_zynq.fetch_tools)
     epilog=(
         "\b\nExamples:\n"
         "  tilewright fpga build --board ulx3s_85f --config tiny -o bits\n"
+        "  tilewright fpga build --board ulx3s_85f --memory sdram -o bits\n"
         "  tilewright fpga build --board ulx3s_85f --config small --clock-mhz 60 -o bits --json -\n"
         "  tilewright fpga build --board pynq_z2 -o bits\n"
     )
@@ -63,7 +65,12 @@ command.add_command(fpga_zynq.fetch_tools)
 @click.option(
     "--clock-mhz", type=click.FloatRange(1, 400), help="Clock of the SoC; default: the board's for the preset."
 )
-@click.option("--memory-kib", type=click.IntRange(1, 1 << 20), help="On-chip memory; default: the board's.")
+@click.option(
+    "--memory",
+    type=click.Choice(list(MEMORIES)),
+    help="What the NPU's memory is made of; default: the board's, which is block RAM.",
+)
+@click.option("--memory-kib", type=click.IntRange(1, 1 << 20), help="Size of the block RAM; default: the board's.")
 @click.option("--baud", type=click.IntRange(1200, 12_000_000), help="Of the serial line; default 3000000.")
 @click.option("--seed", type=click.IntRange(1, 1 << 30), default=1, show_default=True, help="Of the placement.")
 @common.json_option
@@ -73,6 +80,7 @@ def build(
     config: str | None,
     output: Path,
     clock_mhz: float | None,
+    memory: str | None,
     memory_kib: int | None,
     baud: int | None,
     seed: int,
@@ -84,11 +92,13 @@ def build(
     The configuration is `tiny` unless another is given, and that of `fpga boards` on boards with a Zynq.
     """
     if board_name in ZYNQ_BOARDS and not everything:
-        if memory_kib or baud:
-            raise UsageError(f"{board_name} has its own memory and no serial bridge: no --memory-kib and no --baud")
+        if memory or memory_kib or baud:
+            raise UsageError(
+                f"{board_name} has its own memory and no serial bridge: no --memory, no --memory-kib and no --baud"
+            )
         _build_zynq(ZYNQ_BOARDS[board_name], config, output, clock_mhz, seed, json_path)
         return
-    given = {"clock_mhz": clock_mhz, "memory_kib": memory_kib, "baud": baud}
+    given = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
     if everything:
         if board_name or config or any(given.values()):
             raise UsageError("--all takes boards, configurations and their settings from `fpga boards`")

@@ -1,0 +1,248 @@
+"""Commands of an SDR SDRAM: initialisation, refresh, rows, columns."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from fpga.sdram.chip import BURST_WORDS, SdramChip, SdramCycles, pins
+
+#: Bytes of a pair of words, which one READ or WRITE command moves.
+PAIR_BYTES = 4
+#: A segment is at most this many pairs, so that REFRESH and the serial bridge do not wait for long.
+SEGMENT_PAIRS = 16
+#: A10 in PRECHARGE: all banks.
+ALL_BANKS = 1 << 10
+#: Registers a command passes after the decision: here and at the pin; words pass two on their way back.
+PIN_CYCLES = 2
+
+
+class SdramController(wiring.Component):
+    """Executes segments: runs of pairs of words within one row, in the order they come, without a stall: the words
+    to write are there and there is room for those that are read.
+
+    Cycles alternate: in one, columns are read or written; in the other, a row is closed or opened. So the row of
+    the next segment is opened while the one before moves its words, if it lies in another bank, and hits follow each
+    other without a gap. Rows stay open until another row of the bank is asked for, or a refresh.
+
+    Latency: r_valid of the first pair `2 * PIN_CYCLES + 3 + CAS latency + late` cycles after a segment of an open row
+    was taken, or one more.
+
+    Parameters:
+        chip: the memory.
+        clock_hz: of domain `sync`.
+        tag_bits: bits that travel with a segment.
+
+    Ports:
+        i_valid, i_ready, i_write, i_pair, i_count, i_tag: segments; `i_pair` is the address of the first pair,
+            `i_count` pairs less one. They must not leave their row.
+        w_take, w_last, w_tag, w_data, w_mask: a pair is written in this cycle, the last of its segment if `w_last`:
+            its words, and a bit for every byte that keeps its value.
+        r_valid, r_data, r_tag, r_last: a pair was read; `r_last` ends its segment.
+        idle: nothing is under way but, perhaps, a refresh.
+        sdram_*: see `fpga.sdram.chip.pins`.
+
+    Raises:
+        ValueError: the chip does not work at this clock.
+    """
+
+    class State(enum.Enum):
+        IDLE = 0
+        LOOK = 1  # is the row open?
+        CLOSE = 2
+        OPEN = 3
+        READY = 4
+        REFRESH = 5  # rows are closed
+
+    def __init__(self, chip: SdramChip, clock_hz: int, tag_bits: int) -> None:
+        self.chip, self.cycles, self.tag_bits = chip, SdramCycles.of(chip, clock_hz), tag_bits
+        #: Bits of a pair's address within its row, and altogether.
+        self.column_bits = chip.column_bits - (BURST_WORDS.bit_length() - 1)
+        self.pair_bits = self.column_bits + chip.bank_bits + chip.row_bits
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "i_ready": Out(1),
+                "i_write": In(1),
+                "i_pair": In(self.pair_bits),
+                "i_count": In(range(SEGMENT_PAIRS)),
+                "i_tag": In(tag_bits),
+                "w_take": Out(1),
+                "w_last": Out(1),
+                "w_tag": Out(tag_bits),
+                "w_data": In(8 * PAIR_BYTES),
+                "w_mask": In(PAIR_BYTES),
+                "r_valid": Out(1),
+                "r_data": Out(8 * PAIR_BYTES),
+                "r_tag": Out(tag_bits),
+                "r_last": Out(1),
+                "idle": Out(1),
+                **pins(chip),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        s, t, chip = self.State, self.cycles, self.chip
+        banks = 1 << chip.bank_bits
+        state = Signal(s)
+        for_columns = Signal()  # whose turn this cycle is
+        m.d.sync += for_columns.eq(~for_columns)
+        command = Cat(self.sdram_we, self.sdram_cas, self.sdram_ras)
+        m.d.sync += command.eq(0)
+
+        # The clock of refreshes, which also measures the time after power-on.
+        left = Signal(range(t.refresh_interval), init=t.refresh_interval - 1)
+        starting = Signal(range(t.start_intervals + 1), init=t.start_intervals)
+        start_refreshes = Signal(range(chip.start_refreshes + 1), init=chip.start_refreshes)
+        tick, due, working = Signal(), Signal(), Signal()
+        m.d.sync += [left.eq(Mux(left == 0, t.refresh_interval - 1, left - 1)), tick.eq((left == 0) & (starting <= 1))]
+        with m.If((left == 0) & (starting != 0)):
+            m.d.sync += starting.eq(starting - 1)
+        with m.If(tick):
+            m.d.sync += due.eq(1)
+
+        # The segment whose row is looked after, and the one whose words move.
+        write, tag = Signal(), Signal(self.tag_bits)
+        column, bank, row = Signal(self.column_bits), Signal(chip.bank_bits), Signal(chip.row_bits)
+        count = Signal(range(SEGMENT_PAIRS))
+        held = Signal()
+        moving, moving_write, moving_tag = Signal(), Signal(), Signal(self.tag_bits)
+        moving_column, moving_bank = Signal(self.column_bits), Signal(chip.bank_bits)
+        moving_left = Signal(range(SEGMENT_PAIRS))
+
+        # Rows that are open; cycles until a bank may be closed, until the next command for rows, until words may be
+        # driven after words were read.
+        rows = Array(Signal(chip.row_bits, name=f"row{b}") for b in range(banks))
+        is_open = Signal(banks)
+        keep_read = max(BURST_WORDS, t.row_active - t.activate_to_column)
+        keep_write = max(BURST_WORDS - 1 + t.write_recovery, t.row_active - t.activate_to_column)
+        longest_keep = max(keep_read, keep_write, t.row_active)
+        keep = Array(Signal(range(longest_keep), name=f"keep{b}") for b in range(banks))
+        waits = {
+            "precharge": t.precharge - 1,
+            "open": max(0, t.activate_to_column - 2),
+            "refresh": t.refresh - 1,
+            "mode": chip.mode_cycles - 1,
+        }
+        wait = Signal(range(max(waits.values()) + 1))
+        after_read = t.cas + BURST_WORDS - 1
+        driven = Signal(range(after_read + 1))
+        for counter in (*keep, wait, driven):
+            with m.If(counter != 0):
+                m.d.sync += counter.eq(counter - 1)
+        may_close = Signal(banks)
+        m.d.comb += may_close.eq(Cat(counter == 0 for counter in keep))
+
+        # Rows.
+        there_row, there_open = Signal(chip.row_bits), Signal()
+        m.d.comb += self.i_ready.eq((state == s.IDLE) & working)
+        for_rows, refreshing = Signal(), Signal()
+        m.d.comb += [
+            for_rows.eq(~for_columns & (wait == 0)),
+            refreshing.eq(due & for_rows & ~moving & may_close.all()),
+        ]
+
+        def close_all() -> None:
+            m.d.sync += [
+                command.eq(_PRECHARGE), self.sdram_a.eq(ALL_BANKS), is_open.eq(0),
+                wait.eq(waits["precharge"]), state.eq(s.REFRESH),
+            ]  # fmt: skip
+
+        with m.Switch(state):
+            with m.Case(s.IDLE):
+                with m.If(self.i_valid & working):
+                    next_bank = self.i_pair[self.column_bits :][: chip.bank_bits]
+                    m.d.sync += [
+                        Cat(column, bank, row).eq(self.i_pair), write.eq(self.i_write), tag.eq(self.i_tag),
+                        count.eq(self.i_count), held.eq(1), state.eq(s.LOOK),
+                        there_row.eq(rows[next_bank]), there_open.eq(is_open.bit_select(next_bank, 1)),
+                    ]  # fmt: skip
+                with m.Elif(refreshing):
+                    close_all()
+                with m.Elif(~working & for_rows & (start_refreshes == 0)):
+                    # Sequential bursts of two words, programmed for writes too.
+                    mode = (BURST_WORDS.bit_length() - 1) | t.cas << 4
+                    m.d.sync += [command.eq(_MODE), self.sdram_a.eq(mode), self.sdram_ba.eq(0)]
+                    m.d.sync += [wait.eq(waits["mode"]), working.eq(1)]
+            with m.Case(s.LOOK):
+                m.d.sync += state.eq(Mux(there_open, Mux(there_row == row, s.READY, s.CLOSE), s.OPEN))
+            with m.Case(s.CLOSE):
+                with m.If(for_rows & may_close.bit_select(bank, 1) & ~(moving & (moving_bank == bank))):
+                    m.d.sync += [
+                        command.eq(_PRECHARGE), self.sdram_ba.eq(bank), self.sdram_a.eq(0),
+                        wait.eq(waits["precharge"]), state.eq(s.OPEN),
+                    ]  # fmt: skip
+            with m.Case(s.OPEN):
+                with m.If(for_rows):
+                    m.d.sync += [
+                        command.eq(_ACTIVE), self.sdram_ba.eq(bank), self.sdram_a.eq(row),
+                        wait.eq(waits["open"]), state.eq(s.READY),
+                        rows[bank].eq(row), keep[bank].eq(t.row_active - 1),
+                        is_open.bit_select(bank, 1).eq(1),
+                    ]  # fmt: skip
+            with m.Case(s.READY):
+                with m.If(refreshing):
+                    close_all()
+                with m.Elif(for_rows & ~moving & ~due & ~(write & (driven != 0))):
+                    m.d.sync += [
+                        moving.eq(1), moving_write.eq(write), moving_tag.eq(tag), moving_column.eq(column),
+                        moving_bank.eq(bank), moving_left.eq(count), held.eq(0), state.eq(s.IDLE),
+                    ]  # fmt: skip
+            with m.Case(s.REFRESH):
+                with m.If(for_rows):
+                    m.d.sync += [command.eq(_REFRESH), wait.eq(waits["refresh"]), state.eq(Mux(held, s.OPEN, s.IDLE))]
+                    with m.If(start_refreshes != 0):
+                        m.d.sync += start_refreshes.eq(start_refreshes - 1)
+                    m.d.sync += due.eq(tick | (start_refreshes > 1))
+
+        # Columns. The second word of a pair to write is driven in the cycle after.
+        go, reads = Signal(), Signal()
+        second, second_mask, second_driven = Signal(16), Signal(2), Signal()
+        m.d.comb += [
+            go.eq(for_columns & moving),
+            self.w_take.eq(go & moving_write),
+            self.w_last.eq(moving_left == 0),
+            self.w_tag.eq(moving_tag),
+            reads.eq(go & ~moving_write),
+        ]
+        low, high = self.w_data[:16], self.w_data[16:]
+        m.d.sync += [
+            second.eq(high), second_mask.eq(self.w_mask[2:]), second_driven.eq(self.w_take),
+            self.sdram_dq_o.eq(Mux(for_columns, low, second)),
+            self.sdram_dq_oe.eq(self.w_take | second_driven),
+            self.sdram_dqm.eq(~working.replicate(2)),
+        ]  # fmt: skip
+        with m.If(self.w_take):
+            m.d.sync += self.sdram_dqm.eq(self.w_mask[:2])
+        with m.Elif(second_driven):
+            m.d.sync += self.sdram_dqm.eq(second_mask)
+        with m.If(go):
+            m.d.sync += [
+                command.eq(Mux(moving_write, _WRITE, _READ)), self.sdram_ba.eq(moving_bank),
+                self.sdram_a.eq(Cat(C(0, BURST_WORDS.bit_length() - 1), moving_column)),
+                moving_column.eq(moving_column + 1), moving_left.eq(moving_left - 1), moving.eq(~self.w_last),
+                keep[moving_bank].eq(Mux(moving_write, keep_write - 1, keep_read - 1)),
+            ]  # fmt: skip
+        with m.If(reads):
+            m.d.sync += driven.eq(after_read)
+
+        # Words come back; what they belong to follows them.
+        word, word_before = Signal(16), Signal(16)
+        m.d.sync += [word.eq(self.sdram_dq_i), word_before.eq(word)]
+        stages = [Signal(2 + self.tag_bits, name=f"passing{stage}") for stage in range(t.cas + t.late + 2 * PIN_CYCLES)]
+        for before, behind in pairwise([Cat(reads, self.w_last, moving_tag), *stages]):
+            m.d.sync += behind.eq(before)
+        m.d.comb += [
+            Cat(self.r_valid, self.r_last, self.r_tag).eq(stages[-1]),
+            self.r_data.eq(Cat(word_before, word)),
+            self.idle.eq(~held & ~moving & ~Cat(stage[0] for stage in stages).any()),
+        ]
+        return m
+
+
+# RAS, CAS and WE of the commands, asserted = 1.
+_MODE, _REFRESH, _PRECHARGE, _ACTIVE, _WRITE, _READ = 0b111, 0b110, 0b101, 0b100, 0b011, 0b010

@@ -1,0 +1,92 @@
+"""A component with an SDRAM at its pins, for simulation: the registers of the pins and the model of the chip."""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from amaranth.hdl import C, ClockSignal, Instance, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from fpga.sdram.chip import WORD_BITS, SdramChip, SdramCycles, pins
+from hw.verilog import component_text
+
+MODEL = Path(__file__).resolve().parent / "sdram_chip.v"
+
+
+class WithSdram(wiring.Component):
+    """A component with the ports of `fpga.sdram.chip.pins`, and a chip at them that checks what it is told.
+
+    Parameters:
+        component: with these ports.
+        chip: the memory.
+        clock_hz: of domain `sync`.
+
+    Ports:
+        those of the component that do not lead to the chip.
+        sdram_fault: number of the first violation, 0 = none; see sdram_chip.v.
+    """
+
+    def __init__(self, component: Any, chip: SdramChip, clock_hz: int) -> None:
+        self.component, self.chip, self.clock_hz = component, chip, clock_hz
+        self.pins = pins(chip)
+        self.kept = {name: m for name, m in component.signature.members.items() if name not in self.pins}
+        super().__init__({**self.kept, "sdram_fault": Out(8)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.inner = inner = self.component
+        for name, member in self.kept.items():
+            source, target = (inner, self) if member.flow == Out else (self, inner)
+            m.d.comb += getattr(target, name).eq(getattr(source, name))
+        at_pin = {}
+        for name, member in self.pins.items():
+            if member.flow == Out:  # type: ignore[attr-defined]
+                at_pin[name] = Signal.like(getattr(inner, name), name=f"pin_{name}")
+                m.d.sync += at_pin[name].eq(getattr(inner, name))
+        words = Signal(WORD_BITS)
+        m.submodules.chip = self._instance(at_pin, words)
+        # Data on its way for longer than half a cycle is caught an edge later.
+        for edge in range(SdramCycles.of(self.chip, self.clock_hz).late):
+            after = Signal(WORD_BITS, name=f"words{edge}")
+            m.d.sync += after.eq(words)
+            words = after
+        m.d.sync += inner.sdram_dq_i.eq(words)
+        return m
+
+    def _instance(self, at_pin: dict[str, Signal], words: Signal) -> Instance:
+        chip = self.chip
+        ns = {
+            "RCD": chip.activate_to_column, "RP": chip.precharge, "RC": chip.row, "RAS": chip.row_active,
+            "RRD": chip.bank_to_bank, "WR": chip.write_recovery, "RFC": chip.refresh, "HZ": chip.access,
+            "START": 1000 * chip.start_us, "REFRESH": chip.refresh_interval,
+        }  # fmt: skip
+        return Instance(
+            "sdram_chip",
+            p_BANK_BITS=chip.bank_bits,
+            p_ROW_BITS=chip.row_bits,
+            p_COLUMN_BITS=chip.column_bits,
+            p_CLOCK_PS=ceil(1e12 / self.clock_hz),
+            p_START_REFRESHES=chip.start_refreshes,
+            p_MODE_CYCLES=chip.mode_cycles,
+            **{f"p_{name}_PS": round(1000 * value) for name, value in ns.items()},
+            i_clk=~ClockSignal(),
+            i_power=C(1, 1),
+            i_cke=at_pin["sdram_clk_en"],
+            **{f"i_{name}_n": ~at_pin[f"sdram_{name}"] for name in ("cs", "ras", "cas", "we")},
+            i_ba=at_pin["sdram_ba"],
+            i_a=at_pin["sdram_a"],
+            i_dqm=at_pin["sdram_dqm"],
+            i_dq_in=at_pin["sdram_dq_o"],
+            i_dq_in_driven=at_pin["sdram_dq_oe"],
+            o_dq_out=words,
+            o_dq_out_driven=Signal(),
+            o_fault=self.sdram_fault,
+        )
+
+
+def with_sdram_text(component: Any, chip: SdramChip, clock_hz: int, name: str) -> str:
+    """Verilog of `WithSdram` as module `name`, and of the chip."""
+    return component_text(WithSdram(component, chip, clock_hz), name) + "\n" + MODEL.read_text(encoding="utf-8")
