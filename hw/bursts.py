@@ -94,13 +94,13 @@ class BurstWalker(wiring.Component):
             self.error_tag.eq(tag1),
         ]
         following = Signal(OFFSET_BITS)
+        same_plane = left0 != 0
+        m.d.comb += following.eq(Mux(same_plane, now + stride0, plane + stride1))
         with m.If(take1):
             m.d.sync += [now.eq(following), end.eq(following + bytes_)]
-            with m.If(left0 != 0):
-                m.d.comb += following.eq(now + stride0)
+            with m.If(same_plane):
                 m.d.sync += left0.eq(left0 - 1)
             with m.Else():
-                m.d.comb += following.eq(plane + stride1)
                 m.d.sync += [left0.eq(most0), left1.eq(left1 - 1), plane.eq(following)]
             with m.If(last1):
                 m.d.sync += active.eq(0)

@@ -31,14 +31,15 @@ class State(enum.Enum):
 class Control(wiring.Component):
     """The state of a run.
 
-    START in cycle 0 resets the core (`clear`); BUSY and CYCLES run from cycle 1, where `start` reaches FETCH. A run
+    The core is held in reset while there is no run (`hold`), START in cycle 0 lets it go; BUSY and CYCLES run from
+    cycle 1, where `start` reaches FETCH. A run
     ends in the first cycle in which `finished` is 1. The first error ends it as well: from the next cycle on the core
     is halted, the bus drains, and the interrupt follows.
 
     Ports:
         start_write, reset_write, acknowledge: commands of the host (acknowledge: bits of IRQ_STATUS to clear).
         irq_enable, watchdog, timeout: registers.
-        clear: resets the core.  start: begins the program.  halt: stops all engines.
+        hold: resets the core.  start: begins the program.  halt: stops all engines.
         finished: the program is complete.  bus_idle: nothing in flight on AXI.
         error, error_*: first error of the core in this cycle.
         progress: anything moved in this cycle.
@@ -66,9 +67,9 @@ class Control(wiring.Component):
                 "irq_enable": In(2),
                 "watchdog": In(32),
                 "timeout": In(32),
-                "clear": Out(1),
+                "hold": Out(1, init=1),
                 "start": Out(1),
-                "halt": Out(1),
+                "halt": Out(1, init=1),
                 "finished": In(1),
                 "bus_idle": In(1),
                 "error": In(1),
@@ -101,21 +102,29 @@ class Control(wiring.Component):
         run = state == State.RUN
         quiet = Signal(32)  # cycles without progress, the one before not counted
         progressed = Signal()  # in the cycle before
-        expired = run & (self.watchdog != 0) & ~progressed & (quiet + 1 == self.watchdog)
-        late = run & (self.timeout != 0) & (self.timeout == self.CYCLES)
-        finish_irq, error_irq = Signal(), Signal()
-        m.d.comb += self.halt.eq(~run)
-        m.d.sync += self.start.eq(0)
+        at_limit = Signal()  # `quiet` is one below the limit
+        expired = run & at_limit & ~progressed
+        # TIMEOUT is compared a cycle ahead.
+        before_timeout, at_timeout = Signal(32), Signal()
+        late = run & at_timeout
+        finish_irq, error_irq, clear = Signal(), Signal(), Signal()
+        m.d.sync += [
+            self.start.eq(0),
+            at_limit.eq(Mux(progressed, self.watchdog == 1, quiet + 2 == self.watchdog)),
+            before_timeout.eq(self.timeout - 1),
+            at_timeout.eq(run & (self.timeout != 0) & (before_timeout == self.CYCLES)),
+        ]
 
         with m.Switch(state):
             with m.Case(State.IDLE):
                 with m.If(self.start_write):
-                    m.d.comb += self.clear.eq(1)
-                    m.d.sync += [state.eq(State.RUN), self.start.eq(1), done.eq(0), progressed.eq(1)]
+                    m.d.comb += clear.eq(1)
+                    m.d.sync += [state.eq(State.RUN), self.hold.eq(0), self.halt.eq(0)]
+                    m.d.sync += [self.start.eq(1), done.eq(0), progressed.eq(1)]
             with m.Case(State.RUN):
                 m.d.sync += [progressed.eq(self.progress), quiet.eq(Mux(progressed, 0, quiet + 1))]
                 with m.If(self.error | expired | late):
-                    m.d.sync += state.eq(State.STOP)
+                    m.d.sync += [state.eq(State.STOP), self.halt.eq(1)]
                 with m.If(self.error):
                     m.d.sync += [
                         self.code.eq(self.error_code),
@@ -139,18 +148,18 @@ class Control(wiring.Component):
                     ]
                 with m.Elif(self.finished):
                     m.d.comb += finish_irq.eq(1)
-                    m.d.sync += [state.eq(State.IDLE), done.eq(1)]
+                    m.d.sync += [state.eq(State.IDLE), self.hold.eq(1), self.halt.eq(1), done.eq(1)]
             with m.Case(State.STOP):
                 with m.If(self.bus_idle):
                     m.d.comb += error_irq.eq(1)
                     m.d.sync += state.eq(State.FAILED)
             with m.Case(State.RESET):
                 with m.If(self.bus_idle):
-                    m.d.comb += self.clear.eq(1)
-                    m.d.sync += [state.eq(State.IDLE), done.eq(0)]
+                    m.d.comb += clear.eq(1)
+                    m.d.sync += [state.eq(State.IDLE), self.hold.eq(1), done.eq(0)]
                     m.d.sync += [s.eq(0) for s in (self.code, self.engine, self.failed_pc, self.address)]
         with m.If(self.reset_write):
-            m.d.sync += [state.eq(State.RESET), self.start.eq(0)]
+            m.d.sync += [state.eq(State.RESET), self.hold.eq(0), self.halt.eq(1), self.start.eq(0)]
 
         # Status and interrupts.
         bits = {
@@ -183,9 +192,9 @@ class Control(wiring.Component):
         for name, (event, amount) in events.items():
             counter, seen = getattr(self, name), Signal(name=f"{name}_seen")
             m.d.sync += [seen.eq(event & counting), counter.eq(counter + Mux(seen, amount, 0))]
-            with m.If(self.clear):
+            with m.If(clear):
                 m.d.sync += [seen.eq(0), counter.eq(0)]
-        with m.If(self.clear):
+        with m.If(clear):
             m.d.sync += self.CYCLES.eq(0)
         with m.Elif(counting):
             m.d.sync += self.CYCLES.eq(self.CYCLES + 1)

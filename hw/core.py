@@ -251,10 +251,11 @@ class Core(wiring.Component):
         for channel in ("ar", "r", "aw", "w", "b"):
             moves.append(getattr(self, f"axi_{channel}valid") & getattr(self, f"axi_{channel}ready"))
         m.d.comb += self.progress.eq(Cat(moves).any())
+        m.d.sync += self.waiting.eq(0)
         for engine in reversed(ENGINES):
             front = fronts[engine]
             with m.If(front.waiting):
-                m.d.comb += [
+                m.d.sync += [
                     self.waiting.eq(1),
                     self.waiting_engine.eq(engine),
                     self.waiting_pc.eq(front.entry_pc),

@@ -174,6 +174,7 @@ class Fetch(wiring.Component):
 
         # Third stage: checked, waiting for its queue.
         held, bus_error, legal, operands_ok, is_end = Signal(), Signal(), Signal(), Signal(), Signal()
+        good = Signal()
         m.d.comb += [
             decoder.word.eq(word),
             word_take.eq(word_valid & (~held | self.step)),
@@ -187,11 +188,12 @@ class Fetch(wiring.Component):
                 legal.eq(decoder.legal),
                 operands_ok.eq(decoder.operands_ok),
                 is_end.eq(decoder.end),
+                good.eq(decoder.legal & decoder.operands_ok & ~word_bad),
             ]
         with m.Elif(self.step):
             m.d.sync += held.eq(0)
-        good = legal & operands_ok & ~bus_error
-        beyond = active & (self.pc == present)
+        at_end = Signal()  # all instructions of the program were dispatched
+        beyond = active & at_end
         go = active & ~self.halt
         m.d.comb += [
             self.valid.eq(held & go & ~beyond & good & ~is_end),
@@ -206,8 +208,12 @@ class Fetch(wiring.Component):
             m.d.comb += self.error_code.eq(Mux(legal, ErrorCode.ILLEGAL_OPERAND, ErrorCode.ILLEGAL_OPCODE))
         with m.If(beyond | bus_error):
             m.d.comb += self.error_address.eq(self.base + offset + (self.pc << instruction_bits))
+        with m.If(setup[2]):
+            m.d.sync += at_end.eq(present == 0)
+        following = Signal(PC_BITS)
+        m.d.comb += following.eq(self.pc + 1)
         with m.If(self.step):
-            m.d.sync += self.pc.eq(self.pc + 1)
+            m.d.sync += [self.pc.eq(following), at_end.eq(following == present)]
             with m.If(is_end):
                 m.d.sync += [active.eq(0), self.ended.eq(1)]
         # For `hw.formal`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,7 +25,7 @@ class Load(wiring.Component):
     beat is taken; signals are given in the cycle of the last write.
 
     Ports:
-        configure, start, word, pc, ready: front end.
+        configure, start, word, pc, ready: front end; `word` is there in the cycle before `start` too.
         region{r}_base, region{r}_size, region{r}_read: memory regions.
         request_*: bursts.  beat, beat_ready, beat_data: data of this engine's bursts.
         bus_idle: none of them in flight.
@@ -113,21 +113,27 @@ class Load(wiring.Component):
         with m.If(self.configure & is_instruction(self.word, "LOAD_PAD")):
             m.d.sync += [s.eq(field(self.word, "LOAD_PAD", n)) for n, s in pad.items()]
 
-        no_rows = (pad["left"] + run("count") + pad["right"]) == 0
-        no_rows = no_rows | ((pad["top"] + count[0] + pad["bottom"]) == 0) | (count[1] == 0)
-        bytes_ = Signal(RUN_BITS)
+        # An instruction is at the head of the queue in the cycle before its start too: what it says is worked out then.
+        no_rows, empty, sync = Signal(), Signal(), Signal()
+        bytes_ = Signal(RUN_BITS, reset_less=True)
+        wide = Cat(pad["left"], run("count"), pad["right"]).any()
+        high = Cat(pad["top"], count[0], pad["bottom"]).any()
+        m.d.sync += [
+            no_rows.eq(~wide | ~high | (count[1] == 0)),
+            empty.eq((run("count") == 0) | (count[0] == 0)),
+            sync.eq(is_instruction(self.word, "LOAD_SYNC")),
+        ]
         with m.Switch(run("target")):
             for target in Memory:
                 with m.Case(target):
-                    m.d.comb += bytes_.eq(run("count") * row_bytes(c, target))
+                    m.d.sync += bytes_.eq(run("count") * row_bytes(c, target))
         self.region = base, size, allowed = latch_region(m, self, run("region"), "read")  # shown for `hw.formal`
 
-        sync = is_instruction(self.word, "LOAD_SYNC")
         begin = self.start & (sync | ~no_rows)
         m.d.comb += [
             self.operand_error.eq(self.start & ~sync & no_rows),
             self.ready.eq(walker.ready & descriptors.i_ready),
-            walker.start.eq(begin & ~sync & (run("count") != 0) & (count[0] != 0)),
+            walker.start.eq(begin & ~sync & ~empty),
             walker.offset.eq(run("offset")),
             walker.bytes.eq(bytes_),
             walker.count0.eq(count[0]),

@@ -38,7 +38,7 @@ class Npu(wiring.Component):
         m.submodules.registers = registers = Registers(c)
         m.submodules.control = control = Control(c)
         core = Core(c)
-        m.submodules.core = ResetInserter(control.clear)(core)
+        m.submodules.core = ResetInserter(control.hold)(core)
 
         for name, member in self.signature.members.items():
             part = registers if name.startswith("axil_") else core

@@ -26,11 +26,11 @@ class Store(wiring.Component):
     One beat per cycle, also where it holds several rows.
 
     Ports:
-        configure, start, word, pc, ready: front end.
+        configure, start, word, pc, ready: front end; `word` is there in the cycle before `start` too.
         region{r}_base, region{r}_size, region{r}_write: memory regions.
         act_read, act_row, act_more, act_grant, act_data: read port, see `ActivationScratchpad`.
         aw*, w*, b*: AXI.  idle: nothing in flight there.
-        give, signal0, signal1, give_pc: completed instruction (all responses are in).
+        give, signal0, signal1, give_pc: completed instruction, the cycle after its last response.
         step, running, stalled: a beat is taken; any part at work; a burst waits.
         window_error, _address, _pc; range_error, _row, _pc; bus_error, _address, _pc: errors.
         halt: stop; bursts begun are completed without writing.
@@ -115,11 +115,11 @@ class Store(wiring.Component):
             ]
         self.region = base, size, allowed = latch_region(m, self, run("region"), "write")  # shown for `hw.formal`
 
-        bytes_, bad = Signal(RUN_BITS), Signal()
-        sync = is_instruction(self.word, "STORE_SYNC")
+        # As for LOAD: worked out in the cycle before the start.
+        bytes_, sync, bad = Signal(RUN_BITS, reset_less=True), Signal(), Signal()
+        m.d.sync += [bytes_.eq(run("count") * c.block_in), sync.eq(is_instruction(self.word, "STORE_SYNC"))]
         pc_at = 2 * SEMAPHORE_BITS
         m.d.comb += [
-            bytes_.eq(run("count") * c.block_in),
             self.ready.eq(reader.ready & walker.ready),
             walker.start.eq(self.start),
             walker.null.eq(sync),
@@ -167,16 +167,15 @@ class Store(wiring.Component):
             write.burst_null.eq(walker.o_null),
             write.burst_tag.eq(walker.o_tag),
             write.halt.eq(self.halt),
-            self.give.eq(write.give),
-            Cat(self.signal0, self.signal1, self.give_pc).eq(write.give_tag),
             self.step.eq(write.step),
             self.stalled.eq(write.stalled),
             self.idle.eq(write.idle),
             self.bus_error.eq(write.error),
             self.bus_address.eq(write.error_address),
             self.bus_pc.eq(write.error_tag[pc_at:]),
-            self.running.eq(reader.busy | aligner.busy | walker.busy | ~write.idle),
+            self.running.eq(reader.busy | aligner.busy | walker.busy | ~write.idle | self.give),
         ]
+        m.d.sync += [self.give.eq(write.give), Cat(self.signal0, self.signal1, self.give_pc).eq(write.give_tag)]
         m.d.comb += [getattr(self, n).eq(getattr(write, n)) for n in WRITE_PORTS]
         m.d.comb += [getattr(write, n).eq(getattr(self, n)) for n in WRITE_INPUTS]
         return m

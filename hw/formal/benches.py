@@ -201,6 +201,9 @@ def _instructions(b: Bench, part: Any, engine: str) -> None:
     b.assume(decoder.engine == Engine[engine])
     b.assume(implies(part.configure, ~mine & ~part.start & ~part.halt) & implies(part.start, mine & ~part.halt))
     b.assume(implies(part.start, part.ready))
+    # It was at the head of the queue in the cycle before.
+    there = (part.word == b.past(part.word, "word")) & (part.pc == b.past(part.pc, "pc"))
+    b.assume(implies(part.start, there & ~b.past(part.configure, "configure")))
 
 
 def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, allowed: list) -> None:

@@ -101,7 +101,7 @@ PROOFS = (
                 "no counter goes beyond 255 without an error",
                 Fault(
                     "hw.semaphores:Semaphores",
-                    "beyond[i - 1].eq(total > SEMAPHORE_LIMIT)",
+                    "beyond[i - 1].eq(total >> SEMAPHORE_LIMIT.bit_length() == 1)",
                     "beyond[i - 1].eq(total > SEMAPHORE_LIMIT + 1)",
                     68,
                 ),
@@ -111,7 +111,7 @@ PROOFS = (
                 "the error is raised exactly one cycle after that in which a counter would go beyond 255",
                 Fault(
                     "hw.semaphores:Semaphores",
-                    "beyond[i - 1].eq(total > SEMAPHORE_LIMIT)",
+                    "beyond[i - 1].eq(total >> SEMAPHORE_LIMIT.bit_length() == 1)",
                     "beyond[i - 1].eq(total > 3)",
                 ),
             ),

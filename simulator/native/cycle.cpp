@@ -24,6 +24,10 @@ class Machine {
     struct Owner {
         bool load;
     };
+    struct Events {
+        bool waiting[ENGINES], stalled[ENGINES];
+        uint8_t missing[ENGINES];
+    };
     // Errors of one cycle, the first in this order counts.
     enum Order { FETCH_ERROR, LOAD_OPERAND, LOAD_WINDOW, LOAD_BUS, LOAD_RANGE, GEMM_RANGE, VECTOR_RANGE, STORE_WINDOW,
                  STORE_RANGE, STORE_BUS, OVERFLOW_ERROR, EXPIRED, LATE, NONE };
@@ -65,9 +69,9 @@ class Machine {
     bool outside(uint64_t address) const {
         return address >= r_.memory_bytes || r_.memory_bytes - address < c_.bus_bytes;
     }
-    void fail_watchdog(uint64_t fetch_pc) {
+    void fail_watchdog(uint64_t fetch_pc, const Events &seen) {
         for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
-            if (seen_.waiting[e]) return fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, uint64_t(e), queues_[e].head().pc, seen_.missing[e]);
+            if (seen.waiting[e]) return fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, uint64_t(e), queues_[e].head().pc, seen.missing[e]);
         fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, TW_ENGINE_FETCH, fetch_pc, 0);
     }
     bool finished() const {
@@ -89,11 +93,7 @@ class Machine {
     void start(int engine, const Entry &e);
     void give(uint64_t now, int engine, const Completion &end);
 
-    // Of the cycle at hand.
-    struct Events {
-        bool waiting[ENGINES], stalled[ENGINES];
-        uint8_t missing[ENGINES];
-    } seen_;
+    Events seen_ = {}, before_ = {};  // of the cycle at hand, of the one before
     bool address_handshake_ = false;  // AR or AW in the next cycle
     int gives_ = 0;
     struct {
@@ -144,6 +144,7 @@ void Machine::give(uint64_t now, int engine, const Completion &end) {
 // One cycle: everything is looked at before anything changes. Returns what changed.
 Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     gives_ = 0;
+    before_ = seen_;
     std::memset(&seen_, 0, sizeof seen_);
 
     // What the memory offers.
@@ -179,10 +180,12 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     if (gemm_ends) give(now, TW_ENGINE_GEMM, gemm_.ends.head());
     if (vector_ends) give(now, TW_ENGINE_VECTOR, vector_.ends.head());
     const bool bad_response = response && bad_responses_[responses_taken_];
+    if (store_.gives) give(now, TW_ENGINE_STORE, store_.given);
+    const Store::Pending *completes = nullptr;
     if (store_.at_null || response) {
         const Store::Pending &p = store_.responses.head();
         if (bad_response) fail(STORE_BUS, TW_ERROR_CODE_BUS_WRITE, TW_ENGINE_STORE, p.tag.pc, p.address);
-        else if (p.null || p.last) give(now, TW_ENGINE_STORE, p.tag);
+        else if (p.null || p.last) completes = &p;
     }
 
     // Front ends and semaphores.
@@ -297,6 +300,9 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     seen_.stalled[TW_ENGINE_STORE] = store_.stalled();
     const bool store_steps = store_.beat_step;
     r_.engines[TW_ENGINE_STORE].busy += store_steps;
+    moved |= store_.gives || completes;
+    store_.gives = completes;
+    if (completes) store_.given = completes->tag;
     moved |= store_.step(store_granted, wready, response);
 
     // Queues: full or not was decided above.
@@ -369,7 +375,7 @@ void Machine::execute() {
         bool progress = address_handshake_;
         address_handshake_ = false;
         const Moved moved = cycle(now, progress);
-        if (expired) fail_watchdog(pc);
+        if (expired) fail_watchdog(pc, before_);
         if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, pc, 0);
         if (first_error_ != NONE) break;
         quiet_ = progress ? 0 : quiet_ + 1;
@@ -394,7 +400,7 @@ void Machine::execute() {
         } else {
             if (r_.watchdog) at(now + 1 + (r_.watchdog - quiet_));
             if (next == NEVER) {
-                fail_watchdog(pc);
+                fail_watchdog(pc, seen_);
                 break;
             }
             skipped = next - now - 1;

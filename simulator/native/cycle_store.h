@@ -34,6 +34,9 @@ struct Store {
     Fifo<Pending> responses;
     uint32_t beats_left = 0;
     bool wvalid = false;
+    // Given in the cycle after the last response.
+    bool gives = false;
+    Completion given;
 
     uint32_t bus = 0, store_rows = 0, block_in = 0, act_rows = 0, rows_per_beat = 1;
 
@@ -53,7 +56,7 @@ struct Store {
     }
     bool running() const {
         return active || pending || !rows.empty() || beat_valid || flushing || started || walker.busy() || wvalid ||
-               beats_left || !responses.empty();
+               beats_left || !responses.empty() || gives;
     }
     // Rows of the run a read asks for.
     uint32_t wanted() const { return std::min(left + 1, rows_per_beat); }
