@@ -74,16 +74,16 @@ class AxiWrite(wiring.Component):
         m = Module()
         c = self.config
         m.submodules.pending = pending = Queue(2 + self.tag_bits + c.axi_address_bits, c.write_outstanding)
-        left = Signal(self.beat_bits)  # beats of the current burst still to be taken
+        left = Signal(self.beat_bits)  # beats of the current burst still to be taken; `in_burst` if any
         room, begin, skip, dummy = Signal(), Signal(), Signal(), Signal()
-        next_burst = (left == 0) & self.burst_valid & pending.i_ready & ~self.halt
+        next_burst = ~self.in_burst & self.burst_valid & pending.i_ready & ~self.halt
         m.d.comb += [
             room.eq(~self.wvalid | self.wready),
             skip.eq(next_burst & self.burst_null),
             begin.eq(next_burst & ~self.burst_null & self.beat_valid & room & (~self.awvalid | self.awready)),
-            dummy.eq(self.halt & room & (left != 0)),
-            self.step.eq(begin | (self.beat_valid & room & (left != 0) & ~self.halt)),
-            self.stalled.eq(((self.burst_valid & ~self.burst_null) | (left != 0)) & ~self.step & ~self.halt),
+            dummy.eq(self.halt & room & self.in_burst),
+            self.step.eq(begin | (self.beat_valid & room & self.in_burst & ~self.halt)),
+            self.stalled.eq(((self.burst_valid & ~self.burst_null) | self.in_burst) & ~self.step & ~self.halt),
             self.burst_ready.eq(begin | skip),
             self.beat_ready.eq(self.step),
             pending.i_valid.eq(begin | skip),
@@ -94,6 +94,7 @@ class AxiWrite(wiring.Component):
         with m.If(self.step | dummy):
             m.d.sync += [
                 left.eq(beats - 1),
+                self.in_burst.eq(beats != 1),
                 self.wvalid.eq(1),
                 self.wlast.eq(beats == 1),
                 self.wdata.eq(self.beat_data),
@@ -116,14 +117,13 @@ class AxiWrite(wiring.Component):
         m.d.comb += [
             Cat(last, null, tag, address).eq(pending.o_payload),
             self.bready.eq(~at_null),
-            self.in_burst.eq(left != 0),
             pending.o_ready.eq(at_null | self.bvalid),
             self.give.eq((at_null | (taken & last & ~self.bresp[1])) & ~self.halt),
             self.give_tag.eq(tag),
             self.error.eq(taken & self.bresp[1]),
             self.error_tag.eq(tag),
             self.error_address.eq(address),
-            self.idle.eq(~self.awvalid & ~self.wvalid & (left == 0) & ~pending.o_valid),
+            self.idle.eq(~self.awvalid & ~self.wvalid & ~self.in_burst & ~pending.o_valid),
         ]
         self.left, self.pending = left, pending  # for `hw.formal`
         return m

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.queue import Queue
 from isa.config import NpuConfig
 from isa.instructions import REGIONS
+from isa.timing import OUT_BURSTS
 
 #: AXI: a burst must not cross a multiple of this many bytes.
 AXI_BOUNDARY = 4096
@@ -18,10 +20,11 @@ RUN_BITS = 28
 
 class BurstWalker(wiring.Component):
     """Walks the contiguous runs of a box and splits each into INCR bursts of at most `burst_beats` beats that do not
-    cross AXI_BOUNDARY. Three stages, each one item per cycle: offset (with the window check), address, burst.
+    cross AXI_BOUNDARY: all but the last end at a multiple of `burst_beats`. Three stages, each one item per cycle
+    (offset with the window check, address, burst), and a queue of OUT_BURSTS.
 
-    Latency: the first burst is out 3 cycles after `start`; then the first burst of a run per cycle while `o_ready`, and
-    further bursts of a run in every second cycle: where a burst ends is found in the cycle before it is out.
+    Latency: the first burst is out 4 cycles after `start`; then the first burst of a run per cycle while `o_ready`, and
+    further bursts of a run in every second cycle: where a burst ends is found in the cycle before.
 
     Parameters:
         config: bus and bursts.
@@ -140,11 +143,14 @@ class BurstWalker(wiring.Component):
             m.d.sync += valid2.eq(0)
 
         # Stage 3: bursts of a run.
+        burst_layout = self.beat_bits + 2 + self.tag_bits + c.axi_address_bits - low
+        m.submodules.out = out = Queue(burst_layout, OUT_BURSTS)
+        sent = Signal()
         valid3, last3 = Signal(), Signal(reset_less=True)
         address3, beats3 = Signal.like(address2), Signal.like(beats2)
         tag3 = Signal.like(tag2)
-        boundary_bits = (AXI_BOUNDARY // c.bus_bytes - 1).bit_length()
-        to_boundary = Signal(boundary_bits + 1)
+        beat_bits = (c.burst_beats - 1).bit_length()  # of the position within a whole burst
+        assert c.burst_beats == 1 << beat_bits and c.burst_beats * c.bus_bytes <= AXI_BOUNDARY
         reach = Signal(self.beat_bits)  # beats the position allows
         ends = Signal()  # that is enough for the run
         burst, final = Signal(self.beat_bits, reset_less=True), Signal(reset_less=True)  # the same, as of this burst
@@ -153,17 +159,15 @@ class BurstWalker(wiring.Component):
         m.d.comb += [
             cut_address.eq(Mux(turn, address3, address2)),
             cut_beats.eq(Mux(turn, beats3, beats2)),
-            to_boundary.eq((1 << boundary_bits) - cut_address[:boundary_bits]),
-            reach.eq(Mux(to_boundary < c.burst_beats, to_boundary, c.burst_beats)),
+            reach.eq(c.burst_beats - cut_address[:beat_bits]),
             ends.eq(cut_beats <= reach),
-            self.o_valid.eq(valid3 & ~turn & ~self.halt),
-            self.o_address.eq(Cat(C(0, low), address3)),
-            self.o_beats.eq(burst),
-            self.o_last.eq(final & last3),
-            self.o_tag.eq(tag3),
-            self.o_null.eq(null3),
+            sent.eq(valid3 & ~turn & out.i_ready & ~self.halt),
+            out.i_valid.eq(sent),
+            out.i_payload.eq(Cat(burst, final & last3, null3, tag3, address3)),
+            self.o_valid.eq(out.o_valid & ~self.halt),
+            out.o_ready.eq(self.o_ready & ~self.halt),
+            Cat(self.o_beats, self.o_last, self.o_null, self.o_tag, self.o_address[low:]).eq(out.o_payload),
         ]
-        sent = self.o_valid & self.o_ready
         m.d.comb += take2.eq(valid2 & (~valid3 | (sent & final)))
         m.d.sync += turn.eq(sent & ~final)
         with m.If(sent):
@@ -175,14 +179,14 @@ class BurstWalker(wiring.Component):
             m.d.sync += null3.eq(null2)
         with m.If(take2 | turn):
             m.d.sync += [burst.eq(Mux(ends, cut_beats, reach)), final.eq(ends | (null2 & ~turn))]
-        m.d.comb += self.failed.eq(active & ~inside & ~valid2 & ~valid3)
-        m.d.comb += self.busy.eq(active | valid2 | valid3)
+        m.d.comb += self.failed.eq(active & ~inside & ~valid2 & ~valid3 & ~out.o_valid)
+        m.d.comb += self.busy.eq(active | valid2 | valid3 | out.o_valid)
         # For `hw.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat, beats left;
-        # whether the burst is still to be cut, its beats, whether it is the last.
+        # whether the burst is still to be cut, its beats, whether it is the last; the bursts that wait.
         self.stages = ((active, null1, tag1), (valid2, null2, tag2), (valid3, null3, tag3))
         self.run = (now, bytes_, end)
         self.spans = ((address2, beats2), (address3, beats3))
-        self.burst = (turn, burst, final)
+        self.burst, self.out = (turn, burst, final), out
         return m
 
 

@@ -35,7 +35,7 @@ class Core(wiring.Component):
 
     Ports:
         start, halt: from control.  program_*, region{r}_*: registers.
-        axi_*: AXI4 master.  bus_idle: nothing in flight.  finished: the program is complete.
+        axi_*: AXI4 master.  bus_idle: nothing in flight.  finished: the program was complete in the cycle before.
         error, error_code, error_engine, error_pc, error_address: first error of the cycle before, lowest engine first.
         progress; waiting, waiting_*; pc; {e}_step, {e}_waiting, {e}_stalled: see `hw.control`.
         dbg_*: see `hw.ports`.
@@ -133,6 +133,7 @@ class Core(wiring.Component):
                 getattr(semaphores, f"{e}_wait0").eq(front.wait0),
                 getattr(semaphores, f"{e}_wait1").eq(front.wait1),
                 front.grant.eq(getattr(semaphores, f"{e}_grant")),
+                front.lacks0.eq(getattr(semaphores, f"{e}_lacks0")),
                 core.configure.eq(front.configure),
                 core.start.eq(front.start),
                 core.word.eq(front.entry_word),
@@ -154,7 +155,6 @@ class Core(wiring.Component):
             quiet.append(~core.running & (~queue.o_valid | front.blocked))
         m.d.comb += [
             fetch.ready.eq(Cat(room).any()),
-            fetch.quiet.eq(Cat(quiet).all()),
             self.dbg_fetch_step.eq(fetch.step),
             self.dbg_fetch_start.eq(fetch.step),
             self.dbg_fetch_start_pc.eq(fetch.pc),
@@ -190,6 +190,9 @@ class Core(wiring.Component):
             read.load_beat_ready.eq(load.beat_ready),
             load.bus_idle.eq(read.load_idle),
             self.bus_idle.eq(read.idle & store.idle),
+        ]
+        m.d.sync += [
+            fetch.quiet.eq(Cat(quiet).all() & ~fetch.valid),
             self.finished.eq(Cat(*idle, read.idle).all()),
         ]
         for r in range(REGIONS):
@@ -200,7 +203,7 @@ class Core(wiring.Component):
 
         # Errors, lowest engine first; progress; who waits.
         load_bad = load.beat & load.beat_ready & read.bad
-        errors: list[tuple[Value, ErrorCode | Value, Engine, Value, Value]] = [
+        errors: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = [
             (fetch.error, fetch.error_code, Engine.FETCH, fetch.pc, fetch.error_address),
             (load.operand_error, ErrorCode.ILLEGAL_OPERAND, Engine.LOAD, load.pc, Value.cast(0)),
             (load.window_error, ErrorCode.WINDOW, Engine.LOAD, load.window_pc, load.window_address),
@@ -211,8 +214,15 @@ class Core(wiring.Component):
             (store.window_error, ErrorCode.WINDOW, Engine.STORE, store.window_pc, store.window_address),
             (store.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.STORE, store.range_pc, store.range_row),
             (store.bus_error, ErrorCode.BUS_WRITE, Engine.STORE, store.bus_pc, store.bus_address),
+            (
+                semaphores.overflow,
+                ErrorCode.SEMAPHORE_OVERFLOW,
+                semaphores.overflow_engine,
+                semaphores.overflow_pc,
+                semaphores.overflow_id,
+            ),
         ]
-        # What happens in a cycle is told in the next. GEMM, VECTOR and the semaphores take that long themselves.
+        # What happens in a cycle is told in the next. GEMM and VECTOR take that long themselves.
         told: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
         for n, (condition, code, where, pc, address) in enumerate(errors):
             if where in (Engine.GEMM, Engine.VECTOR):
@@ -223,20 +233,13 @@ class Core(wiring.Component):
             ]
             failed = Signal(name=f"error{n}")
             m.d.sync += [failed.eq(condition), late[0].eq(pc), late[1].eq(address)]
-            if isinstance(code, Value):
-                kept = Signal.like(code, name=f"error{n}_code", reset_less=True)
-                m.d.sync += kept.eq(code)
-                code = kept
-            told.append((failed, code, where, *late))
-        told.append(
-            (
-                semaphores.overflow,
-                ErrorCode.SEMAPHORE_OVERFLOW,
-                semaphores.overflow_engine,
-                semaphores.overflow_pc,
-                semaphores.overflow_id,
-            )
-        )
+            named: list[Any] = []
+            for x, name in ((code, "code"), (where, "engine")):
+                named.append(x)
+                if isinstance(x, Value):
+                    named[-1] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
+                    m.d.sync += named[-1].eq(x)
+            told.append((failed, *named, *late))
         for condition, code, where, pc, address in reversed(told):
             with m.If(condition):
                 m.d.comb += [
@@ -251,17 +254,16 @@ class Core(wiring.Component):
         for channel in ("ar", "r", "aw", "w", "b"):
             moves.append(getattr(self, f"axi_{channel}valid") & getattr(self, f"axi_{channel}ready"))
         m.d.comb += self.progress.eq(Cat(moves).any())
-        m.d.sync += self.waiting.eq(0)
         for engine in reversed(ENGINES):
             front = fronts[engine]
             with m.If(front.waiting):
-                m.d.sync += [
+                m.d.comb += [
                     self.waiting.eq(1),
                     self.waiting_engine.eq(engine),
                     self.waiting_pc.eq(front.entry_pc),
                     self.waiting_id.eq(
                         Mux(
-                            getattr(semaphores, f"{engine.name.lower()}_lacks0"),
+                            front.lacked0,
                             header(front.entry_word, "wait0"),
                             header(front.entry_word, "wait1"),
                         )

@@ -35,7 +35,8 @@ class FrontEnd(wiring.Component):
         want, wait0, wait1, grant: to the semaphores; a wait has a bit per semaphore, bit 0 for none.
         configure: `entry_word` is a configuring instruction, to be written at the end of this cycle.
         start: `entry_word` is a run instruction the core takes at the end of this cycle.
-        blocked: the head is a run instruction held back by a semaphore in this cycle.  waiting: and the core is ready.
+        blocked: the head is a run instruction held back by a semaphore in this cycle.
+        waiting: it was in the cycle before, with the core ready; lacked0: by `wait0` (`lacks0` from the semaphores).
         halt: stop taking entries.
     """
 
@@ -57,7 +58,9 @@ class FrontEnd(wiring.Component):
                 "grant": In(1),
                 "configure": Out(1),
                 "start": Out(1),
+                "lacks0": In(1),
                 "blocked": Out(1),
+                "lacked0": Out(1),
                 "waiting": Out(1),
                 "halt": In(1),
             }
@@ -75,15 +78,17 @@ class FrontEnd(wiring.Component):
                 self.wait1.eq(one_hot(header(self.entry_next, "wait1"), self.size)),
             ]
         held = Signal()  # the head has its semaphores
+        was_blocked, was_ready = Signal(), Signal()
         valid = self.entry_valid & ~self.halt
         m.d.comb += [
             self.configure.eq(valid & configures),
             self.want.eq(valid & ~configures & ~held),
             self.start.eq(held & self.core_ready & ~self.halt),
             self.blocked.eq(self.want & ~self.grant),
-            self.waiting.eq(self.blocked & self.core_ready),
+            self.waiting.eq(was_blocked & was_ready),
             self.entry_ready.eq(self.configure | self.start),
         ]
+        m.d.sync += [was_blocked.eq(self.blocked), was_ready.eq(self.core_ready), self.lacked0.eq(self.lacks0)]
         with m.If(self.start):
             m.d.sync += held.eq(0)
         with m.Elif(self.grant):

@@ -21,8 +21,8 @@ class Load(wiring.Component):
     """Runs LOAD. The address half asks for the bursts of an instruction while the data half still takes the beats of
     the ones before; up to LOAD_DESCRIPTORS instructions wait between them.
 
-    Latency: first burst request 3 cycles after `start`; a chunk is written to its scratchpad the cycle after its (last)
-    beat is taken; signals are given in the cycle of the last write.
+    Latency: first burst request 4 cycles after `start`; a chunk is written to its scratchpad the cycle after its (last)
+    beat is taken; signals are given in the cycle after the last write.
 
     Ports:
         configure, start, word, pc, ready: front end; `word` is there in the cycle before `start` too.
@@ -179,7 +179,9 @@ class Load(wiring.Component):
 
         for name in ("beat", "beat_data", "write_grant", "halt"):
             m.d.comb += getattr(half, name).eq(getattr(self, name))
-        for name in ("beat_ready", "give", "signal0", "signal1", "give_pc", "step", "current_pc", "stalled"):
+        for name in ("give", "signal0", "signal1", "give_pc"):
+            m.d.sync += getattr(self, name).eq(getattr(half, name))
+        for name in ("beat_ready", "step", "current_pc", "stalled"):
             m.d.comb += getattr(self, name).eq(getattr(half, name))
         for name in self.data.write_members():
             if name != "write_grant":
@@ -187,6 +189,6 @@ class Load(wiring.Component):
         m.d.comb += [
             self.range_error.eq(half.range_error),
             self.range_row.eq(half.range_row),
-            self.running.eq(descriptors.o_valid | half.busy | walker.busy),
+            self.running.eq(descriptors.o_valid | half.busy | walker.busy | self.give),
         ]
         return m

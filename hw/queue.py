@@ -77,8 +77,9 @@ class Queue(wiring.Component):
 
 
 class RegisteredQueue(wiring.Component):
-    """A queue whose oldest entry is in a register, not behind the RAM. Parameters, ports and timing as `Queue`, with a
-    depth of at least 2.
+    """A queue whose oldest entry is in a register, not behind the RAM, and where little depends on `o_ready` in one
+    cycle. Parameters, ports and timing as `Queue`, with a depth of at least 2, but that an entry popped in cycle t
+    makes room (`level`, `i_ready`) in cycle t+2.
 
     Ports besides:
         o_load, o_next: the register takes `o_next` at the end of this cycle, for registers of what can be told from it.
@@ -92,20 +93,32 @@ class RegisteredQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.rest = rest = Queue(self.width, self.depth - 1)
-        push, pop, room = Signal(), Signal(), Signal()
+        # The entries behind the first: fewer than slots, so that equal pointers mean none.
+        bits = (self.depth - 1).bit_length()
+        m.submodules.store = store = Memory(shape=Shape(self.width), depth=1 << bits, init=[])
+        write = store.write_port()
+        read = store.read_port(domain="comb")
+        head, tail = Signal(bits), Signal(bits)
+        push, pop, popped, others, takes = Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             self.i_ready.eq(self.level < self.depth),
             push.eq(self.i_valid & self.i_ready),
             pop.eq(self.o_valid & self.o_ready),
-            room.eq(~self.o_valid | pop),
-            rest.i_valid.eq(push & ~(room & ~rest.o_valid)),
-            rest.i_payload.eq(self.i_payload),
-            rest.o_ready.eq(room),
-            self.o_load.eq(room),
-            self.o_next.eq(Mux(rest.o_valid, rest.o_payload, self.i_payload)),
+            others.eq(head != tail),
+            takes.eq(~self.o_valid | pop),
+            # Written in any case, kept by moving the tail.
+            write.en.eq(push),
+            write.addr.eq(tail),
+            write.data.eq(self.i_payload),
+            read.addr.eq(head),
+            self.o_load.eq(takes),
+            self.o_next.eq(Mux(others, read.data, self.i_payload)),
         ]
-        with m.If(room):
-            m.d.sync += [self.o_valid.eq(rest.o_valid | push), self.o_payload.eq(self.o_next)]
-        m.d.sync += self.level.eq(self.level + push - pop)
+        with m.If(takes):
+            m.d.sync += [self.o_valid.eq(others | push), self.o_payload.eq(self.o_next)]
+        with m.If(takes & others):
+            m.d.sync += head.eq(head + 1)
+        with m.If(push & (others | ~takes)):
+            m.d.sync += tail.eq(tail + 1)
+        m.d.sync += [popped.eq(pop), self.level.eq(self.level + push - popped)]
         return m

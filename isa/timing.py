@@ -60,6 +60,8 @@ FETCH_SETUP = 3
 #: Instructions that wait between the halves of LOAD; reads STORE makes ahead of the bus.
 LOAD_DESCRIPTORS = 4
 STORE_ROWS = 4
+#: Bursts of LOAD and of STORE that wait for the bus, so that nothing before them depends on it in one cycle.
+OUT_BURSTS = 2
 #: Bytes of program FETCH asks for at once (bursts end at multiples of this address) and can buffer.
 FETCH_BURST_BYTES = 256
 FETCH_BUFFER_BYTES = 512

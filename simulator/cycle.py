@@ -22,6 +22,7 @@ from isa.timing import (
     FETCH_BUFFER_BYTES,
     FETCH_SETUP,
     LOAD_DESCRIPTORS,
+    OUT_BURSTS,
     STORE_ROWS,
     VECTOR_DEPTH,
     VECTOR_SIGNAL,
@@ -42,7 +43,7 @@ _CONFIG = (
 )  # fmt: skip
 _LATENCIES = (
     "gemm_depth", "gemm_signal", "accumulate_stages", "vector_depth", "vector_signal", "load_descriptors",
-    "store_rows", "fetch_setup", "fetch_burst_bytes", "fetch_buffer_bytes",
+    "store_rows", "out_bursts", "fetch_setup", "fetch_burst_bytes", "fetch_buffer_bytes",
 )  # fmt: skip
 _TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
 
@@ -182,7 +183,7 @@ def simulate(
     call = _Run()
     latencies = (
         gemm_depth(config), gemm_signal(config), ACCUMULATE_STAGES, VECTOR_DEPTH, VECTOR_SIGNAL, LOAD_DESCRIPTORS,
-        STORE_ROWS, FETCH_SETUP, fetch_burst_bytes(config), FETCH_BUFFER_BYTES,
+        STORE_ROWS, OUT_BURSTS, FETCH_SETUP, fetch_burst_bytes(config), FETCH_BUFFER_BYTES,
     )  # fmt: skip
     for name in _CONFIG:
         setattr(call.config, name, getattr(config, name))

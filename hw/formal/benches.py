@@ -160,6 +160,18 @@ def spans_within(b: Bench, config: NpuConfig, walker: BurstWalker, base: Any, en
         busy = valid & ~null
         b.invariant(implies(busy, allowed(tag) & (beats >= 1) & (first * config.bus_bytes >= base(tag))))
         b.invariant(implies(busy, (first + beats) * config.bus_bytes < end(tag) + config.bus_bytes))
+    # The burst of the third stage, once it is cut, and those that wait.
+    (valid, null, _), (first, beats) = walker.stages[2], walker.spans[1]
+    turn, burst, final = walker.burst
+    reach = config.burst_beats - (first & (config.burst_beats - 1))
+    cut = (final == (beats <= reach)) & (burst == Mux(beats <= reach, beats, reach))
+    b.invariant(implies(valid & ~null, turn | cut) & implies(turn, valid & ~null) & implies(valid & null, final))
+    for there, entry in contents(b, walker.out, "out"):
+        tag_at = walker.beat_bits + 2
+        beats, null, tag = entry[: walker.beat_bits], entry[tag_at - 1], entry[tag_at : tag_at + walker.tag_bits]
+        address = entry[tag_at + walker.tag_bits :] * config.bus_bytes
+        inside = allowed(tag) & within(config, address, beats, base(tag), end(tag))
+        b.invariant(implies(there & ~null, inside & legal_burst(config, address, beats)))
 
 
 def walker(only: str | None) -> Bench:
@@ -169,6 +181,7 @@ def walker(only: str | None) -> Bench:
     allowed = b.constant(1, "allowed")
     w = BurstWalker(SMALL, 1)
     opened(w)
+    opened(w.out)
     b.part("walker", w, base=base, size=size, allowed=allowed)
     b.assume(implies(w.start, w.ready & (w.null | (w.bytes != 0)) & (w.count0 != 0) & (w.count1 != 0)))
     burst = w.o_valid & ~w.o_null
@@ -211,6 +224,7 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
     bits = (REGIONS - 1).bit_length()
     w: BurstWalker = part.walker
     opened(w)
+    opened(w.out)
     b.assume(part.pc[:bits] == field(part.word, engine, "region"))
 
     def of(values: list) -> Any:
@@ -389,7 +403,7 @@ def axi_write(only: str | None) -> Bench:
     b.m.d.sync += due.eq(now - new_w)
     b.check("no_orphan", implies(new_w, now != 0) & implies(new_aw, due == 0))
     b.check("wlast", implies(new_w, w.wlast == (now == 1)))
-    b.invariant(now - new_w == w.left)
+    b.invariant((now - new_w == w.left) & (w.in_burst == (w.left != 0)))
     b.invariant(implies(new_aw, new_w))
 
     # Bursts not answered; a memory answers when address and last beat have been taken.

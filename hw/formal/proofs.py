@@ -52,8 +52,8 @@ class Proof:
 
 
 _WALK, _READ, _WRITE = "hw.bursts:BurstWalker", "hw.axi_read:AxiRead", "hw.axi_write:AxiWrite"
-_NO_BOUNDARY = Fault(_WALK, "Mux(to_boundary < c.burst_beats, to_boundary, c.burst_beats)", "c.burst_beats", 6)
-_NO_WINDOW = Fault(_WALK, "(end <= self.size)", "(now < self.size)", 6)
+_NO_BOUNDARY = Fault(_WALK, "c.burst_beats - cut_address[:beat_bits]", "c.burst_beats", 7)
+_NO_WINDOW = Fault(_WALK, "(end <= self.size)", "(now < self.size)", 7)
 
 PROOFS = (
     Proof(
@@ -208,7 +208,7 @@ PROOFS = (
             Property(
                 "ends",
                 "after a halt a begun burst gets its AW and all its beats, one per cycle if the memory takes them",
-                Fault(_WRITE, "dummy.eq(self.halt & room & (left != 0))", "dummy.eq(0)"),
+                Fault(_WRITE, "dummy.eq(self.halt & room & self.in_burst)", "dummy.eq(0)"),
             ),
         ),
     ),
@@ -256,7 +256,7 @@ PROOFS = (
             Property(
                 "window",
                 "STORE: arbitrary instructions, eight arbitrary regions: bursts lie in the writable region they name",
-                Fault("hw.store:Store", "walker.allowed.eq(allowed)", "walker.allowed.eq(1)", 6),
+                Fault("hw.store:Store", "walker.allowed.eq(allowed)", "walker.allowed.eq(1)", 8),
             ),
             Property("legal", "STORE: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB", _NO_BOUNDARY),
         ),

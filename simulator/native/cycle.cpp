@@ -49,6 +49,8 @@ class Machine {
     uint32_t semaphores_[TW_MAX_SEMAPHORES + 1] = {};
     bool held_[ENGINES] = {};   // the head of the queue has its semaphores
     bool taken_[ENGINES] = {};  // since the cycle before
+    bool popped_[ENGINES] = {};   // an entry, in the cycle before
+    bool quiet_engines_ = false;  // no engine could move in the cycle before, nor was one given an instruction
     uint64_t quiet_ = 0;
     struct {
         bool found;
@@ -175,7 +177,9 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     const bool response = bvalid && !store_.at_null;
 
     // Completions.
-    if (load_.gives()) give(now, TW_ENGINE_LOAD, load_.write_end);
+    if (load_.gives) give(now, TW_ENGINE_LOAD, load_.given);
+    const bool load_completes = load_.completes();
+    const Completion load_end = load_.write_end;
     const bool gemm_ends = gemm_.end_due.take(now), vector_ends = vector_.end_due.take(now);
     if (gemm_ends) give(now, TW_ENGINE_GEMM, gemm_.ends.head());
     if (vector_ends) give(now, TW_ENGINE_VECTOR, vector_.ends.head());
@@ -218,8 +222,12 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
         quiet = quiet && !running[e] && (queues_[e].empty() || seen_.waiting[e]);
     const int target = fetch_.entry.opcode >> 4;
-    const bool dispatched = fetch_.offers() && (fetch_.is_end || !queues_[target].full());
-    if (quiet && fetch_.fails()) {
+    // What was popped in the cycle before makes room in the next.
+    const bool dispatched = fetch_.offers() && (fetch_.is_end || queues_[target].level() + popped_[target] < c_.queue_depth);
+    quiet = quiet && !fetch_.offers();
+    moved |= quiet != quiet_engines_;
+    const bool was_quiet = std::exchange(quiet_engines_, quiet);
+    if (was_quiet && fetch_.fails()) {
         const uint64_t at = fetch_.base + fetch_.offset + uint64_t(TW_INSTRUCTION_BYTES) * fetch_.pc;
         if (fetch_.beyond()) {
             const bool no_end = fetch_.present == fetch_.length;
@@ -250,7 +258,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         reads_.request(now + 1, fetch_.address << fetch_.low, fetch_.request_beats());
         owners_.push({false});
     } else if (load_asks) {
-        reads_.request(now + 1, load_.walker.address(), load_.walker.beats());
+        reads_.request(now + 1, load_.walker.out.head().address, load_.walker.out.head().beats);
         owners_.push({true});
         load_.bursts++;
     }
@@ -261,7 +269,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         r_.bytes_written += c_.bus_bytes;
     }
     if (store_.begin) {
-        writes_.request(store_.walker.address(), store_.walker.beats());
+        writes_.request(store_.walker.out.head().address, store_.walker.out.head().beats);
         bad_responses_.push_back(0);
     }
     address_handshake_ = fetch_asks || load_asks || store_.begin;
@@ -272,6 +280,9 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
 
     const uint32_t load_pc = load_.d.end.pc;
     const bool load_active = load_.active;
+    moved |= load_.gives || load_completes;
+    load_.gives = load_completes;
+    load_.given = load_end;
     const Load::Outcome loaded = load_.step(load_beat);
     if (loaded.beyond) fail(LOAD_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_LOAD, load_pc, loaded.range_row);
     moved |= loaded.moved;
@@ -319,10 +330,11 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
             if (entry.wait0) semaphores_[entry.wait0]--;
             if (entry.wait1) semaphores_[entry.wait1]--;
         }
-        moved = moved || taken_[e] || takes[e];
+        moved = moved || taken_[e] || takes[e] || popped_[e];
         taken_[e] = takes[e];
         held_[e] = (held_[e] || takes[e]) && !starts[e];
-        if (!configures[e] && !starts[e]) continue;
+        popped_[e] = configures[e] || starts[e];
+        if (!popped_[e]) continue;
         const Entry entry = queues_[e].head();
         queues_[e].pop();
         moved = progress = true;
@@ -359,6 +371,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
 
 void Machine::execute() {
     const uint64_t first = uint64_t(c_.fetch_setup) + 2;  // FETCH is set up
+    bool done = false;                                     // everything was in the cycle before
     for (uint64_t now = 1;; now++) {
         r_.cycles = now;
         r_.evaluated++;
@@ -366,12 +379,14 @@ void Machine::execute() {
         const bool late = r_.timeout && r_.timeout == now - 1;
         if (overflow_.found)
             fail(OVERFLOW_ERROR, TW_ERROR_CODE_SEMAPHORE_OVERFLOW, overflow_.engine, overflow_.pc, overflow_.semaphore);
-        if (finished()) {
-            if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, fetch_.pc, 0);
-            break;
-        }
         const bool expired = r_.watchdog && quiet_ == r_.watchdog;
         const uint64_t pc = fetch_.pc;
+        if (done) {
+            if (expired) fail_watchdog(pc, before_);
+            if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, pc, 0);
+            break;
+        }
+        done = finished();
         bool progress = address_handshake_;
         address_handshake_ = false;
         const Moved moved = cycle(now, progress);
@@ -379,7 +394,7 @@ void Machine::execute() {
         if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, pc, 0);
         if (first_error_ != NONE) break;
         quiet_ = progress ? 0 : quiet_ + 1;
-        if (moved == SOMETHING || now < first || (moved == ONLY_GEMM && !nobody_reads())) continue;
+        if (done || moved == SOMETHING || now < first || (moved == ONLY_GEMM && !nobody_reads())) continue;
 
         // Nothing changes until one of these.
         uint64_t next = NEVER;

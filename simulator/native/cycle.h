@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tilewright_isa.h"
@@ -21,8 +22,8 @@ struct tw_cycle_config {
     uint32_t block_in, block_out, act_rows, act_banks, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops,
         vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices,
         last_table, table_lookup, depthwise;
-    uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, store_rows, fetch_setup, fetch_burst_bytes,
-        fetch_buffer_bytes;
+    uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, store_rows, out_bursts,
+        fetch_setup, fetch_burst_bytes, fetch_buffer_bytes;
     uint32_t read_latency, write_latency, read_interval, write_interval;
 };
 
@@ -215,34 +216,37 @@ struct Walker {
     uint32_t now = 0, plane = 0, stride0 = 0, stride1 = 0, left0 = 0, most0 = 0, left1 = 0;
     uint64_t bytes = 0, address2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
     Completion tag1, tag2, tag3;
+    struct Burst {
+        uint64_t address;
+        uint32_t beats;
+        bool last, null;
+        Completion tag;
+    };
+    Fifo<Burst> out;
     uint32_t bus = 0, low = 0, burst_beats = 0;
     tw_cycle_region region{};
     bool writes = false;
 
-    void configure(uint32_t bus_bytes, uint32_t longest, bool writing) {
+    void configure(uint32_t bus_bytes, uint32_t longest, uint32_t bursts, bool writing) {
         writes = writing;
         bus = bus_bytes;
         low = log2_of(bus_bytes);
         burst_beats = longest;
+        out.resize(bursts);
     }
-    bool busy() const { return active || valid2 || valid3; }
-    bool offers() const { return valid3 && !turn3; }
-    uint64_t reach() const {
-        const uint64_t to_boundary = (4096 >> low) - (address3 & ((4096 >> low) - 1));
-        return std::min<uint64_t>(to_boundary, burst_beats);
-    }
+    bool busy() const { return active || valid2 || valid3 || !out.empty(); }
+    bool offers() const { return !out.empty(); }
+    uint64_t reach() const { return burst_beats - (address3 & (burst_beats - 1)); }
     bool final_burst() const { return null3 || beats3 <= reach(); }
     uint32_t beats() const { return uint32_t(std::min(beats3, reach())); }
-    uint64_t address() const { return address3 << low; }
-    bool last() const { return final_burst() && last3; }
     bool last1() const { return null1 || (left0 == 0 && left1 == 0); }
-    // Combinational: what moves if the burst at the output is sent.
+    // Combinational: what moves if a burst is sent to the output.
     bool take2(bool sent) const { return valid2 && (!valid3 || (sent && final_burst())); }
     bool take1(bool sent) const { return active && (!valid2 || take2(sent)) && inside(); }
 
     // Whether the run in stage 1 lies in its region.
     bool inside() const { return null1 || ((region.flags >> writes & 1) && uint64_t(now) + bytes <= region.size); }
-    bool failed() const { return active && !valid2 && !valid3 && !inside(); }
+    bool failed() const { return active && !valid2 && !valid3 && out.empty() && !inside(); }
 
     void start(const tw_cycle_region &where, uint32_t offset, uint64_t nbytes, uint32_t count0, uint32_t count1,
                uint32_t mem_stride0, uint32_t mem_stride1, Completion tag, bool null) {
@@ -257,8 +261,11 @@ struct Walker {
         tag1 = tag;
         null1 = null;
     }
-    // The edge. Returns true if anything moved.
-    bool step(bool sent) {
+    // The edge; `taken`: the burst at the output. Returns true if anything moved.
+    bool step(bool taken) {
+        const bool sent = valid3 && !turn3 && !out.full();
+        if (taken) out.pop();
+        if (sent) out.push({address3 << low, beats(), final_burst() && last3, null3, tag3});
         const bool t2 = take2(sent), t1 = take1(sent), turned = turn3;
         turn3 = sent && !final_burst();
         if (sent) {
@@ -293,7 +300,7 @@ struct Walker {
                 now = plane = plane + stride1;
             }
         }
-        return sent || t2 || t1 || turned;
+        return taken || sent || t2 || t1 || turned;
     }
 };
 

@@ -34,6 +34,9 @@ struct Load {
     bool valid = false, null = false, ends = false;
     uint32_t write_target = 0, write_row = 0, write_rows = 0;
     Completion write_end;
+    // Given in the cycle after the last write.
+    bool gives = false;
+    Completion given;
 
     uint32_t bus = 0, rows_per_beat = 1, banks_mask = 0;
     uint32_t row_bytes[4] = {}, last_chunk[4] = {}, limit[4] = {};
@@ -43,7 +46,7 @@ struct Load {
 
     void configure(const tw_cycle_config &c) {
         bus = c.bus_bytes;
-        walker.configure(bus, c.burst_beats, false);
+        walker.configure(bus, c.burst_beats, c.out_bursts, false);
         descriptors.resize(c.load_descriptors);
         rows_per_beat = std::max(1u, bus / c.block_in);
         banks_mask = c.act_banks - 1;
@@ -56,7 +59,7 @@ struct Load {
         }
     }
     bool ready() const { return !walker.active && !descriptors.full(); }
-    bool running() const { return !descriptors.empty() || active || valid || walker.busy(); }
+    bool running() const { return !descriptors.empty() || active || valid || walker.busy() || gives; }
 
     // Whether the chunk register writes the bank that VECTOR writes in this cycle.
     bool refused(uint32_t vector_bank) const {
@@ -86,7 +89,7 @@ struct Load {
         beat_ready = data && beats_left != 0;
         flush_step = data && beats_left == 0;
     }
-    bool gives() const { return valid && room && ends; }
+    bool completes() const { return valid && room && ends; }
 
     struct Outcome {
         bool step, moved, beyond;

@@ -48,7 +48,7 @@ struct Store {
         block_in = c.block_in;
         act_rows = c.act_rows;
         store_rows = c.store_rows;
-        walker.configure(bus, c.burst_beats, true);
+        walker.configure(bus, c.burst_beats, c.out_bursts, true);
         rows.resize(c.store_rows);
         responses.resize(c.write_outstanding);
         rows_per_beat = std::max(1u, bus / block_in);
@@ -66,18 +66,17 @@ struct Store {
         act_read = active && !bad && rows.level() + pending < store_rows;
         const bool room = !wvalid || wready;
         const bool next = beats_left == 0 && walker.offers() && !responses.full();
-        skip = next && walker.null3;
-        begin = next && !walker.null3 && beat_valid && room;
+        skip = next && walker.out.head().null;
+        begin = next && !skip && beat_valid && room;
         beat_step = begin || (beat_valid && room && beats_left != 0);
         at_null = !responses.empty() && responses.head().null;
     }
     bool bad_head() { return !rows.empty() && rows.head().bad; }
     // The row is missing once the beats before it are sent and its burst is known to lie in the window.
-    bool range_error() {
-        return bad_head() && !beat_valid && !flushing && (beats_left != 0 || (walker.offers() && !walker.null3));
-    }
+    bool range_error() { return bad_head() && !beat_valid && !flushing && (beats_left != 0 || burst_waits()); }
+    bool burst_waits() { return walker.offers() && !walker.out.head().null; }
     bool window_error() const { return walker.failed() && beats_left == 0; }
-    bool stalled() const { return ((walker.offers() && !walker.null3) || beats_left != 0) && !beat_step; }
+    bool stalled() { return (burst_waits() || beats_left != 0) && !beat_step; }
     bool ready() const { return !active && !walker.active; }
 
     // The edge, after `look`; `granted` rows are read. Returns true if anything moved.
@@ -86,10 +85,15 @@ struct Store {
         bool moved = read || pending || beat_step || skip || (wvalid && wready) || response || at_null;
         // Responses.
         if (response || at_null) responses.pop();
-        if (begin || skip) responses.push({walker.last(), walker.null3, walker.tag3, walker.address()});
+        const bool sends = begin || skip;
+        const uint32_t beats = sends ? walker.out.head().beats : 0;
+        if (sends) {
+            const Walker::Burst &burst = walker.out.head();
+            responses.push({burst.last, burst.null, burst.tag, burst.address});
+        }
         // Beats.
         if (beat_step) {
-            beats_left = (begin ? walker.beats() : beats_left) - 1;
+            beats_left = (begin ? beats : beats_left) - 1;
             wvalid = true;
         } else if (wready) {
             wvalid = false;
@@ -145,7 +149,7 @@ struct Store {
             }
             if (last) active = false;
         }
-        return walker.step(begin || skip) || moved;
+        return walker.step(sends) || moved;
     }
 
     void set_dim(tw_word w) {
