@@ -225,7 +225,7 @@ class Core(wiring.Component):
         # What happens in a cycle is told in the next. GEMM and VECTOR take that long themselves.
         told: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
         for n, (condition, code, where, pc, address) in enumerate(errors):
-            if where in (Engine.GEMM, Engine.VECTOR):
+            if isinstance(where, Engine) and where in (Engine.GEMM, Engine.VECTOR):
                 told.append((condition, code, where, pc, address))
                 continue
             late = [

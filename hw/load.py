@@ -115,7 +115,7 @@ class Load(wiring.Component):
 
         # An instruction is at the head of the queue in the cycle before its start too: what it says is worked out then.
         no_rows, empty, sync = Signal(), Signal(), Signal()
-        bytes_ = Signal(RUN_BITS, reset_less=True)
+        bytes_ = Signal(RUN_BITS)
         wide = Cat(pad["left"], run("count"), pad["right"]).any()
         high = Cat(pad["top"], count[0], pad["bottom"]).any()
         m.d.sync += [

@@ -116,7 +116,7 @@ class Store(wiring.Component):
         self.region = base, size, allowed = latch_region(m, self, run("region"), "write")  # shown for `hw.formal`
 
         # As for LOAD: worked out in the cycle before the start.
-        bytes_, sync, bad = Signal(RUN_BITS, reset_less=True), Signal(), Signal()
+        bytes_, sync, bad = Signal(RUN_BITS), Signal(), Signal()
         m.d.sync += [bytes_.eq(run("count") * c.block_in), sync.eq(is_instruction(self.word, "STORE_SYNC"))]
         pc_at = 2 * SEMAPHORE_BITS
         m.d.comb += [
