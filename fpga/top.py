@@ -69,7 +69,7 @@ def board_memory(board: Board, config: NpuConfig, point: Point, clock_hz: int) -
 
 def connect_sdram(m: Module, platform: Any, soc: Soc) -> None:
     """The pins of the SDRAM, all with registers in them; its clock is that of domain SDRAM_CLOCK."""
-    port = platform.request("sdram", 0, dir=dict.fromkeys(SDRAM_PINS, "-"))
+    port = platform.request("sdram", 0, dir="-")
     m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain=SDRAM_CLOCK)
     m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
     for name in SDRAM_PINS:

@@ -1,0 +1,100 @@
+"""Points with an SDRAM, its clock from the PLL, and the controller placed and routed on the pins of the ULX3S."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
+from amaranth.lib import io
+from amaranth.lib.wiring import Out
+
+from fpga.board import SDRAM, Board, Point
+from fpga.build import board_named, build, point_of
+from fpga.clocking import Ecp5Pll, drive_sync
+from fpga.errors import FpgaError
+from fpga.report import timing, used
+from fpga.sdram.chip import SDRAM_32M
+from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, run
+from fpga.top import SDRAM_CLOCK, SDRAM_PINS, board_memory, connect_sdram
+from isa.config import NpuConfig, preset
+
+
+def test_points() -> None:
+    board, config = board_named("ulx3s_85f"), preset("tiny")
+    point = point_of(board, config, memory=SDRAM)
+    assert (point.memory, point.memory_kib, point.clock_mhz) == (SDRAM, 32 << 10, board.points["tiny"].clock_mhz)
+    assert point_of(board, config).memory != SDRAM
+    with pytest.raises(FpgaError, match=r"the SDRAM of ulx3s_85f has 32768 KiB: no other size of memory"):
+        point_of(board, config, memory=SDRAM, memory_kib=64)
+    with pytest.raises(FpgaError, match=r"tang_nano_20k has no SDRAM that is supported; boards with one: ulx3s_85f"):
+        point_of(board_named("tang_nano_20k"), config, memory=SDRAM)
+
+
+def test_a_clock_the_chip_does_not_have(tmp_path: Path) -> None:
+    board, config = board_named("ulx3s_85f"), preset("tiny")
+    point = point_of(board, config, memory=SDRAM, clock_mhz=200)
+    with pytest.raises(FpgaError, match=r"ulx3s_85f: the clock of SDR SDRAM 16M x 16 must be 16\.\.133 MHz, not 200"):
+        build(board, config, point, tmp_path)
+
+
+@pytest.mark.parametrize("mhz, delay_ns", [(25, 15.75), (90, 7.5), (120, 4.4)])
+def test_the_second_clock_of_the_pll(mhz: int, delay_ns: float) -> None:
+    """Phases count eighths of a cycle of the VCO from that of CLKOP (ECP5 sysCLOCK guide)."""
+    pll = Ecp5Pll.find(25_000_000, mhz * 1_000_000)
+    made = pll.instance(Signal(), Signal(), Signal(), Signal(), delay_ns)
+    values = made.parameters
+    vco_ns = 1e9 / (pll.output_hz * values["CLKOP_DIV"])
+    phases = [values[f"{name}_CPHASE"] + values[f"{name}_FPHASE"] / 8 for name in ("CLKOP", "CLKOS")]
+    assert values["CLKOS_DIV"] == values["CLKOP_DIV"]
+    assert (phases[1] - phases[0]) * vco_ns == pytest.approx(delay_ns, abs=vco_ns / 16 + 1e-9)
+    assert phases[1] < 128
+
+
+class Alone(Elaboratable):
+    """The SDRAM of a board without an NPU: its other ports between shift registers on the serial line."""
+
+    def __init__(self, board: Board, config: NpuConfig, point: Point) -> None:
+        self.board, self.config, self.point = board, config, point
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        pll = self.board.pll(round(self.point.clock_mhz * 1e6))
+        m.submodules.clock = clock = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
+        m.submodules.memory = memory = board_memory(self.board, self.config, self.point, pll.output_hz)
+        drive_sync(m, pll, clock.i, later=SDRAM_CLOCK, delay_ns=memory.controller.cycles.clock_delay)
+        connect_sdram(m, platform, memory)
+        uart = platform.request("uart", 0, dir="-")
+        m.submodules.rx, m.submodules.tx = rx, tx = io.Buffer("i", uart.rx), io.Buffer("o", uart.tx)
+        ports = [(getattr(memory, n), p) for n, p in memory.signature.members.items() if n not in memory.pins]
+        inputs = Cat(signal for signal, port in ports if port.flow != Out)
+        outputs = Cat(signal for signal, port in ports if port.flow == Out)
+        shifted, caught, count = Signal(len(inputs)), Signal(len(outputs)), Signal(9)
+        m.d.sync += [shifted.eq(Cat(rx.i, shifted)), count.eq(count + 1)]
+        m.d.sync += caught.eq(Mux(count == 0, outputs, caught >> 1))
+        m.d.comb += [inputs.eq(shifted), tx.o.eq(caught[0])]
+        return m
+
+
+@pytest.mark.slow
+def test_placed_and_routed(tmp_path: Path) -> None:
+    """All pins have their registers, the second clock reaches its pin, and 90 MHz are reached with room to spare."""
+    board = board_named("ulx3s_85f")
+    point = point_of(board, preset("tiny"), memory=SDRAM, clock_mhz=90)
+    family, platform = FAMILIES["ecp5"], board.platform()
+    top = Alone(board, preset("tiny"), point)
+    platform.prepare(top, name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
+    for step in (family.synthesis(), family.route(platform, 90.0, 1)):
+        run(step, tmp_path)
+    cells = used(json.loads((tmp_path / STATISTICS).read_text()))
+    # The shift registers take one flip-flop a port and a LUT an output.
+    assert cells.lut < 1800 and cells.ff < 1100 and cells.bram == cells.dsp == 0
+    assert timing(json.loads((tmp_path / ROUTING).read_text())).fmax_mhz > 115
+    places, log = (tmp_path / f"{NAME}.lpf").read_text(), (tmp_path / f"{NAME}.tim").read_text()
+    sites = dict(re.findall(r'COMP "sdram_0__(\w+)__io(?:\[0\])?" SITE "(\w+)"', places))
+    assert sites.keys() == set(SDRAM_PINS) and (sites["clk"], sites["dq"], sites["a"]) == ("F19", "J16", "M20")
+    registers = set(re.findall(r"IOLOGIC component sdram_(\w+?)(?:\$\d+)?\.", log))
+    assert registers == set(SDRAM_PINS)
+    assert SDRAM_32M.size == point.memory_kib << 10
