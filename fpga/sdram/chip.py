@@ -107,9 +107,9 @@ class SdramCycles:
 
         interval = int(chip.refresh_interval / cycle)
         if not latencies or interval < LONGEST_WAIT:
-            lowest = LONGEST_WAIT * 1e3 / chip.refresh_interval
+            lowest = ceil(1e4 * LONGEST_WAIT / chip.refresh_interval) / 10
             raise ValueError(
-                f"the clock of {chip.name} must be {lowest:.0f}..{chip.cas[-1][0] / 1e6:g} MHz, not {clock_hz / 1e6:g}"
+                f"the clock of {chip.name} must be {lowest:g}..{chip.cas[-1][0] / 1e6:g} MHz, not {clock_hz / 1e6:g}"
             )
         # Data is at the input register from clock_delay + access + PATH_MOST to clock_delay + cycle + hold +
         # PATH_LEAST after the FPGA's edge; commands must be INPUT_SETUP before the chip's edge, INPUT_HOLD after it.

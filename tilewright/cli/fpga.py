@@ -151,6 +151,7 @@ def boards(json_path: str | None) -> None:
             "lut": b.capacity.lut,
             "dsp": b.capacity.dsp,
             "bram": b.capacity.bram,
+            "sdram_kib": b.sdram.size >> 10 if b.sdram else 0,
             "points": {
                 n: {"clock_mhz": p.clock_mhz, "memory_kib": p.memory_kib, "baud": p.baud} for n, p in b.points.items()
             },
@@ -180,6 +181,8 @@ def boards(json_path: str | None) -> None:
             f"{n} ({p['clock_mhz']:g} MHz{f', {kib} KiB' if (kib := p.get('memory_kib')) else ''})"
             for n, p in points.items()
         )
+        if row.get("sdram_kib"):
+            known = f"{known}{', ' if known else ''}--memory sdram ({row['sdram_kib']} KiB)"
         if "export_clock_mhz" in row:
             known = f"{known}{', ' if known else ''}fpga export ({row['export_clock_mhz']:g} MHz)"
         table.add_row(*(str(row[k]) for k in ("board", "title", "lut", "dsp", "bram")), known)
