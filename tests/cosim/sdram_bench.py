@@ -121,7 +121,7 @@ async def speed(dut: Any) -> None:
         return await task
 
     hits, misses = [], []
-    for n in range(200):  # all rows are of one bank
+    for n in range(100):  # all rows are of one bank
         misses.append(await latency(4 * ROW * (8 + n % 24)))
         hits.append(await latency(4 * ROW * (8 + n % 24) + 64))
     cycles = {name: (median(found), max(found)) for name, found in (("open row", hits), ("other row", misses))}

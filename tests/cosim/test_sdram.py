@@ -24,7 +24,7 @@ def test_sdram(name: str, mhz: int, tmp_path: Path) -> None:
     config, hz = preset(name), mhz * 1_000_000
     text = with_sdram_text(SdramMemory(config, SDRAM_32M, hz), SDRAM_32M, hz, "memory")
     result = tmp_path / "speed.json"
-    settings = {"size": SDRAM_32M.size, "window": 8192, "bus_bytes": config.bus_bytes, "seed": mhz}
+    settings = {"size": SDRAM_32M.size, "window": 4096, "bus_bytes": config.bus_bytes, "seed": mhz}
     benches = "tests.cosim.memory_bench,tests.cosim.sdram_bench"
     simulate(f"sdram_{name}", text, "memory", benches, result=result, cocotb_log_level="ERROR", **settings)
     speed = json.loads(result.read_text())
