@@ -88,7 +88,7 @@ class SimulatedLine:
 
     @property
     def sdram_fault(self) -> int:
-        """What the SDRAM chip of the design saw first that it does not allow, by its number in sdram_chip.v; 0 =
+        """What the SDRAM chip of the design saw first that it does not allow, by its number in sdram_chip.sv; 0 =
         nothing, or no such chip."""
         return int(self._library.tw_line_sdram_fault(self._handle))
 

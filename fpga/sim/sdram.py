@@ -13,7 +13,7 @@ from amaranth.lib.wiring import Out
 from fpga.sdram.chip import WORD_BITS, SdramChip, SdramCycles, pins
 from hw.verilog import component_text
 
-MODEL = Path(__file__).resolve().parent / "sdram_chip.v"
+MODEL = Path(__file__).resolve().parent / "sdram_chip.sv"
 
 
 class WithSdram(wiring.Component):
@@ -26,7 +26,7 @@ class WithSdram(wiring.Component):
 
     Ports:
         those of the component that do not lead to the chip.
-        sdram_fault: number of the first violation, 0 = none; see sdram_chip.v.
+        sdram_fault: number of the first violation, 0 = none; see sdram_chip.sv.
     """
 
     def __init__(self, component: Any, chip: SdramChip, clock_hz: int) -> None:

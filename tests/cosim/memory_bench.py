@@ -65,7 +65,7 @@ async def start(dut: Any, master_reset: str = "rst") -> tuple[AxiMaster, BridgeP
 def check_chip(dut: Any) -> None:
     """The model of the memory chip, if there is one, saw nothing wrong."""
     if hasattr(dut, "sdram_fault"):
-        assert dut.sdram_fault.value == 0, f"violation {int(dut.sdram_fault.value)} of sdram_chip.v"
+        assert dut.sdram_fault.value == 0, f"violation {int(dut.sdram_fault.value)} of sdram_chip.sv"
 
 
 @cocotb.test()

@@ -1,4 +1,4 @@
-"""cocotb side of the test of sdram_chip.v: sequences of commands to a chip that is switched on anew for each."""
+"""cocotb side of the test of sdram_chip.sv: sequences of commands to a chip that is switched on anew for each."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_sdram(name: str, mhz: int, tmp_path: Path) -> None:
     benches = "tests.cosim.memory_bench,tests.cosim.sdram_bench"
     simulate(f"sdram_{name}", text, "memory", benches, result=result, cocotb_log_level="ERROR", **settings)
     speed = json.loads(result.read_text())
-    # Rates in bytes a cycle, of 2; latencies (median, maximum) in cycles; see docs/fpga.md.
+    # Rates in bytes a cycle, of 2; latencies (median, maximum) in cycles. -s prints what docs/fpga.md says.
     assert min(speed["rate"][kind] for kind in ("read", "write", "both")) > 1.85 and speed["rate"]["scattered"] > 0.9
     assert speed["latency"]["open row"][0] <= 22 and speed["latency"]["other row"][1] <= 60
     print(config.axi_data_bits, mhz, speed)
@@ -62,7 +62,7 @@ VIOLATIONS = {
 
 
 def test_the_model_of_the_chip_finds_violations() -> None:
-    """What the controller is held against is not blind: every rule of sdram_chip.v, broken once."""
+    """What the controller is held against is not blind: every rule of sdram_chip.sv, broken once."""
     settings = {"cases": json.dumps(VIOLATIONS), "cocotb_log_level": "ERROR"}
     simulate("sdram_chip", MODEL.read_text(), "sdram_chip", "tests.cosim.sdram_chip_bench", **settings)
 
