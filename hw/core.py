@@ -24,7 +24,7 @@ from hw.store import WRITE_INPUTS, WRITE_PORTS, Store
 from hw.table import header
 from hw.vector import Vector
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, REGIONS, Engine, ErrorCode, Memory
+from isa.instructions import INSTRUCTION_BITS, REGIONS, Engine, ErrorCode, Memory, queue_of
 
 READ_PORTS = ("arvalid", "araddr", "arlen", "rready")
 READ_INPUTS = ("arready", "rvalid", "rdata", "rresp", "rlast")
@@ -112,21 +112,27 @@ class Core(wiring.Component):
         idle: list[Value] = [fetch.ended]
         quiet: list[Value] = []
         room = []
-        for engine in ENGINES:
-            e, core = engine.name.lower(), cores[engine]
-            front = m.submodules[f"{e}_front"] = FrontEnd(c, engine)
-            queue = m.submodules[f"{e}_queue"] = RegisteredQueue(INSTRUCTION_BITS + PC_BITS, c.queue_depth)
-            fronts[engine] = front
-            mine = fetch.engine == engine
+        queues: dict[Engine, RegisteredQueue] = {}
+        for holder in dict.fromkeys(queue_of(e, c) for e in ENGINES):
+            queue = m.submodules[f"{holder.name.lower()}_queue"] = queues[holder] = RegisteredQueue(
+                INSTRUCTION_BITS + PC_BITS, c.queue_depth
+            )
+            mine = Cat(fetch.engine == e for e in ENGINES if queue_of(e, c) == holder).any()
             room.append(mine & queue.i_ready)
             m.d.comb += [
                 queue.i_valid.eq(fetch.valid & mine),
                 queue.i_payload.eq(Cat(fetch.word, fetch.pc)),
+            ]
+        for engine in ENGINES:
+            e, core = engine.name.lower(), cores[engine]
+            front = m.submodules[f"{e}_front"] = FrontEnd(c, engine)
+            fronts[engine] = front
+            queue = queues[queue_of(engine, c)]
+            m.d.comb += [
                 front.entry_valid.eq(queue.o_valid),
                 Cat(front.entry_word, front.entry_pc).eq(queue.o_payload),
                 front.entry_load.eq(queue.o_load),
                 front.entry_next.eq(queue.o_next),
-                queue.o_ready.eq(front.entry_ready),
                 front.core_ready.eq(core.ready),
                 front.halt.eq(self.halt),
                 getattr(semaphores, f"{e}_want").eq(front.want),
@@ -151,8 +157,11 @@ class Core(wiring.Component):
                 getattr(self, f"dbg_{e}_end").eq(core.give),
                 getattr(self, f"dbg_{e}_end_pc").eq(core.give_pc),
             ]
-            idle += [~queue.o_valid, ~core.running]
-            quiet.append(~core.running & (~queue.o_valid | front.blocked))
+            idle += [~front.mine, ~core.running]
+            quiet.append(~core.running & (~front.mine | front.blocked))
+        for holder, queue in queues.items():
+            takers = [fronts[e] for e in ENGINES if queue_of(e, c) == holder]
+            m.d.comb += queue.o_ready.eq(Cat(front.entry_ready for front in takers).any())
         m.d.comb += [
             fetch.ready.eq(Cat(room).any()),
             self.dbg_fetch_step.eq(fetch.step),

@@ -7,9 +7,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.ports import PC_BITS
-from hw.table import header, instructions_of, is_instruction
+from hw.table import engine_of, header, instructions_of, is_instruction
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, Engine
+from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
 
 
 def one_hot(number: Value, size: int) -> Value:
@@ -26,10 +26,10 @@ class FrontEnd(wiring.Component):
 
     Parameters:
         config: number of semaphores.
-        engine: whose instructions these are.
+        engine: whose instructions it takes; the queue may also hold those of another.
 
     Ports:
-        entry_valid, entry_ready, entry_word, entry_pc: head of the queue.
+        entry_valid, entry_ready, entry_word, entry_pc: head of the queue.  mine: there is one, of this engine.
         entry_load, entry_next: the head becomes `entry_next` at the end of this cycle.
         core_ready: core is idle or makes its last step in this cycle (and has room for another instruction).
         want, wait0, wait1, grant: to the semaphores; a wait has a bit per semaphore, bit 0 for none.
@@ -42,11 +42,13 @@ class FrontEnd(wiring.Component):
 
     def __init__(self, config: NpuConfig, engine: Engine) -> None:
         self.engine = engine
+        self.shared = any(queue_of(e, config) == queue_of(engine, config) for e in Engine if e != engine)
         self.size = config.semaphores + 1
         super().__init__(
             {
                 "entry_valid": In(1),
                 "entry_ready": Out(1),
+                "mine": Out(1),
                 "entry_word": In(INSTRUCTION_BITS),
                 "entry_pc": In(PC_BITS),
                 "entry_load": In(1),
@@ -77,9 +79,15 @@ class FrontEnd(wiring.Component):
                 self.wait0.eq(one_hot(header(self.entry_next, "wait0"), self.size)),
                 self.wait1.eq(one_hot(header(self.entry_next, "wait1"), self.size)),
             ]
+        m.d.comb += self.mine.eq(self.entry_valid)
+        if self.shared:
+            is_mine = Signal(reset_less=True)
+            with m.If(self.entry_load):
+                m.d.sync += is_mine.eq(engine_of(self.entry_next) == self.engine)
+            m.d.comb += self.mine.eq(self.entry_valid & is_mine)
         held = Signal()  # the head has its semaphores
         was_blocked, was_ready = Signal(), Signal()
-        valid = self.entry_valid & ~self.halt
+        valid = self.mine & ~self.halt
         m.d.comb += [
             self.configure.eq(valid & configures),
             self.want.eq(valid & ~configures & ~held),

@@ -23,6 +23,11 @@ def header(word: Value, name: str) -> Value:
     return word[f.low : f.low + f.bits]
 
 
+def engine_of(word: Value) -> Value:
+    """The engine of an instruction that is in the table."""
+    return header(word, "opcode")[4:]
+
+
 def is_instruction(word: Value, *names: str) -> Value:
     """1 where the opcode is one of the named instructions."""
     opcode = header(word, "opcode")

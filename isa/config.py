@@ -22,7 +22,7 @@ MAX_LOOPS = 8
 MAX_LUT_TABLES = 16
 #: Fields younger than the first programs: left out of the fingerprint where they have their default value, so that
 #: a machine from before the field keeps its fingerprint.
-_YOUNGER_FIELDS = ("depthwise",)
+_YOUNGER_FIELDS = ("depthwise", "vector_queue")
 
 
 class ConfigError(TilewrightError):
@@ -49,10 +49,11 @@ class NpuConfig:
         prm_rows: parameter scratchpad, rows of `block_in` pairs (int32 bias, float32 scale).
         lut_tables: resident 256-entry tables; 0 = no memory for tables and no look-up in VECTOR.
         depthwise: 1 = GEMM has the window of DEPTHWISE; 0 = it has none, and the opcode is illegal.
+        vector_queue: 1 = VECTOR has an instruction queue of its own; 0 = its instructions go through that of GEMM.
         gemm_loops: levels of the GEMM loop nest.
         vector_loops: levels of the VECTOR loop nest.
         semaphores: counting semaphores (ids 1..semaphores).
-        queue_depth: instructions each engine's queue holds.
+        queue_depth: instructions each queue holds.
         axi_data_bits: width of the AXI4 data bus.
         axi_address_bits: width of AXI4 addresses.
         burst_beats: longest AXI4 burst, in beats.
@@ -73,6 +74,7 @@ class NpuConfig:
     prm_rows: int = 64
     lut_tables: int = 8
     depthwise: int = 1
+    vector_queue: int = 1
     gemm_loops: int = 6
     vector_loops: int = 6
     semaphores: int = 31
@@ -109,6 +111,7 @@ class NpuConfig:
         self._check_range("prm_rows", 2, 4096)
         self._check_range("lut_tables", 0, MAX_LUT_TABLES)
         self._check_range("depthwise", 0, 1)
+        self._check_range("vector_queue", 0, 1)
         self._check_range("gemm_loops", 5, MAX_LOOPS)
         self._check_range("vector_loops", 4, MAX_LOOPS)
         self._check_range("semaphores", 12, MAX_SEMAPHORES)
@@ -207,7 +210,7 @@ class NpuConfig:
     def fingerprint(self) -> str:
         """16 hex digits over every field but the name; equal fingerprints mean interchangeable programs.
 
-        `depthwise` counts only where it differs from its default: see `_YOUNGER_FIELDS`.
+        The youngest fields count only where they differ from their defaults: see `_YOUNGER_FIELDS`.
         """
         values = asdict(self)
         del values["name"]

@@ -149,7 +149,7 @@ def header() -> str:
         out += ["", f"/* {row.name} */"]
         for f in row.fields:
             out += _field_lines(row.name, f)
-    out += ["", *_c_check(), "", "/* Registers: byte offsets and bit ranges. */"]
+    out += ["", *_c_check(), "", *_c_queues(), "", "/* Registers: byte offsets and bit ranges. */"]
     out += _register_lines("TW")
     return "\n".join([*out, "", "#endif"]) + "\n"
 
@@ -191,6 +191,18 @@ def _c_check() -> Iterator[str]:
         yield f"    if ({a} && {a} == {b}) return TW_ERROR_CODE_ILLEGAL_OPERAND;"
     yield f"    if (takes_none && ({' | '.join(waits + signals)})) return TW_ERROR_CODE_ILLEGAL_OPERAND;"
     yield "    return TW_ERROR_CODE_NONE;"
+    yield "}"
+
+
+def _c_queues() -> Iterator[str]:
+    rows = (
+        ", ".join(str(instructions.queue_of(e, NpuConfig(vector_queue=own)).value) for e in instructions.Engine)
+        for own in (0, 1)
+    )
+    yield "/* The engine whose queue holds the instructions of `engine`. */"
+    yield "static inline int tw_queue_of(int engine, uint32_t vector_queue) {"
+    yield f"    static const uint8_t queue[2][{len(instructions.Engine)}] = {{{{{'}, {'.join(rows)}}}}};"
+    yield "    return queue[vector_queue][engine];"
     yield "}"
 
 

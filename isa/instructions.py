@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
-from isa.config import ROW_BITS
+from isa.config import ROW_BITS, NpuConfig
 
 INSTRUCTION_BITS = 128
 INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
@@ -49,6 +49,11 @@ class Engine(IntEnum):
     GEMM = 2
     VECTOR = 3
     STORE = 4
+
+
+def queue_of(engine: Engine, config: NpuConfig) -> Engine:
+    """The engine whose queue holds the instructions of `engine`, in program order with its own."""
+    return Engine.GEMM if engine == Engine.VECTOR and not config.vector_queue else engine
 
 
 class Memory(IntEnum):

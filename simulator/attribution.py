@@ -17,7 +17,7 @@ import numpy as np
 
 from isa.config import NpuConfig
 from isa.encoding import Op
-from isa.instructions import Engine, Memory
+from isa.instructions import Engine, Memory, queue_of
 from isa.program import CONSTANT_REGION, Layer
 from isa.timing import VECTOR_SIGNAL, gemm_signal, lower_bound_cycles
 from simulator.cycle import Trace
@@ -242,7 +242,9 @@ class _Run:
         self.last = list(self.ended)  # last cycle in which the engine could take no other instruction
         self.steps = [0] * count
         self.before = [-1] * count  # the run instruction before in the same engine
-        self.queue: dict[Engine, list[int]] = {e: [] for e in Engine}
+        self.ahead = [-1] * count  # the run instruction before in the same queue
+        queues: dict[Engine, list[int]] = {e: [] for e in Engine}
+        self.queue = [queues[queue_of(o.instruction.engine, config)] for o in self.ops]
         self.place = [0] * count  # in its queue
         self.runs: dict[Engine, list[int]] = {e: [] for e in Engine}
         self._walk(config)
@@ -251,14 +253,15 @@ class _Run:
     def _walk(self, config: NpuConfig) -> None:
         loops = [1] * config.gemm_loops
         boxes, pad = [1, 1], [0, 0, 0, 0]
+        ahead: dict[Engine, int] = {}
         row_bytes = {
             Memory.ACT: config.block_in, Memory.WGT: config.tile_bytes, Memory.PRM: config.prm_row_bytes,
             Memory.LUT: 256,
         }  # fmt: skip
         for i, o in enumerate(self.ops):
             engine = o.instruction.engine
-            self.place[i] = len(self.queue[engine])
-            self.queue[engine].append(i)
+            self.place[i] = len(self.queue[i])
+            self.queue[i].append(i)
             if o.name == "GEMM_LOOP":
                 loops[o["level"]] = o["count"]
             elif o.name == "LOAD_DIM":
@@ -269,6 +272,9 @@ class _Run:
                 continue
             self.before[i] = self.runs[engine][-1] if self.runs[engine] else -1
             self.runs[engine].append(i)
+            holder = queue_of(engine, config)
+            self.ahead[i] = ahead.get(holder, -1)
+            ahead[holder] = i
             if o.name in ("GEMM", "DEPTHWISE"):
                 self.steps[i] = math.prod(loops)
             elif o.name == "LOAD":
@@ -359,6 +365,9 @@ class _Run:
             cause, given = ("end", j), self.ended[j]
         else:
             cause, given = ("dispatch", i), dispatched
+            ahead = self.ahead[i]
+            if ahead >= 0 and self.started[ahead] > dispatched:  # until then it is not at the head of its queue
+                cause, given = ("start", ahead), self.started[ahead]
         parts = [(*cause, free + 1, given), (PIPELINE, i, max(free, given) + 1, max(b, started))]
         if before >= 0:
             parts.append(("end", before, a, free))
@@ -370,7 +379,7 @@ class _Run:
         earlier = self.dispatched[i - 1] if i else 0
         parts = [("dispatch", i - 1, a, earlier)] if i else []
         popped = 0
-        queue = self.queue[self.ops[i].instruction.engine]
+        queue = self.queue[i]
         if self.place[i] >= self.depth:  # there is room when the one `depth` places before has left
             head = queue[self.place[i] - self.depth]
             place = self.place[head]

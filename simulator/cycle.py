@@ -39,7 +39,7 @@ _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
 _CONFIG = (
     "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
     "vector_loops", "semaphores", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding",
-    "dw_slices", "last_table", "table_lookup", "depthwise",
+    "dw_slices", "last_table", "table_lookup", "depthwise", "vector_queue",
 )  # fmt: skip
 _LATENCIES = (
     "gemm_depth", "gemm_signal", "accumulate_stages", "vector_depth", "vector_signal", "load_descriptors",

@@ -37,7 +37,7 @@ class BuildError(TilewrightError):
 #: Attributes of `NpuConfig` the library is told at run time.
 _CONFIG = (
     "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "semaphores",
-    "queue_depth", "bus_bytes", "last_table", "table_lookup", "depthwise",
+    "queue_depth", "bus_bytes", "last_table", "table_lookup", "depthwise", "vector_queue",
 )  # fmt: skip
 
 

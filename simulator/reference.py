@@ -20,7 +20,7 @@ from isa import numerics
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.device import Region
 from isa.encoding import DecodeError, Op, decode
-from isa.instructions import ADDRESS_BITS, INSTRUCTION_BYTES, Engine, ErrorCode, Memory, Source
+from isa.instructions import ADDRESS_BITS, INSTRUCTION_BYTES, Engine, ErrorCode, Memory, Source, queue_of
 from simulator.state import (
     Blocked,
     Explainer,
@@ -121,10 +121,10 @@ class ReferenceMachine:
         except Fault as fault:
             raise self.explain.error(fault, Engine.FETCH, 0) from None
         while True:
-            engine = self._oldest_ready()
-            if engine is not None:
-                pc, operation = self.queues[engine].popleft()
-                self._guarded(engine, pc, partial(self._start, operation))
+            holder = self._oldest_ready()
+            if holder is not None:
+                pc, operation = self.queues[holder].popleft()
+                self._guarded(operation.instruction.engine, pc, partial(self._start, operation))
                 if self.trace:
                     self.trace(pc, operation)
             elif not self.ended and self._guarded(Engine.FETCH, self.pc, self._dispatch):
@@ -145,8 +145,8 @@ class ReferenceMachine:
 
     def _oldest_ready(self) -> Engine | None:
         heads = {
-            queue[0][0]: engine
-            for engine, queue in self.queues.items()
+            queue[0][0]: holder
+            for holder, queue in self.queues.items()
             if queue and all(self.semaphores[s] for s in queue[0][1].waits)
         }
         return heads[min(heads)] if heads else None
@@ -163,7 +163,7 @@ class ReferenceMachine:
         if operation.name == "END":
             self.ended = True
         else:
-            queue = self.queues[operation.instruction.engine]
+            queue = self.queues[queue_of(operation.instruction.engine, self.config)]
             if len(queue) == self.config.queue_depth:
                 return False
             queue.append((self.pc, operation))
@@ -171,9 +171,10 @@ class ReferenceMachine:
         return True
 
     def _blocked(self) -> Blocked:
-        blocked = Blocked({e: q[0][0] for e, q in self.queues.items() if q})
+        blocked = Blocked({q[0][1].instruction.engine: q[0][0] for q in self.queues.values() if q})
         if not self.ended:
-            blocked.fetch = (decode(self.explain.word(self.pc)).instruction.engine, self.pc)
+            engine = decode(self.explain.word(self.pc)).instruction.engine
+            blocked.fetch = (queue_of(engine, self.config), self.pc)
         return blocked
 
     def _start(self, operation: Op) -> bool:

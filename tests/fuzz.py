@@ -15,7 +15,7 @@ import time
 from isa.assembler import disassemble_one
 from tests.common.equality import CONFIGS, Trio, case, shrink
 
-DEFAULT = "tiny,small,base,wide_bus,widest_bus,narrow_out,narrow_in,serial,no_units,narrow_no_units,large"
+DEFAULT = "tiny,small,base,wide_bus,widest_bus,narrow_out,narrow_in,serial,no_units,narrow_no_units,one_queue,large"
 
 
 def main(arguments: list[str]) -> int:

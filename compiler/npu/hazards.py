@@ -3,7 +3,8 @@
 The back end emits run instructions in one sequential order that is legal by itself, each with the scratchpad rows
 and memory bytes it touches. This file finds which earlier instruction of which engine every instruction must wait
 for, drops what is implied, and expresses the rest with one counting semaphore per ordered pair of engines: the n-th
-wait of a pair takes the n-th signal. Because every wait is for an earlier instruction, no queue depth can deadlock.
+wait of a pair takes the n-th signal. Because every wait is for an earlier instruction, no queue depth can deadlock,
+nor can engines that share a queue.
 """
 
 from __future__ import annotations

@@ -447,6 +447,12 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
     return TW_ERROR_CODE_NONE;
 }
 
+/* The engine whose queue holds the instructions of `engine`. */
+static inline int tw_queue_of(int engine, uint32_t vector_queue) {
+    static const uint8_t queue[2][5] = {{0, 1, 2, 2, 4}, {0, 1, 2, 3, 4}};
+    return queue[vector_queue][engine];
+}
+
 /* Registers: byte offsets and bit ranges. */
 #define TW_IDENTITY 0x54574e31u
 #define TW_VERSION 1

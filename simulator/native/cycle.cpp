@@ -49,7 +49,7 @@ class Machine {
     uint32_t semaphores_[TW_MAX_SEMAPHORES + 1] = {};
     bool held_[ENGINES] = {};   // the head of the queue has its semaphores
     bool taken_[ENGINES] = {};  // since the cycle before
-    bool popped_[ENGINES] = {};   // an entry, in the cycle before
+    bool popped_[ENGINES] = {};   // a queue an entry, in the cycle before
     bool quiet_engines_ = false;  // no engine could move in the cycle before, nor was one given an instruction
     uint64_t quiet_ = 0;
     struct {
@@ -73,7 +73,7 @@ class Machine {
     }
     void fail_watchdog(uint64_t fetch_pc, const Events &seen) {
         for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
-            if (seen.waiting[e]) return fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, uint64_t(e), queues_[e].head().pc, seen.missing[e]);
+            if (seen.waiting[e]) return fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, uint64_t(e), queue_of(e).head().pc, seen.missing[e]);
         fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, TW_ENGINE_FETCH, fetch_pc, 0);
     }
     bool finished() const {
@@ -82,6 +82,9 @@ class Machine {
             if (!queues_[e].empty()) return false;
         return !load_.running() && !gemm_.running() && !vector_.running() && !store_.running();
     }
+    Fifo<Entry> &queue_of(int engine) { return queues_[tw_queue_of(engine, c_.vector_queue)]; }
+    // Whether the head of its queue is an instruction of the engine.
+    bool has_head(int engine) { return !queue_of(engine).empty() && queue_of(engine).head().engine() == engine; }
     bool lacks(uint8_t semaphore) const { return semaphore && !semaphores_[semaphore]; }
     uint32_t missing(const Entry &e) const {
         return lacks(e.wait0) ? e.wait0 : e.wait1;
@@ -197,11 +200,11 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     bool configures[ENGINES] = {}, starts[ENGINES] = {}, takes[ENGINES] = {};
     uint64_t shared = 0;  // semaphores somebody took in the cycle before, or a lower engine could take
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
-        if (taken_[e]) shared |= queues_[e].head().waits();
+        if (taken_[e]) shared |= queue_of(e).head().waits();
     bool moved = vector_write != 0;  // LOAD may go on in the next cycle
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
-        if (queues_[e].empty()) continue;
-        const Entry &entry = queues_[e].head();
+        if (!has_head(e)) continue;
+        const Entry &entry = queue_of(e).head();
         if (entry.configures) {
             configures[e] = true;
         } else if (held_[e]) {
@@ -220,8 +223,8 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     const bool running[ENGINES] = {false, load_.running(), gemm_.running(), vector_.running(), store_.running()};
     bool quiet = true;
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
-        quiet = quiet && !running[e] && (queues_[e].empty() || seen_.waiting[e]);
-    const int target = fetch_.entry.opcode >> 4;
+        quiet = quiet && !running[e] && (!has_head(e) || seen_.waiting[e]);
+    const int target = fetch_.offers() ? tw_queue_of(fetch_.entry.engine(), c_.vector_queue) : TW_ENGINE_FETCH;
     // What was popped in the cycle before makes room in the next.
     const bool dispatched = fetch_.offers() && (fetch_.is_end || queues_[target].level() + popped_[target] < c_.queue_depth);
     quiet = quiet && !fetch_.offers();
@@ -326,17 +329,18 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         r_.engines[e].wait_semaphore += seen_.waiting[e];
         r_.engines[e].wait_memory += seen_.stalled[e];
         if (taken_[e]) {
-            const Entry &entry = queues_[e].head();
+            const Entry &entry = queue_of(e).head();
             if (entry.wait0) semaphores_[entry.wait0]--;
             if (entry.wait1) semaphores_[entry.wait1]--;
         }
         moved = moved || taken_[e] || takes[e] || popped_[e];
         taken_[e] = takes[e];
         held_[e] = (held_[e] || takes[e]) && !starts[e];
-        popped_[e] = configures[e] || starts[e];
-        if (!popped_[e]) continue;
-        const Entry entry = queues_[e].head();
-        queues_[e].pop();
+        popped_[e] = false;
+        if (!configures[e] && !starts[e]) continue;
+        popped_[tw_queue_of(e, c_.vector_queue)] = true;  // e or an engine before it
+        const Entry entry = queue_of(e).head();
+        queue_of(e).pop();
         moved = progress = true;
         if (configures[e]) {
             configure(e, entry);

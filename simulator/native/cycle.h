@@ -21,7 +21,7 @@ extern "C" {
 struct tw_cycle_config {
     uint32_t block_in, block_out, act_rows, act_banks, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops,
         vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices,
-        last_table, table_lookup, depthwise;
+        last_table, table_lookup, depthwise, vector_queue;
     uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, store_rows, out_bursts,
         fetch_setup, fetch_burst_bytes, fetch_buffer_bytes;
     uint32_t read_latency, write_latency, read_interval, write_interval;
@@ -93,6 +93,7 @@ struct Entry {
     uint32_t pc;
     uint8_t opcode, wait0, wait1, signal0, signal1;
     bool configures;
+    int engine() const { return opcode >> 4; }
     // The semaphores it takes, a bit each.
     uint64_t waits() const { return (UINT64_C(1) << wait0 | UINT64_C(1) << wait1) & ~UINT64_C(1); }
 };

@@ -65,12 +65,13 @@ void Machine::execute() {
     const uint8_t *program = r_.memory + r_.regions[r_.program_region].base + r_.program_offset;
     uint64_t *semaphores = r_.semaphores;
 
+    auto engine_of = [](tw_word w) { return int(tw_header_opcode(w) >> 4); };
     auto ready = [&](tw_word w) {
         uint32_t a = tw_header_wait0(w), b = tw_header_wait1(w);
         return (!a || semaphores[a]) && (!b || semaphores[b]);
     };
-    auto start = [&](const Entry &e, int engine) {
-        r_.engine = uint64_t(engine);
+    auto start = [&](const Entry &e) {
+        r_.engine = uint64_t(engine_of(e.word));
         r_.pc = e.pc;
         uint32_t waits[2] = {tw_header_wait0(e.word), tw_header_wait1(e.word)};
         for (uint32_t s : waits)
@@ -93,7 +94,7 @@ void Machine::execute() {
             if (ready(queues[e].head().word) && (oldest < 0 || queues[e].head().pc < queues[oldest].head().pc)) oldest = e;
         }
         if (oldest >= 0) {
-            start(queues[oldest].pop(), oldest);
+            start(queues[oldest].pop());
             continue;
         }
         int full = -1;
@@ -105,11 +106,11 @@ void Machine::execute() {
             std::memcpy(&e.word, program + pc * TW_INSTRUCTION_BYTES, TW_INSTRUCTION_BYTES);
             if (int code = tw_check(e.word, &limits)) throw Fault{uint64_t(code)};
             uint32_t opcode = tw_header_opcode(e.word);
-            int engine = int(opcode >> 4);
+            Queue &queue = queues[tw_queue_of(engine_of(e.word), c_.vector_queue)];
             if (opcode == TW_OP_END) ended = true;
-            else if (queues[engine].full()) full = engine;
-            else if (queues[engine].empty() && ready(e.word)) start(e, engine);  // program order, the usual case
-            else queues[engine].push(e);
+            else if (queue.full()) full = int(&queue - queues.data());
+            else if (queue.empty() && ready(e.word)) start(e);  // program order, the usual case
+            else queue.push(e);
             if (full < 0) {
                 pc++;
                 continue;
@@ -117,7 +118,9 @@ void Machine::execute() {
         } else if (!waiting) {
             break;
         }
-        for (int e = 0; e < ENGINES; e++) r_.heads[e] = queues[e].empty() ? -1 : int64_t(queues[e].head().pc);
+        std::fill(std::begin(r_.heads), std::end(r_.heads), -1);
+        for (const Queue &queue : queues)
+            if (!queue.empty()) r_.heads[engine_of(queue.head().word)] = int64_t(queue.head().pc);
         r_.fetch_blocked_on = full;
         throw Fault{TW_ERROR_CODE_WATCHDOG};
     }

@@ -19,7 +19,7 @@ extern "C" {
 
 struct tw_config {
     uint32_t act_rows, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops, vector_loops, semaphores, queue_depth,
-        bus_bytes, last_table, table_lookup, depthwise;
+        bus_bytes, last_table, table_lookup, depthwise, vector_queue;
 };
 
 struct tw_region {
@@ -40,7 +40,7 @@ struct tw_run {
     uint64_t instructions, macs, bytes_read, bytes_written;
     uint64_t code, engine, pc, address, memory_id, region, offset, nbytes;
     uint64_t steps[5];
-    int64_t heads[5];          // index at the head of a blocked queue, -1 = empty
+    int64_t heads[5];          // by engine, index at the head of a blocked queue, -1 = empty or of another engine
     int64_t fetch_blocked_on;  // engine whose queue is full, -1 = none
     uint64_t semaphores[TW_MAX_SEMAPHORES + 1];
 };

@@ -20,7 +20,7 @@ from tests.common.program_generator import PROGRAM_BYTES, GeneratedProgram, gene
 
 _TINY = PRESETS["tiny"]
 #: Configurations that take paths the presets do not: bus wider than a row or an instruction, unequal blocks, queues of
-#: the least depth, one burst at a time, memories that are no power of two, machines without the optional units.
+#: the least depth, one burst at a time, memories that are no power of two, machines without the optional units, GEMM and VECTOR in one queue.
 VARIANTS: dict[str, NpuConfig] = {
     "wide_bus": _TINY.with_(name="wide_bus", act_banks=8, axi_data_bits=128, burst_beats=16),
     "widest_bus": _TINY.with_(name="widest_bus", block_in=8, block_out=4, act_banks=16, axi_data_bits=256),
@@ -32,6 +32,7 @@ VARIANTS: dict[str, NpuConfig] = {
         axi_address_bits=40,
     ),
     "no_units": _TINY.with_(name="no_units", depthwise=0, lut_tables=0),
+    "one_queue": _TINY.with_(name="one_queue", vector_queue=0, queue_depth=5),
     "narrow_no_units": _TINY.with_(
         name="narrow_no_units", block_in=4, block_out=8, axi_data_bits=64, depthwise=0, lut_tables=0
     ),

@@ -13,7 +13,7 @@ from hw.fetch import SETUP_CYCLES
 from isa import timing as isa_timing
 from isa.device import Counters, Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import INSTRUCTIONS, ErrorCode, Memory
+from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Memory
 from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS, TIMINGS, Trio, case
 from tests.cosim_networks import compare
@@ -31,7 +31,7 @@ def test_latencies_are_those_of_the_rtl() -> None:
     assert isa_timing.FETCH_SETUP == SETUP_CYCLES
 
 
-@pytest.mark.parametrize("name", ["tiny", "wide_bus", "narrow_out", "narrow_in", "serial", "no_units"])
+@pytest.mark.parametrize("name", ["tiny", "wide_bus", "narrow_out", "narrow_in", "serial", "no_units", "one_queue"])
 def test_random_programs(name: str) -> None:
     for seed in range(30):
         program, timing = case(seed, CONFIGS[name])
@@ -82,13 +82,14 @@ def random_words(rng: random.Random) -> bytes:
     return b"".join(w.to_bytes(16, "little") for w in words)
 
 
-def test_errors_are_found_at_the_same_time() -> None:
+@pytest.mark.parametrize("name", ["tiny", "one_queue"])
+def test_errors_are_found_at_the_same_time(name: str) -> None:
     """Random words end both devices with the same error, or with the same counters."""
     rng = random.Random(5)
     codes = set()
     for trial in range(300):
         words = random_words(rng)
-        devices = trio("tiny").rtl, trio("tiny").cycle
+        devices = trio(name).rtl, trio(name).cycle
         for device in devices:
             device.timing = TIMINGS[trial % len(TIMINGS)]
         rtl, cycle = (stop_of(device, words) for device in devices)
@@ -96,7 +97,7 @@ def test_errors_are_found_at_the_same_time() -> None:
         codes.add(rtl[0] if isinstance(rtl, tuple) else ErrorCode.NONE)
     wanted = {ErrorCode.NONE, ErrorCode.ILLEGAL_OPERAND, ErrorCode.SCRATCHPAD_RANGE, ErrorCode.WINDOW}
     assert codes >= wanted | {ErrorCode.WATCHDOG, ErrorCode.NO_END}
-    trio("tiny").renew()
+    trio(name).renew()
 
 
 LACKING = [
@@ -118,6 +119,17 @@ def test_units_the_machine_lacks(operation: Op) -> None:
     assert cycle == rtl
     assert (functional if isinstance(functional, tuple) else None) == (rtl if isinstance(rtl, tuple) else None)
     assert isinstance(rtl, tuple) == (operation.name != "LOAD_SYNC")
+    devices.renew()
+
+
+@pytest.mark.parametrize("name", ["tiny", "one_queue"])
+def test_a_wait_before_its_signal(name: str) -> None:
+    """VECTOR waits for a GEMM behind it: both stop where that is in the same queue, in the same cycle."""
+    devices = trio(name)
+    words = to_bytes([op("VECTOR_SYNC", wait0=7), op("GEMM_SYNC", signal0=7), op("END")])
+    rtl, cycle = (stop_of(d, words) for d in (devices.rtl, devices.cycle))
+    assert rtl == cycle
+    assert (rtl == (ErrorCode.WATCHDOG, Engine.VECTOR, 0, 7)) == (name == "one_queue")
     devices.renew()
 
 
@@ -168,7 +180,7 @@ def test_reset_values_and_contents_survive_runs() -> None:
     assert np.all(np.asarray(times) > 0)
 
 
-@pytest.mark.parametrize("name", ["tiny", "base", "no_units"])
+@pytest.mark.parametrize("name", ["tiny", "base", "no_units", "one_queue"])
 def test_digits(name: str) -> None:
     """A trained network: the same bytes from all three devices, the same clock from two. `make cosim` runs more."""
     row = compare("digits", CONFIGS[name])

@@ -38,6 +38,7 @@ def test_presets() -> None:
         ({"prm_rows": 1}, "prm_rows must be 2..4096, not 1"),
         ({"lut_tables": 17}, "lut_tables must be 0..16, not 17"),
         ({"depthwise": 2}, "depthwise must be 0..1, not 2"),
+        ({"vector_queue": 2}, "vector_queue must be 0..1, not 2"),
         ({"gemm_loops": 9}, "gemm_loops must be 5..8, not 9"),
         ({"vector_loops": 3}, "vector_loops must be 4..8, not 3"),
         ({"semaphores": 64}, "semaphores must be 12..63, not 64"),
@@ -79,6 +80,7 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "vector_loops": 7,
         "axi_address_bits": 33,
         "depthwise": 0,
+        "vector_queue": 0,
     }
     assert len({BASE.with_(**{k: v}).fingerprint for k, v in changes.items()} | {BASE.fingerprint}) == len(changes) + 1
 

@@ -19,6 +19,7 @@ from simulator.cycle import CycleDevice, Trace
 from tilewright import zoo
 
 TINY = PRESETS["tiny"]
+ONE_QUEUE = TINY.with_(name="one_queue", vector_queue=0)
 DIGITS = Path(__file__).resolve().parents[3] / "examples" / "digits" / "digits_int8.onnx"
 
 
@@ -104,6 +105,21 @@ def test_a_full_queue_is_its_engines_fault() -> None:
     assert sum(last - first for first, last, cause, _ in found if cause == "load" and last <= full[1]) > 500
 
 
+def test_an_instruction_behind_another_engines_in_one_queue() -> None:
+    """GEMM stands behind a VECTOR that waits for LOAD: loading is the cause."""
+    ops = [
+        load(512, Memory.ACT, signal=1),
+        op("VECTOR_LOOP", level=0, count=40, a_stride=1, dst_stride=1),
+        op("VECTOR", source=Source.ACT, a=0, dst=600, wait0=1),
+        op("GEMM_LOOP", level=0, count=90, act_stride=1, acc_stride=1),
+        op("GEMM", act=2048, wgt=0, acc=0),
+    ]
+    apart, together = trace_of(ops), trace_of(ops, ONE_QUEUE)
+    assert apart.started[4] < apart.started[2] and together.started[4] == together.started[2] + 3
+    found = causes(ops, together, ONE_QUEUE)
+    assert found["gemm"] == 90 and abs(found["load"] - 512) <= 2 and found["vector"] == 0
+
+
 def test_a_program_without_array_and_one_without_work() -> None:
     ops = [load(64, Memory.ACT, signal=1), op("STORE", region=2, offset=0, row=0, count=64, wait0=1)]
     found = causes(ops, trace_of(ops))
@@ -112,7 +128,7 @@ def test_a_program_without_array_and_one_without_work() -> None:
     assert causes([], trace)["fetch"] == trace.cycles
 
 
-def run(model: object, config: str = "base", **timing: int) -> tuple[Program, list[LayerLosses], int]:
+def run(model: object, config: str | NpuConfig = "base", **timing: int) -> tuple[Program, list[LayerLosses], int]:
     program = tw.compile(model, config)  # type: ignore[arg-type]
     with tw.Device("cycle", timing=MemoryTiming(**timing), functional=False) as runner:
         runner.run(program, tw.random_inputs(program), trace=True)
@@ -125,11 +141,11 @@ def run(model: object, config: str = "base", **timing: int) -> tuple[Program, li
         return program, rows, runner.counters.cycles
 
 
-@pytest.mark.parametrize("config", list(PRESETS))
+@pytest.mark.parametrize("config", [*PRESETS, ONE_QUEUE], ids=str)
 @pytest.mark.parametrize(
     "timing", [{}, {"read_latency": 300, "read_interval": 3, "write_interval": 2}], ids=["", "slow"]
 )
-def test_the_books_of_a_network_balance(config: str, timing: dict[str, int]) -> None:
+def test_the_books_of_a_network_balance(config: str | NpuConfig, timing: dict[str, int]) -> None:
     program, rows, cycles = run(DIGITS, config, **timing)
     assert sum(row.cycles for row in rows) == cycles
     assert sum(row.bound for row in rows) == bound_cycles(program.layers, program.config) <= cycles

@@ -11,6 +11,7 @@ from tests.common.machine_harness import DATA_BYTES, PROGRAM_BYTES, Bench
 TINY = preset("tiny")
 WIDE = TINY.with_(name="8x4", block_in=8)
 NO_UNITS = TINY.with_(name="no_units", depthwise=0, lut_tables=0)
+ONE_QUEUE = TINY.with_(name="one_queue", vector_queue=0)
 
 
 @pytest.fixture(params=["reference", "fast"])
@@ -222,6 +223,21 @@ def test_deadlock_behind_a_full_queue(path: str) -> None:
     assert "GEMM waits for semaphore 1 at instruction 0 `GEMM_SYNC wait0=1`" in str(error)
     assert f"FETCH waits for room in the queue of GEMM at instruction {depth} `GEMM_SYNC`" in str(error)
     Bench(TINY, path).run([*waiting[:depth], op("LOAD_SYNC", signal0=1), op("GEMM_SYNC")])
+
+
+def test_deadlock_in_a_queue_of_two_engines(path: str) -> None:
+    """VECTOR waits for a GEMM behind it: the end where both are in one queue."""
+    ops = [op("VECTOR_SYNC", wait0=1), op("GEMM_SYNC", signal0=1)]
+    Bench(TINY, path).run(ops)
+    error = fails(path, *ops, config=ONE_QUEUE)
+    assert where(error) == (ErrorCode.WATCHDOG, Engine.VECTOR, 0, 0)
+    assert str(error) == (
+        "WATCHDOG: no engine can make progress: VECTOR waits for semaphore 1 at instruction 0 `VECTOR_SYNC wait0=1`"
+    )
+    depth = ONE_QUEUE.queue_depth
+    error = fails(path, *ops[:1], *[op("GEMM_SYNC")] * (depth - 1), op("VECTOR_SYNC"), config=ONE_QUEUE)
+    assert f"FETCH waits for room in the queue of GEMM at instruction {depth} `VECTOR_SYNC`" in str(error)
+    Bench(ONE_QUEUE, path).run([*reversed(ops), *[op("GEMM_SYNC"), op("VECTOR_SYNC")] * depth])
 
 
 def test_registers_that_cannot_hold_the_values(path: str) -> None:

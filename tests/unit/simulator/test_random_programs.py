@@ -24,6 +24,7 @@ CONFIGS = [
     preset("tiny").with_(name="4x64", block_out=64, acc_rows=128, wgt_tiles=64, gemm_loops=8),
     preset("tiny").with_(name="no_units", depthwise=0, lut_tables=0),
     preset("small").with_(name="64x64", block_in=64, block_out=64, wgt_tiles=16, axi_data_bits=256, act_rows=256),
+    preset("tiny").with_(name="one_queue", vector_queue=0, queue_depth=3),
 ]
 SEEDS = range(12)
 
@@ -105,7 +106,7 @@ def run_in_any_order(program: GeneratedProgram, seed: int) -> tuple[np.ndarray, 
     return memory, pads
 
 
-@pytest.mark.parametrize("config", CONFIGS[::3], ids=lambda c: c.name)
+@pytest.mark.parametrize("config", [*CONFIGS[::3], CONFIGS[-1]], ids=lambda c: c.name)
 def test_results_do_not_depend_on_order(config: NpuConfig) -> None:
     for seed in range(6):
         program = generate(seed, config)
