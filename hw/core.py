@@ -217,7 +217,7 @@ class Core(wiring.Component):
             (load.operand_error, ErrorCode.ILLEGAL_OPERAND, Engine.LOAD, load.pc, Value.cast(0)),
             (load.window_error, ErrorCode.WINDOW, Engine.LOAD, load.window_pc, load.window_address),
             (load_bad, ErrorCode.BUS_READ, Engine.LOAD, load.current_pc, read.beat_address),
-            (load.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.LOAD, load.current_pc, load.range_row),
+            (load.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.LOAD, load.range_pc, load.range_row),
             (gemm.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.GEMM, gemm.range_pc, gemm.range_row),
             (vector.range_error, ErrorCode.SCRATCHPAD_RANGE, Engine.VECTOR, vector.range_pc, vector.range_row),
             (store.window_error, ErrorCode.WINDOW, Engine.STORE, store.window_pc, store.window_address),

@@ -34,7 +34,7 @@ class Load(wiring.Component):
         step, running, current_pc, stalled: data half moves; any part at work; data half's instruction; it waits.
         operand_error: the box at `start` has no rows.
         window_error, window_address, window_pc: a run leaves its region; found when its first beat is due.
-        range_error, range_row: a row beyond its memory (of current_pc).
+        range_error, range_row, range_pc: a row beyond its memory.
         halt: stop.
     """
 
@@ -80,6 +80,7 @@ class Load(wiring.Component):
                 "window_pc": Out(PC_BITS),
                 "range_error": Out(1),
                 "range_row": Out(ADDRESS_BITS),
+                "range_pc": Out(PC_BITS),
                 "halt": In(1),
             }
         )
@@ -189,6 +190,7 @@ class Load(wiring.Component):
         m.d.comb += [
             self.range_error.eq(half.range_error),
             self.range_row.eq(half.range_row),
+            self.range_pc.eq(half.give_pc),
             self.running.eq(descriptors.o_valid | half.busy | walker.busy | self.give),
         ]
         return m

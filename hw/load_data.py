@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+import enum
+from functools import reduce
+from operator import add
+
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.buffer import Buffer
 from hw.ports import PC_BITS
 from hw.semaphores import SEMAPHORE_BITS
 from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import ADDRESS_BITS, Memory
 
 TARGET_BITS = (max(Memory)).bit_length()
+#: Lines of a plane: 2**16 - 1 of data, 255 of padding on either side.
+LINE_BITS = 17
 
 
 def row_bytes(config: NpuConfig, target: Memory) -> int:
@@ -67,22 +74,67 @@ def descriptor_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
+#: What a write to a scratchpad says, without `write_`.
+WRITTEN = ("target", "row", "rows", "chunk", "full", "data")
+
+
+def per_target(target: Value, table: dict[Memory, int]) -> Value:
+    """What the table has for a scratchpad."""
+    return Array(table[t] for t in Memory)[target]
+
+
+class Part(enum.IntEnum):
+    """Of a line."""
+
+    LEFT = 0
+    MIDDLE = 1
+    RIGHT = 2
+
+
+def segment_layout(config: NpuConfig) -> data.StructLayout:
+    """Rows that follow each other, of fill or data: `jumps` says that they begin at `row`, not where the segment before
+    ended; `last` that they end their instruction; `one_chunk` that every chunk ends a row, `few_rows` that a chunk can
+    end all of them."""
+    return data.StructLayout(
+        {
+            "null": 1,
+            "last": 1,
+            "target": TARGET_BITS,
+            "data": 1,
+            "jumps": 1,
+            "row": ADDRESS_BITS,
+            "rows": 16,
+            "one_chunk": 1,
+            "few_rows": 1,
+            "low": low_bits(config),
+            "fill": 8,
+            "signal0": SEMAPHORE_BITS,
+            "signal1": SEMAPHORE_BITS,
+            "pc": PC_BITS,
+        }
+    )
+
+
 class LoadData(wiring.Component):
-    """Walks a box line by line: left fill rows, data chunks, right fill rows; lines of padding are fill rows only.
+    """Walks a box line by line. A line has up to three segments: left fill rows, data rows, right fill rows; on a line
+    of padding the middle one is fill too. One part finds the segments, one ahead; the other makes the steps of one.
 
-    One bus beat or fill row per cycle (a fill row of LUT takes one cycle per chunk); no cycle between lines or
-    instructions. The first beat of an unaligned run yields no chunk. Where the bus is wider than an ACT row the last
-    chunk of a run may need a cycle of its own after the last beat. Chunks go through a register; it is written in
-    the next cycle, or later if VECTOR writes the bank.
+    One bus beat or fill row per cycle (a fill row of LUT takes one cycle per chunk); no cycle between segments or
+    lines, nor between instructions of one segment or of more steps than segments. The first beat of an unaligned run
+    yields no chunk. Where the bus is wider than an ACT row the last chunk of a run may need a cycle of its own after
+    the last beat. Chunks go through a buffer of two: one is written in the next cycle, or later if VECTOR writes its
+    bank.
 
-    Latency: beat to write 1 cycle. Signals are given in the cycle of the last write.
+    Latency: first step 2 cycles after the descriptor is taken; beat to write 1 cycle. Signals are given in the cycle of
+    the last write.
 
     Ports:
         i_valid, i_ready, i_payload: descriptors.
         beat, beat_ready, beat_data: data.
         write_valid, write_grant, write_target, write_row, write_rows, write_chunk, write_full, write_data: chunk
             `write_chunk` of a row, or `write_rows` ACT rows, or with `write_full` the whole row of repeated data.
-        give, signal0, signal1, give_pc; step, stalled, busy, current_pc; range_error, range_row; halt: as in `Load`.
+        give, signal0, signal1, give_pc; step, stalled, busy, current_pc; range_error, range_row, of
+            give_pc; halt: as in `Load`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -113,7 +165,7 @@ class LoadData(wiring.Component):
             }
         )
 
-    def write_members(self) -> dict[str, object]:
+    def write_members(self) -> dict[str, wiring.Member]:
         return {
             "write_valid": Out(1),
             "write_grant": In(1),
@@ -127,164 +179,238 @@ class LoadData(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        c = self.config
-        low_width, bus = low_bits(c), c.bus_bytes
-        layout = descriptor_layout(c)
+        m.submodules.segments = segments = Buffer(segment_layout(self.config).size)
+        self._find(m, segments)
+        self._step(m, segments)
+        return m
+
+    def _find(self, m: Module, segments: Buffer) -> None:
+        """Descriptors to segments, one per cycle."""
+        layout = descriptor_layout(self.config)
+        segment = data.View(segment_layout(self.config), segments.i_payload)
+        take = segments.i_valid & segments.i_ready
         incoming = data.View(layout, self.i_payload)
         d = Signal(layout, reset_less=True)
+        active = Signal()
+        only = Signal(reset_less=True)  # the instruction is one segment
 
-        # Position in the box.
-        active, filling, data_follows = Signal(), Signal(), Signal()
-        y, lines = Signal(17, reset_less=True), Signal(18, reset_less=True)
-        left1 = Signal(16, reset_less=True)
-        row, line_row, plane_row = (
-            Signal(ADDRESS_BITS, name=n, reset_less=True) for n in ("row", "line_row", "plane_row")
+        # Number of the next line; of the first one after those of data; of the last one.
+        next_y, middle_end, last_y = (
+            Signal(LINE_BITS, name=n, reset_less=True) for n in ("next_y", "middle_end", "last_y")
         )
-        low, plane_low = (Signal(max(1, low_width), name=n, reset_less=True) for n in ("low", "plane_low"))
-        fill_left = Signal(18, reset_less=True)
-        rows_left = Signal(16, reset_less=True)  # data rows of the run
-        beats_left = Signal(28, reset_less=True)
-        primed = Signal()  # `before` holds the beat before
-        chunk = Signal(self.chunk_bits)
-        before = Signal(c.axi_data_bits, reset_less=True)
+        # This line is one of data; the last; planes have one line.
+        middle, last_line, one_line = (Signal(name=n, reset_less=True) for n in ("middle", "last_line", "one_line"))
+        planes_left, last_plane = Signal(16, reset_less=True), Signal(reset_less=True)
+        line_row, plane_row = (Signal(ADDRESS_BITS, name=n, reset_less=True) for n in ("line_row", "plane_row"))
+        low, plane_low = (Signal.like(d.low, name=n, reset_less=True) for n in ("line_low", "plane_low"))
+        part = Signal(Part, reset_less=True)
+        fresh = Signal(reset_less=True)  # the first segment of its line
+        has_left, has_count, has_right = (Signal(name=f"has_{n}", reset_less=True) for n in ("left", "count", "right"))
 
-        last_chunk = Signal(self.chunk_bits)
+        def first_part(left: Value, count: Value) -> Value:
+            return Mux(left, Part.LEFT, Mux(count, Part.MIDDLE, Part.RIGHT))
 
-        def per_target(target: Value, table: dict[Memory, int]) -> Value:
-            return Array(table[t] for t in Memory)[target]
-
-        m.d.comb += last_chunk.eq(per_target(d.target, {t: n - 1 for t, n in self.chunks.items()}))
-
-        def run_beats(target: Value, count: Value, position: Value) -> Value:
-            sizes = [(count * row_bytes(c, t) + position + (bus - 1))[low_width : low_width + 28] for t in Memory]
-            return Array(sizes)[target]
-
-        def enter(box: data.View, y_: Value | int, row_: Value, low_: Value) -> list:
-            """Assignments that begin line y of a box."""
-            padding = (box.top > y_) | (y_ >= (box.top + box.count0))
-            only_fill = padding | (box.count == 0)
-            return [
-                y.eq(y_),
-                row.eq(row_),
-                line_row.eq(row_),
-                low.eq(low_),
-                filling.eq(only_fill | (box.left != 0)),
-                data_follows.eq(~only_fill),
-                fill_left.eq(Mux(only_fill, box.left + box.count + box.right, box.left)),
-                rows_left.eq(box.count),
-                beats_left.eq(run_beats(box.target, box.count, low_)),
-                primed.eq(0),
-                chunk.eq(0),
-            ]
-
-        # What this cycle does.
-        valid, null = Signal(), Signal()  # the chunk register; it holds LOAD_SYNC
-        room = ~valid | null | self.write_grant
-        go = active & room & ~self.halt
-        null_step, fill_step, beat_step, flush_step, emit = (
-            Signal(name=n) for n in ("null_step", "fill_step", "beat_step", "flush_step", "emit")
-        )
-        unaligned = low != 0
+        ends_line = Signal()
+        single = per_target(d.target, {t: int(n == 1) for t, n in self.chunks.items()})
         m.d.comb += [
-            null_step.eq(go & d.null),
-            fill_step.eq(go & ~d.null & filling),
-            self.beat_ready.eq(go & ~d.null & ~filling & (beats_left != 0)),
-            beat_step.eq(self.beat & self.beat_ready),
-            flush_step.eq(go & ~d.null & ~filling & (beats_left == 0)),
-            emit.eq(fill_step | (beat_step & (primed | ~unaligned)) | flush_step),
-            self.step.eq(null_step | fill_step | beat_step | flush_step),
-            self.stalled.eq(active & ~self.halt & ~self.step),
-            self.current_pc.eq(d.pc),
+            ends_line.eq((part == Part.RIGHT) | ~(has_right | ((part == Part.LEFT) & has_count))),
+            segment.null.eq(d.null),
+            segment.last.eq(d.null | (ends_line & last_line & last_plane)),
+            segment.target.eq(d.target),
+            segment.data.eq((part == Part.MIDDLE) & middle & ~d.null),
+            segment.one_chunk.eq(d.null | (~segment.data & (d.target != Memory.LUT)) | single),
+            segment.few_rows.eq(d.null | (segment.rows <= self._most_rows(segment))),
+            segment.jumps.eq(fresh),
+            segment.row.eq(line_row),
+            segment.low.eq(low),
+            segment.fill.eq(d.fill),
+            segment.signal0.eq(d.signal0),
+            segment.signal1.eq(d.signal1),
+            segment.pc.eq(d.pc),
+            segments.i_valid.eq(active),
+            self.i_ready.eq(~active | (segments.i_ready & only)),
         ]
-        wide = (d.target == Memory.ACT) if self.rows_per_beat > 1 else 0
-        rows_now = Signal(range(self.rows_per_beat + 1))  # rows this chunk writes (to ACT, bus wider than a row)
-        m.d.comb += rows_now.eq(1)
-        if self.rows_per_beat > 1:
-            with m.If(wide & ~filling):
-                m.d.comb += rows_now.eq(Mux(rows_left < self.rows_per_beat, rows_left, self.rows_per_beat))
-        whole_fill = filling & (d.target != Memory.LUT)
-        row_done = whole_fill | (chunk == last_chunk)
-        fill_done, run_done, line_done = Signal(), Signal(), Signal()
-        m.d.comb += [
-            fill_done.eq(fill_step & row_done & (fill_left == 1)),
-            run_done.eq(emit & ~filling & row_done & (rows_left == rows_now)),
-            line_done.eq((fill_done & ~data_follows) | (run_done & (d.right == 0))),
-        ]
-        last_line = (y == lines - 1) & (left1 == 0)
-        done = Signal()
-        m.d.comb += [done.eq((line_done & last_line) | null_step), self.i_ready.eq((~active | done) & ~self.halt)]
+        with m.Switch(part):
+            with m.Case(Part.LEFT):
+                m.d.comb += segment.rows.eq(d.left)
+            with m.Case(Part.MIDDLE):
+                m.d.comb += segment.rows.eq(d.count)
+            with m.Default():
+                m.d.comb += segment.rows.eq(d.right)
 
-        with m.If(beat_step):
-            m.d.sync += [before.eq(self.beat_data), primed.eq(1), beats_left.eq(beats_left - 1)]
-        with m.If(emit):
-            m.d.sync += chunk.eq(chunk + 1)
-            with m.If(row_done):
-                m.d.sync += [chunk.eq(0), row.eq(row + rows_now)]
-                with m.If(filling):
-                    m.d.sync += fill_left.eq(fill_left - 1)
-                with m.Else():
-                    m.d.sync += rows_left.eq(rows_left - rows_now)
-        with m.If(fill_done & data_follows):
-            m.d.sync += filling.eq(0)
-        with m.If(run_done & (d.right != 0)):
-            m.d.sync += [filling.eq(1), data_follows.eq(0), fill_left.eq(d.right)]
-        with m.If(line_done):
-            with m.If(y != lines - 1):
-                is_data = (y >= d.top) & (y < (d.top + d.count0))
-                next_low = Signal.like(low)
-                m.d.comb += next_low.eq(low + Mux(is_data, d.low_stride0, 0))
-                m.d.sync += enter(d, y + 1, line_row + d.row_stride0, next_low)
-            with m.Elif(left1 != 0):
-                plane = Signal(ADDRESS_BITS)
-                next_plane_low = Signal.like(low)
-                m.d.comb += [plane.eq(plane_row + d.row_stride1), next_plane_low.eq(plane_low + d.low_stride1)]
-                m.d.sync += [left1.eq(left1 - 1), plane_row.eq(plane), plane_low.eq(next_plane_low)]
-                m.d.sync += enter(d, 0, plane, next_plane_low)
-            with m.Else():
+        with m.If(take):
+            m.d.sync += [fresh.eq(ends_line), part.eq(Mux((part == Part.LEFT) & has_count, Part.MIDDLE, Part.RIGHT))]
+            with m.If(segment.last):
                 m.d.sync += active.eq(0)
-        with m.If(null_step):
-            m.d.sync += active.eq(0)
+        with m.If(take & ends_line):
+            next_plane, next_low = Signal.like(plane_row), Signal.like(plane_low)
+            m.d.comb += [
+                next_plane.eq(plane_row + d.row_stride1),
+                next_low.eq(plane_low + d.low_stride1),
+            ]
+            m.d.sync += part.eq(first_part(has_left, has_count))
+            m.d.sync += last_line.eq(Mux(last_line, one_line, next_y == last_y))
+            with m.If(last_line):
+                m.d.sync += [next_y.eq(1), middle.eq((d.top == 0) & (d.count0 != 0))]
+                m.d.sync += [planes_left.eq(planes_left - 1), last_plane.eq(planes_left == 2)]
+                m.d.sync += [
+                    line_row.eq(next_plane),
+                    plane_row.eq(next_plane),
+                    low.eq(next_low),
+                    plane_low.eq(next_low),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    next_y.eq(next_y + 1),
+                    middle.eq(Mux(next_y == d.top, d.count0 != 0, middle & (next_y != middle_end))),
+                    line_row.eq(line_row + d.row_stride0),
+                    low.eq(low + Mux(middle, d.low_stride0, 0)),
+                ]
+        sizes = [incoming.top, incoming.count0, incoming.bottom]
+        one = ~Cat(n[1:] for n in sizes).any() & (reduce(add, (n[0] for n in sizes)) == 1)  # their sum is
+        parts = [incoming.left != 0, incoming.count != 0, incoming.right != 0]
+        one_part = reduce(add, parts) == 1
         with m.If(self.i_valid & self.i_ready):
             m.d.sync += [
                 active.eq(1),
                 d.eq(incoming),
-                lines.eq(incoming.top + incoming.count0 + incoming.bottom),
-                left1.eq(incoming.count1 - 1),
+                next_y.eq(1),
+                middle.eq((incoming.top == 0) & (incoming.count0 != 0)),
+                middle_end.eq(incoming.top + incoming.count0),
+                last_y.eq(incoming.top + incoming.count0 + incoming.bottom - 1),
+                last_line.eq(one),
+                one_line.eq(one),
+                planes_left.eq(incoming.count1),
+                last_plane.eq(incoming.count1 == 1),
+                line_row.eq(incoming.row),
                 plane_row.eq(incoming.row),
+                low.eq(incoming.low),
                 plane_low.eq(incoming.low),
+                part.eq(first_part(*parts[:2])),
+                fresh.eq(1),
+                Cat(has_left, has_count, has_right).eq(Cat(parts)),
+                only.eq(incoming.null | (one & one_part & (incoming.count1 == 1))),
             ]
-            m.d.sync += enter(incoming, 0, incoming.row, incoming.low)
 
-        # Realigned data: bytes low.. of the beat before, then bytes of this one.
-        pair = Cat(before, self.beat_data)
-        aligned = Signal(c.axi_data_bits)
-        m.d.comb += aligned.eq(Mux(unaligned, pair.word_select(0, 2 * c.axi_data_bits) >> (low << 3), self.beat_data))
-        limit = per_target(d.target, {t: rows_of(c, t) for t in Memory})
-        beyond = Signal()
+    def _wide(self, of: data.View) -> Value:
+        """Whether a chunk of the segment may hold several rows."""
+        return of.data & (of.target == Memory.ACT) if self.rows_per_beat > 1 else C(0)
+
+    def _most_rows(self, of: data.View) -> Value:
+        """Rows of a full chunk of the segment."""
+        return Mux(self._wide(of), self.rows_per_beat, 1) if self.rows_per_beat > 1 else C(1)
+
+    def _step(self, m: Module, segments: Buffer) -> None:
+        """Segments to chunks and writes."""
+        c = self.config
+        bus = c.bus_bytes
+        s, following = (data.View(segment_layout(c), p) for p in (segments.o_payload, segments.o_next))
+        row, rows_left = (
+            Signal.like(s.row, name="row", reset_less=True),
+            Signal.like(s.rows, name="rows_left", reset_less=True),
+        )
+        chunk = Signal(self.chunk_bits, reset_less=True)
+        skips = Signal(reset_less=True)  # the next beat yields no chunk
+        before = Signal(c.axi_data_bits, reset_less=True)
+        failed = Signal()
+
+        written = {n.removeprefix("write_"): member.shape for n, member in self.write_members().items()}
+        layout = data.StructLayout(
+            {n: written[n] for n in WRITTEN}
+            | {"null": 1, "ends": 1, "beyond": 1, "signal0": SEMAPHORE_BITS, "signal1": SEMAPHORE_BITS, "pc": PC_BITS}
+        )
+
+        def whole(of: data.View) -> Value:
+            """Each chunk fills a row."""
+            return ~of.null & ~of.data & (of.target != Memory.LUT)
+
+        def limit(of: data.View) -> Value:
+            return per_target(of.target, {t: rows_of(c, t) for t in Memory})
+
+        ends_row, ends_rows = Signal(reset_less=True), Signal(reset_less=True)  # a chunk of this step would do that
+        rows, run_short = Signal(range(self.rows_per_beat + 1)), Signal()  # of the chunk; its bytes are in `before`
+        unaligned = s.low != 0
+        last_chunk = per_target(s.target, {t: n - 1 for t, n in self.chunks.items()})
+
+        m.d.comb += rows.eq(1)
+        if self.rows_per_beat > 1:
+            m.d.comb += rows.eq(Mux(ends_rows, rows_left, self._most_rows(s)))
+            m.d.comb += run_short.eq(
+                self._wide(s) & ends_rows & unaligned & ~skips & (rows * c.block_in + s.low <= bus)
+            )
+
+        m.submodules.chunks = chunks = Buffer(layout.size)
+        entry, head = (data.View(layout, p) for p in (chunks.i_payload, chunks.o_payload))
+        emits, last = Signal(), Signal()  # a step in this cycle would yield a chunk; would be the last of its segment
+        go = segments.o_valid & chunks.i_ready & ~failed & ~self.halt
+        needs_beat = s.data & ~run_short
         m.d.comb += [
-            beyond.eq((row + rows_now) > limit),
-            self.range_error.eq(emit & beyond),
-            self.range_row.eq(Mux(row >= limit, row, limit)),
+            self.beat_ready.eq(go & needs_beat),
+            self.step.eq(go & (self.beat | ~needs_beat)),
+            emits.eq(~skips),
+            last.eq(emits & ends_row & ends_rows),
+            segments.o_ready.eq(self.step & last),
+            self.stalled.eq(segments.o_valid & ~self.halt & ~self.step),
+            self.current_pc.eq(s.pc),
         ]
-        with m.If(room):
-            m.d.sync += [valid.eq((emit & ~beyond) | null_step), null.eq(null_step)]
-        ends = Signal()
-        with m.If(emit | null_step):
-            m.d.sync += [
-                self.write_target.eq(d.target),
-                self.write_row.eq(row),
-                self.write_rows.eq(rows_now),
-                self.write_chunk.eq(chunk),
-                self.write_full.eq(whole_fill),
-                self.write_data.eq(Mux(filling, d.fill.replicate(bus), aligned)),
-                self.signal0.eq(d.signal0),
-                self.signal1.eq(d.signal1),
-                self.give_pc.eq(d.pc),
-                ends.eq(done),
-            ]
+
+        # Realigned data: byte i of a chunk is byte low + i of the two beats. Both are turned by `low`.
+        turned, chosen = Signal(c.axi_data_bits), Signal(c.axi_data_bits)
+        m.d.comb += turned.eq(self.beat_data.replicate(2) >> (s.low << 3))
+        for i in range(bus):
+            old = ~s.data | (unaligned & (s.low + i < bus))
+            m.d.comb += chosen.word_select(i, 8).eq(Mux(old, before.word_select(i, 8), turned.word_select(i, 8)))
+
+        next_row = Signal(ADDRESS_BITS)
+        m.d.comb += next_row.eq(row + rows)
+        with m.If(self.step | ~segments.o_valid):
+            with m.If(last | ~segments.o_valid):
+                m.d.sync += [
+                    row.eq(Mux(following.jumps, following.row, next_row)),
+                    rows_left.eq(following.rows),
+                    chunk.eq(0),
+                    ends_row.eq(following.one_chunk),
+                    ends_rows.eq(following.few_rows),
+                    skips.eq(following.data & (following.low != 0)),
+                    before.eq(following.fill.replicate(bus)),
+                ]
+            with m.Else():
+                m.d.sync += skips.eq(0)
+                with m.If(s.data):
+                    m.d.sync += before.eq(turned)
+                with m.If(emits):
+                    m.d.sync += chunk.eq(Mux(ends_row, 0, chunk + 1))
+                    m.d.sync += ends_row.eq(s.one_chunk | (~ends_row & (chunk + 1 == last_chunk)))
+                with m.If(emits & ends_row):
+                    m.d.sync += [row.eq(next_row), rows_left.eq(rows_left - rows)]
+                    m.d.sync += ends_rows.eq((rows_left - rows) <= self._most_rows(s))
+        with m.If(self.step & emits & entry.beyond):
+            m.d.sync += failed.eq(1)
+
         m.d.comb += [
-            self.write_valid.eq(valid & ~null),
-            self.give.eq(valid & room & ends),
-            self.busy.eq(active | valid),
+            chunks.i_valid.eq(self.step & emits),
+            entry.target.eq(s.target),
+            entry.row.eq(row),
+            entry.rows.eq(rows),
+            entry.chunk.eq(chunk),
+            entry.full.eq(whole(s)),
+            entry.data.eq(chosen),
+            entry.null.eq(s.null),
+            entry.ends.eq(s.last & last),
+            entry.beyond.eq(~s.null & ((row + rows) > limit(s))),
+            entry.signal0.eq(s.signal0),
+            entry.signal1.eq(s.signal1),
+            entry.pc.eq(s.pc),
+            # A chunk beyond its memory stays here; there is no step after its own.
+            self.range_error.eq(chunks.o_valid & head.beyond),
+            self.range_row.eq(Mux(head.row >= limit(head), head.row, limit(head))),
+            self.write_valid.eq(chunks.o_valid & ~head.null & ~head.beyond),
+            chunks.o_ready.eq((head.null | self.write_grant) & ~head.beyond),
+            self.give.eq(chunks.o_valid & chunks.o_ready & head.ends),
+            self.signal0.eq(head.signal0),
+            self.signal1.eq(head.signal1),
+            self.give_pc.eq(head.pc),
+            self.busy.eq(segments.i_valid | segments.o_valid | chunks.o_valid),
         ]
+        m.d.comb += [getattr(self, f"write_{n}").eq(head[n]) for n in WRITTEN]
         return m

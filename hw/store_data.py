@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.buffer import Buffer
 from hw.load_data import low_bits
 from hw.ports import PC_BITS
 from hw.queue import Queue
@@ -26,13 +27,14 @@ def more_rows(config: NpuConfig) -> range:
 
 class StoreReader(wiring.Component):
     """Walks the rows of a box and reads them, at most STORE_ROWS reads ahead of the realigner. Where the bus is wider
-    than a row a read asks for the next rows of the run, up to a beat full, and gets those its banks are free for.
+    than a row a read asks for as many rows of the run as a beat holds, and asks again for those whose banks were taken.
+    One part finds the reads, one per cycle and up to two ahead; the other makes them.
 
-    Latency: rows asked for in cycle t (the cycle after `start` at the earliest) are at the output in cycle t+2.
+    Latency: rows asked for in cycle t (2 cycles after `start` at the earliest) are at the output in cycle t+2.
 
     Ports:
         start, row, count, count0, count1, row_stride0, row_stride1, low, low_stride0, low_stride1, pc: a box, `low` its
-            byte position in a beat.  ready: idle.
+            byte position in a beat.  ready: idle, or the last read is found in this cycle.
         act_read, act_row, act_more, act_grant, act_data: read port; rows besides the first; rows granted.
         o_valid, o_ready, o_data, o_more, o_low, o_last: what a read gave; rows besides the first; byte position of the
             run in a beat; the last row of a run is among them.
@@ -80,59 +82,65 @@ class StoreReader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        request = {"row": ADDRESS_BITS, "more": self.act_more.shape(), "low": self.low.shape(), "last": 1, "bad": 1}
+        layout = data.StructLayout(request)
+        m.submodules.requests = requests = Buffer(layout.size)
+        self._find(m, requests, data.View(layout, requests.i_payload))
+        self._read(m, requests, data.View(layout, requests.o_payload))
+        return m
+
+    def _find(self, m: Module, requests: Buffer, found: data.View) -> None:
+        """A box to reads."""
         c = self.config
-        active = Signal()
+        most = rows_per_beat(c)
+        active, bad, current_pc = Signal(), Signal(), Signal(PC_BITS, reset_less=True)
         strides = {n: Signal.like(getattr(self, n), reset_less=True) for n in ("row_stride0", "row_stride1")}
         strides |= {n: Signal.like(getattr(self, n), reset_less=True) for n in ("low_stride0", "low_stride1")}
         row, line, plane = (Signal(ADDRESS_BITS, name=n, reset_less=True) for n in ("now_row", "line", "plane"))
-        low, plane_low = (Signal(low_bits(c), name=n, reset_less=True) for n in ("now_low", "plane_low"))
-        left, most, left0, most0, left1 = (
-            Signal(16, name=n, reset_less=True) for n in ("left", "most", "left0", "most0", "left1")
+        low, plane_low = (Signal.like(self.low, name=n, reset_less=True) for n in ("now_low", "plane_low"))
+        # Rows left of the run, runs of the plane, planes; of a whole run and plane.
+        left, left0, left1, whole, whole0 = (
+            Signal(16, name=n, reset_less=True) for n in ("left", "left0", "left1", "whole", "whole0")
         )
-        pending, pending_last = Signal(), Signal(reset_less=True)
-        pending_low = Signal.like(low)
-        bad, current_pc = Signal(), Signal(PC_BITS)
-        most_more = rows_per_beat(c) - 1
-        more = Signal(more_rows(c))  # rows granted besides the first
-        pending_more = Signal.like(more)
-
-        row_bits = 8 * c.block_in
-        fields = {"data": (most_more + 1) * row_bits, "low": low_bits(c), "last": 1, "bad": 1, "more": more.shape()}
-        layout = data.StructLayout(fields)
-        m.submodules.rows = rows = Queue(layout.size, STORE_ROWS)
-        run_ends = left == more
-        last = run_ends & (left0 == 0) & (left1 == 0)
+        # Whether this read ends the run, this run its plane, this plane the box; the first read and run of any.
+        ends, ends0, ends1, first_ends, first_ends0 = (
+            Signal(name=n, reset_less=True) for n in ("ends", "ends0", "ends1", "first_ends", "first_ends0")
+        )
+        rows: Value | int = Mux(ends, left, most)[: most.bit_length()] if most > 1 else 1
+        last, take = Signal(), Signal()
         m.d.comb += [
-            self.act_read.eq(active & ~bad & ~self.halt & ((rows.level + pending) < STORE_ROWS)),
-            self.act_row.eq(row),
-            self.act_more.eq(Mux(left < most_more, left, most_more) if most_more else 0),
-            more.eq(self.act_grant - 1 if most_more else 0),
-            self.step.eq(self.act_read & (self.act_grant != 0)),
-            self.ready.eq(~active),
-            self.busy.eq(active | pending | rows.o_valid),
+            requests.i_valid.eq(active & ~bad),
+            take.eq(requests.i_valid & requests.i_ready),
+            found.row.eq(row),
+            found.more.eq(rows - 1),
+            found.low.eq(low),
+            found.last.eq(ends),
+            found.bad.eq(row + rows > c.act_rows),
+            last.eq(ends & ends0 & ends1),
+            self.ready.eq(~active | (take & last)),
         ]
-        m.d.sync += pending.eq(self.step)
-        with m.If(self.step):
-            m.d.sync += [pending_low.eq(low), pending_last.eq(run_ends), pending_more.eq(more)]
-            with m.If(row + more >= c.act_rows):
+        with m.If(take):
+            with m.If(found.bad):
                 m.d.sync += [bad.eq(1), self.bad_pc.eq(current_pc)]
-                m.d.sync += self.bad_row.eq(Mux(row >= c.act_rows, row, c.act_rows) if most_more else row)
-            with m.If(~run_ends):
-                m.d.sync += [left.eq(left - more - 1), row.eq(row + more + 1)]
-            with m.Elif(left0 != 0):
-                following = Signal(ADDRESS_BITS)
-                m.d.comb += following.eq(line + strides["row_stride0"])
-                m.d.sync += [left.eq(most), left0.eq(left0 - 1), row.eq(following), line.eq(following)]
-                m.d.sync += low.eq(low + strides["low_stride0"])
+                m.d.sync += self.bad_row.eq(Mux(row >= c.act_rows, row, c.act_rows))
+            with m.If(~ends):
+                m.d.sync += [left.eq(left - most), ends.eq(left <= 2 * most), row.eq(row + most)]
             with m.Else():
-                next_plane, next_low = Signal(ADDRESS_BITS), Signal.like(low)
-                m.d.comb += [
-                    next_plane.eq(plane + strides["row_stride1"]),
-                    next_low.eq(plane_low + strides["low_stride1"]),
-                ]
-                m.d.sync += [left.eq(most), left0.eq(most0), left1.eq(left1 - 1)]
-                m.d.sync += [row.eq(next_plane), line.eq(next_plane), plane.eq(next_plane)]
-                m.d.sync += [low.eq(next_low), plane_low.eq(next_low)]
+                m.d.sync += [left.eq(whole), ends.eq(first_ends)]
+                with m.If(~ends0):
+                    next_line = Signal(ADDRESS_BITS)
+                    m.d.comb += next_line.eq(line + strides["row_stride0"])
+                    m.d.sync += [left0.eq(left0 - 1), ends0.eq(left0 == 2), row.eq(next_line), line.eq(next_line)]
+                    m.d.sync += low.eq(low + strides["low_stride0"])
+                with m.Else():
+                    next_plane, next_low = Signal(ADDRESS_BITS), Signal.like(low)
+                    m.d.comb += [
+                        next_plane.eq(plane + strides["row_stride1"]),
+                        next_low.eq(plane_low + strides["low_stride1"]),
+                    ]
+                    m.d.sync += [left0.eq(whole0), ends0.eq(first_ends0), left1.eq(left1 - 1), ends1.eq(left1 == 2)]
+                    m.d.sync += [row.eq(next_plane), line.eq(next_plane), plane.eq(next_plane)]
+                    m.d.sync += [low.eq(next_low), plane_low.eq(next_low)]
             with m.If(last):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
@@ -143,39 +151,76 @@ class StoreReader(wiring.Component):
                 plane.eq(self.row),
                 low.eq(self.low),
                 plane_low.eq(self.low),
-                left.eq(self.count - 1),
-                most.eq(self.count - 1),
-                left0.eq(self.count0 - 1),
-                most0.eq(self.count0 - 1),
-                left1.eq(self.count1 - 1),
+                left.eq(self.count),
+                whole.eq(self.count),
+                left0.eq(self.count0),
+                whole0.eq(self.count0),
+                left1.eq(self.count1),
+                ends.eq(self.count <= most),
+                first_ends.eq(self.count <= most),
+                ends0.eq(self.count0 == 1),
+                first_ends0.eq(self.count0 == 1),
+                ends1.eq(self.count1 == 1),
                 current_pc.eq(self.pc),
             ]
             m.d.sync += [s.eq(getattr(self, n)) for n, s in strides.items()]
+        self.finding = active
 
-        entry, head = data.View(layout, rows.i_payload), data.View(layout, rows.o_payload)
+    def _read(self, m: Module, requests: Buffer, head: data.View) -> None:
+        """Reads to rows."""
+        most = rows_per_beat(self.config)
+        fields = {
+            "data": self.act_data.shape(),
+            "more": head.more.shape(),
+            "low": head.low.shape(),
+            "last": 1,
+            "bad": 1,
+        }
+        layout = data.StructLayout(fields)
+        m.submodules.rows = rows = Queue(layout.size, STORE_ROWS)
+        entry, oldest = data.View(layout, rows.i_payload), data.View(layout, rows.o_payload)
+        reserved = Signal(range(STORE_ROWS + 1))  # rows held and under way
+        pending, granted = Signal(), Signal(data.StructLayout({n: s for n, s in fields.items() if n != "data"}))
+        complete = Signal()  # all of the request would be granted
+        more: Value | int = 0  # rows granted besides the first
+        m.d.comb += [self.act_row.eq(head.row), self.act_more.eq(head.more), complete.eq(1)]
+        if most > 1:
+            done = Signal.like(self.act_grant, name="done")  # rows of the request granted before
+            more = (self.act_grant - 1)[: len(head.more)]
+            m.d.comb += [
+                self.act_row.eq(head.row + done),
+                self.act_more.eq(head.more - done),
+                complete.eq(more == self.act_more),
+            ]
+            with m.If(self.step):
+                m.d.sync += done.eq(Mux(complete, 0, done + self.act_grant))
         m.d.comb += [
+            self.act_read.eq(requests.o_valid & ~self.halt & (reserved != STORE_ROWS)),
+            self.step.eq(self.act_read & (self.act_grant != 0)),
+            requests.o_ready.eq(self.step & complete),
             rows.i_valid.eq(pending),
-            entry.data.eq(self.act_data),
-            entry.more.eq(pending_more),
-            entry.low.eq(pending_low),
-            entry.last.eq(pending_last),
-            entry.bad.eq(bad),
-            self.o_bad.eq(head.bad),
             self.o_valid.eq(rows.o_valid),
             rows.o_ready.eq(self.o_ready),
-            self.o_data.eq(head.data),
-            self.o_more.eq(head.more),
-            self.o_low.eq(head.low),
-            self.o_last.eq(head.last),
+            self.busy.eq(self.finding | requests.o_valid | pending | rows.o_valid),
+            entry.data.eq(self.act_data),
         ]
-        return m
+        m.d.comb += [entry[n].eq(granted[n]) for n in fields if n != "data"]
+        m.d.comb += [getattr(self, f"o_{n}").eq(oldest[n]) for n in fields]
+        m.d.sync += [
+            pending.eq(self.step),
+            reserved.eq(reserved + self.step - (rows.o_valid & rows.o_ready)),
+            granted.more.eq(more),
+            granted.low.eq(head.low),
+            granted.last.eq(head.last & complete),
+            granted.bad.eq(head.bad),
+        ]
 
 
 class StoreAligner(wiring.Component):
     """Turns the rows of a run into beats: the first starts at byte `low` of a beat, strobes mark the bytes of the run.
 
     Latency: 1 cycle from a row at the input to its (first) beat at the output; one beat per cycle, one item of the
-    input per cycle where the bus is wider than a row.
+    input per cycle where the bus is wider than a row. Two beats are held at most. Bytes without a strobe are arbitrary.
 
     Ports:
         i_valid, i_ready, i_data, i_more, i_low, i_last: rows, as `StoreReader` gives them.
@@ -207,61 +252,55 @@ class StoreAligner(wiring.Component):
         c = self.config
         bus, most = c.bus_bytes, rows_per_beat(c)
         pieces = max(1, c.block_in // bus)
+        layout = data.StructLayout({"data": 8 * bus, "strobe": bus})
+        m.submodules.beats = beats = Buffer(layout.size)
+        beat = data.View(layout, beats.i_payload)
         index = Signal(range(max(2, pieces)))
         started, flushing = Signal(), Signal()
-        position = Signal(low_bits(c))  # of the next piece in the beat, once started
-        kept, kept_strobe = Signal(8 * bus), Signal(bus)
+        position = Signal(low_bits(c), reset_less=True)  # of the next piece in the beat, once started
+        kept, kept_strobe = Signal(8 * bus, reset_less=True), Signal(bus)
 
         place = Signal.like(position)
         m.d.comb += place.eq(Mux(started, position, self.i_low))
         source = self.i_data.word_select(index, 8 * bus) if pieces > 1 else self.i_data
-        piece: Value | int = bus  # bytes taken at once
+        last_piece = self.i_last & (index == pieces - 1)
         mask: Value | int = (1 << bus) - 1
+        full, spills, end = Value.cast(1), place != 0, place  # the piece fills the beat; more than that; its end
         if most > 1:
-            piece = Signal(range(bus + 1))
-            m.d.comb += piece.eq((self.i_more + 1) * c.block_in)
             rows_there = [k <= self.i_more for k in range(most)]
             mask = Cat(there.replicate(c.block_in) for there in rows_there)
-            source = Cat(
-                self.i_data.word_select(k, 8 * c.block_in) & there.replicate(8 * c.block_in)
-                for k, there in enumerate(rows_there)
-            )
-        placed, strobe = Signal(8 * 2 * bus), Signal(2 * bus)
-        full, last_piece, spills = Signal(), Signal(), Signal()
-        m.d.comb += [
-            placed.eq(source << (place << 3)),
-            strobe.eq(mask << place),
-            last_piece.eq(self.i_last & (index == pieces - 1)),
-            full.eq(place + piece >= bus),
-            spills.eq(place + piece > bus),
-        ]
-        room = ~self.o_valid | self.o_ready
-        take, flush = Signal(), Signal()
+            end = place + (self.i_more + 1) * c.block_in
+            full, spills = end >= bus, end > bus
+        # The piece, turned by `place`: its bytes in this beat and those of the next one.
+        turned, strobe = Signal(8 * bus), Signal(2 * bus)
+        m.d.comb += [turned.eq((source.replicate(2) << (place << 3))[8 * bus :]), strobe.eq(mask << place)]
+        room, take, flush = beats.i_ready, Signal(), Signal()
+        for i in range(bus):
+            new = strobe[i] & ~flushing
+            m.d.comb += [
+                beat.data.word_select(i, 8).eq(Mux(new, turned.word_select(i, 8), kept.word_select(i, 8))),
+                beat.strobe[i].eq(kept_strobe[i] | new),
+            ]
         m.d.comb += [
             flush.eq(flushing & room),
             take.eq(self.i_valid & room & ~flushing),
+            beats.i_valid.eq(flush | (take & (full | last_piece))),
             self.i_ready.eq(take & (index == pieces - 1)),
+            self.o_valid.eq(beats.o_valid),
+            Cat(self.o_data, self.o_strobe).eq(beats.o_payload),
+            beats.o_ready.eq(self.o_ready),
             self.held.eq(self.o_valid | flushing),
             self.busy.eq(self.held | started),
         ]
-        with m.If(room):
-            m.d.sync += self.o_valid.eq(flush | (take & (full | last_piece)))
         with m.If(take):
             m.d.sync += [
-                self.o_data.eq(kept | placed[: 8 * bus]),
-                self.o_strobe.eq(kept_strobe | strobe[:bus]),
                 index.eq(Mux(index == pieces - 1, 0, index + 1)),
-                position.eq(place + piece),
+                position.eq(end),
                 started.eq(~last_piece),
                 flushing.eq(last_piece & spills),
+                kept.eq(Mux(full, turned, beat.data)),
+                kept_strobe.eq(Mux(full, strobe[bus:], Mux(last_piece, 0, beat.strobe))),
             ]
-            with m.If(full):
-                m.d.sync += [kept.eq(placed[8 * bus :]), kept_strobe.eq(strobe[bus:])]
-            with m.Elif(last_piece):
-                m.d.sync += [kept.eq(0), kept_strobe.eq(0)]
-            with m.Else():
-                m.d.sync += [kept.eq(kept | placed[: 8 * bus]), kept_strobe.eq(kept_strobe | strobe[:bus])]
         with m.If(flush):
-            m.d.sync += [self.o_data.eq(kept), self.o_strobe.eq(kept_strobe)]
-            m.d.sync += [kept.eq(0), kept_strobe.eq(0), flushing.eq(0)]
+            m.d.sync += [kept_strobe.eq(0), flushing.eq(0)]
         return m

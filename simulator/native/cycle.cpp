@@ -163,7 +163,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     store_.look(wready);
     uint32_t store_granted = 0;  // rows, up to the first whose bank is taken
     for (const uint32_t wanted = store_.act_read ? store_.wanted() : 0; store_granted < wanted; store_granted++) {
-        const uint32_t bank = (store_.row + store_granted) & vector_.banks_mask;
+        const uint32_t bank = (store_.first_row() + store_granted) & vector_.banks_mask;
         if (bank == gemm_bank || vector_.refuses(bank)) break;
     }
     const uint8_t vector_write = vector_.write_due.take(now);
@@ -182,7 +182,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     // Completions.
     if (load_.gives) give(now, TW_ENGINE_LOAD, load_.given);
     const bool load_completes = load_.completes();
-    const Completion load_end = load_.write_end;
+    if (load_completes) load_.given = load_.chunks.head().end;
     const bool gemm_ends = gemm_.end_due.take(now), vector_ends = vector_.end_due.take(now);
     if (gemm_ends) give(now, TW_ENGINE_GEMM, gemm_.ends.head());
     if (vector_ends) give(now, TW_ENGINE_VECTOR, vector_.ends.head());
@@ -249,7 +249,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         fail(STORE_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_STORE, store_.walker.tag1.pc, store_.walker.region.base + store_.walker.now);
     if (store_.range_error())
         fail(STORE_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_STORE, store_.bad_pc, store_.bad_row);
-    if (load_beat && bad_beat) fail(LOAD_BUS, TW_ERROR_CODE_BUS_READ, TW_ENGINE_LOAD, load_.d.end.pc, beat_address);
+    if (load_beat && bad_beat) fail(LOAD_BUS, TW_ERROR_CODE_BUS_READ, TW_ENGINE_LOAD, load_.segments.head().end.pc, beat_address);
 
     if (taken) {
         reads_.take(now, c_.bus_bytes);
@@ -281,16 +281,15 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         responses_taken_++;
     }
 
-    const uint32_t load_pc = load_.d.end.pc;
-    const bool load_active = load_.active;
+    const bool load_at_work = load_.at_work();
+    if (load_.range_error())
+        fail(LOAD_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_LOAD, load_.chunks.head().end.pc, load_.range_row());
     moved |= load_.gives || load_completes;
     load_.gives = load_completes;
-    load_.given = load_end;
     const Load::Outcome loaded = load_.step(load_beat);
-    if (loaded.beyond) fail(LOAD_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_LOAD, load_pc, loaded.range_row);
     moved |= loaded.moved;
     moved |= load_.walker.step(load_asks);
-    seen_.stalled[TW_ENGINE_LOAD] = load_active && !loaded.step;
+    seen_.stalled[TW_ENGINE_LOAD] = load_at_work && !loaded.step;
     r_.engines[TW_ENGINE_LOAD].busy += loaded.step;
 
     if (gemm_steps) {

@@ -24,16 +24,27 @@ struct Load {
     Walker walker;
     Fifo<LoadDescriptor> descriptors;
 
-    // Data half.
+    // Data half: rows that follow each other, of fill or data.
+    struct Segment {
+        bool null, last, data, jumps;
+        uint32_t target, row, rows, low;
+        Completion end;
+    };
+    struct Chunk {
+        bool null, ends, beyond;
+        uint32_t target, row, rows;
+        Completion end;
+    };
+    // Finding segments.
     LoadDescriptor d{};
-    bool active = false, filling = false, data_follows = false, primed = false;
-    uint32_t y = 0, lines = 0, left1 = 0, row = 0, line_row = 0, plane_row = 0, low = 0, plane_low = 0, fill_left = 0,
-             rows_left = 0, chunk = 0;
-    uint64_t beats_left = 0;
-    // The chunk register.
-    bool valid = false, null = false, ends = false;
-    uint32_t write_target = 0, write_row = 0, write_rows = 0;
-    Completion write_end;
+    bool finding = false, fresh = false;
+    enum Part { LEFT, MIDDLE, RIGHT } part = LEFT;
+    uint32_t y = 0, planes_left = 0, line_row = 0, plane_row = 0, line_low = 0, plane_low = 0;
+    // Steps of the first segment.
+    Fifo<Segment> segments;
+    Fifo<Chunk> chunks;
+    bool skips = false, failed = false;
+    uint32_t row = 0, rows_left = 0, chunk = 0;
     // Given in the cycle after the last write.
     bool gives = false;
     Completion given;
@@ -42,12 +53,14 @@ struct Load {
     uint32_t row_bytes[4] = {}, last_chunk[4] = {}, limit[4] = {};
 
     // Of the cycle at hand.
-    bool room = false, beat_ready = false, null_step = false, fill_step = false, flush_step = false;
+    bool go = false, needs_beat = false, beat_ready = false, writes = false;
 
     void configure(const tw_cycle_config &c) {
         bus = c.bus_bytes;
         walker.configure(bus, c.burst_beats, c.out_bursts, false);
         descriptors.resize(c.load_descriptors);
+        segments.resize(2);
+        chunks.resize(2);
         rows_per_beat = std::max(1u, bus / c.block_in);
         banks_mask = c.act_banks - 1;
         const uint32_t bytes[4] = {c.block_in, c.block_in * c.block_out, c.block_in * 8, 256};
@@ -59,118 +72,126 @@ struct Load {
         }
     }
     bool ready() const { return !walker.active && !descriptors.full(); }
-    bool running() const { return !descriptors.empty() || active || valid || walker.busy() || gives; }
+    bool running() const {
+        return !descriptors.empty() || finding || !segments.empty() || !chunks.empty() || walker.busy() || gives;
+    }
+    bool at_work() const { return !segments.empty(); }
 
-    // Whether the chunk register writes the bank that VECTOR writes in this cycle.
-    bool refused(uint32_t vector_bank) const {
-        return valid && !null && write_target == TW_MEMORY_ACT && ((vector_bank - write_row) & banks_mask) < write_rows;
+    // Whether the oldest chunk is for a bank that VECTOR writes in this cycle.
+    bool refused(uint32_t vector_bank) {
+        if (chunks.empty()) return false;
+        const Chunk &head = chunks.head();
+        return !head.null && head.target == TW_MEMORY_ACT && ((vector_bank - head.row) & banks_mask) < head.rows;
     }
 
-    void enter(uint32_t y_, uint32_t row_, uint32_t low_) {
-        const bool padding = d.top > y_ || y_ >= d.top + d.box.count[0];
-        const bool only_fill = padding || d.count == 0;
-        y = y_;
-        row = line_row = row_ & ADDRESS_MASK;
-        low = low_ & (bus - 1);
-        filling = only_fill || d.left != 0;
-        data_follows = !only_fill;
-        fill_left = only_fill ? d.left + d.count + d.right : d.left;
-        rows_left = d.count;
-        beats_left = (uint64_t(d.count) * row_bytes[d.target] + low + bus - 1) / bus;
-        primed = false;
-        chunk = 0;
-    }
+    uint32_t most_rows(const Segment &s) const { return s.data && s.target == TW_MEMORY_ACT ? rows_per_beat : 1; }
 
     void look(bool granted) {
-        room = !valid || null || granted;
-        const bool go = active && room, data = go && !d.null && !filling;
-        null_step = go && d.null;
-        fill_step = go && !d.null && filling;
-        beat_ready = data && beats_left != 0;
-        flush_step = data && beats_left == 0;
+        writes = !chunks.empty() && !chunks.head().beyond && (chunks.head().null || granted);
+        go = !segments.empty() && !chunks.full() && !failed;
+        needs_beat = false;
+        if (go) {
+            const Segment &s = segments.head();
+            const bool rest = s.low != 0 && !skips && rows_left < rows_per_beat && rows_left * row_bytes[s.target] + s.low <= bus;
+            needs_beat = s.data && !(s.target == TW_MEMORY_ACT && rest);
+        }
+        beat_ready = go && needs_beat;
     }
-    bool completes() const { return valid && room && ends; }
+    bool completes() { return writes && chunks.head().ends; }
+    // A chunk beyond its memory is told in its turn.
+    bool range_error() { return !chunks.empty() && chunks.head().beyond; }
+    uint32_t range_row() { return std::max(chunks.head().row, limit[chunks.head().target]); }
 
     struct Outcome {
-        bool step, moved, beyond;
-        uint32_t range_row;
+        bool step, moved;
     };
 
     // The edge of the data half, after `look`.
     Outcome step(bool beat) {
-        const bool beat_step = beat && beat_ready;
-        const bool emit = fill_step || (beat_step && (primed || low == 0)) || flush_step;
-        const bool whole_fill = filling && d.target != TW_MEMORY_LUT;
-        uint32_t rows_now = 1;
-        if (rows_per_beat > 1 && d.target == TW_MEMORY_ACT && !filling) rows_now = std::min(rows_left, rows_per_beat);
-        const bool row_done = whole_fill || chunk == last_chunk[d.target];
-        const bool fill_done = fill_step && row_done && fill_left == 1;
-        const bool run_done = emit && !filling && row_done && rows_left == rows_now;
-        const bool line_done = (fill_done && !data_follows) || (run_done && d.right == 0);
-        const bool last_line = y == lines - 1 && left1 == 0;
-        const bool done = (line_done && last_line) || null_step;
-        const bool enters = !descriptors.empty() && (!active || done);
-        Outcome out{null_step || fill_step || beat_step || flush_step, false, false, 0};
-        out.moved = out.step || enters || (valid && room);
-        if (emit) {
-            out.beyond = row + rows_now > limit[d.target];
-            out.range_row = row >= limit[d.target] ? row : limit[d.target];
-        }
-        if (room) {
-            valid = emit || null_step;
-            null = null_step;
-        }
-        if (emit || null_step) {
-            write_target = d.target;
-            write_row = row;
-            write_rows = whole_fill ? 1 : rows_now;
-            write_end = d.end;
-            ends = done;
-        }
-        if (beat_step) {
-            primed = true;
-            beats_left--;
-        }
-        if (emit) {
-            chunk++;
-            if (row_done) {
-                chunk = 0;
-                row = (row + rows_now) & ADDRESS_MASK;
-                if (filling) fill_left--;
-                else rows_left -= rows_now;
+        Outcome out{go && (beat || !needs_beat), false};
+        const bool finds = finding && !segments.full();
+        const bool enters = !descriptors.empty() && (!finding || (finds && one_segment()));
+        bool idle = segments.empty();
+        out.moved = out.step || finds || enters || writes;
+        if (writes) chunks.pop();
+        if (out.step) {
+            const Segment &s = segments.head();
+            const bool whole = s.null || (!s.data && s.target != TW_MEMORY_LUT);
+            const bool ends_row = whole || chunk == last_chunk[s.target];
+            const uint32_t rows = std::min(rows_left, most_rows(s));
+            const bool emits = !skips, last = emits && ends_row && rows_left == rows;
+            skips = false;
+            if (emits) {
+                const bool beyond = !s.null && row + rows > limit[s.target];
+                chunks.push({s.null, last && s.last, beyond, s.target, row, rows, s.end});
+                failed = failed || beyond;
+                chunk = ends_row ? 0 : chunk + 1;
+                if (ends_row) {
+                    row = (row + rows) & ADDRESS_MASK;
+                    rows_left -= rows;
+                }
+            }
+            if (last) {
+                segments.pop();
+                idle = true;
             }
         }
-        if (fill_done && data_follows) filling = false;
-        if (run_done && d.right != 0) {
-            filling = true;
-            data_follows = false;
-            fill_left = d.right;
+        if (finds) find();
+        if (idle && !segments.empty()) {
+            const Segment &s = segments.head();
+            if (s.jumps) row = s.row;
+            rows_left = s.rows;
+            skips = s.data && s.low != 0;
         }
-        if (line_done) {
-            if (y != lines - 1) {
-                const bool is_data = y >= d.top && y < d.top + d.box.count[0];
-                enter(y + 1, line_row + uint32_t(d.box.row_stride[0]), low + (is_data ? uint32_t(d.box.mem_stride[0]) : 0));
-            } else if (left1 != 0) {
-                left1--;
-                plane_row += uint32_t(d.box.row_stride[1]);
-                plane_low += uint32_t(d.box.mem_stride[1]);
-                enter(0, plane_row, plane_low);
-            } else {
-                active = false;
-            }
-        }
-        if (null_step) active = false;
         if (enters) {
             d = descriptors.head();
             descriptors.pop();
-            active = true;
-            lines = d.top + d.box.count[0] + d.bottom;
-            left1 = (d.box.count[1] - 1) & 0xffff;
+            finding = true;
+            planes_left = d.box.count[1];
             plane_row = d.row;
             plane_low = d.low;
-            enter(0, d.row, d.low);
+            enter_plane();
         }
         return out;
+    }
+
+    bool one_segment() const {
+        const bool one_part = bool(d.left) + bool(d.count) + bool(d.right) == 1;
+        return d.null || (d.top + d.box.count[0] + d.bottom == 1 && d.box.count[1] == 1 && one_part);
+    }
+    void enter_line() {
+        part = d.left ? LEFT : d.count ? MIDDLE : RIGHT;
+        fresh = true;
+    }
+    void enter_plane() {
+        y = 0;
+        line_row = plane_row & ADDRESS_MASK;
+        line_low = plane_low & (bus - 1);
+        enter_line();
+    }
+    void find() {
+        const bool middle = y >= d.top && y < d.top + d.box.count[0];
+        const uint32_t rows = d.null ? 0 : part == LEFT ? d.left : part == MIDDLE ? d.count : d.right;
+        const bool ends_line = part == RIGHT || !(d.right || (part == LEFT && d.count));
+        const bool last_line = y + 1 == d.top + d.box.count[0] + d.bottom;
+        const bool last = d.null || (ends_line && last_line && planes_left == 1);
+        segments.push({d.null, last, !d.null && part == MIDDLE && middle, fresh, d.target, line_row, rows, line_low, d.end});
+        if (last) {
+            finding = false;
+        } else if (!ends_line) {
+            part = part == LEFT && d.count ? MIDDLE : RIGHT;
+            fresh = false;
+        } else if (last_line) {
+            planes_left--;
+            plane_row += uint32_t(d.box.row_stride[1]);
+            plane_low += uint32_t(d.box.mem_stride[1]);
+            enter_plane();
+        } else {
+            y++;
+            line_row = (line_row + uint32_t(d.box.row_stride[0])) & ADDRESS_MASK;
+            if (middle) line_low = (line_low + uint32_t(d.box.mem_stride[0])) & (bus - 1);
+            enter_line();
+        }
     }
 
     void set_dim(tw_word w) {

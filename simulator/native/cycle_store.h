@@ -6,6 +6,10 @@
 namespace tw::cycle {
 
 struct Store {
+    struct Request {
+        uint32_t row, rows, low;
+        bool last, bad;
+    };
     struct Row {
         uint32_t low, bytes;
         bool last, bad;
@@ -18,17 +22,21 @@ struct Store {
     Box box;
     Walker walker;
 
-    // Reader.
-    bool active = false, pending = false, pending_last = false;
-    uint32_t row = 0, line = 0, plane = 0, low = 0, plane_low = 0, pending_low = 0, pending_bytes = 0, left = 0, most = 0, left0 = 0, most0 = 0,
-             left1 = 0, current_pc = 0, bad_row = 0, bad_pc = 0;
-    bool bad = false;  // a row read does not exist: no more are read
+    // Reader: finding reads, and making them.
+    bool active = false;
+    uint32_t row = 0, line = 0, plane = 0, low = 0, plane_low = 0, left = 0, left0 = 0, left1 = 0, count = 0,
+             current_pc = 0, bad_row = 0, bad_pc = 0;
+    bool bad = false;  // a row found does not exist: no more are
     Box now;
+    Fifo<Request> requests;
+    uint32_t done = 0;  // rows of the oldest request that are read
+    bool pending = false;
+    Row pending_row{};
     Fifo<Row> rows;
 
     // Realigner.
-    bool started = false, flushing = false, beat_valid = false;
-    uint32_t index = 0, position = 0, pieces = 0;
+    bool started = false, flushing = false;
+    uint32_t index = 0, position = 0, pieces = 0, beats_held = 0;
 
     // Bursts and beats.
     Fifo<Pending> responses;
@@ -49,35 +57,38 @@ struct Store {
         act_rows = c.act_rows;
         store_rows = c.store_rows;
         walker.configure(bus, c.burst_beats, c.out_bursts, true);
+        requests.resize(2);
         rows.resize(c.store_rows);
         responses.resize(c.write_outstanding);
         rows_per_beat = std::max(1u, bus / block_in);
         pieces = std::max(1u, block_in / bus);
     }
     bool running() const {
-        return active || pending || !rows.empty() || beat_valid || flushing || started || walker.busy() || wvalid ||
-               beats_left || !responses.empty() || gives;
+        return active || !requests.empty() || pending || !rows.empty() || beats_held || flushing || started || walker.busy() ||
+               wvalid || beats_left || !responses.empty() || gives;
     }
-    // Rows of the run a read asks for.
-    uint32_t wanted() const { return std::min(left + 1, rows_per_beat); }
-    bool last_rows(uint32_t granted) const { return left + 1 == granted && left0 == 0 && left1 == 0; }
+    // What a read asks for.
+    uint32_t first_row() { return requests.head().row + done; }
+    uint32_t wanted() { return requests.head().rows - done; }
+    bool finds() const { return active && !bad && !requests.full(); }
+    bool last_read() const { return left <= rows_per_beat && left0 == 1 && left1 == 1; }
 
     void look(bool wready) {
-        act_read = active && !bad && rows.level() + pending < store_rows;
+        act_read = !requests.empty() && rows.level() + pending < store_rows;
         const bool room = !wvalid || wready;
         const bool next = beats_left == 0 && walker.offers() && !responses.full();
         skip = next && walker.out.head().null;
-        begin = next && !skip && beat_valid && room;
-        beat_step = begin || (beat_valid && room && beats_left != 0);
+        begin = next && !skip && beats_held && room;
+        beat_step = begin || (beats_held && room && beats_left != 0);
         at_null = !responses.empty() && responses.head().null;
     }
     bool bad_head() { return !rows.empty() && rows.head().bad; }
     // The row is missing once the beats before it are sent and its burst is known to lie in the window.
-    bool range_error() { return bad_head() && !beat_valid && !flushing && (beats_left != 0 || burst_waits()); }
+    bool range_error() { return bad_head() && !beats_held && !flushing && (beats_left != 0 || burst_waits()); }
     bool burst_waits() { return walker.offers() && !walker.out.head().null; }
     bool window_error() const { return walker.failed() && beats_left == 0; }
     bool stalled() { return (burst_waits() || beats_left != 0) && !beat_step; }
-    bool ready() const { return !active && !walker.active; }
+    bool ready() const { return (!active || (finds() && last_read())) && !walker.active; }
 
     // The edge, after `look`; `granted` rows are read. Returns true if anything moved.
     bool step(uint32_t granted, bool wready, bool response) {
@@ -99,11 +110,9 @@ struct Store {
             wvalid = false;
         }
         // Realigner.
-        const bool room = !beat_valid || beat_step, flush = flushing && room, take = !rows.empty() && !rows.head().bad && room && !flushing;
-        if (room) {
-            moved = moved || beat_valid;
-            beat_valid = flush;
-        }
+        const bool room = beats_held < 2, flush = flushing && room, take = !rows.empty() && !rows.head().bad && room && !flushing;
+        beats_held += flush;
+        beats_held -= beat_step;
         if (flush) flushing = false;
         bool pops = false;
         if (take) {
@@ -111,45 +120,57 @@ struct Store {
             const uint32_t place = started ? position : r.low, piece = std::min(bus, r.bytes);
             const bool last_piece = r.last && index == pieces - 1;
             pops = index == pieces - 1;
-            beat_valid = place + piece >= bus || last_piece;
+            beats_held += place + piece >= bus || last_piece;
             index = pops ? 0 : index + 1;
             position = (place + piece) & (bus - 1);
             started = !last_piece;
             flushing = last_piece && place + piece > bus;
         }
         if (pops) rows.pop();
-        moved = moved || flush || take;
         // Reader.
-        if (pending) rows.push({pending_low, pending_bytes, pending_last, bad});
+        const bool found = finds();
+        moved = moved || flush || take || found;
+        if (pending) rows.push(pending_row);
         pending = read;
         if (read) {
-            pending_low = low;
-            pending_bytes = granted * block_in;
-            pending_last = left + 1 == granted;
-            if (row + granted > act_rows) {
-                bad = true;
-                bad_row = std::max(row, act_rows);
-                bad_pc = current_pc;
+            const Request &r = requests.head();
+            done += granted;
+            const bool complete = done == r.rows;
+            pending_row = {r.low, granted * block_in, r.last && complete, r.bad};
+            if (complete) {
+                requests.pop();
+                done = 0;
             }
-            const bool last = last_rows(granted);
-            if (!pending_last) {
-                left -= granted;
-                row = (row + granted) & ADDRESS_MASK;
-            } else if (left0 != 0) {
-                left = most;
-                left0--;
-                row = line = (line + uint32_t(now.row_stride[0])) & ADDRESS_MASK;
-                low = (low + uint32_t(now.mem_stride[0])) & (bus - 1);
-            } else {
-                left = most;
-                left0 = most0;
-                left1--;
-                row = line = plane = (plane + uint32_t(now.row_stride[1])) & ADDRESS_MASK;
-                low = plane_low = (plane_low + uint32_t(now.mem_stride[1])) & (bus - 1);
-            }
-            if (last) active = false;
         }
+        if (found) find();
         return walker.step(sends) || moved;
+    }
+
+    void find() {
+        const uint32_t asked = std::min(left, rows_per_beat);
+        const bool last = last_read();
+        bad = row + asked > act_rows;
+        if (bad) {
+            bad_row = std::max(row, act_rows);
+            bad_pc = current_pc;
+        }
+        requests.push({row, asked, low, left == asked, bad});
+        if (left > asked) {
+            left -= asked;
+            row = (row + asked) & ADDRESS_MASK;
+        } else if (left0 > 1) {
+            left = count;
+            left0--;
+            row = line = (line + uint32_t(now.row_stride[0])) & ADDRESS_MASK;
+            low = (low + uint32_t(now.mem_stride[0])) & (bus - 1);
+        } else {
+            left = count;
+            left0 = now.count[0];
+            left1--;
+            row = line = plane = (plane + uint32_t(now.row_stride[1])) & ADDRESS_MASK;
+            low = plane_low = (plane_low + uint32_t(now.mem_stride[1])) & (bus - 1);
+        }
+        if (last) active = false;
     }
 
     void set_dim(tw_word w) {
@@ -161,16 +182,16 @@ struct Store {
     void start(const Entry &e, const tw_cycle_region *regions) {
         const tw_word w = e.word;
         const bool sync = e.opcode == TW_OP_STORE_SYNC;
-        const uint32_t count = tw_store_count(w), offset = uint32_t(tw_store_offset(w));
-        walker.start(regions[tw_store_region(w)], offset, uint64_t(count) * block_in, box.count[0], box.count[1],
+        const uint32_t length = tw_store_count(w), offset = uint32_t(tw_store_offset(w));
+        walker.start(regions[tw_store_region(w)], offset, uint64_t(length) * block_in, box.count[0], box.count[1],
                      uint32_t(box.mem_stride[0]), uint32_t(box.mem_stride[1]), {e.pc, e.signal0, e.signal1}, sync);
         if (sync) return;
         active = true;
         row = line = plane = tw_store_row(w);
         low = plane_low = offset & (bus - 1);
-        left = most = count - 1;
-        left0 = most0 = box.count[0] - 1;
-        left1 = box.count[1] - 1;
+        left = count = length;
+        left0 = box.count[0];
+        left1 = box.count[1];
         now = box;
         current_pc = e.pc;
     }
