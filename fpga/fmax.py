@@ -14,8 +14,8 @@ from amaranth.lib.wiring import In, Out
 
 from fpga.errors import FpgaError
 from fpga.report import timing
-from fpga.resources import NO_RW_CHECK, cache_file, family_named, read_json, run_named, tool_version, write_json
-from fpga.toolchain import Step
+from fpga.resources import cache_file, family_named, read_json, run_named, tool_version, write_json
+from fpga.toolchain import NO_RW_CHECK, Step
 from hw.npu import Npu
 from isa.config import NpuConfig
 

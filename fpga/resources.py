@@ -24,7 +24,7 @@ from amaranth.back import rtlil
 
 from fpga.errors import FpgaError
 from fpga.report import BRAMS, DSPS, LUTS
-from fpga.toolchain import Step, run
+from fpga.toolchain import NO_RW_CHECK, Step, run
 from hw.npu import Npu
 from isa.config import NpuConfig
 
@@ -77,9 +77,6 @@ _XILINX_LUTS = {
 }  # fmt: skip
 _XILINX_BRAMS = {"RAMB18E1": 1, "RAMB18E2": 1, "RAMB36E1": 2, "RAMB36E2": 2}
 _XILINX_DSPS = {"DSP48E1": 1.0, "DSP48E2": 1.0}
-
-#: A row that is read while it is written returns unspecified data, as the machine defines it: no bypass logic.
-NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1'1 %i"
 
 FAMILIES: dict[str, Family] = {
     "ecp5": Family("synth_ecp5", LUTS, DSPS, BRAMS, "TRELLIS_FF", "DP16KD (16 kbit)"),

@@ -16,9 +16,10 @@ from fpga.errors import FpgaError
 
 #: Base name of the files of a build.
 NAME = "top"
-#: No multiplexers of the slice for wide LUTs: a third fewer LUTs on ECP5. A row read and written in one cycle returns
-#: unspecified data, as the machine defines it, so no logic is spent on it.
-SYNTHESIS = "-nowidelut -no-rw-check"
+#: No multiplexers of the slice for wide LUTs: a third fewer LUTs on ECP5.
+SYNTHESIS = "-nowidelut"
+#: A row that is read while it is written returns unspecified data, as the machine defines it: no bypass logic.
+NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
 ROUTING = f"{NAME}.timing.json"
 
@@ -85,15 +86,16 @@ def _gowin_pack(platform: Any) -> Step:
 
 
 _STATISTICS = f"tee -q -o {STATISTICS} stat -json"
+_OVERRIDES = {"synth_opts": SYNTHESIS, "script_after_read": NO_RW_CHECK, "script_after_synth": _STATISTICS}
 FAMILIES = {
     "ecp5": Family(
-        overrides={"synth_opts": SYNTHESIS, "script_after_synth": _STATISTICS},
+        overrides=_OVERRIDES,
         route=_ecp5_route,
         pack=_ecp5_pack,
         bitstream=f"{NAME}.bit",
     ),
     "gowin": Family(
-        overrides={"synth_opts": SYNTHESIS, "script_after_synth": _STATISTICS},
+        overrides=_OVERRIDES,
         route=_gowin_route,
         pack=_gowin_pack,
         bitstream=f"{NAME}.fs",

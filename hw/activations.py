@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -70,21 +70,22 @@ class ActivationScratchpad(wiring.Component):
         reads = [getattr(self, f"{r}_read") for r in READERS]
         rows = [getattr(self, f"{r}_row") for r in READERS]
 
-        def free(n: int, its_bank: Value) -> Value:
-            """No reader before the n-th asks for this bank."""
-            refused = [reads[k] & (bank(rows[k]) == its_bank) for k in range(n)]
-            return ~Cat(refused, Signal()).any()
+        def free(before: tuple[str, ...], its_bank: Value) -> Value:
+            """None of these readers asks for this bank."""
+            refused = [getattr(self, f"{r}_read") & (bank(getattr(self, f"{r}_row")) == its_bank) for r in before]
+            return ~Cat(refused, C(0, 1)).any()
 
-        for n, r in enumerate(READERS[:-1]):
-            m.d.comb += getattr(self, f"{r}_grant").eq(free(n, bank(rows[n])))
+        m.d.comb += self.gemm_grant.eq(1)
+        for r in ("vector_a", "vector_b"):  # never in one bank
+            m.d.comb += getattr(self, f"{r}_grant").eq(free(("gemm",), bank(getattr(self, f"{r}_row"))))
         last = len(READERS) - 1
-        so_far = free(last, bank(self.store_row))
+        so_far = free(READERS[:last], bank(self.store_row))
         m.d.comb += self.store_grant.eq(so_far)
         for k in range(1, self.rows_per_beat):
             following, reached = Signal(bank_bits, name=f"store_bank{k}"), Signal(name=f"store_reached{k}")
             m.d.comb += [
                 following.eq(self.store_row + k),
-                reached.eq(so_far & (self.store_more >= k) & free(last, following)),
+                reached.eq(so_far & (self.store_more >= k) & free(READERS[:last], following)),
             ]
             with m.If(reached):
                 m.d.comb += self.store_grant.eq(k + 1)
@@ -103,7 +104,6 @@ class ActivationScratchpad(wiring.Component):
         outputs: list[Signal] = []
         for b in range(c.act_banks):
             address = Signal(ADDRESS_BITS - bank_bits, name=f"address{b}")
-            read = Signal(name=f"read{b}")
             for n in reversed(range(len(READERS))):
                 asked, row = bank(rows[n]) == b, rows[n][bank_bits:]
                 if n == last and self.rows_per_beat > 1:
@@ -112,7 +112,7 @@ class ActivationScratchpad(wiring.Component):
                     passed = bank(self.store_row) > b if b + 1 < c.act_banks else 0
                     asked, row = ahead <= self.store_more, row + passed
                 with m.If(reads[n] & asked):
-                    m.d.comb += [address.eq(row), read.eq(1)]
+                    m.d.comb += address.eq(row)
             vector = Signal(name=f"vector{b}")
             load = Signal(name=f"load{b}")
             write_address = Signal(ADDRESS_BITS - bank_bits, name=f"write_address{b}")
@@ -136,7 +136,6 @@ class ActivationScratchpad(wiring.Component):
                     write_port.en.eq(vector | (load & (self.load_full | (self.load_chunk == column)))),
                     write_port.addr.eq(write_address),
                     write_port.data.eq(Mux(vector, self.vector_write_data.word_select(column, width), load_data)),
-                    read_port.en.eq(read),
                     read_port.addr.eq(address),
                 ]
                 data.append(read_port.data)
@@ -146,10 +145,8 @@ class ActivationScratchpad(wiring.Component):
 
         for n, r in enumerate(READERS):
             source = Signal(bank_bits, name=f"{r}_bank", reset_less=True)
-            with m.If(reads[n]):
-                m.d.sync += source.eq(bank(rows[n]))
-            data = [Array(outputs)[source]]
-            if n == last:
-                data += [Array(outputs)[(source + k)[:bank_bits]] for k in range(1, self.rows_per_beat)]
+            m.d.sync += source.eq(bank(rows[n]))
+            count = self.rows_per_beat if n == last else 1
+            data = [Cat(outputs).word_select((source + k)[:bank_bits], 8 * c.block_in) for k in range(count)]
             m.d.comb += getattr(self, f"{r}_data").eq(Cat(data))
         return m

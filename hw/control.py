@@ -1,11 +1,11 @@
-"""Start, stop, error, soft reset, interrupts and counters."""
+"""Start, stop, error, soft reset, interrupts."""
 
 from __future__ import annotations
 
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,9 +15,7 @@ from isa.instructions import Engine, ErrorCode
 from isa.registers import REGISTER
 
 ENGINES = [e for e in Engine if e != Engine.FETCH]
-COUNTER_BITS = 64
-#: Counted events of an engine: port, counter.
-EVENTS = (("step", "BUSY"), ("waiting", "WAIT_SEMAPHORE"), ("stalled", "WAIT_MEMORY"))
+ERROR_ADDRESS_BITS = 64
 
 
 class State(enum.Enum):
@@ -42,23 +40,15 @@ class Control(wiring.Component):
         hold: resets the core.  start: begins the program.  halt: stops all engines.
         finished: the program is complete.  bus_idle: nothing in flight on AXI.
         error, error_*: first error of the core in this cycle.
-        progress: anything moved in this cycle.
+        progress: anything moved in the cycle before.
         waiting, waiting_engine, waiting_pc, waiting_id: an engine waits for a semaphore (for WATCHDOG).
         pc: next instruction of FETCH (for WATCHDOG and TIMEOUT).
-        mac_step, read_beat, write_beat, {e}_step, {e}_waiting, {e}_stalled: counted events.
         status, irq_status, irq: to registers and pin.  code, engine, error_pc_out, address: the recorded error.
-        CYCLES, ...: counters.
+        counting: this cycle belongs to the run.  clear: a run begins, or a reset is complete: counters become 0.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        events: dict[str, object] = {"mac_step": In(1), "read_beat": In(1), "write_beat": In(1)}
-        counters: dict[str, object] = {n: Out(COUNTER_BITS) for n in ("CYCLES", "MACS", "BYTES_READ", "BYTES_WRITTEN")}
-        for engine in ENGINES:
-            for event, name in EVENTS:
-                events[f"{engine.name.lower()}_{event}"] = In(1)
-                counters[f"{engine.name}_{name}"] = Out(COUNTER_BITS)
-        self.counters = tuple(counters)
         super().__init__(
             {
                 "start_write": In(1),
@@ -76,22 +66,22 @@ class Control(wiring.Component):
                 "error_code": In(8),
                 "error_engine": In(4),
                 "error_pc": In(PC_BITS),
-                "error_address": In(COUNTER_BITS),
+                "error_address": In(ERROR_ADDRESS_BITS),
                 "progress": In(1),
                 "waiting": In(1),
                 "waiting_engine": In(4),
                 "waiting_pc": In(PC_BITS),
                 "waiting_id": In(8),
                 "pc": In(PC_BITS),
-                **events,
                 "status": Out(32),
                 "irq_status": Out(2),
                 "irq": Out(1),
                 "code": Out(8),
                 "engine": Out(4),
                 "failed_pc": Out(PC_BITS),
-                "address": Out(COUNTER_BITS),
-                **counters,
+                "address": Out(ERROR_ADDRESS_BITS),
+                "counting": Out(1),
+                "clear": Out(1),
             }
         )
 
@@ -101,28 +91,30 @@ class Control(wiring.Component):
         done = Signal()
         run = state == State.RUN
         quiet = Signal(32)  # cycles without progress, the one before not counted
-        progressed = Signal()  # in the cycle before
+        progressed = self.progress | self.start
+        cycles = Signal(32)  # of the run before this one
         at_limit = Signal()  # `quiet` is one below the limit
         expired = run & at_limit & ~progressed
         # TIMEOUT is compared a cycle ahead.
         before_timeout, at_timeout = Signal(32), Signal()
         late = run & at_timeout
-        finish_irq, error_irq, clear = Signal(), Signal(), Signal()
+        finish_irq, error_irq = Signal(), Signal()
+        m.d.comb += self.counting.eq(run | (state == State.STOP))
         m.d.sync += [
             self.start.eq(0),
             at_limit.eq(Mux(progressed, self.watchdog == 1, quiet + 2 == self.watchdog)),
             before_timeout.eq(self.timeout - 1),
-            at_timeout.eq(run & (self.timeout != 0) & (before_timeout == self.CYCLES)),
+            at_timeout.eq(run & (self.timeout != 0) & (before_timeout == cycles)),
         ]
 
         with m.Switch(state):
             with m.Case(State.IDLE):
                 with m.If(self.start_write):
-                    m.d.comb += clear.eq(1)
+                    m.d.comb += self.clear.eq(1)
                     m.d.sync += [state.eq(State.RUN), self.hold.eq(0), self.halt.eq(0)]
-                    m.d.sync += [self.start.eq(1), done.eq(0), progressed.eq(1)]
+                    m.d.sync += [self.start.eq(1), done.eq(0), cycles.eq(0)]
             with m.Case(State.RUN):
-                m.d.sync += [progressed.eq(self.progress), quiet.eq(Mux(progressed, 0, quiet + 1))]
+                m.d.sync += [cycles.eq(cycles + 1), quiet.eq(Mux(progressed, 0, quiet + 1))]
                 with m.If(self.error | expired | late):
                     m.d.sync += [state.eq(State.STOP), self.halt.eq(1)]
                 with m.If(self.error):
@@ -155,7 +147,7 @@ class Control(wiring.Component):
                     m.d.sync += state.eq(State.FAILED)
             with m.Case(State.RESET):
                 with m.If(self.bus_idle):
-                    m.d.comb += clear.eq(1)
+                    m.d.comb += self.clear.eq(1)
                     m.d.sync += [state.eq(State.IDLE), self.hold.eq(1), done.eq(0)]
                     m.d.sync += [s.eq(0) for s in (self.code, self.engine, self.failed_pc, self.address)]
         with m.If(self.reset_write):
@@ -178,24 +170,4 @@ class Control(wiring.Component):
             with m.Elif(self.acknowledge[b.low]):
                 m.d.sync += self.irq_status[b.low].eq(0)
         m.d.comb += self.irq.eq((self.irq_status & self.irq_enable).any())
-
-        # Counters. Events pass a register first; nobody reads a counter that soon.
-        counting = run | (state == State.STOP)
-        events: dict[str, tuple[Value, int]] = {
-            "MACS": (self.mac_step, 1),
-            "BYTES_READ": (self.read_beat, self.config.bus_bytes),
-            "BYTES_WRITTEN": (self.write_beat, self.config.bus_bytes),
-        }
-        for engine in ENGINES:
-            for event, name in EVENTS:
-                events[f"{engine.name}_{name}"] = (getattr(self, f"{engine.name.lower()}_{event}"), 1)
-        for name, (event, amount) in events.items():
-            counter, seen = getattr(self, name), Signal(name=f"{name}_seen")
-            m.d.sync += [seen.eq(event & counting), counter.eq(counter + Mux(seen, amount, 0))]
-            with m.If(clear):
-                m.d.sync += [seen.eq(0), counter.eq(0)]
-        with m.If(clear):
-            m.d.sync += self.CYCLES.eq(0)
-        with m.Elif(counting):
-            m.d.sync += self.CYCLES.eq(self.CYCLES + 1)
         return m

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.activations import ActivationScratchpad
 from hw.axi_read import AxiRead
 from hw.bursts import OFFSET_BITS
-from hw.control import COUNTER_BITS, ENGINES
+from hw.control import ENGINES, ERROR_ADDRESS_BITS
 from hw.fetch import Fetch
 from hw.front_end import FrontEnd
 from hw.gemm import Gemm
@@ -69,7 +69,7 @@ class Core(wiring.Component):
                 "error_code": Out(8),
                 "error_engine": Out(4),
                 "error_pc": Out(PC_BITS),
-                "error_address": Out(COUNTER_BITS),
+                "error_address": Out(ERROR_ADDRESS_BITS),
                 "progress": Out(1),
                 "waiting": Out(1),
                 "waiting_engine": Out(4),
@@ -262,7 +262,9 @@ class Core(wiring.Component):
         moves += [cores[e].step for e in ENGINES] + [fronts[e].entry_ready for e in ENGINES]
         for channel in ("ar", "r", "aw", "w", "b"):
             moves.append(getattr(self, f"axi_{channel}valid") & getattr(self, f"axi_{channel}ready"))
-        m.d.comb += self.progress.eq(Cat(moves).any())
+        moved = Signal(len(moves))
+        m.d.sync += moved.eq(Cat(moves))
+        m.d.comb += self.progress.eq(moved.any())
         for engine in reversed(ENGINES):
             front = fronts[engine]
             with m.If(front.waiting):

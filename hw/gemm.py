@@ -170,7 +170,7 @@ class Gemm(wiring.Component):
         ]
         report_range(m, self, self.mac, limits)
         m.d.comb += [
-            self.act_read.eq(self.mac),
+            self.act_read.eq(active & ~null),  # halted or not: what waits for it is, too
             self.act_row.eq(nest.act),
             self.wgt_read.eq(self.mac & emits),
             self.wgt_row.eq(nest.wgt),
@@ -244,13 +244,17 @@ class Gemm(wiring.Component):
             ]
 
         # Instructions in the pipeline, in order.
+        started, signals = Signal(), Signal(2 * SEMAPHORE_BITS, reset_less=True)
+        m.d.sync += started.eq(self.start)
+        with m.If(self.start):
+            m.d.sync += signals.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1")))
         m.submodules.ends = ends = RegisteredQueue(2 * SEMAPHORE_BITS + PC_BITS, 16)
         m.d.comb += [
-            ends.i_valid.eq(self.start),
-            ends.i_payload.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),
+            ends.i_valid.eq(started),
+            ends.i_payload.eq(Cat(signals, self.current_pc)),
             ends.o_ready.eq(self.give),
             self.give.eq(pipe["end"][signal]),
             Cat(self.signal0, self.signal1, self.give_pc).eq(ends.o_payload),
-            self.running.eq(ends.o_valid),
+            self.running.eq(started | ends.o_valid),
         ]
         return m

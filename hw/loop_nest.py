@@ -47,7 +47,7 @@ class LoopNest(wiring.Component):
         carry: one-hot, the level that the next step advances; 0 in the last step.
         last: every level is at its last index.
         group_first, group_last: every inner level is at index 0, at its last index.
-        group_last_next: `group_last` after `start` if that is 1, else after a step.
+        group_last_started, group_last_stepped: `group_last` after `start`, after a step.
     """
 
     def __init__(self, levels: int, addresses: Sequence[str], outer: Sequence[str] = ()) -> None:
@@ -64,7 +64,8 @@ class LoopNest(wiring.Component):
             "last": Out(1),
             "group_first": Out(1),
             "group_last": Out(1),
-            "group_last_next": Out(1),
+            "group_last_started": Out(1),
+            "group_last_stepped": Out(1),
         }
         for a in self.addresses:
             members |= {f"{a}_stride": In(STRIDE), f"{a}_base": In(ADDRESS_BITS)}
@@ -80,12 +81,13 @@ class LoopNest(wiring.Component):
         def per_level(name: str, bits: int = 1, init: int = 0) -> list[Signal]:
             return [Signal(bits, name=f"{name}{k}", init=init, reset_less=not init) for k in levels]
 
-        # Configured: count - 1, and whether it is 0 or 1.
+        # Configured: count - 1, and whether the count is 1 or 2.
         next_most, next_once, next_twice = (
             [Signal(COUNT_BITS, name=f"next_most{k}") for k in levels],
             per_level("next_once", init=1),
             [Signal(name=f"next_twice{k}") for k in levels],
         )
+        configured = [Signal(name=f"configured{k}") for k in levels]  # `next_once`, a cycle ahead
         for k in levels:
             with m.If(chosen[k]):
                 m.d.sync += [
@@ -93,6 +95,7 @@ class LoopNest(wiring.Component):
                     next_once[k].eq(self.count == 1),
                     next_twice[k].eq(self.count == 2),
                 ]
+            m.d.comb += configured[k].eq(Mux(chosen[k], self.count == 1, next_once[k]))
 
         # At work. `left`: iterations after this one; in the first one `most` counts instead, so that wrapping around
         # loads nothing. `soon`: there is one.
@@ -104,17 +107,15 @@ class LoopNest(wiring.Component):
         # Bit k of `moves`: the step advances level k or one above; of `outer_carry`: `carry` without inner levels.
         moves, outer_carry = Signal(self.levels), Signal(self.levels)
 
-        def flags(at_last: Sequence[Value], inner: Value) -> list[tuple[Signal, Value]]:
-            """What a step of these levels is."""
+        def flags(at_last: Sequence[Value]) -> tuple[Value, Value, Value]:
+            """`carry`, `last` and `moves` of a step of these levels."""
             below = [Cat(at_last[:k]).all() for k in levels]
             last = Cat(at_last).all()
-            carry = Cat(b & ~here for b, here in zip(below, at_last))
-            return [
-                (self.carry, carry),
-                (self.last, last),
-                (moves, Cat(b & ~last for b in below)),
-                (outer_carry, carry & ~inner),
-            ]
+            return Cat(b & ~here for b, here in zip(below, at_last)), last, Cat(b & ~last for b in below)
+
+        # Of the first step of the configured nest.
+        first_carry, first_last, first_moves = Signal(self.levels), Signal(init=1), Signal(self.levels)
+        m.d.sync += [to.eq(value) for to, value in zip((first_carry, first_last, first_moves), flags(configured))]
 
         def group_last(at_last: Sequence[Value], inner: Value) -> Value:
             return (Cat(at_last) | ~inner).all()
@@ -143,17 +144,20 @@ class LoopNest(wiring.Component):
                     first[k].eq(1),
                     at_last[k].eq(next_once[k]),
                 ]
-        m.d.comb += self.group_last_next.eq(
-            Mux(self.start, group_last(next_once, self.inner), group_last(at_last_next, inner))
-        )
+        m.d.comb += [
+            self.group_last_started.eq(group_last(next_once, self.inner)),
+            self.group_last_stepped.eq(group_last(at_last_next, inner)),
+        ]
         with m.If(self.step):
-            m.d.sync += [to.eq(value) for to, value in flags(at_last_next, inner)]
+            carry, last, moving = flags(at_last_next)
+            m.d.sync += [self.carry.eq(carry), self.last.eq(last), moves.eq(moving), outer_carry.eq(carry & ~inner)]
         with m.If(self.start):
-            m.d.sync += [to.eq(value) for to, value in flags(next_once, self.inner)]
+            m.d.sync += [self.carry.eq(first_carry), self.last.eq(first_last), moves.eq(first_moves)]
+            m.d.sync += outer_carry.eq(first_carry & ~self.inner)
         with m.If(self.start | self.step):
             m.d.sync += [
                 self.group_first.eq(self.start | (Cat(first_next) | ~inner).all()),
-                self.group_last.eq(self.group_last_next),
+                self.group_last.eq(Mux(self.start, self.group_last_started, self.group_last_stepped)),
             ]
         with m.If(self.start):
             m.d.sync += inner.eq(self.inner)

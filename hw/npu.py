@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, ResetInserter
+from amaranth.hdl import C, Cat, Module, ResetInserter, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hw.control import ENGINES, Control
 from hw.core import Core
+from hw.counters import Counters
 from hw.ports import axi_master, axil_slave, debug
 from hw.registers import Registers
 from isa.config import NpuConfig
 from isa.instructions import REGIONS
 from isa.registers import REGISTER
+
+#: Counted events of an engine: port of the core, counter.
+EVENTS = (("step", "BUSY"), ("waiting", "WAIT_SEMAPHORE"), ("stalled", "WAIT_MEMORY"))
 
 
 class Npu(wiring.Component):
@@ -37,6 +41,7 @@ class Npu(wiring.Component):
         c = self.config
         m.submodules.registers = registers = Registers(c)
         m.submodules.control = control = Control(c)
+        m.submodules.counters = counters = Counters(c)
         core = Core(c)
         m.submodules.core = ResetInserter(control.hold)(core)
 
@@ -66,10 +71,6 @@ class Npu(wiring.Component):
         ]
         with m.If(registers.IRQ_STATUS_write):
             m.d.comb += control.acknowledge.eq(registers.IRQ_STATUS_data)
-        for name in control.counters:
-            m.d.comb += Cat(getattr(registers, f"{name}_LO"), getattr(registers, f"{name}_HI")).eq(
-                getattr(control, name)
-            )
 
         # Registers and core.
         m.d.comb += [
@@ -89,18 +90,25 @@ class Npu(wiring.Component):
                 getattr(core, f"region{r}_write").eq(permissions[flags["WRITE"]]),
             ]
 
-        # Control and core.
-        m.d.comb += [
-            core.start.eq(control.start),
-            core.halt.eq(control.halt),
-            control.mac_step.eq(core.mac_step),
-            control.read_beat.eq(core.axi_rvalid & core.axi_rready),
-            control.write_beat.eq(core.axi_wvalid & core.axi_wready),
-        ]
+        # Counters.
+        events: dict[str, Value] = {
+            "CYCLES": C(1, 1),
+            "MACS": core.mac_step,
+            "BYTES_READ": core.axi_rvalid & core.axi_rready,
+            "BYTES_WRITTEN": core.axi_wvalid & core.axi_wready,
+        }
         for engine in ENGINES:
-            for event in ("step", "waiting", "stalled"):
-                name = f"{engine.name.lower()}_{event}"
-                m.d.comb += getattr(control, name).eq(getattr(core, name))
+            for event, name in EVENTS:
+                events[f"{engine.name}_{name}"] = getattr(core, f"{engine.name.lower()}_{event}")
+        m.d.comb += [getattr(counters, f"{name}_event").eq(event & control.counting) for name, event in events.items()]
+        m.d.comb += [
+            counters.clear.eq(control.clear),
+            registers.counter_index.eq(counters.index),
+            registers.counter_value.eq(counters.value),
+        ]
+
+        # Control and core.
+        m.d.comb += [core.start.eq(control.start), core.halt.eq(control.halt)]
         names = ("finished", "bus_idle", "error", "error_code", "error_engine", "error_pc", "error_address", "progress")
         for name in (*names, "waiting", "waiting_engine", "waiting_pc", "waiting_id", "pc"):
             m.d.comb += getattr(control, name).eq(getattr(core, name))

@@ -164,8 +164,8 @@ class Vector(wiring.Component):
         }
         at_work = {"null": null, "reducing": reducing, "uses_b": uses_b, "from_acc": from_acc}
 
-        def of_step(of: dict[str, Value], same: Value) -> list[tuple[Signal, Value]]:
-            makes_row = ~of["reducing"] | nest.group_last_next
+        def of_step(of: dict[str, Value], group_last: Value, same: Value) -> list[tuple[Signal, Value]]:
+            makes_row = ~of["reducing"] | group_last
             needs_b = ~of["null"] & of["uses_b"] & makes_row
             together = of["from_acc"] | ~same  # a and b, or no a
             return [
@@ -180,11 +180,16 @@ class Vector(wiring.Component):
         with m.If(granted & half):
             m.d.sync += [half.eq(0), reads_a.eq(0), reads_b.eq(1)]
         with m.If(self.step):
-            m.d.sync += [to.eq(value) for to, value in of_step(at_work, one_bank(nest.a_next, nest.b_next))]
+            m.d.sync += [
+                to.eq(value)
+                for to, value in of_step(at_work, nest.group_last_stepped, one_bank(nest.a_next, nest.b_next))
+            ]
             with m.If(last_step):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
-            m.d.sync += [to.eq(value) for to, value in of_step(new, one_bank(run("a"), run("b")))]
+            m.d.sync += [
+                to.eq(value) for to, value in of_step(new, nest.group_last_started, one_bank(run("a"), run("b")))
+            ]
             m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
             m.d.sync += [
                 active.eq(1),
@@ -368,13 +373,17 @@ class Vector(wiring.Component):
             results.append(lane.result)
         m.d.comb += self.write_data.eq(Cat(results))
 
+        started, signals = Signal(), Signal(2 * SEMAPHORE_BITS, reset_less=True)
+        m.d.sync += started.eq(self.start)
+        with m.If(self.start):
+            m.d.sync += signals.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1")))
         m.submodules.ends = ends = RegisteredQueue(2 * SEMAPHORE_BITS + PC_BITS, CONTEXTS)
         m.d.comb += [
-            ends.i_valid.eq(self.start),
-            ends.i_payload.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),
+            ends.i_valid.eq(started),
+            ends.i_payload.eq(Cat(signals, self.current_pc)),
             ends.o_ready.eq(self.give),
             self.give.eq(end),
             Cat(self.signal0, self.signal1, self.give_pc).eq(ends.o_payload),
-            self.running.eq(ends.o_valid),
+            self.running.eq(started | ends.o_valid),
         ]
         return m

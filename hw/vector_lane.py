@@ -42,7 +42,7 @@ class VectorLane(wiring.Component):
             the sum that are above the 8 bits of the shifted sum, without its sign bit.  low <= high.
         s17_add: take its result.  s17_index: to the table.
         s18_lut, s18_value: take the table's value.
-        result: registered.
+        result: chosen of two registers.
     """
 
     def __init__(self, *, tables: bool = True) -> None:
@@ -179,9 +179,9 @@ class VectorLane(wiring.Component):
         plain = delayed(v14, ADD_CYCLES, "plain")
         v17 = Signal(8)
         m.d.comb += v17.eq(Mux(self.s17_add, added, plain))
-        v18 = delayed(v17, 1, "v18")
+        result = delayed(v17, 2, "result")
         if self.tables:
             m.d.comb += self.s17_index.eq(v17)
-            v18 = Mux(self.s18_lut, self.s18_value, v18)
-        m.d.sync += self.result.eq(v18)
+            result = Mux(delayed(self.s18_lut, 1, "lut19"), delayed(self.s18_value, 1, "value19"), result)
+        m.d.comb += self.result.eq(result)
         return m

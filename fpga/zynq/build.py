@@ -13,8 +13,8 @@ from amaranth.hdl import Elaboratable
 from fpga.build import REPORT
 from fpga.errors import FpgaError
 from fpga.report import Report, Used, timing
-from fpga.resources import NO_RW_CHECK, counted, family_named
-from fpga.toolchain import NAME, ROUTING, STATISTICS, Step, execute, run
+from fpga.resources import counted, family_named
+from fpga.toolchain import NAME, NO_RW_CHECK, ROUTING, STATISTICS, Step, execute, run
 from fpga.zynq import fasm, tools
 from fpga.zynq.boards import WINDOW, ZynqBoard
 from fpga.zynq.overlay import OVERLAY, overlay

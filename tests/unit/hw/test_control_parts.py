@@ -138,6 +138,7 @@ def test_loop_nest() -> None:
             ctx.set(dut.inner, (1 << group) - 1)
             for a in "ab":
                 ctx.set(getattr(dut, f"{a}_base"), base[a])
+            assert ctx.get(dut.group_last_started) == all(n == 1 for n in counts[:group])
             await ctx.tick()
             ctx.set(dut.start, 0)
             ctx.set(dut.b_gate, gate)
@@ -167,7 +168,7 @@ def test_loop_nest() -> None:
                         if k < advances
                     )
                     b += strides["b"][advances] * (advances >= group and gate >> advances & 1) - undone
-                    following = ctx.get(dut.group_last_next)
+                    following = ctx.get(dut.group_last_stepped)
                     assert ctx.get(dut.b_next) == b % (1 << ADDRESS_BITS)
                 await ctx.tick()
                 if following is not None:
