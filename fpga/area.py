@@ -24,10 +24,11 @@ from fpga.errors import FpgaError
 from fpga.resources import FAMILIES, Resources, family_named, sources_digest
 from hw.ports import PC_BITS
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS
+from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
 
 COUNTS = ("lut", "ff", "dsp", "bram")
-_ENGINES_WITH_QUEUE = 4
+_ENGINES = [e for e in Engine if e != Engine.FETCH]
+_ENTRY_BITS = INSTRUCTION_BITS + PC_BITS
 POINTS = 12
 
 
@@ -36,18 +37,29 @@ def calibration_file(family: str) -> Path:
     return Path(__file__).with_name(f"area_{family}.json")
 
 
-def known_luts(config: NpuConfig, family: str) -> float:
-    """LUTs that need no calibration: those of the memories whose cells can be counted."""
-    return float(_memory_cells(config, family)[0] * lut_cell(family).luts)
+def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
+    """What needs no calibration: the LUTs of memories whose cells can be counted; for every engine without a queue of
+    its own, the registers of a queue's head and its two waits, and a LUT in front of each of their bits, less."""
+    heads = (len(_ENGINES) - _queues(config)) * (_ENTRY_BITS + 2 * (config.semaphores + 1))
+    return {
+        "lut": float(_memory_cells(config, family)[0] * lut_cell(family).luts - heads),
+        "ff": float(-heads),
+        "dsp": 0.0,
+        "bram": 0.0,
+    }
+
+
+def _queues(config: NpuConfig) -> int:
+    return len({queue_of(engine, config) for engine in _ENGINES})
 
 
 def _memory_cells(config: NpuConfig, family: str) -> tuple[int, int]:
     """Cells of LUT memory in queues and scratchpads, and bits of the multiplexers behind stacked ones."""
     cell, scratchpads = lut_cell(family), scratchpad_memories(config, family)
-    entry = INSTRUCTION_BITS + PC_BITS
     deep = -(-config.queue_depth // cell.words)
-    cells = _ENGINES_WITH_QUEUE * -(-entry // cell.width) * deep
-    return cells + scratchpads.lut_cells, _ENGINES_WITH_QUEUE * entry * (deep - 1) + scratchpads.mux_bits
+    queues = _queues(config)
+    cells = queues * -(-_ENTRY_BITS // cell.width) * deep
+    return cells + scratchpads.lut_cells, queues * _ENTRY_BITS * (deep - 1) + scratchpads.mux_bits
 
 
 def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
@@ -101,10 +113,10 @@ class AreaModel:
     def estimate(self, config: NpuConfig) -> Resources:
         """The counts of a configuration."""
         found = {}
+        known = known_cells(config, self.family)
         for count, values in terms(config, self.family).items():
             factors = self.coefficients[count]
-            known = known_luts(config, self.family) if count == "lut" else 0.0
-            found[count] = round(known + sum(factors.get(term, 0.0) * value for term, value in values.items()))
+            found[count] = round(known[count] + sum(factors.get(term, 0.0) * value for term, value in values.items()))
         return Resources(**found)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fpga.area import COUNTS, AreaModel, calibration_file, known_luts, terms
+from fpga.area import COUNTS, AreaModel, calibration_file, known_cells, terms
 from fpga.errors import FpgaError
 from fpga.resources import Resources, sources_digest, synthesise
 from isa.config import PRESETS, ConfigError, NpuConfig
@@ -85,7 +85,7 @@ def fit(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[
         rows = [terms(c, family)[count] for c in configs]
         expected = np.array([_EXPECTED[count][term] for term in rows[0]])
         measured = np.array([getattr(r, count) for r in counts], float)
-        known = np.array([known_luts(c, family) if count == "lut" else 0.0 for c in configs])
+        known = np.array([known_cells(c, family)[count] for c in configs])
         weight = 1 / (_POINT_SIGMA * np.maximum(measured, 1))
         # In units of the expected coefficients; the lower half of the system is the prior.
         matrix = np.array([list(row.values()) for row in rows]) * expected * weight[:, None]

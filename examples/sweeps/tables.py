@@ -1,6 +1,6 @@
 """Tables of docs/sweeps.md from the databases of the examples.
 
-    for s in isa units memory pareto array; do tilewright sweep examples/sweeps/$s.toml -o build/sweeps/$s; done
+    for s in isa units queues memory pareto array; do tilewright sweep examples/sweeps/$s.toml -o build/sweeps/$s; done
     python examples/sweeps/tables.py build/sweeps
 
 For each database: what each axis does with the other axes at their reference values, and the front.

@@ -20,7 +20,8 @@ from tests.common.program_generator import PROGRAM_BYTES, GeneratedProgram, gene
 
 _TINY = PRESETS["tiny"]
 #: Configurations that take paths the presets do not: bus wider than a row or an instruction, unequal blocks, queues of
-#: the least depth, one burst at a time, memories that are no power of two, machines without the optional units, GEMM and VECTOR in one queue.
+#: the least depth, one burst at a time, memories that are no power of two, machines without the optional units, with
+#: GEMM and VECTOR in one queue.
 VARIANTS: dict[str, NpuConfig] = {
     "wide_bus": _TINY.with_(name="wide_bus", act_banks=8, axi_data_bits=128, burst_beats=16),
     "widest_bus": _TINY.with_(name="widest_bus", block_in=8, block_out=4, act_banks=16, axi_data_bits=256),

@@ -1,14 +1,16 @@
-"""Networks on machines without window and tables: the bytes of onnxruntime, by the instructions that are left."""
+"""Networks on machines without window, tables or a queue of VECTOR's own: the bytes of onnxruntime."""
 
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 import tilewright as tw
 from isa.config import PRESETS
 from isa.instructions import Memory
+from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
 from tilewright import zoo
 from tilewright.runtime import Executor
@@ -30,9 +32,33 @@ def test_networks_on_reduced_machines(network: str, lut_tables: int, depthwise: 
     tables = any(o["lut"] if o.name == "VECTOR" else o.name == "LOAD" and o["target"] == Memory.LUT for o in ops)
     assert tables == (lut_tables > 0 and network == "efficientnet")
     inputs = zoo.random_inputs(model, 1, seed=3)[0]
+    (got,) = Executor(program, FunctionalDevice(config)).run(inputs).outputs.values()
+    check(model, inputs, got)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("network", [*NETWORKS, "vww"])
+def test_networks_on_one_queue_for_gemm_and_vector(network: str) -> None:
+    """The same instructions, slower: a VECTOR that waits holds back the GEMMs behind it."""
+    model = zoo.build_quantized(network, **zoo.ZOO[network].small)
+    inputs = zoo.random_inputs(model, 1, seed=3)[0]
+    cycles, instructions = [], []
+    for own in (1, 0):
+        config = PRESETS["small"].with_(name="queues", vector_queue=own)
+        program = tw.compile(model, config)
+        result = Executor(program, CycleDevice(config)).run(inputs)
+        (got,) = result.outputs.values()
+        check(model, inputs, got)
+        cycles.append(result.counters.cycles)
+        instructions.append(program.ops())
+    assert instructions[0] == instructions[1]
+    assert cycles[0] < cycles[1] < 1.1 * cycles[0]
+
+
+def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray], got: np.ndarray) -> None:
+    """Raises `AssertionError` unless `got` is onnxruntime's output."""
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, inputs)
-    (got,) = Executor(program, FunctionalDevice(config)).run(inputs).outputs.values()
     assert np.array_equal(got, expected), np.abs(got - expected).max()
