@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import platformdirs
 from amaranth.back import rtlil
 
 from fpga.errors import FpgaError
 from fpga.report import BRAMS, DSPS, LUTS
 from fpga.toolchain import NO_RW_CHECK, Step, run
 from hw.npu import Npu
+from isa import cache
 from isa.config import NpuConfig
 
 TOP = "npu"
@@ -98,11 +98,7 @@ def family_named(name: str) -> Family:
 @functools.cache
 def sources_digest() -> str:
     """16 hex digits over what decides a design: the RTL's sources and `isa`."""
-    digest = hashlib.sha256()
-    root = Path(__file__).resolve().parent.parent
-    for path in sorted([*(root / "hw").glob("*.py"), *(root / "isa").glob("*.py")]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    return cache.sources_digest("hw/*", "isa/*")[:16]
 
 
 def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> Resources:
@@ -189,10 +185,8 @@ def tool_version(package: str) -> str:
 
 def cache_file(kind: str, *content: str) -> Path:
     """Where the result for this content is kept: $TILEWRIGHT_CACHE (else the user's cache folder) / synthesis."""
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    folder = Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "synthesis"
     digest = hashlib.sha256("\0".join(content).encode()).hexdigest()
-    return folder / f"{kind}-{digest[:32]}.json"
+    return cache.cache_folder() / "synthesis" / f"{kind}-{digest[:32]}.json"
 
 
 def read_json(path: Path) -> dict | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from isa.cache import cache_folder
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Region
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
@@ -88,7 +89,7 @@ def _build() -> Path:
     digest = hashlib.sha256("\0".join([compiler, native._machine_flags(compiler), *_FLAGS]).encode())
     for source in sorted([*_SOURCES.glob("cycle*"), *_INCLUDE.glob("*.h")]):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    folder = native.cache_directory() / "simulator"
+    folder = cache_folder() / "simulator"
     library = folder / f"cycle-{digest.hexdigest()[:24]}.so"
     if library.is_file():
         return library

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from isa.cache import cache_folder
 from isa.config import NpuConfig
 from isa.device import Region
 from isa.errors import TilewrightError
@@ -68,14 +69,6 @@ class _Run(ctypes.Structure):
     ]
 
 
-def cache_directory() -> Path:
-    """$TILEWRIGHT_CACHE, else tilewright/ in $XDG_CACHE_HOME or ~/.cache."""
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
-
-
 def _compiler() -> str:
     name = os.environ.get("CXX") or "g++"
     path = shutil.which(name) or (None if os.environ.get("CXX") else shutil.which("c++") or shutil.which("clang++"))
@@ -114,7 +107,7 @@ def build(block_in: int, block_out: int, extra_flags: Sequence[str] = ()) -> Pat
     digest = hashlib.sha256("\0".join([compiler, _machine_flags(compiler), *flags]).encode())
     for source in sorted([*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")]):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    folder = cache_directory() / "simulator"
+    folder = cache_folder() / "simulator"
     library = folder / f"functional-{block_in}x{block_out}-{digest.hexdigest()[:24]}.so"
     if library.is_file():
         return library

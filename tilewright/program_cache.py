@@ -16,8 +16,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
-
+from isa.cache import cache_folder, sources_digest
 from isa.program import Program, ProgramError
 
 if TYPE_CHECKING:
@@ -28,24 +27,18 @@ DISK_BYTES = 1 << 30  # above this the programs not used for longest are deleted
 
 def directory() -> Path:
     """Where programs are kept."""
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "programs"
+    return cache_folder() / "programs"
 
 
 @functools.cache
 def _sources() -> str:
-    """Digest of everything that decides how a model is compiled."""
+    """Names everything that decides how a model is compiled."""
     import llvmlite
 
-    digest = hashlib.sha256()
-    root = Path(__file__).resolve().parent.parent
-    for package in ("isa", "compiler", "simulator"):
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(path.name.encode() + path.read_bytes())
     from compiler.cpu import Target
 
-    digest.update(f"{llvmlite.__version__} {Target.host()} {platform.python_version()}".encode())
-    return digest.hexdigest()
+    sources = sources_digest("isa/**/*", "compiler/**/*", "simulator/**/*")
+    return f"{sources} {llvmlite.__version__} {Target.host()} {platform.python_version()}"
 
 
 def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | None:

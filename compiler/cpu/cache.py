@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
-import platformdirs
+from isa.cache import cache_folder
 
 DISK_BYTES = 128 << 20  # above this the entries not used for longest are deleted
 MEMORY_BYTES = 32 << 20
@@ -26,8 +26,7 @@ _STORES_PER_TRIM = 256
 
 def directory() -> Path:
     """Where object code is kept."""
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "kernels"
+    return cache_folder() / "kernels"
 
 
 class ObjectCache:

@@ -16,9 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from compiler.cpu.target import Target
+from isa.cache import cache_folder
 
 VERSION = 1
 ENVIRONMENT = "TILEWRIGHT_CPU_TUNING"
@@ -57,8 +56,7 @@ def path() -> Path | None:
         return None
     if chosen:
         return Path(chosen)
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "cpu-tuning.jsonl"
+    return cache_folder() / "cpu-tuning.jsonl"
 
 
 def found(target: Target) -> Mapping[str, Mapping[str, Any]]:

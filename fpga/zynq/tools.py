@@ -15,9 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from fpga.errors import FpgaError
+from isa.cache import cache_folder
 
 NEXTPNR = "nextpnr-himbaechel-xilinx"
 FRAMES2BIT = "xc7frames2bit"
@@ -55,8 +54,7 @@ class Tools:
 
 def folder() -> Path:
     """Where `fetch` puts the tools: $TILEWRIGHT_CACHE (else the user's cache folder) / zynq-tools."""
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "zynq-tools"
+    return cache_folder() / "zynq-tools"
 
 
 def find() -> Tools:

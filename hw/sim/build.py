@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hw.verilog import TOP, convert
+from isa.cache import cache_folder
 from isa.config import NpuConfig
 from isa.errors import TilewrightError
 
@@ -45,14 +46,6 @@ _TRACE_RUNTIME = ("verilated_vcd_c.cpp",)
 
 class BuildError(TilewrightError):
     """The simulation cannot be built. One line."""
-
-
-def cache_directory() -> Path:
-    """$TILEWRIGHT_CACHE, else tilewright/ in $XDG_CACHE_HOME or ~/.cache."""
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
 
 
 def _verilator() -> Path:
@@ -165,7 +158,7 @@ def build_library(design: Design, *, trace: bool = False, say: Callable[[str], N
         BuildError: no Verilator, no compiler, or one of them failed.
     """
     verilator, compiler = _verilator(), _compiler()
-    folder = cache_directory() / "rtl"
+    folder = cache_folder() / "rtl"
     note = folder / f"verilog-{design.stem}-{_source_hash(tuple(design.sources))[:24]}"
 
     def library_of(verilog: str) -> Path:

@@ -11,11 +11,11 @@ import functools
 import hashlib
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin
 
+from isa import cache
 from isa.config import NpuConfig
 from isa.program import Program
 from isa.timing import MemoryTiming
@@ -44,13 +44,7 @@ class Models(WorkerPlugin):
 @functools.cache
 def sources_digest() -> str:
     """16 hex digits over everything that decides a cycle count: `isa`, compiler and simulators."""
-    digest = hashlib.sha256()
-    root = Path(__file__).resolve().parents[2]
-    for package in ("isa", "compiler", "simulator"):
-        for path in sorted((root / package).rglob("*")):
-            if path.suffix in (".py", ".cpp", ".hpp", ".h"):
-                digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    return cache.sources_digest("isa/**/*", "compiler/**/*", "simulator/**/*")[:16]
 
 
 def evaluate(task: dict[str, Any]) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from compiler.errors import CompileError
 from compiler.npu.decisions import Decisions
+from isa.cache import cache_folder, sources_digest
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 
@@ -129,8 +128,7 @@ def open_log(path: str | Path | None = None) -> TuningLog | None:
 
 
 def default_path() -> Path:
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "tuning.jsonl"
+    return cache_folder() / "tuning.jsonl"
 
 
 def program_digest(signatures: Iterable[str]) -> str:
@@ -141,10 +139,4 @@ def program_digest(signatures: Iterable[str]) -> str:
 @functools.cache
 def compiler_digest() -> str:
     """Of the sources that turn decisions into instructions, and instructions into cycles."""
-    root = Path(__file__).resolve().parents[2]
-    digest = hashlib.sha256()
-    for folder, pattern in (("isa", "*.py"), ("compiler/npu", "*.py"), ("simulator", "*.*")):
-        for path in sorted((root / folder).rglob(pattern)):
-            if path.suffix in (".py", ".cpp", ".h", ".hpp"):
-                digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:24]
+    return sources_digest("isa/**/*", "compiler/npu/**/*", "simulator/**/*")[:24]

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import platformdirs
 from google.protobuf.message import DecodeError
+
+from isa.cache import cache_folder
 
 DIGEST = 32  # bytes of SHA-256 in front of each file: a damaged file is built anew
 
 
 def folder() -> Path:
     """Where models are kept: $TILEWRIGHT_CACHE, or the user's cache folder."""
-    named = os.environ.get("TILEWRIGHT_CACHE")
-    return Path(named or platformdirs.user_cache_dir("tilewright", appauthor=False)) / "zoo"
+    return cache_folder() / "zoo"
 
 
 @cache

@@ -109,14 +109,6 @@ def test_library_is_built_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert native.build(4, 4, ("-DOTHER",)) != first
 
 
-def test_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TILEWRIGHT_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert native.cache_directory() == Path("/x/tilewright")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert native.cache_directory() == Path.home() / ".cache" / "tilewright"
-
-
 def test_without_a_compiler_the_reference_runs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler: no-such-compiler not found .*; using the slow refer"):
