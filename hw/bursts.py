@@ -67,7 +67,7 @@ class BurstWalker(wiring.Component):
                 "o_null": Out(1),
                 "o_tag": Out(tag_bits),
                 "failed": Out(1),
-                "error_address": Out(config.axi_address_bits + 1),
+                "error_address": Out(config.axi_address_bits),
                 "error_tag": Out(tag_bits),
                 "busy": Out(1),
                 "halt": In(1),
@@ -88,13 +88,10 @@ class BurstWalker(wiring.Component):
         left0, most0, left1 = (Signal(16, reset_less=True, name=n) for n in ("left0", "most0", "left1"))
         take1, room2, last1 = Signal(), Signal(), Signal()
         null1, null2, null3 = (Signal(name=f"null{n}", reset_less=True) for n in (1, 2, 3))
-        inside = null1 | self.allowed & (end <= self.size)
         m.d.comb += [
             last1.eq(null1 | ((left0 == 0) & (left1 == 0))),
-            take1.eq(active & inside & room2 & ~self.halt),
+            take1.eq(active & room2 & ~self.halt),
             self.ready.eq(~active),
-            self.error_address.eq(self.base + now),
-            self.error_tag.eq(tag1),
         ]
         following = Signal(OFFSET_BITS)
         same_plane = left0 != 0
@@ -123,8 +120,9 @@ class BurstWalker(wiring.Component):
                 null1.eq(self.null),
             ]
 
-        # Stage 2: address and beats of a run.
-        valid2, last2 = Signal(), Signal(reset_less=True)
+        # Stage 2: address and beats of a run, whether it lies in the window; if not it stays here.
+        valid2, last2, inside2 = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        low2 = Signal(low, reset_less=True)
         address2 = Signal(c.axi_address_bits - low, reset_less=True)  # in beats
         beats2 = Signal(RUN_BITS - low + 2, reset_less=True)
         tag2 = Signal(self.tag_bits, reset_less=True)
@@ -134,7 +132,8 @@ class BurstWalker(wiring.Component):
             m.d.sync += [
                 valid2.eq(1),
                 last2.eq(last1),
-                address2.eq((self.base + now) >> low),
+                inside2.eq(null1 | self.allowed & (end <= self.size)),
+                Cat(low2, address2).eq(self.base + now),
                 beats2.eq((now[:low] + bytes_ + (c.bus_bytes - 1)) >> low),
                 tag2.eq(tag1),
                 null2.eq(null1),
@@ -168,7 +167,7 @@ class BurstWalker(wiring.Component):
             out.o_ready.eq(self.o_ready & ~self.halt),
             Cat(self.o_beats, self.o_last, self.o_null, self.o_tag, self.o_address[low:]).eq(out.o_payload),
         ]
-        m.d.comb += take2.eq(valid2 & (~valid3 | (sent & final)))
+        m.d.comb += take2.eq(valid2 & inside2 & (~valid3 | (sent & final)))
         m.d.sync += turn.eq(sent & ~final)
         with m.If(sent):
             m.d.sync += [address3.eq(address3 + burst), beats3.eq(beats3 - burst)]
@@ -179,14 +178,19 @@ class BurstWalker(wiring.Component):
             m.d.sync += null3.eq(null2)
         with m.If(take2 | turn):
             m.d.sync += [burst.eq(Mux(ends, cut_beats, reach)), final.eq(ends | (null2 & ~turn))]
-        m.d.comb += self.failed.eq(active & ~inside & ~valid2 & ~valid3 & ~out.o_valid)
+        m.d.comb += [
+            self.failed.eq(valid2 & ~inside2 & ~valid3 & ~out.o_valid),
+            self.error_address.eq(Cat(low2, address2)),
+            self.error_tag.eq(tag2),
+        ]
         m.d.comb += self.busy.eq(active | valid2 | valid3 | out.o_valid)
         # For `hw.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat, beats left;
-        # whether the burst is still to be cut, its beats, whether it is the last; the bursts that wait.
+        # whether the burst is still to be cut, its beats, whether it is the last; the bursts that wait; whether the run
+        # of the second stage lies in the window.
         self.stages = ((active, null1, tag1), (valid2, null2, tag2), (valid3, null3, tag3))
         self.run = (now, bytes_, end)
         self.spans = ((address2, beats2), (address3, beats3))
-        self.burst, self.out = (turn, burst, final), out
+        self.burst, self.out, self.inside = (turn, burst, final), out, inside2
         return m
 
 

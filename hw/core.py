@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,6 +27,7 @@ from hw.table import header
 from hw.vector import Vector
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, REGIONS, Engine, ErrorCode, Memory, queue_of
+from isa.timing import QUIET_CYCLES
 
 READ_PORTS = ("arvalid", "araddr", "arlen", "rready")
 READ_INPUTS = ("arready", "rvalid", "rdata", "rresp", "rlast")
@@ -158,7 +161,7 @@ class Core(wiring.Component):
                 getattr(self, f"dbg_{e}_end_pc").eq(core.give_pc),
             ]
             idle += [~front.mine, ~core.running]
-            quiet.append(~core.running & (~front.mine | front.blocked))
+            quiet.append(~core.running & (~front.mine | front.was_blocked))
         for holder, queue in queues.items():
             takers = [fronts[e] for e in ENGINES if queue_of(e, c) == holder]
             m.d.comb += queue.o_ready.eq(Cat(front.entry_ready for front in takers).any())
@@ -200,9 +203,14 @@ class Core(wiring.Component):
             load.bus_idle.eq(read.load_idle),
             self.bus_idle.eq(read.idle & store.idle),
         ]
+        still = Signal(range(QUIET_CYCLES + 1))  # cycles in which no engine moved
+        with m.If(~Cat(quiet).all() | fetch.valid):
+            m.d.sync += still.eq(0)
+        with m.Elif(still != QUIET_CYCLES):
+            m.d.sync += still.eq(still + 1)
         m.d.sync += [
-            fetch.quiet.eq(Cat(quiet).all() & ~fetch.valid),
-            self.finished.eq(Cat(*idle, read.idle).all()),
+            fetch.quiet.eq(still == QUIET_CYCLES),
+            self.finished.eq(Cat(*idle, read.idle, ~semaphores.counting).all()),
         ]
         for r in range(REGIONS):
             for name in ("base", "size", "read", "write"):
@@ -249,15 +257,16 @@ class Core(wiring.Component):
                     named[-1] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
                     m.d.sync += named[-1].eq(x)
             told.append((failed, *named, *late))
-        for condition, code, where, pc, address in reversed(told):
-            with m.If(condition):
-                m.d.comb += [
-                    self.error.eq(1),
-                    self.error_code.eq(code),
-                    self.error_engine.eq(where),
-                    self.error_pc.eq(pc),
-                    self.error_address.eq(address),
-                ]
+        m.d.comb += self.error.eq(Cat(condition for condition, *_ in told).any())
+        before: list[Value] = []
+        chosen: dict[str, list[Value]] = {"code": [], "engine": [], "pc": [], "address": []}
+        for condition, *what in told:
+            first = condition & ~Cat(before, C(0, 1)).any()
+            before.append(condition)
+            for name, value in zip(chosen, what):
+                port = getattr(self, f"error_{name}")
+                chosen[name].append(Mux(first, value, 0)[: len(port)])
+        m.d.comb += [getattr(self, f"error_{name}").eq(reduce(or_, values)) for name, values in chosen.items()]
         moves = [fetch.step, store.act_read & store.act_grant.any()]
         moves += [cores[e].step for e in ENGINES] + [fronts[e].entry_ready for e in ENGINES]
         for channel in ("ar", "r", "aw", "w", "b"):

@@ -35,8 +35,8 @@ class FrontEnd(wiring.Component):
         want, wait0, wait1, grant: to the semaphores; a wait has a bit per semaphore, bit 0 for none.
         configure: `entry_word` is a configuring instruction, to be written at the end of this cycle.
         start: `entry_word` is a run instruction the core takes at the end of this cycle.
-        blocked: the head is a run instruction held back by a semaphore in this cycle.
-        waiting: it was in the cycle before, with the core ready; lacked0: by `wait0` (`lacks0` from the semaphores).
+        was_blocked: in the cycle before the head was a run instruction held back by a semaphore.  waiting: and the core
+            was ready.  lacked0: by `wait0` (`lacks0` from the semaphores).
         halt: stop taking entries.
     """
 
@@ -61,7 +61,7 @@ class FrontEnd(wiring.Component):
                 "configure": Out(1),
                 "start": Out(1),
                 "lacks0": In(1),
-                "blocked": Out(1),
+                "was_blocked": Out(1),
                 "lacked0": Out(1),
                 "waiting": Out(1),
                 "halt": In(1),
@@ -86,17 +86,20 @@ class FrontEnd(wiring.Component):
                 m.d.sync += is_mine.eq(engine_of(self.entry_next) == self.engine)
             m.d.comb += self.mine.eq(self.entry_valid & is_mine)
         held = Signal()  # the head has its semaphores
-        was_blocked, was_ready = Signal(), Signal()
+        was_ready = Signal()
         valid = self.mine & ~self.halt
         m.d.comb += [
             self.configure.eq(valid & configures),
             self.want.eq(valid & ~configures & ~held),
             self.start.eq(held & self.core_ready & ~self.halt),
-            self.blocked.eq(self.want & ~self.grant),
-            self.waiting.eq(was_blocked & was_ready),
+            self.waiting.eq(self.was_blocked & was_ready),
             self.entry_ready.eq(self.configure | self.start),
         ]
-        m.d.sync += [was_blocked.eq(self.blocked), was_ready.eq(self.core_ready), self.lacked0.eq(self.lacks0)]
+        m.d.sync += [
+            self.was_blocked.eq(self.want & ~self.grant),
+            was_ready.eq(self.core_ready),
+            self.lacked0.eq(self.lacks0),
+        ]
         with m.If(self.start):
             m.d.sync += held.eq(0)
         with m.Elif(self.grant):

@@ -21,7 +21,7 @@ class Semaphores(wiring.Component):
     """Counters 1..semaphores of 0..SEMAPHORE_LIMIT; number 0 means none and is always there.
 
     Latency: a take is granted in the cycle it is asked for and counts from the next cycle on; what is given in cycle t
-    can be taken in cycle t+1. An engine is refused while a lower engine could take one of its semaphores, or another
+    can be taken in cycle t+2. An engine is refused while a lower engine could take one of its semaphores, or another
     engine took one of them in the cycle before.
 
     Parameters:
@@ -33,13 +33,16 @@ class Semaphores(wiring.Component):
         {e}_grant: it gets both (only while it asks).
         {e}_lacks0: its first is not there, for diagnosis.
         {e}_give, {e}_signal0, {e}_signal1, {e}_pc: engine gives one count to each (numbers).
-        overflow, overflow_engine, overflow_pc, overflow_id: a counter went beyond the limit in the cycle before.
+        counting: something was given in the cycle before.
+        overflow, overflow_engine, overflow_pc, overflow_id: a counter went beyond the limit, by what was given two
+            cycles before.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
         size = config.semaphores + 1
         members: dict[str, object] = {
+            "counting": Out(1),
             "overflow": Out(1),
             "overflow_engine": Out(range(max(Engine) + 1)),
             "overflow_pc": Out(PC_BITS),
@@ -102,15 +105,20 @@ class Semaphores(wiring.Component):
             m.d.comb += mask.eq(Cat(getattr(self, f"{engine}_{port}") == i for i in range(size)))
             return mask
 
-        gives, first_gives = [], []
+        gives, first_gives, given_now = [], [], []  # in the cycle before
         for e in names:
-            mask = Signal(size, name=f"{e}_gives")
-            first_gives.append(named(e, "signal0"))
+            mask, first = Signal(size, name=f"{e}_gives"), Signal(size, name=f"{e}_gives_first")
+            signal0, signal1 = named(e, "signal0"), named(e, "signal1")
+            m.d.sync += [mask.eq(0), first.eq(signal0)]
             with m.If(getattr(self, f"{e}_give")):
-                m.d.comb += mask.eq(first_gives[-1] | named(e, "signal1"))
+                m.d.sync += mask.eq(signal0 | signal1)
             gives.append(mask)
+            first_gives.append(first)
+            given_now.append(Signal(name=f"{e}_given"))
+            m.d.sync += given_now[-1].eq(getattr(self, f"{e}_give"))
+        m.d.comb += self.counting.eq(Cat(given_now).any())
         event = Signal()  # or a simulation of the RTL takes half as long again
-        m.d.comb += event.eq(Cat(granted.values(), *[getattr(self, f"{e}_give") for e in names]).any())
+        m.d.comb += event.eq(Cat(granted.values(), given_now).any())
         over = Signal(size)
         beyond = [Signal(name=f"beyond{i}") for i in range(1, size)]
         m.d.comb += over.eq(Cat(C(0, 1), *beyond))
@@ -134,14 +142,16 @@ class Semaphores(wiring.Component):
         m.d.comb += self.overflow.eq(over_now.any())
         for engine, e, mask, first in reversed(list(zip(ENGINES, names, gives, first_gives))):
             gave, gave_first = Signal(size, name=f"{e}_gave"), Signal(size, name=f"{e}_gave_first")
-            before = {p: Signal.like(getattr(self, f"{e}_{p}"), name=f"{e}_{p}_before") for p in GIVEN}
+            before: dict[str, Signal] = {}
+            for p in GIVEN:
+                once, before[p] = (Signal.like(getattr(self, f"{e}_{p}"), name=f"{e}_{p}_{n}") for n in range(2))
+                m.d.sync += [once.eq(getattr(self, f"{e}_{p}")), before[p].eq(once)]
             m.d.sync += [gave.eq(mask), gave_first.eq(first)]
-            m.d.sync += [held.eq(getattr(self, f"{e}_{p}")) for p, held in before.items()]
             with m.If((over_now & gave).any()):
                 m.d.comb += [
                     self.overflow_engine.eq(engine),
                     self.overflow_pc.eq(before["pc"]),
                     self.overflow_id.eq(Mux((over_now & gave_first).any(), before["signal0"], before["signal1"])),
                 ]
-        self.counts, self.there = Array(counts), there  # for `hw.formal`
+        self.counts, self.there, self.gives = Array(counts), there, dict(zip(ENGINES, gives))  # for `hw.formal`
         return m

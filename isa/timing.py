@@ -48,11 +48,13 @@ def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
 ARRAY_TREE_RADIX = 4
 #: From a VECTOR step to the cycle before its ACT write.
 VECTOR_DEPTH = 18
-#: An engine that waits takes its semaphores this many cycles before it can start. GEMM and VECTOR signal as much
-#: earlier: the first step they allow comes in the cycle after the last write.
+#: Cycles from a signal to the cycle in which it can be taken, and from there to the start it allows.
+GIVE_CYCLES = 2
 TAKE_CYCLES = 1
+#: GEMM and VECTOR signal as much before their last write that the first step they allow comes in the cycle after it.
+SIGNAL_AHEAD = GIVE_CYCLES + TAKE_CYCLES - 1
 #: From the last step of a VECTOR to its signals.
-VECTOR_SIGNAL = VECTOR_DEPTH - TAKE_CYCLES
+VECTOR_SIGNAL = VECTOR_DEPTH - SIGNAL_AHEAD
 #: ACC is read for a group this many cycles before its accumulate stage.
 ACCUMULATE_STAGES = 2
 #: Cycles from the first cycle of a run, in which FETCH begins, to the one before its first request can be made.
@@ -62,6 +64,8 @@ LOAD_DESCRIPTORS = 4
 STORE_ROWS = 4
 #: Bursts of LOAD and of STORE that wait for the bus, so that nothing before them depends on it in one cycle.
 OUT_BURSTS = 2
+#: FETCH raises an error when the engines have been still for this many cycles: no signal is on its way any more.
+QUIET_CYCLES = 7
 #: Bytes of program FETCH asks for at once (bursts end at multiples of this address) and can buffer.
 FETCH_BURST_BYTES = 256
 FETCH_BUFFER_BYTES = 512
@@ -84,7 +88,7 @@ def gemm_depth(config: NpuConfig) -> int:
 
 def gemm_signal(config: NpuConfig) -> int:
     """From the last step of a GEMM or DEPTHWISE to its signals."""
-    return gemm_depth(config) - TAKE_CYCLES
+    return gemm_depth(config) - SIGNAL_AHEAD
 
 
 def fetch_burst_bytes(config: NpuConfig) -> int:

@@ -24,6 +24,7 @@ from isa.timing import (
     FETCH_SETUP,
     LOAD_DESCRIPTORS,
     OUT_BURSTS,
+    QUIET_CYCLES,
     STORE_ROWS,
     VECTOR_DEPTH,
     VECTOR_SIGNAL,
@@ -44,7 +45,7 @@ _CONFIG = (
 )  # fmt: skip
 _LATENCIES = (
     "gemm_depth", "gemm_signal", "accumulate_stages", "vector_depth", "vector_signal", "load_descriptors",
-    "store_rows", "out_bursts", "fetch_setup", "fetch_burst_bytes", "fetch_buffer_bytes",
+    "store_rows", "out_bursts", "quiet_cycles", "fetch_setup", "fetch_burst_bytes", "fetch_buffer_bytes",
 )  # fmt: skip
 _TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
 
@@ -184,7 +185,7 @@ def simulate(
     call = _Run()
     latencies = (
         gemm_depth(config), gemm_signal(config), ACCUMULATE_STAGES, VECTOR_DEPTH, VECTOR_SIGNAL, LOAD_DESCRIPTORS,
-        STORE_ROWS, OUT_BURSTS, FETCH_SETUP, fetch_burst_bytes(config), FETCH_BUFFER_BYTES,
+        STORE_ROWS, OUT_BURSTS, QUIET_CYCLES, FETCH_SETUP, fetch_burst_bytes(config), FETCH_BUFFER_BYTES,
     )  # fmt: skip
     for name in _CONFIG:
         setattr(call.config, name, getattr(config, name))

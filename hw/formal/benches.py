@@ -91,12 +91,18 @@ def semaphores(only: str | None) -> Bench:
     def waits(e: Engine) -> Value:
         return (of(e, "wait0") | of(e, "wait1"))[1:]
 
+    # What is given counts a cycle later.
+    gave: dict[Engine, list[Signal]] = {}
+    for e in ENGINES:
+        given = [of(e, "give") & signals(e, i) for i in range(1, n + 1)]
+        gave[e] = [b.past(x, f"{e.name}_gave{i}") for i, x in enumerate(given)]
+        b.invariant(Cat(gave[e]) == s.gives[e][1:])
     exceeded: list[Value] = []
     before: list[Value] = []
     for i in range(1, n + 1):
         balance = Signal(signed(16), name=f"balance{i}")  # gives minus takes, by counting
         after = Signal(signed(17), name=f"after{i}")
-        gives = reduce(lambda a, c: a + c, [of(e, "give") & signals(e, i) for e in ENGINES])
+        gives = reduce(lambda a, c: a + c, [gave[e][i - 1] for e in ENGINES])
         takes = reduce(lambda a, c: a + c, [granted[e] & waits(e)[i - 1] for e in ENGINES])
         b.m.d.comb += after.eq(balance + gives - takes)
         b.m.d.sync += balance.eq(after)
@@ -156,8 +162,8 @@ def spans_within(b: Bench, config: NpuConfig, walker: BurstWalker, base: Any, en
     active, null, _ = walker.stages[0]
     now, length, reached = walker.run
     b.invariant(implies(active & ~null, (length != 0) & (reached == now + length)))
-    for (valid, null, tag), (first, beats) in zip(walker.stages[1:], walker.spans):
-        busy = valid & ~null
+    for (valid, null, tag), (first, beats), inside in zip(walker.stages[1:], walker.spans, (walker.inside, C(1))):
+        busy = valid & ~null & inside
         b.invariant(implies(busy, allowed(tag) & (beats >= 1) & (first * config.bus_bytes >= base(tag))))
         b.invariant(implies(busy, (first + beats) * config.bus_bytes < end(tag) + config.bus_bytes))
     # The burst of the third stage, once it is cut, and those that wait.

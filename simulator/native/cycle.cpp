@@ -50,7 +50,9 @@ class Machine {
     bool held_[ENGINES] = {};   // the head of the queue has its semaphores
     bool taken_[ENGINES] = {};  // since the cycle before
     bool popped_[ENGINES] = {};   // a queue an entry, in the cycle before
-    bool quiet_engines_ = false;  // no engine could move in the cycle before, nor was one given an instruction
+    bool blocked_[ENGINES] = {};  // by a semaphore, in the cycle before
+    uint32_t still_ = 0;          // cycles in which no engine moved, nor was one given an instruction
+    bool quiet_engines_ = false;  // enough of them
     uint64_t quiet_ = 0;
     struct {
         bool found;
@@ -77,7 +79,7 @@ class Machine {
         fail(EXPIRED, TW_ERROR_CODE_WATCHDOG, TW_ENGINE_FETCH, fetch_pc, 0);
     }
     bool finished() const {
-        if (!fetch_.ended || !owners_.empty()) return false;
+        if (!fetch_.ended || !owners_.empty() || gave_) return false;
         for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
             if (!queues_[e].empty()) return false;
         return !load_.running() && !gemm_.running() && !vector_.running() && !store_.running();
@@ -100,11 +102,12 @@ class Machine {
 
     Events seen_ = {}, before_ = {};  // of the cycle at hand, of the one before
     bool address_handshake_ = false;  // AR or AW in the next cycle
-    int gives_ = 0;
-    struct {
+    struct Given {
         int engine;
         Completion end;
-    } given_[ENGINES];
+    };
+    int gives_ = 0, gave_ = 0;  // the latter in the cycle before: they count from the next one on
+    Given given_[ENGINES], given_before_[ENGINES];
 };
 
 Machine::Machine(tw_cycle_run &run)
@@ -197,7 +200,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
 
     // Front ends and semaphores.
     const bool core_ready[ENGINES] = {false, load_.ready(), gemm_.ready(), vector_.ready(), store_.ready()};
-    bool configures[ENGINES] = {}, starts[ENGINES] = {}, takes[ENGINES] = {};
+    bool configures[ENGINES] = {}, starts[ENGINES] = {}, takes[ENGINES] = {}, blocks[ENGINES] = {};
     uint64_t shared = 0;  // semaphores somebody took in the cycle before, or a lower engine could take
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
         if (taken_[e]) shared |= queue_of(e).head().waits();
@@ -212,7 +215,8 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         } else {
             const bool able = !lacks(entry.wait0) && !lacks(entry.wait1);
             takes[e] = able && !(shared & entry.waits());
-            seen_.waiting[e] = !takes[e] && core_ready[e];
+            blocks[e] = !takes[e];
+            seen_.waiting[e] = blocks[e] && core_ready[e];
             seen_.missing[e] = uint8_t(missing(entry));
             if (able) shared |= entry.waits();
             if (r_.times && seen_.waiting[e] && !r_.times[entry.pc].waited) r_.times[entry.pc].waited = now;
@@ -223,13 +227,14 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     const bool running[ENGINES] = {false, load_.running(), gemm_.running(), vector_.running(), store_.running()};
     bool quiet = true;
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
-        quiet = quiet && !running[e] && (!has_head(e) || seen_.waiting[e]);
+        quiet = quiet && !running[e] && (!has_head(e) || blocked_[e]);
     const int target = fetch_.offers() ? tw_queue_of(fetch_.entry.engine(), c_.vector_queue) : TW_ENGINE_FETCH;
     // What was popped in the cycle before makes room in the next.
     const bool dispatched = fetch_.offers() && (fetch_.is_end || queues_[target].level() + popped_[target] < c_.queue_depth);
-    quiet = quiet && !fetch_.offers();
-    moved |= quiet != quiet_engines_;
-    const bool was_quiet = std::exchange(quiet_engines_, quiet);
+    const bool was_quiet = std::exchange(quiet_engines_, still_ == c_.quiet_cycles);
+    const uint32_t was_still = still_;
+    still_ = !quiet || fetch_.offers() ? 0 : std::min(still_ + 1, c_.quiet_cycles);
+    moved |= still_ != was_still || was_quiet != quiet_engines_;
     if (was_quiet && fetch_.fails()) {
         const uint64_t at = fetch_.base + fetch_.offset + uint64_t(TW_INSTRUCTION_BYTES) * fetch_.pc;
         if (fetch_.beyond()) {
@@ -244,9 +249,9 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
 
     // Errors that can be seen before anything steps.
     if (load_.beat_ready && load_.bursts == 0 && load_.walker.failed())
-        fail(LOAD_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_LOAD, load_.walker.tag1.pc, load_.walker.region.base + load_.walker.now);
+        fail(LOAD_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_LOAD, load_.walker.tag2.pc, load_.walker.first2);
     if (store_.window_error())
-        fail(STORE_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_STORE, store_.walker.tag1.pc, store_.walker.region.base + store_.walker.now);
+        fail(STORE_WINDOW, TW_ERROR_CODE_WINDOW, TW_ENGINE_STORE, store_.walker.tag2.pc, store_.walker.first2);
     if (store_.range_error())
         fail(STORE_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_STORE, store_.bad_pc, store_.bad_row);
     if (load_beat && bad_beat) fail(LOAD_BUS, TW_ERROR_CODE_BUS_READ, TW_ENGINE_LOAD, load_.segments.head().end.pc, beat_address);
@@ -334,6 +339,8 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         }
         moved = moved || taken_[e] || takes[e] || popped_[e];
         taken_[e] = takes[e];
+        moved = moved || blocked_[e] != blocks[e];
+        blocked_[e] = blocks[e];
         held_[e] = (held_[e] || takes[e]) && !starts[e];
         popped_[e] = false;
         if (!configures[e] && !starts[e]) continue;
@@ -351,22 +358,24 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     if (dispatched && !fetch_.is_end) queues_[target].push(fetch_.entry);
     moved |= fetch_.step(dispatched, fetch_asks, fetch_beat, bad_beat);
 
-    if (gives_) {
-        moved = true;
-        for (int i = 0; i < gives_; i++) {
-            const Completion &end = given_[i].end;
+    moved = moved || gives_ || gave_;
+    if (gave_) {
+        for (int i = 0; i < gave_; i++) {
+            const Completion &end = given_before_[i].end;
             if (end.signal0) semaphores_[end.signal0]++;
             if (end.signal1) semaphores_[end.signal1]++;
         }
-        for (int i = 0; i < gives_; i++) {
-            const Completion &end = given_[i].end;
+        for (int i = 0; i < gave_; i++) {
+            const Completion &end = given_before_[i].end;
             const bool over0 = semaphores_[end.signal0] > TW_SEMAPHORE_LIMIT, over1 = semaphores_[end.signal1] > TW_SEMAPHORE_LIMIT;
             if ((end.signal0 && over0) || (end.signal1 && over1)) {
-                overflow_ = {true, uint64_t(given_[i].engine), end.pc, over0 && end.signal0 ? end.signal0 : end.signal1};
+                overflow_ = {true, uint64_t(given_before_[i].engine), end.pc, over0 && end.signal0 ? end.signal0 : end.signal1};
                 break;
             }
         }
     }
+    gave_ = gives_;
+    std::copy(given_, given_ + gives_, given_before_);
     if (moved || !vector_.end_due.empty() || !vector_.write_due.empty()) return SOMETHING;
     if (gemm_steps) return ONLY_GEMM;
     return gemm_.end_due.empty() && gemm_.acc_read_due.empty() ? NOTHING : SOMETHING;

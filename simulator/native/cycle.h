@@ -23,7 +23,7 @@ struct tw_cycle_config {
         vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices,
         last_table, table_lookup, depthwise, vector_queue;
     uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, store_rows, out_bursts,
-        fetch_setup, fetch_burst_bytes, fetch_buffer_bytes;
+        quiet_cycles, fetch_setup, fetch_burst_bytes, fetch_buffer_bytes;
     uint32_t read_latency, write_latency, read_interval, write_interval;
 };
 
@@ -213,9 +213,9 @@ struct Nest {
 // hw/bursts.py.
 struct Walker {
     bool active = false, null1 = false, valid2 = false, last2 = false, null2 = false, valid3 = false, last3 = false,
-         null3 = false, turn3 = false;  // turn3: the next burst of the run is being cut
+         null3 = false, inside2 = false, turn3 = false;  // turn3: the next burst of the run is being cut
     uint32_t now = 0, plane = 0, stride0 = 0, stride1 = 0, left0 = 0, most0 = 0, left1 = 0;
-    uint64_t bytes = 0, address2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
+    uint64_t bytes = 0, first2 = 0, address2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
     Completion tag1, tag2, tag3;
     struct Burst {
         uint64_t address;
@@ -242,12 +242,12 @@ struct Walker {
     uint32_t beats() const { return uint32_t(std::min(beats3, reach())); }
     bool last1() const { return null1 || (left0 == 0 && left1 == 0); }
     // Combinational: what moves if a burst is sent to the output.
-    bool take2(bool sent) const { return valid2 && (!valid3 || (sent && final_burst())); }
-    bool take1(bool sent) const { return active && (!valid2 || take2(sent)) && inside(); }
+    bool take2(bool sent) const { return valid2 && inside2 && (!valid3 || (sent && final_burst())); }
+    bool take1(bool sent) const { return active && (!valid2 || take2(sent)); }
 
     // Whether the run in stage 1 lies in its region.
     bool inside() const { return null1 || ((region.flags >> writes & 1) && uint64_t(now) + bytes <= region.size); }
-    bool failed() const { return active && !valid2 && !valid3 && out.empty() && !inside(); }
+    bool failed() const { return valid2 && !inside2 && !valid3 && out.empty(); }
 
     void start(const tw_cycle_region &where, uint32_t offset, uint64_t nbytes, uint32_t count0, uint32_t count1,
                uint32_t mem_stride0, uint32_t mem_stride1, Completion tag, bool null) {
@@ -287,7 +287,9 @@ struct Walker {
         if (t1) {
             valid2 = true;
             last2 = last1();
-            address2 = (region.base + now) >> low;
+            inside2 = inside();
+            first2 = region.base + now;
+            address2 = first2 >> low;
             beats2 = ((now & (bus - 1)) + bytes + bus - 1) >> low;
             tag2 = tag1;
             null2 = null1;

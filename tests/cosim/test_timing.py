@@ -80,10 +80,10 @@ def test_vector(config: NpuConfig) -> None:
 
 
 def test_semaphore_turnaround(config: NpuConfig) -> None:
-    """GEMM gives in cycle t, VECTOR takes in t+1, starts in t+2, steps in t+3, when the ACC write of t+2 is visible."""
+    """GEMM gives in cycle t, VECTOR takes in t+2, starts in t+3, steps in t+4, when the ACC write of t+3 is visible."""
     t = Timeline(config, [op("GEMM", signal0=1), op("VECTOR", wait0=1)])
-    assert t.cycles(Engine.VECTOR, "start") == [t.cycles(Engine.GEMM, "end")[0] + 2]
-    assert t.cycles(Engine.VECTOR, "step") == [t.cycles(Engine.GEMM, "end")[0] + 3]
+    assert t.cycles(Engine.VECTOR, "start") == [t.cycles(Engine.GEMM, "end")[0] + 3]
+    assert t.cycles(Engine.VECTOR, "step") == [t.cycles(Engine.GEMM, "end")[0] + 4]
 
 
 def test_load_and_store(config: NpuConfig) -> None:

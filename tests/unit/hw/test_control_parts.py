@@ -31,19 +31,23 @@ def test_queue(kind: type) -> None:
     dut = kind(8, 5)
     rng = random.Random(1)
     held: deque[int] = deque()
+    late = kind is RegisteredQueue  # what is popped makes room a cycle later
 
     async def bench(ctx) -> None:
+        popped = False
         for _ in range(500):
             push, pop, value = rng.random() < 0.6, rng.random() < 0.5, rng.randrange(256)
             ctx.set(dut.i_valid, push)
             ctx.set(dut.i_payload, value)
             ctx.set(dut.o_ready, pop)
-            assert ctx.get(dut.level) == len(held)
-            assert ctx.get(dut.o_valid) == bool(held) and ctx.get(dut.i_ready) == (len(held) < 5)
+            level = len(held) + (late and popped)
+            assert ctx.get(dut.level) == level
+            assert ctx.get(dut.o_valid) == bool(held) and ctx.get(dut.i_ready) == (level < 5)
             if held:
                 assert ctx.get(dut.o_payload) == held[0]
-            full = len(held) == 5
-            if pop and held:
+            full = level == 5
+            popped = pop and bool(held)
+            if popped:
                 held.popleft()
             if push and not full:
                 held.append(value)
@@ -59,16 +63,17 @@ def test_semaphores() -> None:
     names = [e.name.lower() for e in ENGINES]
     counts = [0] * 13
     before: dict[str, tuple[int, int]] = {}  # who took what in the cycle before
+    given: list[tuple[int, str]] = []  # what was given then
 
     async def bench(ctx) -> None:
-        nonlocal before
+        nonlocal before, given
         overflows = 0
         for cycle in range(4000):
             giving = 0.9 if cycle > 2000 else 0.3
-            given: list[tuple[int, str]] = []
             counting = [w for waits in before.values() for w in waits if w]
             could: list[int] = []
             takes: dict[str, tuple[int, int]] = {}
+            gives: list[tuple[int, str]] = []
             for e in names:
                 want, give = rng.random() < (0.1 if cycle > 2000 else 0.7), rng.random() < giving
                 w0, s0 = rng.randrange(4), rng.randrange(4)
@@ -86,13 +91,13 @@ def test_semaphores() -> None:
                     takes[e] = w0, w1
                 could += waits if able else []
                 if give:
-                    given += [(s, e) for s in (s0, s1) if s]
+                    gives += [(s, e) for s in (s0, s1) if s]
             for e in names:
                 assert ctx.get(getattr(dut, f"{e}_grant")) == (e in takes), cycle
             after = list(counts)
             for s in counting:
                 after[s] -= 1
-            for s, _ in given:
+            for s, _ in given:  # in the cycle before
                 after[s] += 1
             beyond = [s for s in range(1, 13) if after[s] > SEMAPHORE_LIMIT]
             assert not ctx.get(dut.overflow)
@@ -103,7 +108,7 @@ def test_semaphores() -> None:
                 first = next(n for n, e in enumerate(names) if any((s, e) in given for s in beyond))
                 assert ctx.get(dut.overflow_engine) == ENGINES[first] and ctx.get(dut.overflow_id) in beyond
                 break
-            counts[:], before = after, takes
+            counts[:], before, given = after, takes, gives
             await ctx.tick()
         assert overflows
 

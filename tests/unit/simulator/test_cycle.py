@@ -101,7 +101,7 @@ def test_trace_and_timeline(tmp_path: Path) -> None:
     trace = device.trace
     assert trace is not None and trace.cycles == cycles and device.traces == [trace]
     for first, second in ((0, 2), (2, 3)):  # the semaphore in the cycle after the signal, then the instruction
-        assert trace.started[second] == trace.ended[first] + 2 and 0 < trace.waited[second] <= trace.ended[first]
+        assert trace.started[second] == trace.ended[first] + 3 and 0 < trace.waited[second] <= trace.ended[first]
     layers = [Layer("a", "Copy", "npu", 0, 3), Layer("b", "Copy", "npu", 3, 1), Layer("host", "Softmax", "cpu")]
     rows = layer_cycles(layers, [trace, trace])
     assert [(r.layer.name, r.last) for r in rows[2:]] == [(r.layer.name, r.last + trace.cycles) for r in rows[:2]]
