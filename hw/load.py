@@ -116,7 +116,8 @@ class Load(wiring.Component):
 
         # An instruction is at the head of the queue in the cycle before its start too: what it says is worked out then.
         no_rows, empty, sync = Signal(), Signal(), Signal()
-        bytes_ = Signal(RUN_BITS)
+        shift = min((row_bytes(c, t) - 1).bit_length() for t in Memory)  # of the bytes of any row
+        bytes_ = Signal(RUN_BITS - shift)
         wide = Cat(pad["left"], run("count"), pad["right"]).any()
         high = Cat(pad["top"], count[0], pad["bottom"]).any()
         m.d.sync += [
@@ -127,7 +128,7 @@ class Load(wiring.Component):
         with m.Switch(run("target")):
             for target in Memory:
                 with m.Case(target):
-                    m.d.sync += bytes_.eq(run("count") * row_bytes(c, target))
+                    m.d.sync += bytes_.eq(run("count") * (row_bytes(c, target) >> shift))
         self.region = base, size, allowed = latch_region(m, self, run("region"), "read")  # shown for `hw.formal`
 
         begin = self.start & (sync | ~no_rows)
@@ -136,7 +137,7 @@ class Load(wiring.Component):
             self.ready.eq(walker.ready & descriptors.i_ready),
             walker.start.eq(begin & ~sync & ~empty),
             walker.offset.eq(run("offset")),
-            walker.bytes.eq(bytes_),
+            walker.bytes.eq(bytes_ << shift),
             walker.count0.eq(count[0]),
             walker.count1.eq(count[1]),
             walker.mem_stride0.eq(mem_stride[0]),

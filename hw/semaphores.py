@@ -153,5 +153,8 @@ class Semaphores(wiring.Component):
                     self.overflow_pc.eq(before["pc"]),
                     self.overflow_id.eq(Mux((over_now & gave_first).any(), before["signal0"], before["signal1"])),
                 ]
-        self.counts, self.there, self.gives = Array(counts), there, dict(zip(ENGINES, gives))  # for `hw.formal`
+        # For `hw.formal`.
+        self.counts, self.there = Array(counts), there
+        self.gives, self.given = dict(zip(ENGINES, gives)), dict(zip(ENGINES, given_now))
+        self.granted = dict(zip(ENGINES, granted.values()))
         return m

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi_write import AxiWrite
-from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker, latch_region
+from hw.bursts import OFFSET_BITS, BurstWalker, latch_region
 from hw.ports import PC_BITS
 from hw.semaphores import SEMAPHORE_BITS
 from hw.store_data import StoreAligner, StoreReader, more_rows, rows_per_beat
@@ -115,16 +115,15 @@ class Store(wiring.Component):
             ]
         self.region = base, size, allowed = latch_region(m, self, run("region"), "write")  # shown for `hw.formal`
 
-        # As for LOAD: worked out in the cycle before the start.
-        bytes_, sync, bad = Signal(RUN_BITS), Signal(), Signal()
-        m.d.sync += [bytes_.eq(run("count") * c.block_in), sync.eq(is_instruction(self.word, "STORE_SYNC"))]
+        sync, bad = Signal(), Signal()
+        m.d.sync += sync.eq(is_instruction(self.word, "STORE_SYNC"))  # known in the cycle before the start
         pc_at = 2 * SEMAPHORE_BITS
         m.d.comb += [
             self.ready.eq(reader.ready & walker.ready),
             walker.start.eq(self.start),
             walker.null.eq(sync),
             walker.offset.eq(run("offset")),
-            walker.bytes.eq(bytes_),
+            walker.bytes.eq(run("count") * c.block_in),
             walker.tag.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1"), self.pc)),
             walker.base.eq(base),
             walker.size.eq(size),

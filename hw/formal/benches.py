@@ -96,7 +96,9 @@ def semaphores(only: str | None) -> Bench:
     for e in ENGINES:
         given = [of(e, "give") & signals(e, i) for i in range(1, n + 1)]
         gave[e] = [b.past(x, f"{e.name}_gave{i}") for i, x in enumerate(given)]
-        b.invariant(Cat(gave[e]) == s.gives[e][1:])
+        b.invariant((Cat(gave[e]) == s.gives[e][1:]) & (s.granted[e] == granted[e]))
+        b.invariant(s.given[e] == b.past(of(e, "give"), f"{e.name}_given"))
+        b.invariant(implies(Cat(gave[e]).any(), s.given[e]))
     exceeded: list[Value] = []
     before: list[Value] = []
     for i in range(1, n + 1):

@@ -65,7 +65,8 @@ PROOFS = (
             Property(
                 "order",
                 "the entry at the output is the oldest one pushed and not popped",
-                Fault("hw.queue:Queue", "read.addr.eq(head)", "read.addr.eq(0)"),
+                Fault("hw.queue:Queue", "self.o_payload.eq(read.data)",
+                      "self.o_payload.eq(Mux(self.level == 2, 0, read.data))"),
             ),
             Property(
                 "conservation",
@@ -230,7 +231,7 @@ PROOFS = (
         "load_window",
         benches.load_window,
         True,
-        1,
+        2,
         (
             Property(
                 "window",
@@ -251,7 +252,7 @@ PROOFS = (
         "store_window",
         benches.store_window,
         True,
-        1,
+        2,
         (
             Property(
                 "window",
