@@ -34,7 +34,7 @@ class StoreReader(wiring.Component):
 
     Ports:
         start, row, count, count0, count1, row_stride0, row_stride1, low, low_stride0, low_stride1, pc: a box, `low` its
-            byte position in a beat.  ready: idle, or the last read is found in this cycle.
+            byte position in a beat.  ready: all reads were found.
         act_read, act_row, act_more, act_grant, act_data: read port; rows besides the first; rows granted.
         o_valid, o_ready, o_data, o_more, o_low, o_last: what a read gave; rows besides the first; byte position of the
             run in a beat; the last row of a run is among them.
@@ -117,7 +117,7 @@ class StoreReader(wiring.Component):
             found.last.eq(ends),
             found.bad.eq(row + rows > c.act_rows),
             last.eq(ends & ends0 & ends1),
-            self.ready.eq(~active | (take & last)),
+            self.ready.eq(~active),
         ]
         with m.If(take):
             with m.If(found.bad):

@@ -216,7 +216,7 @@ class Vector(wiring.Component):
             granted.eq(go & ~((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant))),
             self.step.eq(granted & ~half),
             self.stalled.eq(go & ~self.step),
-            self.ready.eq(~active | (self.step & last_step)),
+            self.ready.eq(~active),
         ]
 
         columns, lanes = self.columns, c.dw_lanes

@@ -162,7 +162,7 @@ struct Vector {
 
     bool running() const { return !ends.empty(); }
     bool last_step() const { return null || nest.last(); }
-    bool ready() const { return !active || (steps && last_step()); }
+    bool ready() const { return !active; }
     uint32_t bank_a() const { return nest.address(A) & banks_mask; }
     uint32_t bank_b() const { return nest.address(B) & banks_mask; }
 

@@ -88,7 +88,7 @@ struct Store {
     bool burst_waits() { return walker.offers() && !walker.out.head().null; }
     bool window_error() const { return walker.failed() && beats_left == 0; }
     bool stalled() { return (burst_waits() || beats_left != 0) && !beat_step; }
-    bool ready() const { return (!active || (finds() && last_read())) && !walker.active; }
+    bool ready() const { return !active && !walker.active; }
 
     // The edge, after `look`; `granted` rows are read. Returns true if anything moved.
     bool step(uint32_t granted, bool wready, bool response) {

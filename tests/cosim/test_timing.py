@@ -72,8 +72,13 @@ def test_vector(config: NpuConfig) -> None:
     ]
     t = Timeline(config, ops)
     starts, steps, ends = (t.cycles(Engine.VECTOR, k) for k in ("start", "step", "end"))
-    first = starts[0] + 1
-    expected = [*range(first, first + 60), *range(first + 61, first + 121, 2), first + 120]
+    first = starts[0] + 1  # a cycle between instructions, another after one of one step
+    expected = [
+        *range(first, first + 30),
+        *range(first + 31, first + 61),
+        *range(first + 63, first + 123, 2),
+        first + 123,
+    ]
     assert steps == expected
     assert ends == [steps[n] + VECTOR_SIGNAL for n in (29, 59, 89, 90)]
     assert t.counters.engines["VECTOR"].wait_memory == 30
@@ -99,11 +104,11 @@ def test_load_and_store(config: NpuConfig) -> None:
     load = t.cycles(Engine.LOAD, "step")
     assert len(load) == 2 * 13 + 4 * (5 + beats(config, 8)) + 1
     assert load[:15] == list(range(load[0], load[0] + 15))  # the fill rows before the first data
-    assert t.cycles(Engine.LOAD, "start")[0] + 2 == load[0]
+    assert t.cycles(Engine.LOAD, "start")[0] + 3 == load[0]
     # START in cycle 0, AR in cycle 6; descriptor of the first LOAD a fixed time after its beats.
     store = t.cycles(Engine.STORE, "step")
     assert store == list(range(store[0], store[0] + beats(config, 32)))
-    assert store[0] == t.cycles(Engine.STORE, "start")[0] + 4
+    assert store[0] == t.cycles(Engine.STORE, "start")[0] + 5
 
 
 def test_unaligned_runs(config: NpuConfig) -> None:
