@@ -42,7 +42,7 @@ class Machine {
     Gemm gemm_;
     Vector vector_;
     Store store_;
-    Fifo<Entry> queues_[ENGINES];
+    Fifo<Entry> queues_[ENGINES], *queue_of_[ENGINES];  // with instructions of the engine
     Fifo<Owner> owners_;
     std::vector<uint8_t> bad_responses_;
     size_t responses_taken_ = 0;
@@ -84,7 +84,7 @@ class Machine {
             if (!queues_[e].empty()) return false;
         return !load_.running() && !gemm_.running() && !vector_.running() && !store_.running();
     }
-    Fifo<Entry> &queue_of(int engine) { return queues_[tw_queue_of(engine, c_.vector_queue)]; }
+    Fifo<Entry> &queue_of(int engine) { return *queue_of_[engine]; }
     // Whether the head of its queue is an instruction of the engine.
     bool has_head(int engine) { return !queue_of(engine).empty() && queue_of(engine).head().engine() == engine; }
     bool lacks(uint8_t semaphore) const { return semaphore && !semaphores_[semaphore]; }
@@ -119,6 +119,7 @@ Machine::Machine(tw_cycle_run &run)
     vector_.configure(c_);
     store_.configure(c_);
     for (auto &q : queues_) q.resize(c_.queue_depth);
+    for (int e = 0; e < ENGINES; e++) queue_of_[e] = &queues_[tw_queue_of(e, c_.vector_queue)];
     owners_.resize(c_.read_outstanding);
 }
 
