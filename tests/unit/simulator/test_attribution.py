@@ -12,7 +12,7 @@ from isa.device import Region
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import Memory, Source
 from isa.program import Layer, Program
-from isa.timing import MemoryTiming, gemm_depth
+from isa.timing import MemoryTiming, gemm_signal
 from simulator import attribution
 from simulator.attribution import LOSSES, LayerLosses, attribute, bound_cycles, fused_layers, fused_row, segments
 from simulator.cycle import CycleDevice, Trace
@@ -65,7 +65,7 @@ def test_waiting_for_a_load() -> None:
     assert abs(found["load"] - 512) <= 2  # a beat of the 32-bit bus per row
     assert found["memory"] >= 60  # the latency of the first beat
     assert found["fetch"] >= 60  # that of the program
-    assert found["pipeline"] <= 5 + gemm_depth(TINY)
+    assert found["pipeline"] <= 8 + gemm_signal(TINY)  # to LOAD, from its signal to GEMM, to the end of the run
     assert found["vector"] == found["store"] == found["window"] == 0
 
 
