@@ -67,7 +67,7 @@ class BurstWalker(wiring.Component):
                 "o_null": Out(1),
                 "o_tag": Out(tag_bits),
                 "failed": Out(1),
-                "error_address": Out(config.axi_address_bits),
+                "error_address": Out(config.axi_address_bits + 1),
                 "error_tag": Out(tag_bits),
                 "busy": Out(1),
                 "halt": In(1),
@@ -122,7 +122,7 @@ class BurstWalker(wiring.Component):
 
         # Stage 2: address and beats of a run, whether it lies in the window; if not it stays here.
         valid2, last2, inside2 = Signal(), Signal(reset_less=True), Signal(reset_less=True)
-        low2 = Signal(low, reset_less=True)
+        low2, beyond2 = Signal(low, reset_less=True), Signal(reset_less=True)  # the rest of its address
         address2 = Signal(c.axi_address_bits - low, reset_less=True)  # in beats
         beats2 = Signal(RUN_BITS - low + 2, reset_less=True)
         tag2 = Signal(self.tag_bits, reset_less=True)
@@ -133,7 +133,7 @@ class BurstWalker(wiring.Component):
                 valid2.eq(1),
                 last2.eq(last1),
                 inside2.eq(null1 | self.allowed & (end <= self.size)),
-                Cat(low2, address2).eq(self.base + now),
+                Cat(low2, address2, beyond2).eq(self.base + now),
                 beats2.eq((now[:low] + bytes_ + (c.bus_bytes - 1)) >> low),
                 tag2.eq(tag1),
                 null2.eq(null1),
@@ -180,7 +180,7 @@ class BurstWalker(wiring.Component):
             m.d.sync += [burst.eq(Mux(ends, cut_beats, reach)), final.eq(ends | (null2 & ~turn))]
         m.d.comb += [
             self.failed.eq(valid2 & ~inside2 & ~valid3 & ~out.o_valid),
-            self.error_address.eq(Cat(low2, address2)),
+            self.error_address.eq(Cat(low2, address2, beyond2)),
             self.error_tag.eq(tag2),
         ]
         m.d.comb += self.busy.eq(active | valid2 | valid3 | out.o_valid)

@@ -36,7 +36,7 @@ def test_documented() -> None:
 
 def test_a_fault_is_gone_afterwards() -> None:
     before = Queue.elaborate
-    with broken(Fault("hw.queue:Queue", "read.addr.eq(head)", "read.addr.eq(0)")):
+    with broken(Fault("hw.queue:Queue", "self.o_payload.eq(read.data)", "self.o_payload.eq(0)")):
         assert Queue.elaborate is not before
     assert Queue.elaborate is before
     with pytest.raises(FormalError, match="is there 0 times"), broken(Fault("hw.queue:Queue", "no such text", "")):
