@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,7 @@ from fpga.bridge.bridge import SerialBridge
 from fpga.memory import OnChipMemory
 from hw.npu import Npu
 from hw.ports import axi_master, axil_slave
+from hw.reset import reset_by
 from hw.verilog import component_text
 from isa.config import NpuConfig
 
@@ -63,9 +64,9 @@ class Soc(wiring.Component):
         memory = self.memory
         npu = Npu(self.config)
         # The host's reset reaches the NPU and the bus between NPU and memory, which is in no other state then.
-        reset = Signal()
+        reset = Signal(init=1)
         m.d.sync += reset.eq(bridge.npu_reset)
-        m.submodules.npu = ResetInserter(reset)(npu)
+        m.submodules.npu = reset_by(m, npu, reset, "npu")
         m.submodules.memory = memory
         m.d.comb += [
             bridge.rx.eq(self.rx),

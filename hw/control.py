@@ -99,6 +99,8 @@ class Control(wiring.Component):
         before_timeout, at_timeout = Signal(32), Signal()
         late = run & at_timeout
         finish_irq, error_irq = Signal(), Signal()
+        # In the first cycle of a run the core is still in reset, or shows what it did before.
+        error, finished = self.error & ~self.start, self.finished & ~self.start
         m.d.comb += self.counting.eq(run | (state == State.STOP))
         m.d.sync += [
             self.start.eq(0),
@@ -115,9 +117,9 @@ class Control(wiring.Component):
                     m.d.sync += [self.start.eq(1), done.eq(0), cycles.eq(0)]
             with m.Case(State.RUN):
                 m.d.sync += [cycles.eq(cycles + 1), quiet.eq(Mux(progressed, 0, quiet + 1))]
-                with m.If(self.error | expired | late):
+                with m.If(error | expired | late):
                     m.d.sync += [state.eq(State.STOP), self.halt.eq(1)]
-                with m.If(self.error):
+                with m.If(error):
                     m.d.sync += [
                         self.code.eq(self.error_code),
                         self.engine.eq(self.error_engine),
@@ -138,7 +140,7 @@ class Control(wiring.Component):
                         self.failed_pc.eq(self.pc),
                         self.address.eq(0),
                     ]
-                with m.Elif(self.finished):
+                with m.Elif(finished):
                     m.d.comb += finish_irq.eq(1)
                     m.d.sync += [state.eq(State.IDLE), self.hold.eq(1), self.halt.eq(1), done.eq(1)]
             with m.Case(State.STOP):

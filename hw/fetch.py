@@ -12,10 +12,10 @@ from hw.ports import PC_BITS
 from hw.queue import Queue
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, INSTRUCTION_BYTES, Engine, ErrorCode
-from isa.timing import FETCH_BUFFER_BYTES, fetch_burst_bytes
+from isa.timing import FETCH_BUFFER_BYTES, FETCH_SETUP, fetch_burst_bytes
 
-#: Cycles from `start` to the first burst request.
-SETUP_CYCLES = 3
+#: Cycles from `start`, which comes a cycle after the run has begun, to the one before the first burst request.
+SETUP_CYCLES = FETCH_SETUP - 1
 
 
 class Fetch(wiring.Component):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, ResetInserter, Value
+from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
@@ -11,6 +11,7 @@ from hw.core import Core
 from hw.counters import Counters
 from hw.ports import axi_master, axil_slave, debug
 from hw.registers import Registers
+from hw.reset import reset_by
 from isa.config import NpuConfig
 from isa.instructions import REGIONS
 from isa.registers import REGISTER
@@ -43,7 +44,10 @@ class Npu(wiring.Component):
         m.submodules.control = control = Control(c)
         m.submodules.counters = counters = Counters(c)
         core = Core(c)
-        m.submodules.core = ResetInserter(control.hold)(core)
+        # Both through a register: the reset has far to go.
+        reset, start = Signal(init=1), Signal()
+        m.d.sync += [reset.eq(control.hold), start.eq(control.start)]
+        m.submodules.core = reset_by(m, core, reset, "core")
 
         for name, member in self.signature.members.items():
             part = registers if name.startswith("axil_") else core
@@ -108,7 +112,7 @@ class Npu(wiring.Component):
         ]
 
         # Control and core.
-        m.d.comb += [core.start.eq(control.start), core.halt.eq(control.halt)]
+        m.d.comb += [core.start.eq(start), core.halt.eq(control.halt)]
         names = ("finished", "bus_idle", "error", "error_code", "error_engine", "error_pc", "error_address", "progress")
         for name in (*names, "waiting", "waiting_engine", "waiting_pc", "waiting_id", "pc"):
             m.d.comb += getattr(control, name).eq(getattr(core, name))

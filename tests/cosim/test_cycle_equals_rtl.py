@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hw.accumulate import ACCUMULATE_STAGES
-from hw.fetch import SETUP_CYCLES
 from isa import timing as isa_timing
 from isa.device import Counters, Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
@@ -28,7 +27,6 @@ def trio(name: str) -> Trio:
 
 def test_latencies_are_those_of_the_rtl() -> None:
     assert isa_timing.ACCUMULATE_STAGES == ACCUMULATE_STAGES
-    assert isa_timing.FETCH_SETUP == SETUP_CYCLES
 
 
 @pytest.mark.parametrize("name", ["tiny", "wide_bus", "narrow_out", "narrow_in", "serial", "no_units", "one_queue"])

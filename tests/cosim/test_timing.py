@@ -105,7 +105,7 @@ def test_load_and_store(config: NpuConfig) -> None:
     assert len(load) == 2 * 13 + 4 * (5 + beats(config, 8)) + 1
     assert load[:15] == list(range(load[0], load[0] + 15))  # the fill rows before the first data
     assert t.cycles(Engine.LOAD, "start")[0] + 3 == load[0]
-    # START in cycle 0, AR in cycle 6; descriptor of the first LOAD a fixed time after its beats.
+    # START in cycle 0, AR in cycle 7; descriptor of the first LOAD a fixed time after its beats.
     store = t.cycles(Engine.STORE, "step")
     assert store == list(range(store[0], store[0] + beats(config, 32)))
     assert store[0] == t.cycles(Engine.STORE, "start")[0] + 5
