@@ -38,8 +38,8 @@ class Core(wiring.Component):
 
     Ports:
         start, halt: from control.  program_*, region{r}_*: registers.
-        axi_*: AXI4 master.  bus_idle: nothing in flight.  finished: the program was complete in the cycle before.
-        error, error_code, error_engine, error_pc, error_address: first error of the cycle before, lowest engine first.
+        axi_*: AXI4 master.  bus_idle: nothing in flight.  finished: the program was complete two cycles before.
+        error, error_code, error_engine, error_pc, error_address: first error of two cycles before, lowest engine first.
         progress; waiting, waiting_*; pc; {e}_step, {e}_waiting, {e}_stalled: see `hw.control`.
         dbg_*: see `hw.ports`.
     """
@@ -103,14 +103,16 @@ class Core(wiring.Component):
 
         m.d.comb += [
             fetch.start.eq(self.start),
-            fetch.base.eq(of_program("base")),
-            fetch.size.eq(of_program("size")),
-            fetch.allowed.eq(of_program("read")),
             fetch.offset.eq(self.program_offset),
             fetch.length.eq(self.program_length),
             self.pc.eq(fetch.pc),
             self.mac_step.eq(gemm.mac),
         ]
+        # Set long before the run; the choice takes time.
+        for port, name in ((fetch.base, "base"), (fetch.size, "size"), (fetch.allowed, "read")):
+            chosen = Signal.like(port, name=f"program_{name}", reset_less=True)
+            m.d.sync += chosen.eq(of_program(name))
+            m.d.comb += port.eq(chosen)
         fronts: dict[Engine, FrontEnd] = {}
         idle: list[Value] = [fetch.ended]
         quiet: list[Value] = []
@@ -203,6 +205,7 @@ class Core(wiring.Component):
             load.bus_idle.eq(read.load_idle),
             self.bus_idle.eq(read.idle & store.idle),
         ]
+        finishing = Signal()
         still = Signal(range(QUIET_CYCLES + 1))  # cycles in which no engine moved
         with m.If(~Cat(quiet).all() | fetch.valid):
             m.d.sync += still.eq(0)
@@ -210,7 +213,8 @@ class Core(wiring.Component):
             m.d.sync += still.eq(still + 1)
         m.d.sync += [
             fetch.quiet.eq(still == QUIET_CYCLES),
-            self.finished.eq(Cat(*idle, read.idle, ~semaphores.counting).all()),
+            finishing.eq(Cat(*idle, read.idle, ~semaphores.counting).all()),
+            self.finished.eq(finishing),  # an error of the cycle before is told first
         ]
         for r in range(REGIONS):
             for name in ("base", "size", "read", "write"):
@@ -239,7 +243,7 @@ class Core(wiring.Component):
                 semaphores.overflow_id,
             ),
         ]
-        # What happens in a cycle is told in the next. GEMM and VECTOR take that long themselves.
+        # What happens in a cycle is collected in the next and told in the one after. GEMM and VECTOR take one themselves.
         told: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
         for n, (condition, code, where, pc, address) in enumerate(errors):
             if isinstance(where, Engine) and where in (Engine.GEMM, Engine.VECTOR):
@@ -257,7 +261,7 @@ class Core(wiring.Component):
                     named[-1] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
                     m.d.sync += named[-1].eq(x)
             told.append((failed, *named, *late))
-        m.d.comb += self.error.eq(Cat(condition for condition, *_ in told).any())
+        m.d.sync += self.error.eq(Cat(condition for condition, *_ in told).any())
         before: list[Value] = []
         chosen: dict[str, list[Value]] = {"code": [], "engine": [], "pc": [], "address": []}
         for condition, *what in told:
@@ -266,7 +270,7 @@ class Core(wiring.Component):
             for name, value in zip(chosen, what):
                 port = getattr(self, f"error_{name}")
                 chosen[name].append(Mux(first, value, 0)[: len(port)])
-        m.d.comb += [getattr(self, f"error_{name}").eq(reduce(or_, values)) for name, values in chosen.items()]
+        m.d.sync += [getattr(self, f"error_{name}").eq(reduce(or_, values)) for name, values in chosen.items()]
         moves = [fetch.step, store.act_read & store.act_grant.any()]
         moves += [cores[e].step for e in ENGINES] + [fronts[e].entry_ready for e in ENGINES]
         for channel in ("ar", "r", "aw", "w", "b"):

@@ -92,6 +92,8 @@ class Load(wiring.Component):
         m.submodules.data = half = self.data
         layout = descriptor_layout(c)
         m.submodules.descriptors = descriptors = Queue(layout.size, LOAD_DESCRIPTORS)
+        room = Signal(init=1)  # for one at least, whatever happened in the cycle before
+        m.d.sync += room.eq(descriptors.level < LOAD_DESCRIPTORS - 1)
 
         def run(name: str) -> Value:
             return field(self.word, "LOAD", name)
@@ -134,7 +136,7 @@ class Load(wiring.Component):
         begin = self.start & (sync | ~no_rows)
         m.d.comb += [
             self.operand_error.eq(self.start & ~sync & no_rows),
-            self.ready.eq(walker.ready & descriptors.i_ready),
+            self.ready.eq(walker.ready & room),
             walker.start.eq(begin & ~sync & ~empty),
             walker.offset.eq(run("offset")),
             walker.bytes.eq(bytes_ << shift),

@@ -60,7 +60,7 @@ ACCUMULATE_STAGES = 2
 #: Cycles from the first cycle of a run, in which FETCH begins, to the one before its first request can be made.
 FETCH_SETUP = 4
 #: Instructions that wait between the halves of LOAD; reads STORE makes ahead of the bus.
-LOAD_DESCRIPTORS = 4
+LOAD_DESCRIPTORS = 8
 STORE_ROWS = 4
 #: Bursts of LOAD and of STORE that wait for the bus, so that nothing before them depends on it in one cycle.
 OUT_BURSTS = 2

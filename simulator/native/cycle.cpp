@@ -384,7 +384,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
 
 void Machine::execute() {
     const uint64_t first = uint64_t(c_.fetch_setup) + 2;  // FETCH is set up
-    bool done = false;                                     // everything was in the cycle before
+    bool finishing = false, done = false;                  // everything was done in the cycle before, two before
     for (uint64_t now = 1;; now++) {
         r_.cycles = now;
         r_.evaluated++;
@@ -399,7 +399,8 @@ void Machine::execute() {
             if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, pc, 0);
             break;
         }
-        done = finished();
+        done = finishing;
+        finishing = finished();
         bool progress = address_handshake_;
         address_handshake_ = false;
         const Moved moved = cycle(now, progress);
@@ -407,7 +408,7 @@ void Machine::execute() {
         if (late) fail(LATE, TW_ERROR_CODE_TIMEOUT, TW_ENGINE_FETCH, pc, 0);
         if (first_error_ != NONE) break;
         quiet_ = progress ? 0 : quiet_ + 1;
-        if (done || moved == SOMETHING || now < first || (moved == ONLY_GEMM && !nobody_reads())) continue;
+        if (finishing || moved == SOMETHING || now < first || (moved == ONLY_GEMM && !nobody_reads())) continue;
 
         // Nothing changes until one of these.
         uint64_t next = NEVER;

@@ -23,6 +23,8 @@ struct Load {
     uint32_t bursts = 0;  // in flight
     Walker walker;
     Fifo<LoadDescriptor> descriptors;
+    uint32_t most_descriptors = 0;
+    bool room = true;  // for one at least, whatever happened in the cycle before
 
     // Data half: rows that follow each other, of fill or data.
     struct Segment {
@@ -59,6 +61,7 @@ struct Load {
         bus = c.bus_bytes;
         walker.configure(bus, c.burst_beats, c.out_bursts, false);
         descriptors.resize(c.load_descriptors);
+        most_descriptors = c.load_descriptors;
         segments.resize(2);
         chunks.resize(2);
         rows_per_beat = std::max(1u, bus / c.block_in);
@@ -71,7 +74,7 @@ struct Load {
             limit[t] = rows[t];
         }
     }
-    bool ready() const { return !walker.active && !descriptors.full(); }
+    bool ready() const { return !walker.active && room; }
     bool running() const {
         return !descriptors.empty() || finding || !segments.empty() || !chunks.empty() || walker.busy() || gives;
     }
@@ -112,7 +115,8 @@ struct Load {
         const bool finds = finding && !segments.full();
         const bool enters = !descriptors.empty() && (!finding || (finds && one_segment()));
         bool idle = segments.empty();
-        out.moved = out.step || finds || enters || writes;
+        const bool had_room = std::exchange(room, descriptors.level() + 1 < most_descriptors);
+        out.moved = out.step || finds || enters || writes || room != had_room;
         if (writes) chunks.pop();
         if (out.step) {
             const Segment &s = segments.head();

@@ -275,11 +275,8 @@ async def error_responses(dut: Any) -> None:
             engine, (2, ErrorCode.BUS_WRITE)
         )
         address = bad // bus * bus
-        if engine == Engine.STORE:  # the burst: from the start of the run or the last boundary, in steps of the longest
-            first = regions_at(4096)[2].base + offset // bus * bus
-            if first // 4096 != bad // 4096:
-                first = bad // 4096 * 4096
-            address = first + (bad - first) // longest * longest
+        if engine == Engine.STORE:  # the burst: from the start of the run or the last multiple of the longest
+            address = max(regions_at(4096)[2].base + offset // bus * bus, bad // longest * longest)
         found = await bench.read("ERROR_CODE"), await bench.read("ERROR_PC"), await bench.read("ERROR_ADDRESS_LO")
         assert found[0] & 0xFF == code and found[1] == pc, (engine, found)
         assert engine == Engine.FETCH or found[2] == address, (engine, found, hex(address))
