@@ -110,9 +110,9 @@ class Core(wiring.Component):
         ]
         # Set long before the run; the choice takes time.
         for port, name in ((fetch.base, "base"), (fetch.size, "size"), (fetch.allowed, "read")):
-            chosen = Signal.like(port, name=f"program_{name}", reset_less=True)
-            m.d.sync += chosen.eq(of_program(name))
-            m.d.comb += port.eq(chosen)
+            kept = Signal.like(port, name=f"program_{name}", reset_less=True)
+            m.d.sync += kept.eq(of_program(name))
+            m.d.comb += port.eq(kept)
         fronts: dict[Engine, FrontEnd] = {}
         idle: list[Value] = [fetch.ended]
         quiet: list[Value] = []
@@ -243,7 +243,7 @@ class Core(wiring.Component):
                 semaphores.overflow_id,
             ),
         ]
-        # What happens in a cycle is collected in the next and told in the one after. GEMM and VECTOR take one themselves.
+        # What happens in a cycle is collected in the next, by GEMM and VECTOR themselves, and told in the one after.
         told: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
         for n, (condition, code, where, pc, address) in enumerate(errors):
             if isinstance(where, Engine) and where in (Engine.GEMM, Engine.VECTOR):
