@@ -39,8 +39,8 @@ def calibration_file(family: str) -> Path:
 
 def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
     """What needs no calibration: the LUTs of memories whose cells can be counted; for every engine without a queue of
-    its own, the registers of a queue's head and its two waits, and a LUT in front of each of their bits, less."""
-    heads = (len(_ENGINES) - _queues(config)) * (_ENTRY_BITS + 2 * (config.semaphores + 1))
+    its own, the register of a queue's head, and a LUT in front of each of its bits, less."""
+    heads = (len(_ENGINES) - _queues(config)) * _ENTRY_BITS
     return {
         "lut": float(_memory_cells(config, family)[0] * lut_cell(family).luts - heads),
         "ff": float(-heads),
@@ -56,7 +56,7 @@ def _queues(config: NpuConfig) -> int:
 def _memory_cells(config: NpuConfig, family: str) -> tuple[int, int]:
     """Cells of LUT memory in queues and scratchpads, and bits of the multiplexers behind stacked ones."""
     cell, scratchpads = lut_cell(family), scratchpad_memories(config, family)
-    deep = -(-config.queue_depth // cell.words)
+    deep = -(-(1 << (config.queue_depth - 1).bit_length()) // cell.words)
     queues = _queues(config)
     cells = queues * -(-_ENTRY_BITS // cell.width) * deep
     return cells + scratchpads.lut_cells, queues * _ENTRY_BITS * (deep - 1) + scratchpads.mux_bits
@@ -74,18 +74,21 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         # A level has a count, and a stride per address: three in GEMM, four in VECTOR.
         "fields of loop levels": 4.0 * c.gemm_loops + 5.0 * c.vector_loops,
         "bytes of the bus": float(c.bus_bytes),
+        "address bits": float(c.axi_address_bits),
     }
     lut = logic | {
-        "bank ports of ACT": float(c.block_in * c.act_banks),
+        # STORE reads as many rows as a beat holds.
+        "bank ports of ACT": float((3 * c.block_in + max(c.block_in, c.bus_bytes)) * c.act_banks),
         "byte selection of LUT": float(c.block_in * c.bus_bytes * c.table_lookup),
+        "operands of the window": float(c.block_in * c.dw_lanes * c.depthwise),
         "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
-        "columns of ACC": float(c.block_out - c.dw_lanes),
+        "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),
         "multiplexers of memories": float(_memory_cells(c, family)[1]),
     }
     return {
         "lut": lut,
         "ff": logic | {"window": float(c.block_in * c.block_in * c.depthwise)},
-        "dsp": {"fixed": 1.0, "products": logic["products"], "lanes of VECTOR": logic["lanes of VECTOR"]},
+        "dsp": {"products": logic["products"], "lanes of VECTOR": logic["lanes of VECTOR"]},
         "bram": {"fixed": 1.0, "scratchpads": float(scratchpad_memories(c, family).blocks)},
     }
 
@@ -143,7 +146,7 @@ def estimate(config: NpuConfig, family: str = "ecp5") -> Resources:
 @click.command(epilog="\b\nExamples:\n  python -m fpga.area base\n  python -m fpga.area --calibrate --family ecp5\n")
 @click.argument("config", required=False)
 @click.option("--family", type=click.Choice(list(FAMILIES)), default="ecp5", show_default=True)
-@click.option("--calibrate", is_flag=True, help="Synthesise the calibration points (about an hour) and fit.")
+@click.option("--calibrate", is_flag=True, help="Synthesise the calibration points (about 20 minutes) and fit.")
 @click.option("--points", type=click.IntRange(8), default=POINTS, show_default=True, help="Calibration points.")
 def main(config: str | None, family: str, calibrate: bool, points: int) -> None:
     """Estimate the area of CONFIG (a preset or file), or calibrate the model."""

@@ -14,19 +14,30 @@ from fpga.errors import FpgaError
 from fpga.resources import Resources, sources_digest, synthesise
 from isa.config import PRESETS, ConfigError, NpuConfig
 
-#: (block_in, block_out) of the points: small ones, because every term is linear and large ones take an hour each.
+#: (block_in, block_out) of the drawn points: small ones, which take one to three minutes each.
 _FITTED = (
     (4, 4), (8, 8), (4, 8), (8, 4), (4, 4), (16, 4), (4, 16), (4, 4), (8, 8), (4, 8), (8, 4), (4, 4), (16, 8), (8, 16),
     (4, 4), (4, 8), (8, 4), (4, 4), (8, 8), (4, 4),
 )  # fmt: skip
 _HELD_BACK = ((4, 4), (8, 4), (4, 8), (8, 8))
+#: A point with sizes that are no powers of two.
+_ODD = NpuConfig(
+    name="odd", block_in=16, block_out=8, act_rows=3000, wgt_tiles=300, acc_rows=520, prm_rows=48, lut_tables=3,
+    vector_queue=0, semaphores=20, queue_depth=24, axi_data_bits=128, axi_address_bits=36, read_outstanding=6,
+)  # fmt: skip
+#: Which come first: both sides of the array, every option, and points held back in between, the largest among them.
+_FIRST = (
+    "tiny", "point0", "point4", "point7", "base", "point5", "point12", "point1", "held2", "small", "point6", "odd",
+)  # fmt: skip
 _CHOICES = {
     "act_rows": (512, 1024, 2048, 4096, 8192),
     "act_banks": (2, 4, 8),
     "wgt_tiles": (64, 128, 256, 512, 1024),
     "acc_rows": (64, 128, 256, 512, 1024),
     "prm_rows": (16, 32, 64, 128),
-    "lut_tables": (1, 2, 4, 8),
+    "lut_tables": (0, 1, 2, 4, 8),
+    "depthwise": (0, 1, 1),
+    "vector_queue": (0, 1, 1),
     "gemm_loops": (5, 6, 7, 8),
     "vector_loops": (4, 5, 6, 8),
     "semaphores": (12, 15, 23, 31, 47, 63),
@@ -53,24 +64,27 @@ def points() -> list[tuple[NpuConfig, bool]]:
 
     held = [(draw(shape, f"held{n}"), True) for n, shape in enumerate(_HELD_BACK)]
     fitted = [(draw(shape, f"point{n}"), False) for n, shape in enumerate(_FITTED)]
-    # Some of both kinds early, so that the first few points already make a model and its error.
-    return [*held[:3], (PRESETS["tiny"], False), *fitted[:12], held[3], *fitted[12:], (PRESETS["small"], True)]
+    whole = [(PRESETS["tiny"], False), *((c, True) for c in (PRESETS["small"], PRESETS["base"], _ODD))]
+    every = {config.name: (config, held_back) for config, held_back in [*whole, *held, *fitted]}
+    return [every.pop(name) for name in _FIRST] + list(every.values())
 
 
-#: What one of each term takes, roughly, on a family of four-input LUTs: from per-module counts of `tiny` and the first
-#: points of an early calibration. The fit starts from these, so that terms the points say little about stay sensible.
+#: What one of each term takes, roughly, on a family of four-input LUTs: from per-module counts of `tiny` and of arrays
+#: of 8 x 8 and 16 x 16, and from the first points of an early calibration. The fit starts from these, so that terms the
+#: points say little about stay sensible.
 _EXPECTED: dict[str, dict[str, float]] = {
     "lut": {
-        "fixed": 15000, "lanes of VECTOR": 1200, "outputs of the array": 120, "products": 60, "semaphores": 65,
-        "fields of loop levels": 44, "bytes of the bus": 90, "bank ports of ACT": 85, "byte selection of LUT": 4.5,
-        "slices of the window": 8, "columns of ACC": 70, "multiplexers of memories": 0.6,
+        "fixed": 9000, "lanes of VECTOR": 1200, "outputs of the array": 120, "products": 26, "semaphores": 65,
+        "fields of loop levels": 44, "bytes of the bus": 90, "address bits": 60, "bank ports of ACT": 21,
+        "byte selection of LUT": 4.5, "operands of the window": 8, "slices of the window": 8, "columns of ACC": 70,
+        "multiplexers of memories": 0.6,
     },
     "ff": {
-        "fixed": 6800, "lanes of VECTOR": 1100, "outputs of the array": 200, "products": 27, "semaphores": 8,
-        "fields of loop levels": 31, "bytes of the bus": 45, "window": 8,
+        "fixed": 7000, "lanes of VECTOR": 1100, "outputs of the array": 100, "products": 22, "semaphores": 8,
+        "fields of loop levels": 31, "bytes of the bus": 45, "address bits": 40, "window": 8,
     },
-    "dsp": {"fixed": 0.1, "products": 1, "lanes of VECTOR": 9},
-    "bram": {"fixed": 0.1, "scratchpads": 1},
+    "dsp": {"products": 1, "lanes of VECTOR": 9},
+    "bram": {"fixed": 1, "scratchpads": 1},
 }  # fmt: skip
 #: Standard deviations: of a point from the model, and of a coefficient from what is expected, both relative.
 _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.02, 0.5

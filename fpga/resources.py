@@ -23,7 +23,7 @@ from amaranth.back import rtlil
 
 from fpga.errors import FpgaError
 from fpga.report import BRAMS, DSPS, LUTS
-from fpga.toolchain import NO_RW_CHECK, Step, run
+from fpga.toolchain import NO_RW_CHECK, SYNTHESIS, Step, run
 from hw.npu import Npu
 from isa import cache
 from isa.config import NpuConfig
@@ -57,7 +57,7 @@ class Family:
     """How one FPGA family is synthesised and counted.
 
     Attributes:
-        command: of Yosys.
+        command: of Yosys, with the options of board builds.
         luts, dsps, brams: cells that count, and as how many.
         ff: what the names of flip-flop cells begin with.
         block: what one block memory is.
@@ -79,8 +79,8 @@ _XILINX_BRAMS = {"RAMB18E1": 1, "RAMB18E2": 1, "RAMB36E1": 2, "RAMB36E2": 2}
 _XILINX_DSPS = {"DSP48E1": 1.0, "DSP48E2": 1.0}
 
 FAMILIES: dict[str, Family] = {
-    "ecp5": Family("synth_ecp5", LUTS, DSPS, BRAMS, "TRELLIS_FF", "DP16KD (16 kbit)"),
-    "gowin": Family("synth_gowin", LUTS, DSPS, BRAMS, "DFF", "BSRAM (18 kbit)"),
+    "ecp5": Family(f"synth_ecp5 {SYNTHESIS}", LUTS, DSPS, BRAMS, "TRELLIS_FF", "DP16KD (16 kbit)"),
+    "gowin": Family(f"synth_gowin {SYNTHESIS}", LUTS, DSPS, BRAMS, "DFF", "BSRAM (18 kbit)"),
     **{
         name: Family(f"synth_xilinx -family {name}", _XILINX_LUTS, _XILINX_DSPS, _XILINX_BRAMS, "FD", "RAMB18")
         for name in ("xc7", "xcup")
