@@ -109,10 +109,11 @@ class Core(wiring.Component):
             self.mac_step.eq(gemm.mac),
         ]
         # Set long before the run; the choice takes time.
-        for port, name in ((fetch.base, "base"), (fetch.size, "size"), (fetch.allowed, "read")):
-            kept = Signal.like(port, name=f"program_{name}", reset_less=True)
-            m.d.sync += kept.eq(of_program(name))
-            m.d.comb += port.eq(kept)
+        low = (c.bus_bytes - 1).bit_length()  # bits of a base that are 0
+        for port, name, zeros in ((fetch.base, "base", low), (fetch.size, "size", 0), (fetch.allowed, "read", 0)):
+            kept = Signal(len(port) - zeros, name=f"program_{name}", reset_less=True)
+            m.d.sync += kept.eq(of_program(name) >> zeros)
+            m.d.comb += port.eq(kept << zeros)
         fronts: dict[Engine, FrontEnd] = {}
         idle: list[Value] = [fetch.ended]
         quiet: list[Value] = []
