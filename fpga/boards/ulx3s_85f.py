@@ -27,5 +27,5 @@ BOARD = Board(
     clock_hz=CLOCK_HZ,
     pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
     sdram=SDRAM_32M,
-    points={"tiny": Point(clock_mhz=25, memory_kib=256)},
+    points={"tiny": Point(clock_mhz=60, memory_kib=256)},
 )
