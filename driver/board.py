@@ -301,7 +301,7 @@ class BoardDevice:
             values = _read_all(self.transport)
             if not finished:
                 raise self._given_up(values, limit)
-            status = fields("STATUS", values["STATUS"])
+            status = fields("STATUS", self._present(values["STATUS"]))
             if status["ERROR"]:
                 region = regions[program_region] if program_region < len(regions) else Region()
                 error = self._error(values, region, program_offset)
@@ -315,7 +315,13 @@ class BoardDevice:
         self.transport.write_registers(REGISTER["CONTROL"].offset, [mask("CONTROL", name)])
 
     def _status(self) -> int:
-        return self.transport.read_registers(REGISTER["STATUS"].offset, 1)[0]
+        return self._present(self.transport.read_registers(REGISTER["STATUS"].offset, 1)[0])
+
+    def _present(self, status: int) -> int:
+        """STATUS, if it can be one: a card that fell off its bus reads all ones, which would look busy for ever."""
+        if status & ~mask("STATUS", *(bit.name for bit in REGISTER["STATUS"].bits)):
+            raise TransportError(f"{self.transport.name}: STATUS reads 0x{status:08x}: the board is gone from its bus")
+        return status
 
     def _finished(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

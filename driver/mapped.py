@@ -90,11 +90,14 @@ class ReadableInterrupt:
             raise TransportError(f"cannot open {path}: {_reason(error)}") from None
 
     def wait(self, seconds: float) -> bool:
-        if self._rearm:
-            os.write(self._descriptor, self._rearm)
-        if not select.select([self._descriptor], [], [], seconds)[0]:
-            return False
-        os.read(self._descriptor, 4)
+        try:
+            if self._rearm:
+                os.write(self._descriptor, self._rearm)
+            if not select.select([self._descriptor], [], [], seconds)[0]:
+                return False
+            os.read(self._descriptor, 4)
+        except OSError as error:
+            raise TransportError(f"{self._path}: the interrupt failed: {_reason(error)}") from None
         return True
 
     def close(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,8 @@ class PcieTransport(Linked):
     def read(self, address: int, nbytes: int) -> np.ndarray:
         data = bytearray()
         while len(data) < nbytes:
-            part = os.pread(self._from_card, nbytes - len(data), address + len(data))
+            with self._channel("reading", address + len(data)):
+                part = os.pread(self._from_card, nbytes - len(data), address + len(data))
             if not part:
                 raise TransportError(f"{self.name}: reading stopped at address 0x{address + len(data):x}")
             data += part
@@ -107,10 +109,19 @@ class PcieTransport(Linked):
         raw = data.tobytes()
         done = 0
         while done < len(raw):
-            count = os.pwrite(self._to_card, raw[done:], address + done)
+            with self._channel("writing", address + done):
+                count = os.pwrite(self._to_card, raw[done:], address + done)
             if not count:
                 raise TransportError(f"{self.name}: writing stopped at address 0x{address + done:x}")
             done += count
+
+    @contextlib.contextmanager
+    def _channel(self, what: str, address: int) -> Iterator[None]:
+        """What the kernel says of a DMA channel, as a `TransportError`."""
+        try:
+            yield
+        except OSError as error:
+            raise TransportError(f"{self.name}: {what} failed at address 0x{address:x}: {error.strerror}") from None
 
     def wait(self, seconds: float) -> bool:
         if self._interrupt is not None:

@@ -6,8 +6,9 @@ import contextlib
 import os
 import random
 import struct
+import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,10 +87,11 @@ class SerialTransport(Linked):
 
     def connect(self) -> None:
         """Opens a session; whatever an earlier process left on the line is dropped."""
-        self._serial.reset_output_buffer()
-        self._serial.write(bytes([FLAG]))  # ends a frame that was cut
-        time.sleep(0.01)
-        self._serial.reset_input_buffer()
+        with self._port_works():
+            self._serial.reset_output_buffer()
+            self._serial.write(bytes([FLAG]))  # ends a frame that was cut
+            time.sleep(0.01)
+            self._serial.reset_input_buffer()
         self._received.clear()
         nonce = random.getrandbits(32)
         self._sequence = random.randrange(256)
@@ -132,16 +134,24 @@ class SerialTransport(Linked):
         line = Request(command, self._sequence, address, words, payload, *strobes).to_bytes()
         # 10 bits a byte, everything escaped at worst, there and back.
         patience = self._seconds + 10 * 2 * (len(line) + 4 * words + 16) / self._baud
-        try:
-            for attempt in range(tries):
-                self.repeats += attempt > 0
+        for attempt in range(tries):
+            self.repeats += attempt > 0
+            with self._port_works():
                 self._serial.write(line)
                 response = self._response(time.monotonic() + patience * PATIENCE_GROWTH**attempt)
-                if response is not None and echo in (None, response.payload):
-                    return self._checked(response, command, address)
+            if response is not None and echo in (None, response.payload):
+                return self._checked(response, command, address)
+        raise TransportError(f"{self.name}: {what} ({tries} requests at {self._baud} baud)")
+
+    @contextlib.contextmanager
+    def _port_works(self) -> Iterator[None]:
+        """What happens when the adapter is unplugged, as a `TransportError`."""
+        try:
+            yield
         except OSError as error:
             raise TransportError(f"{self.name}: the port failed: {error.strerror or error}") from None
-        raise TransportError(f"{self.name}: {what} ({tries} requests at {self._baud} baud)")
+        except termios.error as error:  # not an OSError; from `reset_input_buffer`
+            raise TransportError(f"{self.name}: the port failed: {error.args[-1]}") from None
 
     def _response(self, deadline: float) -> Response | None:
         """The answer to the present sequence number, None when time is up."""
