@@ -31,14 +31,15 @@ def digits() -> Program:
 
 @pytest.fixture
 def client() -> Iterator[Callable[..., subprocess.Popen]]:
-    """Starts a process that opens a board and runs a job of `tests.common.board_jobs` until it is killed."""
+    """Starts a process that runs an endless job on the board behind a transport, an expression, until it is killed."""
     started: list[subprocess.Popen] = []
 
-    def start(address: str, job: str = "endless_job") -> subprocess.Popen:
+    def start(transport: str) -> subprocess.Popen:
         code = (
+            "from pathlib import Path, PosixPath\n"
             "from driver.address import open_transport; from driver.board import BoardDevice\n"
-            f"from tests.common.board_jobs import {job}\n"
-            f"job = {job}(BoardDevice(open_transport({address!r})))\n"
+            "from tests.common.board_jobs import endless_job; from tests.common.linux_boards import Way\n"
+            f"job = endless_job(BoardDevice({transport}))\n"
             "print('running', flush=True)\n"
             "job.run()\n"
         )

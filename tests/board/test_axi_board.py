@@ -1,11 +1,11 @@
-"""The driver on the Verilated NPU behind a socket: bytes, counters, errors, and what goes wrong with boards."""
+"""The driver on the Verilated NPU behind a socket: bytes, counters, resident programs, what is refused.
 
-import signal
+Faults are in test_faults.py, for this transport and others.
+"""
+
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,17 +15,15 @@ import pytest
 import tilewright as tw
 from driver.address import open_transport
 from driver.board import BoardDevice, probe
-from driver.errors import BoardReset, BusyError, ProbeError, TransportError
+from driver.errors import ProbeError, TransportError
 from driver.transport.socket import SocketTransport
 from fpga.sim.axi import AxiBoard
 from hw.sim.device import RtlDevice
 from isa.allocator import MemoryFull
 from isa.config import preset
 from isa.device import DeviceError, Region
-from isa.encoding import op
-from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode, Memory
 from isa.program import Program
-from tests.common.board_jobs import Job, check_copy, copy_job, endless_job, waiting_job
+from tests.common.board_jobs import copy_job
 
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
@@ -88,51 +86,6 @@ def test_memory_is_zeroed_and_checked(axi: AxiBoard) -> None:
             board.write(axi.base + axi.size - 1, b"ab")
 
 
-# Errors of programs.
-
-
-def test_errors_are_decoded_and_the_board_goes_on(axi: AxiBoard) -> None:
-    with device(axi) as board:
-        closed = Job(board, [op("LOAD_DIM", count=1), op("LOAD", region=5, count=1), op("END")])
-        cases = [
-            (waiting_job(board), {"watchdog": 500}, ErrorCode.WATCHDOG, Engine.LOAD, 0, "LOAD_SYNC"),
-            (endless_job(board), {"timeout": 3000}, ErrorCode.TIMEOUT, Engine.FETCH, None, "takes longer"),
-            (closed, {}, ErrorCode.WINDOW, Engine.LOAD, 1, r"LOAD at instruction 1 \(LOAD\): address 0x0"),
-        ]  # fmt: skip
-        for job, options, code, engine, pc, text in cases:
-            with pytest.raises(DeviceError, match=text) as info:
-                job.run(**options)
-            assert (info.value.code, info.value.engine) == (code, engine)
-            assert pc is None or info.value.pc == pc
-            check_copy(board)
-
-
-def test_a_bus_error_names_the_address(axi: AxiBoard) -> None:
-    with device(axi) as board:
-        job = Job(board, [op("LOAD_DIM", count=1), op("LOAD", region=1, target=Memory.ACT, count=4), op("END")])
-        beyond = axi.base + axi.size
-        job.regions[1] = Region(beyond, 64, read=True)
-        with pytest.raises(DeviceError, match=f"address 0x{beyond:x} was answered with an error") as info:
-            job.run()
-        assert (info.value.code, info.value.address) == (ErrorCode.BUS_READ, beyond)
-        check_copy(board)
-
-
-def test_the_layer_is_named(axi: AxiBoard, digits: Program) -> None:
-    layer = digits.layers[1]
-    words = bytearray(digits.instructions)
-    position = INSTRUCTION_BYTES * (layer.first + 1)
-    words[position] = 0xEE
-    broken = replace(digits, instructions=bytes(words))
-    with tw.Device(f"board://{address(axi)}") as runner:
-        with pytest.raises(DeviceError, match="ILLEGAL_OPCODE") as info:
-            runner.run(broken, tw.random_inputs(broken))
-        assert layer.name in str(info.value) and f"instruction {layer.first + 1}" in str(info.value)
-        outputs = runner.run(digits, tw.random_inputs(digits))
-        expected = tw.Device("functional").run(digits, tw.random_inputs(digits))
-        assert all(np.array_equal(outputs[n], expected[n]) for n in expected)
-
-
 @pytest.mark.parametrize(
     "regions, offset, text",
     [
@@ -146,41 +99,6 @@ def test_what_registers_cannot_express(axi: AxiBoard, regions: list[Region], off
         board.run(regions, 0, offset, 1)
 
 
-# Boards that misbehave.
-
-
-def test_a_run_without_end_is_given_up(axi: AxiBoard) -> None:
-    with device(axi, seconds=0.3) as board:
-        with pytest.raises(DeviceError, match=r"still busy after 0\.3 s .*ready again") as info:
-            endless_job(board).run()
-        assert info.value.code == ErrorCode.TIMEOUT
-        check_copy(board)
-
-
-def test_a_stuck_bus_is_reported_and_may_recover(axi: AxiBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driver.board.RESET_SECONDS", 0.2)
-    with device(axi) as board:
-        job = copy_job(board)
-        axi.stick()
-        with pytest.raises(DeviceError, match="the bus does not answer the NPU; load the bitstream anew"):
-            job.run(b"x" * 256, seconds=0.3)
-        axi.stick(False)
-        check_copy(board)
-
-
-def test_a_reset_in_mid_run(axi: AxiBoard) -> None:
-    with device(axi) as board:
-        job = endless_job(board)
-        timer = threading.Timer(0.3, axi.reset)
-        timer.start()
-        with pytest.raises(BoardReset, match="the NPU was reset during the run"):
-            job.run()
-        with pytest.raises(TransportError, match="the device is closed"):
-            job.run()
-    with device(axi) as board:
-        check_copy(board)
-
-
 def test_a_runner_opens_a_board_again(axi: AxiBoard, digits: Program) -> None:
     inputs = tw.random_inputs(digits)
     expected = tw.Device("functional").run(digits, inputs)
@@ -189,23 +107,6 @@ def test_a_runner_opens_a_board_again(axi: AxiBoard, digits: Program) -> None:
         executor = runner.load(digits)
         executor.device.close()  # as after a link that broke
         assert all(np.array_equal(v, expected[n]) for n, v in runner.run(digits, inputs).items())
-
-
-def test_a_killed_client_leaves_the_board_usable(axi: AxiBoard, client: Callable[..., subprocess.Popen]) -> None:
-    process = client(address(axi))
-    with pytest.raises(BusyError, match="in use by another process"):
-        device(axi, wait=0.1)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    with device(axi) as board:
-        check_copy(board)
-
-
-def test_an_interrupted_run_is_stopped(axi: AxiBoard, client: Callable[..., subprocess.Popen]) -> None:
-    process = client(address(axi))
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) != 0
-    assert probe(SocketTransport(axi.path)).state == "idle"
 
 
 def test_other_processes_wait_their_turn(axi: AxiBoard, digits: Program, tmp_path: Path) -> None:
@@ -225,25 +126,6 @@ def test_other_processes_wait_their_turn(axi: AxiBoard, digits: Program, tmp_pat
     for seed, process in enumerate(running):
         expected = tw.Device("functional").run(digits, tw.random_inputs(digits, seed))["output"]
         assert process.communicate(timeout=120)[0].strip() == expected.tobytes().hex()
-
-
-def test_threads_take_turns(axi: AxiBoard) -> None:
-    with device(axi) as board:
-        jobs = [copy_job(board) for _ in range(4)]
-        wrong: list[int] = []
-
-        def work(number: int) -> None:
-            data = bytes([number]) * 256
-            for _ in range(8):
-                if jobs[number].run(data) != data:
-                    wrong.append(number)
-
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not wrong
 
 
 # Several programs.

@@ -1,9 +1,5 @@
-"""UIO and PCIe on a fake root of the file system; registers, interrupt and memory are those of the Verilated NPU.
-
-What is real here: the search in sysfs, the mapping and the cache maintenance of u-dma-buf memory, the files of the DMA
-channels, the driver above. What stands in: a register access and an interrupt go to the simulated board by its socket
-in place of a mapping, because a file has no side effects.
-"""
+"""UIO and PCIe on a fake root of the file system; registers, interrupt and memory are those of the Verilated NPU
+(`tests.common.linux_boards`). Faults are in test_faults.py."""
 
 from __future__ import annotations
 
@@ -24,7 +20,6 @@ from driver.dma import DmaHeap, UDmaBuf
 from driver.errors import TransportError
 from driver.mapped import UIO_REARM, MappedRegisters, ReadableInterrupt
 from driver.transport.pcie import PcieTransport, find_xdma
-from driver.transport.socket import SocketTransport
 from driver.transport.uio import UioTransport, find_uio
 from fpga.sim.axi import AxiBoard
 from isa.config import preset
@@ -32,97 +27,30 @@ from isa.device import DeviceError
 from isa.program import Program
 from isa.registers import REGISTER_SPACE
 from tests.common.board_jobs import check_copy, endless_job
+from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Wire, caches, make_pcie, make_uio, put, uio
 from tilewright.runtime import Executor
 
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
-BASE, SIZE = 0x3000000, 1 << 20
-
-
-def put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-class Wire:
-    """A connection to the simulated board, as register file and as interrupt."""
-
-    def __init__(self, board: AxiBoard) -> None:
-        self.link = SocketTransport(board.path)
-        self.link.connect()
-        self.interrupts = 0
-
-    def read(self, offset: int) -> int:
-        return self.link.read_registers(offset, 1)[0]
-
-    def write(self, offset: int, value: int) -> None:
-        self.link.write_registers(offset, [value])
-
-    def wait(self, seconds: float) -> bool:
-        came = self.link.wait(seconds)
-        self.interrupts += came
-        return came
-
-    def close(self) -> None:
-        pass
-
-
-def make_uio(root: Path, coherent: str = "0") -> None:
-    for number, name in ((0, "gpio@41200000"), (1, "npu@a0000000")):
-        folder = root / "sys/class/uio" / f"uio{number}"
-        put(folder / "name", f"{name}\n")
-        put(folder / "maps/map0/addr", f"0xa000000{number}\n")
-        put(folder / "maps/map0/size", "0x00010000\n")
-        put(folder / "maps/map0/offset", "0x0\n")
-        put(root / "dev" / folder.name, "")
-    folder = root / "sys/class/u-dma-buf/udmabuf0"
-    for name, text in (("phys_addr", f"0x{BASE:016x}"), ("size", str(SIZE)), ("dma_coherent", coherent)):
-        put(folder / name, text + "\n")
-    for name in ("sync_direction", "sync_offset", "sync_size", "sync_for_cpu", "sync_for_device"):
-        put(folder / name, "")
-    put(root / "dev/udmabuf0", "")
-    os.truncate(root / "dev/udmabuf0", SIZE)
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[AxiBoard]:
-    with AxiBoard(TINY, tmp_path / "npu.sock", base=BASE, size=SIZE, memory_file=tmp_path / "dram") as made:
+    with AxiBoard(TINY, tmp_path / SOCKET, base=BASE, size=SIZE, memory_file=tmp_path / DRAM) as made:
         yield made
 
 
 @pytest.fixture
-def caches(board: AxiBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The mapped file is the CPU's cache, the board's memory the DRAM: only cache maintenance joins them."""
+def cached(board: AxiBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Caches that are not coherent; what was done for them."""
     done: list[str] = []
-    write = driver.dma.write_attribute
-
-    def written(path: Path, text: str) -> None:
-        write(path, text)
-        if path.name not in ("sync_for_device", "sync_for_cpu"):
-            return
-        start, size = int((path.parent / "sync_offset").read_text()), int((path.parent / "sync_size").read_text())
-        assert text == "1" and (path.parent / "sync_direction").read_text() == "0"
-        dram = np.memmap(tmp_path / "dram", np.uint8, "r+")[BASE + start :][:size]
-        cache = np.memmap(tmp_path / "dev/udmabuf0", np.uint8, "r+")[start:][:size]
-        if path.name == "sync_for_device":
-            dram[:] = cache
-        else:
-            cache[:] = dram
-        done.append(path.name)
-
-    monkeypatch.setattr(driver.dma, "write_attribute", written)
+    monkeypatch.setattr(driver.dma, "write_attribute", caches(tmp_path, done))
     return done
 
 
-def uio(root: Path, wire: Wire, name: str = "npu") -> UioTransport:
-    return UioTransport(
-        name, root=root, open_registers=lambda path, start, inside: wire, open_interrupt=lambda path, rearm: wire
-    )
-
-
-def test_uio_runs_a_network(board: AxiBoard, caches: list[str], tmp_path: Path, digits: Program) -> None:
+def test_uio_runs_a_network(board: AxiBoard, cached: list[str], tmp_path: Path, digits: Program) -> None:
     make_uio(tmp_path)
-    wire = Wire(board)
+    wire = Wire(board.path)
     info = probe(uio(tmp_path, wire))
     assert (info.name, info.config, info.base, info.size) == ("uio:npu", "tiny", BASE, SIZE)
     assert info.details == {"registers": "0xa0000001", "buffer": "udmabuf0"}
@@ -133,7 +61,7 @@ def test_uio_runs_a_network(board: AxiBoard, caches: list[str], tmp_path: Path, 
             expected = tw.Device("functional").run(digits, inputs)
             outputs = executor.run(inputs).outputs
             assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
-        assert wire.interrupts >= 2 and caches.count("sync_for_device") >= 2 <= caches.count("sync_for_cpu")
+        assert wire.interrupts >= 2 and cached.count("sync_for_device") >= 2 <= cached.count("sync_for_cpu")
         with pytest.raises(DeviceError, match="still busy"):
             endless_job(device).run(seconds=0.2)
         check_copy(device)
@@ -142,13 +70,13 @@ def test_uio_runs_a_network(board: AxiBoard, caches: list[str], tmp_path: Path, 
         assert device.read(place, 5).tobytes() == b"\0abc\0"
 
 
-def test_coherent_memory_needs_no_maintenance(board: AxiBoard, caches: list[str], tmp_path: Path) -> None:
+def test_coherent_memory_needs_no_maintenance(board: AxiBoard, cached: list[str], tmp_path: Path) -> None:
     make_uio(tmp_path, coherent="1")
     memory = UDmaBuf(root=tmp_path)
     memory.data[:4] = 7
     memory.to_device(0, 4)
     memory.from_device(0, 4)
-    assert memory.coherent and not caches
+    assert memory.coherent and not cached
     assert (tmp_path / "dev/udmabuf0").read_bytes()[:4] == b"\7" * 4
 
 
@@ -285,22 +213,9 @@ def test_heaps_that_cannot_be_used(
 # PCIe.
 
 
-def make_pcie(root: Path) -> Path:
-    """A card whose DMA channels lead to the board's memory file."""
-    card = root / "sys/devices/pci0000:00/0000:01:00.0"
-    put(card / "resource0", "")
-    for folder, name in (("sys/bus/pci/devices", "0000:01:00.0"), ("sys/class/xdma/xdma1_user", "device")):
-        (root / folder).mkdir(parents=True)
-        (root / folder / name).symlink_to(card)
-    (root / "dev").mkdir()
-    for name in ("xdma1_h2c_0", "xdma1_c2h_0"):
-        (root / "dev" / name).symlink_to(root / "dram")
-    return card
-
-
 def test_pcie_runs_a_network(board: AxiBoard, tmp_path: Path, digits: Program) -> None:
     make_pcie(tmp_path)
-    wire = Wire(board)
+    wire = Wire(board.path)
     paths: list[Path] = []
 
     def registers(path: Path, start: int, inside: int) -> Wire:

@@ -136,7 +136,7 @@ def test_a_reset_of_the_board_in_mid_run(board: SerialBoard) -> None:
 
 
 def test_a_killed_client(board: SerialBoard, client: Callable[..., subprocess.Popen]) -> None:
-    process = client(f"serial:{board.path}?seconds={SECONDS}")
+    process = client(f"open_transport('serial:{board.path}?seconds={SECONDS}')")
     with pytest.raises(BusyError, match="in use by another process"):
         device(board, wait=0.1)
     process.send_signal(signal.SIGKILL)
@@ -147,6 +147,46 @@ def test_a_killed_client(board: SerialBoard, client: Callable[..., subprocess.Po
     os.close(line)
     with device(board) as dev:
         check_copy(dev)
+
+
+def test_an_interrupted_run_is_stopped(board: SerialBoard, client: Callable[..., subprocess.Popen]) -> None:
+    """Ctrl-C may come in the middle of a frame."""
+    process = client(f"open_transport('serial:{board.path}?seconds={SECONDS}')")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    assert probe(SerialTransport(board.path, seconds=SECONDS)).state == "idle"
+
+
+def test_threads_take_turns(board: SerialBoard) -> None:
+    with device(board) as dev:
+        jobs = [copy_job(dev) for _ in range(3)]
+        right: list[int] = []
+
+        def work(number: int) -> None:
+            data = bytes([number]) * 256
+            right.extend(number for _ in range(2) if jobs[number].run(data) == data)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(right) == [0, 0, 1, 1, 2, 2]
+
+
+def test_an_unplugged_adapter(board: SerialBoard) -> None:
+    with device(board) as dev:
+        threading.Timer(0.3, board.close).start()
+        with pytest.raises(TransportError, match="the port failed"):
+            endless_job(dev).run()
+        assert dev.closed
+    master, slave = os.openpty()
+    transport = SerialTransport(os.ttyname(slave))
+    os.close(master)
+    os.close(slave)
+    with pytest.raises(TransportError, match="the port failed: Input/output error"):
+        transport.connect()
+    transport.close()
 
 
 def test_nobody_at_the_other_end() -> None:
