@@ -275,7 +275,7 @@ class BoardDevice:
             DeviceError: the machine stopped, or did not stop in time. The board is ready again.
             TransportError: the way to the board broke.
         """
-        check_run(self.config, regions, program_region, program_offset)
+        check_run(self.config, regions, program_region, program_offset, program_length, watchdog, timeout)
         limit = self.seconds if seconds is None else seconds
         with self._mutex, self._watched():
             self._recover()

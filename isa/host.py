@@ -33,7 +33,15 @@ def pair(values: Mapping[str, int], name: str) -> int:
     return values[f"{name}_LO"] | values[f"{name}_HI"] << 32
 
 
-def check_run(config: NpuConfig, regions: Sequence[Region], program_region: int, program_offset: int) -> None:
+def check_run(
+    config: NpuConfig,
+    regions: Sequence[Region],
+    program_region: int,
+    program_offset: int,
+    program_length: int,
+    watchdog: int = 0,
+    timeout: int = 0,
+) -> None:
     """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot express."""
     text = ""
     if len(regions) > REGIONS:
@@ -45,6 +53,9 @@ def check_run(config: NpuConfig, regions: Sequence[Region], program_region: int,
         text = f"program region must be 0..{REGIONS - 1}, not {program_region}"
     if program_offset % INSTRUCTION_BYTES or not 0 <= program_offset < 1 << 32:
         text = f"program offset must be a multiple of {INSTRUCTION_BYTES}, not {program_offset}"
+    for name, value in (("program length", program_length), ("watchdog", watchdog), ("timeout", timeout)):
+        if not 0 <= value < 1 << 32:
+            text = f"{name} must be below 2**32, not {value}"
     if text:
         raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isa.device
+from isa import host
 from isa.allocator import MemoryFull
 from isa.config import NpuConfig
 from isa.device import Counters
@@ -95,6 +96,20 @@ def _remote(config: NpuConfig, address: str, **options: Any) -> isa.device.Devic
     return RemoteDevice(Address.parse(address), config, **options)
 
 
+def _remote_preset(address: str) -> str:
+    from tilewright.remote.client import Address, RemoteDevice
+
+    device = RemoteDevice(Address.parse(address))
+    device.close()
+    found = host.preset_of(device.config.fingerprint)
+    if found is None:
+        raise UsageError(
+            f"{device.name} has configuration {device.config.fingerprint}, which is no preset; give its file with "
+            "--config"
+        )
+    return found.name
+
+
 BACKENDS: dict[str, Backend] = {}
 
 
@@ -110,7 +125,8 @@ register(Backend("cycle", "cycle-level simulator: the same bytes with the clock 
 register(Backend("rtl", "the RTL itself in Verilator, built on first use", _rtl, "hw.sim.device"))
 register(Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", True,
                  _board_preset))  # fmt: skip
-register(Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", scheme=True))
+register(Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True,
+                 _remote_preset))  # fmt: skip
 
 
 def _find(name: str) -> tuple[Backend, str]:
@@ -125,7 +141,7 @@ def _find(name: str) -> tuple[Backend, str]:
 
 
 def preset_of(name: str) -> str | None:
-    """The preset a device has by itself, as boards do; None for devices that take that of the program.
+    """The preset a device has by itself, as boards and served ones do; None for devices that take that of the program.
 
     Raises:
         UsageError: unknown device. TilewrightError: it does not answer, or its configuration is no preset.

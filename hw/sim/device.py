@@ -153,7 +153,7 @@ class RtlDevice(InProcess):
             timeout: cycles of the run before TIMEOUT, 0 = none.
             log: "events" keeps starts and ends of instructions in `events`, "steps" the steps as well.
         """
-        check_run(self.config, regions, program_region, program_offset)
+        check_run(self.config, regions, program_region, program_offset, program_length, watchdog, timeout)
         values = run_values(regions, program_region, program_offset, program_length, watchdog, timeout)
         for name, value in values.items():
             self._write(name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import signal
@@ -28,7 +29,7 @@ from isa.encoding import to_bytes
 from isa.errors import TilewrightError
 from isa.instructions import ErrorCode
 from simulator.cycle import CycleDevice
-from tilewright.devices import Runner
+from tilewright.devices import Runner, preset_of
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.remote import generate
 from tilewright.remote import remote_pb2 as pb
@@ -294,6 +295,47 @@ def test_requests_beyond_what_a_client_has() -> None:
         assert device._ask(pb.Request(have=pb.Have())).HasField("missing")  # the stream goes on
 
 
+def test_windows_end_where_contents_end() -> None:
+    """A region that claims more bytes than its contents have would show those of other clients beside it."""
+    with serving() as (server, shared):
+        other = connect(server)
+        other.run([*place(other, END), *place(other, b"secret" * 20)], 0, 0, 1)
+        device = connect(server)
+        mine = place(device, END)
+        device._upload([(mine[0], hashlib.sha256(END).digest())])
+        for size in (0, len(END) - 1, len(END) + 1, 1 << 20, 1 << 63):
+            region = pb.Region(sha256=hashlib.sha256(END).digest(), size=size)
+            run = pb.Run(regions=[region], program_length=1, fingerprint=TINY.fingerprint)
+            with pytest.raises(RemoteError, match=f"have {len(END)} bytes, not {size}"):
+                device._ask(pb.Request(run=run))
+        assert shared.device.runs == 1
+
+
+@pytest.mark.parametrize("values", [{"watchdog": 1 << 40}, {"timeout": 1 << 63}, {"program_offset": 8}])
+def test_runs_the_registers_cannot_express(values: dict[str, int]) -> None:
+    with serving() as (server, shared):
+        device = connect(server)
+        numbers = {"program_offset": 0} | values
+        with pytest.raises(DeviceError, match=r"must be (below 2\*\*32|a multiple of 16)"):
+            device.run(place(device, END), 0, numbers.pop("program_offset"), 1, **numbers)
+        assert shared.device.runs == 0
+
+
+def test_a_client_cannot_fill_the_memory_of_the_server(monkeypatch) -> None:
+    monkeypatch.setattr("tilewright.remote.server._CLIENT_BYTES", 10_000)
+    with serving() as (server, _):
+        device = connect(server)
+        write = pb.Request(write=pb.Write(arena=1, size=4, data=b"abcd"))
+        with pytest.raises(RemoteError, match="4 bytes more than the 10000 a client may have"):
+            for _ in range(100):
+                device._ask(write)
+        with pytest.raises(RemoteError, match="33 bytes are no SHA-256"):
+            device._ask(pb.Request(piece=pb.Piece(sha256=bytes(33), size=1)))
+        device._requests.put(pb.Request(read=pb.Read(arena=1, size=4)))
+        assert device._next().data.data == b"abcd"
+        device._ask(write)  # those before are on the device
+
+
 def test_tokens(program, inputs, expected) -> None:
     with serving(token="secret") as (server, _):
         target = f"127.0.0.1:{server.port}"
@@ -334,6 +376,7 @@ def test_addresses(tmp_path, monkeypatch) -> None:
         ("a:0", "HOST:PORT"),
         ("a?x=1", "unknown option 'x'"),
         ("a?ca=/nowhere", "cannot read /nowhere"),
+        (f"a?token-file={Path(sys.executable)}", "must hold a token: printable ASCII"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
             Address.parse(text)
@@ -364,8 +407,42 @@ def test_the_command(program, tmp_path) -> None:
     done = subprocess.run([*here, "run", str(path), "--device", where[0], "--check=all", "--reference", str(MODEL)],
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert done.returncode == 0 and "equal" in done.stdout, done.stderr
+    assert preset_of(where[0]) == "tiny"
+    done = subprocess.run([*here, "run", str(MODEL), "--device", where[0], "--json", "-"],
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert json.loads(done.stdout)["config"] == "tiny"  # that of the device
     served.send_signal(signal.SIGTERM)
     assert served.wait(20) == 0
+
+
+def test_a_second_interrupt_leaves_a_run_that_does_not_end() -> None:
+    command = [sys.executable, "-m", "tilewright", "serve", "--device", "cycle", "--config", "tiny"]
+    served = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert served.stdout is not None and served.stderr is not None
+    where = re.search(r"tcp://(\S+)", served.stdout.readline())
+    assert where is not None
+    said: list[str | None] = []
+    device = RemoteDevice(Address(where[1]), notify=said.append)
+    loops = "\n".join(f"GEMM_LOOP level={level} count=65535" for level in range(4))
+    regions = place(device, to_bytes(assemble(f"{loops}\nGEMM\nEND")))
+
+    def client() -> None:
+        with pytest.raises(RemoteError, match="broke"):
+            device.run(regions, 0, 0, 6)
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    end = time.monotonic() + 20
+    while not any("running for" in (text or "") for text in said) and time.monotonic() < end:
+        time.sleep(0.05)
+    served.send_signal(signal.SIGINT)
+    while "waiting for the run under way" not in served.stderr.readline():
+        pass
+    served.send_signal(signal.SIGINT)
+    assert served.wait(20) == -signal.SIGINT
+    thread.join()
 
 
 def test_generated_code_is_up_to_date() -> None:

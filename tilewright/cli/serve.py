@@ -51,12 +51,11 @@ def command(
     the NPU are accepted, checked against the device's configuration before they reach it: no code runs on this machine.
     """
     from tilewright.devices import open_device
+    from tilewright.remote.client import read_token
     from tilewright.remote.server import Server
     from tilewright.remote.shared import SharedDevice
 
-    token = _read(token_file).decode().strip() if token_file is not None else None
-    if token_file is not None and not token:
-        raise UsageError(f"{token_file} is empty; it must hold a token")
+    token = read_token(token_file) if token_file is not None else None
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
     tls = (_read(tls_cert), _read(tls_key)) if tls_cert is not None and tls_key is not None else None
@@ -76,6 +75,10 @@ def command(
         signal.signal(number, lambda *_: ended.set())
     click.echo(f"serving {shared.config.name} ({device}) at tcp://{host}:{server.port}")
     ended.wait()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # a run may be long: the second one ends it
+    if shared.turns.taken:
+        click.echo("waiting for the run under way; Ctrl-C again leaves it", err=True)
     server.stop()
 
 

@@ -60,14 +60,26 @@ class Address:
         unknown = sorted(set(options) - set(_OPTIONS))
         if unknown:
             raise UsageError(f"unknown option {unknown[0]!r} of a remote device; options: {', '.join(_OPTIONS)}")
-        token = (
-            _read(options["token-file"]).decode().strip() if "token-file" in options else os.environ.get(TOKEN_VARIABLE)
-        )
+        held = os.environ.get(TOKEN_VARIABLE)
+        if "token-file" in options:
+            held = read_token(options["token-file"])
+        token = _checked_token(held, f"${TOKEN_VARIABLE}") if held else None
         ca = options.get("ca", os.environ.get(CA_VARIABLE))
-        return Address(f"{host}:{port}", token or None, _read(ca) if ca else None, options.get("name"))
+        return Address(f"{host}:{port}", token, _read(ca) if ca else None, options.get("name"))
 
 
-def _read(path: str) -> bytes:
+def read_token(path: str | Path) -> str:
+    """The token in a file. Raises `UsageError` if it holds none that can be sent."""
+    return _checked_token(_read(path).decode("latin-1").strip(), str(path))
+
+
+def _checked_token(token: str, where: str) -> str:
+    if not (token and token.isascii() and token.isprintable()):
+        raise UsageError(f"{where} must hold a token: printable ASCII characters in one line")
+    return token
+
+
+def _read(path: str | Path) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:

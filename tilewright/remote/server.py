@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import logging
@@ -24,7 +25,7 @@ from tilewright.remote.shared import Arena, Part, Refusal, SharedDevice
 _CLIENTS = 64
 #: Seconds between two words to a client that waits.
 _WORD = 1.0
-#: Bytes of arenas and of contents under way one client may have.
+#: Bytes of arenas, of writes to them that wait for a run, and of contents under way one client may have.
 _CLIENT_BYTES = 2 << 30
 log = logging.getLogger("tilewright.serve")
 
@@ -150,6 +151,8 @@ class _Session:
             raise Refusal("a request this version does not know")
 
     def _take_piece(self, piece: pb.Piece) -> None:
+        if len(piece.sha256) != hashlib.sha256().digest_size:
+            raise Refusal(f"{len(piece.sha256)} bytes are no SHA-256")
         held = self._coming.setdefault(piece.sha256, bytearray())
         if piece.offset != len(held) or piece.offset + len(piece.data) > piece.size:
             del self._coming[piece.sha256]
@@ -163,7 +166,8 @@ class _Session:
         arena = self._arena(write.arena, write.size)
         if write.offset + len(write.data) > arena.size:
             raise Refusal(f"bytes {write.offset}.. lie outside the {arena.size} of the arena")
-        arena.writes.append((write.offset, write.data))
+        self._limit(len(write.data))
+        arena.take(write.offset, write.data)
 
     def _arena(self, number: int, size: int) -> Arena:
         """The arena; made if it is new."""
@@ -175,7 +179,7 @@ class _Session:
         return self.arenas[number]
 
     def _limit(self, more: int) -> None:
-        held = sum(a.size for a in self.arenas.values()) + sum(map(len, self._coming.values()))
+        held = sum(a.size + a.waiting for a in self.arenas.values()) + sum(map(len, self._coming.values()))
         if held + more > _CLIENT_BYTES:
             raise Refusal(f"{more} bytes more than the {_CLIENT_BYTES} a client may have")
 

@@ -15,6 +15,7 @@ from isa.config import NpuConfig
 from isa.device import Counters, Device, DeviceError, Region
 from isa.encoding import EncodingError, check, from_bytes
 from isa.errors import TilewrightError
+from isa.host import check_run
 from isa.instructions import INSTRUCTION_BYTES, REGIONS
 
 
@@ -46,10 +47,20 @@ class Turns:
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting[0] is ticket, seconds)
 
+    @property
+    def taken(self) -> bool:
+        """Somebody has the turn."""
+        with self._changed:
+            return bool(self._waiting)
+
     def leave(self, ticket: object) -> None:
         with self._changed:
             self._waiting.remove(ticket)
             self._changed.notify_all()
+
+
+#: Bytes a write takes in this machine's memory besides its data, about.
+WRITE_OVERHEAD = 128
 
 
 @dataclass(eq=False)
@@ -60,13 +71,25 @@ class Arena:
         size: bytes.
         saved: its bytes while it is not on the device; None = all zeros.
         writes: (offset, bytes) from the client that are not on the device yet.
+        waiting: bytes `writes` takes.
         lost: the device failed while it held this arena.
     """
 
     size: int
     saved: np.ndarray | None = None
     writes: list[tuple[int, bytes]] = field(default_factory=list)
+    waiting: int = 0
     lost: bool = False
+
+    def take(self, offset: int, data: bytes) -> None:
+        """Keeps a write for the next run."""
+        self.writes.append((offset, data))
+        self.waiting += len(data) + WRITE_OVERHEAD
+
+    def written(self) -> None:
+        """The writes are on the device."""
+        self.writes.clear()
+        self.waiting = 0
 
 
 #: What a region of a run is: contents by hash, an arena, or nothing.
@@ -123,6 +146,7 @@ class SharedDevice:
         self.device = make()
         self.turns, self.contents = Turns(), Contents(limit)
         self._placed: OrderedDict[bytes | Arena, int] = OrderedDict()  # addresses, those used longest ago first
+        self._sizes: dict[bytes, int] = {}  # bytes of the contents among them
         self._checked: set[tuple[bytes, int, int]] = set()
 
     @property
@@ -175,6 +199,7 @@ class SharedDevice:
         """
         if len(parts) > REGIONS or not 0 <= program_region < len(parts):
             raise Refusal(f"program region {program_region} of {len(parts)} regions")
+        check_run(self.config, (), program_region, program_offset, program_length, watchdog, timeout)
         program = parts[program_region]
         if not isinstance(program, bytes):
             raise Refusal("the program has to be sent as contents")
@@ -182,6 +207,9 @@ class SharedDevice:
         if any(isinstance(part, Arena) and part.lost for part in parts):
             raise Refusal("the device failed and lost what was in its memory; connect again")
         addresses = self._place([part for part in parts if part is not None])
+        for part, size in zip(parts, sizes, strict=True):  # a larger window would show what others have beside it
+            if isinstance(part, bytes) and size != self._sizes[part]:
+                raise Refusal(f"contents {part.hex()[:16]} have {self._sizes[part]} bytes, not {size}")
         regions = [
             Region() if part is None else Region(addresses[part], size, read=True, write=isinstance(part, Arena))
             for part, size in zip(parts, sizes, strict=True)
@@ -217,7 +245,7 @@ class SharedDevice:
                 with _Failing(self):
                     for offset, data in part.writes:
                         self.device.write(self._placed[part] + offset, data)
-                part.writes.clear()
+                part.written()
         return {part: self._placed[part] for part in parts}
 
     def _put(self, part: bytes | Arena, needed: set[bytes | Arena]) -> None:
@@ -237,6 +265,8 @@ class SharedDevice:
                     raise Refusal(f"the program does not fit the device: {error}") from None
                 self._forget(others[0], save=True)
         self._placed[part] = address
+        if isinstance(part, bytes):
+            self._sizes[part] = size
         with _Failing(self):
             if data is not None:
                 self.device.write(address, data)
