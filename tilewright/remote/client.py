@@ -143,8 +143,8 @@ class RemoteDevice:
             grpc.channel_ready_future(self._channel).result(seconds)
         except grpc.FutureTimeoutError:
             self._channel.close()
-            hint = "" if address.ca else "; a server with TLS needs ?ca=FILE"
-            raise RemoteError(f"no answer from {address.target}: is `tilewright serve` running there{hint}?") from None
+            hint = "" if address.ca else " A server with TLS needs ?ca=FILE"
+            raise RemoteError(f"no answer from {address.target}: is `tilewright serve` running there?{hint}") from None
         call = self._channel.stream_stream(f"/{SERVICE}/{METHOD}", pb.Request.SerializeToString, pb.Response.FromString)
         metadata = ((TOKEN_KEY, f"Bearer {address.token}"),) if address.token else ()
         self._responses = call(iter(self._requests.get, None), metadata=metadata)
