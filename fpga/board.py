@@ -35,6 +35,36 @@ class Capacity:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Loader:
+    """The program that puts a bitstream on a board.
+
+    Attributes:
+        tool: its name on the PATH.
+        source: where to get it, for a message.
+        volatile: arguments before the file that load it until the power goes; None = the board does not take that.
+        permanent: those that write it to the board's flash memory.
+        hint: what to look at when it fails, for a message.
+    """
+
+    tool: str
+    source: str
+    volatile: tuple[str, ...] | None
+    permanent: tuple[str, ...]
+    hint: str
+
+
+def open_fpga_loader(name: str) -> Loader:
+    """openFPGALoader, with its name of the board."""
+    return Loader(
+        tool="openFPGALoader",
+        source="it is in many distributions (openfpgaloader) and at https://github.com/trabucayre/openFPGALoader",
+        volatile=("-b", name),
+        permanent=("-b", name, "-f"),
+        hint="is the board plugged in, may you use the USB device?",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Board:
     """One board.
 
@@ -46,6 +76,7 @@ class Board:
         capacity: of the FPGA.
         platform: makes the Amaranth platform: pins and device.
         clock: name of the platform's clock resource, `clock_hz` its frequency.
+        loader: what puts a bitstream on it.
         pll: setting of the PLL for a frequency in Hz. Raises `FpgaError`.
         uart: (resource, number) of the serial line with `rx` and `tx`.
         leds: resources used as LEDs, at most as many as the SoC has.
@@ -62,6 +93,7 @@ class Board:
     platform: Callable[[], Any]
     clock_hz: int
     pll: Callable[[int], Pll]
+    loader: Loader
     leds: tuple[tuple[str, int], ...] = tuple(("led", n) for n in range(4))
     sdram: SdramChip | None = None
     points: Mapping[str, Point] = field(default_factory=dict)

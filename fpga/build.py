@@ -12,13 +12,11 @@ from fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
 from fpga.errors import FpgaError
-from fpga.report import Report, timing, used
+from fpga.report import REPORT, Report, timing, used
 from fpga.sdram.chip import SdramCycles
 from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
 from fpga.top import BoardTop
 from isa.config import NpuConfig
-
-REPORT = "report.json"
 
 
 def board_named(name: str) -> Board:

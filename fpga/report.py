@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path as File
 from typing import Any
 
 from fpga.board import BLOCK_RAM, MEMORIES, Capacity
+from fpga.errors import FpgaError
 
+#: The file of a build with its `Report`.
+REPORT = "report.json"
 #: LUTs of one cell, by the names yosys gives cells after mapping.
 LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6, "LUT1": 1, "LUT2": 1, "LUT3": 1, "ALU": 1, "RAM16SDP4": 8}
 DSPS = {"MULT18X18D": 1.0, "MULT9X9": 0.5, "MULT18X18": 1.0, "MULT36X36": 4.0}
@@ -130,3 +135,20 @@ class Report:
             ("bitstream", f"{self.bitstream}, {self.bitstream_bytes} bytes, SHA-256 {self.sha256[:16]}"),
             *([("note", self.note)] if self.note else []),
         ]  # fmt: skip
+
+
+def read_report(folder: File) -> Report:
+    """The report of the build in a folder. Raises `FpgaError` if there is none."""
+    file = folder / REPORT
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        parts = {
+            "used": Used(**values["used"]),
+            "capacity": Capacity(**values["capacity"]),
+            "timing": Timing(values["timing"]["fmax_mhz"], Path(**values["timing"]["path"])),
+        }
+        return Report(**(values | parts))
+    except OSError as error:
+        raise FpgaError(f"{file}: {error.strerror}; a build writes it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise FpgaError(f"{file}: no report of a build ({type(error).__name__})") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import Board, Capacity
+from fpga.board import Board, Capacity, Loader
 from fpga.clocking import Ecp5Pll
 
 CLOCK_HZ = 48_000_000
@@ -22,6 +22,15 @@ def platform() -> Any:
     return result
 
 
+#: The board's USB bootloader. Interface 0 is the bitstream; 1, which stock 85F bootloaders have too, is firmware.
+LOADER = Loader(
+    tool="dfu-util",
+    source="it is in most distributions (dfu-util)",
+    volatile=None,
+    permanent=("-d", "1209:5af0", "-a", "0", "-D"),
+    hint="was the button held while it was plugged in, so that the bootloader waits?",
+)
+
 BOARD = Board(
     name="orangecrab_85f",
     title="OrangeCrab r0.2 85F",
@@ -31,5 +40,6 @@ BOARD = Board(
     platform=platform,
     clock_hz=CLOCK_HZ,
     pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
+    loader=LOADER,
     leds=tuple(("led", n) for n in range(3)),
 )

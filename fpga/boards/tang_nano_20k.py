@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import Board, Capacity
+from fpga.board import Board, Capacity, open_fpga_loader
 from fpga.clocking import GowinPll
 
 CLOCK_HZ = 27_000_000
@@ -40,4 +40,5 @@ BOARD = Board(
     platform=platform,
     clock_hz=CLOCK_HZ,
     pll=lambda hz: GowinPll.find(CLOCK_HZ, hz, FAMILY),
+    loader=open_fpga_loader("tangnano20k"),
 )

@@ -10,9 +10,8 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable
 
-from fpga.build import REPORT
 from fpga.errors import FpgaError
-from fpga.report import Report, Used, timing
+from fpga.report import REPORT, Report, Used, timing
 from fpga.resources import counted, family_named
 from fpga.toolchain import NAME, NO_RW_CHECK, ROUTING, STATISTICS, Step, execute, run
 from fpga.zynq import fasm, tools

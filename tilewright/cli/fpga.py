@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,11 @@ from rich.table import Table
 from fpga import build as builder
 from fpga.board import MEMORIES
 from fpga.boards import BOARDS
-from fpga.errors import FpgaError
-from fpga.report import Capacity, Report, Timing, Used
-from fpga.report import Path as SlowestPath
+from fpga.report import Report, read_report
 from fpga.zynq import build as zynq_builder
 from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
 from isa.config import NpuConfig
-from tilewright.cli import common, fpga_resources, fpga_zynq
+from tilewright.cli import common, fpga_flash, fpga_resources, fpga_zynq
 from tilewright.errors import UsageError
 
 
@@ -29,7 +26,7 @@ from tilewright.errors import UsageError
         "\b\nExamples:\n"
         "  tilewright fpga boards\n"
         "  tilewright fpga build --board ulx3s_85f --config tiny -o bits\n"
-        "  tilewright fpga report bits\n"
+        "  tilewright fpga flash bits\n"
     ),
 )
 def command() -> None:
@@ -40,6 +37,7 @@ def command() -> None:
     """
 
 
+command.add_command(fpga_flash.flash)
 command.add_command(fpga_resources.resources)
 command.add_command(fpga_zynq.export)
 command.add_command(fpga_zynq.fetch_tools)
@@ -194,19 +192,7 @@ def boards(json_path: str | None) -> None:
 @common.json_option
 def report(folder: Path, json_path: str | None) -> None:
     """Show the report of a build again."""
-    path = folder / builder.REPORT
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        parts = {
-            "used": Used(**values["used"]),
-            "capacity": Capacity(**values["capacity"]),
-            "timing": Timing(values["timing"]["fmax_mhz"], SlowestPath(**values["timing"]["path"])),
-        }
-        found = Report(**(values | parts))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; a build writes it") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise FpgaError(f"{path}: no report of a build ({type(error).__name__})") from None
+    found = read_report(folder)
     common.prepare_json(json_path)
     if json_path is not None:
         common.emit_json(json_path, found.to_dict())

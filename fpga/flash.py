@@ -1,0 +1,67 @@
+"""From the folder of a build to the board: runs the loader of the board, which has to be on the PATH."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from fpga.boards import BOARDS
+from fpga.errors import FpgaError
+from fpga.report import Report, read_report
+
+
+@dataclass(frozen=True)
+class Flashed:
+    """What was done.
+
+    Attributes:
+        report: of the build.
+        command: that was run.
+        permanent: the bitstream is still there after the board was without power.
+    """
+
+    report: Report
+    command: tuple[str, ...]
+    permanent: bool
+
+
+def flash(folder: Path, *, permanent: bool = False, output: IO[str] | None = None) -> Flashed:
+    """Puts the bitstream of a build on its board.
+
+    Args:
+        folder: that a build wrote.
+        permanent: into the board's flash memory, from where it is loaded at power-on. Boards that take nothing else get
+            that in any case.
+        output: where the loader's output goes; None = that of this process.
+
+    Raises:
+        FpgaError: no build there, a bitstream that is not the one of the report, a board without a loader, a loader
+            that is not installed or fails.
+    """
+    report = read_report(folder)
+    board = BOARDS.get(report.board)
+    if board is None:
+        raise FpgaError(
+            f"{report.board} is not loaded over a cable: its Linux loads {report.bitstream}.bin, see docs/zynq.md"
+        )
+    bitstream = folder / report.bitstream
+    try:
+        data = bitstream.read_bytes()
+    except OSError as error:
+        raise FpgaError(f"{bitstream}: {error.strerror}; a build that misses its clock leaves no bitstream") from None
+    if hashlib.sha256(data).hexdigest() != report.sha256:
+        raise FpgaError(f"{bitstream} is not the bitstream of {folder}'s report; build it again")
+    loader = board.loader
+    tool = shutil.which(loader.tool)
+    if tool is None:
+        raise FpgaError(f"{loader.tool}, which loads the {board.title}, is not on the PATH; {loader.source}")
+    volatile = None if permanent else loader.volatile
+    command = (loader.tool, *(loader.permanent if volatile is None else volatile), str(bitstream))
+    done = subprocess.run([tool, *command[1:]], stdout=output, check=False)
+    if done.returncode != 0:
+        raise FpgaError(f"`{' '.join(command)}` ended with exit code {done.returncode}; {loader.hint}")
+    return Flashed(report, command, volatile is None)

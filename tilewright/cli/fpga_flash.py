@@ -1,0 +1,36 @@
+"""`tilewright fpga flash`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from driver.transport.serial import DEFAULT_BAUD
+from fpga import flash as flasher
+from tilewright.cli import common
+
+
+@click.command(
+    epilog=("\b\nExamples:\n  tilewright fpga flash bits\n  tilewright fpga flash bits --permanent\n"),
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--permanent", is_flag=True, help="Into the board's flash memory: loaded again whenever power comes.")
+@common.json_option
+def flash(folder: Path, permanent: bool, json_path: str | None) -> None:
+    """Put the bitstream in FOLDER, which a build wrote, on its board.
+
+    It is there until the power goes, except with --permanent, and on the OrangeCrab, whose bootloader always writes the
+    flash memory. The loader of the board must be on the PATH: openFPGALoader, dfu-util for the OrangeCrab.
+    """
+    common.prepare_json(json_path)
+    done = flasher.flash(folder, permanent=permanent, output=sys.stderr if json_path == "-" else None)
+    if json_path is not None:
+        facts = {"board": done.report.board, "config": done.report.config, "sha256": done.report.sha256}
+        common.emit_json(json_path, facts | {"command": list(done.command), "permanent": done.permanent})
+    if json_path != "-":
+        stays = "in its flash memory" if done.permanent else "until the power goes"
+        click.echo(f"{done.report.config} is on the {done.report.board}, {stays}")
+        option = f"?baud={done.report.baud}" if done.report.baud != DEFAULT_BAUD else ""
+        click.echo(f"next: tilewright probe 'serial:/dev/ttyUSB0{option}'")
