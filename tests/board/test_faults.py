@@ -158,7 +158,7 @@ def test_a_stuck_bus_is_found_by_the_next_process(way: Way, board: AxiBoard, mon
     start = time.monotonic()
     with pytest.raises(DeviceError, match="the reset does not end"):
         device(way)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 20
     assert probe(way.open()).state in ("busy", "resetting")
     board.stick(False)
     with device(way) as dev:
@@ -236,7 +236,7 @@ def test_lost_interrupts_cost_time_only(linux: Way, board: AxiBoard) -> None:
     with BoardDevice(linux.open(wire), TINY) as dev:
         start = time.monotonic()
         check_copy(dev)
-        assert wire.interrupts == 0 and time.monotonic() - start < 5
+        assert wire.interrupts == 0 and time.monotonic() - start < 20
 
 
 def test_a_board_that_falls_off_its_bus(linux: Way, board: AxiBoard) -> None:
@@ -252,7 +252,7 @@ def test_a_board_that_falls_off_its_bus(linux: Way, board: AxiBoard) -> None:
         start = time.monotonic()
         with pytest.raises(TransportError, match="STATUS reads 0xffffffff: the board is gone from its bus"):
             job.run()
-        assert time.monotonic() - start < 5 and dev.closed
+        assert time.monotonic() - start < 20 and dev.closed
     assert "IDENTITY reads 0xffffffff" in probe(linux.open(wire)).problem
     with device(linux) as dev:
         check_copy(dev)
