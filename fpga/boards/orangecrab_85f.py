@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import Board, Capacity, Loader
+from fpga.board import Board, Capacity, Loader, Point
 from fpga.clocking import Ecp5Pll
 
 CLOCK_HZ = 48_000_000
@@ -42,4 +42,5 @@ BOARD = Board(
     pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
     loader=LOADER,
     leds=tuple(("led", n) for n in range(3)),
+    other=Point(clock_mhz=24, memory_kib=64, baud=2_000_000),
 )

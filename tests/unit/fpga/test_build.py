@@ -11,6 +11,7 @@ from amaranth.lib import io
 
 from fpga.board import Capacity, Point
 from fpga.boards import BOARDS
+from fpga.bridge.uart import bit_time
 from fpga.build import board_named, build, point_of
 from fpga.clocking import Ecp5Pll, GowinPll, drive_sync
 from fpga.errors import FpgaError
@@ -48,9 +49,12 @@ def test_boards() -> None:
         assert name == board.name and board.family in FAMILIES
         assert 0 < board_word(board.identity) < 1 << 32
         assert board.platform().default_clk_frequency == board.clock_hz
-        for config, point in board.points.items():
+        assert all(preset(config) for config in board.points)
+        for point in (*board.points.values(), board.other):
             pll = board.pll(round(point.clock_mhz * 1e6))
-            assert preset(config) and pll.output_hz / 1e6 == pytest.approx(point.clock_mhz, rel=0.02)
+            assert bit_time(pll.output_hz, point.baud) and pll.output_hz / 1e6 == pytest.approx(
+                point.clock_mhz, rel=0.02
+            )
     with pytest.raises(FpgaError, match="unknown board 'nope'; boards: ulx3s_85f"):
         board_named("nope")
     with pytest.raises(ValueError, match="four ASCII"):
