@@ -131,6 +131,7 @@ class Report:
                 )
             ),
             *([("memory", f"{self.memory_kib} KiB, {MEMORIES[self.memory]}")] if self.memory_kib else []),
+            *([("serial line", f"{self.baud} baud")] if self.baud else []),
             ("slowest path", f"{path.delay_ns:.1f} ns, {path.logic_ns:.1f} ns of it logic, {path.cells} cells"),
             ("  from", path.start),
             ("  to", path.end),
