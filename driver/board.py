@@ -286,8 +286,8 @@ class BoardDevice:
             for r in regions:  # no more than these: other threads may be at work on other programs
                 if r.size:
                     self.transport.to_device(r.base, r.base + r.size)
-            self._command("START")
             try:
+                self._command("START")
                 finished = self._finished(limit)
             except TransportError:
                 raise

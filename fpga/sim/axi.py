@@ -19,7 +19,7 @@ from isa.registers import REGISTER, REGISTER_SPACE
 from isa.timing import MemoryTiming
 
 #: Cycles between two looks at the socket while the NPU runs.
-SLICE = 5000
+SLICE = 500
 #: The window starts above zero, as a reserved piece of a board's DRAM does.
 DEFAULT_BASE = 1 << 20
 

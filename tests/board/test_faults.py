@@ -28,6 +28,7 @@ from hw.sim.device import RtlDevice
 from isa.config import preset
 from isa.device import DeviceError, Region
 from isa.encoding import Op, op
+from isa.host import state_of
 from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode, Memory
 from isa.program import Program
 from tests.common.board_jobs import SIZE as COPIED
@@ -192,6 +193,24 @@ def test_an_interrupted_run_is_stopped(way: Way, client: Callable[..., subproces
     process.send_signal(signal.SIGINT)
     assert process.wait(20) != 0
     assert probe(way.open()).state == "idle"
+
+
+def test_an_interrupt_while_start_is_on_its_way(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = BoardDevice._command
+
+    def interrupted(self: BoardDevice, name: str) -> None:
+        command(self, name)
+        if name == "START":
+            raise KeyboardInterrupt
+
+    with device(way) as dev:
+        job = endless_job(dev)
+        with monkeypatch.context() as patch:
+            patch.setattr(BoardDevice, "_command", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                job.run()
+        assert state_of(dev._status()) == "idle"
+        check_copy(dev)
 
 
 # Several programs, several callers.
