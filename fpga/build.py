@@ -15,7 +15,7 @@ from fpga.bridge.uart import bit_time
 from fpga.errors import FpgaError
 from fpga.report import REPORT, Report, timing, used
 from fpga.sdram.chip import SdramCycles
-from fpga.toolchain import FAMILIES, NAME, NO_RW_CHECK, ROUTING, STATISTICS, require, run
+from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
 from fpga.top import BoardTop
 from isa.config import NpuConfig
 
@@ -80,7 +80,7 @@ def build(
     except ValueError as error:
         raise FpgaError(f"{board.name}: {error}") from None
     platform = board.platform()
-    overrides = {**family.overrides, "script_after_read": f"{NO_RW_CHECK}\nscript {into_luts.SCRIPT}"}
+    overrides = {**family.overrides, "script_after_read": into_luts.AFTER_READ}
     plan = platform.prepare(BoardTop(board, config, point, pll), name=NAME, emit_src=False, **overrides)
     plan.extract(directory)
 

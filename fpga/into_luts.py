@@ -22,8 +22,9 @@ from fpga.report import BRAMS
 from fpga.toolchain import NAME, NO_RW_CHECK, Family, Step, run
 
 TECHMAP = Path(__file__).parent / "techmap"
-#: What synthesis runs after it has read the design.
 SCRIPT = f"{NAME}.luts.ys"
+#: What synthesis runs after it has read the design.
+AFTER_READ = f"{NO_RW_CHECK}\nscript {SCRIPT}"
 #: Adders as carry chains.
 ADDERS = "adders.v"
 #: Bits of the factors of a DSP block.
@@ -132,14 +133,11 @@ def write_script(chosen: IntoLuts, directory: Path, family: Family) -> None:
     """Writes SCRIPT, and what it reads, to `directory`."""
     lines = ["# multipliers and memories that become LUTs"]
     if chosen.multipliers or chosen.memories:
-        shutil.copy(TECHMAP / ADDERS, directory)
-        lines += [*_PREPARE, f"techmap -map {ADDERS} t:$add"]
+        maps = [TECHMAP / family.multipliers, TECHMAP / ADDERS]
+        for file in maps:
+            shutil.copy(file, directory)
+        lines += _PREPARE
         lines += [f"setattr -set {_MARK} 1 c:{m.name}" for m in chosen.multipliers]
         lines += [f'setattr -set ram_style "distributed" m:{m.name}' for m in chosen.memories]
-    if chosen.multipliers:
-        if family.multipliers is None:
-            lines.append(f"chtype -set $__soft_mul a:{_MARK}")  # synthesis has it for products too small for a block
-        else:
-            shutil.copy(TECHMAP / family.multipliers, directory)
-            lines.append(f"techmap -map {family.multipliers} a:{_MARK}")
+        lines += [f"techmap -map {map.name} {cells}" for map, cells in zip(maps, (f"a:{_MARK}", "t:$add"))]
     (directory / SCRIPT).write_text("\n".join(lines) + "\n", encoding="utf-8")

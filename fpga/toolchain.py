@@ -44,7 +44,7 @@ class Family:
     Attributes:
         overrides: for Amaranth's platform.
         command: of yosys, for steps of its own.
-        multipliers: in `fpga/techmap`, makes multipliers of LUTs; None: as yosys does.
+        multipliers: file of `fpga/techmap` that makes multipliers of LUTs.
         synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
         bitstream: file that the board takes.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
@@ -52,7 +52,7 @@ class Family:
 
     overrides: Mapping[str, str]
     command: str
-    multipliers: str | None
+    multipliers: str
     route: Callable[[Any, float, int], Step]
     pack: Callable[[Any], Step]
     bitstream: str
@@ -115,7 +115,7 @@ FAMILIES = {
     "gowin": Family(
         overrides=_OVERRIDES,
         command="synth_gowin",
-        multipliers=None,
+        multipliers="multipliers.v",
         route=_gowin_route,
         pack=_gowin_pack,
         bitstream=f"{NAME}.fs",
