@@ -147,7 +147,8 @@ def test_products_of_luts(family: str, a_bits: int, b_bits: int, y_bits: int, si
     yosys(
         tmp_path, "read_verilog top.v", "hierarchy -top top", "proc", "techmap -map map.v t:$mul",
         "select -assert-none t:$mul", "tee -q -o cells.json stat -json",
-        "read_verilog -lib +/ecp5/cells_sim.v", "techmap -map +/ecp5/cells_sim.v", "flatten", "opt", "techmap", "opt", "aigmap", "clean", "select top", "write_json -selected netlist.json",
+        "read_verilog -lib +/ecp5/cells_sim.v", "techmap -map +/ecp5/cells_sim.v", "flatten", "opt", "techmap", "opt",
+        "aigmap", "clean", "select top", "write_json -selected netlist.json",
     )  # fmt: skip
     bits = a_bits + b_bits
     rng = np.random.default_rng(bits)
