@@ -12,6 +12,7 @@ from fpga import into_luts
 from fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
+from fpga.carries import open_carries
 from fpga.errors import FpgaError
 from fpga.report import REPORT, Report, timing, used
 from fpga.sdram.chip import SdramCycles
@@ -48,8 +49,10 @@ def point_of(
         if memory_kib is not None:
             raise FpgaError(f"the SDRAM of {board.name} has {board.sdram.size >> 10} KiB: no other size of memory")
         memory_kib = board.sdram.size >> 10
-    chosen = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
     point = board.points.get(config.name, board.other)
+    if memory is not None and memory != point.memory and memory_kib is None:
+        memory_kib = board.other.memory_kib  # that of the point is the size of the other memory
+    chosen = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
     return replace(point, **{k: v for k, v in chosen.items() if v is not None})  # type: ignore[arg-type]
 
 
@@ -86,7 +89,8 @@ def build(
 
     progress("synthesis")
     multipliers, memories, seconds, cpu = into_luts.survey(directory, family)
-    into_luts.write_script(into_luts.choose(multipliers, memories, board.capacity), directory, family)
+    chosen = into_luts.choose(multipliers, memories, board.capacity)
+    into_luts.write_script(chosen, directory, family)
     took = run(family.synthesis(), directory)
     seconds, cpu = seconds + took[0], cpu + took[1]
     resources = used(json.loads((directory / STATISTICS).read_text()))
@@ -96,6 +100,8 @@ def build(
         what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
         beside = f" with {point.memory_kib} KiB of memory" if point.memory == BLOCK_RAM else ""
         raise FpgaError(f"{config.name}{beside} does not fit on {board.name}: it needs {what}")
+    if chosen and board.family == "ecp5":
+        open_carries(directory / f"{NAME}.json", NAME)
     progress("place and route")
     mhz = pll.output_hz / 1e6
     for step in (family.route(platform, mhz, seed), family.pack(platform)):

@@ -25,14 +25,15 @@ TECHMAP = Path(__file__).parent / "techmap"
 SCRIPT = f"{NAME}.luts.ys"
 #: What synthesis runs after it has read the design.
 AFTER_READ = f"{NO_RW_CHECK}\nscript {SCRIPT}"
-#: Adders as carry chains.
-ADDERS = "adders.v"
 #: Bits of the factors of a DSP block.
 DSP_BITS = 18
 _SURVEY, _CELLS, _BLOCKS = f"{NAME}.survey.ys", f"{NAME}.survey.json", f"{NAME}.blocks.json"
 _MARK = "into_luts"
 #: Cells get their names, and factors their least widths, here: the same in survey and synthesis.
-_PREPARE = (f"hierarchy -top {NAME}", "proc", "flatten", "opt_expr", "opt_clean", "wreduce")
+_PREPARE = (
+    f"hierarchy -top {NAME}", "proc", "flatten", "opt_expr", "opt_clean", "opt -nodffe -nosdff", "wreduce", "peepopt",
+    "opt_clean",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ class IntoLuts:
 
     multipliers: tuple[Multiplier, ...] = ()
     memories: tuple[Memory, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.multipliers or self.memories)
 
 
 def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capacity) -> IntoLuts:
@@ -132,12 +136,10 @@ def survey(directory: Path, family: Family) -> tuple[list[Multiplier], list[Memo
 def write_script(chosen: IntoLuts, directory: Path, family: Family) -> None:
     """Writes SCRIPT, and what it reads, to `directory`."""
     lines = ["# multipliers and memories that become LUTs"]
-    if chosen.multipliers or chosen.memories:
-        maps = [TECHMAP / family.multipliers, TECHMAP / ADDERS]
-        for file in maps:
-            shutil.copy(file, directory)
+    if chosen:
+        shutil.copy(TECHMAP / family.techmap, directory)
         lines += _PREPARE
         lines += [f"setattr -set {_MARK} 1 c:{m.name}" for m in chosen.multipliers]
         lines += [f'setattr -set ram_style "distributed" m:{m.name}' for m in chosen.memories]
-        lines += [f"techmap -map {map.name} {cells}" for map, cells in zip(maps, (f"a:{_MARK}", "t:$add"))]
+        lines += [f"techmap -map {family.techmap} {cells}" for cells in (f"a:{_MARK}", "t:$add t:$sub")]
     (directory / SCRIPT).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -44,7 +44,7 @@ class Family:
     Attributes:
         overrides: for Amaranth's platform.
         command: of yosys, for steps of its own.
-        multipliers: file of `fpga/techmap` that makes multipliers of LUTs.
+        techmap: file of `fpga/techmap` that makes multipliers and adders of LUTs.
         synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
         bitstream: file that the board takes.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
@@ -52,7 +52,7 @@ class Family:
 
     overrides: Mapping[str, str]
     command: str
-    multipliers: str
+    techmap: str
     route: Callable[[Any, float, int], Step]
     pack: Callable[[Any], Step]
     bitstream: str
@@ -107,7 +107,7 @@ FAMILIES = {
     "ecp5": Family(
         overrides=_OVERRIDES,
         command="synth_ecp5",
-        multipliers="ecp5_multipliers.v",
+        techmap="ecp5.v",
         route=_ecp5_route,
         pack=_ecp5_pack,
         bitstream=f"{NAME}.bit",
@@ -115,7 +115,7 @@ FAMILIES = {
     "gowin": Family(
         overrides=_OVERRIDES,
         command="synth_gowin",
-        multipliers="multipliers.v",
+        techmap="plain.v",
         route=_gowin_route,
         pack=_gowin_pack,
         bitstream=f"{NAME}.fs",

