@@ -16,6 +16,8 @@ from isa.config import NpuConfig
 
 #: Read beats asked for and not yet taken, at most: enough to cover the cycles from a read to its beat.
 READ_BEATS = 8
+#: Cycles from asking for a row to having it: its address, the RAM, a register beside the RAM, one beside its readers.
+READ_STAGES = 4
 #: Entries of the queues of addresses and write data.
 ADDRESSES = 2
 OKAY, DECERR = 0, 3
@@ -69,7 +71,7 @@ def channel_queues(
 class OnChipMemory(wiring.Component):
     """`size` bytes of block RAM from address 0 on, one read and one write port, both shared: the bridge goes first.
 
-    Latency: first beat of a read 5 cycles after its address is taken, then a beat per cycle; the next burst follows
+    Latency: first beat of a read 7 cycles after its address is taken, then a beat per cycle; the next burst follows
     without a gap. Write data is taken a beat per cycle; the response comes 2 cycles after the last beat at the
     earliest. Bursts must be INCR with full-width beats. Addresses beyond the memory answer DECERR.
 
@@ -123,9 +125,11 @@ class OnChipMemory(wiring.Component):
             last.eq(issue & (left == 0)),
             reads.o_ready.eq(~active | last),
             taken.eq(self.axi_rvalid & self.axi_rready),
-            read_port.en.eq(issue | bridge_read),
-            read_port.addr.eq(Mux(bridge_read, bridge_row, row)),
         ]
+        # The blocks of RAM lie all over the FPGA: what goes to them, and what they give, crosses it in its own cycle.
+        read_row, reading = Signal(range(rows), reset_less=True), Signal()
+        m.d.sync += [read_row.eq(Mux(bridge_read, bridge_row, row)), reading.eq(issue | bridge_read)]
+        m.d.comb += [read_port.en.eq(reading), read_port.addr.eq(read_row)]
         with m.If(issue):
             m.d.sync += [row.eq(row + 1), left.eq(left - 1)]
         with m.If(last):
@@ -136,18 +140,16 @@ class OnChipMemory(wiring.Component):
             m.d.sync += read_id.eq(next_read_id)
         m.d.sync += under_way.eq(under_way + issue - taken)
 
-        # The row leaves the RAM, then its register.
-        issued, issued_last, issued_outside, asked = Signal(), Signal(), Signal(), Signal()
-        there, there_last, there_outside, answered = Signal(), Signal(), Signal(), Signal()
-        issued_id, there_id = Signal(), Signal()
-        asked_word, there_word = Signal(len(word)), Signal(len(word))
-        data = Signal(8 * bus, reset_less=True)
-        m.d.sync += [
-            issued.eq(issue), issued_last.eq(last), issued_outside.eq(outside), asked.eq(bridge_read),
-            there.eq(issued), there_last.eq(issued_last), there_outside.eq(issued_outside), answered.eq(asked),
-            issued_id.eq(read_id), there_id.eq(issued_id),
-            asked_word.eq(word), there_word.eq(asked_word), data.eq(read_port.data),
-        ]  # fmt: skip
+        # What was asked for, until the row is there.
+        asked = Cat(issue, last, outside, read_id, bridge_read, word)
+        for stage in range(READ_STAGES):
+            moved = Signal(len(asked), name=f"asked{stage}")
+            m.d.sync += moved.eq(asked)
+            asked = moved
+        there, there_last, there_outside, there_id, answered = asked[:5]
+        there_word = asked[5:]
+        near, data = Signal(8 * bus, reset_less=True), Signal(8 * bus, reset_less=True)
+        m.d.sync += [near.eq(read_port.data), data.eq(near)]
         bad = Signal()
         m.d.comb += [
             beats.i_valid.eq(there),

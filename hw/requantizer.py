@@ -127,10 +127,9 @@ class Requantizer(wiring.Component):
         for x, operand in enumerate((mantissa[:half], mantissa[half:])):
             for y, other in enumerate((factor[:half], factor[half:])):
                 parts[x, y] = part = stage(len(operand) + half, f"part{x}{y}")
-                with m.If(exponent == 0):
-                    m.d.sync += part.eq(0)
-                with m.Else():
-                    m.d.sync += part.eq(operand * other)
+                m.d.sync += part.eq(operand * other)
+        zero4 = stage(1, "zero4")  # not in the parts: nothing but a clock reaches the registers of a multiplier
+        m.d.sync += zero4.eq(exponent == 0)
         offset4, negative4 = stage(signed(10), "offset4"), stage(1, "negative4")
         negative3 = delayed(negative1, 2)
         m.d.sync += [offset4.eq(offset3 - exponent), negative4.eq(negative3 ^ self.scale[31])]
@@ -143,6 +142,8 @@ class Requantizer(wiring.Component):
             product.eq(Cat(parts[0, 0][half:], parts[1, 1]) + middle),
             below5.eq(parts[0, 0][:half].any()),
         ]
+        with m.If(zero4):
+            m.d.sync += [product.eq(0), below5.eq(0)]
         offset5 = delayed(offset4, 1)
 
         # 5 -> 6: normalise, round to 24 bits.

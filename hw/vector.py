@@ -17,7 +17,9 @@ from hw.table import field, header
 from hw.vector_lane import (
     ADD_STAGE,
     BIAS_STAGE,
+    CLAMP_STAGE,
     LUT_STAGE,
+    PRODUCT_STAGE,
     REQUANTIZE_STAGE,
     RESULT_STAGE,
     SOURCE_STAGE,
@@ -280,7 +282,7 @@ class Vector(wiring.Component):
         outside_zero_point = later(Mux(is_inside, 0, requantize.zp), 2, "zero_point")
         window = later(is_inside, 2, "window")
         away = later(requantize.rounding == Rounding.HALF_AWAY, 2, "away")
-        low13, high13 = later(lower(requantize.lo, requantize.hi), 3, "low"), later(requantize.hi, 3, "high")
+        low14, high14 = later(lower(requantize.lo, requantize.hi), 3, "low"), later(requantize.hi, 3, "high")
         is_raw = (requantize.source == Source.ACT) | (requantize.source == Source.MAX)
         requantized = later(~is_raw, ADD_STAGE - (inside_at - 1), "requantized")
 
@@ -289,20 +291,20 @@ class Vector(wiring.Component):
         valid2 = later(valid1 & ~self.range_error, 1, "valid2", reset_less=False)
         result2 = later(result, SOURCE_STAGE, "result")
         valid3 = later(valid2 & result2, 1, "valid3", reset_less=False)
-        valid_lut = later(valid3, LUT_STAGE - BIAS_STAGE, "valid_late", reset_less=False)
+        valid_lut = later(valid3, LUT_STAGE - PRODUCT_STAGE, "valid_late", reset_less=False)
         end = later(self.step & last_step, VECTOR_SIGNAL, "end", reset_less=False)
         source2 = later(source, SOURCE_STAGE, "source")
         first2 = later(nest.group_first, SOURCE_STAGE, "first")
         za2, zb2 = later(za, SOURCE_STAGE, "za"), later(zb, SOURCE_STAGE, "zb")
         from_acc1, take_a1 = later(makes & from_acc, 1, "from_acc1"), later(self.a_read, 1, "take_a")
         column1 = later(column, 1, "column")
-        biased2 = later(biased, BIAS_STAGE - 1, "biased")
+        biased3 = later(biased, BIAS_STAGE - 1, "biased")
         # Block RAM is slow: what it gives goes through a register.
         prm_bias = later(nest.prm, BIAS_STAGE - 2, "prm_bias")
         prm_scale = later(prm_bias, REQUANTIZE_STAGE + SCALE_STAGE - BIAS_STAGE, "prm_scale")
-        bias, scale = later(Mux(biased2, self.bias_data, 0), 1, "bias"), later(self.scale_data, 1, "scale")
+        bias, scale = later(Mux(biased3, self.bias_data, 0), 1, "bias"), later(self.scale_data, 1, "scale")
         m.d.comb += [
-            self.bias_read.eq(valid1),
+            self.bias_read.eq(valid2),
             self.bias_row.eq(prm_bias),
             self.scale_read.eq(1),
             self.scale_row.eq(prm_scale),
@@ -314,13 +316,13 @@ class Vector(wiring.Component):
                 self.lut_read.eq(valid_lut),
                 self.lut_table.eq(later(finish.table, LUT_STAGE - (ADD_STAGE - 1), "table")),
             ]
-        ma14, c14 = later(finish.ma, 1, "ma"), later(finish.c, 1, "c")
-        shift15 = later(finish["shift"], 2, "shift")
-        shift16 = later(shift15, 1, "shift16")
-        above16 = later(Cat(k >= shift15 + 7 for k in range(31)), 1, "above")
-        low17, high17 = later(lower(finish.add_lo, finish.add_hi), 4, "add_low"), later(finish.add_hi, 4, "add_high")
-        add17 = later(finish.add, LUT_STAGE - (ADD_STAGE - 1), "add")
-        lut18 = later(finish.lut, RESULT_STAGE - (ADD_STAGE - 1), "lut")
+        ma15, c15 = later(finish.ma, 1, "ma"), later(finish.c, 1, "c")
+        shift16 = later(finish["shift"], 2, "shift")
+        shift17 = later(shift16, 1, "shift17")
+        above17 = later(Cat(k >= shift16 + 7 for k in range(31)), 1, "above")
+        low18, high18 = later(lower(finish.add_lo, finish.add_hi), 4, "add_low"), later(finish.add_hi, 4, "add_high")
+        add18 = later(finish.add, CLAMP_STAGE - (ADD_STAGE - 1), "add")
+        lut20 = later(finish.lut, RESULT_STAGE - (ADD_STAGE - 1), "lut")
 
         # Lanes.
         acc: list[Value] = [getattr(self, f"acc_data{n}") for n in range(columns)]
@@ -346,29 +348,29 @@ class Vector(wiring.Component):
                 lane.s2_first.eq(first2),
                 lane.s2_za.eq(za2),
                 lane.s2_zb.eq(zb2),
-                lane.s3_bias.eq(bias[32 * l : 32 * l + 32]),
-                lane.s7_scale.eq(scale[32 * l : 32 * l + 32]),
-                lane.s11_inside_zero_point.eq(inside_zero_point),
-                lane.s12_window.eq(window),
-                lane.s12_away.eq(away),
-                lane.s12_zero_point.eq(outside_zero_point),
-                lane.s13_low.eq(low13),
-                lane.s13_high.eq(high13),
-                lane.s13_mb.eq(finish.mb),
-                lane.s14_requantized.eq(requantized),
-                lane.s14_ma.eq(ma14),
-                lane.s14_c.eq(c14),
-                lane.s16_shift.eq(shift16),
-                lane.s16_above.eq(above16),
-                lane.s17_low.eq(low17),
-                lane.s17_high.eq(high17),
-                lane.s17_add.eq(add17),
+                lane.s4_bias.eq(bias[32 * l : 32 * l + 32]),
+                lane.s8_scale.eq(scale[32 * l : 32 * l + 32]),
+                lane.s12_inside_zero_point.eq(inside_zero_point),
+                lane.s13_window.eq(window),
+                lane.s13_away.eq(away),
+                lane.s13_zero_point.eq(outside_zero_point),
+                lane.s14_low.eq(low14),
+                lane.s14_high.eq(high14),
+                lane.s14_mb.eq(finish.mb),
+                lane.s15_requantized.eq(requantized),
+                lane.s15_ma.eq(ma15),
+                lane.s15_c.eq(c15),
+                lane.s17_shift.eq(shift17),
+                lane.s17_above.eq(above17),
+                lane.s18_low.eq(low18),
+                lane.s18_high.eq(high18),
+                lane.s18_add.eq(add18),
             ]
             if c.table_lookup:
                 m.d.comb += [
-                    getattr(self, f"lut_index{l}").eq(lane.s17_index),
-                    lane.s18_lut.eq(lut18),
-                    lane.s18_value.eq(getattr(self, f"lut_value{l}")),
+                    getattr(self, f"lut_index{l}").eq(lane.s19_index),
+                    lane.s20_lut.eq(lut20),
+                    lane.s20_value.eq(getattr(self, f"lut_value{l}")),
                 ]
             results.append(lane.result)
         m.d.comb += self.write_data.eq(Cat(results))
