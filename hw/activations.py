@@ -96,8 +96,10 @@ class ActivationScratchpad(wiring.Component):
         touched = Signal(c.act_banks)
         for b in range(c.act_banks):
             ahead = Signal(bank_bits, name=f"ahead{b}")  # how many rows after load_row bank b's row is
-            m.d.comb += [ahead.eq(b - first), touched[b].eq(ahead < Mux(self.load_full, 1, self.load_rows))]
-        conflict = self.vector_write & touched.bit_select(bank(self.vector_write_row), 1)
+            reached = ahead < Mux(self.load_full, 1, self.load_rows) if self.rows_per_beat > 1 else first == b
+            m.d.comb += [ahead.eq(b - first), touched[b].eq(reached)]
+        writes = Cat(self.vector_write & (bank(self.vector_write_row) == b) for b in range(c.act_banks))
+        conflict = (touched & writes).any()
         m.d.comb += self.load_grant.eq(~conflict)
 
         width = 8 * min(c.bus_bytes, c.block_in)

@@ -73,8 +73,7 @@ class MacArray(wiring.Component):
                 if c.depthwise and o < lanes:
                     operand = Mux(self.depthwise, byte(taps[i], o), operand).as_signed()
                 product = Signal(signed(16), name=f"product{o}_{i}", reset_less=True)
-                with m.If(valid):
-                    m.d.sync += product.eq(operand * byte(weights, i))
+                m.d.sync += product.eq(operand * byte(weights, i))
                 products.append(product)
             levels.append(products)
 

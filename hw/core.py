@@ -245,29 +245,33 @@ class Core(wiring.Component):
             ),
         ]
         # What happens in a cycle is collected in the next, by GEMM and VECTOR themselves, and told in the one after.
-        told: list[tuple[Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
+        told: list[tuple[list[Value], Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
+        # Errors collected side by side: only the first of them is kept. Then there are those before them.
+        together: list[Value] = []
+        before: list[Value] = []
         for n, (condition, code, where, pc, address) in enumerate(errors):
             if isinstance(where, Engine) and where in (Engine.GEMM, Engine.VECTOR):
-                told.append((condition, code, where, pc, address))
+                before = [failed for _, failed, *_ in told]
+                told.append((before, condition, code, where, pc, address))
+                together, before = [], [*before, condition]
                 continue
             late = [
                 Signal.like(x, name=f"error{n}_{name}", reset_less=True) for x, name in ((pc, "pc"), (address, "at"))
             ]
             failed = Signal(name=f"error{n}")
-            m.d.sync += [failed.eq(condition), late[0].eq(pc), late[1].eq(address)]
+            m.d.sync += [failed.eq(condition & ~Cat(together, C(0, 1)).any()), late[0].eq(pc), late[1].eq(address)]
+            together.append(condition)
             named: list[Any] = []
             for x, name in ((code, "code"), (where, "engine")):
                 named.append(x)
                 if isinstance(x, Value):
                     named[-1] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
                     m.d.sync += named[-1].eq(x)
-            told.append((failed, *named, *late))
-        m.d.sync += self.error.eq(Cat(condition for condition, *_ in told).any())
-        before: list[Value] = []
+            told.append((before, failed, *named, *late))
+        m.d.sync += self.error.eq(Cat(condition for _, condition, *_ in told).any())
         chosen: dict[str, list[Value]] = {"code": [], "engine": [], "pc": [], "address": []}
-        for condition, *what in told:
-            first = condition & ~Cat(before, C(0, 1)).any()
-            before.append(condition)
+        for earlier, condition, *what in told:
+            first = condition & ~Cat(earlier, C(0, 1)).any()
             for name, value in zip(chosen, what):
                 port = getattr(self, f"error_{name}")
                 chosen[name].append(Mux(first, value, 0)[: len(port)])

@@ -113,22 +113,26 @@ class Fetch(wiring.Component):
         chunk_bits = (chunk - 1).bit_length()
         m.submodules.buffer = buffer = Queue(c.axi_data_bits + 1, depth)
         free = Signal(range(depth + 1), init=depth)
+        enough = Signal()  # for the next burst
         to_end = Signal(range(chunk + 1))
         next_beats = Signal(range(chunk + 1))  # of the next burst: what is left, but to the end of the chunk at most
         m.d.comb += [
             to_end.eq(chunk - address[:chunk_bits]),
             self.request_beats.eq(next_beats),
             self.request_address.eq(Cat(C(0, low), address)),
-            self.request_valid.eq(active & (next_beats != 0) & (free >= next_beats) & ~self.halt),
+            self.request_valid.eq(active & enough & ~self.halt),
             buffer.i_valid.eq(self.beat),
             buffer.i_payload.eq(Cat(self.beat_data, self.beat_bad)),
         ]
+        # The comparison takes a cycle: a burst is asked for in every second one at most.
+        asked_now = self.request_valid & self.request_ready
+        m.d.sync += enough.eq(active & (next_beats != 0) & (free >= next_beats) & ~asked_now)
         asked = Signal(range(chunk + 1))
         remaining = Signal.like(beats_left)
         m.d.comb += remaining.eq(beats_left - next_beats)
         with m.If(setup[2]):
             m.d.sync += next_beats.eq(Mux(beats < to_end, beats, to_end))
-        with m.If(self.request_valid & self.request_ready):
+        with m.If(asked_now):
             m.d.comb += asked.eq(next_beats)
             m.d.sync += [
                 address.eq(address + next_beats),
@@ -173,12 +177,13 @@ class Fetch(wiring.Component):
                 ]
 
         # Third stage: checked, waiting for its queue.
-        held, bus_error, legal, operands_ok, is_end = Signal(), Signal(), Signal(), Signal(), Signal()
-        good = Signal()
+        held, bus_error, legal, operands_ok = Signal(), Signal(), Signal(), Signal()
+        sends, ends, bad_one = Signal(), Signal(), Signal()  # what is held is to be dispatched, is END, is wrong
         m.d.comb += [
             decoder.word.eq(word),
             word_take.eq(word_valid & (~held | self.step)),
         ]
+        good = decoder.legal & decoder.operands_ok & ~word_bad
         with m.If(word_take):
             m.d.sync += [
                 held.eq(1),
@@ -187,18 +192,19 @@ class Fetch(wiring.Component):
                 bus_error.eq(word_bad),
                 legal.eq(decoder.legal),
                 operands_ok.eq(decoder.operands_ok),
-                is_end.eq(decoder.end),
-                good.eq(decoder.legal & decoder.operands_ok & ~word_bad),
+                sends.eq(good & ~decoder.end),
+                ends.eq(good & decoder.end),
+                bad_one.eq(~good),
             ]
         with m.Elif(self.step):
-            m.d.sync += held.eq(0)
+            m.d.sync += [held.eq(0), sends.eq(0), ends.eq(0)]
         at_end = Signal()  # all instructions of the program were dispatched
         beyond = active & at_end
-        go = active & ~self.halt
+        go = active & ~self.halt & ~at_end
         m.d.comb += [
-            self.valid.eq(held & go & ~beyond & good & ~is_end),
-            self.step.eq((self.valid & self.ready) | (held & go & ~beyond & good & is_end)),
-            self.error.eq(go & self.quiet & (beyond | (held & ~good))),
+            self.valid.eq(sends & go),
+            self.step.eq(go & ((sends & self.ready) | ends)),
+            self.error.eq(active & ~self.halt & self.quiet & (at_end | bad_one)),
         ]
         with m.If(beyond):
             m.d.comb += self.error_code.eq(Mux(present == self.length, ErrorCode.NO_END, ErrorCode.WINDOW))
@@ -214,7 +220,7 @@ class Fetch(wiring.Component):
         m.d.comb += following.eq(self.pc + 1)
         with m.If(self.step):
             m.d.sync += [self.pc.eq(following), at_end.eq(following == present)]
-            with m.If(is_end):
+            with m.If(ends):
                 m.d.sync += [active.eq(0), self.ended.eq(1)]
         # For `hw.formal`.
         self.setup, self.active, self.available, self.present = setup, active, available, present

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,7 +33,8 @@ class FrontEnd(wiring.Component):
         entry_load, entry_next: the head becomes `entry_next` at the end of this cycle.
         core_ready: core is idle or makes its last step in this cycle (and has room for another instruction).
         want, wait0, wait1, grant: to the semaphores; a wait has a bit per semaphore, bit 0 for none.
-        configure: `entry_word` is a configuring instruction, to be written at the end of this cycle.
+        configure: `entry_word` is a configuring instruction, to be written at the end of this cycle: a bit for each, in
+            the order of the table.
         start: `entry_word` is a run instruction the core takes at the end of this cycle.
         was_blocked: in the cycle before the head was a run instruction held back by a semaphore.  waiting: and the core
             was ready.  lacked0: by `wait0` (`lacks0` from the semaphores).
@@ -44,6 +45,7 @@ class FrontEnd(wiring.Component):
         self.engine = engine
         self.shared = any(queue_of(e, config) == queue_of(engine, config) for e in Engine if e != engine)
         self.size = config.semaphores + 1
+        self.configuring = [i.name for i in instructions_of(engine, configures=True)]
         super().__init__(
             {
                 "entry_valid": In(1),
@@ -58,7 +60,7 @@ class FrontEnd(wiring.Component):
                 "wait0": Out(self.size),
                 "wait1": Out(self.size),
                 "grant": In(1),
-                "configure": Out(1),
+                "configure": Out(len(self.configuring)),
                 "start": Out(1),
                 "lacks0": In(1),
                 "was_blocked": Out(1),
@@ -70,12 +72,12 @@ class FrontEnd(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        names = [i.name for i in instructions_of(self.engine, configures=True)]
         # What the head is, decoded on its way into the queue's register.
-        configures = Signal(reset_less=True)
+        configures, which = Signal(reset_less=True), Signal(len(self.configuring), reset_less=True)
         with m.If(self.entry_load):
             m.d.sync += [
-                configures.eq(is_instruction(self.entry_next, *names) if names else C(0)),
+                configures.eq(is_instruction(self.entry_next, *self.configuring)),
+                which.eq(Cat(is_instruction(self.entry_next, name) for name in self.configuring)),
                 self.wait0.eq(one_hot(header(self.entry_next, "wait0"), self.size)),
                 self.wait1.eq(one_hot(header(self.entry_next, "wait1"), self.size)),
             ]
@@ -89,11 +91,11 @@ class FrontEnd(wiring.Component):
         was_ready = Signal()
         valid = self.mine & ~self.halt
         m.d.comb += [
-            self.configure.eq(valid & configures),
+            self.configure.eq(which & valid.replicate(len(which))),
             self.want.eq(valid & ~configures & ~held),
             self.start.eq(held & self.core_ready & ~self.halt),
             self.waiting.eq(self.was_blocked & was_ready),
-            self.entry_ready.eq(self.configure | self.start),
+            self.entry_ready.eq((valid & configures) | self.start),
         ]
         m.d.sync += [
             self.was_blocked.eq(self.want & ~self.grant),

@@ -11,10 +11,12 @@ from hw.load_data import LoadData, descriptor_layout, row_bytes
 from hw.ports import PC_BITS
 from hw.queue import Queue
 from hw.semaphores import SEMAPHORE_BITS
-from hw.table import field, header, is_instruction
+from hw.table import field, header, instructions_of, is_instruction
 from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS, REGIONS, Memory
+from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS, REGIONS, Engine, Memory
 from isa.timing import LOAD_DESCRIPTORS
+
+CONFIGURING = [i.name for i in instructions_of(Engine.LOAD, configures=True)]
 
 
 class Load(wiring.Component):
@@ -51,7 +53,7 @@ class Load(wiring.Component):
             }
         super().__init__(
             {
-                "configure": In(1),
+                "configure": In(len(CONFIGURING)),
                 "start": In(1),
                 "word": In(INSTRUCTION_BITS),
                 "pc": In(PC_BITS),
@@ -101,7 +103,7 @@ class Load(wiring.Component):
         # Configuration registers.
         count, row_stride, mem_stride = [], [], []
         for k in range(2):
-            select = self.configure & is_instruction(self.word, "LOAD_DIM")
+            select = self.configure[CONFIGURING.index("LOAD_DIM")]
             select = select & (field(self.word, "LOAD_DIM", "level") == k)
             count.append(Signal(16, init=1, name=f"count{k}"))
             row_stride.append(Signal(signed(18), name=f"row_stride{k}"))
@@ -113,7 +115,7 @@ class Load(wiring.Component):
                     mem_stride[k].eq(field(self.word, "LOAD_DIM", "mem_stride")),
                 ]
         pad = {f.name: Signal(f.bits, name=f.name) for f in BY_NAME["LOAD_PAD"].fields}
-        with m.If(self.configure & is_instruction(self.word, "LOAD_PAD")):
+        with m.If(self.configure[CONFIGURING.index("LOAD_PAD")]):
             m.d.sync += [s.eq(field(self.word, "LOAD_PAD", n)) for n, s in pad.items()]
 
         # An instruction is at the head of the queue in the cycle before its start too: what it says is worked out then.

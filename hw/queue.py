@@ -49,9 +49,11 @@ class Queue(wiring.Component):
         head = Signal(range(max(2, self.depth)))
         tail = Signal.like(head)
         push, pop = Signal(), Signal()
+        # What comes in and goes out is wanted early: both flags are computed with the level.
+        full, held = Signal(), Signal()
         m.d.comb += [
-            self.i_ready.eq(self.level != self.depth),
-            self.o_valid.eq(self.level != 0),
+            self.i_ready.eq(~full),
+            self.o_valid.eq(held),
             push.eq(self.i_valid & self.i_ready),
             pop.eq(self.o_valid & self.o_ready),
             write.en.eq(push),
@@ -69,10 +71,10 @@ class Queue(wiring.Component):
             with m.If(head == self.depth - 1):
                 m.d.sync += head.eq(0)
         with m.If(push & ~pop):
-            m.d.sync += self.level.eq(self.level + 1)
+            m.d.sync += [self.level.eq(self.level + 1), held.eq(1), full.eq(self.level == self.depth - 1)]
         with m.If(pop & ~push):
-            m.d.sync += self.level.eq(self.level - 1)
-        self.head, self.tail, self.store = head, tail, store  # for `hw.formal`
+            m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
+        self.head, self.tail, self.store, self.full, self.held = head, tail, store, full, held  # for `hw.formal`
         return m
 
 
@@ -99,12 +101,13 @@ class RegisteredQueue(wiring.Component):
         write = store.write_port()
         read = store.read_port(domain="comb")
         head, tail = Signal(bits), Signal(bits)
-        push, pop, popped, others, takes = Signal(), Signal(), Signal(), Signal(), Signal()
+        push, pop, popped, takes = Signal(), Signal(), Signal(), Signal()
+        others, behind = Signal(), Signal(bits)  # entries behind the first: whether there are any, how many
+        full = Signal()
         m.d.comb += [
-            self.i_ready.eq(self.level < self.depth),
+            self.i_ready.eq(~full),
             push.eq(self.i_valid & self.i_ready),
             pop.eq(self.o_valid & self.o_ready),
-            others.eq(head != tail),
             takes.eq(~self.o_valid | pop),
             # Written in any case, kept by moving the tail.
             write.en.eq(push),
@@ -116,9 +119,18 @@ class RegisteredQueue(wiring.Component):
         ]
         with m.If(takes):
             m.d.sync += [self.o_valid.eq(others | push), self.o_payload.eq(self.o_next)]
-        with m.If(takes & others):
+        joins, leaves = push & (others | ~takes), takes & others
+        with m.If(leaves):
             m.d.sync += head.eq(head + 1)
-        with m.If(push & (others | ~takes)):
+        with m.If(joins):
             m.d.sync += tail.eq(tail + 1)
+        with m.If(joins & ~leaves):
+            m.d.sync += [behind.eq(behind + 1), others.eq(1)]
+        with m.If(leaves & ~joins):
+            m.d.sync += [behind.eq(behind - 1), others.eq(behind != 1)]
         m.d.sync += [popped.eq(pop), self.level.eq(self.level + push - popped)]
+        with m.If(push & ~popped):
+            m.d.sync += full.eq(self.level == self.depth - 1)
+        with m.If(popped & ~push):
+            m.d.sync += full.eq(0)
         return m

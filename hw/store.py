@@ -100,7 +100,7 @@ class Store(wiring.Component):
             row_stride = Signal(signed(ROW_BITS), name=f"row_stride{k}")
             mem_stride = Signal(signed(OFFSET_BITS), name=f"mem_stride{k}")
             level = field(self.word, "STORE_DIM", "level")
-            with m.If(self.configure & is_instruction(self.word, "STORE_DIM") & (level == k)):
+            with m.If(self.configure & (level == k)):
                 m.d.sync += [
                     count.eq(field(self.word, "STORE_DIM", "count")),
                     row_stride.eq(field(self.word, "STORE_DIM", "row_stride")),

@@ -13,7 +13,7 @@ from hw.queue import RegisteredQueue
 from hw.requantizer import INSIDE_STAGE, SCALE_STAGE
 from hw.scratchpads import bits_for
 from hw.semaphores import SEMAPHORE_BITS
-from hw.table import field, header
+from hw.table import field, header, instructions_of
 from hw.vector_lane import (
     ADD_STAGE,
     BIAS_STAGE,
@@ -26,10 +26,11 @@ from hw.vector_lane import (
     VectorLane,
 )
 from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS, Rounding, Source
+from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS, Engine, Rounding, Source
 from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 
 ADDRESSES = ("a", "b", "dst", "prm")
+CONFIGURING = [i.name for i in instructions_of(Engine.VECTOR, configures=True)]
 #: Instructions the pipeline can hold, with room to spare: contexts are reused in turn.
 CONTEXTS = 32
 assert VECTOR_DEPTH + 2 < CONTEXTS and RESULT_STAGE == VECTOR_DEPTH
@@ -92,7 +93,7 @@ class Vector(wiring.Component):
             }
         super().__init__(
             {
-                "configure": In(1),
+                "configure": In(len(CONFIGURING)),
                 "start": In(1),
                 "word": In(INSTRUCTION_BITS),
                 "pc": In(PC_BITS),
@@ -130,14 +131,14 @@ class Vector(wiring.Component):
 
         # Configuration registers.
         opcode = header(self.word, "opcode")
-        m.d.comb += nest.configure.eq(self.configure & (opcode == BY_NAME["VECTOR_LOOP"].opcode))
+        m.d.comb += nest.configure.eq(self.configure[CONFIGURING.index("VECTOR_LOOP")])
         for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
             m.d.comb += getattr(nest, name).eq(field(self.word, "VECTOR_LOOP", name))
         registers: dict[str, Signal] = {}
         for name in ("VECTOR_ADD", "VECTOR_POST"):
             for f in BY_NAME[name].fields:
                 registers[f.name] = Signal(signed(f.bits) if f.signed else f.bits, name=f.name)
-                with m.If(self.configure & (opcode == BY_NAME[name].opcode)):
+                with m.If(self.configure[CONFIGURING.index(name)]):
                     m.d.sync += registers[f.name].eq(field(self.word, name, f.name))
 
         # The instruction at work.

@@ -57,7 +57,7 @@ SIGNAL_AHEAD = GIVE_CYCLES + TAKE_CYCLES - 1
 VECTOR_SIGNAL = VECTOR_DEPTH - SIGNAL_AHEAD
 #: ACC is read for a group this many cycles before its accumulate stage.
 ACCUMULATE_STAGES = 2
-#: Cycles from the first cycle of a run, in which FETCH begins, to the one before its first request can be made.
+#: Cycles from the first cycle of a run, in which FETCH begins, to two before its first request.
 FETCH_SETUP = 4
 #: Instructions that wait between the halves of LOAD; reads STORE makes ahead of the bus.
 LOAD_DESCRIPTORS = 8

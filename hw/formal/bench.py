@@ -98,6 +98,7 @@ def contents(bench: Bench, queue: Queue, name: str) -> list[tuple[Value, Value]]
     """(held, entry) of an opened queue, oldest first; adds the invariant of its pointers."""
     slots = max(2, queue.depth)
     bench.invariant((queue.level <= queue.depth) & (queue.head < queue.depth) & (queue.tail < queue.depth))
+    bench.invariant((queue.full == (queue.level == queue.depth)) & (queue.held == (queue.level != 0)))
     end = queue.head + queue.level
     bench.invariant(queue.tail == Mux(end >= queue.depth, end - queue.depth, end))
     words = []

@@ -20,7 +20,7 @@ from hw.ports import PC_BITS
 from hw.queue import Queue
 from hw.semaphores import ENGINES, SEMAPHORE_BITS, Semaphores
 from hw.store import Store
-from hw.table import field, is_instruction
+from hw.table import field, instructions_of, is_instruction
 from isa.config import SEMAPHORE_LIMIT, NpuConfig, preset
 from isa.instructions import REGIONS, Engine
 from isa.timing import fetch_burst_bytes
@@ -218,13 +218,15 @@ def _instructions(b: Bench, part: Any, engine: str) -> None:
     b.m.submodules.decoder = decoder = Decoder(SMALL)
     b.m.d.comb += decoder.word.eq(part.word)
     mine = is_instruction(part.word, engine, f"{engine}_SYNC")
-    b.assume(implies(part.configure | part.start, decoder.legal & decoder.operands_ok))
+    b.assume(implies(part.configure.any() | part.start, decoder.legal & decoder.operands_ok))
     b.assume(decoder.engine == Engine[engine])
-    b.assume(implies(part.configure, ~mine & ~part.start & ~part.halt) & implies(part.start, mine & ~part.halt))
+    b.assume(implies(part.configure.any(), ~mine & ~part.start & ~part.halt) & implies(part.start, mine & ~part.halt))
     b.assume(implies(part.start, part.ready))
+    for bit, instruction in zip(part.configure, instructions_of(Engine[engine], configures=True)):
+        b.assume(implies(bit, is_instruction(part.word, instruction.name)))
     # It was at the head of the queue in the cycle before.
     there = (part.word == b.past(part.word, "word")) & (part.pc == b.past(part.pc, "pc"))
-    b.assume(implies(part.start, there & ~b.past(part.configure, "configure")))
+    b.assume(implies(part.start, there & ~b.past(part.configure.any(), "configure")))
 
 
 def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, allowed: list) -> None:
@@ -307,7 +309,7 @@ def load_accepts(only: str | None) -> Bench:
         load.bus_idle.eq(read.load_idle),
     ]
     _instructions(b, load, "LOAD")
-    b.assume(~(load.configure & is_instruction(load.word, "LOAD_PAD")))
+    b.assume(~(load.configure.any() & is_instruction(load.word, "LOAD_PAD")))
     with b.m.If(load.operand_error | load.window_error | load.range_error):
         b.m.d.sync += halt.eq(1)
     b.m.d.sync += refused.eq(load.write_valid & ~load.write_grant)

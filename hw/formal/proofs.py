@@ -76,7 +76,7 @@ PROOFS = (
             Property(
                 "overflow",
                 "never more than `depth` entries; it takes entries exactly while there is room",
-                Fault("hw.queue:Queue", "self.i_ready.eq(self.level != self.depth)", "self.i_ready.eq(1)"),
+                Fault("hw.queue:Queue", "self.i_ready.eq(~full)", "self.i_ready.eq(1)"),
             ),
         ),
     ),

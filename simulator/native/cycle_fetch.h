@@ -8,7 +8,7 @@ namespace tw::cycle {
 struct Fetch {
     uint64_t address = 0, beats_left = 0, base = 0;  // address in beats
     uint32_t offset = 0, length = 0, present = 0, pc = 0;
-    bool active = false, ended = false;
+    bool active = false, ended = false, enough = false;  // enough: room for the next burst, as of the cycle before
     uint32_t bus = 0, low = 0, depth = 0, chunk = 0, parts = 0, free = 0, part = 0;
     Fifo<uint8_t> buffer;  // whether the beat is bad
     bool word_valid = false, word_bad = false;
@@ -58,7 +58,7 @@ struct Fetch {
         const uint32_t to_end = chunk - uint32_t(address & (chunk - 1));
         return beats_left < to_end ? uint32_t(beats_left) : to_end;
     }
-    bool requests() const { return active && beats_left != 0 && free >= request_beats(); }
+    bool requests() const { return active && enough; }
     bool beyond() const { return active && pc == present; }
     bool offers() const { return active && held && !beyond() && !code && !held_bad; }
     bool fails() const { return active && (beyond() || (held && (code || held_bad))); }
@@ -86,7 +86,9 @@ struct Fetch {
     bool step(bool dispatched, bool asked, bool beat, bool bad) {
         const bool ends = dispatched && is_end;
         const bool word_take = word_valid && (!held || dispatched), room = !word_valid || word_take;
-        bool moved = dispatched || asked || beat || word_take;
+        const bool room_now = active && !asked && beats_left != 0 && free >= request_beats();
+        bool moved = dispatched || asked || beat || word_take || enough != room_now;
+        enough = room_now;
         if (word_take) {
             held = true;
             held_bad = word_bad;
