@@ -1,7 +1,7 @@
 """Registers behind multipliers moved into the DSP blocks of ECP5, in the netlist yosys gives to nextpnr.
 
-Neither of the two does it. The wire from the block is then no longer in the path of the multiplier: nextpnr counts 3.5 ns
-of setup in place of 3.9 ns and the wire.
+Neither of the two does it. The wire from the block is then no longer in the path of the multiplier: nextpnr counts
+3.5 ns of setup in place of 3.9 ns and the wire.
 """
 
 from __future__ import annotations

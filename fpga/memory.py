@@ -21,6 +21,8 @@ READ_STAGES = 4
 #: Entries of the queues of addresses and write data.
 ADDRESSES = 2
 OKAY, DECERR = 0, 3
+#: What the bridge asks with.
+REQUEST = ("valid", "write", "address", "wdata", "strobe")
 
 
 def axi_slave(config: NpuConfig) -> dict[str, object]:
@@ -108,10 +110,13 @@ class OnChipMemory(wiring.Component):
         write_address, next_write_id = fields["aw"].values()
         beat_data, beat_strobe, beat_last = fields["w"].values()
         reads, writes, beats_in = queues["ar"], queues["aw"], queues["w"]
-        bridge_row = self.mem_address[low:]
-        word = self.mem_address[2:low]  # 32-bit word of the row
-        bridge_read = self.mem_valid & ~self.mem_write
-        bridge_write = self.mem_valid & self.mem_write
+        # The bridge's request, a cycle later.
+        bridge = {name: Signal.like(getattr(self, f"mem_{name}")) for name in REQUEST}
+        m.d.sync += [register.eq(getattr(self, f"mem_{name}")) for name, register in bridge.items()]
+        bridge_row = bridge["address"][low:]
+        word = bridge["address"][2:low]  # 32-bit word of the row
+        bridge_read = bridge["valid"] & ~bridge["write"]
+        bridge_write = bridge["valid"] & bridge["write"]
         m.d.comb += self.mem_ready.eq(1)
 
         # Reads: the row of the burst, one read a cycle while its beat has room.
@@ -189,11 +194,11 @@ class OnChipMemory(wiring.Component):
         now_strobe = Signal(bus)
         m.d.sync += [
             now_row.eq(Mux(bridge_write, bridge_row, write_row)),
-            now_data.eq(Mux(bridge_write, self.mem_wdata.replicate(bus // 4), beat_data)),
+            now_data.eq(Mux(bridge_write, bridge["wdata"].replicate(bus // 4), beat_data)),
             now_strobe.eq(0),
         ]
         with m.If(bridge_write):
-            m.d.sync += now_strobe.eq(self.mem_strobe << (word << 2))
+            m.d.sync += now_strobe.eq(bridge["strobe"] << (word << 2))
         with m.Elif(beat & ~write_outside):
             m.d.sync += now_strobe.eq(beat_strobe)
         m.d.comb += [write_port.addr.eq(now_row), write_port.data.eq(now_data), write_port.en.eq(now_strobe)]

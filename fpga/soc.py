@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fpga.bridge.bridge import SerialBridge
-from fpga.memory import OnChipMemory
+from fpga.memory import REQUEST, OnChipMemory
 from hw.npu import Npu
 from hw.ports import axi_master, axil_slave
 from hw.reset import reset_by
@@ -84,7 +84,7 @@ class Soc(wiring.Component):
         for name, member in memory.pins.items():
             source, target = (memory, self) if member.flow == Out else (self, memory)
             m.d.comb += getattr(target, name).eq(getattr(source, name))
-        for name in ("valid", "write", "address", "wdata", "strobe"):
+        for name in REQUEST:
             m.d.comb += getattr(memory, f"mem_{name}").eq(getattr(bridge, f"mem_{name}"))
         for name in ("ready", "rvalid", "rdata"):
             m.d.comb += getattr(bridge, f"mem_{name}").eq(getattr(memory, f"mem_{name}"))

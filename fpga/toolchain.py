@@ -25,7 +25,8 @@ SYNTHESIS = "-nowidelut"
 #: ECP5: but the mapper may use them, where they make a path shorter. It counts this much for a wire, in ps, and maps a
 #: second time what it has rewritten with the first mapping in view.
 WIRE = 800
-MAPPING = f"""abc9 -W {WIRE} -script +&scorr;&sweep;&dc2;&dch,-f,-r;&ps;&if,{{W}},{{D}},{{R}},-v;&mfs;&dch,-f;&if,{{W}},{{D}},{{R}};&mfs
+_MAP = "&if,{W},{D},{R};&mfs"
+MAPPING = f"""abc9 -W {WIRE} -script +&scorr;&sweep;&dc2;&dch,-f,-r;&ps;{_MAP};&dch,-f;{_MAP}
 clean
 synth_ecp5 {SYNTHESIS} -top {NAME} -run map_cells:json"""
 #: A row that is read while it is written returns unspecified data, as the machine defines it: no bypass logic.

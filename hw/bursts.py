@@ -90,7 +90,7 @@ class BurstWalker(wiring.Component):
         null1, null2, null3 = (Signal(name=f"null{n}", reset_less=True) for n in (1, 2, 3))
         m.d.comb += [
             last1.eq(null1 | ((left0 == 0) & (left1 == 0))),
-            take1.eq(active & room2 & ~self.halt),
+            take1.eq(active & room2),
             self.ready.eq(~active),
         ]
         following = Signal(OFFSET_BITS)
@@ -160,11 +160,11 @@ class BurstWalker(wiring.Component):
             cut_beats.eq(Mux(turn, beats3, beats2)),
             reach.eq(c.burst_beats - cut_address[:beat_bits]),
             ends.eq(cut_beats <= reach),
-            sent.eq(valid3 & ~turn & out.i_ready & ~self.halt),
+            sent.eq(valid3 & ~turn & out.i_ready),
             out.i_valid.eq(sent),
             out.i_payload.eq(Cat(burst, final & last3, null3, tag3, address3)),
             self.o_valid.eq(out.o_valid & ~self.halt),
-            out.o_ready.eq(self.o_ready & ~self.halt),
+            out.o_ready.eq(self.o_ready),
             Cat(self.o_beats, self.o_last, self.o_null, self.o_tag, self.o_address[low:]).eq(out.o_payload),
         ]
         m.d.comb += take2.eq(valid2 & inside2 & (~valid3 | (sent & final)))

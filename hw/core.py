@@ -255,19 +255,15 @@ class Core(wiring.Component):
                 told.append((before, condition, code, where, pc, address))
                 together, before = [], [*before, condition]
                 continue
-            late = [
-                Signal.like(x, name=f"error{n}_{name}", reset_less=True) for x, name in ((pc, "pc"), (address, "at"))
-            ]
             failed = Signal(name=f"error{n}")
-            m.d.sync += [failed.eq(condition & ~Cat(together, C(0, 1)).any()), late[0].eq(pc), late[1].eq(address)]
+            m.d.sync += failed.eq(condition & ~Cat(together, C(0, 1)).any())
             together.append(condition)
-            named: list[Any] = []
-            for x, name in ((code, "code"), (where, "engine")):
-                named.append(x)
-                if isinstance(x, Value):
-                    named[-1] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
-                    m.d.sync += named[-1].eq(x)
-            told.append((before, failed, *named, *late))
+            late: list[Any] = [code, where, pc, address]
+            for k, (x, name) in enumerate(zip(late, ("code", "engine", "pc", "at"))):
+                if isinstance(x, Value) and condition is not semaphores.overflow:  # told in the next cycle anyway
+                    late[k] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
+                    m.d.sync += late[k].eq(x)
+            told.append((before, failed, *late))
         m.d.sync += self.error.eq(Cat(condition for _, condition, *_ in told).any())
         chosen: dict[str, list[Value]] = {"code": [], "engine": [], "pc": [], "address": []}
         for earlier, condition, *what in told:

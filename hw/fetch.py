@@ -177,11 +177,11 @@ class Fetch(wiring.Component):
                 ]
 
         # Third stage: checked, waiting for its queue.
-        held, bus_error, legal, operands_ok = Signal(), Signal(), Signal(), Signal()
+        held, leaves, bus_error, legal, operands_ok = Signal(), Signal(), Signal(), Signal(), Signal()
         sends, ends, bad_one = Signal(), Signal(), Signal()  # what is held is to be dispatched, is END, is wrong
         m.d.comb += [
             decoder.word.eq(word),
-            word_take.eq(word_valid & (~held | self.step)),
+            word_take.eq(word_valid & (~held | leaves)),
         ]
         good = decoder.legal & decoder.operands_ok & ~word_bad
         with m.If(word_take):
@@ -196,14 +196,15 @@ class Fetch(wiring.Component):
                 ends.eq(good & decoder.end),
                 bad_one.eq(~good),
             ]
-        with m.Elif(self.step):
+        with m.Elif(leaves):
             m.d.sync += [held.eq(0), sends.eq(0), ends.eq(0)]
         at_end = Signal()  # all instructions of the program were dispatched
         beyond = active & at_end
-        go = active & ~self.halt & ~at_end
+        # Halted, it goes on by itself (`leaves`), but nothing is dispatched.
         m.d.comb += [
-            self.valid.eq(sends & go),
-            self.step.eq(go & ((sends & self.ready) | ends)),
+            leaves.eq(active & ~at_end & ((sends & self.ready) | ends)),
+            self.valid.eq(sends & active & ~at_end & ~self.halt),
+            self.step.eq(leaves & ~self.halt),
             self.error.eq(active & ~self.halt & self.quiet & (at_end | bad_one)),
         ]
         with m.If(beyond):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.ports import PC_BITS
-from hw.table import engine_of, header, instructions_of, is_instruction
+from hw.table import engine_of, header, instructions_of, is_instruction, one_hot
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
-
-
-def one_hot(number: Value, size: int) -> Value:
-    """`size` bits, bit `number` of them set; none if there is no such bit."""
-    return Cat(number == i for i in range(size))
 
 
 class FrontEnd(wiring.Component):
@@ -38,7 +33,7 @@ class FrontEnd(wiring.Component):
         start: `entry_word` is a run instruction the core takes at the end of this cycle.
         was_blocked: in the cycle before the head was a run instruction held back by a semaphore.  waiting: and the core
             was ready.  lacked0: by `wait0` (`lacks0` from the semaphores).
-        halt: stop taking entries.
+        halt: start nothing. What the queue and the semaphores do then does not matter any more.
     """
 
     def __init__(self, config: NpuConfig, engine: Engine) -> None:
@@ -89,13 +84,12 @@ class FrontEnd(wiring.Component):
             m.d.comb += self.mine.eq(self.entry_valid & is_mine)
         held = Signal()  # the head has its semaphores
         was_ready = Signal()
-        valid = self.mine & ~self.halt
         m.d.comb += [
-            self.configure.eq(which & valid.replicate(len(which))),
-            self.want.eq(valid & ~configures & ~held),
+            self.configure.eq(which & self.mine.replicate(len(which))),
+            self.want.eq(self.mine & ~configures & ~held),
             self.start.eq(held & self.core_ready & ~self.halt),
             self.waiting.eq(self.was_blocked & was_ready),
-            self.entry_ready.eq((valid & configures) | self.start),
+            self.entry_ready.eq((self.mine & configures) | self.start),
         ]
         m.d.sync += [
             self.was_blocked.eq(self.want & ~self.grant),

@@ -7,13 +7,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 #: Cycles from `acc` to `result`.
-REQUANTIZE_STAGES = 10
+REQUANTIZE_STAGES = 11
 #: Cycles after `acc` at which `scale`, the zero point to be added inside, mode and zero point to be added outside, and
 #: the limits are looked at.
 SCALE_STAGE = 3
 INSIDE_STAGE = 7
-WINDOW_STAGE = 8
-FINAL_STAGE = 9
+WINDOW_STAGE = 9
+FINAL_STAGE = 10
 
 MANTISSA = 24
 INTEGER = 9  # magnitudes of 2**(INTEGER - 1) and more saturate whatever is done with them
@@ -27,7 +27,7 @@ class Requantizer(wiring.Component):
 
     Stages (one register each): magnitude; normalise by 4, 8, 16; normalise by 1, 2 and round to 24 bits; four partial
     products; product; normalise and round to 24 bits; shift to fixed point; sign (and zero point, in mode
-    ZERO_POINT_INSIDE); distance from the tie (and zero point in the other modes); increment and clamp.
+    ZERO_POINT_INSIDE); distance from the tie; side of the tie (and zero point in the other modes); increment and clamp.
 
     Rounding up to 2**24 is not normalised again: one bit more carries it to the next stage that shifts.
 
@@ -199,45 +199,49 @@ class Requantizer(wiring.Component):
         addend = Cat(negative7, C(0, FRACTION - 1), self.inside_zero_point).as_signed()
         m.d.sync += total.eq(value7 + addend)
 
-        # 8 -> 9: distance from the tie. The window is half a unit in the last place of float32: 2**(bits + 1), where
-        # `bits` is the length of the integer part; 0 in other modes.
-        integer = total[FRACTION:].as_signed()
-        negative8 = total[-1]
-        magnitude8 = Signal(INTEGER + 1)
+        # 8 -> 9: distance from the tie, inverted if before it.
+        integer8, negative8 = total[FRACTION:].as_signed(), total[-1]
         from_tie = Signal(signed(FRACTION))
-        m.d.comb += [
-            magnitude8.eq(integer ^ negative8.replicate(INTEGER + 2)),
-            from_tie.eq(total[:FRACTION] ^ (1 << (FRACTION - 1))),
-        ]
-        before = from_tie[-1]
-        apart8 = Signal(FRACTION - 1)  # from_tie, inverted if negative
-        m.d.comb += apart8.eq(from_tie[:-1] ^ before.replicate(FRACTION - 1))
-        # Bit i of `at_least`: the window is on and the integer part has more than i bits.
-        at_least = [self.window & magnitude8[i:].any() for i in range(INTEGER + 1)] + [C(0, 1)]
-        exactly = [above & ~here for above, here in zip([self.window, *at_least], at_least)]
-        reached = apart8[1 : INTEGER + 3]  # a bit for each of `at_least`
-        near = ~apart8[INTEGER + 3 :].any()
-        inside = Cat(~bit | there for bit, there in zip(reached, at_least)).all()
-        on_edge = Cat(bit == there for bit, there in zip(reached, exactly)).all()
-        after = ~before & ~apart8[0]
-        sum9 = stage(signed(INTEGER + 3), "sum9")
-        near9, within9, edge9 = stage(1, "near9"), stage(1, "within9"), stage(1, "edge9")
-        tie_up9, up9 = stage(1, "tie_up9"), stage(1, "up9")
+        m.d.comb += from_tie.eq(total[:FRACTION] ^ (1 << (FRACTION - 1)))
+        integer, negative9 = stage(signed(INTEGER + 2), "integer"), stage(1, "negative9")
+        magnitude9, before = stage(INTEGER + 1, "magnitude9"), stage(1, "before")
+        apart9 = stage(FRACTION - 1, "apart9")
         m.d.sync += [
-            sum9.eq(integer + self.zero_point),
-            near9.eq(near),
-            within9.eq(inside & (self.window | after)),
-            edge9.eq(on_edge & self.window & after),
-            tie_up9.eq(Mux(self.away, ~negative8, integer[0])),
-            up9.eq(~before & apart8.any()),
+            integer.eq(integer8),
+            negative9.eq(negative8),
+            magnitude9.eq(integer8 ^ negative8.replicate(INTEGER + 2)),
+            before.eq(from_tie[-1]),
+            apart9.eq(from_tie[:-1] ^ from_tie[-1].replicate(FRACTION - 1)),
         ]
 
-        # 9 -> 10: increment, clamp. At the upper limit the increment does not count, nor just below the lower one.
+        # 9 -> 10: on which side of the tie, or on it. The window is half a unit in the last place of float32:
+        # 2**(bits + 1), where `bits` is the length of the integer part; 0 in other modes.
+        # Bit i of `at_least`: the window is on and the integer part has more than i bits.
+        at_least = [self.window & magnitude9[i:].any() for i in range(INTEGER + 1)] + [C(0, 1)]
+        exactly = [above & ~here for above, here in zip([self.window, *at_least], at_least)]
+        reached = apart9[1 : INTEGER + 3]  # a bit for each of `at_least`
+        near = ~apart9[INTEGER + 3 :].any()
+        inside = Cat(~bit | there for bit, there in zip(reached, at_least)).all()
+        on_edge = Cat(bit == there for bit, there in zip(reached, exactly)).all()
+        after = ~before & ~apart9[0]
+        sum10 = stage(signed(INTEGER + 3), "sum10")
+        near10, within10, edge10 = stage(1, "near10"), stage(1, "within10"), stage(1, "edge10")
+        tie_up10, up10 = stage(1, "tie_up10"), stage(1, "up10")
+        m.d.sync += [
+            sum10.eq(integer + self.zero_point),
+            near10.eq(near),
+            within10.eq(inside & (self.window | after)),
+            edge10.eq(on_edge & self.window & after),
+            tie_up10.eq(Mux(self.away, ~negative9, integer[0])),
+            up10.eq(~before & apart9.any()),
+        ]
+
+        # 10 -> 11: increment, clamp. At the upper limit the increment does not count, nor just below the lower one.
         y = Signal(8)
-        m.d.comb += y.eq(sum9 + Mux(near9 & (within9 | edge9), tie_up9, up9))
-        with m.If(sum9 >= self.high):
+        m.d.comb += y.eq(sum10 + Mux(near10 & (within10 | edge10), tie_up10, up10))
+        with m.If(sum10 >= self.high):
             m.d.sync += self.result.eq(self.high)
-        with m.Elif(sum9 < self.low):
+        with m.Elif(sum10 < self.low):
             m.d.sync += self.result.eq(self.low)
         with m.Else():
             m.d.sync += self.result.eq(y)

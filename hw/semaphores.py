@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.ports import PC_BITS
+from hw.table import one_hot
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.instructions import HEADER, Engine
 
@@ -34,8 +35,9 @@ class Semaphores(wiring.Component):
         {e}_lacks0: its first is not there, for diagnosis.
         {e}_give, {e}_signal0, {e}_signal1, {e}_pc: engine gives one count to each (numbers).
         counting: something was given in the cycle before.
-        overflow, overflow_engine, overflow_pc, overflow_id: a counter went beyond the limit, by what was given two
-            cycles before.
+        overflow: a counter went beyond the limit, by what was given two cycles before.
+        overflow_engine, overflow_pc, overflow_id: in the cycle after `overflow`, which engine gave it, with which
+            instruction, and the semaphore.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -99,16 +101,10 @@ class Semaphores(wiring.Component):
             taken = taken | (waits[e] & granted[e].replicate(size))
         m.d.comb += take.eq(taken)
 
-        def named(engine: str, port: str) -> Signal:
-            """Bit i: the port names semaphore i."""
-            mask = Signal(size, name=f"{engine}_{port}_mask")
-            m.d.comb += mask.eq(Cat(getattr(self, f"{engine}_{port}") == i for i in range(size)))
-            return mask
-
         gives, first_gives, given_now = [], [], []  # in the cycle before
         for e in names:
             mask, first = Signal(size, name=f"{e}_gives"), Signal(size, name=f"{e}_gives_first")
-            signal0, signal1 = named(e, "signal0"), named(e, "signal1")
+            signal0, signal1 = (one_hot(getattr(self, f"{e}_{name}"), size) for name in ("signal0", "signal1"))
             m.d.sync += [mask.eq(0), first.eq(signal0)]
             with m.If(getattr(self, f"{e}_give")):
                 m.d.sync += mask.eq(signal0 | signal1)
@@ -136,22 +132,32 @@ class Semaphores(wiring.Component):
                 m.d.sync += count.eq(total)
                 m.d.sync += there[i].eq(given.any() | (count > 1) | ((count == 1) & ~take[i]))
 
-        # The first engine that signals an overflowing semaphore is to blame, found in the cycle after.
+        # The first engine that signals an overflowing semaphore is to blame: its cycle is found in the cycle after, the
+        # engine in the next.
         over_now = Signal(size)
         m.d.sync += over_now.eq(over)
         m.d.comb += self.overflow.eq(over_now.any())
         for engine, e, mask, first in reversed(list(zip(ENGINES, names, gives, first_gives))):
             gave, gave_first = Signal(size, name=f"{e}_gave"), Signal(size, name=f"{e}_gave_first")
-            before: dict[str, Signal] = {}
+            blamed, blamed_first = Signal(name=f"{e}_blamed"), Signal(name=f"{e}_blamed_first")
+            told: dict[str, Value] = {}
             for p in GIVEN:
-                once, before[p] = (Signal.like(getattr(self, f"{e}_{p}"), name=f"{e}_{p}_{n}") for n in range(2))
-                m.d.sync += [once.eq(getattr(self, f"{e}_{p}")), before[p].eq(once)]
-            m.d.sync += [gave.eq(mask), gave_first.eq(first)]
-            with m.If((over_now & gave).any()):
+                told[p] = getattr(self, f"{e}_{p}")
+                for n in range(3):
+                    later = Signal.like(told[p], name=f"{e}_{p}_{n}")
+                    m.d.sync += later.eq(told[p])
+                    told[p] = later
+            m.d.sync += [
+                gave.eq(mask),
+                gave_first.eq(first),
+                blamed.eq((over_now & gave).any()),
+                blamed_first.eq((over_now & gave_first).any()),
+            ]
+            with m.If(blamed):
                 m.d.comb += [
                     self.overflow_engine.eq(engine),
-                    self.overflow_pc.eq(before["pc"]),
-                    self.overflow_id.eq(Mux((over_now & gave_first).any(), before["signal0"], before["signal1"])),
+                    self.overflow_pc.eq(told["pc"]),
+                    self.overflow_id.eq(Mux(blamed_first, told["signal0"], told["signal1"])),
                 ]
         # For `hw.formal`.
         self.counts, self.there = Array(counts), there

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Value
+from amaranth.hdl import Cat, Value
 
 from isa.config import NpuConfig
 from isa.instructions import BY_NAME, HEADER, INSTRUCTIONS, Engine, Instruction
@@ -45,3 +45,8 @@ def instructions_on(config: NpuConfig) -> list[Instruction]:
 def instructions_of(engine: Engine, *, configures: bool) -> list[Instruction]:
     """Table rows of one engine."""
     return [i for i in INSTRUCTIONS if i.engine == engine and i.configures == configures]
+
+
+def one_hot(number: Value, size: int) -> Value:
+    """`size` bits, bit `number` of them set; none if there is no such bit."""
+    return Cat(number == i for i in range(size))

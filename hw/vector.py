@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hw.loop_nest import LoopNest, report_range
 from hw.ports import PC_BITS
 from hw.queue import RegisteredQueue
-from hw.requantizer import INSIDE_STAGE, SCALE_STAGE
+from hw.requantizer import FINAL_STAGE, INSIDE_STAGE, SCALE_STAGE, WINDOW_STAGE
 from hw.scratchpads import bits_for
 from hw.semaphores import SEMAPHORE_BITS
 from hw.table import field, header, instructions_of
@@ -280,10 +280,12 @@ class Vector(wiring.Component):
 
         is_inside = requantize.rounding == Rounding.EVEN_ZERO_POINT_INSIDE
         inside_zero_point = later(Mux(is_inside, requantize.zp, 0), 1, "inside_zero_point")
-        outside_zero_point = later(Mux(is_inside, 0, requantize.zp), 2, "zero_point")
-        window = later(is_inside, 2, "window")
-        away = later(requantize.rounding == Rounding.HALF_AWAY, 2, "away")
-        low14, high14 = later(lower(requantize.lo, requantize.hi), 3, "low"), later(requantize.hi, 3, "high")
+        outside_zero_point = later(Mux(is_inside, 0, requantize.zp), WINDOW_STAGE - INSIDE_STAGE + 1, "zero_point")
+        window = later(is_inside, WINDOW_STAGE - INSIDE_STAGE + 1, "window")
+        away = later(requantize.rounding == Rounding.HALF_AWAY, WINDOW_STAGE - INSIDE_STAGE + 1, "away")
+        until_final = FINAL_STAGE - INSIDE_STAGE + 1
+        low15 = later(lower(requantize.lo, requantize.hi), until_final, "low")
+        high15 = later(requantize.hi, until_final, "high")
         is_raw = (requantize.source == Source.ACT) | (requantize.source == Source.MAX)
         requantized = later(~is_raw, ADD_STAGE - (inside_at - 1), "requantized")
 
@@ -317,13 +319,13 @@ class Vector(wiring.Component):
                 self.lut_read.eq(valid_lut),
                 self.lut_table.eq(later(finish.table, LUT_STAGE - (ADD_STAGE - 1), "table")),
             ]
-        ma15, c15 = later(finish.ma, 1, "ma"), later(finish.c, 1, "c")
-        shift16 = later(finish["shift"], 2, "shift")
-        shift17 = later(shift16, 1, "shift17")
-        above17 = later(Cat(k >= shift16 + 7 for k in range(31)), 1, "above")
-        low18, high18 = later(lower(finish.add_lo, finish.add_hi), 4, "add_low"), later(finish.add_hi, 4, "add_high")
-        add18 = later(finish.add, CLAMP_STAGE - (ADD_STAGE - 1), "add")
-        lut20 = later(finish.lut, RESULT_STAGE - (ADD_STAGE - 1), "lut")
+        ma16, c16 = later(finish.ma, 1, "ma"), later(finish.c, 1, "c")
+        shift17 = later(finish["shift"], 2, "shift")
+        shift18 = later(shift17, 1, "shift18")
+        above18 = later(Cat(k >= shift17 + 7 for k in range(31)), 1, "above")
+        low19, high19 = later(lower(finish.add_lo, finish.add_hi), 4, "add_low"), later(finish.add_hi, 4, "add_high")
+        add19 = later(finish.add, CLAMP_STAGE - (ADD_STAGE - 1), "add")
+        lut21 = later(finish.lut, RESULT_STAGE - (ADD_STAGE - 1), "lut")
 
         # Lanes.
         acc: list[Value] = [getattr(self, f"acc_data{n}") for n in range(columns)]
@@ -352,26 +354,26 @@ class Vector(wiring.Component):
                 lane.s4_bias.eq(bias[32 * l : 32 * l + 32]),
                 lane.s8_scale.eq(scale[32 * l : 32 * l + 32]),
                 lane.s12_inside_zero_point.eq(inside_zero_point),
-                lane.s13_window.eq(window),
-                lane.s13_away.eq(away),
-                lane.s13_zero_point.eq(outside_zero_point),
-                lane.s14_low.eq(low14),
-                lane.s14_high.eq(high14),
-                lane.s14_mb.eq(finish.mb),
-                lane.s15_requantized.eq(requantized),
-                lane.s15_ma.eq(ma15),
-                lane.s15_c.eq(c15),
-                lane.s17_shift.eq(shift17),
-                lane.s17_above.eq(above17),
-                lane.s18_low.eq(low18),
-                lane.s18_high.eq(high18),
-                lane.s18_add.eq(add18),
+                lane.s14_window.eq(window),
+                lane.s14_away.eq(away),
+                lane.s14_zero_point.eq(outside_zero_point),
+                lane.s15_low.eq(low15),
+                lane.s15_high.eq(high15),
+                lane.s15_mb.eq(finish.mb),
+                lane.s16_requantized.eq(requantized),
+                lane.s16_ma.eq(ma16),
+                lane.s16_c.eq(c16),
+                lane.s18_shift.eq(shift18),
+                lane.s18_above.eq(above18),
+                lane.s19_low.eq(low19),
+                lane.s19_high.eq(high19),
+                lane.s19_add.eq(add19),
             ]
             if c.table_lookup:
                 m.d.comb += [
-                    getattr(self, f"lut_index{l}").eq(lane.s19_index),
-                    lane.s20_lut.eq(lut20),
-                    lane.s20_value.eq(getattr(self, f"lut_value{l}")),
+                    getattr(self, f"lut_index{l}").eq(lane.s20_index),
+                    lane.s21_lut.eq(lut21),
+                    lane.s21_value.eq(getattr(self, f"lut_value{l}")),
                 ]
             results.append(lane.result)
         m.d.comb += self.write_data.eq(Cat(results))

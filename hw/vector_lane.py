@@ -28,7 +28,7 @@ class VectorLane(wiring.Component):
     """Source, bias, requantiser, Add and table look-up of one lane.
 
     Parameters:
-        tables: there are tables; without them `s19_index`, `s20_*` do not exist and the latency is the same.
+        tables: there are tables; without them `s20_index`, `s21_*` do not exist and the latency is the same.
 
     Latency: RESULT_STAGE + 1 cycles from the step to `result`. Each port enters at the stage in its name (`s8_scale`
     is looked at in cycle 8 after the step).
@@ -38,18 +38,18 @@ class VectorLane(wiring.Component):
             asked for; it may come cycles before the other operand.  s1_b, s1_valid: second operand; there is a step.
         s2_valid, s2_mul, s2_sum, s2_max, s2_first, s2_za, s2_zb: source stage; `first` starts a sum or maximum.
         s4_bias: bias, 0 where none is added.
-        s8_scale, s12_*, s13_*, s14_low, s14_high: see `Requantizer`.
-        s15_requantized: take the requantiser's result, not the value itself.
-        s14_mb, s15_c, s15_ma, s17_shift, s17_above, s18_low, s18_high: integer Add; bit i of `above` is set for bits of
+        s8_scale, s12_*, s14_*, s15_low, s15_high: see `Requantizer`.
+        s16_requantized: take the requantiser's result, not the value itself.
+        s15_mb, s16_c, s16_ma, s18_shift, s18_above, s19_low, s19_high: integer Add; bit i of `above` is set for bits of
             the sum that are above the 8 bits of the shifted sum, without its sign bit.  low <= high.
-        s18_add: take its result.  s19_index: to the table.
-        s20_lut, s20_value: take the table's value.
+        s19_add: take its result.  s20_index: to the table.
+        s21_lut, s21_value: take the table's value.
         result: chosen of two registers.
     """
 
     def __init__(self, *, tables: bool = True) -> None:
         self.tables = tables
-        look_up = {"s19_index": Out(8), "s20_lut": In(1), "s20_value": In(8)} if tables else {}
+        look_up = {"s20_index": Out(8), "s21_lut": In(1), "s21_value": In(8)} if tables else {}
         super().__init__(
             {
                 "s1_acc": In(signed(32)),
@@ -68,20 +68,20 @@ class VectorLane(wiring.Component):
                 "s4_bias": In(signed(32)),
                 "s8_scale": In(32),
                 "s12_inside_zero_point": In(signed(8)),
-                "s13_window": In(1),
-                "s13_away": In(1),
-                "s13_zero_point": In(signed(8)),
-                "s14_low": In(signed(8)),
-                "s14_high": In(signed(8)),
-                "s14_mb": In(signed(24)),
-                "s15_requantized": In(1),
-                "s15_ma": In(signed(24)),
-                "s15_c": In(signed(32)),
-                "s17_shift": In(5),
-                "s17_above": In(31),
-                "s18_low": In(signed(8)),
-                "s18_high": In(signed(8)),
-                "s18_add": In(1),
+                "s14_window": In(1),
+                "s14_away": In(1),
+                "s14_zero_point": In(signed(8)),
+                "s15_low": In(signed(8)),
+                "s15_high": In(signed(8)),
+                "s15_mb": In(signed(24)),
+                "s16_requantized": In(1),
+                "s16_ma": In(signed(24)),
+                "s16_c": In(signed(32)),
+                "s18_shift": In(5),
+                "s18_above": In(31),
+                "s19_low": In(signed(8)),
+                "s19_high": In(signed(8)),
+                "s19_add": In(1),
                 **look_up,
                 "result": Out(8),
             }
@@ -141,18 +141,18 @@ class VectorLane(wiring.Component):
             requantizer.acc.eq(v5),
             requantizer.scale.eq(self.s8_scale),
             requantizer.inside_zero_point.eq(self.s12_inside_zero_point),
-            requantizer.window.eq(self.s13_window),
-            requantizer.away.eq(self.s13_away),
-            requantizer.zero_point.eq(self.s13_zero_point),
-            requantizer.low.eq(self.s14_low),
-            requantizer.high.eq(self.s14_high),
+            requantizer.window.eq(self.s14_window),
+            requantizer.away.eq(self.s14_away),
+            requantizer.zero_point.eq(self.s14_zero_point),
+            requantizer.low.eq(self.s15_low),
+            requantizer.high.eq(self.s15_high),
         ]
         raw = delayed(v5[:8], REQUANTIZE_STAGES, "raw")
-        v15 = Signal(signed(8))
-        m.d.comb += v15.eq(Mux(self.s15_requantized, requantizer.result, raw))
-        b14 = delayed(b2, ADD_STAGE - 1 - SOURCE_STAGE, "b")
+        v16 = Signal(signed(8))
+        m.d.comb += v16.eq(Mux(self.s16_requantized, requantizer.result, raw))
+        b15 = delayed(b2, ADD_STAGE - 1 - SOURCE_STAGE, "b")
 
-        # 14 -> 17: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand is
+        # 15 -> 18: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand is
         # there earlier, so its part of the sum is made first.
         def scaled(value: Value, factor: Value, name: str) -> tuple[Signal, Signal]:
             """Products with the low bits and the rest of the factor, registered."""
@@ -164,37 +164,37 @@ class VectorLane(wiring.Component):
             """value + low + (high << SPLIT), 32 bits."""
             return (Cat(value[:SPLIT], (value[SPLIT:] + high)[: 32 - SPLIT]) + low)[:32]
 
-        offset16, total = register(32, "offset16"), register(signed(32), "total")
+        offset17, total = register(32, "offset17"), register(signed(32), "total")
         m.d.sync += [
-            offset16.eq(summed(self.s15_c, *scaled(b14, self.s14_mb, "mb"))),
-            total.eq(summed(offset16, *scaled(v15, self.s15_ma, "ma"))),
+            offset17.eq(summed(self.s16_c, *scaled(b15, self.s15_mb, "mb"))),
+            total.eq(summed(offset17, *scaled(v16, self.s16_ma, "ma"))),
         ]
 
-        # 17 -> 18: shift, of which 8 bits are kept, and whether they are all of it.
+        # 18 -> 19: shift, of which 8 bits are kept, and whether they are all of it.
         negative = total[31]
-        low18, wide18, negative18 = register(signed(8), "low18"), register(1, "wide18"), register(1, "negative18")
+        low19, wide19, negative19 = register(signed(8), "low19"), register(1, "wide19"), register(1, "negative19")
         m.d.sync += [
-            low18.eq(total >> self.s17_shift),
-            wide18.eq(((total[:31] ^ negative.replicate(31)) & self.s17_above).any()),
-            negative18.eq(negative),
+            low19.eq(total >> self.s18_shift),
+            wide19.eq(((total[:31] ^ negative.replicate(31)) & self.s18_above).any()),
+            negative19.eq(negative),
         ]
 
-        # 18 -> 19: clamp.
+        # 19 -> 20: clamp.
         added = Signal(signed(8))
-        with m.If(Mux(wide18, ~negative18, low18 >= self.s18_high)):
-            m.d.comb += added.eq(self.s18_high)
-        with m.Elif(Mux(wide18, negative18, low18 < self.s18_low)):
-            m.d.comb += added.eq(self.s18_low)
+        with m.If(Mux(wide19, ~negative19, low19 >= self.s19_high)):
+            m.d.comb += added.eq(self.s19_high)
+        with m.Elif(Mux(wide19, negative19, low19 < self.s19_low)):
+            m.d.comb += added.eq(self.s19_low)
         with m.Else():
-            m.d.comb += added.eq(low18)
-        plain = delayed(v15, ADD_CYCLES, "plain")
-        v19 = register(8, "v19")
-        m.d.sync += v19.eq(Mux(self.s18_add, added, plain))
+            m.d.comb += added.eq(low19)
+        plain = delayed(v16, ADD_CYCLES, "plain")
+        v20 = register(8, "v20")
+        m.d.sync += v20.eq(Mux(self.s19_add, added, plain))
 
-        # 19 -> 21: table look-up.
-        result = delayed(v19, 2, "result")
+        # 20 -> 22: table look-up.
+        result = delayed(v20, 2, "result")
         if self.tables:
-            m.d.comb += self.s19_index.eq(v19)
-            result = Mux(delayed(self.s20_lut, 1, "lut21"), delayed(self.s20_value, 1, "value21"), result)
+            m.d.comb += self.s20_index.eq(v20)
+            result = Mux(delayed(self.s21_lut, 1, "lut22"), delayed(self.s21_value, 1, "value22"), result)
         m.d.comb += self.result.eq(result)
         return m

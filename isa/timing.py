@@ -47,7 +47,7 @@ def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
 #: Terms one registered stage of the array's adder tree sums (two levels of adders).
 ARRAY_TREE_RADIX = 4
 #: From a VECTOR step to the cycle before its ACT write.
-VECTOR_DEPTH = 20
+VECTOR_DEPTH = 21
 #: Cycles from a signal to the cycle in which it can be taken, and from there to the start it allows.
 GIVE_CYCLES = 2
 TAKE_CYCLES = 1

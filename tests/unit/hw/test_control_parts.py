@@ -105,6 +105,7 @@ def test_semaphores() -> None:
                 await ctx.tick()
                 assert ctx.get(dut.overflow)
                 overflows += 1
+                await ctx.tick()
                 first = next(n for n, e in enumerate(names) if any((s, e) in given for s in beyond))
                 assert ctx.get(dut.overflow_engine) == ENGINES[first] and ctx.get(dut.overflow_id) in beyond
                 break
