@@ -83,20 +83,21 @@ class FrontEnd(wiring.Component):
                 m.d.sync += is_mine.eq(engine_of(self.entry_next) == self.engine)
             m.d.comb += self.mine.eq(self.entry_valid & is_mine)
         held = Signal()  # the head has its semaphores
-        was_ready = Signal()
+        was_ready, pops = Signal(), Signal()
         m.d.comb += [
             self.configure.eq(which & self.mine.replicate(len(which))),
             self.want.eq(self.mine & ~configures & ~held),
-            self.start.eq(held & self.core_ready & ~self.halt),
+            pops.eq(held & self.core_ready),
+            self.start.eq(pops & ~self.halt),
             self.waiting.eq(self.was_blocked & was_ready),
-            self.entry_ready.eq((self.mine & configures) | self.start),
+            self.entry_ready.eq((self.mine & configures) | pops),
         ]
         m.d.sync += [
             self.was_blocked.eq(self.want & ~self.grant),
             was_ready.eq(self.core_ready),
             self.lacked0.eq(self.lacks0),
         ]
-        with m.If(self.start):
+        with m.If(pops):
             m.d.sync += held.eq(0)
         with m.Elif(self.grant):
             m.d.sync += held.eq(1)

@@ -104,7 +104,7 @@ class Gemm(wiring.Component):
 
         m.d.comb += [
             self.step.eq(active & ~self.halt & ~self.range_error),
-            self.ready.eq(~active | (last_step & ~self.range_error)),
+            self.ready.eq(~active | last_step),
             self.mac.eq(self.step & ~null),
             nest.start.eq(self.start),
             nest.step.eq(self.step),

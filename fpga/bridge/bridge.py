@@ -56,13 +56,14 @@ class SerialBridge(wiring.Component):
         RECEIVE = 0
         CHECK = 1
         FETCH = 2  # the word to write leaves the RAM
-        ACCESS = 3  # request to the space
-        WAIT = 4  # its answer
-        NEXT = 5
-        HEAD = 6  # first word of the response
-        LOOK = 7  # a payload word leaves the RAM
-        SEND = 8
-        FLUSH = 9  # the frame ends
+        KEEP = 3  # and goes to a register
+        ACCESS = 4  # request to the space
+        WAIT = 5  # its answer
+        NEXT = 6
+        HEAD = 7  # first word of the response
+        LOOK = 8  # a payload word leaves the RAM
+        SEND = 9
+        FLUSH = 10  # the frame ends
 
     def __init__(self, clock_hz: int, baud: int) -> None:
         self.clock_hz, self.baud = clock_hz, baud
@@ -179,18 +180,20 @@ class SerialBridge(wiring.Component):
         is_last = index == request["words"]
         accessing = state == s.ACCESS
         sent_address, sent_data = Signal(), Signal()
+        word = Signal(32, reset_less=True)  # to be written
+        m.d.sync += word.eq(load.data)
         m.d.comb += [
             self.mem_valid.eq(accessing & (space == Space.MEMORY) & ~(stale & ~writes)),
             self.mem_write.eq(writes),
             self.mem_address.eq(address),
-            self.mem_wdata.eq(load.data),
+            self.mem_wdata.eq(word),
             self.mem_strobe.eq(Mux(index == 0, request["first_strobe"], 15) & Mux(is_last, request["last_strobe"], 15)),
             self.axil_awvalid.eq(accessing & (space == Space.NPU) & writes & ~sent_address),
             self.axil_wvalid.eq(accessing & (space == Space.NPU) & writes & ~sent_data),
             self.axil_arvalid.eq(accessing & (space == Space.NPU) & ~writes),
             self.axil_awaddr.eq(address),
             self.axil_araddr.eq(address),
-            self.axil_wdata.eq(load.data),
+            self.axil_wdata.eq(word),
             self.axil_wstrb.eq(15),
             self.axil_bready.eq(~accessing),  # also late answers to what was given up
             self.axil_rready.eq(~accessing),
@@ -240,6 +243,8 @@ class SerialBridge(wiring.Component):
                 with m.Elif(~repeated):
                     m.d.sync += [status.eq(Status.OK), state.eq(s.FETCH)]
             with m.Case(s.FETCH):
+                m.d.sync += state.eq(s.KEEP)
+            with m.Case(s.KEEP):
                 m.d.sync += [state.eq(s.ACCESS), waited.eq(0)]
             with m.Case(s.ACCESS):
                 m.d.sync += waited.eq(waited + 1)
@@ -257,7 +262,7 @@ class SerialBridge(wiring.Component):
                     m.d.comb += [store.en.eq(~writes), store.addr.eq(index), store.data.eq(data)]
                     m.d.sync += state.eq(s.NEXT)
                     with m.If((space == Space.BOARD) & writes & (address[2:] == BOARD_REGISTER["RESET"].offset >> 2)):
-                        with m.If(load.data[BOARD_REGISTER["RESET"].bit("NPU").low]):
+                        with m.If(word[BOARD_REGISTER["RESET"].bit("NPU").low]):
                             m.d.sync += reset_left.eq(RESET_CYCLES)
                     with m.If(failed):
                         m.d.sync += [status.eq(Status.BUS), state.eq(s.HEAD)]
