@@ -215,7 +215,7 @@ struct Walker {
     bool active = false, null1 = false, valid2 = false, last2 = false, null2 = false, valid3 = false, last3 = false,
          null3 = false, inside2 = false, turn3 = false;  // turn3: the next burst of the run is being cut
     uint32_t now = 0, plane = 0, stride0 = 0, stride1 = 0, left0 = 0, most0 = 0, left1 = 0;
-    uint64_t bytes = 0, first2 = 0, address2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
+    uint64_t bytes = 0, first2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
     Completion tag1, tag2, tag3;
     struct Burst {
         uint64_t address;
@@ -278,7 +278,7 @@ struct Walker {
         if (t2) {
             valid3 = true;
             last3 = last2;
-            address3 = address2;
+            address3 = first2 >> low;
             beats3 = beats2;
             tag3 = tag2;
             null3 = null2;
@@ -289,7 +289,6 @@ struct Walker {
             last2 = last1();
             inside2 = inside();
             first2 = region.base + now;
-            address2 = first2 >> low;
             beats2 = ((now & (bus - 1)) + bytes + bus - 1) >> low;
             tag2 = tag1;
             null2 = null1;
