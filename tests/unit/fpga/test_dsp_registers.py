@@ -96,7 +96,8 @@ def test_only_plain_registers_move_and_nothing_else_changes(tmp_path: Path) -> N
     assert sum("REG_OUTPUT_CLK" in c["parameters"] for c in cells(BLOCK)) == 1
     (tmp_path / "moved.json").write_text(json.dumps(netlist))
 
-    read = "read_verilog -nooverwrite model.v +/lattice/cells_sim_ecp5.v\nhierarchy -top top\nproc\nflatten\nopt_clean\n"
+    read = "read_verilog -nooverwrite model.v +/lattice/cells_sim_ecp5.v\n"
+    read += "hierarchy -top top\nproc\nflatten\nopt_clean\n"
     yosys(
         f"read_json top.json\n{read}rename top gold\ndesign -stash gold\n"
         f"read_json moved.json\n{read}rename top gate\ndesign -stash gate\n"
