@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ from fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
 from fpga.errors import FpgaError
-from fpga.report import REPORT, Report, timing, used
+from fpga.report import Report, conclude, used
 from fpga.sdram.chip import SdramCycles
 from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
 from fpga.top import BoardTop
@@ -108,31 +107,17 @@ def build(
         progress(step.title)
         took = run(step, directory)
         seconds, cpu = seconds + took[0], cpu + took[1]
-    bitstream = directory / family.bitstream
-    data = bitstream.read_bytes()
-    report = Report(
-        board=board.name,
-        config=config.name,
-        fingerprint=config.fingerprint,
+    return conclude(
+        directory,
+        board,
+        config,
+        images=(family.bitstream,),
+        routing=ROUTING,
+        spent=(seconds, cpu),
         clock_mhz=mhz,
         memory=point.memory,
         memory_kib=point.memory_kib,
         baud=point.baud,
         seed=seed,
         used=resources,
-        capacity=board.capacity,
-        timing=timing(json.loads((directory / ROUTING).read_text())),
-        seconds=round(seconds, 1),
-        cpu_seconds=round(cpu, 1),
-        bitstream=family.bitstream,
-        bitstream_bytes=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
     )
-    (directory / REPORT).write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
-    if report.timing.fmax_mhz < mhz:
-        bitstream.unlink()
-        raise FpgaError(
-            f"{config.name} on {board.name} reaches {report.timing.fmax_mhz:.1f} MHz of {mhz:.1f}; "
-            f"give a lower --clock-mhz or another --seed (report in {directory / REPORT})"
-        )
-    return report

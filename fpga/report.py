@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path as File
 from typing import Any
 
 from fpga.board import BLOCK_RAM, MEMORIES, Capacity
 from fpga.errors import FpgaError
+from isa.config import NpuConfig
 
 #: The file of a build with its `Report`.
 REPORT = "report.json"
@@ -139,6 +141,55 @@ class Report:
             ("bitstream", f"{self.bitstream}, {self.bitstream_bytes} bytes, SHA-256 {self.sha256[:16]}"),
             *([("note", self.note)] if self.note else []),
         ]  # fmt: skip
+
+
+def conclude(
+    folder: File,
+    board: Any,
+    config: NpuConfig,
+    *,
+    images: Sequence[str],
+    routing: str,
+    spent: tuple[float, float],
+    clock_mhz: float,
+    **values: Any,
+) -> Report:
+    """Writes the report of a finished build.
+
+    Parameters:
+        board: its `name` and `capacity`.
+        images: files of the build that are of no use where the clock is not reached; the first is the bitstream.
+        routing: nextpnr's report, a file of the folder.
+        spent: seconds and CPU seconds.
+        values: the other fields of the report.
+
+    Raises:
+        FpgaError: the clock is not reached; then there are no images.
+    """
+    data = (folder / images[0]).read_bytes()
+    report = Report(
+        board=board.name,
+        config=config.name,
+        fingerprint=config.fingerprint,
+        clock_mhz=clock_mhz,
+        capacity=board.capacity,
+        timing=timing(json.loads((folder / routing).read_text())),
+        seconds=round(spent[0], 1),
+        cpu_seconds=round(spent[1], 1),
+        bitstream=images[0],
+        bitstream_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        **values,
+    )
+    (folder / REPORT).write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
+    if report.timing.fmax_mhz < clock_mhz:
+        for name in images:
+            (folder / name).unlink()
+        raise FpgaError(
+            f"{config.name} on {board.name} reaches {report.timing.fmax_mhz:.1f} MHz of {clock_mhz:.1f}; "
+            f"give a lower --clock-mhz or another --seed (report in {folder / REPORT})"
+        )
+    return report
 
 
 def read_report(folder: File) -> Report:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable
 
 from fpga.errors import FpgaError
-from fpga.report import REPORT, Report, Used, timing
+from fpga.report import Report, Used, conclude
 from fpga.resources import counted, family_named
 from fpga.toolchain import NAME, NO_RW_CHECK, ROUTING, STATISTICS, Step, execute, run
 from fpga.zynq import fasm, tools
@@ -65,34 +64,20 @@ def build(
     used, seconds, cpu = implement(top, board, found, directory, clock_mhz=mhz, seed=seed, progress=progress)
     (directory / CONFIG).write_text(config.to_toml(), encoding="utf-8")
     (directory / OVERLAY).write_text(overlay(board, mhz, IMAGE), encoding="utf-8")
-    data = (directory / BITSTREAM).read_bytes()
-    report = Report(
-        board=board.name,
-        config=config.name,
-        fingerprint=config.fingerprint,
+    return conclude(
+        directory,
+        board,
+        config,
+        images=(BITSTREAM, IMAGE),
+        routing=ROUTING,
+        spent=(seconds, cpu),
         clock_mhz=mhz,
         memory_kib=0,
         baud=0,
         seed=seed,
         used=used,
-        capacity=board.capacity,
-        timing=timing(json.loads((directory / ROUTING).read_text())),
-        seconds=round(seconds, 1),
-        cpu_seconds=round(cpu, 1),
-        bitstream=BITSTREAM,
-        bitstream_bytes=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
         note=NOTE,
     )
-    (directory / REPORT).write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
-    if report.timing.fmax_mhz < mhz:
-        for name in (BITSTREAM, IMAGE):
-            (directory / name).unlink()
-        raise FpgaError(
-            f"{config.name} on {board.name} reaches {report.timing.fmax_mhz:.1f} MHz of {mhz:g}; "
-            f"give a lower --clock-mhz or another --seed (report in {directory / REPORT})"
-        )
-    return report
 
 
 def implement(

@@ -15,7 +15,7 @@ from fpga.bridge.uart import bit_time
 from fpga.build import board_named, build, point_of
 from fpga.clocking import Ecp5Pll, GowinPll, drive_sync
 from fpga.errors import FpgaError
-from fpga.report import Used, timing, used
+from fpga.report import Used, conclude, read_report, timing, used
 from fpga.soc import board_word
 from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, Step, execute, run
 from isa.config import preset
@@ -108,6 +108,32 @@ def test_tools_of_ecp5(tmp_path: Path) -> None:
     for step in steps[1:]:
         run(step, tmp_path)
     assert (tmp_path / family.bitstream).read_bytes() == first
+
+
+def test_the_end_of_a_build(tmp_path: Path) -> None:
+    """The report is there whether the clock is reached or not, the images only if it is."""
+    step = {"from": {"cell": "a"}, "to": {"cell": "b"}, "delay": 12.5, "type": "logic"}
+    path = {"from": "posedge clk", "to": "posedge clk", "path": [step]}
+    routing = {"fmax": {"clk": {"achieved": 80.0}}, "critical_paths": [path]}
+    (tmp_path / ROUTING).write_text(json.dumps(routing))
+    images = ("top.bit", "top.bit.bin")
+    board, config = board_named("ulx3s_85f"), preset("tiny")
+    needs = Used(lut=1, ff=1, dsp=0, bram=0)
+
+    def end(clock_mhz: float) -> None:
+        for name in images:
+            (tmp_path / name).write_bytes(b"bits")
+        what = {"memory_kib": 64, "baud": 3_000_000, "seed": 1, "used": needs}
+        conclude(tmp_path, board, config, images=images, routing=ROUTING, spent=(1, 2), clock_mhz=clock_mhz, **what)
+
+    end(80)
+    report = read_report(tmp_path)
+    assert (report.timing.fmax_mhz, report.bitstream, report.bitstream_bytes) == (80, "top.bit", 4)
+    assert all((tmp_path / name).exists() for name in images)
+    with pytest.raises(FpgaError, match="tiny on ulx3s_85f reaches 80.0 MHz of 90.0; give a lower --clock-mhz"):
+        end(90)
+    assert read_report(tmp_path).clock_mhz == 90
+    assert not any((tmp_path / name).exists() for name in images)
 
 
 def test_a_tool_that_fails(tmp_path: Path) -> None:
