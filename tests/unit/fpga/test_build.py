@@ -130,7 +130,7 @@ def test_the_end_of_a_build(tmp_path: Path) -> None:
     report = read_report(tmp_path)
     assert (report.timing.fmax_mhz, report.bitstream, report.bitstream_bytes) == (80, "top.bit", 4)
     assert all((tmp_path / name).exists() for name in images)
-    with pytest.raises(FpgaError, match="tiny on ulx3s_85f reaches 80.0 MHz of 90.0; give a lower --clock-mhz"):
+    with pytest.raises(FpgaError, match=r"tiny on ulx3s_85f reaches 80\.0 MHz of 90\.0; give a lower --clock-mhz"):
         end(90)
     assert read_report(tmp_path).clock_mhz == 90
     assert not any((tmp_path / name).exists() for name in images)
