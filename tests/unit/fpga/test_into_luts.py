@@ -105,8 +105,9 @@ def test_a_design_that_needs_more(name: str, tmp_path: Path) -> None:
 
     def synthesised(chosen: IntoLuts) -> Used:
         write_script(chosen, tmp_path, family)
-        command = f"{family.command} -nowidelut -top {NAME}"
-        yosys(tmp_path, f"read_rtlil {NAME}.il", AFTER_READ, command, f"tee -q -o {STATISTICS} stat -json")
+        family.synthesis(tmp_path, dense=bool(chosen))  # writes what the overrides name
+        opts, after = family.overrides["synth_opts"], family.overrides["script_after_synth"]
+        yosys(tmp_path, f"read_rtlil {NAME}.il", AFTER_READ, f"{family.command} {opts} -top {NAME}", after)
         return used(json.loads((tmp_path / STATISTICS).read_text()))
 
     multipliers, memories, *_ = survey(tmp_path, family)
