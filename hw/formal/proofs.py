@@ -76,7 +76,8 @@ PROOFS = (
             Property(
                 "overflow",
                 "never more than `depth` entries; it takes entries exactly while there is room",
-                Fault("hw.queue:Queue", "self.i_ready.eq(~full)", "self.i_ready.eq(1)"),
+                Fault("hw.queue:Queue", "held.eq(1), full.eq(self.level == self.depth - 1)]",
+                      "held.eq(1), full.eq(0)]"),
             ),
         ),
     ),
