@@ -98,9 +98,8 @@ def build(
         what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
         beside = f" with {point.memory_kib} KiB of memory" if point.memory == BLOCK_RAM else ""
         raise FpgaError(f"{config.name}{beside} does not fit on {board.name}: it needs {what}")
-    resources = replace(resources, ff=resources.ff - family.netlist(directory))
-    if chosen and family.save_luts is not None:
-        family.save_luts(directory)
+    if family.netlist is not None:
+        resources = replace(resources, ff=resources.ff - family.netlist(directory, bool(chosen)))
     progress("place and route")
     mhz = pll.output_hz / 1e6
     for step in (family.route(platform, mhz, seed), family.pack(platform)):

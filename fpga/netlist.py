@@ -1,0 +1,35 @@
+"""Netlists of yosys (JSON), changed between synthesis and placement."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: A module of the JSON, and a bit of a net: a number, or a constant.
+Module = dict[str, Any]
+Bit = int | str
+
+
+@contextmanager
+def changed(path: Path, top: str) -> Iterator[Module]:
+    """The module `top` of a netlist in a file, which is written again at the end."""
+    netlist = json.loads(path.read_text(encoding="utf-8"))
+    yield netlist["modules"][top]
+    path.write_text(json.dumps(netlist), encoding="utf-8")
+
+
+def loads(module: Module) -> Counter[Bit]:
+    """How many inputs of cells and outputs of the module read a bit."""
+    found: Counter[Bit] = Counter()
+    for cell in module["cells"].values():
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] != "output":
+                found.update(bits)
+    for port in module["ports"].values():
+        if port["direction"] != "input":
+            found.update(port["bits"])
+    return found
