@@ -90,22 +90,21 @@ class Accumulate(wiring.Component):
             if self.groups > 1 and c:
                 data = Mux(written_depthwise, sums[0], sums[c])
             m.d.comb += getattr(self, f"write_data{c}").eq(data)
-        before_mask, before_row = Signal(self.columns), Signal(ADDRESS_BITS)
         before = [Signal(width, name=f"before{g}", reset_less=True) for g in columns[: max(1, self.groups)]]
         complete = stage2["valid"] & stage2["last"]
-        m.d.sync += [
-            self.write_mask.eq(Mux(complete, stage2["mask"], 0)),
-            before_mask.eq(self.write_mask),
-            before_row.eq(self.write_row),
-        ]
+        m.d.sync += self.write_mask.eq(Mux(complete, stage2["mask"], 0))
         with m.If(complete):
             m.d.sync += [self.write_row.eq(stage2["row"]), written_depthwise.eq(stage2["depthwise"])]
         with m.If(self.write_mask.any()):
             m.d.sync += [b.eq(getattr(self, f"write_data{g}")) for g, b in enumerate(before)]
 
         # Stage 1: ACC data is there; replace columns written since. Then select what the group needs.
-        now_hit = Mux(self.write_row == stage1["row"], self.write_mask, 0)
-        before_hit = Mux(before_row == stage1["row"], before_mask, 0)
+        # Which are, the cycle before tells: one bit chooses a whole row.
+        now_hit, before_hit = (Signal(self.columns, name=n, reset_less=True) for n in ("now_hit", "before_hit"))
+        m.d.sync += [
+            now_hit.eq(Mux(complete & (stage2["row"] == self.row), stage2["mask"], 0)),
+            before_hit.eq(Mux(self.write_row == self.row, self.write_mask, 0)),
+        ]
         values = []
         for c in columns:
             value = Signal(width, name=f"value{c}")

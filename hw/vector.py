@@ -208,13 +208,15 @@ class Vector(wiring.Component):
         # The levels of a group: those below `reduce`.
         m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
 
-        # Reads and the step.
+        # Reads and the step. Reads are asked for halted or not: what waits for them is halted, too.
+        asks = Signal()
         m.d.comb += [
-            go.eq(active & ~self.halt & ~self.range_error),
-            self.acc_read.eq(go & reads_acc),
-            self.a_read.eq(go & reads_a),
+            asks.eq(active & ~self.range_error),
+            go.eq(asks & ~self.halt),
+            self.acc_read.eq(asks & reads_acc),
+            self.a_read.eq(asks & reads_a),
             self.a_row.eq(nest.a),
-            self.b_read.eq(go & reads_b),
+            self.b_read.eq(asks & reads_b),
             self.b_row.eq(nest.b),
             granted.eq(go & ~((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant))),
             self.step.eq(granted & ~half),
