@@ -13,10 +13,14 @@ from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
 from fpga.errors import FpgaError
 from fpga.report import Report, conclude, used
+from fpga.routing import Watch
 from fpga.sdram.chip import SdramCycles
 from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
 from fpga.top import BoardTop
 from isa.config import NpuConfig
+
+#: Share of an FPGA's LUTs above which a design counts as crowded: its connections get in each other's way.
+CROWDED = 0.36
 
 
 def board_named(name: str) -> Board:
@@ -102,10 +106,11 @@ def build(
         resources = replace(resources, ff=resources.ff - family.netlist(directory, bool(chosen)))
     progress("place and route")
     mhz = pll.output_hz / 1e6
-    for step in (family.route(platform, mhz, seed), family.pack(platform)):
-        progress(step.title)
-        took = run(step, directory)
-        seconds, cpu = seconds + took[0], cpu + took[1]
+    route = family.route(platform, mhz, seed, resources.lut > CROWDED * board.capacity.lut)
+    routed = run(route, directory, Watch(directory / route.log, mhz, progress))
+    progress("bitstream")
+    packed = run(family.pack(platform), directory)
+    seconds, cpu = seconds + routed[0] + packed[0], cpu + routed[1] + packed[1]
     return conclude(
         directory,
         board,

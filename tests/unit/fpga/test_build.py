@@ -96,7 +96,7 @@ class Counter(Elaboratable):
 def test_tools_of_ecp5(tmp_path: Path) -> None:
     family, platform = FAMILIES["ecp5"], board_named("ulx3s_85f").platform()
     platform.prepare(Counter(), name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
-    steps = (family.synthesis(tmp_path), family.route(platform, 50.0, 1), family.pack(platform))
+    steps = (family.synthesis(tmp_path), family.route(platform, 50.0, 1, False), family.pack(platform))
     for step in steps:
         run(step, tmp_path)
     found = used(json.loads((tmp_path / STATISTICS).read_text()))

@@ -86,7 +86,7 @@ def test_placed_and_routed(tmp_path: Path) -> None:
     family, platform = FAMILIES["ecp5"], board.platform()
     top = Alone(board, preset("tiny"), point)
     platform.prepare(top, name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
-    for step in (family.synthesis(tmp_path), family.route(platform, 90.0, 1)):
+    for step in (family.synthesis(tmp_path), family.route(platform, 90.0, 1, False)):
         run(step, tmp_path)
     cells = used(json.loads((tmp_path / STATISTICS).read_text()))
     # The shift registers take one flip-flop a port and a LUT an output.

@@ -1,0 +1,63 @@
+"""What nextpnr says of placement and routing while it works: for the progress line, and to stop what does not end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from fpga.errors import FpgaError
+
+#: Passes after which the second router is stopped. Those that end take up to 200; where a connection cannot be as fast
+#: as asked for, it tries for ever.
+PASSES = 500
+_PASS = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) overuse=\d+(?: tmgfail=(\d+))?")
+#: A row of the first router's table: steps; arcs with and without others removed, of all and of these; arcs left.
+_ARCS = re.compile(r"\s(\d+) \|[\d\s]+\|[\d\s]+\|\s+(\d+)\|")
+_PLACER = re.compile(r"(?:iter=|at iteration #)(\d+)")
+
+
+class Watch:
+    """Reads the log of a running nextpnr.
+
+    Parameters:
+        log: its file; need not be there yet.
+        mhz: the clock that was asked for.
+        progress: is told where it is.
+    """
+
+    def __init__(self, log: Path, mhz: float, progress: Callable[[str], None] = lambda text: None) -> None:
+        self.log, self.mhz, self.progress = log, mhz, progress
+        self._read = 0
+        log.unlink(missing_ok=True)  # of a build before
+
+    def __call__(self) -> None:
+        """To be called now and then. Raises `FpgaError` where routing does not end."""
+        if not self.log.exists():
+            return
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        text = text[: text.rfind(b"\n") + 1]  # the rest comes later
+        self._read += len(text)
+        for line in reversed(text.decode(errors="replace").splitlines()):
+            if said := self.line(line):
+                self.progress(said)
+                return
+
+    def line(self, line: str) -> str:
+        """What a line of the log says, "" if nothing. Raises `FpgaError` where routing does not end."""
+        if found := _PASS.search(line):
+            number, twice, late = int(found[1]), int(found[2]), int(found[3] or 0)
+            if number >= PASSES:
+                left = f"{twice} wires used twice" + (f", {late} connections too slow" if late else "")
+                raise FpgaError(
+                    f"place and route: not routed at {self.mhz:.1f} MHz: {left} after {number} passes; "
+                    f"give a lower --clock-mhz or another --seed (see {self.log})"
+                )
+            return f"routing: pass {number}, {twice} wires used twice" + (f", {late} too slow" if late else "")
+        if found := _ARCS.search(line):
+            return f"routing: {int(found[2])} connections left"
+        if found := _PLACER.search(line):
+            return f"placing: step {found[1]}"
+        return ""
