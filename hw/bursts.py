@@ -34,7 +34,7 @@ class BurstWalker(wiring.Component):
         start, offset, bytes, count0, count1, mem_stride0, mem_stride1, tag: a box, counts at least 1.
         null: the box is empty but takes its turn: one item with `o_null`.
         base, size, allowed: region of the box in the first stage.
-        ready: the first stage is idle.
+        ready: the first stage is idle: when `start` may come.  ready_next: it is in the next cycle.
         o_valid, o_ready, o_address, o_beats, o_last, o_tag: bursts; `o_last` is the last of the box.
         failed, error_address, error_tag: the next run leaves the window, and all bursts before it have been taken.
         busy: any stage holds something.
@@ -59,6 +59,7 @@ class BurstWalker(wiring.Component):
                 "size": In(OFFSET_BITS),
                 "allowed": In(1),
                 "ready": Out(1),
+                "ready_next": Out(1),
                 "o_valid": Out(1),
                 "o_ready": In(1),
                 "o_address": Out(config.axi_address_bits),
@@ -92,6 +93,7 @@ class BurstWalker(wiring.Component):
             last1.eq(null1 | ((left0 == 0) & (left1 == 0))),
             take1.eq(active & room2),
             self.ready.eq(~active),
+            self.ready_next.eq(Mux(active, take1 & last1, ~self.start)),
         ]
         following = Signal(OFFSET_BITS)
         same_plane = left0 != 0
@@ -105,8 +107,9 @@ class BurstWalker(wiring.Component):
             with m.If(last1):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
+            m.d.sync += active.eq(1)
+        with m.If(~active):  # in any case, kept from the start on
             m.d.sync += [
-                active.eq(1),
                 now.eq(self.offset),
                 end.eq(self.offset + self.bytes),
                 plane.eq(self.offset),
@@ -194,14 +197,16 @@ class BurstWalker(wiring.Component):
         return m
 
 
-def latch_region(m: Module, part: wiring.Component, number: Value, permission: str) -> tuple[Signal, Signal, Signal]:
-    """Base, size and permission of region `number`, kept from `part.start` on: choosing among the regions takes time.
-    `part` has ports start and region{r}_base, region{r}_size, region{r}_{permission}."""
+def latch_region(
+    m: Module, part: wiring.Component, number: Value, permission: str, idle: Value
+) -> tuple[Signal, Signal, Signal]:
+    """Base, size and permission of region `number`, kept while not `idle`: choosing among the regions takes time.
+    `part` has ports region{r}_base, region{r}_size, region{r}_{permission}."""
     kept = []
     for name in ("base", "size", permission):
         values = Array(getattr(part, f"region{r}_{name}") for r in range(REGIONS))
         register = Signal.like(values[0], name=f"region_{name}", reset_less=True)
-        with m.If(part.start):  # type: ignore[attr-defined]
+        with m.If(idle):
             m.d.sync += register.eq(values[number])
         kept.append(register)
     return kept[0], kept[1], kept[2]

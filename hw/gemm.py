@@ -106,7 +106,7 @@ class Gemm(wiring.Component):
             self.step.eq(active & ~self.halt & ~self.range_error),
             self.ready.eq(~active | last_step),
             self.mac.eq(self.step & ~null),
-            nest.start.eq(self.start),
+            nest.start.eq(self.ready),
             nest.step.eq(self.step),
         ]
         for a in ADDRESSES:
@@ -130,8 +130,9 @@ class Gemm(wiring.Component):
                 with m.Elif(nest.carry[k + 1 :].any()):
                     m.d.sync += [wait[k].eq(start_at[k]), hit[k].eq(start_at[k] == 0)]
         with m.If(self.start):
+            m.d.sync += active.eq(1)
+        with m.If(self.ready):  # in any case, kept from the start on: a start goes to few places
             m.d.sync += [
-                active.eq(1),
                 fresh.eq(1),
                 depthwise.eq(is_depthwise),
                 null.eq(is_instruction(self.word, "GEMM_SYNC")),
@@ -246,8 +247,7 @@ class Gemm(wiring.Component):
         # Instructions in the pipeline, in order.
         started, signals = Signal(), Signal(2 * SEMAPHORE_BITS, reset_less=True)
         m.d.sync += started.eq(self.start)
-        with m.If(self.start):
-            m.d.sync += signals.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1")))
+        m.d.sync += signals.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1")))
         m.submodules.ends = ends = RegisteredQueue(2 * SEMAPHORE_BITS + PC_BITS, 16)
         m.d.comb += [
             ends.i_valid.eq(started),

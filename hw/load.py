@@ -94,8 +94,9 @@ class Load(wiring.Component):
         m.submodules.data = half = self.data
         layout = descriptor_layout(c)
         m.submodules.descriptors = descriptors = Queue(layout.size, LOAD_DESCRIPTORS)
-        room = Signal(init=1)  # for one at least, whatever happened in the cycle before
-        m.d.sync += room.eq(descriptors.level < LOAD_DESCRIPTORS - 1)
+        # `descriptors` has room for one at least, whatever happened in the cycle before.
+        ready = Signal(init=1)
+        m.d.sync += ready.eq(walker.ready_next & (descriptors.level < LOAD_DESCRIPTORS - 1))
 
         def run(name: str) -> Value:
             return field(self.word, "LOAD", name)
@@ -133,12 +134,13 @@ class Load(wiring.Component):
             for target in Memory:
                 with m.Case(target):
                     m.d.sync += bytes_.eq(run("count") * (row_bytes(c, target) >> shift))
-        self.region = base, size, allowed = latch_region(m, self, run("region"), "read")  # shown for `hw.formal`
+        # Shown for `hw.formal`.
+        self.region = base, size, allowed = latch_region(m, self, run("region"), "read", walker.ready)
 
         begin = self.start & (sync | ~no_rows)
         m.d.comb += [
             self.operand_error.eq(self.start & ~sync & no_rows),
-            self.ready.eq(walker.ready & room),
+            self.ready.eq(ready),
             walker.start.eq(begin & ~sync & ~empty),
             walker.offset.eq(run("offset")),
             walker.bytes.eq(bytes_ << shift),

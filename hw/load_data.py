@@ -271,8 +271,9 @@ class LoadData(wiring.Component):
         parts = [incoming.left != 0, incoming.count != 0, incoming.right != 0]
         one_part = reduce(add, parts) == 1
         with m.If(self.i_valid & self.i_ready):
+            m.d.sync += active.eq(1)
+        with m.If(self.i_ready):  # in any case, kept from then on
             m.d.sync += [
-                active.eq(1),
                 d.eq(incoming),
                 next_y.eq(1),
                 middle.eq((incoming.top == 0) & (incoming.count0 != 0)),

@@ -56,7 +56,8 @@ class Queue(wiring.Component):
             self.o_valid.eq(held),
             push.eq(self.i_valid & self.i_ready),
             pop.eq(self.o_valid & self.o_ready),
-            write.en.eq(push),
+            # Written whenever there is room, kept by moving the tail.
+            write.en.eq(self.i_ready),
             write.addr.eq(tail),
             write.data.eq(self.i_payload),
             read.addr.eq(head),
@@ -109,8 +110,8 @@ class RegisteredQueue(wiring.Component):
             push.eq(self.i_valid & self.i_ready),
             pop.eq(self.o_valid & self.o_ready),
             takes.eq(~self.o_valid | pop),
-            # Written in any case, kept by moving the tail.
-            write.en.eq(push),
+            # Written in any case, for there is always a slot behind the last: kept by moving the tail.
+            write.en.eq(1),
             write.addr.eq(tail),
             write.data.eq(self.i_payload),
             read.addr.eq(head),

@@ -113,7 +113,8 @@ class Store(wiring.Component):
                 getattr(reader, f"row_stride{k}").eq(row_stride),
                 getattr(reader, f"low_stride{k}").eq(mem_stride),
             ]
-        self.region = base, size, allowed = latch_region(m, self, run("region"), "write")  # shown for `hw.formal`
+        # Shown for `hw.formal`.
+        self.region = base, size, allowed = latch_region(m, self, run("region"), "write", walker.ready)
 
         sync, bad = Signal(), Signal()
         m.d.sync += sync.eq(is_instruction(self.word, "STORE_SYNC"))  # known in the cycle before the start

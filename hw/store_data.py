@@ -144,8 +144,9 @@ class StoreReader(wiring.Component):
             with m.If(last):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
+            m.d.sync += active.eq(1)
+        with m.If(~active):  # in any case, kept from the start on
             m.d.sync += [
-                active.eq(1),
                 row.eq(self.row),
                 line.eq(self.row),
                 plane.eq(self.row),

@@ -190,20 +190,20 @@ class Vector(wiring.Component):
             with m.If(last_step):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
+            m.d.sync += [active.eq(1), slot.eq(slot + 1)]
+        with m.If(~active):  # in any case, kept from the start on: a start goes to few places
             m.d.sync += [
                 to.eq(value) for to, value in of_step(new, nest.group_last_started, one_bank(run("a"), run("b")))
             ]
             m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
             m.d.sync += [
-                active.eq(1),
                 source.eq(new_source),
                 biased.eq((new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)),
                 za.eq(registers["za"]),
                 zb.eq(registers["zb"]),
-                slot.eq(slot + 1),
                 self.current_pc.eq(self.pc),
             ]
-        m.d.comb += [nest.start.eq(self.start), nest.step.eq(self.step)]
+        m.d.comb += [nest.start.eq(~active), nest.step.eq(self.step)]
         m.d.comb += [getattr(nest, f"{a}_base").eq(run(a)) for a in ADDRESSES]
         # The levels of a group: those below `reduce`.
         m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
@@ -243,7 +243,7 @@ class Vector(wiring.Component):
         ]
         report_range(m, self, makes, limits)
 
-        # Contexts: written when the instruction starts, read when its steps get to the stage.
+        # Contexts: written until the instruction starts, read when its steps get to the stage.
         next_slot = Signal.like(slot)
         m.d.comb += next_slot.eq(slot + 1)
         slots: list[Value] = [slot]
@@ -257,7 +257,7 @@ class Vector(wiring.Component):
             store = Memory(shape=layout, depth=CONTEXTS, init=[])
             m.submodules[name] = store
             write, read = store.write_port(), store.read_port(domain="comb")
-            m.d.comb += [write.en.eq(self.start), write.addr.eq(next_slot), read.addr.eq(slots[stage - 1])]
+            m.d.comb += [write.en.eq(1), write.addr.eq(next_slot), read.addr.eq(slots[stage - 1])]
             for member in layout.members:
                 value = registers[member] if member in registers else run(member)
                 m.d.comb += write.data[member].eq(value)
@@ -382,8 +382,7 @@ class Vector(wiring.Component):
 
         started, signals = Signal(), Signal(2 * SEMAPHORE_BITS, reset_less=True)
         m.d.sync += started.eq(self.start)
-        with m.If(self.start):
-            m.d.sync += signals.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1")))
+        m.d.sync += signals.eq(Cat(header(self.word, "signal0"), header(self.word, "signal1")))
         m.submodules.ends = ends = RegisteredQueue(2 * SEMAPHORE_BITS + PC_BITS, CONTEXTS)
         m.d.comb += [
             ends.i_valid.eq(started),
