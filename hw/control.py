@@ -39,7 +39,7 @@ class Control(wiring.Component):
         irq_enable, watchdog, timeout: registers.
         hold: resets the core.  start: begins the program.  halt: stops all engines.
         finished: the program is complete.  bus_idle: nothing in flight on AXI.
-        error, error_*: first error of the core in this cycle.
+        error: the core has an error.  error_*: the first, in the cycle after it.
         progress: anything moved in the cycle before.
         waiting, waiting_engine, waiting_pc, waiting_id: an engine waits for a semaphore (for WATCHDOG).
         pc: next instruction of FETCH (for WATCHDOG and TIMEOUT).
@@ -99,10 +99,12 @@ class Control(wiring.Component):
         before_timeout, at_timeout = Signal(32), Signal()
         late = run & at_timeout
         finish_irq, error_irq = Signal(), Signal()
+        told = Signal()  # an error was; what it is comes now
         # In the first cycle of a run the core is still in reset, or shows what it did before.
         error, finished = self.error & ~self.start, self.finished & ~self.start
         m.d.comb += self.counting.eq(run | (state == State.STOP))
         m.d.sync += [
+            told.eq(0),
             self.start.eq(0),
             at_limit.eq(Mux(progressed, self.watchdog == 1, quiet + 2 == self.watchdog)),
             before_timeout.eq(self.timeout - 1),
@@ -120,12 +122,7 @@ class Control(wiring.Component):
                 with m.If(error | expired | late):
                     m.d.sync += [state.eq(State.STOP), self.halt.eq(1)]
                 with m.If(error):
-                    m.d.sync += [
-                        self.code.eq(self.error_code),
-                        self.engine.eq(self.error_engine),
-                        self.failed_pc.eq(self.error_pc),
-                        self.address.eq(self.error_address),
-                    ]
+                    m.d.sync += told.eq(1)
                 with m.Elif(expired):
                     m.d.sync += [
                         self.code.eq(ErrorCode.WATCHDOG),
@@ -144,6 +141,13 @@ class Control(wiring.Component):
                     m.d.comb += finish_irq.eq(1)
                     m.d.sync += [state.eq(State.IDLE), self.hold.eq(1), self.halt.eq(1), done.eq(1)]
             with m.Case(State.STOP):
+                with m.If(told):
+                    m.d.sync += [
+                        self.code.eq(self.error_code),
+                        self.engine.eq(self.error_engine),
+                        self.failed_pc.eq(self.error_pc),
+                        self.address.eq(self.error_address),
+                    ]
                 with m.If(self.bus_idle):
                     m.d.comb += error_irq.eq(1)
                     m.d.sync += state.eq(State.FAILED)

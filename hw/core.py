@@ -39,7 +39,8 @@ class Core(wiring.Component):
     Ports:
         start, halt: from control.  program_*, region{r}_*: registers.
         axi_*: AXI4 master.  bus_idle: nothing in flight.  finished: the program was complete two cycles before.
-        error, error_code, error_engine, error_pc, error_address: first error of two cycles before, lowest engine first.
+        error: there was one two cycles before.  error_code, error_engine, error_pc, error_address: the first of it,
+            lowest engine first, a cycle later.
         progress; waiting, waiting_*; pc; {e}_step, {e}_waiting, {e}_stalled: see `hw.control`.
         dbg_*: see `hw.ports`.
     """
@@ -244,7 +245,8 @@ class Core(wiring.Component):
                 semaphores.overflow_id,
             ),
         ]
-        # What happens in a cycle is collected in the next, by GEMM and VECTOR themselves, and told in the one after.
+        # What happens in a cycle is collected in the next, by GEMM and VECTOR themselves, and told in the one after;
+        # what it was, in the one after that.
         told: list[tuple[list[Value], Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
         # Errors collected side by side: only the first of them is kept. Then there are those before them.
         together: list[Value] = []
@@ -260,14 +262,17 @@ class Core(wiring.Component):
             together.append(condition)
             late: list[Any] = [code, where, pc, address]
             for k, (x, name) in enumerate(zip(late, ("code", "engine", "pc", "at"))):
-                if isinstance(x, Value) and condition is not semaphores.overflow:  # told in the next cycle anyway
+                if isinstance(x, Value):
                     late[k] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
-                    m.d.sync += late[k].eq(x)
+                    # That of an overflow comes a cycle after it, as it is; the others stay for a cycle.
+                    with m.If(1 if condition is semaphores.overflow else ~failed):
+                        m.d.sync += late[k].eq(x)
             told.append((before, failed, *late))
         m.d.sync += self.error.eq(Cat(condition for _, condition, *_ in told).any())
         chosen: dict[str, list[Value]] = {"code": [], "engine": [], "pc": [], "address": []}
         for earlier, condition, *what in told:
-            first = condition & ~Cat(earlier, C(0, 1)).any()
+            first = Signal()
+            m.d.sync += first.eq(condition & ~Cat(earlier, C(0, 1)).any())
             for name, value in zip(chosen, what):
                 port = getattr(self, f"error_{name}")
                 chosen[name].append(Mux(first, value, 0)[: len(port)])

@@ -189,7 +189,8 @@ class LoopNest(wiring.Component):
 
 
 def report_range(m: Module, engine: Any, steps: Value, limits: Sequence[tuple[Signal, Value]]) -> None:
-    """Drives `range_error`, `range_row` and `range_pc` of an engine one cycle after a step with a bad address.
+    """Drives `range_error`, `range_row` and `range_pc` of an engine one cycle after a step with a bad address; the row
+    and the instruction for two cycles.
 
     Parameters:
         engine: component with these ports and `current_pc`.
@@ -198,9 +199,12 @@ def report_range(m: Module, engine: Any, steps: Value, limits: Sequence[tuple[Si
     """
     beyond = Signal(len(limits), reset_less=True)
     bad = Cat(condition for _, condition in limits)
-    m.d.sync += [beyond.eq(bad), engine.range_error.eq(steps & bad.any()), engine.range_pc.eq(engine.current_pc)]
+    m.d.sync += engine.range_error.eq(steps & bad.any())
+    with m.If(~engine.range_error):
+        m.d.sync += [beyond.eq(bad), engine.range_pc.eq(engine.current_pc)]
     for n, (address, _) in reversed(list(enumerate(limits))):
         row = Signal.like(address, name=f"row{n}", reset_less=True)
-        m.d.sync += row.eq(address)
+        with m.If(~engine.range_error):
+            m.d.sync += row.eq(address)
         with m.If(beyond[n]):
             m.d.comb += engine.range_row.eq(row)
