@@ -171,9 +171,10 @@ class Gemm(wiring.Component):
         ]
         report_range(m, self, self.mac, limits)
         m.d.comb += [
-            self.act_read.eq(active & ~null),  # halted or not: what waits for it is, too
+            # Halted or not: what waits for it is, too.
+            self.act_read.eq(active & ~null),
             self.act_row.eq(nest.act),
-            self.wgt_read.eq(self.mac & emits),
+            self.wgt_read.eq(self.act_read & emits),
             self.wgt_row.eq(nest.wgt),
         ]
 
