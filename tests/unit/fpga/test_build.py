@@ -93,19 +93,25 @@ class Counter(Elaboratable):
 
 
 @pytest.mark.slow
-def test_tools_of_ecp5(tmp_path: Path) -> None:
+@pytest.mark.parametrize("crowded", [False, True])
+def test_tools_of_ecp5(tmp_path: Path, crowded: bool) -> None:
     family, platform = FAMILIES["ecp5"], board_named("ulx3s_85f").platform()
     platform.prepare(Counter(), name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
-    steps = (family.synthesis(tmp_path), family.route(platform, 50.0, 1, False), family.pack(platform))
+    run(family.synthesis(tmp_path), tmp_path)
+    if crowded and family.aim is not None:
+        family.aim(tmp_path, 52.5)
+    steps = (family.route(platform, 50.0, 1, crowded), family.pack(platform))
     for step in steps:
         run(step, tmp_path)
+    log = (tmp_path / f"{NAME}.tim").read_text()
+    assert ("constraining clock net 'clk' to 52.50 MHz" in log) == crowded == ("Running router2" in log)
     found = used(json.loads((tmp_path / STATISTICS).read_text()))
     assert found.ff >= 24 and found.dsp == found.bram == 0 and found.lut >= 24
     speed = timing(json.loads((tmp_path / ROUTING).read_text()))
     assert speed.fmax_mhz > 100 and speed.path.delay_ns <= 1000 / speed.fmax_mhz + 0.01
     first = (tmp_path / family.bitstream).read_bytes()
     assert first[:2] == b"\xff\x00" and b"LFE5U-85F" in first[:200]  # header of a Lattice bitstream
-    for step in steps[1:]:
+    for step in steps:
         run(step, tmp_path)
     assert (tmp_path / family.bitstream).read_bytes() == first
 
