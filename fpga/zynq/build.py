@@ -12,6 +12,7 @@ from amaranth.hdl import Elaboratable
 from fpga.errors import FpgaError
 from fpga.report import Report, Used, conclude
 from fpga.resources import counted, family_named
+from fpga.routing import Watch
 from fpga.toolchain import NAME, NO_RW_CHECK, ROUTING, STATISTICS, Step, execute, run
 from fpga.zynq import fasm, tools
 from fpga.zynq.boards import WINDOW, ZynqBoard
@@ -121,7 +122,9 @@ def implement(
         "--vopt", f"fasm={NAME}.fasm", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet",
         "--freq", f"{clock_mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
     )  # fmt: skip
-    spent.append(execute(route, directory, "place and route", tools.NEXTPNR, directory / f"{NAME}.tim"))
+    log = directory / f"{NAME}.tim"
+    watch = Watch(log, clock_mhz, progress)
+    spent.append(execute(route, directory, "place and route", tools.NEXTPNR, log, watch))
 
     progress("bitstream")
     parts = found.database / board.part
