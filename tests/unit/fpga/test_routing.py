@@ -57,7 +57,7 @@ def test_routing_that_does_not_end(tmp_path: Path) -> None:
     )
     told: list[str] = []
     with pytest.raises(
-        FpgaError, match=rf"not routed at 75\.0 MHz: 0 wires used twice, 12 connections too slow after [5-9]"
+        FpgaError, match=r"not routed at 75\.0 MHz: 0 wires used twice, 12 connections too slow after [5-9]"
     ):
         execute((sys.executable, "-c", code), tmp_path, "route", "python", log, Watch(log, 75, told.append))
     assert told and told[0].startswith("routing: pass ")
