@@ -13,7 +13,7 @@ from fpga.errors import FpgaError
 PASSES = 500
 _PASS = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) overuse=\d+(?: tmgfail=(\d+))?")
 #: A row of the first router's table: steps; arcs with and without others removed, of all and of these; arcs left.
-_ARCS = re.compile(r"\s(\d+) \|[\d\s]+\|[\d\s]+\|\s+(\d+)\|")
+_ARCS = re.compile(r"\s\d+ \|[\d\s]+\|[\d\s]+\|\s+(\d+)\|")
 _PLACER = re.compile(r"(?:iter=|at iteration #)(\d+)")
 
 
@@ -57,7 +57,7 @@ class Watch:
                 )
             return f"routing: pass {number}, {twice} wires used twice" + (f", {late} too slow" if late else "")
         if found := _ARCS.search(line):
-            return f"routing: {int(found[2])} connections left"
+            return f"routing: {int(found[1])} connections left"
         if found := _PLACER.search(line):
             return f"placing: step {found[1]}"
         return ""

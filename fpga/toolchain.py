@@ -40,8 +40,6 @@ MAPPING = f"{NAME}.map.ys"
 NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
 ROUTING = f"{NAME}.timing.json"
-#: Called now and then while a tool runs; may raise.
-Watch = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ def require(family: str) -> None:
         raise FpgaError(f"{missing[0].replace('_', '-')} is not installed; pip install 'tilewright[fpga]'")
 
 
-def run(step: Step, directory: Path, watch: Watch = lambda: None) -> tuple[float, float]:
+def run(step: Step, directory: Path, watch: Callable[[], None] = lambda: None) -> tuple[float, float]:
     """Runs a tool of pip in `directory`; `watch` is called once a second. Returns seconds and CPU seconds.
 
     Raises:
@@ -199,7 +197,7 @@ def run(step: Step, directory: Path, watch: Watch = lambda: None) -> tuple[float
 
 
 def execute(
-    command: Sequence[str], directory: Path, title: str, tool: str, log: Path, watch: Watch = lambda: None
+    command: Sequence[str], directory: Path, title: str, tool: str, log: Path, watch: Callable[[], None] = lambda: None
 ) -> tuple[float, float]:
     """Runs a command in `directory`; `title`, `tool` and `log` are for messages; `watch` is called once a second.
     Returns seconds and CPU seconds.

@@ -123,8 +123,7 @@ def implement(
         "--freq", f"{clock_mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
     )  # fmt: skip
     log = directory / f"{NAME}.tim"
-    watch = Watch(log, clock_mhz, progress)
-    spent.append(execute(route, directory, "place and route", tools.NEXTPNR, log, watch))
+    spent.append(execute(route, directory, "place and route", tools.NEXTPNR, log, Watch(log, clock_mhz, progress)))
 
     progress("bitstream")
     parts = found.database / board.part
