@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,11 @@ def build(
         raise FpgaError(f"{config.name}{beside} does not fit on {board.name}: it needs {what}")
     if family.netlist is not None:
         resources = replace(resources, ff=resources.ff - family.netlist(directory, bool(chosen)))
+    if family.floorplan is not None:
+        progress("placing blocks")
+        started, started_cpu = time.monotonic(), time.process_time()
+        family.floorplan(platform, directory, (board.capacity.dsp, board.capacity.bram), seed, progress)
+        seconds, cpu = seconds + time.monotonic() - started, cpu + time.process_time() - started_cpu
     progress("place and route")
     mhz = pll.output_hz / 1e6
     crowded = resources.lut > CROWDED * board.capacity.lut

