@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Mux, ResetInserter, Shape, Signal
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.ports import axi_master
 from hw.queue import Queue
+from hw.reset import reset_by
 from isa.config import NpuConfig
 
 #: Read beats asked for and not yet taken, at most: enough to cover the cycles from a read to its beat.
@@ -34,7 +35,8 @@ def bridge_port() -> dict[str, object]:
     """32-bit port of the serial bridge. A request is taken where `mem_valid` and `mem_ready` meet; `mem_address` counts
     bytes and is a multiple of 4. Every read is answered by one `mem_rvalid`, a cycle later or more, in order.
 
-    `bus_reset` resets what lies between the AXI4 port and the memory, as the master is reset in the same cycle."""
+    `bus_reset` resets what lies between the AXI4 port and the memory, as the master is reset in the same cycle. Nothing
+    else does: it is a register that is 1 after a reset of `sync`."""
     return {
         "bus_reset": In(1),
         "mem_valid": In(1),
@@ -97,7 +99,7 @@ class OnChipMemory(wiring.Component):
         self.pins: dict[str, object] = {}
         super().__init__({**axi_slave(config), **bridge_port()})
 
-    def elaborate(self, platform: object) -> Elaboratable:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         bus = self.config.bus_bytes
         rows = self.size // bus
@@ -202,4 +204,6 @@ class OnChipMemory(wiring.Component):
         with m.Elif(beat & ~write_outside):
             m.d.sync += now_strobe.eq(beat_strobe)
         m.d.comb += [write_port.addr.eq(now_row), write_port.data.eq(now_data), write_port.en.eq(now_strobe)]
-        return ResetInserter(self.bus_reset)(m)
+        whole = Module()
+        whole.submodules.bus = reset_by(whole, m, self.bus_reset, "bus")
+        return whole

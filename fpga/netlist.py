@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-#: A module of the JSON, and a bit of a net: a number, or a constant.
+#: A module of the JSON, a cell of it, and a bit of a net: a number, or a constant.
 Module = dict[str, Any]
+Cell = dict[str, Any]
 Bit = int | str
 
 

@@ -9,21 +9,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fpga.netlist import Bit, Module
+from fpga.netlist import Bit, Cell, Module
 
 Matrix = npt.NDArray[np.float64]
 #: Nets of more cells say nothing of where one of them should be: enables, resets, the clock.
 WIDEST = 300
 #: Up to this many cells every two of a net are joined; above it, each is joined to a node of the net's own.
 CLIQUE = 8
-#: Of nets whose cells nextpnr puts next to each other, in place of 1.
-TIED = 5.0
 #: Blocks solved for at once, and when: the largest residue as a share of the right side, the most steps.
 _AT_ONCE, _TOLERANCE, _STEPS = 64, 1e-4, 1000
 
 
 def conductances(
-    module: Module, blocks: Sequence[str], tied: Callable[[str, str], bool] = lambda kind, port: False
+    module: Module, blocks: Sequence[str], weight: Callable[[Cell, str], float] = lambda cell, port: 1.0
 ) -> Matrix:
     """Conductance between every two blocks when each net is a resistor and all other cells float.
 
@@ -34,12 +32,12 @@ def conductances(
     Parameters:
         module: a netlist of yosys.
         blocks: names of cells in it.
-        tied: whether a port (type of the cell, name) is on a net whose cells nextpnr puts next to each other.
+        weight: conductance of a net that is at a port of a cell; the largest of its ports counts.
 
     Returns:
         float64 [blocks, blocks], symmetric, 0 on the diagonal.
     """
-    laplacian, cells = _laplacian(module, tied)
+    laplacian, cells = _laplacian(module, weight)
     fixed = np.array([cells[name] for name in blocks], dtype=np.int64)
     floats = np.ones(laplacian.shape[0], dtype=bool)
     floats[fixed] = False
@@ -55,7 +53,7 @@ def conductances(
     return np.maximum((result + result.T) / 2, 0)
 
 
-def _laplacian(module: Module, tied: Callable[[str, str], bool]) -> tuple[sparse.csr_array, dict[str, int]]:
+def _laplacian(module: Module, weight: Callable[[Cell, str], float]) -> tuple[sparse.csr_array, dict[str, int]]:
     """Of the cells, in their order, and of the nodes of wide nets after them."""
     cells = {name: number for number, name in enumerate(module["cells"])}
     nets: dict[Bit, Counter[int]] = {}
@@ -65,8 +63,7 @@ def _laplacian(module: Module, tied: Callable[[str, str], bool]) -> tuple[sparse
             for bit in bits:
                 if isinstance(bit, int):
                     nets.setdefault(bit, Counter())[cells[name]] += 1
-                    if tied(cell["type"], port):
-                        weights[bit] = TIED
+                    weights[bit] = max(weights.get(bit, 0.0), weight(cell, port))
     rows: list[int] = []
     columns: list[int] = []
     values: list[float] = []
@@ -75,16 +72,16 @@ def _laplacian(module: Module, tied: Callable[[str, str], bool]) -> tuple[sparse
         of = list(found)
         if not 2 <= len(of) <= WIDEST:
             continue
-        weight = weights.get(bit, 1.0)
+        value = weights[bit]
         if len(of) <= CLIQUE:
             pairs = [(a, b) for n, a in enumerate(of) for b in of[:n]]
-            weight /= len(of) - 1
+            value /= len(of) - 1
         else:
             pairs = [(a, nodes) for a in of]
             nodes += 1
         rows += [a for a, _ in pairs]
         columns += [b for _, b in pairs]
-        values += [weight] * len(pairs)
+        values += [value] * len(pairs)
     half = sparse.coo_array((values, (rows, columns)), shape=(nodes, nodes))
     joined = (half + half.T).tocsr()
     # The small term holds cells that are joined to nothing.

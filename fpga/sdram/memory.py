@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 
 from fpga.memory import axi_slave, bridge_port
@@ -10,6 +10,7 @@ from fpga.sdram.axi import AxiSegments
 from fpga.sdram.chip import SdramChip, pins
 from fpga.sdram.controller import PAIR_BYTES, SdramController
 from hw.ports import axi_master
+from hw.reset import reset_by
 from isa.config import NpuConfig
 
 
@@ -48,7 +49,7 @@ class SdramMemory(wiring.Component):
         m.submodules.controller = controller = self.controller
         draining, front_reset = Signal(), Signal()
         front = AxiSegments(self.config, controller.pair_bits)
-        m.submodules.front = ResetInserter(front_reset)(front)
+        m.submodules.front = reset_by(m, front, front_reset, "front")
         m.d.sync += draining.eq(self.bus_reset | (draining & ~controller.idle))
         m.d.comb += front_reset.eq(self.bus_reset | draining)
         for name, member in axi_master(self.config).items():

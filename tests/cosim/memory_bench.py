@@ -51,13 +51,12 @@ class BridgePort:
 async def start(dut: Any, master_reset: str = "rst") -> tuple[AxiMaster, BridgePort, random.Random]:
     """Resets everything; `master_reset` is the port that resets the AXI master."""
     cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-    dut.rst.value = 1
-    dut.bus_reset.value = 0
+    dut.rst.value = dut.bus_reset.value = 1
     port = BridgePort(dut)
     axi = AxiMaster(AxiBus.from_prefix(dut, "axi"), dut.clk, getattr(dut, master_reset))
     for _ in range(3):
         await RisingEdge(dut.clk)
-    dut.rst.value = 0
+    dut.rst.value = dut.bus_reset.value = 0
     await RisingEdge(dut.clk)
     return axi, port, random.Random(int(os.environ["SEED"]))
 
