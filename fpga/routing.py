@@ -11,6 +11,8 @@ from fpga.errors import FpgaError
 #: Passes after which the second router is stopped. Those that end take up to 200; where a connection cannot be as fast
 #: as asked for, it tries for ever.
 PASSES = 500
+#: Passes without a wire used twice and with the same connections too slow: the next ones find nothing either.
+SETTLED = 25
 _PASS = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) overuse=\d+(?: tmgfail=(\d+))?")
 #: A row of the first router's table: steps; arcs with and without others removed, of all and of these; arcs left.
 _ARCS = re.compile(r"\s\d+ \|[\d\s]+\|[\d\s]+\|\s+(\d+)\|")
@@ -28,7 +30,7 @@ class Watch:
 
     def __init__(self, log: Path, mhz: float, progress: Callable[[str], None] = lambda text: None) -> None:
         self.log, self.mhz, self.progress = log, mhz, progress
-        self._read = 0
+        self._read = self._same = self._late = 0
         log.unlink(missing_ok=True)  # of a build before
 
     def __call__(self) -> None:
@@ -40,16 +42,17 @@ class Watch:
             text = file.read()
         text = text[: text.rfind(b"\n") + 1]  # the rest comes later
         self._read += len(text)
-        for line in reversed(text.decode(errors="replace").splitlines()):
-            if said := self.line(line):
-                self.progress(said)
-                return
+        said = [said for line in text.decode(errors="replace").splitlines() if (said := self.line(line))]
+        if said:
+            self.progress(said[-1])
 
     def line(self, line: str) -> str:
         """What a line of the log says, "" if nothing. Raises `FpgaError` where routing does not end."""
         if found := _PASS.search(line):
             number, twice, late = int(found[1]), int(found[2]), int(found[3] or 0)
-            if number >= PASSES:
+            self._same = self._same + 1 if twice == 0 and late == self._late else 0
+            self._late = late
+            if number >= PASSES or self._same >= SETTLED:
                 left = f"{twice} wires used twice" + (f", {late} connections too slow" if late else "")
                 raise FpgaError(
                     f"place and route: not routed at {self.mhz:.1f} MHz: {left} after {number} passes; "
