@@ -13,10 +13,10 @@ from fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
 from fpga.errors import FpgaError
+from fpga.implementation import Implementation
 from fpga.report import Report, conclude, used
-from fpga.routing import Watch
 from fpga.sdram.chip import SdramCycles
-from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, require, run
+from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, cpu_time, require, run
 from fpga.top import BoardTop
 from isa.config import NpuConfig
 
@@ -67,17 +67,25 @@ def build(
     point: Point,
     directory: Path,
     *,
-    seed: int = 1,
+    seed: int | None = None,
+    tries: int = 1,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Builds in `directory` (made if missing), which then holds the bitstream, `report.json` and the tools' logs. The
     same arguments give the same bytes.
+
+    Parameters:
+        seed: of the placement; None = that of the point.
+        tries: placements, of this seed and those after it. The best by nextpnr's estimate is routed; where that fails,
+            the next one is.
 
     Raises:
         FpgaError: tools missing, the design does not fit, a tool fails, or the clock is not reached.
     """
     require(board.family)
     family = FAMILIES[board.family]
+    if tries > 1 and family.place is None:
+        raise FpgaError(f"{board.name} is placed and routed in one step: no --tries")
     directory.mkdir(parents=True, exist_ok=True)
     progress("generating")
     pll = board.pll(round(point.clock_mhz * 1e6))
@@ -107,21 +115,18 @@ def build(
         raise FpgaError(f"{config.name}{beside} does not fit on {board.name}: it needs {what}")
     if family.netlist is not None:
         resources = replace(resources, ff=resources.ff - family.netlist(directory, bool(chosen)))
-    if family.floorplan is not None:
-        progress("placing blocks")
-        started, started_cpu = time.monotonic(), time.process_time()
-        family.floorplan(platform, directory, (board.capacity.dsp, board.capacity.bram), seed, progress)
-        seconds, cpu = seconds + time.monotonic() - started, cpu + time.process_time() - started_cpu
-    progress("place and route")
     mhz = pll.output_hz / 1e6
     crowded = resources.lut > CROWDED * board.capacity.lut
     if crowded and family.aim is not None:
         family.aim(directory, MARGIN * mhz)
-    route = family.route(platform, mhz, seed, crowded)
-    routed = run(route, directory, Watch(directory / route.log, mhz, progress))
+    before = cpu_time()
+    started = time.monotonic()
+    implementation = Implementation(family, platform, board.capacity, directory, mhz=mhz, crowded=crowded)
+    first = point.seed if seed is None else seed
+    seed = implementation.run(range(first, first + tries), progress)
     progress("bitstream")
-    packed = run(family.pack(platform), directory)
-    seconds, cpu = seconds + routed[0] + packed[0], cpu + routed[1] + packed[1]
+    run(family.pack(platform), directory)
+    seconds, cpu = seconds + time.monotonic() - started, cpu + cpu_time() - before
     return conclude(
         directory,
         board,

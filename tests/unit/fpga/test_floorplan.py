@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -185,10 +186,8 @@ def test_nextpnr_obeys(tmp_path: Path) -> None:
     assert planned() == sites
     known = ecp5.sites_of(tmp_path / f"{NAME}.sites.json")
     assert [sum(kind == k for k, _ in known) for kind in ecp5.KINDS] == [board.capacity.dsp, board.capacity.bram]
-    step = family.route(platform, 50.0, 1, False)
-    run(
-        type(step)(step.title, step.module, step.function, (*step.arguments, "--write", "placed.json"), step.log),
-        tmp_path,
-    )
+    assert family.place is not None
+    step = family.place(platform, 50.0, 1)
+    run(replace(step, arguments=(*step.arguments, "--write", "placed.json")), tmp_path)
     placed = json.loads((tmp_path / "placed.json").read_text())["modules"][NAME]["cells"]
     assert {name: placed[name]["attributes"]["NEXTPNR_BEL"] for name in sites} == sites

@@ -1,0 +1,132 @@
+"""Placement and routing of a netlist: one placement, or the best of several."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fpga.board import Capacity
+from fpga.errors import FpgaError
+from fpga.routing import Watch
+from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, run
+
+#: Placements at once, at most: each takes 1.3 GB for the larger designs.
+AT_ONCE = 4
+_CLOCK = re.compile(r"Max frequency for clock\s+'[^']*': ([0-9.]+) MHz")
+Progress = Callable[[str], None]
+
+
+def estimate(log: str) -> float:
+    """The clock in MHz by a log of nextpnr, that of the slowest domain. Raises `FpgaError` if there is none."""
+    found = [float(clock) for clock in _CLOCK.findall(log)]
+    if not found:
+        raise FpgaError("nextpnr gave no clock for the placement")
+    return min(found)
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """What is placed and routed: the netlist in `directory`, for `mhz`; `crowded`: it takes much of the FPGA."""
+
+    family: Family
+    platform: Any
+    capacity: Capacity
+    directory: Path
+    mhz: float
+    crowded: bool
+
+    def run(self, seeds: Sequence[int], progress: Progress) -> int:
+        """Leaves what the packer takes in the folder. Returns the seed that was routed.
+
+        Raises:
+            FpgaError: a tool failed, or no placement could be routed; then the message is that of the best one.
+        """
+        if len(seeds) == 1:
+            self.floorplan(self.directory, seeds[0], progress)
+            self.route(seeds[0], progress)
+            return seeds[0]
+        failures = []
+        for seed in self.place_all(seeds, progress):
+            shutil.copy(self._folder(seed) / NETLIST, self.directory / NETLIST)
+            try:
+                self.route(seed, progress)
+            except FpgaError as failure:
+                failures.append(failure)
+                continue
+            for folder in map(self._folder, seeds):
+                shutil.rmtree(folder)
+            return seed
+        raise failures[0]
+
+    def place_all(self, seeds: Sequence[int], progress: Progress) -> list[int]:
+        """Places with every seed, each in a folder of its own. Returns those that could be, the best by nextpnr's
+        estimate first. Raises `FpgaError` if there is none."""
+        place = self.family.place
+        if place is None:
+            raise FpgaError("this family is placed and routed in one step")
+        clocks: dict[int, float] = {}
+        failures: list[FpgaError] = []
+        stop = threading.Event()
+
+        def one(seed: int) -> float:
+            folder = self._folder(seed)
+            folder.mkdir(exist_ok=True)
+            for name in (NETLIST, CONSTRAINTS):
+                shutil.copy(self.directory / name, folder)
+            self.floorplan(folder, seed, lambda text: None)
+            if stop.is_set():
+                raise FpgaError("placement: stopped")
+            run(place(self.platform, self.mhz, seed), folder, _Unless(stop))
+            return estimate((folder / PLACEMENT_LOG).read_text(encoding="utf-8"))
+
+        with ThreadPoolExecutor(min(len(seeds), os.cpu_count() or 1, AT_ONCE)) as pool:
+            progress(f"placing with {len(seeds)} seeds")
+            started = {pool.submit(one, seed): seed for seed in seeds}
+            try:
+                for done in as_completed(started):
+                    try:
+                        clocks[started[done]] = done.result()
+                    except FpgaError as failure:
+                        failures.append(failure)
+                        continue
+                    best = max(clocks.values())
+                    progress(f"{len(clocks)} of {len(seeds)} placed, the best {best:.1f} MHz before routing")
+            finally:  # of Ctrl-C
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+        if not clocks:
+            raise failures[0]
+        return sorted(clocks, key=lambda seed: (-clocks[seed], seed))
+
+    def floorplan(self, folder: Path, seed: int, progress: Progress) -> None:
+        """Gives the blocks of the netlist of a folder their sites, where the family does so."""
+        if self.family.floorplan is not None:
+            progress("placing blocks")
+            self.family.floorplan(self.platform, folder, (self.capacity.dsp, self.capacity.bram), seed, progress)
+
+    def route(self, seed: int, progress: Progress) -> None:
+        """Places and routes the netlist of the folder."""
+        progress("place and route")
+        step = self.family.route(self.platform, self.mhz, seed, self.crowded)
+        run(step, self.directory, Watch(self.directory / step.log, self.mhz, progress))
+
+    def _folder(self, seed: int) -> Path:
+        return self.directory / f"seed{seed}"
+
+
+@dataclass(frozen=True)
+class _Unless:
+    """Called once a second while nextpnr places."""
+
+    stop: threading.Event
+
+    def __call__(self) -> None:
+        if self.stop.is_set():
+            raise FpgaError("placement: stopped")
