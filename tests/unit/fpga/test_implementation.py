@@ -1,0 +1,137 @@
+"""Several placements: which is routed, what happens where tools fail. The tools are stand-ins that take seeds only."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fpga.board import Point
+from fpga.boards import BOARDS
+from fpga.build import board_named, build
+from fpga.errors import FpgaError
+from fpga.implementation import Implementation, estimate
+from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Step
+from isa.config import preset
+
+#: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed.
+TOOL = """
+import json, sys, time
+from pathlib import Path
+
+def act(arguments):
+    what, seed = arguments
+    clocks, routed = json.loads(Path(__file__).with_name("plan.json").read_text())
+    with Path(__file__).with_name("calls").open("a") as file:
+        file.write(f"{what}{seed} ")
+    if what == "place":
+        if clocks[seed] == "hang":
+            Path(__file__).with_name("hangs").touch()
+            time.sleep(60)
+        if clocks[seed] == "fail":
+            sys.exit("ERROR: no room for seed " + seed)
+        line = "Info: Max frequency for clock '{}': {} MHz\\n"
+        Path("LOG").write_text(line.format("a", clocks[seed]) + line.format("io", "900.00"))
+    else:
+        if not routed[seed]:
+            sys.exit("ERROR: no route for seed " + seed)
+        Path("routed").write_text(Path("top.json").read_text() + " by " + seed)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "standin.py").write_text(TOOL.replace("LOG", PLACEMENT_LOG))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    directory = tmp_path / "build"
+    directory.mkdir()
+    (directory / NETLIST).write_text("netlist")
+    (directory / CONSTRAINTS).write_text("")
+    return directory
+
+
+def floorplan(platform: Any, directory: Path, blocks: tuple[int, int], seed: int, progress: Any) -> None:
+    assert blocks == (156, 208)
+    file = directory / NETLIST
+    file.write_text(f"{file.read_text()} planned {seed}")
+
+
+def implementation(folder: Path, clocks: dict[int, float | str], routed: dict[int, bool]) -> Implementation:
+    (folder.parent / "plan.json").write_text(json.dumps([clocks, routed]))
+    family = Family(
+        overrides={},
+        command="",
+        techmap="",
+        place=lambda platform, mhz, seed: Step("placement", "standin", "act", ("place", str(seed)), PLACEMENT_LOG),
+        route=lambda platform, mhz, seed, crowded: Step("routing", "standin", "act", ("route", str(seed)), "top.tim"),
+        pack=lambda platform: Step("", "", "", (), ""),
+        bitstream="",
+        floorplan=floorplan,
+    )
+    return Implementation(family, None, board_named("ulx3s_85f").capacity, folder, mhz=50, crowded=False)
+
+
+def calls(folder: Path) -> list[str]:
+    return (folder.parent / "calls").read_text().split()
+
+
+def test_the_best_is_routed(folder: Path) -> None:
+    told: list[str] = []
+    work = implementation(folder, {3: 41.5, 4: 60, 5: 52, 6: 60}, dict.fromkeys((3, 4, 5, 6), True))
+    assert work.run(range(3, 7), told.append) == 4
+    assert (folder / "routed").read_text() == "netlist planned 4 by 4"
+    assert sorted(calls(folder)[:4]) == ["place3", "place4", "place5", "place6"] and calls(folder)[4:] == ["route4"]
+    assert "4 of 4 placed, the best 60.0 MHz before routing" in told
+    assert not list(folder.glob("seed*"))
+
+
+def test_one_seed_is_placed_once(folder: Path) -> None:
+    assert implementation(folder, {}, {9: True}).run([9], lambda text: None) == 9
+    assert (folder / "routed").read_text() == "netlist planned 9 by 9" and calls(folder) == ["route9"]
+
+
+def test_the_next_one_where_routing_fails(folder: Path) -> None:
+    work = implementation(folder, {1: 50, 2: "fail", 3: 70, 4: 60}, {1: True, 3: False, 4: False})
+    assert work.run(range(1, 5), lambda text: None) == 1
+    assert calls(folder)[4:] == ["route3", "route4", "route1"]
+    assert (folder / "routed").read_text() == "netlist planned 1 by 1"
+
+
+def test_none_can_be_routed_or_placed(folder: Path) -> None:
+    work = implementation(folder, {1: 50, 2: 60}, {1: False, 2: False})
+    with pytest.raises(FpgaError, match="routing: standin failed: ERROR: no route for seed 2"):
+        work.run(range(1, 3), lambda text: None)
+    work = implementation(folder, {1: "fail", 2: "fail"}, {})
+    with pytest.raises(FpgaError, match="placement: standin failed: ERROR: no room for seed"):
+        work.run(range(1, 3), lambda text: None)
+
+
+def test_ctrl_c_ends_the_others(folder: Path) -> None:
+    def interrupt(text: str) -> None:
+        if "1 of 3" in text:
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        implementation(folder, {1: 50, 2: "hang", 3: "hang"}, {}).run(range(1, 4), interrupt)
+    assert time.monotonic() - started < 30  # the stand-in sleeps for 60
+
+
+def test_the_clock_of_a_log() -> None:
+    """nextpnr's own lines."""
+    log = (
+        "Info: Max frequency for clock '$glbnet$clk': 60.97 MHz (FAIL at 70.00 MHz)\n"
+        "Info: Max frequency for clock  '$glbnet$sdram': 149.25 MHz (PASS at 90.00 MHz)\n"
+    )
+    assert estimate(log) == 60.97
+    with pytest.raises(FpgaError, match="no clock for the placement"):
+        estimate("Info: Program finished normally.\n")
+
+
+def test_a_family_without_placements(tmp_path: Path) -> None:
+    board = next(b for b in BOARDS.values() if b.family == "gowin")
+    with pytest.raises(FpgaError, match="tang_nano_20k is placed and routed in one step: no --tries"):
+        build(board, preset("tiny"), Point(clock_mhz=20, memory_kib=8), tmp_path, tries=2)
