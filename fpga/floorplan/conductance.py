@@ -37,6 +37,8 @@ def conductances(
     Returns:
         float64 [blocks, blocks], symmetric, 0 on the diagonal.
     """
+    if not blocks:
+        return np.zeros((0, 0))
     laplacian, cells = _laplacian(module, weight)
     fixed = np.array([cells[name] for name in blocks], dtype=np.int64)
     floats = np.ones(laplacian.shape[0], dtype=bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fpga.errors import FpgaError
@@ -48,26 +48,33 @@ def weight(cell: Cell, port: str) -> float:
     return 1.0
 
 
-def place_blocks(
-    module: Module, sites: list[tuple[str, str]], *, seed: int, progress: Callable[[float], None] = lambda cost: None
-) -> int:
-    """Fixes every block of a netlist of yosys to one of the sites, in place. Returns how many.
+class Floorplan:
+    """Sites for the blocks of one netlist.
 
-    Raises:
-        FpgaError: more blocks than sites.
+    Parameters:
+        module: of a netlist of yosys.
+        sites: type and name of every site there is.
     """
-    cells = module["cells"]
-    blocks = [name for name, cell in cells.items() if cell["type"] in KINDS]
-    if not blocks:
-        return 0
-    pulls = conductances(module, blocks, weight)
-    places = []
-    for kind, name in sites:
-        where = _SITE.match(name)
-        if where is None:
-            raise FpgaError(f"nextpnr named a site {name!r}, not X.../Y.../...")
-        places.append((kind, int(where[1]), int(where[2])))
-    at = anneal(pulls, [cells[name]["type"] for name in blocks], places, seed=seed, progress=progress)
-    for name, site in zip(blocks, at, strict=True):
-        cells[name]["attributes"][_TAKES] = sites[site][1]
-    return len(blocks)
+
+    def __init__(self, module: Module, sites: Sequence[tuple[str, str]]) -> None:
+        self.sites = list(sites)
+        self.kinds = {name: cell["type"] for name, cell in module["cells"].items() if cell["type"] in KINDS}
+        self.pulls = conductances(module, list(self.kinds), weight)
+
+    def choose(self, *, seed: int, progress: Callable[[float], None] = lambda cost: None) -> dict[str, str]:
+        """The site of each block by name; `progress` is told how long the wires are. Raises `FpgaError`: more blocks
+        than sites."""
+        places = []
+        for kind, name in self.sites:
+            where = _SITE.match(name)
+            if where is None:
+                raise FpgaError(f"nextpnr named a site {name!r}, not X.../Y.../...")
+            places.append((kind, int(where[1]), int(where[2])))
+        at = anneal(self.pulls, list(self.kinds.values()), places, seed=seed, progress=progress)
+        return {name: self.sites[site][1] for name, site in zip(self.kinds, at, strict=True)}
+
+
+def fix(module: Module, at: Mapping[str, str]) -> None:
+    """Fixes blocks of a netlist to sites, in place."""
+    for name, site in at.items():
+        module["cells"][name]["attributes"][_TAKES] = site

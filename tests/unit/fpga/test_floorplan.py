@@ -177,7 +177,7 @@ def test_nextpnr_obeys(tmp_path: Path) -> None:
 
     def planned() -> dict[str, str]:
         (tmp_path / f"{NAME}.json").write_text(before)
-        family.floorplan(platform, tmp_path, (board.capacity.dsp, board.capacity.bram), 1, told.append)
+        family.floorplan(platform, tmp_path, (board.capacity.dsp, board.capacity.bram))(tmp_path, 1, told.append)
         cells = json.loads((tmp_path / f"{NAME}.json").read_text())["modules"][NAME]["cells"]
         return {name: cell["attributes"]["BEL"] for name, cell in cells.items() if cell["type"] in ecp5.KINDS}
 

@@ -14,7 +14,7 @@ from fpga.boards import BOARDS
 from fpga.build import board_named, build
 from fpga.errors import FpgaError
 from fpga.implementation import Implementation, estimate
-from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Step
+from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Plan, Step
 from isa.config import preset
 
 #: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed.
@@ -53,10 +53,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def floorplan(platform: Any, directory: Path, blocks: tuple[int, int], seed: int, progress: Any) -> None:
+def floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> Plan:
     assert blocks == (156, 208)
-    file = directory / NETLIST
-    file.write_text(f"{file.read_text()} planned {seed}")
+    netlist = (directory / NETLIST).read_text()
+
+    def plan(folder: Path, seed: int, progress: Any) -> None:
+        (folder / NETLIST).write_text(f"{netlist} planned {seed}")
+
+    return plan
 
 
 def implementation(folder: Path, clocks: dict[int, float | str], routed: dict[int, bool]) -> Implementation:
