@@ -23,7 +23,7 @@ from isa.config import NpuConfig
 #: Share of an FPGA's LUTs above which a design counts as crowded: its connections get in each other's way.
 CROWDED = 0.36
 #: The second router stops as soon as its clock is reached by its own count, which is half a percent above the truth.
-MARGIN = 1.04
+MARGIN = 1.01
 
 
 def board_named(name: str) -> Board:

