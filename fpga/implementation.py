@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +79,21 @@ class Implementation:
 
         def one(seed: int) -> float:
             folder = self._folder(seed)
-            folder.mkdir(exist_ok=True)
-            for name in (NETLIST, CONSTRAINTS):
-                shutil.copy(self.directory / name, folder)
-            plan(folder, seed, lambda text: None)
-            if stop.is_set():
-                raise FpgaError("placement: stopped")
             run(place(self.platform, self.mhz, seed), folder, _Unless(stop))
             return estimate((folder / PLACEMENT_LOG).read_text(encoding="utf-8"))
 
         with ThreadPoolExecutor(min(len(seeds), os.cpu_count() or 1, AT_ONCE)) as pool:
-            progress(f"placing with {len(seeds)} seeds")
-            started = {pool.submit(one, seed): seed for seed in seeds}
             try:
+                started = {}
+                for number, seed in enumerate(seeds, 1):
+                    folder = self._folder(seed)
+                    folder.mkdir(exist_ok=True)
+                    for name in (NETLIST, CONSTRAINTS):
+                        shutil.copy(self.directory / name, folder)
+                    which = f"seed {number} of {len(seeds)}"
+                    plan(folder, seed, partial(_told, progress, which))
+                    started[pool.submit(one, seed)] = seed
+                progress("placing")
                 for done in as_completed(started):
                     try:
                         clocks[started[done]] = done.result()
@@ -121,6 +124,10 @@ class Implementation:
 
     def _folder(self, seed: int) -> Path:
         return self.directory / f"seed{seed}"
+
+
+def _told(progress: Progress, which: str, text: str) -> None:
+    progress(f"{which}: {text}")
 
 
 @dataclass(frozen=True)
