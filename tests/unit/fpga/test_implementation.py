@@ -63,19 +63,23 @@ def floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> Plan:
     return plan
 
 
-def implementation(folder: Path, clocks: dict[int, float | str], routed: dict[int, bool]) -> Implementation:
+def implementation(
+    folder: Path, clocks: dict[int, float | str], routed: dict[int, bool], crowded: bool = True
+) -> Implementation:
     (folder.parent / "plan.json").write_text(json.dumps([clocks, routed]))
     family = Family(
         overrides={},
         command="",
         techmap="",
-        place=lambda platform, mhz, seed: Step("placement", "standin", "act", ("place", str(seed)), PLACEMENT_LOG),
+        place=lambda platform, mhz, seed, crowded: Step(
+            "placement", "standin", "act", ("place", str(seed)), PLACEMENT_LOG
+        ),
         route=lambda platform, mhz, seed, crowded: Step("routing", "standin", "act", ("route", str(seed)), "top.tim"),
         pack=lambda platform: Step("", "", "", (), ""),
         bitstream="",
         floorplan=floorplan,
     )
-    return Implementation(family, None, board_named("ulx3s_85f").capacity, folder, mhz=50, crowded=False)
+    return Implementation(family, None, board_named("ulx3s_85f").capacity, folder, mhz=50, crowded=crowded)
 
 
 def calls(folder: Path) -> list[str]:
@@ -95,6 +99,12 @@ def test_the_best_is_routed(folder: Path) -> None:
 def test_one_seed_is_placed_once(folder: Path) -> None:
     assert implementation(folder, {}, {9: True}).run([9], lambda text: None) == 9
     assert (folder / "routed").read_text() == "netlist planned 9 by 9" and calls(folder) == ["route9"]
+
+
+def test_with_room_to_spare_blocks_are_left_to_nextpnr(folder: Path) -> None:
+    work = implementation(folder, {1: 50, 2: 60}, {2: True}, crowded=False)
+    assert work.run(range(1, 3), lambda text: None) == 2
+    assert (folder / "routed").read_text() == "netlist by 2"
 
 
 def test_the_next_one_where_routing_fails(folder: Path) -> None:
