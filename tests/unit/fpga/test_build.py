@@ -6,19 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Elaboratable, Module, Signal
-from amaranth.lib import io
+from amaranth.hdl import Module, Signal, Value
 
 from fpga.board import Capacity, Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
 from fpga.build import board_named, build, point_of
-from fpga.clocking import Ecp5Pll, GowinPll, drive_sync
+from fpga.clocking import Ecp5Pll, GowinPll
 from fpga.errors import FpgaError
 from fpga.report import Used, conclude, read_report, timing, used
 from fpga.soc import board_word
 from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, Step, execute, run
 from isa.config import preset
+from tests.common.lit_design import LitDesign
 
 
 @pytest.mark.parametrize("mhz", [20, 25, 33, 50, 60, 75, 90, 100, 120])
@@ -78,18 +78,13 @@ def test_what_does_not_fit() -> None:
     assert found.missing(Capacity(lut=121, ff=7, dsp=2, bram=4)) == [("LUTs", 122, 121), ("DSP multipliers", 3, 2)]
 
 
-class Counter(Elaboratable):
-    """A counter behind a PLL, its top bit on an LED."""
+class Counter(LitDesign):
+    """A counter, its top bit on the LED."""
 
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        m.submodules.clock = clock = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
-        drive_sync(m, Ecp5Pll.find(25_000_000, 50_000_000), clock.i)
-        m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
+    def body(self, m: Module) -> Value:
         count = Signal(24)
         m.d.sync += count.eq(count + 1)
-        m.d.comb += led.o.eq(count[-1])
-        return m
+        return count[-1]
 
 
 @pytest.mark.slow

@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Elaboratable, Module, Signal
-from amaranth.lib import io
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.memory import Memory
 from scipy import optimize
 
 from fpga.build import board_named
-from fpga.clocking import Ecp5Pll, drive_sync
 from fpga.errors import FpgaError
 from fpga.floorplan import conductance, ecp5
 from fpga.floorplan.annealing import anneal
 from fpga.floorplan.conductance import conductances
 from fpga.toolchain import FAMILIES, NAME, run
+from tests.common.lit_design import LitDesign
 
 
 def netlist(nets: list[list[str]], blocks: list[str]) -> dict[str, Any]:
@@ -140,14 +139,10 @@ def test_ends_of_annealing() -> None:
         anneal(np.zeros((2, 2)), ["ram"] * 2, [("ram", 1, 1), ("dsp", 0, 0)], seed=1)
 
 
-class Chains(Elaboratable):
+class Chains(LitDesign):
     """Six multipliers and six memories, one after the other."""
 
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.clock = clock = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
-        drive_sync(m, Ecp5Pll.find(25_000_000, 50_000_000), clock.i)
-        m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
+    def body(self, m: Module) -> Value:
         value = Signal(16)
         m.d.sync += value.eq(value + 1)
         for n in range(6):
@@ -157,8 +152,9 @@ class Chains(Elaboratable):
             write, read = memory.write_port(), memory.read_port()
             m.d.comb += [write.en.eq(value[0]), write.addr.eq(product), write.data.eq(product), read.addr.eq(value)]
             value = read.data
-        m.d.sync += led.o.eq(value.xor())
-        return m
+        shown = Signal()
+        m.d.sync += shown.eq(value.xor())
+        return shown
 
 
 @pytest.mark.slow
