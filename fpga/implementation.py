@@ -71,15 +71,18 @@ class Implementation:
         """Places with every seed, each in a folder of its own. Returns those that could be, the best by nextpnr's
         estimate first. Raises `FpgaError` if there is none."""
         place = self.family.place
-        if place is None:
-            raise FpgaError("this family is placed and routed in one step")
+        assert place is not None, "`fpga.build` takes no other family"
         clocks: dict[int, float] = {}
         failures: list[FpgaError] = []
         stop = threading.Event()
 
+        def watch() -> None:
+            if stop.is_set():
+                raise FpgaError("placement: stopped")
+
         def one(seed: int) -> float:
             folder = self._folder(seed)
-            run(place(self.platform, self.mhz, seed, self.crowded), folder, _Unless(stop))
+            run(place(self.platform, self.mhz, seed, self.crowded), folder, watch)
             return estimate((folder / PLACEMENT_LOG).read_text(encoding="utf-8"))
 
         with ThreadPoolExecutor(min(len(seeds), os.cpu_count() or 1, AT_ONCE)) as pool:
@@ -129,14 +132,3 @@ class Implementation:
 
 def _told(progress: Progress, which: str, text: str) -> None:
     progress(f"{which}: {text}")
-
-
-@dataclass(frozen=True)
-class _Unless:
-    """Called once a second while nextpnr places."""
-
-    stop: threading.Event
-
-    def __call__(self) -> None:
-        if self.stop.is_set():
-            raise FpgaError("placement: stopped")

@@ -56,7 +56,7 @@ class Step:
     log: str
 
 
-#: Writes a netlist with fixed blocks: takes its folder, the seed, and what is told of progress.
+#: Fixes the blocks of the netlist in a folder: takes the folder, the seed, and what is told of progress.
 Plan = Callable[[Path, int, Callable[[str], None]], None]
 
 
@@ -155,9 +155,8 @@ def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> 
 
     def plan(folder: Path, seed: int, progress: Callable[[str], None]) -> None:
         at = floorplan.choose(seed=seed, progress=lambda cost: progress(f"placing blocks: {cost:.0f}"))
-        planned = json.loads((directory / NETLIST).read_text(encoding="utf-8"))
-        ecp5.fix(planned["modules"][NAME], at)
-        (folder / NETLIST).write_text(json.dumps(planned), encoding="utf-8")
+        with changed(folder / NETLIST, NAME) as module:
+            ecp5.fix(module, at)
 
     return plan
 
