@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fpga.block_registers import move_registers
 from fpga.carries import open_carries
-from fpga.dsp_registers import move_registers
 from fpga.errors import FpgaError
 from fpga.gowin import lut_sites
 from fpga.netlist import changed

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hw.scratchpads import bits_for, memory
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS
+from isa.timing import ACT_READ_CYCLES
 
 #: Readers in priority order.
 READERS = ("gemm", "vector_a", "vector_b", "store")
@@ -22,10 +23,10 @@ class ActivationScratchpad(wiring.Component):
     those before the first one refused. A write of LOAD is refused if VECTOR writes one of its banks. Refused requests
     are repeated by the requester.
 
-    Latency: read 1 cycle; a row written in cycle t is seen by reads of cycle t+1.
+    Latency: read ACT_READ_CYCLES; a row written in cycle t is seen by reads of cycle t+1.
 
     Ports, for r of READERS:
-        {r}_read, {r}_row, {r}_grant: request.  {r}_data: one cycle after a granted request.
+        {r}_read, {r}_row, {r}_grant: request.  {r}_data: ACT_READ_CYCLES after a granted request.
         store_more: rows wanted besides store_row, those that follow it (bus wider than a row). store_grant is the
             number of rows granted, store_data has the first of them in its lowest bits, anything above the last.
         vector_write, vector_write_row, vector_write_data: whole rows, never refused.
@@ -141,13 +142,16 @@ class ActivationScratchpad(wiring.Component):
                     read_port.addr.eq(address),
                 ]
                 data.append(read_port.data)
-            output = Signal(8 * c.block_in, name=f"output{b}")
-            m.d.comb += output.eq(Cat(data))
+            output = Signal(8 * c.block_in, name=f"output{b}", reset_less=True)
+            m.d.sync += output.eq(Cat(data))
             outputs.append(output)
 
         for n, r in enumerate(READERS):
-            source = Signal(bank_bits, name=f"{r}_bank", reset_less=True)
-            m.d.sync += source.eq(bank(rows[n]))
+            source = bank(rows[n])
+            for t in range(ACT_READ_CYCLES):
+                later = Signal(bank_bits, name=f"{r}_bank{t}", reset_less=True)
+                m.d.sync += later.eq(source)
+                source = later
             count = self.rows_per_beat if n == last else 1
             data = [Cat(outputs).word_select((source + k)[:bank_bits], 8 * c.block_in) for k in range(count)]
             m.d.comb += getattr(self, f"{r}_data").eq(Cat(data))

@@ -17,17 +17,18 @@ from hw.table import field, header, is_instruction
 from hw.window import Window
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS
-from isa.timing import gemm_depth, gemm_signal
+from isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES, gemm_depth, gemm_signal
 
 ADDRESSES = ("act", "wgt", "acc")
+assert ACT_READ_CYCLES == WGT_READ_CYCLES
 
 
 class Gemm(wiring.Component):
     """Runs GEMM and DEPTHWISE, one step per cycle, never stalling.
 
-    Cycle 0: step, ACT and WGT reads. 1: read data. 2: window and weights registered. Then `array_stages`; ACC is read
-    ACCUMULATE_STAGES before the accumulate stage. Signals are given `gemm_signal` cycles after the last step: the first
-    step they allow comes in the cycle after the last ACC write.
+    Cycle 0: step, ACT and WGT reads. ACT_READ_CYCLES: read data. One more: window and weights registered. Then
+    `array_stages`; ACC is read ACCUMULATE_STAGES before the accumulate stage. Signals are given `gemm_signal` cycles
+    after the last step: the first step they allow comes in the cycle after the last ACC write.
 
     Ports:
         configure, start, word, pc: from the front end.  ready: to it.
@@ -179,7 +180,7 @@ class Gemm(wiring.Component):
         ]
 
         # Control travels with the data.
-        depth, signal = gemm_depth(c), gemm_signal(c)
+        depth, signal, read = gemm_depth(c), gemm_signal(c), ACT_READ_CYCLES
         values = {
             "valid": self.mac & emits,
             "end": self.step & last_step,
@@ -194,9 +195,9 @@ class Gemm(wiring.Component):
             "column": column,
         }
         until = {
-            "push": 1,
-            "clear": 1,
-            "slice": 2,
+            "push": read,
+            "clear": read,
+            "slice": read + 1,
             "end": signal,
             "valid": depth - ACCUMULATE_STAGES,
             "depthwise": depth - ACCUMULATE_STAGES,
@@ -214,18 +215,18 @@ class Gemm(wiring.Component):
         m.submodules.array = array = self.array
         m.submodules.accumulate = accumulator = self.accumulate
         m.d.comb += [
-            window.push.eq(pipe["push"][1]),
+            window.push.eq(pipe["push"][read]),
             window.vector.eq(self.act_data),
-            window.shift.eq(pipe["depthwise"][1]),
-            window.clear.eq(pipe["depthwise"][1] & pipe["clear"][1]),
-            array.valid.eq(pipe["valid"][2]),
-            array.depthwise.eq(pipe["depthwise"][2]),
-            array.slice.eq(pipe["slice"][2]),
+            window.shift.eq(pipe["depthwise"][read]),
+            window.clear.eq(pipe["depthwise"][read] & pipe["clear"][read]),
+            array.valid.eq(pipe["valid"][read + 1]),
+            array.depthwise.eq(pipe["depthwise"][read + 1]),
+            array.slice.eq(pipe["slice"][read + 1]),
         ]
         m.d.comb += [getattr(array, f"slot{i}").eq(getattr(window, f"slot{i}")) for i in range(window.slots)]
         for o in range(c.block_out):
             weights = Signal(8 * c.block_in, name=f"tile{o}", reset_less=True)
-            with m.If(pipe["valid"][1]):
+            with m.If(pipe["valid"][read]):
                 m.d.sync += weights.eq(getattr(self, f"weights{o}"))
             m.d.comb += [
                 getattr(array, f"row{o}").eq(weights),

@@ -1,7 +1,8 @@
 """The scratchpads WGT, ACC, PRM and LUT; ACT is in `hw.activations`.
 
-All reads are synchronous: a row asked for in cycle t is at the output in cycle t+1. What a read returns for a row that
-is written in the same cycle is not used anywhere.
+All reads are synchronous: a row asked for in cycle t is at the output in cycle t+1, of WGT in t+2: there is a register
+behind its memory, which costs nothing where block RAM has one. What a read returns for a row that is written in the
+same cycle is not used anywhere.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def memory(m: Module, name: str, width: int, depth: int) -> Memory:
 class WeightScratchpad(wiring.Component):
     """Weight tiles: one read of a whole tile, one write of a bus-wide chunk (or of a whole fill tile) per cycle.
 
-    Latency: read 1 cycle; a tile written in cycle t is seen by reads of cycle t+1.
+    Latency: read WGT_READ_CYCLES; a tile written in cycle t is seen by reads of cycle t+1.
 
     Ports:
-        read, read_row: tile to read.  row{o}: weights of output o, block_in int8, one cycle later.
+        read, read_row: tile to read.  row{o}: weights of output o, block_in int8, WGT_READ_CYCLES later.
         write, write_row, write_chunk, write_full, write_data: chunk number `write_chunk` of the tile, or every chunk.
     """
 
@@ -63,7 +64,7 @@ class WeightScratchpad(wiring.Component):
         with m.If(self.write):
             m.d.comb += enable.eq(Mux(self.write_full, (1 << self.chunks) - 1, 1 << self.write_chunk))
         for o in range(c.block_out):
-            row = []
+            row = Signal(8 * c.block_in, name=f"out{o}", reset_less=True)
             for i in range(per_row):
                 column = o * per_row + i
                 store = memory(m, f"wgt{column}", 8 * width, c.wgt_tiles)
@@ -75,8 +76,8 @@ class WeightScratchpad(wiring.Component):
                     read.en.eq(self.read),
                     read.addr.eq(self.read_row),
                 ]
-                row.append(read.data)
-            m.d.comb += getattr(self, f"row{o}").eq(Cat(row))
+                m.d.sync += row.word_select(i, 8 * width).eq(read.data)
+            m.d.comb += getattr(self, f"row{o}").eq(row)
         return m
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -12,7 +14,7 @@ from hw.ports import PC_BITS
 from hw.queue import Queue
 from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import ADDRESS_BITS
-from isa.timing import STORE_ROWS
+from isa.timing import ACT_READ_CYCLES, STORE_ROWS
 
 
 def rows_per_beat(config: NpuConfig) -> int:
@@ -30,7 +32,8 @@ class StoreReader(wiring.Component):
     than a row a read asks for as many rows of the run as a beat holds, and asks again for those whose banks were taken.
     One part finds the reads, one per cycle and up to two ahead; the other makes them.
 
-    Latency: rows asked for in cycle t (2 cycles after `start` at the earliest) are at the output in cycle t+2.
+    Latency: rows asked for in cycle t (2 cycles after `start` at the earliest) are at the output in cycle
+    t + 1 + ACT_READ_CYCLES.
 
     Ports:
         start, row, count, count0, count1, row_stride0, row_stride1, low, low_stride0, low_stride1, pc: a box, `low` its
@@ -181,7 +184,10 @@ class StoreReader(wiring.Component):
         m.submodules.rows = rows = Queue(layout.size, STORE_ROWS)
         entry, oldest = data.View(layout, rows.i_payload), data.View(layout, rows.o_payload)
         reserved = Signal(range(STORE_ROWS + 1))  # rows held and under way
-        pending, granted = Signal(), Signal(data.StructLayout({n: s for n, s in fields.items() if n != "data"}))
+        # What was granted, until its rows are there.
+        told = data.StructLayout({n: s for n, s in fields.items() if n != "data"})
+        granted = [Signal(told, name=f"granted{t}", reset_less=True) for t in range(ACT_READ_CYCLES)]
+        pending = [Signal(name=f"pending{t}") for t in range(ACT_READ_CYCLES)]
         complete = Signal()  # all of the request would be granted
         more: Value | int = 0  # rows granted besides the first
         m.d.comb += [self.act_row.eq(head.row), self.act_more.eq(head.more), complete.eq(1)]
@@ -199,22 +205,24 @@ class StoreReader(wiring.Component):
             self.act_read.eq(requests.o_valid & ~self.halt & (reserved != STORE_ROWS)),
             self.step.eq(self.act_read & (self.act_grant != 0)),
             requests.o_ready.eq(self.step & complete),
-            rows.i_valid.eq(pending),
+            rows.i_valid.eq(pending[-1]),
             self.o_valid.eq(rows.o_valid),
             rows.o_ready.eq(self.o_ready),
-            self.busy.eq(self.finding | requests.o_valid | pending | rows.o_valid),
+            self.busy.eq(self.finding | requests.o_valid | Cat(pending).any() | rows.o_valid),
             entry.data.eq(self.act_data),
         ]
-        m.d.comb += [entry[n].eq(granted[n]) for n in fields if n != "data"]
+        m.d.comb += [entry[n].eq(granted[-1][n]) for n in told.members]
         m.d.comb += [getattr(self, f"o_{n}").eq(oldest[n]) for n in fields]
         m.d.sync += [
-            pending.eq(self.step),
             reserved.eq(reserved + self.step - (rows.o_valid & rows.o_ready)),
-            granted.more.eq(more),
-            granted.low.eq(head.low),
-            granted.last.eq(head.last & complete),
-            granted.bad.eq(head.bad),
+            pending[0].eq(self.step),
+            granted[0].more.eq(more),
+            granted[0].low.eq(head.low),
+            granted[0].last.eq(head.last & complete),
+            granted[0].bad.eq(head.bad),
         ]
+        m.d.sync += [later.eq(before) for before, later in pairwise(pending)]
+        m.d.sync += [later.eq(before) for before, later in pairwise(granted)]
 
 
 class StoreAligner(wiring.Component):

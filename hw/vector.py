@@ -20,6 +20,7 @@ from hw.vector_lane import (
     CLAMP_STAGE,
     LUT_STAGE,
     PRODUCT_STAGE,
+    READ_STAGE,
     REQUANTIZE_STAGE,
     RESULT_STAGE,
     SOURCE_STAGE,
@@ -33,6 +34,8 @@ ADDRESSES = ("a", "b", "dst", "prm")
 CONFIGURING = [i.name for i in instructions_of(Engine.VECTOR, configures=True)]
 #: Instructions the pipeline can hold, with room to spare: contexts are reused in turn.
 CONTEXTS = 32
+#: Cycles after the step in which the row of ACC is there.
+ACC_STAGE = 1
 assert VECTOR_DEPTH + 2 < CONTEXTS and RESULT_STAGE == VECTOR_DEPTH
 
 
@@ -286,30 +289,31 @@ class Vector(wiring.Component):
         window = later(is_inside, WINDOW_STAGE - INSIDE_STAGE + 1, "window")
         away = later(requantize.rounding == Rounding.HALF_AWAY, WINDOW_STAGE - INSIDE_STAGE + 1, "away")
         until_final = FINAL_STAGE - INSIDE_STAGE + 1
-        low15 = later(lower(requantize.lo, requantize.hi), until_final, "low")
-        high15 = later(requantize.hi, until_final, "high")
+        low16 = later(lower(requantize.lo, requantize.hi), until_final, "low")
+        high16 = later(requantize.hi, until_final, "high")
         is_raw = (requantize.source == Source.ACT) | (requantize.source == Source.MAX)
         requantized = later(~is_raw, ADD_STAGE - (inside_at - 1), "requantized")
 
         # Flags that travel.
         valid1 = later(makes, 1, "valid1", reset_less=False)
         valid2 = later(valid1 & ~self.range_error, 1, "valid2", reset_less=False)
-        result2 = later(result, SOURCE_STAGE, "result")
-        valid3 = later(valid2 & result2, 1, "valid3", reset_less=False)
-        valid_lut = later(valid3, LUT_STAGE - PRODUCT_STAGE, "valid_late", reset_less=False)
+        valid3 = later(valid2, 1, "valid3", reset_less=False)
+        result3 = later(result, SOURCE_STAGE, "result")
+        valid4 = later(valid3 & result3, 1, "valid4", reset_less=False)
+        valid_lut = later(valid4, LUT_STAGE - PRODUCT_STAGE, "valid_late", reset_less=False)
         end = later(self.step & last_step, VECTOR_SIGNAL, "end", reset_less=False)
-        source2 = later(source, SOURCE_STAGE, "source")
-        first2 = later(nest.group_first, SOURCE_STAGE, "first")
-        za2, zb2 = later(za, SOURCE_STAGE, "za"), later(zb, SOURCE_STAGE, "zb")
-        from_acc1, take_a1 = later(makes & from_acc, 1, "from_acc1"), later(self.a_read, 1, "take_a")
-        column1 = later(column, 1, "column")
-        biased3 = later(biased, BIAS_STAGE - 1, "biased")
+        source3 = later(source, SOURCE_STAGE, "source")
+        first3 = later(nest.group_first, SOURCE_STAGE, "first")
+        za3, zb3 = later(za, SOURCE_STAGE, "za"), later(zb, SOURCE_STAGE, "zb")
+        from_acc2, take_a2 = later(makes & from_acc, READ_STAGE, "from_acc"), later(self.a_read, READ_STAGE, "take_a")
+        column1 = later(column, ACC_STAGE, "column")
+        biased4 = later(biased, BIAS_STAGE - 1, "biased")
         # Block RAM is slow: what it gives goes through a register.
         prm_bias = later(nest.prm, BIAS_STAGE - 2, "prm_bias")
         prm_scale = later(prm_bias, REQUANTIZE_STAGE + SCALE_STAGE - BIAS_STAGE, "prm_scale")
-        bias, scale = later(Mux(biased3, self.bias_data, 0), 1, "bias"), later(self.scale_data, 1, "scale")
+        bias, scale = later(Mux(biased4, self.bias_data, 0), 1, "bias"), later(self.scale_data, 1, "scale")
         m.d.comb += [
-            self.bias_read.eq(valid2),
+            self.bias_read.eq(valid3),
             self.bias_row.eq(prm_bias),
             self.scale_read.eq(1),
             self.scale_row.eq(prm_scale),
@@ -321,61 +325,60 @@ class Vector(wiring.Component):
                 self.lut_read.eq(valid_lut),
                 self.lut_table.eq(later(finish.table, LUT_STAGE - (ADD_STAGE - 1), "table")),
             ]
-        ma16, c16 = later(finish.ma, 1, "ma"), later(finish.c, 1, "c")
-        shift17 = later(finish["shift"], 2, "shift")
-        shift18 = later(shift17, 1, "shift18")
-        above18 = later(Cat(k >= shift17 + 7 for k in range(31)), 1, "above")
-        low19, high19 = later(lower(finish.add_lo, finish.add_hi), 4, "add_low"), later(finish.add_hi, 4, "add_high")
-        add19 = later(finish.add, CLAMP_STAGE - (ADD_STAGE - 1), "add")
-        lut21 = later(finish.lut, RESULT_STAGE - (ADD_STAGE - 1), "lut")
+        ma17, c17 = later(finish.ma, 1, "ma"), later(finish.c, 1, "c")
+        shift18 = later(finish["shift"], 2, "shift")
+        shift19 = later(shift18, 1, "shift19")
+        above19 = later(Cat(k >= shift18 + 7 for k in range(31)), 1, "above")
+        low20, high20 = later(lower(finish.add_lo, finish.add_hi), 4, "add_low"), later(finish.add_hi, 4, "add_high")
+        add20 = later(finish.add, CLAMP_STAGE - (ADD_STAGE - 1), "add")
+        lut22 = later(finish.lut, RESULT_STAGE - (ADD_STAGE - 1), "lut")
 
         # Lanes.
         acc: list[Value] = [getattr(self, f"acc_data{n}") for n in range(columns)]
         if narrow:
-            chosen = Signal(32 * lanes)
-            m.d.comb += chosen.eq(Array(acc)[column1])
-            acc = [chosen]
+            acc = [Array(acc)[column1]]
+        acc = [later(word, READ_STAGE - ACC_STAGE, f"acc{n}") for n, word in enumerate(acc)]
         results = []
         for l in range(c.block_in):
             m.submodules[f"lane{l}"] = lane = VectorLane(tables=bool(c.table_lookup))
             word = acc[l // lanes][32 * (l % lanes) : 32 * (l % lanes) + 32]
             m.d.comb += [
-                lane.s1_acc.eq(word),
-                lane.s1_a.eq(self.a_data[8 * l : 8 * l + 8]),
-                lane.s1_b.eq(self.b_data[8 * l : 8 * l + 8]),
-                lane.s1_valid.eq(valid1),
-                lane.s1_from_acc.eq(from_acc1),
-                lane.s1_take_a.eq(take_a1),
+                lane.s2_acc.eq(word),
+                lane.s2_a.eq(self.a_data[8 * l : 8 * l + 8]),
+                lane.s2_b.eq(self.b_data[8 * l : 8 * l + 8]),
                 lane.s2_valid.eq(valid2),
-                lane.s2_mul.eq(source2 == Source.MUL),
-                lane.s2_sum.eq(source2 == Source.SUM),
-                lane.s2_max.eq(source2 == Source.MAX),
-                lane.s2_first.eq(first2),
-                lane.s2_za.eq(za2),
-                lane.s2_zb.eq(zb2),
-                lane.s4_bias.eq(bias[32 * l : 32 * l + 32]),
-                lane.s8_scale.eq(scale[32 * l : 32 * l + 32]),
-                lane.s12_inside_zero_point.eq(inside_zero_point),
-                lane.s14_window.eq(window),
-                lane.s14_away.eq(away),
-                lane.s14_zero_point.eq(outside_zero_point),
-                lane.s15_low.eq(low15),
-                lane.s15_high.eq(high15),
-                lane.s15_mb.eq(finish.mb),
-                lane.s16_requantized.eq(requantized),
-                lane.s16_ma.eq(ma16),
-                lane.s16_c.eq(c16),
-                lane.s18_shift.eq(shift18),
-                lane.s18_above.eq(above18),
-                lane.s19_low.eq(low19),
-                lane.s19_high.eq(high19),
-                lane.s19_add.eq(add19),
+                lane.s2_from_acc.eq(from_acc2),
+                lane.s2_take_a.eq(take_a2),
+                lane.s3_valid.eq(valid3),
+                lane.s3_mul.eq(source3 == Source.MUL),
+                lane.s3_sum.eq(source3 == Source.SUM),
+                lane.s3_max.eq(source3 == Source.MAX),
+                lane.s3_first.eq(first3),
+                lane.s3_za.eq(za3),
+                lane.s3_zb.eq(zb3),
+                lane.s5_bias.eq(bias[32 * l : 32 * l + 32]),
+                lane.s9_scale.eq(scale[32 * l : 32 * l + 32]),
+                lane.s13_inside_zero_point.eq(inside_zero_point),
+                lane.s15_window.eq(window),
+                lane.s15_away.eq(away),
+                lane.s15_zero_point.eq(outside_zero_point),
+                lane.s16_low.eq(low16),
+                lane.s16_high.eq(high16),
+                lane.s16_mb.eq(finish.mb),
+                lane.s17_requantized.eq(requantized),
+                lane.s17_ma.eq(ma17),
+                lane.s17_c.eq(c17),
+                lane.s19_shift.eq(shift19),
+                lane.s19_above.eq(above19),
+                lane.s20_low.eq(low20),
+                lane.s20_high.eq(high20),
+                lane.s20_add.eq(add20),
             ]
             if c.table_lookup:
                 m.d.comb += [
-                    getattr(self, f"lut_index{l}").eq(lane.s20_index),
-                    lane.s21_lut.eq(lut21),
-                    lane.s21_value.eq(getattr(self, f"lut_value{l}")),
+                    getattr(self, f"lut_index{l}").eq(lane.s21_index),
+                    lane.s22_lut.eq(lut22),
+                    lane.s22_value.eq(getattr(self, f"lut_value{l}")),
                 ]
             results.append(lane.result)
         m.d.comb += self.write_data.eq(Cat(results))

@@ -46,8 +46,10 @@ def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
 
 #: Terms one registered stage of the array's adder tree sums (two levels of adders).
 ARRAY_TREE_RADIX = 4
+#: From a read of ACT or WGT to its data: the block RAM, and the register behind it, which can lie in the block.
+ACT_READ_CYCLES = WGT_READ_CYCLES = 2
 #: From a VECTOR step to the cycle before its ACT write.
-VECTOR_DEPTH = 21
+VECTOR_DEPTH = 22
 #: Cycles from a signal to the cycle in which it can be taken, and from there to the start it allows.
 GIVE_CYCLES = 2
 TAKE_CYCLES = 1
@@ -81,9 +83,9 @@ def array_stages(config: NpuConfig) -> int:
 
 
 def gemm_depth(config: NpuConfig) -> int:
-    """From a GEMM or DEPTHWISE step to the accumulate stage: one cycle to read, one for the operand registers, then the
+    """From a GEMM or DEPTHWISE step to the accumulate stage: the reads, one cycle for the operand registers, then the
     array. The ACC write happens one cycle later."""
-    return 2 + array_stages(config)
+    return ACT_READ_CYCLES + 1 + array_stages(config)
 
 
 def gemm_signal(config: NpuConfig) -> int:

@@ -20,6 +20,7 @@ from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProc
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
 from isa.timing import (
     ACCUMULATE_STAGES,
+    ACT_READ_CYCLES,
     FETCH_BUFFER_BYTES,
     FETCH_SETUP,
     LOAD_DESCRIPTORS,
@@ -45,7 +46,8 @@ _CONFIG = (
 )  # fmt: skip
 _LATENCIES = (
     "gemm_depth", "gemm_signal", "accumulate_stages", "vector_depth", "vector_signal", "load_descriptors",
-    "store_rows", "out_bursts", "quiet_cycles", "fetch_setup", "fetch_burst_bytes", "fetch_buffer_bytes",
+    "act_read_cycles", "store_rows", "out_bursts", "quiet_cycles", "fetch_setup", "fetch_burst_bytes",
+    "fetch_buffer_bytes",
 )  # fmt: skip
 _TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
 
@@ -185,7 +187,8 @@ def simulate(
     call = _Run()
     latencies = (
         gemm_depth(config), gemm_signal(config), ACCUMULATE_STAGES, VECTOR_DEPTH, VECTOR_SIGNAL, LOAD_DESCRIPTORS,
-        STORE_ROWS, OUT_BURSTS, QUIET_CYCLES, FETCH_SETUP, fetch_burst_bytes(config), FETCH_BUFFER_BYTES,
+        ACT_READ_CYCLES, STORE_ROWS, OUT_BURSTS, QUIET_CYCLES, FETCH_SETUP, fetch_burst_bytes(config),
+        FETCH_BUFFER_BYTES,
     )  # fmt: skip
     for name in _CONFIG:
         setattr(call.config, name, getattr(config, name))

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,8 @@ struct tw_cycle_config {
     uint32_t block_in, block_out, act_rows, act_banks, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops,
         vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices,
         last_table, table_lookup, depthwise, vector_queue;
-    uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, store_rows, out_bursts,
-        quiet_cycles, fetch_setup, fetch_burst_bytes, fetch_buffer_bytes;
+    uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, act_read_cycles, store_rows,
+        out_bursts, quiet_cycles, fetch_setup, fetch_burst_bytes, fetch_buffer_bytes;
     uint32_t read_latency, write_latency, read_interval, write_interval;
 };
 

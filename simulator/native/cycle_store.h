@@ -30,8 +30,7 @@ struct Store {
     Box now;
     Fifo<Request> requests;
     uint32_t done = 0;  // rows of the oldest request that are read
-    bool pending = false;
-    Row pending_row{};
+    std::vector<std::optional<Row>> under_way;  // what reads will give, the one asked for last first
     Fifo<Row> rows;
 
     // Realigner.
@@ -58,14 +57,18 @@ struct Store {
         store_rows = c.store_rows;
         walker.configure(bus, c.burst_beats, c.out_bursts, true);
         requests.resize(2);
+        under_way.assign(c.act_read_cycles, {});
         rows.resize(c.store_rows);
         responses.resize(c.write_outstanding);
         rows_per_beat = std::max(1u, bus / block_in);
         pieces = std::max(1u, block_in / bus);
     }
     bool running() const {
-        return active || !requests.empty() || pending || !rows.empty() || beats_held || flushing || started || walker.busy() ||
+        return active || !requests.empty() || reads_under_way() || !rows.empty() || beats_held || flushing || started || walker.busy() ||
                wvalid || beats_left || !responses.empty() || gives;
+    }
+    uint32_t reads_under_way() const {
+        return std::count_if(under_way.begin(), under_way.end(), [](const auto &row) { return row.has_value(); });
     }
     // What a read asks for.
     uint32_t first_row() { return requests.head().row + done; }
@@ -74,7 +77,7 @@ struct Store {
     bool last_read() const { return left <= rows_per_beat && left0 == 1 && left1 == 1; }
 
     void look(bool wready) {
-        act_read = !requests.empty() && rows.level() + pending < store_rows;
+        act_read = !requests.empty() && rows.level() + reads_under_way() < store_rows;
         const bool room = !wvalid || wready;
         const bool next = beats_left == 0 && walker.offers() && !responses.full();
         skip = next && walker.out.head().null;
@@ -93,7 +96,7 @@ struct Store {
     // The edge, after `look`; `granted` rows are read. Returns true if anything moved.
     bool step(uint32_t granted, bool wready, bool response) {
         const bool read = granted != 0;
-        bool moved = read || pending || beat_step || skip || (wvalid && wready) || response || at_null;
+        bool moved = read || reads_under_way() || beat_step || skip || (wvalid && wready) || response || at_null;
         // Responses.
         if (response || at_null) responses.pop();
         const bool sends = begin || skip;
@@ -130,13 +133,14 @@ struct Store {
         // Reader.
         const bool found = finds();
         moved = moved || flush || take || found;
-        if (pending) rows.push(pending_row);
-        pending = read;
+        if (under_way.back()) rows.push(*under_way.back());
+        std::move_backward(under_way.begin(), under_way.end() - 1, under_way.end());
+        under_way.front().reset();
         if (read) {
             const Request &r = requests.head();
             done += granted;
             const bool complete = done == r.rows;
-            pending_row = {r.low, granted * block_in, r.last && complete, r.bad};
+            under_way.front() = Row{r.low, granted * block_in, r.last && complete, r.bad};
             if (complete) {
                 requests.pop();
                 done = 0;

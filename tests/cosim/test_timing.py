@@ -9,7 +9,7 @@ from isa.config import NpuConfig, preset
 from isa.device import Region
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import Engine, Memory, Source
-from isa.timing import VECTOR_SIGNAL, MemoryTiming, gemm_signal
+from isa.timing import ACT_READ_CYCLES, VECTOR_SIGNAL, MemoryTiming, gemm_signal
 from tests.common.equality import VARIANTS
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
@@ -108,7 +108,7 @@ def test_load_and_store(config: NpuConfig) -> None:
     # START in cycle 0, AR in cycle 7; descriptor of the first LOAD a fixed time after its beats.
     store = t.cycles(Engine.STORE, "step")
     assert store == list(range(store[0], store[0] + beats(config, 32)))
-    assert store[0] == t.cycles(Engine.STORE, "start")[0] + 5
+    assert store[0] == t.cycles(Engine.STORE, "start")[0] + 4 + ACT_READ_CYCLES
 
 
 def test_unaligned_runs(config: NpuConfig) -> None:
