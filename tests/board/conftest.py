@@ -1,5 +1,6 @@
 """Simulated boards, and clients in processes of their own."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -43,7 +44,13 @@ def client() -> Iterator[Callable[..., subprocess.Popen]]:
             "print('running', flush=True)\n"
             "job.run()\n"
         )
-        process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell hands down "ignore"
+        )
         started.append(process)
         assert process.stdout is not None and process.stdout.readline() == "running\n"
         time.sleep(0.3)  # it prints just before START
