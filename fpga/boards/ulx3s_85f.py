@@ -30,6 +30,6 @@ BOARD = Board(
     sdram=SDRAM_32M,
     points={
         "tiny": Point(clock_mhz=90, memory_kib=160),
-        "small": Point(clock_mhz=60, memory_kib=64, baud=2_000_000, seed=11),
+        "small": Point(clock_mhz=75, memory_kib=64, baud=2_000_000, seed=11),
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 
 import pytest
 from amaranth.sim import Simulator
@@ -10,6 +11,7 @@ from amaranth.sim import Simulator
 from hw.activations import READERS, ActivationScratchpad
 from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
 from isa.config import NpuConfig, preset
+from isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES
 
 TINY = preset("tiny").with_(act_rows=64, wgt_tiles=8, acc_rows=16, prm_rows=4, lut_tables=2)
 CONFIGS = {
@@ -38,11 +40,12 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
     refused = dict.fromkeys([*READERS, "load", "part of store"], 0)
 
     async def bench(ctx) -> None:
-        due: list[tuple[str, bytes, int]] = []  # reader, its data, bytes to compare
+        # Of the cycles before, the oldest first: reader, its data, bytes to compare.
+        due: deque[list[tuple[str, bytes, int]]] = deque([[]] * ACT_READ_CYCLES)
         for _ in range(700):
-            for reader, data, size in due:
+            for reader, data, size in due.popleft():
                 assert ctx.get(getattr(dut, f"{reader}_data")).to_bytes(row_bytes * per_beat, "little")[:size] == data
-            due = []
+            due.append([])
             pool = [rng.randrange(config.act_rows - per_beat + 1) for _ in range(3)]  # few rows: many collisions
             taken: set[int] = set()
             reads: list[tuple[str, int, int]] = []
@@ -96,7 +99,7 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
             for reader, first, granted in reads:
                 asked = range(first, first + granted)
                 if granted and all(rows[r] == before[r] for r in asked):  # read while written: unspecified
-                    due.append((reader, b"".join(rows[r] for r in asked), granted * row_bytes))
+                    due[-1].append((reader, b"".join(rows[r] for r in asked), granted * row_bytes))
             await ctx.tick()
 
     simulate(dut, bench)
@@ -168,14 +171,14 @@ def drive_write(ctx, dut, rng: random.Random, rows: list[bytes], full_allowed: b
 def test_wgt_and_prm_are_read_and_written_in_one_cycle(name: str) -> None:
     config: NpuConfig = CONFIGS[name]
 
-    def run(dut, count: int, row_bytes: int, ports: list[tuple[str, str]], get) -> None:
+    def run(dut, count: int, row_bytes: int, ports: list[tuple[str, str]], cycles: int, get) -> None:
         rng = random.Random(name)
         rows = [bytes(row_bytes)] * count
 
         async def bench(ctx) -> None:
-            due: dict[str, bytes] = {}
+            due: deque[dict[str, bytes]] = deque([{}] * cycles)  # of the cycles before
             for _ in range(250):
-                for port, row in due.items():
+                for port, row in due.popleft().items():
                     assert get(ctx, port, row), port
                 asked = {}
                 for enable, address in ports:
@@ -184,14 +187,14 @@ def test_wgt_and_prm_are_read_and_written_in_one_cycle(name: str) -> None:
                     ctx.set(getattr(dut, address), row)
                     asked[enable] = row
                 written = drive_write(ctx, dut, rng, rows, True)
-                due = {port: rows[row] for port, row in asked.items() if row != written}
+                due.append({port: rows[row] for port, row in asked.items() if row != written})
                 await ctx.tick()
 
         simulate(dut, bench)
 
     wgt = WeightScratchpad(config)
     size = config.block_in
-    run(wgt, config.wgt_tiles, config.tile_bytes, [("read", "read_row")],
+    run(wgt, config.wgt_tiles, config.tile_bytes, [("read", "read_row")], WGT_READ_CYCLES,
         lambda ctx, _, tile: all(ctx.get(getattr(wgt, f"row{o}")) == words(tile[o * size : (o + 1) * size])
                                  for o in range(config.block_out)))  # fmt: skip
     prm = ParameterScratchpad(config)
@@ -202,7 +205,7 @@ def test_wgt_and_prm_are_read_and_written_in_one_cycle(name: str) -> None:
         return ctx.get(prm.bias if first == 0 else prm.scale) == words(kind)
 
     ports = [("bias_read", "bias_row"), ("scale_read", "scale_row")]
-    run(prm, config.prm_rows, config.prm_row_bytes, ports, same)
+    run(prm, config.prm_rows, config.prm_row_bytes, ports, 1, same)
 
 
 @pytest.mark.parametrize("name", ["row=bus", "beat=all banks"])
