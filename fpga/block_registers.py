@@ -9,7 +9,7 @@ place of 5.6 ns.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from fpga.netlist import Bit, Cell, Module, loads
 
@@ -41,46 +41,41 @@ def move_registers(module: Module) -> int:
 
     moved = 0
     for block in list(cells.values()):
-        for outputs, set_register in _registered(block):
-            used = {port: bits[0] for port in outputs if (bits := block["connections"].get(port)) and read[bits[0]]}
+        for register in _registers_of(block):
+            outputs = ((port, block["connections"].get(port)) for port in register.outputs)
+            used = {port: bits[0] for port, bits in outputs if bits and read[bits[0]]}
             if not used or any(read[bit] != 1 or bit not in registers for bit in used.values()):
                 continue
             clocks = {cells[registers[bit]]["connections"]["CLK"][0] for bit in used.values()}
-            if len(clocks) != 1 or not set_register(clocks.pop()):
+            inputs = dict(zip(register.inputs, ([*clocks], ["1"], ["0"]), strict=True))
+            if len(clocks) != 1 or any(block["connections"].get(port, bits) != bits for port, bits in inputs.items()):
                 continue
             for port, bit in used.items():
                 block["connections"][port] = cells.pop(registers[bit])["connections"]["Q"]
+            block["parameters"] |= register.parameters
+            block["connections"] |= inputs
+            block["port_directions"] |= dict.fromkeys(inputs, "input")
             moved += len(used)
     return moved
 
 
-def _registered(block: Cell) -> Iterator[tuple[list[str], Any]]:
-    """Of each register a block has: the outputs it is behind, and what turns it on. That takes a clock, and returns
-    whether the block can have it."""
+class _Register(NamedTuple):
+    """A register a block can have: the outputs it is behind, its clock, enable and reset, what turns it on."""
+
+    outputs: list[str]
+    inputs: tuple[str, str, str]
+    parameters: dict[str, str]
+
+
+def _registers_of(block: Cell) -> Iterator[_Register]:
+    """Reads of 36 bits, which take the outputs of both ports of a block RAM, have none here."""
     if block["type"] == MULTIPLIER:
-        yield _ports(block, "P"), lambda clock: _product_register(block, clock)
+        yield _Register(_ports(block, "P"), ("CLK0", "CE0", "RST0"), PRODUCT_REGISTER)
     elif block["type"] == MEMORY:
-        for port in "AB":
-            yield _ports(block, f"DO{port}"), lambda clock, port=port: _read_register(block, port, clock)
-
-
-def _product_register(block: Cell, clock: Bit) -> bool:
-    block["parameters"] |= PRODUCT_REGISTER
-    for port, bit in (("CLK0", clock), ("CE0", "1"), ("RST0", "0")):
-        block["connections"][port] = [bit]
-        block["port_directions"][port] = "input"
-    return True
-
-
-def _read_register(block: Cell, port: str, clock: Bit) -> bool:
-    """Has the clock of its port; OCE enables it. Reads of 36 bits, which take the outputs of both ports, are left."""
-    inputs, parameters = block["connections"], block["parameters"]
-    fits = int(parameters[f"DATA_WIDTH_{port}"], 2) <= PORT_BITS and (
-        (inputs[f"CLK{port}"], inputs[f"OCE{port}"], inputs[f"RST{port}"]) == ([clock], ["1"], ["0"])
-    )
-    if fits:
-        parameters[f"REGMODE_{port}"] = "OUTREG"
-    return fits
+        for x in "AB":
+            if int(block["parameters"][f"DATA_WIDTH_{x}"], 2) <= PORT_BITS:
+                inputs = (f"CLK{x}", f"OCE{x}", f"RST{x}")
+                yield _Register(_ports(block, f"DO{x}"), inputs, {f"REGMODE_{x}": "OUTREG"})
 
 
 def _ports(block: Cell, letters: str) -> list[str]:

@@ -95,10 +95,9 @@ def _clock(edge: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A build. Times in seconds; `cpu_seconds` is the processor time of the tools and
-    of the floorplan. `memory` is one of
-    `fpga.board.MEMORIES`; `memory_kib` and `baud` are 0 where the NPU uses the memory and the bus of a processor;
-    `note` is what must be known of the result."""
+    """A build. Times in seconds; `cpu_seconds` is the processor time of the tools and of the floorplan. `memory` is
+    one of `fpga.board.MEMORIES`; `memory_kib` and `baud` are 0 where the NPU uses the memory and the bus of a
+    processor; `note` is what must be known of the result."""
 
     board: str
     config: str

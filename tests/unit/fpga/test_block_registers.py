@@ -52,20 +52,18 @@ SIDE = """
 """
 
 
-def model() -> str:
-    def ports(letter: str, bits: int) -> str:
-        return ", ".join(f"{letter}{n}" for n in reversed(range(bits)))
+def ports(kind: str, bits: int) -> str:
+    """So many ports of a kind, the highest first."""
+    return ", ".join(f"{kind}{n}" for n in reversed(range(bits)))
 
+
+def model() -> str:
     a, b, c, p = (ports(letter, bits) for letter, bits in (("A", 18), ("B", 18), ("C", 18), ("P", 36)))
     return MODEL.format(inputs=f"{a}, {b}, {c}", outputs=p, a=a, b=b, p=p)
 
 
 def memory_model(block: dict) -> str:
     """Of a block of a netlist, whose ports and parameters it takes."""
-
-    def ports(kind: str, bits: int) -> str:
-        return ", ".join(f"{kind}{n}" for n in reversed(range(bits)))
-
     sides = []
     for x in "AB":
         address, data, outputs = ports(f"AD{x}", 14), ports(f"DI{x}", 18), ports(f"DO{x}", 18)
@@ -107,6 +105,14 @@ def yosys(script: str, directory: Path) -> str:
     return done.stdout
 
 
+def synthesised(directory: Path) -> dict:
+    """The netlist of a folder, from which the library is taken in the file, too."""
+    netlist = json.loads((directory / "top.json").read_text())
+    netlist["modules"] = {"top": netlist["modules"]["top"]}
+    (directory / "top.json").write_text(json.dumps(netlist))
+    return netlist
+
+
 def test_only_plain_registers_move_and_nothing_else_changes(tmp_path: Path) -> None:
     (tmp_path / "top.il").write_text(rtlil.convert(Products(), name="top", emit_src=False))
     (tmp_path / "model.v").write_text(model())
@@ -118,9 +124,7 @@ def test_only_plain_registers_move_and_nothing_else_changes(tmp_path: Path) -> N
         "synth_ecp5 -top top -nodsp -json top.json\n",
         tmp_path,
     )
-    netlist = json.loads((tmp_path / "top.json").read_text())
-    netlist["modules"] = {"top": netlist["modules"]["top"]}  # without the library
-    (tmp_path / "top.json").write_text(json.dumps(netlist))
+    netlist = synthesised(tmp_path)
 
     def cells(kind: str) -> list[dict]:
         return [c for c in netlist["modules"]["top"]["cells"].values() if c["type"] == kind]
@@ -166,9 +170,7 @@ class Reads(wiring.Component):
 def test_a_read_takes_the_register_of_its_block_if_it_can(name: str, moved: int, tmp_path: Path) -> None:
     (tmp_path / "top.il").write_text(rtlil.convert(Reads(name), name="top", emit_src=False))
     yosys(f"read_rtlil top.il\n{NO_RW_CHECK}\nsynth_ecp5 -top top -json top.json\n", tmp_path)
-    netlist = json.loads((tmp_path / "top.json").read_text())
-    netlist["modules"] = {"top": netlist["modules"]["top"]}
-    (tmp_path / "top.json").write_text(json.dumps(netlist))
+    netlist = synthesised(tmp_path)
     (block,) = [c for c in netlist["modules"]["top"]["cells"].values() if c["type"] == MEMORY]
     assert move_registers(netlist["modules"]["top"]) == moved
     assert [block["parameters"][f"REGMODE_{port}"] for port in "AB"].count("OUTREG") == bool(moved)
