@@ -40,6 +40,9 @@ MAPPING = f"{NAME}.map.ys"
 NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
 ROUTING = f"{NAME}.timing.json"
+#: The second router weighs the wires it has not seen by 1.25 of its estimate, and so takes the first way it finds;
+#: with less it finds shorter ones, around what is full. nextpnr has no argument for that, and takes it in the netlist.
+ROUTER = {"router2/estimateWeight": "0.8"}
 #: Of ECP5.
 NETLIST, CONSTRAINTS = f"{NAME}.json", f"{NAME}.lpf"
 PLACEMENT_LOG = f"{NAME}.place.tim"
@@ -56,7 +59,8 @@ class Step:
     log: str
 
 
-#: Fixes the blocks of the netlist in a folder: takes the folder, the seed, and what is told of progress.
+#: Fixes the blocks of the netlist in a folder, and how it is routed: takes the folder, the seed, and what is told of
+#: progress.
 Plan = Callable[[Path, int, Callable[[str], None]], None]
 
 
@@ -78,7 +82,8 @@ class Family:
         netlist: changes the netlist between synthesis and placement; takes the folder of a build and whether LUTs are
             short. Returns the flip-flops that are gone. None = left as it is.
         floorplan: for crowded designs; takes the platform, the folder, DSP blocks and block RAMs the FPGA has; what it
-            returns fixes the blocks of the netlist to their sites. None = nextpnr places them with the rest.
+            returns fixes the blocks of the netlist to their sites and says how it is routed. None = nextpnr places them
+            with the rest.
     """
 
     overrides: Mapping[str, str]
@@ -157,6 +162,7 @@ def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> 
         at = floorplan.choose(seed=seed, progress=lambda cost: progress(f"placing blocks: {cost:.0f}"))
         with changed(folder / NETLIST, NAME) as module:
             ecp5.fix(module, at)
+            module["settings"] = ROUTER
 
     return plan
 
