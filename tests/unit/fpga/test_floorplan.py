@@ -20,7 +20,7 @@ from fpga.errors import FpgaError
 from fpga.floorplan import conductance, ecp5
 from fpga.floorplan.annealing import anneal
 from fpga.floorplan.conductance import conductances
-from fpga.toolchain import FAMILIES, NAME, run
+from fpga.toolchain import FAMILIES, NAME, ROUTER, run
 from tests.common.lit_design import LitDesign
 
 
@@ -159,12 +159,23 @@ class Chains(LitDesign):
 
 @pytest.mark.slow
 def test_nextpnr_obeys(tmp_path: Path) -> None:
-    """Sites are those of the FPGA, each block is where the netlist says, and the same seed gives the same."""
+    """Sites are those of the FPGA, each block is where the netlist says, the same seed gives the same; what the netlist
+    tells the router is what it takes."""
     family, board = FAMILIES["ecp5"], board_named("ulx3s_85f")
     assert family.floorplan is not None
     platform = board.platform()
     platform.prepare(Chains(), name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
     run(family.synthesis(tmp_path), tmp_path)
+
+    def settings() -> dict[str, str]:
+        """What nextpnr was told and what it chose, after routing."""
+        step = family.route(platform, 50.0, 1, True)
+        run(replace(step, arguments=(*step.arguments, "--write", "routed.json")), tmp_path)
+        found: dict[str, str] = json.loads((tmp_path / "routed.json").read_text())["modules"][NAME]["settings"]
+        return found
+
+    own = settings()
+    assert all(float(own[name]) != float(value) for name, value in ROUTER.items())  # it knows them, as others
     before = (tmp_path / f"{NAME}.json").read_text()
     told: list[str] = []
 
@@ -184,3 +195,4 @@ def test_nextpnr_obeys(tmp_path: Path) -> None:
     run(replace(step, arguments=(*step.arguments, "--write", "placed.json")), tmp_path)
     placed = json.loads((tmp_path / "placed.json").read_text())["modules"][NAME]["cells"]
     assert {name: placed[name]["attributes"]["NEXTPNR_BEL"] for name in sites} == sites
+    assert ROUTER.items() <= settings().items()
