@@ -40,12 +40,12 @@ MAPPING = f"{NAME}.map.ys"
 NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
 ROUTING = f"{NAME}.timing.json"
-#: The second router weighs the wires it has not seen by 1.25 of its estimate, and so takes the first way it finds;
-#: with less it finds shorter ones, around what is full. nextpnr has no argument for that, and takes it in the netlist.
-ROUTER = {"router2/estimateWeight": "0.8"}
 #: Of ECP5.
 NETLIST, CONSTRAINTS = f"{NAME}.json", f"{NAME}.lpf"
 PLACEMENT_LOG = f"{NAME}.place.tim"
+#: The second router weighs the wires it has not seen by 1.25 of its estimate, and so takes the first way it finds;
+#: with less it finds shorter ones, around what is full. nextpnr has no argument for that, and takes it in the netlist.
+ROUTER = {"router2/estimateWeight": "0.8"}
 
 
 @dataclass(frozen=True)
