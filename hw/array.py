@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import add
 
-from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,29 +17,27 @@ from isa.timing import ARRAY_TREE_RADIX, array_stages
 class MacArray(wiring.Component):
     """block_out dot products of block_in int8 pairs per cycle.
 
-    Element (o, i) multiplies weight row{o}[i] by lane i of window slot 0, or in depthwise mode by lane slice*D + o of
-    slot i, D = min(block_in, block_out) (outputs o >= D are meaningless then).
-    Without `depthwise` there is slot 0 only.
+    Element (o, i) multiplies weight row{o}[i] by lane slice*D + (o mod D) of window slot i, D = min(block_in, block_out).
+    Without `depthwise` a slot has one lane. See `Window`; in DEPTHWISE outputs o >= D are meaningless.
 
     Latency: `array_stages(config)` cycles: one for the products, one for every two levels of the adder tree.
 
     Ports:
-        valid, depthwise, slice, row{o}, slot{i}: operands.
+        valid, slice, row{o}, slot{i}: operands.
         sum{o}: dot product, `array_stages` cycles later.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        self.slots = config.block_in if config.depthwise else 1
         row = 8 * config.block_in
+        slot = row if config.depthwise else 8
         self.sum_bits = 16 + (config.block_in - 1).bit_length()
         super().__init__(
             {
                 "valid": In(1),
-                "depthwise": In(1),
                 "slice": In(bits_for(config.dw_slices)),
                 **{f"row{o}": In(row) for o in range(config.block_out)},
-                **{f"slot{i}": In(row) for i in range(self.slots)},
+                **{f"slot{i}": In(slot) for i in range(config.block_in)},
                 **{f"sum{o}": Out(signed(self.sum_bits)) for o in range(config.block_out)},
             }
         )
@@ -52,11 +50,11 @@ class MacArray(wiring.Component):
         def byte(vector: Value, index: int) -> Value:
             return vector[8 * index : 8 * index + 8].as_signed()
 
-        # Depthwise operands: the slice of every slot.
+        # The slice of every slot.
         taps = []
-        for i in range(self.slots):
+        for i in range(c.block_in):
             slot = getattr(self, f"slot{i}")
-            if c.dw_slices > 1:
+            if c.depthwise and c.dw_slices > 1:
                 tap = Signal(8 * lanes, name=f"tap{i}")
                 m.d.comb += tap.eq(slot.word_select(self.slice, 8 * lanes))
                 taps.append(tap)
@@ -69,9 +67,7 @@ class MacArray(wiring.Component):
             weights = getattr(self, f"row{o}")
             products = []
             for i in range(c.block_in):
-                operand: Value = byte(self.slot0, i)
-                if c.depthwise and o < lanes:
-                    operand = Mux(self.depthwise, byte(taps[i], o), operand).as_signed()
+                operand = byte(taps[i], o % lanes if c.depthwise else 0)
                 product = Signal(signed(16), name=f"product{o}_{i}", reset_less=True)
                 m.d.sync += product.eq(operand * byte(weights, i))
                 products.append(product)

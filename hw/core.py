@@ -309,10 +309,12 @@ class Core(wiring.Component):
         m.submodules.prm = prm = ParameterScratchpad(c)
         loaded: list[tuple[Memory, WeightScratchpad | ParameterScratchpad | TableScratchpad]]
         loaded = [(Memory.WGT, wgt), (Memory.PRM, prm)]
+        lut_grant: Value = C(1)
         if c.table_lookup:
             m.submodules.lut = lut = TableScratchpad(c)
             loaded.append((Memory.LUT, lut))
             m.d.comb += [lut.read.eq(vector.lut_read), lut.table.eq(vector.lut_table)]
+            lut_grant = lut.write_grant
             for l in range(c.block_in):
                 m.d.comb += [
                     getattr(lut, f"index{l}").eq(getattr(vector, f"lut_index{l}")),
@@ -329,7 +331,7 @@ class Core(wiring.Component):
             act.load_chunk.eq(load.write_chunk),
             act.load_full.eq(load.write_full),
             act.load_data.eq(load.write_data),
-            load.write_grant.eq(~target[Memory.ACT] | act.load_grant),
+            load.write_grant.eq((~target[Memory.ACT] | act.load_grant) & (~target[Memory.LUT] | lut_grant)),
         ]
         for t, pad in loaded:
             m.d.comb += [

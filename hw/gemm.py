@@ -220,7 +220,6 @@ class Gemm(wiring.Component):
             window.shift.eq(pipe["depthwise"][read]),
             window.clear.eq(pipe["depthwise"][read] & pipe["clear"][read]),
             array.valid.eq(pipe["valid"][read + 1]),
-            array.depthwise.eq(pipe["depthwise"][read + 1]),
             array.slice.eq(pipe["slice"][read + 1]),
         ]
         m.d.comb += [getattr(array, f"slot{i}").eq(getattr(window, f"slot{i}")) for i in range(window.slots)]

@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS
+from isa.timing import table_chunk_cycles
 
 
 def bits_for(count: int) -> int:
@@ -185,13 +186,14 @@ class ParameterScratchpad(wiring.Component):
 
 
 class TableScratchpad(wiring.Component):
-    """Look-up tables, one copy per lane.
+    """Look-up tables, one copy per lane, in words of at most TABLE_WORD_BYTES: a block RAM each.
 
-    Latency: read 1 cycle.
+    Latency: read 1 cycle; write `table_chunk_cycles`.
 
     Ports:
         read, table, index{l}: table number and byte of each lane.  value{l}: one cycle later.
-        write, write_row, write_chunk, write_full, write_data: bus-wide chunk of a table.
+        write, write_row, write_chunk, write_full, write_data: bus-wide chunk of a table, unchanged until the cycle of
+            `write_grant`, in which the last word of it is written.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -204,6 +206,7 @@ class TableScratchpad(wiring.Component):
                 **{f"index{l}": In(8) for l in range(config.block_in)},
                 **{f"value{l}": Out(8) for l in range(config.block_in)},
                 "write": In(1),
+                "write_grant": Out(1),
                 "write_row": In(ADDRESS_BITS),
                 "write_chunk": In(bits_for(self.chunks)),
                 "write_full": In(1),
@@ -214,11 +217,17 @@ class TableScratchpad(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
+        words = table_chunk_cycles(c)  # of a chunk
+        word_bits, word_index = c.axi_data_bits // words, (words - 1).bit_length()
+        word = Signal(word_index)  # that is written
+        with m.If(self.write):
+            m.d.sync += word.eq(word + 1)
+        m.d.comb += self.write_grant.eq(word.all() if word_index else 1)
         # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see `hw.load`.
-        byte_bits = (c.bus_bytes - 1).bit_length()
-        chunk_bits = 8 - byte_bits
+        byte_bits = (word_bits // 8 - 1).bit_length()
+        chunk_bits = 8 - byte_bits - word_index
         for l in range(c.block_in):
-            store = memory(m, f"lut{l}", c.axi_data_bits, c.lut_tables * self.chunks)
+            store = memory(m, f"lut{l}", word_bits, c.lut_tables * self.chunks * words)
             write, read = store.write_port(), store.read_port()
             index = getattr(self, f"index{l}")
             byte = Signal(byte_bits, name=f"byte{l}", reset_less=True)
@@ -226,8 +235,8 @@ class TableScratchpad(wiring.Component):
                 m.d.sync += byte.eq(index[:byte_bits])
             m.d.comb += [
                 write.en.eq(self.write),
-                write.addr.eq(Cat(self.write_chunk[:chunk_bits], self.write_row)),
-                write.data.eq(self.write_data),
+                write.addr.eq(Cat(word, self.write_chunk[:chunk_bits], self.write_row)),
+                write.data.eq(self.write_data.word_select(word, word_bits)),
                 read.en.eq(self.read),
                 read.addr.eq(Cat(index[byte_bits:], self.table)),
                 getattr(self, f"value{l}").eq(read.data.word_select(byte, 8)),

@@ -1,8 +1,6 @@
-"""The window register: the newest activation vectors, slot 0 first."""
+"""The window register: what the array multiplies, slot i for weight i of every output."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -12,37 +10,46 @@ from isa.config import NpuConfig
 
 
 class Window(wiring.Component):
-    """block_in activation vectors. GEMM uses slot 0 only; without `depthwise` there is no other.
+    """One slot for each of the block_in activations of a step. In DEPTHWISE they hold the newest vectors, slot 0 the last
+    one; in GEMM slot i holds activation i in every lane. So the operand of a multiplier comes from one register in both.
+    Without `depthwise` a slot is one activation.
 
-    Latency: a vector pushed in cycle t is slot 0 in cycle t+1.
+    Latency: a vector pushed in cycle t is in the slots in cycle t+1.
 
     Ports:
-        push, vector: the new slot 0.
-        shift: with push, slot i takes slot i-1 (depthwise); else the other slots keep their contents.
-        clear: with push, all other slots become zero.
+        push, vector: the next activations.
+        shift: with push, slot 0 takes the vector, slot i slot i-1; else slot i activation i of the vector in every lane.
+        clear: with push and shift, all slots but slot 0 become zero.
         slot{i}: contents.
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self.slots = config.block_in if config.depthwise else 1
+        self.depthwise, self.slots = config.depthwise, config.block_in
         row = 8 * config.block_in
+        slot = row if config.depthwise else 8
         super().__init__(
             {
                 "push": In(1),
                 "vector": In(row),
                 "shift": In(1),
                 "clear": In(1),
-                **{f"slot{i}": Out(row) for i in range(self.slots)},
+                **{f"slot{i}": Out(slot) for i in range(self.slots)},
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         slots = [getattr(self, f"slot{i}") for i in range(self.slots)]
-        with m.If(self.push):
-            m.d.sync += slots[0].eq(self.vector)
-        with m.If(self.push & self.clear):
-            m.d.sync += [s.eq(0) for s in slots[1:]]
-        with m.Elif(self.push & self.shift):
-            m.d.sync += [s.eq(before) for before, s in pairwise(slots)]
+        activations = [self.vector.word_select(i, 8) for i in range(self.slots)]
+        if not self.depthwise:
+            with m.If(self.push):
+                m.d.sync += [slot.eq(activation) for slot, activation in zip(slots, activations, strict=True)]
+            return m
+        for slot, activation, before in zip(slots, activations, (self.vector, *slots), strict=False):
+            with m.If(self.push & ~self.shift):
+                m.d.sync += slot.eq(activation.replicate(self.slots))
+            with m.Elif(self.push):
+                m.d.sync += slot.eq(before)
+        with m.If(self.push & self.shift & self.clear):
+            m.d.sync += [slot.eq(0) for slot in slots[1:]]
         return m

@@ -48,6 +48,8 @@ def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
 ARRAY_TREE_RADIX = 4
 #: From a read of ACT or WGT to its data: the block RAM, and the register behind it, which can lie in the block.
 ACT_READ_CYCLES = WGT_READ_CYCLES = 2
+#: Bytes of a look-up table written in a cycle, at most: as wide as one block RAM per lane takes.
+TABLE_WORD_BYTES = 4
 #: From a VECTOR step to the cycle before its ACT write.
 VECTOR_DEPTH = 22
 #: Cycles from a signal to the cycle in which it can be taken, and from there to the start it allows.
@@ -71,6 +73,11 @@ QUIET_CYCLES = 7
 #: Bytes of program FETCH asks for at once (bursts end at multiples of this address) and can buffer.
 FETCH_BURST_BYTES = 256
 FETCH_BUFFER_BYTES = 512
+
+
+def table_chunk_cycles(config: NpuConfig) -> int:
+    """Cycles the write of a bus-wide chunk of a look-up table takes."""
+    return max(1, config.bus_bytes // TABLE_WORD_BYTES)
 
 
 def array_stages(config: NpuConfig) -> int:

@@ -33,6 +33,7 @@ from isa.timing import (
     fetch_burst_bytes,
     gemm_depth,
     gemm_signal,
+    table_chunk_cycles,
 )
 from simulator import native
 from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_regions
@@ -47,7 +48,7 @@ _CONFIG = (
 _LATENCIES = (
     "gemm_depth", "gemm_signal", "accumulate_stages", "vector_depth", "vector_signal", "load_descriptors",
     "act_read_cycles", "store_rows", "out_bursts", "quiet_cycles", "fetch_setup", "fetch_burst_bytes",
-    "fetch_buffer_bytes",
+    "fetch_buffer_bytes", "table_chunk_cycles",
 )  # fmt: skip
 _TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
 
@@ -188,7 +189,7 @@ def simulate(
     latencies = (
         gemm_depth(config), gemm_signal(config), ACCUMULATE_STAGES, VECTOR_DEPTH, VECTOR_SIGNAL, LOAD_DESCRIPTORS,
         ACT_READ_CYCLES, STORE_ROWS, OUT_BURSTS, QUIET_CYCLES, FETCH_SETUP, fetch_burst_bytes(config),
-        FETCH_BUFFER_BYTES,
+        FETCH_BUFFER_BYTES, table_chunk_cycles(config),
     )  # fmt: skip
     for name in _CONFIG:
         setattr(call.config, name, getattr(config, name))

@@ -24,7 +24,7 @@ struct tw_cycle_config {
         vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices,
         last_table, table_lookup, depthwise, vector_queue;
     uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, act_read_cycles, store_rows,
-        out_bursts, quiet_cycles, fetch_setup, fetch_burst_bytes, fetch_buffer_bytes;
+        out_bursts, quiet_cycles, fetch_setup, fetch_burst_bytes, fetch_buffer_bytes, table_chunk_cycles;
     uint32_t read_latency, write_latency, read_interval, write_interval;
 };
 

@@ -51,11 +51,12 @@ struct Load {
     bool gives = false;
     Completion given;
 
-    uint32_t bus = 0, rows_per_beat = 1, banks_mask = 0;
+    uint32_t bus = 0, rows_per_beat = 1, banks_mask = 0, table_chunk_cycles = 1;
+    uint32_t table_cycle = 0;  // of the oldest chunk, if it is one of a table
     uint32_t row_bytes[4] = {}, last_chunk[4] = {}, limit[4] = {};
 
     // Of the cycle at hand.
-    bool go = false, needs_beat = false, beat_ready = false, writes = false;
+    bool go = false, needs_beat = false, beat_ready = false, writes = false, part_of_table = false;
 
     void configure(const tw_cycle_config &c) {
         bus = c.bus_bytes;
@@ -66,6 +67,7 @@ struct Load {
         chunks.resize(2);
         rows_per_beat = std::max(1u, bus / c.block_in);
         banks_mask = c.act_banks - 1;
+        table_chunk_cycles = c.table_chunk_cycles;
         const uint32_t bytes[4] = {c.block_in, c.block_in * c.block_out, c.block_in * 8, 256};
         const uint32_t rows[4] = {c.act_rows, c.wgt_tiles, c.prm_rows, c.lut_tables};
         for (int t = 0; t < 4; t++) {
@@ -91,6 +93,8 @@ struct Load {
 
     void look(bool granted) {
         writes = !chunks.empty() && !chunks.head().beyond && (chunks.head().null || granted);
+        part_of_table = writes && !chunks.head().null && chunks.head().target == TW_MEMORY_LUT && table_cycle + 1 < table_chunk_cycles;
+        writes = writes && !part_of_table;
         go = !segments.empty() && !chunks.full() && !failed;
         needs_beat = false;
         if (go) {
@@ -116,7 +120,8 @@ struct Load {
         const bool enters = !descriptors.empty() && (!finding || (finds && one_segment()));
         bool idle = segments.empty();
         const bool had_room = std::exchange(room, descriptors.level() + 1 < most_descriptors);
-        out.moved = out.step || finds || enters || writes || room != had_room;
+        table_cycle = part_of_table ? table_cycle + 1 : 0;
+        out.moved = out.step || finds || enters || writes || part_of_table || room != had_room;
         if (writes) chunks.pop();
         if (out.step) {
             const Segment &s = segments.head();

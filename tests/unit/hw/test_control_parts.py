@@ -191,7 +191,7 @@ def test_window_and_array() -> None:
         m.submodules.array = array = MacArray(config)
         m.d.comb += [getattr(array, f"slot{i}").eq(getattr(window, f"slot{i}")) for i in range(block_in)]
         rng = np.random.default_rng(4)
-        slots = np.zeros((block_in, block_in), np.int64)
+        slots = np.zeros((block_in, block_in), np.int64)  # slot, lane
         lanes = config.dw_lanes
         due: deque[tuple[int, np.ndarray]] = deque()
 
@@ -211,20 +211,21 @@ def test_window_and_array() -> None:
             rng=rng,
         ) -> None:
             stages = array_stages(config)
+            depthwise, newest = np.True_, np.zeros(block_in, np.int64)
             for cycle in range(120):
                 # The array sees the window as it is now; the window takes a vector for the next cycle.
                 valid = rng.random() < 0.7
-                depthwise, part = bool(rng.integers(2)), int(rng.integers(config.dw_slices))
+                part = int(rng.integers(config.dw_slices))
                 weights = rng.integers(-128, 128, (block_out, block_in))
                 ctx.set(array.valid, valid)
-                ctx.set(array.depthwise, depthwise)
                 ctx.set(array.slice, part)
                 for o in range(block_out):
                     ctx.set(getattr(array, f"row{o}"), pack(weights[o]))
-                expected = weights @ slots[0]
                 if depthwise:
                     taps = slots[:, part * lanes : (part + 1) * lanes]
                     expected = (weights[:lanes] * taps.T).sum(1)
+                else:
+                    expected = weights @ newest
                 if valid:
                     due.append((cycle + stages, expected))
                 if due and due[0][0] == cycle:
@@ -238,10 +239,11 @@ def test_window_and_array() -> None:
                 ctx.set(window.clear, bool(clear))
                 await ctx.tick()
                 if push:
-                    if clear:
-                        slots[1:] = 0
-                    elif shift:
-                        slots[1:] = slots[:-1].copy()
-                    slots[0] = vector
+                    depthwise, newest = shift, vector
+                    if not shift:  # activation i in every lane of slot i
+                        slots[:] = vector[:, None]
+                    else:
+                        slots[1:] = 0 if clear else slots[:-1].copy()
+                        slots[0] = vector
 
         simulate(m, bench)
