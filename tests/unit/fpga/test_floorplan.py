@@ -20,7 +20,7 @@ from fpga.errors import FpgaError
 from fpga.floorplan import conductance, ecp5
 from fpga.floorplan.annealing import anneal
 from fpga.floorplan.conductance import conductances
-from fpga.toolchain import FAMILIES, NAME, ROUTER, run
+from fpga.toolchain import FAMILIES, NAME, PLACEMENT, ROOM, ROUTER, run
 from tests.common.lit_design import LitDesign
 
 
@@ -191,8 +191,25 @@ def test_nextpnr_obeys(tmp_path: Path) -> None:
     known = ecp5.sites_of(tmp_path / f"{NAME}.sites.json")
     assert [sum(kind == k for k, _ in known) for kind in ecp5.KINDS] == [board.capacity.dsp, board.capacity.bram]
     assert family.place is not None
-    step = family.place(platform, 50.0, 1, True)
-    run(replace(step, arguments=(*step.arguments, "--write", "placed.json")), tmp_path)
-    placed = json.loads((tmp_path / "placed.json").read_text())["modules"][NAME]["cells"]
-    assert {name: placed[name]["attributes"]["NEXTPNR_BEL"] for name in sites} == sites
-    assert ROUTER.items() <= settings().items()
+    run(family.place(platform, 50.0, 1, True), tmp_path)
+
+    def placed() -> dict[str, Any]:
+        """The cells that were placed."""
+        found: dict[str, Any] = json.loads((tmp_path / PLACEMENT).read_text())["modules"][NAME]["cells"]
+        return found
+
+    first = placed()
+    assert {name: first[name]["attributes"]["NEXTPNR_BEL"] for name in sites} == sites
+    told_router = settings()
+    assert ROUTER.items() <= told_router.items() and int(told_router["timing_driven"]) == 1
+
+    # Room is placed beside cells; what fills the FPGA is routed without timing.
+    assert family.room is not None
+    added = family.room(tmp_path, 100)
+    run(family.place(platform, 50.0, 1, True), tmp_path)
+    second = placed()
+    tiles = ecp5.tiles_of({"cells": second})
+    room = [name for name in second if name.startswith("room$")]
+    away = [np.abs(np.subtract(tiles[name], tiles[name.split("$", 2)[2]])).sum() for name in room]
+    assert len(room) == added and abs(added - 100 * ROOM) <= 2 and np.median(away) <= 4
+    assert int(settings()["timing_driven"]) == 0

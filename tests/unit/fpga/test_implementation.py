@@ -28,6 +28,7 @@ def act(arguments):
     with Path(__file__).with_name("calls").open("a") as file:
         file.write(f"{what}{seed} ")
     if what == "place":
+        Path("placed").write_text(Path("top.json").read_text())
         if clocks[seed] == "hang":
             time.sleep(60)
         if clocks[seed] == "fail":
@@ -62,8 +63,17 @@ def floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> Plan:
     return plan
 
 
+def room(folder: Path, left: int) -> int:
+    (folder / NETLIST).write_text(f"{(folder / 'placed').read_text()} with room of {left}")
+    return left // 2
+
+
 def implementation(
-    folder: Path, clocks: dict[int, float | str], routed: dict[int, bool], crowded: bool = True
+    folder: Path,
+    clocks: dict[int, float | str],
+    routed: dict[int, bool],
+    crowded: bool = True,
+    left: int | None = None,
 ) -> Implementation:
     (folder.parent / "plan.json").write_text(json.dumps([clocks, routed]))
     family = Family(
@@ -77,8 +87,10 @@ def implementation(
         pack=lambda platform: Step("", "", "", (), ""),
         bitstream="",
         floorplan=floorplan,
+        room=room,
     )
-    return Implementation(family, None, board_named("ulx3s_85f").capacity, folder, mhz=50, crowded=crowded)
+    capacity = board_named("ulx3s_85f").capacity
+    return Implementation(family, None, capacity, folder, mhz=50, crowded=crowded, left=left)
 
 
 def calls(folder: Path) -> list[str]:
@@ -111,6 +123,21 @@ def test_the_next_one_where_routing_fails(folder: Path) -> None:
     assert work.run(range(1, 5), lambda text: None) == 1
     assert calls(folder)[4:] == ["route3", "route4", "route1"]
     assert (folder / "routed").read_text() == "netlist planned 1 by 1"
+
+
+def test_what_fills_the_fpga_is_placed_twice(folder: Path) -> None:
+    """The second time by the route step."""
+    told: list[str] = []
+    work = implementation(folder, {9: 40}, {9: True}, left=70)
+    assert work.run([9], told.append) == 9
+    assert calls(folder) == ["place9", "route9"] and told[-3:-1] == ["making room", "35 LUTs of room"]
+    assert (folder / "routed").read_text() == "netlist planned 9 with room of 70 by 9"
+
+
+def test_each_of_several_placements_has_its_own_room(folder: Path) -> None:
+    work = implementation(folder, {1: 50, 2: 60}, {1: True, 2: False}, left=70)
+    assert work.run(range(1, 3), lambda text: None) == 1
+    assert (folder / "routed").read_text() == "netlist planned 1 with room of 70 by 1"
 
 
 def test_none_can_be_routed_or_placed(folder: Path) -> None:
