@@ -25,6 +25,7 @@ from fpga.resources import FAMILIES, Resources, family_named, sources_digest
 from hw.ports import PC_BITS
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
+from isa.timing import TABLE_WORD_BYTES
 
 COUNTS = ("lut", "ff", "dsp", "bram")
 _ENGINES = [e for e in Engine if e != Engine.FETCH]
@@ -79,8 +80,8 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
     lut = logic | {
         # STORE reads as many rows as a beat holds.
         "bank ports of ACT": float((3 * c.block_in + max(c.block_in, c.bus_bytes)) * c.act_banks),
-        "byte selection of LUT": float(c.block_in * c.bus_bytes * c.table_lookup),
-        "operands of the window": float(c.block_in * c.dw_lanes * c.depthwise),
+        "byte selection of LUT": float(c.block_in * min(c.bus_bytes, TABLE_WORD_BYTES) * c.table_lookup),
+        "operands of the window": float(c.block_in * c.block_in * c.depthwise),
         "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
         "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),
         "multiplexers of memories": float(_memory_cells(c, family)[1]),
