@@ -46,7 +46,8 @@ PLACEMENT, PLACEMENT_LOG = f"{NAME}.placed.json", f"{NAME}.place.tim"
 #: The second router weighs the wires it has not seen by 1.25 of its estimate, and so takes the first way it finds;
 #: with less it finds shorter ones, around what is full. nextpnr has no argument for that, and takes it in the netlist.
 ROUTER = {"router2/estimateWeight": "0.8"}
-#: Of what fills the FPGA the connections of the slowest paths would not give way to others, whatever clock is asked for.
+#: With timing, connections of the slowest paths do not give way to others, whatever clock is asked for: what fills the
+#: FPGA is not routed so.
 UNTIMED = {"timing_driven": "0"}
 #: Of the LUTs that are left, those that become room: the placer needs the others.
 ROOM = 0.45

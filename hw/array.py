@@ -17,8 +17,8 @@ from isa.timing import ARRAY_TREE_RADIX, array_stages
 class MacArray(wiring.Component):
     """block_out dot products of block_in int8 pairs per cycle.
 
-    Element (o, i) multiplies weight row{o}[i] by lane slice*D + (o mod D) of window slot i, D = min(block_in, block_out).
-    Without `depthwise` a slot has one lane. See `Window`; in DEPTHWISE outputs o >= D are meaningless.
+    Element (o, i) multiplies weight row{o}[i] by lane slice*D + (o mod D) of slot i of the window (see there), with
+    D = min(block_in, block_out); in DEPTHWISE outputs o >= D are meaningless. Without `depthwise` a slot has one lane.
 
     Latency: `array_stages(config)` cycles: one for the products, one for every two levels of the adder tree.
 

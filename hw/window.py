@@ -10,15 +10,15 @@ from isa.config import NpuConfig
 
 
 class Window(wiring.Component):
-    """One slot for each of the block_in activations of a step. In DEPTHWISE they hold the newest vectors, slot 0 the last
-    one; in GEMM slot i holds activation i in every lane. So the operand of a multiplier comes from one register in both.
-    Without `depthwise` a slot is one activation.
+    """A slot for each of the block_in weights of an output. In DEPTHWISE they hold the newest vectors, slot 0 the last
+    one; in GEMM slot i holds activation i in every lane. So the operand of a multiplier comes from one register in
+    both. Without `depthwise` a slot is one activation.
 
     Latency: a vector pushed in cycle t is in the slots in cycle t+1.
 
     Ports:
         push, vector: the next activations.
-        shift: with push, slot 0 takes the vector, slot i slot i-1; else slot i activation i of the vector in every lane.
+        shift: with push, slot 0 takes the vector, slot i slot i-1; without, slot i takes activation i in every lane.
         clear: with push and shift, all slots but slot 0 become zero.
         slot{i}: contents.
     """

@@ -30,7 +30,7 @@ LUT, SITE = "LUT4", "TRELLIS_COMB"
 def demand(placed: Module, tiles: dict[str, Tile], size: Tile) -> Map:
     """Wires in each tile: those of nets that end in it, and its share of those that pass.
 
-    A net takes as many wires as half the way around its cells, anywhere within (RUDY: Spindler and Johannes, DATE 2007).
+    A net takes as many wires as half the way around its cells, anywhere within (RUDY: Spindler, Johannes, DATE 2007).
 
     Parameters:
         placed: the netlist nextpnr wrote.
