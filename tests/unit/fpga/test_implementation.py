@@ -29,7 +29,7 @@ def act(arguments):
     if what == "trial":
         with Path("trial.tim").open("w") as file:
             for number in range(1, int(seed) + 1):
-                file.write(f"Info:     iter={number} wires=9 overused=1 overuse=1 archfail=NA\n")
+                file.write(f"Info:     iter={number} wires=9 overused=1 overuse=1 archfail=NA\\n")
         time.sleep(60 if int(seed) >= TRIED else 0)
         return
     clocks, routed = json.loads(Path(__file__).with_name("plan.json").read_text())
