@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from fpga.errors import FpgaError
 PASSES = 500
 #: Passes without a wire used twice and with the same connections too slow: the next ones find nothing either.
 SETTLED = 25
+#: Passes after which as many wires are used twice as before, and more than FEW: that stays so.
+STUCK, FEW = 40, 100
 #: Passes that show where connections get in each other's way: many are gone, and what is left stays for long.
 TRIED = 8
 _PASS = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) overuse=\d+(?: tmgfail=(\d+))?")
@@ -40,6 +43,7 @@ class Watch:
     ) -> None:
         self.log, self.mhz, self.progress, self.tries = log, mhz, progress, tries
         self._read = self._same = self._late = 0
+        self._fewest, self._fewest_at = sys.maxsize, 0
         log.unlink(missing_ok=True)  # of a build before
 
     def __call__(self) -> None:
@@ -63,7 +67,10 @@ class Watch:
                 raise Tried
             self._same = self._same + 1 if twice == 0 and late == self._late else 0
             self._late = late
-            if number >= PASSES or self._same >= SETTLED:
+            if twice < self._fewest:
+                self._fewest, self._fewest_at = twice, number
+            stuck = self._fewest > FEW and number - self._fewest_at >= STUCK
+            if number >= PASSES or self._same >= SETTLED or stuck:
                 left = f"{twice} wires used twice" + (f", {late} connections too slow" if late else "")
                 raise FpgaError(
                     f"place and route: not routed at {self.mhz:.1f} MHz: {left} after {number} passes; "
