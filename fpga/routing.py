@@ -24,7 +24,7 @@ _ARCS = re.compile(r"\s\d+ \|[\d\s]+\|[\d\s]+\|\s+(\d+)\|")
 _PLACER = re.compile(r"(?:iter=|at iteration #)(\d+)")
 
 
-class Tried(Exception):  # noqa: N818
+class Tried(Exception):
     """The router has made the passes that were wanted."""
 
 

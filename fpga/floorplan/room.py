@@ -24,8 +24,8 @@ Tile = tuple[int, int]
 AROUND = 7
 #: LUTs of room in a tile, at most: as many as it has.
 MOST = 8.0
-#: Of the netlist of yosys.
-LUT = "LUT4"
+#: Of the netlist of yosys: what room is made of, and what takes outputs of LUTs by wires that lead nowhere else.
+LUT, WIDE = "LUT4", ("PFUMX", "L6MUX21")
 _STEPS = 60
 
 
@@ -70,9 +70,10 @@ def add_room(module: Module, tiles: dict[str, Tile], conflicts: Map, count: int)
         How many it added; none where there are no conflicts.
     """
     cells = module["cells"]
+    tied = {bit for c in cells.values() if c["type"] in WIDE for bits in c["connections"].values() for bit in bits}
     hosts: dict[Tile, list[str]] = {}
     for name in sorted(tiles):
-        if name in cells and cells[name]["type"] == LUT:
+        if name in cells and cells[name]["type"] == LUT and cells[name]["connections"]["Z"][0] not in tied:
             hosts.setdefault(tiles[name], []).append(name)
     placed = np.zeros(conflicts.shape, dtype=bool)
     for tile in hosts:

@@ -18,8 +18,8 @@ from fpga.routing import TRIED
 from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Plan, Step
 from isa.config import preset
 
-#: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed. A trial has passes, and goes on after
-#: the last one if they are TRIED.
+#: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed. A trial has passes, and goes on
+#: after the last one if they are TRIED.
 TOOL = """
 import json, sys, time
 from pathlib import Path

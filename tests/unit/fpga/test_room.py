@@ -28,7 +28,9 @@ def test_room_is_in_proportion() -> None:
     assert room.sum() == pytest.approx(300, rel=1e-6) and not room[~placed].any()
     around = np.array(
         [
-            conflicts[max(0, x - AROUND // 2) : x + AROUND // 2 + 1, max(0, y - AROUND // 2) : y + AROUND // 2 + 1].sum()
+            conflicts[
+                max(0, x - AROUND // 2) : x + AROUND // 2 + 1, max(0, y - AROUND // 2) : y + AROUND // 2 + 1
+            ].sum()
             for x, y in np.argwhere(placed)
         ]
     )
@@ -53,6 +55,10 @@ def test_room_reads_what_lies_there() -> None:
         for n, name in enumerate(tiles)
     }
     tiles["carry"] = (12, 12)  # that nextpnr made
+    wide = [name for name, cell in cells.items() if cell["type"] == "LUT4"][::5]
+    cells |= {
+        f"wide{name}": {"type": "PFUMX", "connections": {"ALUT": cells[name]["connections"]["Z"]}} for name in wide
+    }
     before = dict(cells)
     conflicts = np.zeros((30, 30))
     conflicts[12, 12] = 5
@@ -62,5 +68,5 @@ def test_room_reads_what_lies_there() -> None:
     for name in new:
         host = name.split("$", 2)[2]
         assert cells[name]["connections"] == {"A": before[host]["connections"]["Z"]}
-        assert max(abs(a - 12) for a in tiles[host]) <= AROUND // 2
+        assert max(abs(a - 12) for a in tiles[host]) <= AROUND // 2 and host not in wide
     assert add_room({"cells": dict(before)}, tiles, 0 * conflicts, 100) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fpga.errors import FpgaError
-from fpga.routing import PASSES, Watch
+from fpga.routing import FEW, PASSES, STUCK, TRIED, Tried, Watch
 from fpga.toolchain import execute
 
 STATIC = "Info: iter=100 steplen=0.911 a=44.5 penalty=[0.00, 0.00, 0.00, 0.00]\n"
@@ -63,3 +63,25 @@ def test_routing_that_does_not_end(tmp_path: Path, late: str, passes: str) -> No
     ):
         execute((sys.executable, "-c", code), tmp_path, "route", "python", log, Watch(log, 75, told.append))
     assert all(text.startswith("routing: pass ") for text in told)
+
+
+def test_wires_used_twice_that_stay(tmp_path: Path) -> None:
+    """It ends where many stay, however their number goes up and down; a few may stay for long."""
+    line = "Info:     iter={} wires=9 overused={} overuse=1 archfail=NA"
+    watch = Watch(tmp_path / "top.tim", 20)
+    for number in range(1, 30):
+        watch.line(line.format(number, 10_000 - number))
+    with pytest.raises(FpgaError, match=rf"997\d wires used twice after {29 + STUCK} passes"):
+        for number in range(30, 100):
+            watch.line(line.format(number, 9_971 + number % 2))
+    watch = Watch(tmp_path / "top.tim", 20)
+    for number in range(1, PASSES):
+        watch.line(line.format(number, FEW))
+
+
+def test_a_trial_ends_after_its_passes(tmp_path: Path) -> None:
+    line = "Info:     iter={} wires=9 overused=5 overuse=1 archfail=NA"
+    watch = Watch(tmp_path / "top.tim", 20, tries=True)
+    assert [watch.line(line.format(n)) for n in range(1, TRIED)][-1].startswith(f"routing: pass {TRIED - 1},")
+    with pytest.raises(Tried):
+        watch.line(line.format(TRIED))
