@@ -47,9 +47,9 @@ PLACEMENT, PLACEMENT_LOG = f"{NAME}.placed.json", f"{NAME}.place.tim"
 #: The second router weighs the wires it has not seen by 1.25 of its estimate, and so takes the first way it finds;
 #: with less it finds shorter ones, around what is full. nextpnr has no argument for that, and takes it in the netlist.
 ROUTER = {"router2/estimateWeight": "0.8"}
-#: Of what fills the FPGA. With timing, connections of the slowest paths do not give way to others, whatever clock is
-#: asked for; and they find ways around what is full sooner if they may go further out.
-FILLED = {"timing_driven": "0", "router2/bbMargin/x": "8", "router2/bbMargin/y": "8"}
+#: With timing, connections of the slowest paths do not give way to others, whatever clock is asked for: what fills the
+#: FPGA is not routed so.
+UNTIMED = {"timing_driven": "0"}
 #: Of the LUTs that are left, those that become room: the placer needs the others.
 ROOM = 0.5
 #: What nextpnr is to write after each pass of the router, and the part of that which is read.
@@ -188,7 +188,7 @@ def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> 
 def _ecp5_trial(platform: Any, directory: Path, mhz: float) -> Step:
     """As the design is routed in the end, but for where it lies. What the netlist says goes before arguments."""
     with changed(directory / PLACEMENT, NAME) as module:
-        module["settings"] |= FILLED | _HEAT | {"router": "router2"}
+        module["settings"] |= UNTIMED | _HEAT | {"router": "router2"}
     arguments = (
         *_ecp5_device(platform),
         *("--json", PLACEMENT, "--lpf", CONSTRAINTS, "--quiet", "--no-pack", "--no-place"),
@@ -203,7 +203,7 @@ def _ecp5_room(directory: Path, left: int) -> int:
     (placed,) = json.loads((directory / PLACEMENT).read_text(encoding="utf-8"))["modules"].values()
     conflicts = room.conflicts_of(directory / CONFLICTS)
     with changed(directory / NETLIST, NAME) as module:
-        module["settings"] = module.get("settings", {}) | FILLED
+        module["settings"] = module.get("settings", {}) | UNTIMED
         return room.add_room(module, ecp5.tiles_of(placed), conflicts, int(ROOM * left))
 
 
