@@ -7,7 +7,7 @@ same cycle is not used anywhere.
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -219,12 +219,10 @@ class TableScratchpad(wiring.Component):
         c = self.config
         words = table_chunk_cycles(c)  # of a chunk
         word_bits, word_index = c.axi_data_bits // words, (words - 1).bit_length()
-        word: Value = C(0, 0)  # that is written
-        if words > 1:
-            word = Signal(word_index, name="word")
-            with m.If(self.write):
-                m.d.sync += word.eq(word + 1)
-        m.d.comb += self.write_grant.eq(word.all() if words > 1 else 1)
+        word = Signal(word_index)  # that is written
+        with m.If(self.write):
+            m.d.sync += word.eq(word + 1)
+        m.d.comb += self.write_grant.eq(word.all() if word_index else 1)
         # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see `hw.load`.
         byte_bits = (word_bits // 8 - 1).bit_length()
         chunk_bits = 8 - byte_bits - word_index
@@ -238,7 +236,7 @@ class TableScratchpad(wiring.Component):
             m.d.comb += [
                 write.en.eq(self.write),
                 write.addr.eq(Cat(word, self.write_chunk[:chunk_bits], self.write_row)),
-                write.data.eq(self.write_data.word_select(word, word_bits) if words > 1 else self.write_data),
+                write.data.eq(self.write_data.word_select(word, word_bits)),
                 read.en.eq(self.read),
                 read.addr.eq(Cat(index[byte_bits:], self.table)),
                 getattr(self, f"value{l}").eq(read.data.word_select(byte, 8)),
