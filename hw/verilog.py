@@ -51,6 +51,7 @@ LINT_EXCEPTIONS = (
         "a dynamic slice is a shift whose upper bits are dropped by assignment",
         "*Operator ASSIGNW expects *RHS's SHIFTR generates *",
     ),
+    LintException("ASCRANGE", "a number that has one value only, and so no bits, is a wire [-1:0] that nobody reads"),
     LintException("CASEINCOMPLETE", "every signal gets its default before the case that changes it"),
 )
 
