@@ -9,7 +9,7 @@ from isa.config import NpuConfig, preset
 from isa.device import Region
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import Engine, Memory, Source
-from isa.timing import ACT_READ_CYCLES, VECTOR_SIGNAL, MemoryTiming, gemm_signal
+from isa.timing import ACT_READ_CYCLES, VECTOR_SIGNAL, MemoryTiming, gemm_signal, table_chunk_cycles
 from tests.common.equality import VARIANTS
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
@@ -128,11 +128,12 @@ def test_unaligned_runs(config: NpuConfig) -> None:
 
 
 def test_fill_rows(config: NpuConfig) -> None:
-    """A cycle for a fill row, however wide; a fill row of LUT takes one for each of its chunks."""
+    """A cycle for a fill row, however wide; a fill row of LUT takes that of writing each of its chunks."""
     sizes = {Memory.ACT: config.block_in, Memory.WGT: config.tile_bytes, Memory.PRM: config.prm_row_bytes}
     for target, row_bytes in (sizes | {Memory.LUT: 256}).items():
         ops = [op("LOAD_PAD", left=2, right=1, fill=7), op("LOAD", target=target, offset=4096, count=1)]
         load = Timeline(config, ops).cycles(Engine.LOAD, "step")
         fill = 256 // config.bus_bytes if target == Memory.LUT else 1
         assert len(load) == 3 * fill + -(-row_bytes // config.bus_bytes)
-        assert load[: 2 * fill] == list(range(load[0], load[0] + 2 * fill))
+        write = table_chunk_cycles(config) if target == Memory.LUT else 1  # of a chunk; two wait
+        assert load[: 2 * fill] == [load[0], *(load[0] + 1 + write * n for n in range(2 * fill - 1))]
