@@ -22,7 +22,7 @@ from isa.config import NpuConfig
 
 #: Share of an FPGA's LUTs above which a design counts as crowded: its connections get in each other's way.
 CROWDED = 0.36
-#: Share of them above which it fills the FPGA: it is placed twice, the second time with room where wires are many.
+#: Share of them above which it fills the FPGA: it is placed twice, the second time with room where wires are few.
 FULL = 0.7
 #: The second router stops as soon as its clock is reached by its own count, which is half a percent above the truth.
 MARGIN = 1.01

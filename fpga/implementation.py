@@ -47,7 +47,7 @@ class Implementation:
 
     @property
     def makes_room(self) -> bool:
-        """Whether it is placed twice, the second time with room where wires are many."""
+        """Whether it is placed twice, the second time with room where wires are few."""
         return self.left is not None and self.family.room is not None
 
     def run(self, seeds: Sequence[int], progress: Progress) -> int:

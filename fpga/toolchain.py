@@ -203,7 +203,7 @@ def _ecp5_room(directory: Path, left: int) -> int:
     (placed,) = json.loads((directory / PLACEMENT).read_text(encoding="utf-8"))["modules"].values()
     conflicts = room.conflicts_of(directory / CONFLICTS)
     with changed(directory / NETLIST, NAME) as module:
-        module["settings"] = module.get("settings", {}) | UNTIMED
+        module["settings"] |= UNTIMED  # beside what the floorplan said
         return room.add_room(module, ecp5.tiles_of(placed), conflicts, int(ROOM * left))
 
 

@@ -37,13 +37,18 @@ def sites_of(placed: Path) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def _tile(site: str) -> tuple[int, int]:
+    """Column and row in the name of a site."""
+    where = _SITE.match(site)
+    if where is None:
+        raise FpgaError(f"nextpnr named a site {site!r}, not X.../Y.../...")
+    return int(where[1]), int(where[2])
+
+
 def tiles_of(placed: Module) -> dict[str, tuple[int, int]]:
     """Column and row of each cell of a netlist nextpnr wrote."""
-    found = {}
-    for name, cell in placed["cells"].items():
-        if where := _SITE.match(cell["attributes"].get(_SAYS, "")):
-            found[name] = int(where[1]), int(where[2])
-    return found
+    says = {name: cell["attributes"].get(_SAYS) for name, cell in placed["cells"].items()}
+    return {name: _tile(site) for name, site in says.items() if site}
 
 
 def weight(cell: Cell, port: str) -> float:
@@ -67,12 +72,7 @@ class Floorplan:
     def choose(self, *, seed: int, progress: Callable[[float], None] = lambda cost: None) -> dict[str, str]:
         """The site of each block by name; `progress` is told how long the wires are. Raises `FpgaError`: more blocks
         than sites."""
-        places = []
-        for kind, name in self.sites:
-            where = _SITE.match(name)
-            if where is None:
-                raise FpgaError(f"nextpnr named a site {name!r}, not X.../Y.../...")
-            places.append((kind, int(where[1]), int(where[2])))
+        places = [(kind, *_tile(name)) for kind, name in self.sites]
         at = anneal(self.pulls, list(self.kinds.values()), places, seed=seed, progress=progress)
         return {name: self.sites[site][1] for name, site in zip(self.kinds, at, strict=True)}
 
