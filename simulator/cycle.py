@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from isa.cache import cache_folder
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Region
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
+from isa.native import BuildError, shared_library
 from isa.timing import (
     ACCUMULATE_STAGES,
     ACT_READ_CYCLES,
@@ -84,44 +81,31 @@ class _Run(ctypes.Structure):
     ]
 
 
-_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-Wall")
+_FLAGS = ("-O3", "-march=native", "-Wall")
 
 
 def _build() -> Path:
-    """The shared library, built if it is not there; one serves every configuration. Raises `native.BuildError`."""
-    compiler = native._compiler()
-    digest = hashlib.sha256("\0".join([compiler, native._machine_flags(compiler), *_FLAGS]).encode())
-    for source in sorted([*_SOURCES.glob("cycle*"), *_INCLUDE.glob("*.h")]):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    folder = cache_folder() / "simulator"
-    library = folder / f"cycle-{digest.hexdigest()[:24]}.so"
-    if library.is_file():
-        return library
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            partial = Path(scratch) / library.name
-            command = [compiler, *_FLAGS, f"-I{_INCLUDE}", str(_SOURCES / "cycle.cpp"), "-o", str(partial)]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            if result.returncode:
-                lines = [line for line in result.stderr.splitlines() if "error" in line] or ["no message"]
-                raise native.BuildError(f"{compiler} cannot build the cycle simulator: {lines[0].strip()}")
-            partial.replace(library)  # atomic: a second process sees the whole library or none
-    except OSError as error:
-        raise native.BuildError(f"cannot write the simulator's library to {folder}: {error.strerror}") from None
-    return library
+    """The shared library, built if it is not there; one serves every configuration. Raises `BuildError`."""
+    return shared_library(
+        _SOURCES / "cycle.cpp",
+        [*_FLAGS, f"-I{_INCLUDE}"],
+        [*_SOURCES.glob("cycle*"), *_INCLUDE.glob("*.h")],
+        group="simulator",
+        name="cycle",
+        title="the cycle simulator",
+    )
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """The loaded library. Raises `native.BuildError`."""
+    """The loaded library. Raises `BuildError`."""
     path = _build()
     library = ctypes.CDLL(str(path))
     library.tw_cycle_run_program.argtypes = [ctypes.POINTER(_Run)]
     library.tw_cycle_run_program.restype = None
     library.tw_cycle_size.restype = ctypes.c_uint64
     if library.tw_cycle_size() != ctypes.sizeof(_Run):
-        raise native.BuildError(f"{path} and simulator/cycle.py disagree about tw_cycle_run")
+        raise BuildError(f"{path} and simulator/cycle.py disagree about tw_cycle_run")
     return library
 
 
@@ -183,7 +167,7 @@ def simulate(
     """Runs the clock of a program (region, offset, length); memory and scratchpads are not touched.
 
     Raises:
-        native.BuildError: no C++ compiler.
+        BuildError: no C++ compiler.
     """
     call = _Run()
     latencies = (

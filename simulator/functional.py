@@ -9,6 +9,7 @@ from typing import Any
 from isa.config import NpuConfig
 from isa.device import Counters, HostMemory, InProcess, Region
 from isa.encoding import Op
+from isa.native import BuildError
 from simulator import native, reference
 from simulator.state import RunCounts, Scratchpads, check_regions
 
@@ -43,7 +44,7 @@ class FunctionalDevice(InProcess):
         if path == "fast":
             try:
                 native.library(config)
-            except native.BuildError as error:
+            except BuildError as error:
                 warnings.warn(f"{error}; using the slow reference path", RuntimeWarning, stacklevel=2)
                 self.path = "reference"
 

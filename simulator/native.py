@@ -1,40 +1,24 @@
-"""The fast path: C++ in `native/`, compiled on first use for one pair of block sizes, called on whole programs.
-
-The shared libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of a hash over sources,
-compiler and flags, so that a stale one is never used.
-"""
+"""The fast path: C++ in `native/`, compiled on first use for one pair of block sizes, called on whole programs."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from isa.cache import cache_folder
 from isa.config import NpuConfig
 from isa.device import Region
-from isa.errors import TilewrightError
 from isa.instructions import REGIONS, Engine, ErrorCode
+from isa.native import BuildError, shared_library
 from simulator.state import MEMORIES, Blocked, Explainer, ExternalMemory, Fault, RunCounts, Scratchpads
 
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
 #: No contraction: a fused multiply-add would round once where the machine rounds twice.
-_FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=off", "-fopenmp-simd", "-fPIC", "-shared")
-
-
-class BuildError(TilewrightError):
-    """The native library cannot be built. One line."""
-
-
+_FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp-simd")
 #: Attributes of `NpuConfig` the library is told at run time.
 _CONFIG = (
     "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "semaphores",
@@ -69,29 +53,6 @@ class _Run(ctypes.Structure):
     ]
 
 
-def _compiler() -> str:
-    name = os.environ.get("CXX") or "g++"
-    path = shutil.which(name) or (None if os.environ.get("CXX") else shutil.which("c++") or shutil.which("clang++"))
-    if path is None:
-        raise BuildError(f"no C++ compiler: {name} not found (install g++ or set CXX)")
-    return path
-
-
-@functools.cache
-def _machine_flags(compiler: str) -> str:
-    """What identifies compiler and processor: a library built for another processor must not be found."""
-    command = [compiler, "-march=native", "-E", "-dM", "-x", "c++", os.devnull]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise BuildError(f"{compiler} does not work: {_first_line(result.stderr)}")
-    return result.stdout
-
-
-def _first_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or ["no message"]
-    return lines[0].strip()
-
-
 def build(block_in: int, block_out: int, extra_flags: Sequence[str] = ()) -> Path:
     """The shared library for one pair of block sizes, built if it is not there.
 
@@ -102,27 +63,14 @@ def build(block_in: int, block_out: int, extra_flags: Sequence[str] = ()) -> Pat
     Raises:
         BuildError: no compiler, or it failed.
     """
-    compiler = _compiler()
-    flags = [*_FLAGS, f"-DTW_BLOCK_IN={block_in}", f"-DTW_BLOCK_OUT={block_out}", f"-I{_INCLUDE}", *extra_flags]
-    digest = hashlib.sha256("\0".join([compiler, _machine_flags(compiler), *flags]).encode())
-    for source in sorted([*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")]):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    folder = cache_folder() / "simulator"
-    library = folder / f"functional-{block_in}x{block_out}-{digest.hexdigest()[:24]}.so"
-    if library.is_file():
-        return library
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            partial = Path(scratch) / library.name
-            command = [compiler, *flags, str(_SOURCES / "machine.cpp"), "-o", str(partial)]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            if result.returncode:
-                raise BuildError(f"{compiler} cannot build the simulator: {_first_line(result.stderr)}")
-            partial.replace(library)  # atomic: a second process sees the whole library or none
-    except OSError as error:
-        raise BuildError(f"cannot write the simulator's library to {folder}: {error.strerror}") from None
-    return library
+    return shared_library(
+        _SOURCES / "machine.cpp",
+        [*_FLAGS, f"-DTW_BLOCK_IN={block_in}", f"-DTW_BLOCK_OUT={block_out}", f"-I{_INCLUDE}", *extra_flags],
+        [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")],
+        group="simulator",
+        name=f"functional-{block_in}x{block_out}",
+        title="the simulator",
+    )
 
 
 @functools.cache

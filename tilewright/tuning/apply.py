@@ -9,8 +9,8 @@ from compiler.npu.decisions import Decisions, schedule_of, signature
 from compiler.npu.layers import Layer
 from compiler.npu.search import Schedule, Scheduler
 from isa.config import NpuConfig
+from isa.native import BuildError
 from isa.program import Program
-from simulator.native import BuildError
 from tilewright.cost import program_cycles
 from tilewright.tuning.evaluate import Step
 from tilewright.tuning.log import TuningLog, program_digest

@@ -11,6 +11,7 @@ import pytest
 from isa.config import preset
 from isa.device import Device, Region
 from isa.encoding import op
+from isa.native import BuildError
 from simulator import native
 from simulator.functional import FunctionalDevice
 from tests.common.machine_harness import Bench
@@ -121,9 +122,9 @@ def test_a_failing_compiler_is_one_line(cache: Path, tmp_path: Path, monkeypatch
     broken.write_text("#!/bin/sh\necho 'error: disk on fire' >&2\necho more >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    with pytest.raises(native.BuildError, match=r"does not work: error: disk on fire$"):
+    with pytest.raises(BuildError, match=r"does not work: error: disk on fire$"):
         native.build(4, 4)
-    with pytest.raises(native.BuildError, match="cannot build the simulator: "):
+    with pytest.raises(BuildError, match="cannot build the simulator: "):
         monkeypatch.setenv("CXX", "g++")
         native.build(4, 4, ("-DTW_BLOCK_OUT=banana",))
     assert not list(cache.glob("simulator/*"))
@@ -132,7 +133,7 @@ def test_a_failing_compiler_is_one_line(cache: Path, tmp_path: Path, monkeypatch
 def test_an_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(native.BuildError, match=r"cannot write the simulator's library to .*: Not a directory"):
+    with pytest.raises(BuildError, match=r"cannot write the library of the simulator to .*: Not a directory"):
         native.build(4, 4)
 
 

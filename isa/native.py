@@ -1,0 +1,89 @@
+"""C++ of this repository, compiled on first use and kept.
+
+The shared libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of a hash over sources,
+compiler and flags, so that a stale one is never used.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from isa.cache import cache_folder
+from isa.errors import TilewrightError
+
+_FLAGS = ("-std=c++17", "-fPIC", "-shared")
+_NATIVE = "-march=native"
+
+
+class BuildError(TilewrightError):
+    """A native library cannot be built. One line."""
+
+
+def compiler() -> str:
+    """Raises `BuildError` if there is none."""
+    name = os.environ.get("CXX") or "g++"
+    path = shutil.which(name) or (None if os.environ.get("CXX") else shutil.which("c++") or shutil.which("clang++"))
+    if path is None:
+        raise BuildError(f"no C++ compiler: {name} not found (install g++ or set CXX)")
+    return path
+
+
+@functools.cache
+def _macros(command: str, march: str) -> str:
+    """What identifies compiler and processor: a library built for another processor must not be found."""
+    arguments = [command, *([march] if march else []), "-E", "-dM", "-x", "c++", os.devnull]
+    result = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise BuildError(f"{command} does not work: {_first_error(result.stderr)}")
+    return result.stdout
+
+
+def _first_error(text: str) -> str:
+    lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or ["no message"]
+    return lines[0].strip()
+
+
+def shared_library(
+    main: Path, flags: Sequence[str], sources: Iterable[Path], *, group: str, name: str, title: str
+) -> Path:
+    """The shared library of a C++ file, built if it is not there; processes may do so at the same time.
+
+    Args:
+        main: the file.
+        flags: of the compiler, beside those every library has.
+        sources: what the library depends on.
+        group: folder of the cache; `name` of the library begins its file's.
+        title: what is built, for messages.
+
+    Raises:
+        BuildError: no compiler, or it failed, or the cache cannot be written.
+    """
+    command = compiler()
+    flags = [*_FLAGS, *flags]
+    macros = _macros(command, _NATIVE if _NATIVE in flags else "")
+    digest = hashlib.sha256("\0".join([command, macros, *flags]).encode())
+    for source in sorted(sources):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    folder = cache_folder() / group
+    library = folder / f"{name}-{digest.hexdigest()[:24]}.so"
+    if library.is_file():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            partial = Path(scratch) / library.name
+            arguments = [command, *flags, str(main), "-o", str(partial)]
+            result = subprocess.run(arguments, capture_output=True, text=True, check=False)
+            if result.returncode:
+                raise BuildError(f"{command} cannot build {title}: {_first_error(result.stderr)}")
+            partial.replace(library)  # atomic: a second process sees the whole library or none
+    except OSError as error:
+        raise BuildError(f"cannot write the library of {title} to {folder}: {error.strerror}") from None
+    return library
