@@ -216,10 +216,10 @@ def _ecp5_refine(directory: Path, progress: Callable[[str], None]) -> None:
     from fpga.floorplan import ecp5, ecp5_cells, refinement
 
     with changed(directory / PLACEMENT, NAME) as module:
+        ecp5.hold(module)
         cells = ecp5_cells.read(module)
         refinement.refine(cells, seed=1, progress=lambda cost: progress(f"moving cells: {cost:.0f}"))
         cells.write(module)
-        ecp5.hold(module)
         module["settings"] |= UNTIMED | _AS_PLACED
 
 

@@ -75,7 +75,7 @@ class Cells:
 
 
 def read(module: Module) -> Cells:
-    """Of a netlist nextpnr wrote. Raises `FpgaError` if a cell of it has no site."""
+    """Of a netlist nextpnr wrote, after `ecp5.hold`. Raises `FpgaError` if a cell of it has no site."""
     cells: dict[str, Cell] = module["cells"]
     names = list(cells)
     places = [_place(name, cells[name]) for name in names]
