@@ -107,11 +107,14 @@ def read(module: Module) -> Cells:
         control[n] = controls.setdefault(_signals(cell), len(controls))
         reset[n] = resets.setdefault(tuple(pins.get("LSR", ())), len(resets))
         lut = int(lut_at[site[n]])
+        takes = pins.get("DI") and lut >= 0 and kind[lut] == Kind.LUT and driver.get(pins["DI"][0]) == lut
         if _style(cell) != usual:
             _close(opens, int(site[n]))
+            if takes:
+                kind[lut] = Kind.FIXED
         elif pins.get("M"):
             kind[n] = Kind.FF
-        elif pins.get("DI") and lut >= 0 and kind[lut] == Kind.LUT and driver.get(pins["DI"][0]) == lut:
+        elif takes:
             kind[n], kind[lut], mate[n], mate[lut] = Kind.PAIRED_FF, Kind.PAIRED_LUT, lut, n
     for n in luts:
         if kind[n] == Kind.FIXED:  # what takes its output inside the slice, or a flip-flop's way in

@@ -23,7 +23,7 @@ from fpga.floorplan.annealing import anneal
 from fpga.floorplan.conductance import conductances
 from fpga.floorplan.room import conflicts_of
 from fpga.routing import TRIED
-from fpga.toolchain import CONFLICTS, FAMILIES, NAME, NETLIST, PLACEMENT, ROOM, ROUTER, TRIAL_LOG, run
+from fpga.toolchain import CONFLICTS, FAMILIES, NAME, NETLIST, PLACEMENT, ROOM, ROUTER, ROUTING, TRIAL_LOG, run
 from tests.common.lit_design import LitDesign
 
 UNTIMED_PASS = re.compile(r"iter=(\d+) wires=\d+ overused=0 overuse=0 archfail=0")
@@ -228,3 +228,15 @@ def test_nextpnr_obeys(tmp_path: Path) -> None:
     away = [np.abs(np.subtract(tiles[name], tiles[name.split("$", 2)[2]])).sum() for name in room]
     assert len(room) == added and abs(added - 100 * ROOM) <= 2 and np.median(away) <= 4
     assert int(settings()["timing_driven"]) == 0
+
+    # Cells are moved, and nextpnr routes them where they lie: its own checks take every site.
+    assert family.refine is not None and family.route_placed is not None
+    lay = ecp5.tiles_of({"cells": placed()})
+    family.refine(tmp_path, told.append)
+    third = placed()
+    moved = [name for name, tile in ecp5.tiles_of({"cells": third}).items() if tile != lay[name]]
+    assert told[-1].startswith("moving cells: ") and len(moved) > 20
+    run(family.route_placed(platform, 50.0), tmp_path)
+    log = (tmp_path / f"{NAME}.tim").read_text()
+    assert f"Placed {len(third)} cells based on constraints" in log and UNTIMED_PASS.search(log)
+    assert (tmp_path / f"{NAME}.config").stat().st_size and json.loads((tmp_path / ROUTING).read_text())["fmax"]

@@ -15,7 +15,7 @@ from fpga.build import board_named, build
 from fpga.errors import FpgaError
 from fpga.implementation import Implementation, estimate
 from fpga.routing import TRIED
-from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT_LOG, Family, Plan, Step
+from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT, PLACEMENT_LOG, Family, Plan, Step
 from isa.config import preset
 
 #: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed. A trial has passes, and goes on
@@ -36,7 +36,7 @@ def act(arguments):
     with Path(__file__).with_name("calls").open("a") as file:
         file.write(f"{what}{seed} ")
     if what == "place":
-        Path("placed").write_text(Path("top.json").read_text())
+        Path("PLACEMENT").write_text(Path("top.json").read_text())
         if clocks[seed] == "hang":
             time.sleep(60)
         if clocks[seed] == "fail":
@@ -46,13 +46,16 @@ def act(arguments):
     else:
         if not routed[seed]:
             sys.exit("ERROR: no route for seed " + seed)
-        Path("routed").write_text(Path("top.json").read_text() + " by " + seed)
+        source = "PLACEMENT" if what == "routeplaced" else "top.json"
+        Path("routed").write_text(Path(source).read_text() + " by " + seed)
 """
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "standin.py").write_text(TOOL.replace("LOG", PLACEMENT_LOG).replace("TRIED", str(TRIED)))
+    (tmp_path / "standin.py").write_text(
+        TOOL.replace("LOG", PLACEMENT_LOG).replace("TRIED", str(TRIED)).replace("PLACEMENT", PLACEMENT)
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     directory = tmp_path / "build"
     directory.mkdir()
@@ -72,8 +75,13 @@ def floorplan(platform: Any, directory: Path, blocks: tuple[int, int]) -> Plan:
 
 
 def room(folder: Path, left: int) -> int:
-    (folder / NETLIST).write_text(f"{(folder / 'placed').read_text()} with room of {left}")
+    (folder / NETLIST).write_text(f"{(folder / PLACEMENT).read_text()} with room of {left}")
     return left // 2
+
+
+def refine(folder: Path, progress: Any) -> None:
+    file = folder / PLACEMENT
+    file.write_text(f"{file.read_text()} moved")
 
 
 def implementation(
@@ -98,6 +106,8 @@ def implementation(
         floorplan=floorplan,
         trial=lambda platform, folder, mhz: Step("trial", "standin", "act", ("trial", str(passes)), "trial.tim"),
         room=room,
+        refine=refine,
+        route_placed=lambda platform, mhz: Step("routing", "standin", "act", ("routeplaced", "0"), "top.tim"),
     )
     capacity = board_named("ulx3s_85f").capacity
     return Implementation(family, None, capacity, folder, mhz=50, crowded=crowded, left=left)
@@ -136,25 +146,29 @@ def test_the_next_one_where_routing_fails(folder: Path) -> None:
 
 
 def test_what_fills_the_fpga_is_placed_twice(folder: Path) -> None:
-    """The second time by the route step. The trial would sleep for a minute."""
+    """Then its cells are moved, and it is routed as it lies. The trial would sleep for a minute."""
     told: list[str] = []
     started = time.monotonic()
-    work = implementation(folder, {9: 40}, {9: True}, left=70)
+    work = implementation(folder, {9: 40}, {0: True}, left=70)
     assert work.run([9], told.append) == 9
-    assert calls(folder) == ["place9", "route9"] and "trial of routing" in told and "35 LUTs of room" in told
-    assert (folder / "routed").read_text() == "netlist planned 9 with room of 70 by 9"
+    assert calls(folder) == ["place9", "place9", "routeplaced0"]
+    assert [text for text in told if text != "placing blocks"] == [
+        "trial of routing", "35 LUTs of room", "moving cells", "routing",
+    ]  # fmt: skip
+    assert (folder / "routed").read_text() == "netlist planned 9 with room of 70 moved by 0"
     assert time.monotonic() - started < 30
 
 
 def test_a_trial_that_finds_enough_wires(folder: Path) -> None:
-    assert implementation(folder, {9: 40}, {9: True}, left=70, passes=TRIED - 1).run([9], lambda text: None) == 9
-    assert (folder / "routed").read_text() == "netlist planned 9 by 9"
+    assert implementation(folder, {9: 40}, {0: True}, left=70, passes=TRIED - 1).run([9], lambda text: None) == 9
+    assert (folder / "routed").read_text() == "netlist planned 9 moved by 0"
 
 
-def test_each_of_several_placements_has_its_own_room(folder: Path) -> None:
-    work = implementation(folder, {1: 50, 2: 60}, {1: True, 2: False}, left=70)
-    assert work.run(range(1, 3), lambda text: None) == 1
-    assert (folder / "routed").read_text() == "netlist planned 1 with room of 70 by 1"
+def test_the_best_of_several_placements_is_placed_twice(folder: Path) -> None:
+    work = implementation(folder, {1: 50, 2: 60}, {0: True}, left=70)
+    assert work.run(range(1, 3), lambda text: None) == 2
+    assert (folder / "routed").read_text() == "netlist planned 2 with room of 70 moved by 0"
+    assert calls(folder)[2:] == ["place2", "routeplaced0"] and not list(folder.glob("seed*"))
 
 
 def test_none_can_be_routed_or_placed(folder: Path) -> None:
