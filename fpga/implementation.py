@@ -79,17 +79,22 @@ class Implementation:
         raise failures[0]
 
     def finish(self, folder: Path, seed: int, progress: Progress) -> None:
-        """Routes the netlist of a folder; where it fills the FPGA, what `place` has placed there is placed once more,
-        with room where wires are few and then with shorter wires."""
+        """Routes the netlist of a folder. Where it fills the FPGA, what `place` has placed there is placed once more,
+        with room where wires are few; then cells are moved, for shorter wires and from where they are still few."""
         if not self.makes_room:
             progress("place and route")
             step = self.family.route(self.platform, self.mhz, seed, self.crowded)
         else:
+            assert self.left is not None and self.family.room is not None
             assert self.family.refine is not None and self.family.route_placed is not None
-            self.make_room(folder, progress)
+            if self.conflicts(folder, progress):
+                progress(f"{self.family.room(folder, self.left)} LUTs of room")
             self.place(folder, seed, self._watch(folder, progress))
             progress("moving cells")
-            self.family.refine(folder, progress)
+            self.family.refine(folder, False, progress)
+            if self.conflicts(folder, progress):
+                progress("moving cells")
+                self.family.refine(folder, True, progress)
             progress("routing")
             step = self.family.route_placed(self.platform, self.mhz)
         run(step, folder, Watch(folder / step.log, self.mhz, progress))
@@ -150,16 +155,17 @@ class Implementation:
         assert self.family.place is not None, "`fpga.build` takes no other family"
         run(self.family.place(self.platform, self.mhz, seed, self.crowded), folder, watch)
 
-    def make_room(self, folder: Path, progress: Progress) -> None:
-        """In the netlist that was placed in a folder, for the next placement, where a trial of routing finds too few
-        wires; none if it finds enough."""
-        assert self.family.room is not None and self.family.trial is not None and self.left is not None
+    def conflicts(self, folder: Path, progress: Progress) -> bool:
+        """Routes what was placed in a folder for some passes. Returns whether connections got in each other's way; then
+        `family.room` and `family.refine` find where."""
+        assert self.family.trial is not None
         progress("trial of routing")
         step = self.family.trial(self.platform, folder, self.mhz)
         try:
             run(step, folder, Watch(folder / step.log, self.mhz, progress, tries=True))
         except Tried:
-            progress(f"{self.family.room(folder, self.left)} LUTs of room")
+            return True
+        return False
 
     def _watch(self, folder: Path, progress: Progress) -> Watch:
         return Watch(folder / PLACEMENT_LOG, self.mhz, progress)

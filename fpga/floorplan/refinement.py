@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from scipy import ndimage
 
 from fpga.errors import FpgaError
 from fpga.floorplan.ecp5_cells import Cells, Kind
@@ -21,9 +22,9 @@ from isa.native import BuildError, shared_library
 
 _SOURCE = Path(__file__).resolve().parent / "native" / "moves.cpp"
 #: Temperatures in tiles of wire, from the first to the last, and what each is of the one before.
-HOT, COLD, COOLING = 0.6, 0.1, 0.983
+HOT, COLD, COOLING = 0.6, 0.1, 0.99
 #: Moves tried at each temperature for each cell (or pair) that can be moved.
-MOVES = 10
+MOVES = 15
 #: Tiles a move goes, at most, and at the least; it goes less far while fewer than this share of the moves are taken.
 FAR, NEAR, SHARE = 12.0, 2.0, 0.15
 #: The cost is counted in this fraction of a tile, so that it is a whole number.
@@ -33,10 +34,13 @@ _PINS = (3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50)
 _WIRES = (1.0, 1.0828, 1.1536, 1.2206, 1.3385, 1.4493, 1.6899, 1.8924, 2.0743, 2.2334, 2.5356, 2.7933)
 _MORE = 0.02616  # for each cell above the last
 _CHANCES = 4096
+#: Where connections get in each other's way: tiles that the conflicts of one are spread over, share of the tiles with
+#: conflicts that cost less than the most, and that most, in tiles of wire for each net of a cell.
+_AROUND, _COMMON, MOST = 5, 0.98, 2.0
 
 
 _ARRAYS = (
-    "kind", "control", "reset", "mate", "net_begin", "net_cells", "cell_begin", "cell_nets", "weight",
+    "kind", "control", "reset", "mate", "net_begin", "net_cells", "cell_begin", "cell_nets", "weight", "price",
     "open", "site", "lut_at", "ff_at", "box",
 )  # fmt: skip
 
@@ -73,21 +77,46 @@ def weights(pins: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     return np.rint(UNIT * wires).astype(np.int32)
 
 
-def refine(cells: Cells, *, seed: int, progress: Callable[[float], None] = lambda cost: None) -> float:
+def prices(conflicts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """What a net costs for each cell it ends at in a tile, by the conflicts there: for `refine`.
+
+    Parameters:
+        conflicts: [columns, rows], as `room.conflicts_of` has them.
+    """
+    around = ndimage.uniform_filter(conflicts, _AROUND, mode="constant")
+    if not around.any():
+        return around
+    return np.asarray(MOST * np.minimum(around / np.quantile(around[around > 0], _COMMON), 1))
+
+
+def refine(
+    cells: Cells,
+    *,
+    seed: int,
+    prices: npt.NDArray[np.float64] | None = None,
+    progress: Callable[[float], None] = lambda cost: None,
+) -> float:
     """Moves cells, in place. The same on every machine.
 
     Parameters:
+        prices: float64 [columns, rows], of tiles: what a net costs for each cell it ends at there, in tiles of wire;
+            None = nothing. What lies outside of `cells` is not read, what is missing costs nothing.
         progress: is told the cost after each temperature.
 
     Returns:
-        The cost in tiles: half the perimeters of the boxes of all nets, each weighed by its cells (`weights`).
+        The cost in tiles: half the perimeters of the boxes of all nets, each weighed by its cells (`weights`), and the
+        prices.
 
     Raises:
         FpgaError: no C++ compiler.
     """
     library = _library()
     nets = len(cells.net_begin) - 1
-    own = {"weight": weights(np.diff(cells.net_begin)), "box": np.zeros((nets, 4), dtype=np.int32)}
+    price = np.zeros((cells.columns, cells.rows), dtype=np.int32)
+    if prices is not None:
+        known = prices[: cells.columns, : cells.rows]
+        price[: known.shape[0], : known.shape[1]] = np.rint(UNIT * known)
+    own = {"price": price, "weight": weights(np.diff(cells.net_begin)), "box": np.zeros((nets, 4), dtype=np.int32)}
     arrays = {name: own[name] if name in own else getattr(cells, name) for name in _ARRAYS}
     addresses = {name: array.ctypes.data for name, array in arrays.items()}
     placement = _Placement(cells.columns, cells.rows, len(cells.names), nets, **addresses)

@@ -22,6 +22,7 @@ struct tw_placement {
     // Cells of each net, nets of each cell: where they begin, and all of them.
     const int32_t *net_begin, *net_cells, *cell_begin, *cell_nets;
     const int32_t *weight;        // cost of a net for each tile of its box's half perimeter
+    const int32_t *price;         // of each tile: cost of a net that ends there, for each cell it ends at
     const uint8_t *open;          // of each site: whether flip-flops may come and go
     int32_t *site;                // of each cell: (column * rows + row) * SITES + number
     int32_t *lut_at, *ff_at;      // of each site: the cell, or FREE, or NONE
@@ -65,6 +66,7 @@ class Annealer {
             boxes[net] = around(net);
             cost += p.weight[net] * boxes[net].length();
         }
+        for (int32_t cell = 0; cell < p.cells; cell++) cost += int64_t(nets_of(cell)) * p.price[p.site[cell] / SITES];
         return cost;
     }
 
@@ -101,6 +103,8 @@ class Annealer {
     int32_t column(int32_t site) const { return site / SITES / p.rows; }
     int32_t row(int32_t site) const { return site / SITES % p.rows; }
     int32_t pins(int32_t net) const { return p.net_begin[net + 1] - p.net_begin[net]; }
+
+    int32_t nets_of(int32_t cell) const { return p.cell_begin[cell + 1] - p.cell_begin[cell]; }
 
     Box around(int32_t net, int32_t without = FREE, int32_t and_without = FREE) const {
         Box box;
@@ -192,6 +196,8 @@ class Annealer {
             }
         }
         int64_t change = 0;
+        for (int n = 0; n < count; n++)
+            change += int64_t(nets_of(moved[n].cell)) * (p.price[moved[n].to / SITES] - p.price[moved[n].from / SITES]);
         for (int32_t net : touched) {
             if (next[net].right < 0) next[net] = around(net);
             change += p.weight[net] * (next[net].length() - boxes[net].length());

@@ -232,7 +232,7 @@ def test_nextpnr_obeys(tmp_path: Path) -> None:
     # Cells are moved, and nextpnr routes them where they lie: its own checks take every site.
     assert family.refine is not None and family.route_placed is not None
     lay = ecp5.tiles_of({"cells": placed()})
-    family.refine(tmp_path, told.append)
+    family.refine(tmp_path, True, told.append)
     third = placed()
     moved = [name for name, tile in ecp5.tiles_of({"cells": third}).items() if tile != lay[name]]
     assert told[-1].startswith("moving cells: ") and len(moved) > 20

@@ -13,7 +13,7 @@ import pytest
 from fpga.errors import FpgaError
 from fpga.floorplan import ecp5, refinement
 from fpga.floorplan.ecp5_cells import Cells, Kind, read
-from fpga.floorplan.refinement import UNIT, refine, weights
+from fpga.floorplan.refinement import MOST, UNIT, prices, refine, weights
 
 
 def cell(kind: str, site: str, parameters: dict[str, str] | None = None, **pins: int) -> dict[str, Any]:
@@ -204,3 +204,31 @@ def test_a_chain_between_two_blocks_becomes_straight(monkeypatch: pytest.MonkeyP
     way = [tiles["left"], *(tiles[name] for name in alone), tiles["right"]]
     length = sum(abs(a - c) + abs(b - d) for (a, b), (c, d) in pairwise(way))
     assert 35 <= length <= 41
+
+
+def test_cells_leave_where_nets_are_dear() -> None:
+    """The right half costs; what is free of the left takes what was there. The cost has the prices."""
+    module = shuffled(4)
+    cells = read(module)
+    price = np.zeros((9, 99))  # fewer columns, more rows than the netlist
+    price[6:, :] = 2.0
+    columns = cells.site // 8 // cells.rows
+    movable = cells.kind != Kind.FIXED
+    before = int(((columns >= 6) & (columns < 9) & movable).sum())
+    cost = refine(cells, seed=1, prices=price)
+    columns = cells.site // 8 // cells.rows
+    dear = (columns >= 6) & (columns < 9)
+    assert (dear & movable).sum() < 0.8 * before
+    cells.write(module)
+    check_legal(module)
+    assert cost == pytest.approx(plain_cost(module) + 2.0 * np.diff(cells.cell_begin)[dear].sum(), abs=1e-6)
+
+
+def test_prices_follow_conflicts() -> None:
+    conflicts = np.zeros((60, 40))
+    assert not prices(conflicts).any()
+    conflicts[10:20, 10:20] = 3
+    conflicts[50, 30] = 1
+    found = prices(conflicts)
+    assert found.max() == found[15, 15] == MOST and found[40, 5] == 0
+    assert found[50, 30] == pytest.approx(MOST / 75, rel=1e-6)
