@@ -85,5 +85,5 @@ def shared_library(
                 raise BuildError(f"{command} cannot build {title}: {_first_error(result.stderr)}")
             partial.replace(library)  # atomic: a second process sees the whole library or none
     except OSError as error:
-        raise BuildError(f"cannot write the library of {title} to {folder}: {error.strerror}") from None
+        raise BuildError(f"cannot write {title}'s library to {folder}: {error.strerror}") from None
     return library

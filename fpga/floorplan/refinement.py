@@ -57,7 +57,7 @@ class _Placement(ctypes.Structure):
 @functools.cache
 def _library() -> ctypes.CDLL:
     try:
-        path = shared_library(_SOURCE, ("-O3",), [_SOURCE], group="fpga", name="moves", title="the placement's moves")
+        path = shared_library(_SOURCE, ("-O3",), [_SOURCE], group="fpga", name="moves", title="the annealer")
     except BuildError as error:
         raise FpgaError(str(error)) from None
     library = ctypes.CDLL(str(path))

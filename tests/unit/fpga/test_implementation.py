@@ -21,11 +21,13 @@ from isa.config import preset
 #: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed. A trial has passes, and goes on
 #: after the last one if they are TRIED.
 TOOL = """
-import json, sys, time
+import json, re, sys, time
 from pathlib import Path
 
 def act(arguments):
     what, seed = arguments
+    if what == "routeplaced":  # which is placed, says what the floorplan left there
+        seed = re.search(r"planned (\\d+)", Path("PLACEMENT").read_text())[1]
     if what == "trial":
         with Path("trial.tim").open("w") as file:
             for number in range(1, int(seed) + 1):
@@ -107,7 +109,7 @@ def implementation(
         trial=lambda platform, folder, mhz: Step("trial", "standin", "act", ("trial", str(passes)), "trial.tim"),
         room=room,
         refine=refine,
-        route_placed=lambda platform, mhz: Step("routing", "standin", "act", ("routeplaced", "0"), "top.tim"),
+        route_placed=lambda platform, mhz: Step("routing", "standin", "act", ("routeplaced", ""), "top.tim"),
     )
     capacity = board_named("ulx3s_85f").capacity
     return Implementation(family, None, capacity, folder, mhz=50, crowded=crowded, left=left)
@@ -149,26 +151,27 @@ def test_what_fills_the_fpga_is_placed_twice(folder: Path) -> None:
     """Then its cells are moved, and it is routed as it lies. The trial would sleep for a minute."""
     told: list[str] = []
     started = time.monotonic()
-    work = implementation(folder, {9: 40}, {0: True}, left=70)
+    work = implementation(folder, {9: 40}, {9: True}, left=70)
     assert work.run([9], told.append) == 9
-    assert calls(folder) == ["place9", "place9", "routeplaced0"]
+    assert calls(folder) == ["place9", "place9", "routeplaced9"]
     assert [text for text in told if text != "placing blocks"] == [
         "trial of routing", "35 LUTs of room", "moving cells", "trial of routing", "moving cells", "routing",
     ]  # fmt: skip
-    assert (folder / "routed").read_text() == "netlist planned 9 with room of 70 moved moved away by 0"
+    assert (folder / "routed").read_text() == "netlist planned 9 with room of 70 moved moved away by 9"
     assert time.monotonic() - started < 30
 
 
 def test_a_trial_that_finds_enough_wires(folder: Path) -> None:
-    assert implementation(folder, {9: 40}, {0: True}, left=70, passes=TRIED - 1).run([9], lambda text: None) == 9
-    assert (folder / "routed").read_text() == "netlist planned 9 moved by 0"
+    assert implementation(folder, {9: 40}, {9: True}, left=70, passes=TRIED - 1).run([9], lambda text: None) == 9
+    assert (folder / "routed").read_text() == "netlist planned 9 moved by 9"
 
 
-def test_the_best_of_several_placements_is_placed_twice(folder: Path) -> None:
-    work = implementation(folder, {1: 50, 2: 60}, {0: True}, left=70)
-    assert work.run(range(1, 3), lambda text: None) == 2
-    assert (folder / "routed").read_text() == "netlist planned 2 with room of 70 moved moved away by 0"
-    assert calls(folder)[2:] == ["place2", "routeplaced0"] and not list(folder.glob("seed*"))
+def test_each_of_several_placements_has_its_own_room(folder: Path) -> None:
+    work = implementation(folder, {1: 50, 2: 60}, {1: True, 2: False}, left=70)
+    assert work.run(range(1, 3), lambda text: None) == 1
+    assert (folder / "routed").read_text() == "netlist planned 1 with room of 70 moved moved away by 1"
+    assert calls(folder)[2:] == ["place2", "routeplaced2", "place1", "routeplaced1"]
+    assert not list(folder.glob("seed*"))
 
 
 def test_none_can_be_routed_or_placed(folder: Path) -> None:

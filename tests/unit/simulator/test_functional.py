@@ -133,7 +133,7 @@ def test_a_failing_compiler_is_one_line(cache: Path, tmp_path: Path, monkeypatch
 def test_an_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(BuildError, match=r"cannot write the library of the simulator to .*: Not a directory"):
+    with pytest.raises(BuildError, match=r"cannot write the simulator's library to .*: Not a directory"):
         native.build(4, 4)
 
 
