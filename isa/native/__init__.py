@@ -1,7 +1,8 @@
 """C++ of this repository, compiled on first use and kept.
 
 The shared libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of a hash over sources,
-compiler and flags, so that a stale one is never used.
+compiler and flags, so that a stale one is never used. In a folder of its own: it decides nothing of a design
+(`fpga.resources.sources_digest`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NATIVE = "-march=native"
 
 
 class BuildError(TilewrightError):
-    """A native library cannot be built. One line."""
+    """A native library, or the simulation of RTL, cannot be built. One line."""
 
 
 def compiler() -> str:
@@ -36,18 +37,20 @@ def compiler() -> str:
 
 
 @functools.cache
-def _macros(command: str, march: str) -> str:
+def machine(command: str, march: str = _NATIVE) -> str:
     """What identifies compiler and processor: a library built for another processor must not be found."""
     arguments = [command, *([march] if march else []), "-E", "-dM", "-x", "c++", os.devnull]
-    result = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    return run(arguments, f"{command} does not work")
+
+
+def run(command: Sequence[str | Path], what: str, environment: dict[str, str] | None = None) -> str:
+    """What a tool prints. Raises `BuildError` with `what` and its first error where it fails."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if result.returncode:
-        raise BuildError(f"{command} does not work: {_first_error(result.stderr)}")
+        lines = result.stderr.splitlines()
+        found = [line for line in lines if "error" in line.lower()] or lines or [f"exit status {result.returncode}"]
+        raise BuildError(f"{what}: {found[0].strip()}")
     return result.stdout
-
-
-def _first_error(text: str) -> str:
-    lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or ["no message"]
-    return lines[0].strip()
 
 
 def shared_library(
@@ -67,7 +70,7 @@ def shared_library(
     """
     command = compiler()
     flags = [*_FLAGS, *flags]
-    macros = _macros(command, _NATIVE if _NATIVE in flags else "")
+    macros = machine(command, _NATIVE if _NATIVE in flags else "")
     digest = hashlib.sha256("\0".join([command, macros, *flags]).encode())
     for source in sorted(sources):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -80,9 +83,7 @@ def shared_library(
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             partial = Path(scratch) / library.name
             arguments = [command, *flags, str(main), "-o", str(partial)]
-            result = subprocess.run(arguments, capture_output=True, text=True, check=False)
-            if result.returncode:
-                raise BuildError(f"{command} cannot build {title}: {_first_error(result.stderr)}")
+            run(arguments, f"{command} cannot build {title}")
             partial.replace(library)  # atomic: a second process sees the whole library or none
     except OSError as error:
         raise BuildError(f"cannot write {title}'s library to {folder}: {error.strerror}") from None
