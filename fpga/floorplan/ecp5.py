@@ -37,7 +37,7 @@ def sites_of(placed: Path) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def _tile(site: str) -> tuple[int, int]:
+def tile_of(site: str) -> tuple[int, int]:
     """Column and row in the name of a site."""
     where = _SITE.match(site)
     if where is None:
@@ -50,7 +50,7 @@ def tiles_of(placed: Module) -> dict[str, tuple[int, int]]:
     says = {
         name: cell["attributes"].get(_SAYS) or cell["attributes"].get(BEL) for name, cell in placed["cells"].items()
     }
-    return {name: _tile(site) for name, site in says.items() if site}
+    return {name: tile_of(site) for name, site in says.items() if site}
 
 
 def hold(placed: Module) -> None:
@@ -88,7 +88,7 @@ class Floorplan:
     def choose(self, *, seed: int, progress: Callable[[float], None] = lambda cost: None) -> dict[str, str]:
         """The site of each block by name; `progress` is told how long the wires are. Raises `FpgaError`: more blocks
         than sites."""
-        places = [(kind, *_tile(name)) for kind, name in self.sites]
+        places = [(kind, *tile_of(name)) for kind, name in self.sites]
         at = anneal(self.pulls, list(self.kinds.values()), places, seed=seed, progress=progress)
         return {name: self.sites[site][1] for name, site in zip(self.kinds, at, strict=True)}
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fpga.errors import FpgaError
-from fpga.floorplan.ecp5 import BEL
+from fpga.floorplan.ecp5 import BEL, tile_of
 from fpga.netlist import Bit, Cell, Module
 
 Ints = npt.NDArray[np.int32]
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int32]
 SITES = 8
 _FREE, _NONE = -1, -2
 _LUT, _FF = "TRELLIS_COMB", "TRELLIS_FF"
-_SITE = re.compile(r"X(\d+)/Y(\d+)/(?:SLICE([A-D])\.(?:K|FF)([01]))?")
+_SLICE = re.compile(r"SLICE([A-D])\.(?:K|FF)([01])$")
 #: Ports that make a LUT part of something larger.
 _TIED = ("OFX", "FXA", "FXB", "F1", "M", "FCI", "FCO", "DI0", "DI1", "WD")
 #: Buffers of what has wires of its own.
@@ -68,9 +68,9 @@ class Cells:
         """Puts the cells of a netlist where they are now. Returns how many that moved."""
         moved = 0
         for cell in np.flatnonzero(self.kind != Kind.FIXED).tolist():
-            attributes = module["cells"][self.names[cell]]["attributes"]
-            moved += attributes[BEL] != self.bel(cell)
-            attributes[BEL] = self.bel(cell)
+            attributes, bel = module["cells"][self.names[cell]]["attributes"], self.bel(cell)
+            moved += attributes[BEL] != bel
+            attributes[BEL] = bel
         return moved
 
 
@@ -128,10 +128,11 @@ def read(module: Module) -> Cells:
 
 def _place(name: str, cell: Cell) -> tuple[int, int, int]:
     """Column, row and number of the site."""
-    where = _SITE.match(cell["attributes"].get(BEL, ""))
-    if where is None:
+    site = cell["attributes"].get(BEL)
+    if not site:
         raise FpgaError(f"nextpnr wrote no site for cell {name!r}")
-    return int(where[1]), int(where[2]), 2 * "ABCD".index(where[3]) + int(where[4]) if where[3] else 0
+    found = _SLICE.search(site)
+    return *tile_of(site), 2 * "ABCD".index(found[1]) + int(found[2]) if found else 0
 
 
 def _style(cell: Cell) -> tuple[object, ...]:
@@ -160,9 +161,7 @@ def _close(opens: npt.NDArray[np.uint8], site: int) -> None:
 
 def _nets(cells: list[Cell]) -> tuple[Ints, Ints, Ints, Ints]:
     """Cells of each net and nets of each cell; nets of one cell, and those with wires of their own, are left out."""
-    buffered = {
-        bit for cell in cells if cell["type"] in _GLOBAL for bit in cell["connections"].get("CLKO", ())
-    }  # fmt: skip
+    buffered = {bit for cell in cells if cell["type"] in _GLOBAL for bit in cell["connections"].get("CLKO", ())}
     members: dict[int, dict[int, None]] = {}
     for n, cell in enumerate(cells):
         for bits in cell["connections"].values():
