@@ -22,9 +22,9 @@ from isa.native import BuildError, shared_library
 
 _SOURCE = Path(__file__).resolve().parent / "native" / "moves.cpp"
 #: Temperatures in tiles of wire, from the first to the last, and what each is of the one before.
-HOT, COLD, COOLING = 0.6, 0.1, 0.99
+HOT, COLD, COOLING = 0.6, 0.1, 0.993
 #: Moves tried at each temperature for each cell (or pair) that can be moved.
-MOVES = 15
+MOVES = 20
 #: Tiles a move goes, at most, and at the least; it goes less far while fewer than this share of the moves are taken.
 FAR, NEAR, SHARE = 12.0, 2.0, 0.15
 #: The cost is counted in this fraction of a tile, so that it is a whole number.
