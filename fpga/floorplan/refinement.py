@@ -71,6 +71,11 @@ def _library() -> ctypes.CDLL:
     return library
 
 
+def prepare() -> None:
+    """Builds what `refine` runs, or finds it. Raises `FpgaError` without a C++ compiler."""
+    _library()
+
+
 def weights(pins: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
     """Cost of nets of so many cells, for each tile of half the perimeter of their boxes, in UNIT."""
     wires = np.interp(pins, _PINS, _WIRES) + np.maximum(pins - _PINS[-1], 0) * _MORE

@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_text
 
 PROGRESS_AFTER_SECONDS = 2.0
+LOGGED_EVERY_SECONDS = 60.0
 _PIPED_WIDTH = 160  # columns
 
 
@@ -116,10 +118,19 @@ def cpus() -> int:
 
 
 class Working:
-    """A progress line on standard error: only on a terminal, only when it takes longer than two seconds."""
+    """A progress line on standard error, on a terminal, when it takes longer than two seconds.
 
-    def __init__(self, text: str) -> None:
+    Parameters:
+        text: what is being done.
+        log: where standard error is no terminal, lines with the time since the first: for each text with other words
+            before its colon than the one before, and once a minute.
+    """
+
+    def __init__(self, text: str, *, log: bool = False) -> None:
         console = Console(stderr=True)
+        self._log = log and not console.is_terminal
+        self._stage = text
+        self._start = self._logged = time.monotonic()
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, transient=True)
         self._task: TaskID = self._progress.add_task(text, total=None)
@@ -143,6 +154,11 @@ class Working:
 
     def update(self, text: str, done: float | None = None, total: float | None = None) -> None:
         """What is being done now, and how much of it."""
+        stage, now = text.partition(":")[0], time.monotonic()
+        if self._log and (stage != self._stage or now - self._logged >= LOGGED_EVERY_SECONDS):
+            self._stage, self._logged = stage, now
+            minutes, seconds = divmod(int(now - self._start), 60)
+            click.echo(f"{minutes:3}:{seconds:02} {text}", err=True)
         self._progress.update(self._task, description=text, completed=done, total=total)
 
 

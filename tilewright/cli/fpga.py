@@ -123,7 +123,7 @@ def build(
     common.prepare_json(json_path)
     reports = []
     for target, configuration, point, folder in jobs:
-        with common.Working("generating") as working:
+        with common.Working("generating", log=True) as working:
             result = builder.build(
                 target, configuration, point, folder, seed=seed, tries=tries, progress=working.update
             )
@@ -142,7 +142,7 @@ def _build_zynq(
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
     common.prepare_json(json_path)
-    with common.Working("generating") as working:
+    with common.Working("generating", log=True) as working:
         result = zynq_builder.build(board, chosen, output, clock_mhz=clock_mhz, seed=seed, progress=working.update)
     if json_path != "-":
         _print(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from fpga.board import Point
 from fpga.boards import BOARDS
 from fpga.build import board_named, build
 from fpga.errors import FpgaError
+from fpga.floorplan import refinement
 from fpga.implementation import Implementation, estimate
 from fpga.routing import TRIED
-from fpga.toolchain import CONSTRAINTS, NETLIST, PLACEMENT, PLACEMENT_LOG, Family, Plan, Step
+from fpga.toolchain import CONSTRAINTS, FAMILIES, NETLIST, PLACEMENT, PLACEMENT_LOG, Family, Plan, Step
 from isa.config import preset
 
 #: By seed: the clock of its placement, "fail" or "hang"; whether it can be routed. A trial has passes, and goes on
@@ -109,6 +111,7 @@ def implementation(
         trial=lambda platform, folder, mhz: Step("trial", "standin", "act", ("trial", str(passes)), "trial.tim"),
         room=room,
         refine=refine,
+        can_refine=lambda: None,
         route_placed=lambda platform, mhz: Step("routing", "standin", "act", ("routeplaced", ""), "top.tim"),
     )
     capacity = board_named("ulx3s_85f").capacity
@@ -172,6 +175,16 @@ def test_each_of_several_placements_has_its_own_room(folder: Path) -> None:
     assert (folder / "routed").read_text() == "netlist planned 1 with room of 70 moved moved away by 1"
     assert calls(folder)[2:] == ["place2", "routeplaced2", "place1", "routeplaced1"]
     assert not list(folder.glob("seed*"))
+
+
+def test_a_missing_compiler_is_told_before_anything_is_placed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = implementation(folder, {9: 40}, {9: True}, left=70)
+    work = replace(work, family=replace(work.family, can_refine=FAMILIES["ecp5"].can_refine))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    refinement._library.cache_clear()
+    with pytest.raises(FpgaError, match="no C\\+\\+ compiler: no-such-compiler not found"):
+        work.run([9], lambda text: None)
+    assert not (folder.parent / "calls").exists()
 
 
 def test_none_can_be_routed_or_placed(folder: Path) -> None:

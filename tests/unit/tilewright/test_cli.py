@@ -1,6 +1,7 @@
 """The command line in this process, on hand-made programs."""
 
 import json
+from types import SimpleNamespace
 
 import click
 import numpy as np
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 import tilewright as tw
 from isa.assembler import assemble
 from isa.encoding import to_bytes
-from tilewright.cli import cli
+from tilewright.cli import cli, common
 from tilewright.cli.group import Cli
 
 
@@ -337,3 +338,17 @@ class TestRtl:
         (folder / "b.v").mkdir(parents=True)
         assert "is a directory" in run("rtl", "--config", "tiny", "-o", folder, code=2).stderr
         assert [p.name for p in folder.iterdir()] == ["b.v"]
+
+
+def test_long_work_in_a_log(monkeypatch, capsys):
+    """A line for each stage, and for what goes on for a minute; none at all without `log`."""
+    clock = [100.0]
+    monkeypatch.setattr(common, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with common.Working("synthesis", log=True) as logged, common.Working("synthesis") as silent:
+        for clock[0], text in [
+            (103, "synthesis"), (165.2, "routing: pass 1"), (200, "routing: pass 2"), (226, "routing: pass 3"),
+            (227, "routing: pass 4"), (900.9, "bitstream"),
+        ]:  # fmt: skip
+            logged.update(text)
+            silent.update(text)
+    assert capsys.readouterr().err == "  1:05 routing: pass 1\n  2:06 routing: pass 3\n 13:20 bitstream\n"
