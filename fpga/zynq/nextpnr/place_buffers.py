@@ -1,0 +1,42 @@
+"""Run by nextpnr before it places: gives the LUTs of `fpga.zynq.buffers` sites beyond the tiles that PS7's wires pass.
+
+It runs in nextpnr's Python, without this package: hence a folder of its own.
+"""
+
+from typing import Any
+
+ctx: Any = globals()["ctx"]
+#: LUTs of a slice that are taken: nextpnr has grounds from the first, where it is free.
+LUTS = ("B6LUT", "C6LUT", "D6LUT")
+
+
+def driver(cell: Any) -> Any:
+    """The cell before a LUT of one input, and its port; None for other cells."""
+    inputs = [port for name, port in cell.ports if name.startswith("A")]
+    return inputs[0].net.driver if cell.type == "SLICE_LUTX" and len(inputs) == 1 else None
+
+
+def way_out(wire: Any) -> list[tuple[int, int]]:
+    """Tiles from a pin to the first wire that goes more than one way."""
+    tiles = []
+    while pips := list(ctx.getPipsDownhill(wire)):
+        at = ctx.getPipLocation(pips[0])
+        tiles.append((at.x, at.y))
+        if len(pips) > 1:
+            break
+        wire = ctx.getPipDstWire(pips[0])
+    return tiles
+
+
+(block,) = (bel for bel in ctx.getBels() if str(bel).endswith(".PS7"))
+drivers = {name: found for name, cell in ctx.cells if (found := driver(cell)) and found.cell.type == "PS7_PS7"}
+tiles = [tile for found in drivers.values() for tile in way_out(ctx.getBelPinWire(block, found.port))]
+corner = max(x for x, _ in tiles), max(y for _, y in tiles)
+
+free = []
+for bel in ctx.getBels():
+    at = ctx.getBelLocation(bel)
+    if at.x >= corner[0] and at.y >= corner[1] and str(bel).endswith(LUTS):
+        free.append((at.x - corner[0] + at.y - corner[1], str(bel)))
+for name, (_, site) in zip(sorted(drivers), sorted(free)):
+    ctx.cells[name].setAttr("BEL", site)
