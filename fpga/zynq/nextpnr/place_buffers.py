@@ -29,14 +29,13 @@ def way_out(wire: Any) -> list[tuple[int, int]]:
 
 
 (block,) = (bel for bel in ctx.getBels() if str(bel).endswith(".PS7"))
-drivers = {name: found for name, cell in ctx.cells if (found := driver(cell)) and found.cell.type == "PS7_PS7"}
-tiles = [tile for found in drivers.values() for tile in way_out(ctx.getBelPinWire(block, found.port))]
-corner = max(x for x, _ in tiles), max(y for _, y in tiles)
-
-free = []
-for bel in ctx.getBels():
-    at = ctx.getBelLocation(bel)
-    if at.x >= corner[0] and at.y >= corner[1] and str(bel).endswith(LUTS):
-        free.append((at.x - corner[0] + at.y - corner[1], str(bel)))
-for name, (_, site) in zip(sorted(drivers), sorted(free)):
-    ctx.cells[name].setAttr("BEL", site)
+sites = [(at.x, at.y, str(bel)) for bel in ctx.getBels() if str(bel).endswith(LUTS) for at in [ctx.getBelLocation(bel)]]
+drivers = {name: driver(cell) for name, cell in ctx.cells}
+for name in sorted(drivers):
+    before = drivers[name]
+    if before and before.cell.type == "PS7_PS7":
+        tiles = way_out(ctx.getBelPinWire(block, before.port))
+        left, top = max(x for x, _ in tiles), max(y for _, y in tiles)
+        nearest = min((x - left + y - top, x, y, site) for x, y, site in sites if x >= left and y >= top)
+        sites.remove(nearest[1:])
+        ctx.cells[name].setAttr("BEL", nearest[3])
