@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import Board, Capacity, Point, open_fpga_loader
+from fpga.board import SDRAM, Board, Capacity, Point, open_fpga_loader
 from fpga.clocking import Ecp5Pll
 from fpga.sdram.chip import SDRAM_32M
 
@@ -31,5 +31,6 @@ BOARD = Board(
     points={
         "tiny": Point(clock_mhz=90, memory_kib=160, seed=4),
         "small": Point(clock_mhz=75, memory_kib=64, baud=2_000_000, seed=11),
+        "base": Point(clock_mhz=20, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000),
     },
 )

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from fpga import build as builder
-from fpga.board import MEMORIES
+from fpga.board import MEMORIES, SDRAM
 from fpga.boards import BOARDS
 from fpga.report import Report, read_report
 from fpga.zynq import build as zynq_builder
@@ -163,7 +163,8 @@ def boards(json_path: str | None) -> None:
             "bram": b.capacity.bram,
             "sdram_kib": b.sdram.size >> 10 if b.sdram else 0,
             "points": {
-                n: {"clock_mhz": p.clock_mhz, "memory_kib": p.memory_kib, "baud": p.baud} for n, p in b.points.items()
+                n: {"clock_mhz": p.clock_mhz, "memory": p.memory, "memory_kib": p.memory_kib, "baud": p.baud}
+                for n, p in b.points.items()
             },
         }
         for b in BOARDS.values()
@@ -188,7 +189,8 @@ def boards(json_path: str | None) -> None:
     for row in rows:
         points: dict[str, Any] = row["points"]  # type: ignore[assignment]
         known = ", ".join(
-            f"{n} ({p['clock_mhz']:g} MHz{f', {kib} KiB' if (kib := p.get('memory_kib')) else ''})"
+            f"{n} ({p['clock_mhz']:g} MHz{f', {kib} KiB' if (kib := p.get('memory_kib')) else ''}"
+            f"{' of SDRAM' if p.get('memory') == SDRAM else ''})"
             for n, p in points.items()
         )
         if row.get("sdram_kib"):
