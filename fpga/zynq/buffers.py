@@ -25,10 +25,8 @@ def add_buffers(module: Module) -> int:
     """
     cells = module["cells"]
     clocks: set[Bit] = {bit for cell in cells.values() if cell["type"] == "BUFG" for bit in cell["connections"]["I"]}
-    read, fresh = (
-        loads(module),
-        1 + max(bit for net in module["netnames"].values() for bit in net["bits"] if isinstance(bit, int)),
-    )
+    read = loads(module)
+    fresh = 1 + max(bit for net in module["netnames"].values() for bit in net["bits"] if isinstance(bit, int))
     made: dict[str, Cell] = {}
     behind: set[Bit] = set()
     for cell in [cell for cell in cells.values() if cell["type"] == "PS7"]:
