@@ -26,6 +26,14 @@ BITSTREAM = f"{NAME}.bit"
 CONFIG = "npu.toml"
 #: What Linux's FPGA manager loads.
 IMAGE = f"{NAME}.bit.bin"
+#: nextpnr's second router searches far around wires that are used twice when they cost much more than others: most of
+#: the wires of this family are free, so the costs grow slowly, and each pass takes minutes less.
+ROUTER = {
+    "router2/estimateWeight": "2.0",
+    "router2/initCurrCongWeight": "0.3",
+    "router2/currCongWeightMult": "0.3",
+    "router2/histCongWeight": "0.3",
+}
 NOTE = "not yet seen on a board; nextpnr's timing of this family is incomplete; multipliers are of LUTs"
 
 
@@ -113,6 +121,7 @@ def implement(
     count = counted(cells, family_named(board.family))
     with changed(directory / f"{NAME}.json", NAME) as module:
         added = buffers.add_buffers(module)
+        module["settings"] = ROUTER
     used = Used(lut=count.lut + added, ff=count.ff, dsp=count.dsp, bram=count.bram)
     if missing := used.missing(board.capacity):
         what = ", ".join(f"{need:g} {title} of {have}" for title, need, have in missing)
