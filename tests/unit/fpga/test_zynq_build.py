@@ -2,15 +2,18 @@
 
 import json
 import re
+from functools import reduce
+from operator import xor
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
 
 from fpga.errors import FpgaError
-from fpga.toolchain import execute
+from fpga.toolchain import STATISTICS, execute
 from fpga.zynq import buffers, build, tools
 from fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, RegisterBridge, axi3_master, flipped
 from fpga.zynq.boards import WINDOW, ZYNQ_BOARDS
@@ -22,8 +25,8 @@ from tilewright.cli import cli
 PYNQ = ZYNQ_BOARDS["pynq_z2"]
 
 
-class OneRegister(wiring.Component):
-    """The ports of `ZynqSystem`, a register that counts its reads behind them."""
+class Small(wiring.Component):
+    """The ports of `ZynqSystem`; behind them a register that counts its reads, and a memory of each kind there is."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,8 +46,21 @@ class OneRegister(wiring.Component):
                 m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
         m.d.comb += [bridge.axil_awready.eq(1), bridge.axil_wready.eq(1), bridge.axil_arready.eq(1)]
         m.d.sync += [bridge.axil_bvalid.eq(bridge.axil_wvalid), bridge.axil_rvalid.eq(bridge.axil_arvalid)]
+        at, found = Signal(12), Signal(36)
+        m.d.sync += at.eq(at + bridge.axil_wdata[:7])
+        outputs: list[Value] = []
+        for depth, width, domain in ((1024, 36, "sync"), (1024, 18, "sync"), (64, 12, "comb"), (32, 24, "comb")):
+            m.submodules[f"memory_{depth}x{width}"] = memory = Memory(shape=width, depth=depth, init=[])
+            write, read = memory.write_port(), memory.read_port(domain=domain)
+            m.d.comb += [write.addr.eq(at), write.data.eq(bridge.axil_wdata), write.en.eq(at[7]), read.addr.eq(at + 5)]
+            outputs.append(read.data)
+        for length in (12, 30):
+            chain = Signal(length, reset_less=True)
+            m.d.sync += chain.eq(Cat(bridge.axil_wdata[length], chain))
+            outputs.append(chain[-1])
+        m.d.sync += found.eq(reduce(xor, outputs))
         with m.If(bridge.axil_arvalid):
-            m.d.sync += bridge.axil_rdata.eq(bridge.axil_rdata + 1)
+            m.d.sync += bridge.axil_rdata.eq(Mux(at[11], found, bridge.axil_rdata + 1))
         return m
 
 
@@ -54,9 +70,11 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
         found = tools.find()
     except FpgaError as error:
         pytest.skip(str(error))
-    top = Ps7Top(OneRegister(), build.ps7_inputs(found.database))  # type: ignore[arg-type]
+    top = Ps7Top(Small(), build.ps7_inputs(found.database))  # type: ignore[arg-type]
     used, *_ = build.implement(top, PYNQ, found, tmp_path, clock_mhz=25)
     assert 0 < used.lut < 1000 and used.dsp == 0
+    made = json.loads((tmp_path / STATISTICS).read_text())["design"]["num_cells_by_type"]
+    assert {"RAMB36E1", "RAMB18E1", "RAM64M", "RAM32M", "SRL16E", "SRLC32E", "CARRY4"} <= set(made)
     # Every frame that was assembled is in the bitstream as it is, but for the checksum in its middle word.
     data = (tmp_path / build.BITSTREAM).read_bytes()
     lines = (tmp_path / "top.frames").read_text().splitlines()
