@@ -132,7 +132,7 @@ def implement(
     route = (
         *found.nextpnr, "--device", board.part, *chips, "--json", f"{NAME}.json", "--vopt", f"xdc={NAME}.xdc",
         "--vopt", f"fasm={NAME}.fasm", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet",
-        "--placer", "static", "--pre-place", str(buffers.PLACEMENT),
+        "--pre-place", str(buffers.PLACEMENT),
         "--freq", f"{clock_mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
     )  # fmt: skip
     log = directory / f"{NAME}.tim"
