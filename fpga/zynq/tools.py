@@ -51,6 +51,16 @@ class Tools:
     database: Path
     chips: Path | None
 
+    def nextpnr_for(self, part: str) -> tuple[str, ...]:
+        """The command line of nextpnr for an FPGA, to be followed by arguments."""
+        chips = () if self.chips is None else ("--chipdb", str(self.chips / f"chipdb-{device_of(part)}.bin"))
+        return (*self.nextpnr, "--device", part, *chips)
+
+
+def device_of(part: str) -> str:
+    """The name of an FPGA without package and speed, as the databases have it."""
+    return part.rpartition("clg")[0]
+
 
 def folder() -> Path:
     """Where `fetch` puts the tools: $TILEWRIGHT_CACHE (else the user's cache folder) / zynq-tools."""

@@ -85,8 +85,7 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
         assert re.search(re.escape(raw[:middle]) + b"...." + re.escape(raw[middle + 4 :]), data, re.DOTALL), line[:10]
     assert len(data) - len((tmp_path / build.IMAGE).read_bytes()) < 200  # the header
     # What comes from PS7 ends at LUTs beyond its wires, which come out of it in column 50 of nextpnr's tiles.
-    chips = () if found.chips is None else ("--chipdb", str(found.chips / "chipdb-xc7z020.bin"))
-    place = (*found.nextpnr, "--device", PYNQ.part, *chips, "--json", "top.json", "--vopt", "xdc=top.xdc", "--quiet")
+    place = (*found.nextpnr_for(PYNQ.part), "--json", "top.json", "--vopt", "xdc=top.xdc", "--quiet")
     asked = ("--pre-place", str(buffers.PLACEMENT), "--no-route", "--write", "placed.json")
     execute((*place, *asked), tmp_path, "placement", tools.NEXTPNR, tmp_path)
     (module,) = json.loads((tmp_path / "placed.json").read_text())["modules"].values()
