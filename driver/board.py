@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from common.allocator import ALIGNMENT, Allocator
 from driver.errors import BoardReset, BusyError, ProbeError, TransportError
 from driver.transport.base import Transport
-from isa.allocator import ALIGNMENT, Allocator
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Region
 from isa.host import (

@@ -1,6 +1,6 @@
 """Errors of the driver; each is one clear line."""
 
-from isa.errors import TilewrightError
+from common.errors import TilewrightError
 
 
 class TransportError(TilewrightError):

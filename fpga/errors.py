@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isa.errors import TilewrightError
+from common.errors import TilewrightError
 
 
 class FpgaError(TilewrightError):

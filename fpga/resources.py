@@ -21,11 +21,11 @@ from pathlib import Path
 
 from amaranth.back import rtlil
 
+from common import store
 from fpga.errors import FpgaError
 from fpga.report import BRAMS, DSPS, LUTS
 from fpga.toolchain import NO_RW_CHECK, SYNTHESIS, Step, run
 from hw.npu import Npu
-from isa import cache
 from isa.config import NpuConfig
 
 TOP = "npu"
@@ -98,7 +98,7 @@ def family_named(name: str) -> Family:
 @functools.cache
 def sources_digest() -> str:
     """16 hex digits over what decides a design: the RTL's sources and `isa`."""
-    return cache.sources_digest("hw/*", "isa/*")[:16]
+    return store.sources_digest("hw/*", "isa/*")[:16]
 
 
 def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> Resources:
@@ -186,7 +186,7 @@ def tool_version(package: str) -> str:
 def cache_file(kind: str, *content: str) -> Path:
     """Where the result for this content is kept: $TILEWRIGHT_CACHE (else the user's cache folder) / synthesis."""
     digest = hashlib.sha256("\0".join(content).encode()).hexdigest()
-    return cache.cache_folder() / "synthesis" / f"{kind}-{digest[:32]}.json"
+    return store.cache_folder() / "synthesis" / f"{kind}-{digest[:32]}.json"
 
 
 def read_json(path: Path) -> dict | None:

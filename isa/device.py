@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from isa.allocator import ALIGNMENT, Allocator
+from common.allocator import ALIGNMENT, Allocator
+from common.errors import TilewrightError
 from isa.config import NpuConfig
-from isa.errors import TilewrightError
 from isa.instructions import Engine, ErrorCode
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from common.errors import TilewrightError
 from isa.config import NpuConfig
-from isa.errors import TilewrightError
 from isa.instructions import BY_NAME, BY_OPCODE, HEADER, INSTRUCTION_BYTES, ErrorCode, Field, Instruction
 
 

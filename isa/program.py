@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from common.errors import TilewrightError
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
-from isa.errors import TilewrightError
 
 MAGIC = b"TWPROG\r\n"
 FORMAT_VERSION = 1

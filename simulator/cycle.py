@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from common.native import BuildError, shared_library
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Region
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
-from isa.native import BuildError, shared_library
 from isa.timing import (
     ACCUMULATE_STAGES,
     ACT_READ_CYCLES,

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from common.native import BuildError
 from isa.config import NpuConfig
 from isa.device import Counters, HostMemory, InProcess, Region
 from isa.encoding import Op
-from isa.native import BuildError
 from simulator import native, reference
 from simulator.state import RunCounts, Scratchpads, check_regions
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from common.native import BuildError, shared_library
 from isa.config import NpuConfig
 from isa.device import Region
 from isa.instructions import REGIONS, Engine, ErrorCode
-from isa.native import BuildError, shared_library
 from simulator.state import MEMORIES, Blocked, Explainer, ExternalMemory, Fault, RunCounts, Scratchpads
 
 _SOURCES = Path(__file__).resolve().parent / "native"

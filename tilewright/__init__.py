@@ -9,8 +9,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from common.errors import TilewrightError
 from isa.config import NpuConfig
-from isa.errors import TilewrightError
 from isa.program import Program
 from tilewright.aot import export_c
 from tilewright.api import compile, compile_program, load

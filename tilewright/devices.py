@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import isa.device
+from common.allocator import MemoryFull
 from isa import host
-from isa.allocator import MemoryFull
 from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Program

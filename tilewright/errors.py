@@ -1,6 +1,6 @@
 """Errors of the public API; like all `TilewrightError`s they are one clear line."""
 
-from isa.errors import TilewrightError
+from common.errors import TilewrightError
 
 
 class UsageError(TilewrightError):

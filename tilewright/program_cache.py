@@ -16,7 +16,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isa.cache import cache_folder, sources_digest
+from common.store import cache_folder, sources_digest
 from isa.program import Program, ProgramError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _sources() -> str:
 
     from compiler.cpu import Target
 
-    sources = sources_digest("isa/**/*", "compiler/**/*", "simulator/**/*")
+    sources = sources_digest("common/**/*", "isa/**/*", "compiler/**/*", "simulator/**/*")
     return f"{sources} {llvmlite.__version__} {Target.host()} {platform.python_version()}"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.allocator import MemoryFull
+from common.allocator import MemoryFull
 from isa.assembler import disassemble_one
 from isa.device import Counters, Device, DeviceError, EngineCounters, Region
 from isa.encoding import DecodeError, decode

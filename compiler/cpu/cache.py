@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
-from isa.cache import cache_folder
+from common.store import cache_folder
 
 DISK_BYTES = 128 << 20  # above this the entries not used for longest are deleted
 MEMORY_BYTES = 32 << 20

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from common.store import cache_folder
 from compiler.cpu.target import Target
-from isa.cache import cache_folder
 
 VERSION = 1
 ENVIRONMENT = "TILEWRIGHT_CPU_TUNING"

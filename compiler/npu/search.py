@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from common.errors import TilewrightError
 from compiler.npu.bands import Group
 from compiler.npu.context import ConstantPool, Context
 from compiler.npu.emit import emit_step
@@ -30,7 +31,6 @@ from compiler.npu.residency import Stay, choose_residents, reads_of
 from compiler.npu.scratch import ScratchpadFull
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
-from isa.errors import TilewrightError
 
 #: (configuration, instruction image, arena bytes) -> cycles.
 Measure = Callable[[NpuConfig, bytes, int], int]

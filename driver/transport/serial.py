@@ -1,4 +1,4 @@
-"""The serial bridge of small boards, by the protocol of `isa.bridge`."""
+"""The serial bridge of small boards, by the protocol of `isa.link.serial`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 
 from driver.errors import BoardReset, ProbeError, TransportError
 from driver.transport.base import Linked
-from isa import bridge
-from isa.bridge import (
+from isa.link import serial as protocol
+from isa.link.serial import (
     BOARD_REGISTER,
     BOARD_REGISTERS,
     FLAG,
@@ -100,11 +100,11 @@ class SerialTransport(Linked):
         count = len([r for r in BOARD_REGISTERS if r.access == "R"])
         words = struct.unpack(f"<{count}I", self._exchange(Command.READ_BOARD, 0, count))
         values = {r.name: words[r.offset >> 2] for r in BOARD_REGISTERS if r.access == "R"}
-        if values["BRIDGE_IDENTITY"] != bridge.IDENTITY:
+        if values["BRIDGE_IDENTITY"] != protocol.IDENTITY:
             raise ProbeError(f"{self.name}: no serial bridge answers: 0x{values['BRIDGE_IDENTITY']:08x}")
-        if values["BRIDGE_VERSION"] != bridge.VERSION:
+        if values["BRIDGE_VERSION"] != protocol.VERSION:
             raise ProbeError(
-                f"{self.name}: its bridge speaks version {values['BRIDGE_VERSION']}, this driver {bridge.VERSION}; "
+                f"{self.name}: its bridge speaks version {values['BRIDGE_VERSION']}, this driver {protocol.VERSION}; "
                 "load a bitstream of this release"
             )
         self.size = values["MEMORY_BYTES"]

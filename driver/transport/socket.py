@@ -1,4 +1,4 @@
-"""A board behind a stream socket, by the protocol of `isa.link`: the simulated AXI boards of `fpga.sim`."""
+"""A board behind a stream socket, by the protocol of `isa.link.socket`: the simulated AXI boards of `fpga.sim`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from driver.errors import TransportError
 from driver.transport.base import Linked
-from isa.link import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
+from isa.link.socket import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
 
 
 class SocketTransport(Linked):

@@ -1,4 +1,4 @@
-"""`SerialBridge`: requests of `isa.bridge` from a UART to the NPU's registers and memory."""
+"""`SerialBridge`: requests of `isa.link.serial` from a UART to the NPU's registers and memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Member, Out
 from fpga.bridge.frames import Crc, FrameReceiver, FrameTransmitter
 from fpga.bridge.uart import UartReceiver, UartTransmitter
 from hw.ports import axil_slave
-from isa.bridge import (
+from isa.link.serial import (
     ACCESS_CYCLES,
     BOARD_REGISTER,
     BOARD_REGISTERS,

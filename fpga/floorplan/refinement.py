@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from common.native import BuildError, shared_library
 from fpga.errors import FpgaError
 from fpga.floorplan.ecp5_cells import Cells, Kind
-from isa.native import BuildError, shared_library
 
 _SOURCE = Path(__file__).resolve().parent / "native" / "moves.cpp"
 #: Temperatures in tiles of wire, from the first to the last, and what each is of the one before.

@@ -12,13 +12,13 @@ import argparse
 import signal
 import sys
 
+from common.errors import TilewrightError
 from fpga.board import SDRAM
 from fpga.build import board_named
 from fpga.errors import FpgaError
 from fpga.sim.axi import AxiBoard
 from fpga.sim.pty import SerialBoard, board_line, soc_line
 from isa.config import NpuConfig
-from isa.errors import TilewrightError
 
 CLOCK_HZ, BAUD = 24_000_000, 3_000_000
 

@@ -14,7 +14,7 @@ from hw.sim.build import BuildError, build
 from hw.sim.device import load_library
 from isa.config import NpuConfig
 from isa.host import mask
-from isa.link import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
+from isa.link.socket import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
 from isa.registers import REGISTER, REGISTER_SPACE
 from isa.timing import MemoryTiming
 
@@ -25,7 +25,7 @@ DEFAULT_BASE = 1 << 20
 
 
 class AxiBoard:
-    """Serves the registers and the memory of one simulated NPU. Any number of connections, by `isa.link`.
+    """Serves the registers and the memory of one simulated NPU. Any number of connections, by `isa.link.socket`.
 
     The NPU goes on whether anybody is connected or not. A memory access outside the window is answered with SLVERR.
 

@@ -49,7 +49,7 @@ def soc_line(
         soc = Soc(config, memory, clock_hz=clock_hz, baud=baud, board_id=board_id)
         return component_text(soc, "soc") if sdram is None else with_sdram_text(soc, sdram, clock_hz, "soc")
 
-    folders = [_ROOT / name for name in ("hw", "isa", "fpga", "fpga/bridge", "fpga/sdram")]
+    folders = [_ROOT / name for name in ("hw", "isa", "isa/link", "fpga", "fpga/bridge", "fpga/sdram")]
     sources = [*(p for folder in folders for p in folder.glob("*.py")), Path(sdram_model.__file__), sdram_model.MODEL]
     memory_name = memory_bytes if sdram is None else f"sdram{sdram.size}"
     stem = f"soc-{config.fingerprint}-{memory_name}-{clock_hz}-{baud}-{board_id}"

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.store import cache_folder
 from fpga.errors import FpgaError
-from isa.cache import cache_folder
 
 NEXTPNR = "nextpnr-himbaechel-xilinx"
 FRAMES2BIT = "xc7frames2bit"

@@ -9,7 +9,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from isa.errors import TilewrightError
+from common.errors import TilewrightError
 
 _SCRIPT = (
     "read_rtlil {source}; hierarchy -top bench; proc; flatten; opt -full; memory; opt -full; "

@@ -22,12 +22,12 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from common.native import BuildError, machine
+from common.native import compiler as find_compiler
+from common.native import run as _run
+from common.store import cache_folder
 from hw.verilog import TOP, convert
-from isa.cache import cache_folder
 from isa.config import NpuConfig
-from isa.native import BuildError, machine
-from isa.native import compiler as find_compiler
-from isa.native import run as _run
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HERE = Path(__file__).resolve().parent

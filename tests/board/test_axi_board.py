@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from common.allocator import MemoryFull
 from driver.address import open_transport
 from driver.board import BoardDevice, probe
 from driver.errors import ProbeError, TransportError
 from driver.transport.socket import SocketTransport
 from fpga.sim.axi import AxiBoard
 from hw.sim.device import RtlDevice
-from isa.allocator import MemoryFull
 from isa.config import preset
 from isa.device import DeviceError, Region
 from isa.program import Program

@@ -23,11 +23,11 @@ from fpga.board import SDRAM
 from fpga.build import board_named
 from fpga.sdram.chip import SDRAM_32M
 from fpga.sim.pty import SerialBoard, board_line, soc_line
-from isa.bridge import FLAG, Command, Request
 from isa.config import preset
 from isa.device import DeviceError, Region
 from isa.encoding import op
 from isa.instructions import ErrorCode, Memory
+from isa.link.serial import FLAG, Command, Request
 from isa.program import Program
 from tests.common.board_jobs import Job, check_copy, copy_job, endless_job, waiting_job
 

@@ -96,7 +96,7 @@ def bridge_line() -> SimulatedLine:
     def text() -> str:
         return verilog.convert(BridgeBoard(), name="bridge_board", emit_src=False, strip_internal_attrs=True)
 
-    sources = [Path(__file__), *sorted((ROOT / "fpga" / "bridge").glob("*.py")), ROOT / "isa" / "bridge.py"]
+    sources = [Path(__file__), *sorted((ROOT / "fpga" / "bridge").glob("*.py")), ROOT / "isa" / "link" / "serial.py"]
     sources += [ROOT / "isa" / "registers.py", ROOT / "hw" / "ports.py"]
     title = "the simulation of the serial bridge"
     return SimulatedLine("bridge", title, "bridge_board", text, sources, clock_hz=CLOCK, baud=BAUD)

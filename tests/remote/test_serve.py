@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.allocator import Allocator
+from common.allocator import Allocator
+from common.errors import TilewrightError
 from isa.assembler import assemble
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Region
 from isa.encoding import to_bytes
-from isa.errors import TilewrightError
 from isa.instructions import ErrorCode
 from simulator.cycle import CycleDevice
 from tilewright.devices import Runner, preset_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from isa.errors import TilewrightError
+from common.errors import TilewrightError
 
 MISMATCH, MISTAKE, FAULT, INTERRUPTED = 1, 2, 3, 130
 

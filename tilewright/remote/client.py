@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl
 import grpc
 import numpy as np
 
+from common.errors import TilewrightError
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Region
-from isa.errors import TilewrightError
 from isa.instructions import Engine, ErrorCode
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.remote import remote_pb2 as pb

@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 
+from common.errors import TilewrightError
 from compiler.pipeline import compiler_version
 from isa.device import Counters, DeviceError
-from isa.errors import TilewrightError
 from tilewright.errors import UsageError
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, SERVICE, TOKEN_KEY

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isa.allocator import MemoryFull
+from common.allocator import MemoryFull
+from common.errors import TilewrightError
 from isa.config import NpuConfig
 from isa.device import Counters, Device, DeviceError, Region
 from isa.encoding import EncodingError, check, from_bytes
-from isa.errors import TilewrightError
 from isa.host import check_run
 from isa.instructions import INSTRUCTION_BYTES, REGIONS
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin
 
-from isa import cache
+from common import store
 from isa.config import NpuConfig
 from isa.program import Program
 from isa.timing import MemoryTiming
@@ -44,7 +44,7 @@ class Models(WorkerPlugin):
 @functools.cache
 def sources_digest() -> str:
     """16 hex digits over everything that decides a cycle count: `isa`, compiler and simulators."""
-    return cache.sources_digest("isa/**/*", "compiler/**/*", "simulator/**/*")[:16]
+    return store.sources_digest("common/**/*", "isa/**/*", "compiler/**/*", "simulator/**/*")[:16]
 
 
 def evaluate(task: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from common.native import BuildError
 from compiler.npu.decisions import Decisions, schedule_of, signature
 from compiler.npu.layers import Layer
 from compiler.npu.search import Schedule, Scheduler
 from isa.config import NpuConfig
-from isa.native import BuildError
 from isa.program import Program
 from tilewright.cost import program_cycles
 from tilewright.tuning.evaluate import Step

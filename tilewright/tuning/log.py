@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from common.store import cache_folder, sources_digest
 from compiler.errors import CompileError
 from compiler.npu.decisions import Decisions
-from isa.cache import cache_folder, sources_digest
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 
@@ -139,4 +139,4 @@ def program_digest(signatures: Iterable[str]) -> str:
 @functools.cache
 def compiler_digest() -> str:
     """Of the sources that turn decisions into instructions, and instructions into cycles."""
-    return sources_digest("isa/**/*", "compiler/npu/**/*", "simulator/**/*")[:24]
+    return sources_digest("common/**/*", "isa/**/*", "compiler/npu/**/*", "simulator/**/*")[:24]

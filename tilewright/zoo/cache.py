@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from isa.cache import cache_folder
+from common.store import cache_folder
 
 DIGEST = 32  # bytes of SHA-256 in front of each file: a damaged file is built anew
 

@@ -12,8 +12,8 @@ from amaranth.sim import Simulator
 
 from fpga.bridge.frames import Crc
 from fpga.bridge.uart import UartReceiver, UartTransmitter, bit_time
-from isa import bridge
-from isa.bridge import BOARD_REGISTER, FLAG, MAX_WORDS, Command, FrameError, Request, Response, Status
+from isa.link import serial as protocol
+from isa.link.serial import BOARD_REGISTER, FLAG, MAX_WORDS, Command, FrameError, Request, Response, Status
 from isa.registers import REGISTER_SPACE
 from tests.common.bridge_board import (
     BAUD,
@@ -43,15 +43,15 @@ def simulate(dut: Any, bench: Callable[..., Awaitable[None]], *processes: Callab
 def test_frames_there_and_back() -> None:
     rng = random.Random(1)
     for size in (4, 8, 64, 1024):
-        content = bytes(rng.choice((FLAG, bridge.ESCAPE, 0x20, rng.randrange(256))) for _ in range(size))
-        line = bridge.frame(content)
+        content = bytes(rng.choice((FLAG, protocol.ESCAPE, 0x20, rng.randrange(256))) for _ in range(size))
+        line = protocol.frame(content)
         assert line[0] == line[-1] == FLAG and FLAG not in line[1:-1]
-        assert bridge.unframe(line[1:-1]) == content
+        assert protocol.unframe(line[1:-1]) == content
 
 
 def test_damaged_frames_are_found() -> None:
     rng = random.Random(2)
-    body = bridge.frame(rng.randbytes(32))[1:-1]
+    body = protocol.frame(rng.randbytes(32))[1:-1]
     for i in range(len(body)):
         for damaged in (
             body[:i] + body[i + 1 :],
@@ -60,7 +60,7 @@ def test_damaged_frames_are_found() -> None:
         ):
             if damaged != body and FLAG not in damaged:
                 with pytest.raises(FrameError):
-                    bridge.unframe(damaged)
+                    protocol.unframe(damaged)
 
 
 def test_requests_and_limits() -> None:
@@ -68,7 +68,7 @@ def test_requests_and_limits() -> None:
         Request(Command.WRITE_NPU, 0, 0, 2, b"1234").to_bytes()
     with pytest.raises(ValueError):
         Request(Command.READ_NPU, 0, 0, MAX_WORDS + 1).to_bytes()
-    content = bridge.unframe(Request(Command.READ_MEMORY, 7, 0x1234, MAX_WORDS).to_bytes()[1:-1])
+    content = protocol.unframe(Request(Command.READ_MEMORY, 7, 0x1234, MAX_WORDS).to_bytes()[1:-1])
     assert content == bytes([Command.READ_MEMORY, 7, 0xFF, MAX_WORDS - 1]) + struct.pack("<I", 0x1234)
 
 
@@ -190,12 +190,12 @@ def test_session_and_board_registers(host: Host) -> None:
     hello = host.ask(Command.HELLO, 2, 0xC0FFEE7E)
     assert hello == Response(Status.OK, 2, struct.pack("<I", 0xC0FFEE7E))
     values = struct.unpack("<6I", host.ask(Command.READ_BOARD, 3, 0, 6).payload)
-    assert values == (bridge.IDENTITY, bridge.VERSION, BOARD_ID, MEMORY, CLOCK, 0)
+    assert values == (protocol.IDENTITY, protocol.VERSION, BOARD_ID, MEMORY, CLOCK, 0)
     reset = BOARD_REGISTER["RESET"].offset
     for sequence, bit in ((4, 0), (5, 1)):
         assert host.ask(Command.WRITE_BOARD, sequence, reset, 1, struct.pack("<I", bit)).status == Status.OK
         assert host.count(sequence)[1] == bit
-    assert host.ask(Command.READ_BOARD, 6, bridge.BOARD_SPACE).status == Status.ADDRESS
+    assert host.ask(Command.READ_BOARD, 6, protocol.BOARD_SPACE).status == Status.ADDRESS
     host.line.reset()
     assert host.ask(Command.READ_BOARD, 7, 0).status == Status.NO_SESSION
 
@@ -204,7 +204,7 @@ def test_session_and_board_registers(host: Host) -> None:
 def test_unknown_commands(host: Host, command: int) -> None:
     host.ask(Command.HELLO, 0, 0)
     content = struct.pack("<BBBBI", command, 1, 255, 0, 0) + bytes(4 * (command & 1))
-    host.send(bridge.frame(content))
+    host.send(protocol.frame(content))
     assert host.answers() == [Response(Status.COMMAND, 1)]
 
 
@@ -262,9 +262,9 @@ def test_damaged_frames_do_nothing(host: Host) -> None:
     for i in range(1, len(write) - 1):
         damaged += [write[:i] + write[i + 1 :], write[: i + 1] + write[i:], write[:i]]
         damaged += [write[:i] + bytes([write[i] ^ 1 << rng.randrange(8)]) + write[i + 1 :]]
-    damaged.append(bridge.frame(struct.pack("<BBBBI", Command.WRITE_MEMORY, 1, 255, 3, 0) + bytes(20)))  # too long
-    damaged.append(bridge.frame(struct.pack("<BBBBI", Command.WRITE_MEMORY, 1, 255, 3, 0) + bytes(12)))  # too short
-    damaged.append(bridge.frame(struct.pack("<BBBBI", Command.READ_MEMORY, 1, 255, 0, 0) + bytes(4 * MAX_WORDS + 64)))
+    damaged.append(protocol.frame(struct.pack("<BBBBI", Command.WRITE_MEMORY, 1, 255, 3, 0) + bytes(20)))  # too long
+    damaged.append(protocol.frame(struct.pack("<BBBBI", Command.WRITE_MEMORY, 1, 255, 3, 0) + bytes(12)))  # too short
+    damaged.append(protocol.frame(struct.pack("<BBBBI", Command.READ_MEMORY, 1, 255, 0, 0) + bytes(4 * MAX_WORDS + 64)))
     for sequence, line in enumerate(damaged, 2):
         host.send(line)
         assert host.answers() == [], line.hex()
@@ -283,6 +283,6 @@ def test_dead_slaves_end_in_a_timeout(host: Host) -> None:
         host.line.faults(fault)
         for sequence, request in enumerate((Request(read, 1, 0), Request(write, 2, 0, 1, b"abcd")), 1):
             host.send(request.to_bytes())
-            assert host.answers(2 * bridge.ACCESS_CYCLES) == [Response(Status.TIMEOUT, sequence)]
+            assert host.answers(2 * protocol.ACCESS_CYCLES) == [Response(Status.TIMEOUT, sequence)]
         host.line.faults(0)
         assert host.ask(read, 3, 4).status == Status.OK

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.native import BuildError
 from isa.config import preset
 from isa.device import Device, Region
 from isa.encoding import op
-from isa.native import BuildError
 from simulator import native
 from simulator.functional import FunctionalDevice
 from tests.common.machine_harness import Bench

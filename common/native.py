@@ -1,8 +1,7 @@
 """C++ of this repository, compiled on first use and kept.
 
 The shared libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of a hash over sources,
-compiler and flags, so that a stale one is never used. In a folder of its own: it decides nothing of a design
-(`fpga.resources.sources_digest`).
+compiler and flags, so that a stale one is never used.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from isa.cache import cache_folder
-from isa.errors import TilewrightError
+from common.errors import TilewrightError
+from common.store import cache_folder
 
 _FLAGS = ("-std=c++17", "-fPIC", "-shared")
 _NATIVE = "-march=native"

@@ -4,28 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from isa import cache
+from common import store
 
 
 def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", "/y")
-    assert cache.cache_folder() == Path("/y")
+    assert store.cache_folder() == Path("/y")
     monkeypatch.setenv("TILEWRIGHT_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache.cache_folder() == Path("/x/tilewright")
+    assert store.cache_folder() == Path("/x/tilewright")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert cache.cache_folder() == Path("/home/somebody/.cache/tilewright")
+    assert store.cache_folder() == Path("/home/somebody/.cache/tilewright")
 
 
 def test_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It follows every source below the patterns, and nothing else."""
-    monkeypatch.setattr(cache, "_ROOT", tmp_path)
+    monkeypatch.setattr(store, "_ROOT", tmp_path)
     (tmp_path / "isa" / "sub").mkdir(parents=True)
     (tmp_path / "isa" / "a.py").write_text("1")
 
     def digests() -> tuple[str, str]:
-        return cache.sources_digest("isa/*"), cache.sources_digest("isa/**/*")
+        return store.sources_digest("isa/*"), store.sources_digest("isa/**/*")
 
     flat, deep = digests()
     (tmp_path / "isa" / "a.pyc").write_text("1")

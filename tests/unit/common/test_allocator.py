@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from isa.allocator import ALIGNMENT, Allocator, MemoryFull
+from common.allocator import ALIGNMENT, Allocator, MemoryFull
 from isa.device import HostMemory
 
 

@@ -1,0 +1,1 @@
+"""How a board is spoken to: the protocols that both ends of a wire import."""
