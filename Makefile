@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-torch onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins bitstreams clean
+.PHONY: help venv demo test test-torch onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins golden bitstreams clean
 N ?= 100
 
 help: ## list these targets
@@ -62,6 +62,9 @@ bench-cycles: $(STAMP) ## cycles of networks beside their bounds and targets
 
 pins: $(STAMP) ## write the pinned cycle counts of the tests anew
 	$(BIN)/python -m tests.network.cycle_pins
+
+golden: $(STAMP) ## write the golden texts of the tests anew
+	$(BIN)/python -m tests.unit.compiler.npu.golden
 
 bitstreams: $(STAMP) ## bitstreams of every board and configuration known to fit, in build/bitstreams (hours)
 	$(BIN)/tilewright fpga build --all -o build/bitstreams

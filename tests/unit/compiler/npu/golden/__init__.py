@@ -1,0 +1,73 @@
+"""Golden texts: what the compiler's back end makes of small graphs, one text file per case in this folder.
+
+A case is a function that returns a graph. Its decorator names the stages of the compiler whose text is kept:
+
+    @golden("schedule", "emit")
+    def matmul() -> Graph: ...
+
+Cases stand in the modules `*_cases.py` of this folder. `test_golden.py` compares; `make golden` writes all texts anew
+(`python -m tests.unit.compiler.npu.golden matmul` only some). Read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler.graph import Graph
+from compiler.pipeline import compile_graph
+from isa.config import PRESETS, NpuConfig
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A case: the graph, the stages whose text is kept, and the machine it is compiled for."""
+
+    graph: Callable[[], Graph]
+    stages: tuple[str, ...]
+    config: NpuConfig
+    effort: int
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.graph.__name__}.txt"
+
+    def text(self) -> str:
+        """What the stages print now."""
+        parts = []
+        for stage in self.stages:
+            printed: list[str] = []
+            compile_graph(
+                self.graph(), self.config, effort=self.effort, print_after=(stage,),
+                out=lambda text, printed=printed: printed.append(str(text).rstrip("\n")),
+            )  # fmt: skip
+            parts.append("\n".join([f"== {stage} ==", *printed, ""]))
+        return "\n".join(parts)
+
+
+CASES: dict[str, Golden] = {}
+
+
+def golden(
+    *stages: str, config: NpuConfig = PRESETS["tiny"], effort: int = 1
+) -> Callable[[Callable[[], Graph]], Callable[[], Graph]]:
+    """Registers a function that makes a graph as the golden case of its name."""
+
+    def register(graph: Callable[[], Graph]) -> Callable[[], Graph]:
+        if graph.__name__ in CASES:
+            raise ValueError(f"two golden cases are called {graph.__name__!r}")
+        CASES[graph.__name__] = Golden(graph, stages, config, effort)
+        return graph
+
+    return register
+
+
+def cases() -> dict[str, Golden]:
+    """All cases by name, those of every `*_cases.py` in this folder."""
+    for path in sorted(FOLDER.glob("*_cases.py")):
+        importlib.import_module(f"{__name__}.{path.stem}")
+    return CASES

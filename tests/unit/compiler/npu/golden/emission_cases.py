@@ -1,0 +1,154 @@
+"""Instructions and tile sizes of each kind of layer, and of what several layers share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.graph import Graph, Quant
+from isa.config import PRESETS
+from tests.network.layer_cases import Case
+from tests.unit.compiler.npu.golden import golden
+
+TINY = PRESETS["tiny"]
+EMISSION = ("schedule", "emit")
+
+
+class Net(Case):
+    """A graph of int8 tensors, layer after layer."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+
+    def quant(self, dtype: Any) -> Quant:
+        return Quant.of(np.float32(0.05), 3)
+
+    def plane(self, channels: int, size: int) -> str:
+        """A graph input [1, channels, size, size]."""
+        return self.input((1, channels, size, size), np.int8)
+
+    def conv(self, x: str, outputs: int, kernel: int = 1, stride: int = 1, group: int = 1) -> str:
+        n, c, h, w = self.graph.tensor(x).shape
+        weights = self.weights((outputs, c // group, kernel, kernel), 1, 0)
+        out = tuple((size + 2 * (kernel // 2) - kernel) // stride + 1 for size in (h, w))
+        return self.finish(
+            "QConv", [x, weights], (n, outputs, *out), np.int8, kernel=[kernel] * 2, strides=[stride] * 2,
+            dilations=[1, 1], pads=[kernel // 2] * 4, group=group, out_min=-128, out_max=127,
+        )  # fmt: skip
+
+    def add(self, a: str, b: str) -> str:
+        return self.finish("QAdd", [a, b], self.graph.tensor(a).shape, np.int8, out_min=-128, out_max=127)
+
+    def table(self, x: str) -> str:
+        table = np.arange(256, dtype=np.uint8)[::-1].copy()
+        return self.finish("QLut", [x], self.graph.tensor(x).shape, np.int8, table=table)
+
+    def done(self, *outputs: str) -> Graph:
+        self.graph.outputs += outputs
+        self.graph.verify("the test")
+        return self.graph
+
+
+@golden(*EMISSION)
+def conv() -> Graph:
+    """One tile, nothing to overlap; padding is filled by LOAD."""
+    net = Net()
+    return net.done(net.conv(net.plane(8, 4), 4, kernel=3))
+
+
+@golden(*EMISSION, config=TINY.with_(name="cramped", act_rows=128))
+def conv_double_buffered() -> Graph:
+    """Two bands of rows: the second is loaded while the first is computed."""
+    net = Net()
+    return net.done(net.conv(net.plane(8, 8), 4))
+
+
+@golden(*EMISSION)
+def conv_add_table() -> Graph:
+    """An Add and a table in the pass over the accumulators."""
+    net = Net()
+    y = net.conv(net.plane(4, 4), 4)
+    return net.done(net.table(net.add(y, net.plane(4, 4))))
+
+
+@golden(*EMISSION)
+def conv_transpose() -> Graph:
+    """Stride 2: four phases that write every second row and column."""
+    net = Net()
+    x = net.plane(4, 3)
+    w = net.weights((4, 4, 3, 3), 1, 1)
+    return net.done(net.finish(
+        "QConvTranspose", [x, w], (1, 4, 6, 6), np.int8, kernel=[3, 3], strides=[2, 2], dilations=[1, 1],
+        pads=[1, 1, 0, 0], output_padding=[0, 0], group=1, out_min=-128, out_max=127,
+    ))  # fmt: skip
+
+
+@golden(*EMISSION)
+def product_of_activations() -> Graph:
+    """Weights made at run time, and the products with their zero point."""
+    net = Net()
+    a, b = net.input((4, 6), np.int8), net.input((6, 4), np.int8)
+    return net.done(net.finish("QMatMul", [a, b], (4, 4), np.int8, out_min=-128, out_max=127))
+
+
+@golden(*EMISSION)
+def depthwise() -> Graph:
+    """The array's window mode."""
+    net = Net()
+    return net.done(net.conv(net.plane(8, 8), 8, kernel=3, group=8))
+
+
+@golden(*EMISSION)
+def depthwise_strided() -> Graph:
+    """Stride 2: taps of one parity form a pass."""
+    net = Net()
+    return net.done(net.conv(net.plane(4, 8), 4, kernel=3, stride=2, group=4))
+
+
+@golden(*EMISSION)
+def elementwise() -> Graph:
+    """Add, Mul and a table by VECTOR alone."""
+    net = Net()
+    a, b = net.plane(4, 4), net.plane(4, 4)
+    product = net.finish("QMul", [a, b], (1, 4, 4, 4), np.int8, out_min=-128, out_max=127, zero_point_after=True)
+    return net.done(net.add(a, b), product, net.table(a))
+
+
+@golden(*EMISSION)
+def max_pool() -> Graph:
+    net = Net()
+    x = net.plane(4, 6)
+    return net.done(net.finish(
+        "QMaxPool", [x], (1, 4, 3, 3), np.int8, quant=net.graph.tensor(x).quant, kernel=[3, 3], strides=[2, 2],
+        dilations=[1, 1], pads=[1, 1, 0, 0],
+    ))  # fmt: skip
+
+
+@golden(*EMISSION)
+def mean() -> Graph:
+    net = Net()
+    return net.done(net.finish(
+        "QGlobalAveragePool", [net.plane(8, 5)], (1, 8, 1, 1), np.int8, keepdims=1, out_min=-128, out_max=127
+    ))  # fmt: skip
+
+
+@golden("schedule", "allocate", "emit")
+def resident() -> Graph:
+    """What lies between two layers stays in ACT: neither stored nor loaded, its border of padding filled once."""
+    net = Net()
+    return net.done(net.conv(net.conv(net.plane(4, 4), 4), 4, kernel=3))
+
+
+@golden("schedule", "allocate", "emit", config=TINY.with_(name="cramped", act_rows=512))
+def fused() -> Graph:
+    """Too large to stay in ACT: two layers run band by band, and what is between them never reaches memory."""
+    net = Net()
+    return net.done(net.conv(net.conv(net.plane(4, 12), 16), 4))
+
+
+@golden("emit", config=TINY.with_(name="one_queue", vector_queue=0))
+def one_queue() -> Graph:
+    """GEMM and VECTOR in one queue: the same instructions and semaphores as with two."""
+    net = Net()
+    return net.done(net.conv(net.plane(4, 4), 4))
