@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from common.errors import TilewrightError
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.aot import export_c
-from tilewright.api import compile, compile_program, load
-from tilewright.check import CheckReport, check
-from tilewright.devices import Device, Runner
+from tilewright.api.compilation import compile, compile_program, load
+from tilewright.check.model import CheckReport, check
 from tilewright.errors import ConfigMismatchError, InputError, UsageError
-from tilewright.inputs import random_inputs
+from tilewright.export import export_c
+from tilewright.runtime.devices import Device, Runner
+from tilewright.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
     from tilewright.dynamic import DynamicModel

@@ -9,8 +9,8 @@ import numpy as np
 
 from isa.program import Program, TensorInfo
 from tilewright.errors import UsageError
-from tilewright.inputs import input_range
-from tilewright.layout import dtype_of
+from tilewright.runtime.inputs import input_range
+from tilewright.runtime.layout import dtype_of
 
 FITS = ("crop", "stretch", "pad")
 RANGES = ("auto", "0..1", "-1..1", "0..255", "imagenet")

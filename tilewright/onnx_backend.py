@@ -28,9 +28,9 @@ from compiler.importer import OPSET, import_onnx
 from compiler.pipeline import compile_graph
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.devices import Device
 from tilewright.dynamic import DynamicModel
 from tilewright.errors import InputError, UsageError
+from tilewright.runtime.devices import Device
 
 DEVICES = ("CPU", "NPU")
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.api import compile
+from tilewright.api.compilation import compile
 from tilewright.errors import UsageError
 from tilewright.quantization import quantize_model
 

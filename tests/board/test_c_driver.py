@@ -19,7 +19,7 @@ from isa.instructions import REGIONS, Engine, ErrorCode, Memory
 from isa.registers import REGISTER, REGISTERS
 from isa.timing import MemoryTiming
 from tests.common.board_jobs import SIZE, copy_job
-from tilewright.aot import export_c
+from tilewright.export import export_c
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "driver" / "c"

@@ -14,7 +14,7 @@ from fpga.sim.axi import AxiBoard
 from isa.config import preset
 from tests.common.board_jobs import waiting_job
 from tilewright.cli import cli
-from tilewright.devices import preset_of
+from tilewright.runtime.devices import preset_of
 
 pytestmark = pytest.mark.cosim
 ROOT = Path(__file__).resolve().parents[2]

@@ -34,8 +34,8 @@ from isa.program import Program
 from tests.common.board_jobs import SIZE as COPIED
 from tests.common.board_jobs import Job, check_copy, copy_job, endless_job, waiting_job
 from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Way, Wire, caches
-from tilewright.devices import Runner
-from tilewright.runtime import Executor
+from tilewright.runtime.devices import Runner
+from tilewright.runtime.executor import Executor
 
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")

@@ -28,7 +28,7 @@ from isa.program import Program
 from isa.registers import REGISTER_SPACE
 from tests.common.board_jobs import check_copy, endless_job
 from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Wire, caches, make_pcie, make_uio, put, uio
-from tilewright.runtime import Executor
+from tilewright.runtime.executor import Executor
 
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")

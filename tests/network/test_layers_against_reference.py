@@ -10,7 +10,7 @@ from isa.config import PRESETS, NpuConfig
 from simulator.functional import FunctionalDevice
 from tests.network.layer_cases import KINDS, make
 from tests.reference import quantized_ops
-from tilewright.runtime import Executor
+from tilewright.runtime.executor import Executor
 
 BASE = PRESETS["base"]
 CONFIGS: list[NpuConfig] = [

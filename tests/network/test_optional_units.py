@@ -13,7 +13,7 @@ from isa.instructions import Memory
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
 from tilewright import zoo
-from tilewright.runtime import Executor
+from tilewright.runtime.executor import Executor
 
 #: Depthwise layers; depthwise layers, gates and tables.
 NETWORKS = ("ds_cnn", "efficientnet")

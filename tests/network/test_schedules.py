@@ -14,8 +14,8 @@ from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
 from tests.network.layer_cases import make
 from tests.reference import quantized_ops
-from tilewright.cost import measure
-from tilewright.runtime import Executor
+from tilewright.runtime.cost import measure
+from tilewright.runtime.executor import Executor
 from tilewright.zoo import build_quantized
 
 BASE = PRESETS["base"]

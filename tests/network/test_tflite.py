@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.cli import cli
-from tilewright.mlperf_tiny import NETWORKS, measure
+from tilewright.measure.mlperf_tiny import NETWORKS, measure
 
 FILES = [*(f"mlperf_tiny/{file}" for _, file in NETWORKS), "imagenet/mobilenet_v2_1.0_224_ptq.tflite"]
 

@@ -29,13 +29,13 @@ from isa.device import Counters, DeviceError, Region
 from isa.encoding import to_bytes
 from isa.instructions import ErrorCode
 from simulator.cycle import CycleDevice
-from tilewright.devices import Runner, preset_of
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.remote import generate
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import Address, RemoteDevice, RemoteError
 from tilewright.remote.server import Server
 from tilewright.remote.shared import SharedDevice
+from tilewright.runtime.devices import Runner, preset_of
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits_int8.onnx"
 TINY = NpuConfig.load("tiny")

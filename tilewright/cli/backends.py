@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from tilewright.cli import common
-from tilewright.devices import BACKENDS
+from tilewright.runtime.devices import BACKENDS
 
 
 @click.command(

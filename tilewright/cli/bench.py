@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from tilewright import bench, bench_cpu
 from tilewright.cli import common
 from tilewright.errors import UsageError
+from tilewright.measure import cpu_speed, speed
 
 
 @click.command(
@@ -36,25 +36,25 @@ def command(
     if cpu:
         if model is not None or config is not None:
             raise UsageError("--cpu measures its own cases: --model and --config do not go with it")
-        _bench_cpu(only, json_path)
+        _measure_cpu(only, json_path)
         return
     if only:
         raise UsageError("--only goes with --cpu")
     with common.Working("measuring") as working, common.stdout_for_json(json_path):
-        result = bench.measure(model, config=config or "base", runs=runs, progress=working.update)
+        result = speed.measure(model, config=config or "base", runs=runs, progress=working.update)
     if json_path is not None:
         common.emit_json(json_path, result)
     if json_path != "-":
-        common.table_console().print(bench.table(result))
+        common.table_console().print(speed.table(result))
 
 
-def _bench_cpu(only: tuple[str, ...], json_path: str | None) -> None:
+def _measure_cpu(only: tuple[str, ...], json_path: str | None) -> None:
     with common.Working("measuring") as working, common.stdout_for_json(json_path):
-        result = bench_cpu.measure(only, progress=working.update)
+        result = cpu_speed.measure(only, progress=working.update)
     if json_path is not None:
         common.emit_json(json_path, result)
     if json_path != "-":
         console = common.table_console()
-        for shown in (bench_cpu.table(result), bench_cpu.memory_table(result)):
+        for shown in (cpu_speed.table(result), cpu_speed.memory_table(result)):
             if shown is not None:
                 console.print(shown)

@@ -55,8 +55,8 @@ def command(
     A configuration is a preset, a .json or a .toml file and needs --model; a program may also be a model, which is
     compiled for --config first. Cycles are those of the cycle-level simulator.
     """
-    from tilewright.compare import compare, table, totals_table
-    from tilewright.explain import explain
+    from tilewright.measure.compare import compare, table, totals_table
+    from tilewright.measure.explain import explain
 
     common.prepare_json(json_path)
     timing = common.memory_timing(latency, interval)

@@ -48,8 +48,8 @@ def command(
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle
     above that has a cause.
     """
-    from tilewright.explain import explain, summary, table
-    from tilewright.roofline import check_suffix, write_plot
+    from tilewright.measure.explain import explain, summary, table
+    from tilewright.measure.roofline import check_suffix, write_plot
 
     common.prepare_json(json_path)
     if plot is not None:

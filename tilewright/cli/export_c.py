@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from isa.program import Program
-from tilewright.aot import export_c, identifier
 from tilewright.cli import common
+from tilewright.export import export_c, identifier
 
 
 @click.command(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from tilewright import mlperf_tiny
 from tilewright.cli import common
 from tilewright.cli.group import MISMATCH
 from tilewright.errors import UsageError
+from tilewright.measure import mlperf_tiny
 
 
 @click.command(

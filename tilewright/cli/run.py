@@ -16,17 +16,17 @@ from isa.program import Program
 from simulator.attribution import bound_cycles
 from simulator.cycle import CycleDevice
 from simulator.timeline import write_timeline
-from tilewright.check import check
+from tilewright.check.model import check
+from tilewright.check.report import CheckReport
 from tilewright.cli import common, fixed_values, run_dynamic
 from tilewright.cli.group import MISMATCH
-from tilewright.devices import Device, Runner, preset_of
 from tilewright.dynamic import DynamicModel
 from tilewright.errors import UsageError
-from tilewright.explain import performance
 from tilewright.files import IMAGE_SUFFIXES, check_writable, read_arrays, write_arrays
 from tilewright.images import FITS, RANGES, ImageOptions, image_input
-from tilewright.inputs import random_inputs
-from tilewright.report import CheckReport
+from tilewright.measure.explain import performance
+from tilewright.runtime.devices import Device, Runner, preset_of
+from tilewright.runtime.inputs import random_inputs
 
 _MOST_ROWS = 20  # of the table of differences
 

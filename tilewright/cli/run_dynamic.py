@@ -9,12 +9,12 @@ import numpy as np
 
 from compiler.errors import OpenShapeError, StagingError
 from isa.program import Program, TensorInfo
-from tilewright.api import compile_program
+from tilewright.api.compilation import compile_program
 from tilewright.cli import common
 from tilewright.dynamic import DynamicModel, Signature
 from tilewright.errors import UsageError
 from tilewright.files import IMAGE_SUFFIXES, read_arrays
-from tilewright.inputs import random_input
+from tilewright.runtime.inputs import random_input
 
 
 def resolve(

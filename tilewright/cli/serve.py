@@ -50,10 +50,10 @@ def command(
     Clients use it as tcp://HOST:PORT. They wait for each other in order; programs are sent once. Only instructions for
     the NPU are accepted, checked against the device's configuration before they reach it: no code runs on this machine.
     """
-    from tilewright.devices import open_device
     from tilewright.remote.client import read_token
     from tilewright.remote.server import Server
     from tilewright.remote.shared import SharedDevice
+    from tilewright.runtime.devices import open_device
 
     token = read_token(token_file) if token_file is not None else None
     if (tls_cert is None) != (tls_key is None):

@@ -52,7 +52,7 @@ def command(
     saves cycles. Ctrl-C ends the search and keeps what was found. A log is a text file with one finding per line: logs
     of several people can be joined by concatenation.
     """
-    from tilewright.api import builder
+    from tilewright.api.compilation import builder
     from tilewright.cli import tune_cpu
     from tilewright.tuning.log import open_log
     from tilewright.tuning.tune import tune

@@ -24,7 +24,7 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
     from compiler.cpu import Target, schedule_log
     from compiler.cpu.tune import tune
     from compiler.passes import run_passes
-    from tilewright.api import import_model
+    from tilewright.api.compilation import import_model
 
     file = Path(log) if log is not None else schedule_log.path()
     if file is None or log == "off":

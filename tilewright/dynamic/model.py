@@ -16,14 +16,14 @@ from compiler.importer.inputs import fixed_value
 from compiler.importer.loader import load, opset_of, source_name
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright import program_cache
-from tilewright.devices import Device, Runner
+from tilewright.api import program_cache
 from tilewright.dynamic.body import Body
 from tilewright.dynamic.part import Run
 from tilewright.dynamic.signature import check_values, signature_of
 from tilewright.dynamic.values import Value
 from tilewright.errors import UsageError
-from tilewright.runtime import RunResult, add_counters
+from tilewright.runtime.devices import Device, Runner
+from tilewright.runtime.executor import RunResult, add_counters
 
 KEPT_BYTES = 512 << 20
 """Programs a model keeps in memory, those used last; on disk they are kept by `program_cache`."""
@@ -154,6 +154,6 @@ class DynamicModel:
 
     def _compile(self, graph: Graph) -> Program:
         from compiler.pipeline import compile_graph
-        from tilewright.cost import measure
+        from tilewright.runtime.cost import measure
 
         return compile_graph(graph, self.config, effort=self.effort, cpu_only=self.cpu_only, measure=measure)

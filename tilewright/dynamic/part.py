@@ -17,10 +17,10 @@ from compiler.importer.onnx_node import attribute_value
 from compiler.importer.part import Cut, import_part, reads_of
 from isa.device import Counters
 from isa.program import Program
-from tilewright.devices import Runner
 from tilewright.dynamic.host import HOST, Call
 from tilewright.dynamic.host.moves import BY_VALUE
 from tilewright.dynamic.values import Value, describe, is_number
+from tilewright.runtime.devices import Runner
 
 if TYPE_CHECKING:
     from tilewright.dynamic.body import Body, Scope

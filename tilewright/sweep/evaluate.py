@@ -19,8 +19,8 @@ from common import store
 from isa.config import NpuConfig
 from isa.program import Program
 from isa.timing import MemoryTiming
-from tilewright.cost import run_npu_steps
 from tilewright.errors import UsageError
+from tilewright.runtime.cost import run_npu_steps
 
 if TYPE_CHECKING:
     from compiler.graph import Graph
@@ -116,7 +116,7 @@ _KINDS = {"cycles": _cycles, "verify": _verify, "synthesis": _synthesise}
 
 def _compile(task: dict[str, Any], config: NpuConfig) -> Program:
     from compiler.pipeline import compile_graph
-    from tilewright.cost import measure
+    from tilewright.runtime.cost import measure
 
     if task["sources"] != sources_digest():
         raise UsageError("the worker runs other sources of Tilewright than the command; start it from the same version")
@@ -129,7 +129,7 @@ def _compile(task: dict[str, Any], config: NpuConfig) -> Program:
 def _graph(digest: str) -> Graph:
     """A network after the passes that do not depend on the configuration; once per worker."""
     from compiler.passes import FRONTEND, run_passes
-    from tilewright.api import import_model
+    from tilewright.api.compilation import import_model
 
     if digest not in _models:
         raise UsageError(f"the worker has no model {digest}")

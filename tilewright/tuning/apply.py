@@ -11,7 +11,7 @@ from compiler.npu.layers import Layer
 from compiler.npu.search import Schedule, Scheduler
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.cost import program_cycles
+from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.evaluate import Step
 from tilewright.tuning.log import TuningLog, program_digest
 

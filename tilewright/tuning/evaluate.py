@@ -14,7 +14,7 @@ from compiler.npu.decisions import Decisions, decisions_of, schedule_of
 from compiler.npu.layers import Layer
 from compiler.npu.search import Policy, Schedule, make_schedule, measure_schedule
 from isa.config import NpuConfig
-from tilewright.cost import measure
+from tilewright.runtime.cost import measure
 
 #: Layers first..end-1 of a step.
 Span = tuple[int, int]

@@ -10,8 +10,8 @@ from typing import Any
 from compiler.npu.decisions import Decisions
 from compiler.npu.search import Policy
 from isa.program import Program
-from tilewright.cost import program_cycles
 from tilewright.errors import UsageError
+from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.apply import Advisor, Build
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.search import Tuned, tune_step

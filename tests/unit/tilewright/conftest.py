@@ -22,7 +22,7 @@ from isa.config import PRESETS, NpuConfig
 from isa.encoding import op, to_bytes
 from isa.instructions import Memory
 from isa.program import ARENA_REGION, CONSTANT_REGION, Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
-from tilewright import devices, runtime
+from tilewright.runtime import devices, executor
 
 SHAPE = (1, 4, 16)
 SIZE = 64  # bytes of an int8 tensor
@@ -160,7 +160,7 @@ def kernels(monkeypatch) -> Kernels:
 
         return call
 
-    monkeypatch.setattr(runtime, "load_kernel", load_kernel)
+    monkeypatch.setattr(executor, "load_kernel", load_kernel)
     return table
 
 
@@ -191,7 +191,7 @@ def hand_compiler(monkeypatch, hand):
         chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
         return make_program(keep, chosen)
 
-    monkeypatch.setattr(import_module("tilewright.check"), "compile_program", compile)
+    monkeypatch.setattr(import_module("tilewright.check.model"), "compile_program", compile)
     monkeypatch.setattr(tw, "compile_program", compile)
     return compile
 

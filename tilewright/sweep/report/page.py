@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, StrictUndefined
 
 from simulator.attribution import LOSSES
-from tilewright.compare import Comparison, differences
-from tilewright.explain import Explanation, short_name
+from tilewright.measure.compare import Comparison, differences
+from tilewright.measure.explain import Explanation, short_name
 from tilewright.sweep.report.data import SweepData
 from tilewright.sweep.report.plots import Plot
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.compare import Comparison, compare, differences
 from tilewright.errors import UsageError
-from tilewright.explain import Explanation, explain
 from tilewright.files import write_files
-from tilewright.roofline import figure as roofline_figure
+from tilewright.measure.compare import Comparison, compare, differences
+from tilewright.measure.explain import Explanation, explain
+from tilewright.measure.roofline import figure as roofline_figure
 from tilewright.sweep.database import FILE, Database
 from tilewright.sweep.report.data import SweepData, load
 from tilewright.sweep.report.page import render
@@ -124,7 +124,7 @@ def _chosen(data: SweepData, point: int | None, against: int | None) -> tuple[in
 
 def _inside(data: SweepData, name: str, content: bytes, chosen: int, other: int | None) -> Inside:
     def run(number: int) -> Explanation:
-        from tilewright.api import compile_program
+        from tilewright.api.compilation import compile_program
 
         point = data.machine(number)
         config = point.config.with_(name=f"point {number}")

@@ -1,0 +1,116 @@
+"""compile, load, random inputs and input ranges."""
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from compiler.graph import Graph, Node, Tensor
+from tilewright.api.compilation import _input_ranges
+
+
+@pytest.fixture
+def pipeline(monkeypatch, hand):
+    """A stand-in for `compiler.pipeline` that notes how it is called."""
+    calls = []
+
+    def compile_graph(graph, config, *, keep="outputs", effort=1, print_after=(), **options):
+        calls.append({"graph": graph, "config": config, "keep": keep, "effort": effort, "print_after": print_after})
+        return hand.make_program(keep, config)
+
+    module = ModuleType("compiler.pipeline")
+    module.compile_graph = compile_graph
+    monkeypatch.setitem(sys.modules, "compiler.pipeline", module)
+    return calls
+
+
+def test_compile_takes_every_kind_of_model_and_config(pipeline, hand, model_file, tmp_path):
+    custom = tmp_path / "mine.toml"
+    custom.write_text('base = "small"\nact_rows = 4096\n')
+    for model in (str(model_file), model_file, model_file.read_bytes(), hand.make_model()):
+        program = tw.compile(model)
+        assert program.config.name == "base" and program.compile_seconds > 0
+    for config, name in (
+        ("tiny", "tiny"),
+        (tw.NpuConfig.load("large"), "large"),
+        (custom, "mine"),
+        (str(custom), "mine"),
+    ):
+        assert tw.compile(model_file, config).config.name == name
+    tw.compile(model_file, keep="all", effort=3, print_after=["eliminate"])
+    assert pipeline[-1]["keep"] == "all" and pipeline[-1]["effort"] == 3
+    assert pipeline[-1]["print_after"] == ("eliminate",)
+    assert pipeline[-1]["graph"].inputs == ["x"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"model": "none.onnx"}, "no such model file: none.onnx"),
+        ({"model": b"nonsense"}, "not an ONNX model"),
+        ({"config": "huge"}, "unknown configuration 'huge'"),
+        ({"keep": "some"}, "keep must be"),
+        ({"shapes": {"q": [1]}}, "'q'"),
+    ],
+)
+def test_compile_errors_are_one_line(pipeline, model_file, arguments, message):
+    with pytest.raises(tw.TilewrightError, match=message) as caught:
+        tw.compile(**({"model": model_file} | arguments))
+    assert "\n" not in str(caught.value)
+
+
+def test_load(hand, tmp_path):
+    path = tmp_path / "p.twp"
+    hand.make_program().save(path)
+    assert tw.load(path).content_hash() == hand.make_program().content_hash()
+    with pytest.raises(tw.TilewrightError, match="cannot read"):
+        tw.load(tmp_path / "none.twp")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(tw.TilewrightError, match="damaged"):
+        tw.load(path)
+
+
+def test_a_saved_program_runs_the_same(hand, tmp_path, x):
+    path = tmp_path / "p.twp"
+    hand.make_program().save(path)
+    device = tw.Device("functional", path="reference")
+    a, b = (device.run(p, {"x": x})["y"] for p in (hand.make_program(), tw.load(path)))
+    np.testing.assert_array_equal(a, b)
+
+
+def quantised_input(dtype=np.int8, zero=3, extra=False) -> Graph:
+    graph = Graph()
+    graph.inputs = ["x"]
+    graph.add(Tensor("x", (1, 3), np.dtype(np.float32)))
+    s, z = graph.constant("s", np.float32(0.5).reshape(())), graph.constant("z", np.array(zero, dtype))
+    for name in ("q", "r")[: 2 if extra else 1]:
+        graph.add(Tensor(name, (1, 3), np.dtype(dtype)))
+        graph.nodes.append(Node("QuantizeLinear", ["x", s, z], [name]))
+    return graph
+
+
+def test_input_ranges():
+    assert _input_ranges(quantised_input()) == {"x": [-65.5, 62.0]}
+    assert _input_ranges(quantised_input(np.uint8, 0)) == {"x": [0.0, 127.5]}
+    assert _input_ranges(quantised_input(extra=True)) == {}
+    assert _input_ranges(Graph()) == {}
+
+
+def test_random_inputs(hand):
+    program = hand.make_program()
+    first = program.inputs[0]
+    again = tw.random_inputs(program, 5)["x"]
+    np.testing.assert_array_equal(again, tw.random_inputs(program, 5)["x"])
+    assert again.dtype == np.int8 and again.min() < -64 and again.max() > 64
+    assert not np.array_equal(again, tw.random_inputs(program, 6)["x"])
+    first.dtype, first.scale = "float32", None
+    assert abs(tw.random_inputs(program)["x"].mean()) < 0.5
+    program.options["input_ranges"] = {"x": [10.0, 20.0]}
+    values = tw.random_inputs(program)["x"]
+    assert values.dtype == np.float32 and 10 <= values.min() < 12 and 18 < values.max() <= 20
+    first.dtype = "int64"
+    assert set(np.unique(tw.random_inputs(program)["x"])) <= set(range(10))
+    first.dtype = "bool"
+    assert tw.random_inputs(program)["x"].dtype == np.bool_

@@ -1,0 +1,125 @@
+"""Models on the CPU alone: native models, threads, the check of the processor, `tune --cpu`, `bench --cpu`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+
+import tilewright as tw
+from compiler.cpu import schedule_log
+from isa.program import Program
+from tilewright import zoo
+from tilewright.api.native import NativeModel
+from tilewright.cli import cli
+from tilewright.measure import cpu_speed
+from tilewright.measure.cpu_cases import CASES
+from tilewright.measure.cpu_speed import inputs_of
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    return zoo.build("resnet8", batch_norm=True)
+
+
+def reference(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)[0]
+
+
+def test_native_model(model: onnx.ModelProto) -> None:
+    native = NativeModel(model)
+    inputs = inputs_of(model)
+    (got,) = native(inputs).values()
+    np.testing.assert_allclose(got, reference(model, inputs), rtol=1e-4, atol=1e-5)
+    assert native.compile_seconds > 0
+    assert native.segment.memory.live <= native.segment.memory.arena < native.segment.memory.separate
+
+
+def test_threads_and_program_file(model: onnx.ModelProto, tmp_path: Path) -> None:
+    """The same bytes with two threads, from a file too."""
+    inputs = inputs_of(model)
+    results = []
+    for threads in (1, 2):
+        program = tw.compile_program(model, threads=threads, cache=False)
+        program.save(tmp_path / "p.twp")
+        loaded = tw.load(tmp_path / "p.twp")
+        assert loaded.options["threads"] == threads
+        with tw.Device("functional") as device:
+            results.append(device.run(loaded, inputs)["output"])
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[0], reference(model, inputs), rtol=1e-4, atol=1e-5)
+    for wrong in ({"threads": 0}, {"threads": 65}, {"threads": 2, "host": "aarch64-linux"}):
+        with pytest.raises(tw.UsageError, match="threads"):
+            tw.compile_program(model, **wrong)
+
+
+def test_processor_without_an_extension(tmp_path: Path) -> None:
+    """A program made for another processor says so before anything runs."""
+    program = tw.compile_program(zoo.build("resnet8"), cpu_only=True, cache=False)
+    assert program.options["host_features"]
+    program.options["host_features"] = [*program.options["host_features"], "avx999"]
+    program.save(tmp_path / "p.twp")
+    with tw.Device("functional") as device, pytest.raises(tw.ConfigMismatchError) as error:
+        device.run(Program.load(tmp_path / "p.twp"), {"input": np.zeros((1, 3, 32, 32), np.float32)})
+    assert "avx999" in str(error.value) and "compile the model again" in str(error.value)
+    assert "avx512" not in str(error.value).partition("this processor")[0].replace("avx999", "")
+
+
+def run_cli(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, arguments)
+    return result.exit_code, result.output
+
+
+def test_tune_cpu(tmp_path: Path) -> None:
+    onnx.save(zoo.build("resnet8"), tmp_path / "m.onnx")
+    log, out = tmp_path / "log.jsonl", tmp_path / "out.json"
+    model = str(tmp_path / "m.onnx")
+    code, text = run_cli("tune", "--cpu", model, "--budget", "4", "--log", str(log), "--json", str(out))
+    assert code == 0 and "kernels" in text
+    found = json.loads(out.read_text())
+    assert found["kernels"] and found["log"] == str(log) and found["processor"]
+    kept = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    assert len(kept) == sum(bool(k["changes"]) for k in found["kernels"])
+    assert all(k["version"] == schedule_log.VERSION and k["seconds"] < k["default_seconds"] for k in kept)
+
+
+def test_command_mistakes(tmp_path: Path) -> None:
+    onnx.save(zoo.build("resnet8"), tmp_path / "m.onnx")
+    model = str(tmp_path / "m.onnx")
+    for arguments, what in (
+        (("tune", "--cpu", model, "--config", "small"), "--config"),
+        (("tune", "--cpu", model, "--log", str(tmp_path / "no" / "log")), "log"),
+        (("bench", "--cpu", "--only", "no such case"), "groups: networks"),
+        (("bench", "--cpu", "--model", model), "--model"),
+        (("bench", "--only", "gelu"), "--cpu"),
+    ):
+        code, text = run_cli(*arguments)
+        assert code == 2 and what in text and len(text.strip().splitlines()) == 1, (arguments, text)
+
+
+def test_bench_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_speed, "_SECONDS", 0.02)
+    out = tmp_path / "out.json"
+    code, text = run_cli("bench", "--cpu", "--only", "conv 1x1 256", "--only", "1x2048x1000", "--json", str(out))
+    assert code == 0 and "Conv 1x1" in text and "/ ort" in text
+    found = json.loads(out.read_text())
+    assert [c["name"] for c in found["cases"]] == [
+        "MatMul 1x2048x1000 const B",
+        "Conv 1x1 256 28x28",
+        "QLinearConv 1x1 256 28x28",
+    ]
+    for case in found["cases"]:
+        assert case["difference"] < 1e-5 or case["group"] == "int8"
+        assert case["ratio"] == pytest.approx(case["seconds"]["ours"] / case["seconds"]["onnxruntime"])
+        assert case["within"] == (case["ratio"] <= case["limit"])
+
+
+def test_cases_are_told_apart() -> None:
+    assert len({c.name for c in CASES}) == len(CASES)
+    assert all(max(map(len, (c.name, c.group))) < 36 for c in CASES)

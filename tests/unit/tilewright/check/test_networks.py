@@ -1,0 +1,190 @@
+"""The whole way with the real compiler: networks against onnxruntime, damage, forcing, the command line."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright as tw
+from tilewright import zoo
+
+COMMAND = [sys.executable, "-m", "tilewright"]
+
+
+@pytest.fixture(scope="module")
+def resnet8() -> onnx.ModelProto:
+    return zoo.build_quantized("resnet8")
+
+
+@pytest.mark.parametrize("name", ["resnet8", "autoencoder", "vww", "squeeze_excite", "efficientnet", "segmentation"])
+@pytest.mark.parametrize("form, activation", [("qdq", "int8"), ("qoperator", "uint8")])
+def test_every_quantised_tensor_equals_onnxruntime(name, form, activation):
+    model = zoo.build_quantized(name, form=form, activation=activation, **zoo.ZOO[name].small)
+    report = tw.check(model, keep="all")
+    assert report.ok and report.mismatches == 0, report.summary()
+    assert report.tensors > 10 and len(report.fused) < report.quantised / 4
+    assert report.end_to_end["elements"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.parametrize("file", ["resnet18_qdq", "mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "vit_tiny_qdq"])
+def test_reference_models(models_dir, file):
+    report = tw.check(models_dir / f"{file}.onnx", keep="all")
+    assert report.ok and report.mismatches == 0, report.summary()
+
+
+@pytest.mark.parametrize("config", ["tiny", "small", "large"])
+def test_other_configurations(resnet8, config):
+    assert tw.check(resnet8, config=config, keep="all").ok
+
+
+def test_kept_tensors_do_not_share_memory(resnet8):
+    from tilewright.runtime.forcing import sharing
+
+    program = tw.compile(resnet8, keep="all")
+    kept = [t for t in program.tensors if t.buffer]
+    assert len(kept) > 10
+    assert [t.name for t in kept if sharing(program.buffers, t.buffer)] == []
+
+
+def flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :]
+
+
+def test_one_wrong_weight_is_seen(resnet8, monkeypatch):
+    program = tw.compile(resnet8)
+    program.constants = flip(program.constants, len(program.constants) // 2)
+    report = tw.check(resnet8, program=program)
+    assert not report.ok
+
+    real = import_module("tilewright.check.model").compile_program
+
+    def damaged(*args, **options):
+        result = real(*args, **options)
+        result.constants = flip(result.constants, len(result.constants) // 2)
+        return result
+
+    monkeypatch.setattr(import_module("tilewright.check.model"), "compile_program", damaged)
+    report = tw.check(resnet8, keep="all")
+    assert not report.ok
+    first = next(r for r in report.rows if r.status == "mismatch")
+    assert report.rows.index(first) > 0 and first.where == "npu"  # what comes before the damage is still equal
+
+
+def test_runs_are_repeatable_and_independent(resnet8):
+    program = tw.compile(resnet8)
+    device = tw.Device("functional")
+    a, b = tw.random_inputs(program, 1), tw.random_inputs(program, 2)
+    first = device.run(program, a)
+    device.run(program, b)
+    again = device.run(program, a)
+    assert {n: v.tobytes() for n, v in first.items()} == {n: v.tobytes() for n, v in again.items()}
+    assert device.counters.macs >= program.npu_macs > 0.99 * program.macs
+
+
+def float_border() -> onnx.ModelProto:
+    """x -> Tanh and Exp, which stay float -> border -> convolution -> y."""
+    random = np.random.default_rng(0)
+
+    def constant(name, value):
+        return numpy_helper.from_array(np.asarray(value), name)
+
+    weights = random.integers(-127, 128, (16, 16, 1, 1)).astype(np.int8)
+    constants = [
+        constant("s", np.float32(0.02)), constant("z", np.int8(0)), constant("so", np.float32(0.5)),
+        constant("w", weights), constant("sw", np.float32(0.01)),
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("Softsign", ["x"], ["f"]),
+        helper.make_node("Mul", ["f", "x"], ["g"]),
+        helper.make_node("QuantizeLinear", ["g", "s", "z"], ["border"]),
+        helper.make_node("DequantizeLinear", ["border", "s", "z"], ["bd"]),
+        helper.make_node("DequantizeLinear", ["w", "sw", "z"], ["wd"]),
+        helper.make_node("Conv", ["bd", "wd"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "so", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "so", "z"], ["y"]),
+    ]
+    shape = [1, 16, 6, 6]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy"]
+    graph = helper.make_graph(nodes, "border", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_border_has_a_reason():
+    program = tw.compile(float_border(), keep="all")
+    assert {t.name for t in program.tensors if t.reason} == {"border"}
+    report = tw.check(float_border(), keep="all")
+    assert report.ok and list(report.borders) == ["border"]
+
+
+def test_forced_border_reaches_the_npu():
+    model = float_border()
+    program = tw.compile(model, keep="all")
+    device = tw.Device("functional")
+    inputs = tw.random_inputs(program)
+    device.run(program, inputs)
+    before = device.tensors(["border", "q"])
+    device.run(program, inputs, force={"border": np.zeros_like(before["border"])})
+    assert not device.tensors(["q"])["q"].any() and before["q"].any()
+
+
+def two_inputs() -> onnx.ModelProto:
+    """c = a + b, a with an open size."""
+    sizes = {"a": ["n", 4], "b": [4], "c": ["n", 4]}
+    values = {k: helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in sizes.items()}
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["a", "b"], ["c"])], "sum", [values["a"], values["b"]], [values["c"]]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def tilewright(*args, code=0):
+    result = subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True)
+    assert result.returncode == code, (result.stdout, result.stderr)
+    return result
+
+
+def test_command_line(resnet8, tmp_path):
+    model, program = tmp_path / "r.onnx", tmp_path / "r.twp"
+    model.write_bytes(resnet8.SerializeToString())
+    tilewright("compile", model, "-o", program)
+    once, twice = (json.loads(tilewright("run", x, "--json", "-").stdout)["outputs"] for x in (model, program))
+    assert once == twice
+    found = json.loads(tilewright("run", model, "--check=all", "--json", "-").stdout)
+    assert found["check"]["mismatches"] == 0 and found["npu_mac_fraction"] == 1.0 and found["model"] == "r"
+    layers = json.loads(tilewright("info", program, "--json", "-").stdout)["layers"]
+    assert sum(x["macs"] for x in layers) == found["macs"]
+    listing = tilewright("disasm", program).stdout
+    assert all(f"# layer {x['name']} " in listing for x in layers if x["count"])
+    (tmp_path / "short.twp").write_bytes(program.read_bytes()[:5000])
+    assert "damaged" in tilewright("run", tmp_path / "short.twp", code=2).stderr
+
+
+def test_two_inputs_and_open_shape(tmp_path):
+    model = tmp_path / "sum.onnx"
+    model.write_bytes(two_inputs().SerializeToString())
+    assert "--shape a=" in tilewright("run", model, code=2).stderr
+    a, b = np.ones((3, 4), np.float32), np.arange(4, dtype=np.float32)
+    np.savez(tmp_path / "in.npz", a=a, b=b)
+    tilewright("run", model, tmp_path / "in.npz", "--shape", "a=3,4", "--check", "--output", tmp_path / "out")
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "c.npy"), a + b)
+    np.save(tmp_path / "a.npy", a)
+    assert "write NAME=" in tilewright("run", model, tmp_path / "a.npy", "--shape", "a=3,4", code=2).stderr
+    given = ("run", model, "--input", f"a={tmp_path / 'a.npy'}", "--shape", "a=3,4")
+    assert "missing input 'b'" in tilewright(*given, code=2).stderr
+    tilewright(*given, "--random", 3)
+
+
+def test_print_after(resnet8, tmp_path):
+    model = tmp_path / "r.onnx"
+    model.write_bytes(resnet8.SerializeToString())
+    out = tmp_path / "r.twp"
+    assert "QConv" in tilewright("compile", model, "-o", out, "--print-after", "fuse_quantization").stdout
+    result = tilewright("compile", model, "-o", tmp_path / "no.twp", "--print-after", "nope", code=2)
+    assert "fuse_quantization" in result.stderr and not (tmp_path / "no.twp").exists()

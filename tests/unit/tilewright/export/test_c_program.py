@@ -1,0 +1,72 @@
+"""Programs for other hosts in Python: what the file holds, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tilewright as tw
+from isa.program import CpuStep
+from tilewright.cli import cli
+from tilewright.export.c_program import RUNTIME_HEADER, identifier, runtime_header
+
+MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+MACHINES = {"x86_64-linux": 62, "aarch64-linux": 183, "armv7-linux": 40, "riscv64-linux": 243}  # ELF, e_machine
+
+
+@pytest.fixture(scope="module")
+def foreign() -> tw.Program:
+    return tw.api.compile_program(MODEL, host="riscv64-linux")
+
+
+@pytest.mark.parametrize("host", MACHINES)
+def test_program_file(tmp_path: Path, host: str) -> None:
+    """Relocatable objects for the host and the C header are in the file; an exported object names its program."""
+    result = CliRunner().invoke(cli, ["compile", str(MODEL), "--host", host, "-o", str(tmp_path / "net.twp")])
+    assert result.exit_code == 0, result.output
+    program = tw.load(tmp_path / "net.twp")
+    assert program.sections[RUNTIME_HEADER] == runtime_header()
+    steps = [s for s in program.steps if isinstance(s, CpuStep)]
+    for step in steps:
+        head = program.sections[step.section][:20]
+        relocatable, machine = np.frombuffer(head[16:], "<u2")
+        assert head[:4] == b"\x7fELF" and relocatable == 1 and machine == MACHINES[host]
+    result = CliRunner().invoke(
+        cli, ["export-c", str(tmp_path / "net.twp"), "-o", str(tmp_path / "c"), "--name", "abc"]
+    )
+    assert result.exit_code == 0, result.output
+    for step in steps:
+        assert b"\0abc_" + step.section.encode() + b"\0" in (tmp_path / "c" / f"abc_{step.section}.o").read_bytes()
+    blob = (tmp_path / "c" / "abc_data.bin").read_bytes()
+    assert program.instructions in blob and program.constants in blob
+
+
+def test_foreign_program_does_not_run(foreign: tw.Program) -> None:
+    with pytest.raises(tw.ConfigMismatchError, match="compiled for host riscv64-unknown-linux-gnu, this machine is"):
+        tw.Device("functional").run(foreign, tw.random_inputs(foreign))
+
+
+def test_mistakes(tmp_path: Path, foreign: tw.Program) -> None:
+    with pytest.raises(tw.TilewrightError, match=r"host must be one of x86_64-linux, .* not 'sparc'"):
+        tw.api.compile_program(MODEL, host="sparc")
+    with pytest.raises(tw.UsageError, match="was not compiled for C; compile it with --host"):
+        tw.export_c(tw.api.compile_program(MODEL), tmp_path)
+    with pytest.raises(tw.UsageError, match="must be a C identifier, not 'a-b'"):
+        tw.export_c(foreign, tmp_path / "new", "a-b")
+    (tmp_path / "file").touch()
+    with pytest.raises(tw.UsageError, match="cannot make folder"):
+        tw.export_c(foreign, tmp_path / "file")
+    other = tw.Program.from_bytes(foreign.to_bytes())
+    other.sections[RUNTIME_HEADER] += b"\n"
+    with pytest.raises(tw.UsageError, match="compile it again to export it"):
+        tw.export_c(other, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_identifiers() -> None:
+    assert [identifier(t) for t in ("resnet18", "a b-c", "1x1", "é", "--")] == [
+        "resnet18", "a_b_c", "net_1x1", "program", "program",
+    ]  # fmt: skip

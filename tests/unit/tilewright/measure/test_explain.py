@@ -1,0 +1,114 @@
+"""`tilewright explain`, and the same numbers in `run --json` and the cycle benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tilewright.cli import cli
+from tilewright.measure import network_cycles
+from tilewright.measure.explain import short, short_name
+
+MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+
+
+def invoke(*arguments: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, [str(a) for a in arguments], prog_name="tilewright")
+    assert done.exit_code == code, done.output
+    return done
+
+
+def test_json() -> None:
+    found = json.loads(invoke("explain", MODEL, "--config", "tiny", "--json", "-").stdout)
+    layers = found["layers"]
+    assert found["cycles"] == sum(row["cycles"] for row in layers)
+    assert found["bound_cycles"] == sum(row["bound_cycles"] for row in layers)
+    assert found["cycles"] - found["bound_cycles"] == sum(found["losses"].values())
+    assert found["utilization"] == found["bound_cycles"] / found["cycles"]
+    for row in layers:
+        assert row["bound_cycles"] == max(row["compute_cycles"], row["memory_cycles"])
+        assert row["cycles"] - row["bound_cycles"] == sum(row["losses"].values())
+        assert row["fill"].keys() <= row["spent"].keys()
+    assert all(layer["name"] not in {row["name"] for row in layers} for layer in found["cpu_layers"])
+
+
+def test_table_and_memory_options() -> None:
+    text = invoke("explain", MODEL, "--config", "tiny").stdout
+    assert "bound" in text and "on the CPU, not counted" in text
+    assert max(map(len, text.splitlines())) <= 160
+
+    def cycles(*options: object) -> int:
+        return int(json.loads(invoke("explain", MODEL, "--json", "-", *options).stdout)["cycles"])
+
+    assert cycles() < cycles("--latency", 400) < cycles("--latency", 400, "--interval", 4)
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "html"])
+def test_plot(tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"roofline.{suffix}"
+    invoke("explain", MODEL, "--config", "tiny", "--plot", out)
+    data = out.read_bytes()
+    assert data.startswith({"png": b"\x89PNG", "svg": b"<?xml", "html": b"<!DOCTYPE html>"}[suffix])
+    assert suffix == "png" or b"</svg>" in data
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    assert ".png, .svg, .html" in invoke("explain", MODEL, "--plot", tmp_path / "x.pdf", code=2).stderr
+    assert "no such directory" in invoke("explain", MODEL, "--plot", tmp_path / "no" / "x.png", code=2).stderr
+    program = tmp_path / "digits.twp"
+    invoke("compile", MODEL, "-o", program, "--config", "tiny")
+    assert "compiled already" in invoke("explain", program, "--config", "base", code=2).stderr
+    assert json.loads(invoke("explain", program, "--json", "-").stdout)["config"] == "tiny"
+
+
+def check_performance(found: dict[str, Any]) -> None:
+    assert 0 < found["bound_cycles"] <= found["cycles"]
+    assert found["utilization"] == found["bound_cycles"] / found["cycles"]
+    assert found["bytes_read"] > found["bytes_written"] > 0
+    assert set(found["engines"]) == {"LOAD", "GEMM", "VECTOR", "STORE"}
+    for engine in found["engines"].values():
+        assert set(engine) == {"busy", "wait_semaphore", "wait_memory"}
+        assert 0 < engine["busy"] <= found["cycles"]
+
+
+def test_run_json() -> None:
+    found = json.loads(invoke("run", MODEL, "--config", "tiny", "--backend", "cycle", "--json", "-").stdout)
+    check_performance(found)
+    assert found["cycles"] == json.loads(invoke("explain", MODEL, "--config", "tiny", "--json", "-").stdout)["cycles"]
+    assert "utilization" not in json.loads(invoke("run", MODEL, "--json", "-").stdout)  # no clock
+
+
+@pytest.mark.cosim
+@pytest.mark.slow
+def test_run_json_of_the_rtl() -> None:
+    rtl, cycle = (
+        json.loads(invoke("run", MODEL, "--config", "tiny", "--backend", name, "--json", "-").stdout)
+        for name in ("rtl", "cycle")
+    )
+    check_performance(rtl)
+    for key in ("cycles", "bound_cycles", "utilization", "bytes_read", "bytes_written", "engines"):
+        assert rtl[key] == cycle[key]
+
+
+def test_network_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = network_cycles.Target("ds_cnn", 27, 20, 54, quick=True)
+    monkeypatch.setattr(network_cycles, "TARGETS", (small, network_cycles.Target("resnet50", 1, 1)))
+    out = tmp_path / "cycles.json"
+    done = CliRunner().invoke(network_cycles.main, ["--quick", "--json", str(out)])
+    assert done.exit_code == 0 and "ds_cnn" in done.output, done.output
+    (entry,) = json.loads(out.read_text())
+    check_performance(entry)
+    assert entry["bar_cycles"] == 27000 and entry["compile_seconds"] > 0
+
+
+def test_short_texts() -> None:
+    assert [short(n) for n in (0, 7, 999, 1000, 9949, 74400, 999_600, 1.3e6, 21e9)] == [
+        "", "7", "999", "1.0k", "9.9k", "74k", "1.0M", "1.3M", "21G",
+    ]  # fmt: skip
+    assert short_name("conv_0 + conv_1 + conv_2", 30) == "conv_0 ..3.. conv_2"
+    assert short_name("conv_0 + conv_1 + conv_2", 12) == "conv_0 +2"
+    assert short_name("a_very_long_name", 6) == "…_name"

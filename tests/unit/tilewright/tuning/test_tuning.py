@@ -1,0 +1,159 @@
+"""Schedule tuning: findings are exact, applied by later compiles, never slower, and survive damage."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import tilewright as tw
+from compiler.errors import CompileError
+from compiler.npu.decisions import Decisions, decisions_of, schedule_of, signature
+from compiler.npu.neighbours import Neighbourhood
+from compiler.npu.search import Policy
+from isa.config import NpuConfig
+from tilewright.api.compilation import builder
+from tilewright.cli import cli
+from tilewright.runtime.cost import program_cycles
+from tilewright.tuning.apply import Advisor, build_tuned
+from tilewright.tuning.evaluate import Step
+from tilewright.tuning.log import Finding, TuningLog, compiler_digest
+from tilewright.tuning.search import tune_step
+
+MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+
+
+def invoke(*arguments: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, [str(a) for a in arguments], prog_name="tilewright")
+    assert done.exit_code == code, done.output
+    return done
+
+
+def run_cycles(program: tw.Program) -> tuple[dict[str, np.ndarray], int]:
+    """Outputs and cycles of a real run on the cycle-level simulator."""
+    with tw.Device("cycle") as device:
+        outputs = device.run(program, tw.random_inputs(program, 3))
+        assert device.counters is not None and device.counters.cycles is not None
+        return outputs, device.counters.cycles
+
+
+@pytest.fixture(scope="module")
+def step() -> Step:
+    """The digits network's NPU step at base."""
+    advisor = Advisor(lambda name: None)
+    builder(MODEL, NpuConfig.load("base"))(advisor)
+    (found,) = advisor.steps.values()
+    return found
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log with one finding, made by the command."""
+    path = tmp_path_factory.mktemp("tuning") / "log.jsonl"
+    found = json.loads(invoke("tune", MODEL, "--budget", 4, "--jobs", 1, "--log", path, "--json", "-").stdout)
+    assert found["cycles"] < found["default_cycles"] and found["history"] and found["steps"][0]["tried"] > 10
+    return path
+
+
+def test_decisions_give_the_same_schedule(step: Step) -> None:
+    schedule = step.default(Policy())
+    decisions = Decisions.from_dict(json.loads(json.dumps(decisions_of(schedule).to_dict())))
+    assert step.cycles(decisions) == step.schedule_cycles(schedule)
+    assert decisions_of(schedule_of(step.config, step.layers, step.outside, decisions)) == decisions
+
+
+def test_random_moves_keep_the_values(step: Step) -> None:
+    """Programs with decisions far from the compiler's compute the same bytes, and take the cycles that were counted."""
+    build = builder(MODEL, step.config)
+    expected, _ = run_cycles(build(None))
+    near = Neighbourhood(step.config, step.layers, step.outside)
+    name = signature(step.config, step.layers, step.outside)
+    decisions, kinds, chance = decisions_of(step.default(Policy())), set(), random.Random(1)
+    for number in range(30):
+        move = chance.choice(list(near.moves(decisions)))
+        if not step.fits(move.decisions):
+            continue
+        decisions = move.decisions
+        kinds.add(move.kind)
+        if number % 3 == 0:
+            advisor = Advisor({name: decisions}.get)
+            program = build(advisor)
+            assert advisor.used == {name: decisions}
+            outputs, cycles = run_cycles(program)
+            assert cycles == program_cycles(program)
+            for key, value in expected.items():
+                np.testing.assert_array_equal(outputs[key], value)
+    assert len(kinds) >= 4, kinds
+
+
+def test_a_search_reports_exact_cycles(step: Step) -> None:
+    tuned = tune_step(step, 3.0, seed=2)
+    assert tuned.cycles < tuned.default_cycles
+    assert step.cycles(tuned.best) == tuned.cycles
+
+
+def test_later_compiles_use_the_log(log: Path) -> None:
+    plain, tuned = tw.compile(MODEL, "base", tuning="off"), tw.compile(MODEL, "base", tuning=log)
+    (first, before), (second, after) = run_cycles(plain), run_cycles(tuned)
+    (finding,) = TuningLog(log).findings
+    assert (before, after) == (finding.default_cycles, finding.cycles) and after < before
+    assert any("tuned" in note for note in tuned.notes)
+    for key, value in first.items():
+        np.testing.assert_array_equal(second[key], value)
+    assert tw.compile(MODEL, "small", tuning=log).notes == tw.compile(MODEL, "small", tuning="off").notes
+
+
+def test_a_log_of_another_compiler_never_makes_slower(log: Path, tmp_path: Path) -> None:
+    """Its numbers are not believed: both programs are measured."""
+    values = json.loads(log.read_text())
+    values |= {"compiler": "another"}
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(values) + "\n")
+    good = tw.compile(MODEL, "base", tuning=path)
+    assert run_cycles(good)[1] == values["cycles"]
+
+    worst = {name: {**d, "stays": [], "units": [[1, 0]] * sum(n for n, _ in d["units"]), "tiles": []}
+             for name, d in values["steps"].items()}  # fmt: skip
+    path.write_text(json.dumps(values | {"steps": worst}) + "\n")
+    build = builder(MODEL, NpuConfig.load("base"))
+    slow = Advisor(TuningLog(path).best)
+    assert program_cycles(build(slow)) > values["default_cycles"] and slow.used
+    assert program_cycles(build_tuned(build, TuningLog(path))) == values["default_cycles"]
+
+
+def test_damaged_logs(log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    good = log.read_text()
+    future = json.dumps(json.loads(good) | {"version": 99})
+    path.write_text("\n".join(["not json", good[:50], "[]", "{}", future]) + "\n" + good)
+    found = TuningLog(path)
+    assert len(found.findings) == 1 and found.skipped == 5
+    foreign = Decisions(((0, 10**6),), ((99, 3),), ((55, (1, 2)),))
+    with pytest.raises(CompileError):
+        Decisions.from_dict({"units": 3})
+    (name,) = found.findings[0].steps
+    path.write_text("")
+    TuningLog(path).add(Finding("m", "base", compiler_digest(), "p", {name: foreign}, 10, 5))
+    assert program_cycles(tw.compile(MODEL, "base", tuning=path)) == TuningLog(log).findings[0].default_cycles
+
+
+def test_joined_logs_give_the_best(log: Path, tmp_path: Path) -> None:
+    finding = TuningLog(log).findings[0]
+    worse = Finding(**{**finding.__dict__, "cycles": finding.default_cycles})
+    path = tmp_path / "joined.jsonl"
+    path.write_text(worse.to_json() + log.read_text() + worse.to_json())
+    (name,) = finding.steps
+    assert TuningLog(path).best(name) == finding.steps[name]
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    assert "no such file" in invoke("tune", tmp_path / "no.onnx", code=2).stderr
+    assert "switched off" in invoke("tune", MODEL, "--log", "off", code=2).stderr
+    assert "no such directory" in invoke("tune", MODEL, "--log", tmp_path / "no" / "log", code=2).stderr
+    program = tmp_path / "digits.twp"
+    invoke("compile", MODEL, "-o", program, "--config", "tiny")
+    assert "compiled already" in invoke("tune", program, code=2).stderr

@@ -1,0 +1,1 @@
+"""Compiling: models to programs, the cache of programs, and models as native code."""

@@ -1,0 +1,229 @@
+"""`compile`, `compile_program` and `load`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import OpenShapeError, StagingError
+from isa.config import NpuConfig
+from isa.program import Program
+from tilewright.api import program_cache
+from tilewright.errors import UsageError
+from tilewright.export import RUNTIME_HEADER, runtime_header
+from tilewright.files import is_tflite
+
+if TYPE_CHECKING:
+    import onnx
+
+    from compiler.graph import Graph
+    from compiler.npu.search import Scheduler
+    from tilewright.dynamic import DynamicModel
+
+
+MAX_THREADS = 64
+
+
+def compile(
+    model: str | Path | bytes | onnx.ModelProto,
+    config: NpuConfig | str | Path = "base",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    keep: str = "outputs",
+    *,
+    constants: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Program | DynamicModel:
+    """Compiles a model: to one program where everything is known now, else to a `DynamicModel`, which compiles its
+    parts while it runs. Both run with `Device(...).run(model, inputs)`.
+
+    Args:
+        constants: values of inputs to fix now, such as axes or sizes that decide shapes; no inputs of the result.
+        model, config, shapes, keep, options: as for `compile_program`. With keep="all", a host or `print_after` the
+            model must be static.
+
+    Raises:
+        TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
+    """
+    try:
+        return compile_program(model, config, shapes, keep, constants=constants, staged=True, **options)
+    except (StagingError, OpenShapeError):
+        if keep != "outputs" or options.get("host") or options.get("print_after") or is_tflite(model):
+            raise
+    from tilewright.dynamic import DynamicModel
+
+    chosen = {key: value for key, value in options.items() if key in ("effort", "cpu_only", "cache")}
+    return DynamicModel(model, config, shapes, constants=constants, **chosen)
+
+
+def compile_program(
+    model: str | Path | bytes | onnx.ModelProto,
+    config: NpuConfig | str | Path = "base",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    keep: str = "outputs",
+    *,
+    constants: Mapping[str, Any] | None = None,
+    staged: bool = False,
+    host: str | None = None,
+    cpu_only: bool = False,
+    threads: int = 1,
+    effort: int = 1,
+    print_after: Sequence[str] = (),
+    progress: Callable[[str, float], None] | None = None,
+    cache: bool = True,
+    tuning: str | Path | None = None,
+) -> Program:
+    """Compiles a model to one program, which can be saved.
+
+    Args:
+        model: ONNX or TFLite file, its bytes, or an ONNX ModelProto (left unchanged).
+        config: preset name, `.json` or `.toml` file, or `NpuConfig`.
+        shapes: shape per input, needed where the model leaves dimensions open.
+        keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
+        constants: values of inputs to fix now, by name.
+        staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
+        host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
+            one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
+        cpu_only: leave the NPU out.
+        threads: that share the work of every CPU kernel, 1..64; the results are the same for every number. Not with a
+            host.
+        effort: how long to search for schedules, 0..3; 2 and 3 measure candidates with the cycle-level simulator.
+        print_after: names of passes after which the graph is printed.
+        progress: called with what is being done and the fraction done.
+        tuning: log of schedules found by `tilewright tune`, applied where they save cycles; None for $TILEWRIGHT_TUNING
+            or the user's, "off" for none.
+
+    Raises:
+        OpenShapeError: the model leaves dimensions open that `shapes` does not give.
+        StagingError: shapes depend on values that are only known while the model runs.
+        TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
+    """
+    if keep not in ("outputs", "all"):
+        raise UsageError(f'keep must be "outputs" or "all", not {keep!r}')
+    if isinstance(model, str | Path) and not Path(model).is_file():
+        raise UsageError(f"no such model file: {model}")
+    if not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads must be 1..{MAX_THREADS}, not {threads!r}")
+    if threads > 1 and host is not None:
+        raise UsageError("threads are for kernels of this machine: with a host there is one")
+    chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+    start = time.perf_counter()
+    given = dict(shapes) if shapes else None
+    from tilewright.tuning.log import open_log
+
+    log = open_log(tuning) if keep == "outputs" and not cpu_only and not print_after else None
+    name = None
+    if cache and not print_after:
+        fixed = {n: (str(np.asarray(v).dtype), np.asarray(v).tolist()) for n, v in (constants or {}).items()}
+        options = fixed, keep, effort, host, cpu_only, threads, log.digest() if log is not None else ""
+        name = program_cache.key(model, chosen.to_dict(), given, *options)
+    found = program_cache.find(name) if name is not None else None
+    if found is not None:
+        found.compile_seconds = time.perf_counter() - start
+        return found
+    build = builder(
+        model, chosen, given, constants=constants, staged=staged, keep=keep, host=host, cpu_only=cpu_only,
+        threads=threads, effort=effort, print_after=print_after, progress=progress,
+    )  # fmt: skip
+    if log is not None and log.findings:
+        from tilewright.tuning.apply import build_tuned
+
+        program = build_tuned(build, log, trust=effort <= 1)
+    else:
+        program = build(None)
+    program.compile_seconds = time.perf_counter() - start
+    if name is not None:
+        program_cache.keep(name, program)
+    return program
+
+
+def builder(
+    model: str | Path | bytes | onnx.ModelProto,
+    config: NpuConfig,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    staged: bool = False,
+    keep: str = "outputs",
+    host: str | None = None,
+    cpu_only: bool = False,
+    threads: int = 1,
+    effort: int = 1,
+    print_after: Sequence[str] = (),
+    progress: Callable[[str, float], None] | None = None,
+) -> Callable[[Scheduler | None], Program]:
+    """What compiles a model, as often as it is called, with the schedules a scheduler gives; arguments as `compile`."""
+
+    def build(scheduler: Scheduler | None) -> Program:
+        from compiler.cpu import Target
+        from compiler.pipeline import compile_graph
+        from tilewright.runtime.cost import measure
+
+        graph = import_model(model, dict(shapes) if shapes else None, constants, staged)
+        ranges = _input_ranges(graph)
+        program = compile_graph(
+            graph,
+            config,
+            keep=keep,
+            effort=effort,
+            print_after=tuple(print_after),
+            progress=progress,
+            cpu_only=cpu_only,
+            host=Target.named(host) if host is not None else None,
+            threads=threads,
+            measure=measure,
+            scheduler=scheduler,
+        )
+        if host is not None:
+            program.sections[RUNTIME_HEADER] = runtime_header()
+        if ranges:
+            program.options["input_ranges"] = ranges
+        if isinstance(model, str | Path):
+            program.name = Path(model).stem
+        return program
+
+    return build
+
+
+def import_model(
+    model: str | Path | bytes | onnx.ModelProto,
+    shapes: dict[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    staged: bool = False,
+) -> Graph:
+    """The graph of an ONNX or TFLite model."""
+    if is_tflite(model):
+        from compiler.importer.tflite import import_tflite
+
+        if constants:
+            raise UsageError("values of inputs can be fixed in ONNX models only")
+        return import_tflite(model, shapes)  # type: ignore[arg-type]
+    from compiler.importer import import_onnx
+
+    return import_onnx(model, shapes, dict(constants or {}), staged)  # type: ignore[arg-type]
+
+
+def load(path: str | Path) -> Program:
+    """Reads a compiled program. Raises `isa.ProgramError` if it is unreadable or damaged."""
+    return Program.load(path)
+
+
+def _input_ranges(graph: Graph) -> dict[str, list[float]]:
+    """For float inputs that are quantised right away: the real values that can be represented."""
+    ranges: dict[str, list[float]] = {}
+    users: dict[str, list[Any]] = graph.consumers()
+    for name in graph.inputs:
+        readers = users.get(name, [])
+        if len(readers) != 1 or readers[0].op != "QuantizeLinear" or readers[0].inputs[0] != name:
+            continue
+        scale, zero = (graph.const(i) if i else None for i in (*readers[0].inputs[1:3], "")[:2])
+        dtype = graph.tensor(readers[0].outputs[0]).dtype
+        if scale is None or scale.size != 1 or dtype not in (np.dtype(np.int8), np.dtype(np.uint8)):
+            continue
+        s, z = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) if zero is not None else 0
+        limits = np.iinfo(dtype)
+        ranges[name] = [s * (int(limits.min) - z), s * (int(limits.max) - z)]
+    return ranges

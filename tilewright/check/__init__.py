@@ -1,0 +1,1 @@
+"""Checking: a compiled model against onnxruntime or LiteRT."""

@@ -1,0 +1,56 @@
+"""Outputs of a dynamic model against the reference runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.check.report import CheckReport, Difference, TensorRow, compare
+from tilewright.dynamic.values import Value, as_value
+from tilewright.errors import UsageError
+from tilewright.runtime.devices import Runner
+
+if TYPE_CHECKING:
+    from tilewright.dynamic.model import DynamicModel
+
+
+def check_outputs(reference_model: Any, model: DynamicModel, inputs: Mapping[str, Any], runner: Runner) -> CheckReport:
+    """Runs both and compares every output; of a sequence every element.
+
+    Args:
+        reference_model: what the dynamic model was made from.
+
+    Raises:
+        TilewrightError: one of them cannot be run.
+    """
+    from tilewright.check.onnxruntime_reference import reference_of
+
+    reference = reference_of(reference_model)
+    expected = reference.run({**model.constants, **inputs})
+    got = model.run(runner, inputs).outputs
+    report = CheckReport(reference.name, "outputs")
+    for name in model.outputs:
+        if name not in expected:
+            raise UsageError(f"the reference has no output {name!r}; is the program of this model?")
+        report.rows += _rows(name, got[name], as_value(expected[name]))
+    return report
+
+
+def _rows(name: str, got: Value, expected: Value) -> list[TensorRow]:
+    if isinstance(got, list) and isinstance(expected, list) and len(got) == len(expected):
+        return [row for k, (a, b) in enumerate(zip(got, expected)) for row in _rows(f"{name}[{k}]", a, b)]
+    if not isinstance(got, np.ndarray) or not isinstance(expected, np.ndarray):
+        same = got is None and expected is None
+        count = 0 if same else 1
+        return [TensorRow(name, "cpu", "", (), count, count, 0.0, "equal" if same else "mismatch")]
+    if got.dtype == np.object_ and expected.dtype == np.object_ and got.shape == expected.shape:
+        found = Difference(got.size, int(np.count_nonzero(got != expected)), 0.0)
+    else:
+        found = compare(got, expected)
+    status = "mismatch" if found.mismatches else "equal"
+    return [
+        TensorRow(name, "cpu", got.dtype.name, got.shape, found.elements, found.mismatches, found.maximum, status,
+                  note=found.note)
+    ]  # fmt: skip

@@ -1,0 +1,236 @@
+"""`check`: a compiled model against onnxruntime (TFLite: LiteRT), outputs or every quantised tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import OpenShapeError, StagingError
+from isa.config import NpuConfig
+from isa.program import Program, TensorInfo
+from tilewright.api.compilation import compile, compile_program
+from tilewright.check.report import CheckReport, Difference, TensorRow, compare
+from tilewright.errors import UsageError
+from tilewright.runtime.devices import Device, Runner
+from tilewright.runtime.executor import RunResult
+from tilewright.runtime.forcing import kept_tensors, sharing
+from tilewright.runtime.inputs import check_inputs, random_inputs
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tilewright.check.litert_reference import LiteRtReference
+    from tilewright.check.onnxruntime_reference import Reference
+    from tilewright.dynamic import DynamicModel
+
+#: How far a border tensor may be off for its reason to count: one step, in few elements. The last bit of a float flips
+#: a rounding in about one of 1e4 elements; more is a wrong rule, not a rounding.
+BORDER_STEP = 1
+BORDER_SHARE = 0.002
+BORDER_FEW = 4
+#: The same where another border before it, in the same step and so out of reach, was off already.
+NESTED_STEP = 2
+NESTED_SHARE = 0.05
+
+
+def check(
+    model: str | Path | bytes | onnx.ModelProto,
+    inputs: Mapping[str, np.ndarray] | np.ndarray | None = None,
+    *,
+    config: NpuConfig | str | Path = "base",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    keep: str = "outputs",
+    device: str | Runner = "functional",
+    program: Program | DynamicModel | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> CheckReport:
+    """Compiles and runs a model and compares it with the reference runtime.
+
+    Args:
+        model: ONNX or TFLite file, its bytes, or an ONNX ModelProto.
+        inputs: by name; by default `random_inputs` with `seed`.
+        config, shapes: as for `compile`.
+        keep: "outputs", or "all" to compare every quantised tensor too.
+        device: a name or a `Device`.
+        program: the compiled model, if there is one already (with the default keep="outputs").
+            Without it, sizes the model leaves open are those of the inputs. Of a model compiled in parts only outputs
+            are compared.
+        options: for `compile`.
+
+    Raises:
+        TilewrightError: the model cannot be compiled, run, or run by the reference. Differences do not raise: see the
+            report's `ok` and `mismatches`.
+    """
+    from tilewright.check.onnxruntime_reference import reference_of
+
+    if keep not in ("outputs", "all"):
+        raise UsageError(f'keep must be "outputs" or "all", not {keep!r}')
+    if program is not None:
+        config = program.config
+    runner = Device(device) if isinstance(device, str) else device
+    normal = program or _compiled(model, config, shapes, inputs, options)
+    if not isinstance(normal, Program):
+        if keep == "all" or not isinstance(inputs, Mapping):
+            raise UsageError(f"{normal.name} is compiled in parts: give its inputs by name, and compare outputs only")
+        from tilewright.check.dynamic_model import check_outputs
+
+        return check_outputs(model, normal, inputs, runner)
+    arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
+    reference = reference_of(model)
+    fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
+    expected = reference.run({**fixed, **arrays})
+    got = runner.run_detailed(normal, arrays).outputs
+    rows = [_output_row(info, got[info.name], expected) for info in normal.outputs]
+    report = CheckReport(reference.name, keep, rows)
+    explainable = any(t.reason for t in [*normal.tensors, *normal.outputs])
+    if keep == "all" or (not report.ok and explainable):
+        shapes = shapes or {t.name: t.shape for t in normal.inputs}
+        kept = compile_program(model, config, shapes, keep="all", **options)
+        report = check_all(reference, runner, kept, arrays, expected, got)
+        report.mode = keep
+    return report
+
+
+def _compiled(
+    model: str | Path | bytes | onnx.ModelProto,
+    config: NpuConfig | str | Path,
+    shapes: Mapping[str, Sequence[int]] | None,
+    inputs: Mapping[str, np.ndarray] | np.ndarray | None,
+    options: dict[str, Any],
+) -> Program | DynamicModel:
+    """One program if the shapes of the inputs make it one, else a dynamic model."""
+    try:
+        return compile_program(model, config, shapes, **options)
+    except OpenShapeError:
+        if not isinstance(inputs, Mapping):
+            raise
+    except StagingError:
+        return compile(model, config, shapes, **options)
+    return compile(model, config, {n: np.shape(v) for n, v in inputs.items()}, **options)
+
+
+def _output_row(info: TensorInfo, got: np.ndarray, expected: Mapping[str, np.ndarray]) -> TensorRow:
+    if info.name not in expected:
+        raise UsageError(f"the reference has no output {info.name!r}; is the program of this model?")
+    d = compare(got, expected[info.name])
+    status = "mismatch" if d.mismatches else "equal"
+    return TensorRow(
+        info.name, info.where, info.dtype, tuple(info.shape), d.elements, d.mismatches, d.maximum, status, info.reason,
+        note=d.note,
+    )  # fmt: skip
+
+
+def check_all(
+    reference: Reference | LiteRtReference,
+    runner: Runner,
+    kept: Program,
+    inputs: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    normal: Mapping[str, np.ndarray],
+) -> CheckReport:
+    """Compares every tensor a keep="all" program keeps.
+
+    Args:
+        kept: the program.
+        expected: the reference's outputs.
+        normal: outputs of the normally compiled program.
+    """
+    report = CheckReport(reference.name, "all")
+    infos = {n: t for n, t in kept_tensors(kept.tensors).items() if t.dtype in ("int8", "uint8", "int16", "uint16")}
+    infos = {n: t for n, t in infos.items() if n not in expected and n not in inputs}
+    values, missing = reference.intermediates(list(infos), inputs)
+    report.skipped.update(missing)
+    report.skipped.update({t.name: "never in memory" for t in kept.tensors if not t.buffer and t.name not in expected})
+    inside = [n for n in reference.quantised_tensors() if n not in expected]
+    report.quantised = len(inside)
+    report.fused = [n for n in inside if n not in values]
+    report.borders = {n: t.reason for n, t in infos.items() if is_border(t)}
+    behind = reference.downstream(report.borders)
+
+    free = runner.run_detailed(kept, inputs)
+    free_tensors = runner.tensors(infos)
+    force = {n: values[n] for n in report.borders if n in values and _can_force(kept, infos[n], values[n])}
+    forced, forced_tensors = free, free_tensors
+    if force:
+        forced = runner.run_detailed(kept, inputs, force=force)
+        forced_tensors = runner.tensors(infos) | forced.observed
+
+    for name, info in infos.items():
+        if name not in values:
+            continue
+        row = _row(info, compare(forced_tensors[name], values[name]), compare(free_tensors[name], values[name]))
+        row.depends_on = [b for b in behind.get(name, []) if b != name]
+        if name in force:
+            off = {r.name for r in report.rows if r.status == "border"}
+            _judge_border(row, forced, off.intersection(behind.get(name, [])))
+        elif row.free_differences and name not in behind:
+            row.status, row.mismatches = "mismatch", max(row.mismatches, row.free_differences)
+        report.rows.append(row)
+    for info in kept.outputs:
+        report.rows.append(_final_row(info, forced.outputs, free.outputs, normal, expected, behind))
+    return report
+
+
+def is_border(info: TensorInfo) -> bool:
+    """Whether the tensor may be off by a step: floats rounded to integers by the CPU, or a rule that the machine does
+    not have exactly, as the importer says."""
+    return bool(info.reason)
+
+
+def _can_force(program: Program, info: TensorInfo, value: np.ndarray) -> bool:
+    same = str(value.dtype) == info.dtype and value.shape == tuple(info.shape)
+    return same and sharing(program.buffers, info.buffer) is None
+
+
+def _row(info: TensorInfo, local: Difference, free: Difference) -> TensorRow:
+    return TensorRow(
+        info.name, info.where, info.dtype, tuple(info.shape), local.elements, local.mismatches, local.maximum,
+        "mismatch" if local.mismatches else "equal", info.reason, free.mismatches, free.maximum, note=local.note,
+    )  # fmt: skip
+
+
+def _judge_border(row: TensorRow, forced: RunResult, off: set[str]) -> None:
+    """Decides whether what a border tensor is off by is what its reason allows.
+
+    Args:
+        off: borders before it that were off.
+    """
+    if forced.unwritten.get(row.name):
+        row.status, row.note = "mismatch", "parts of it are never written"
+        row.mismatches = max(row.mismatches, forced.unwritten[row.name])
+        return
+    if not row.mismatches or row.note:
+        return
+    step = forced.step_of.get(row.name)
+    nested = [name for name in off if forced.step_of.get(name) == step]
+    share, limit = (NESTED_SHARE, NESTED_STEP) if nested else (BORDER_SHARE, BORDER_STEP)
+    if row.mismatches <= max(BORDER_FEW, share * row.elements) and row.max_abs_difference <= limit:
+        row.status = "border"
+        row.note = f"also behind {', '.join(sorted(nested))} of the same step" if nested else ""
+
+
+def _final_row(
+    info: TensorInfo,
+    forced: Mapping[str, np.ndarray],
+    free: Mapping[str, np.ndarray],
+    normal: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    behind: Mapping[str, list[str]],
+) -> TensorRow:
+    """A graph output: equal under forcing; in the plain run too, unless borders are before it, and then the normally
+    compiled program must at least give what the one that keeps everything gives."""
+    name = info.name
+    row = _row(info, compare(forced[name], expected[name]), compare(normal[name], expected[name]))
+    row.depends_on = behind.get(name, [])
+    against = compare(normal[name], free[name])
+    if row.depends_on and against.mismatches:
+        row.status, row.mismatches = "mismatch", max(row.mismatches, against.mismatches)
+        row.note = 'the program compiled with keep="all" gives other outputs than the normal one'
+    elif not row.depends_on and row.free_differences:
+        row.status, row.mismatches = "mismatch", max(row.mismatches, row.free_differences)
+        row.max_abs_difference = max(row.max_abs_difference, row.free_max)
+    return row

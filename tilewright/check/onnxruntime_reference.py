@@ -1,0 +1,222 @@
+"""onnxruntime as the reference: final outputs, and intermediate tensors that are shown to be those of the same run.
+
+Asking onnxruntime for an intermediate tensor can change how it fuses the graph, and with it the very values one wants
+to see. So a session with added outputs is only believed if its final outputs equal the unmodified model's to the byte
+and its optimised graph has the same ops, data movement aside; otherwise the list of tensors is halved until the
+culprits are alone, and those are reported as not observable.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.check.litert_reference import LiteRtReference
+from tilewright.errors import UsageError
+from tilewright.files import is_tflite
+
+_SEVERITY_ERROR = 3
+#: What an added output may change in the optimised graph: ops that compute nothing.
+_MOVES = frozenset(
+    ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "QuantizeLinear", "DequantizeLinear")
+)
+
+
+def load_model(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
+    """The ONNX model; external data included. Raises `UsageError`."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    try:
+        if isinstance(model, bytes):
+            return onnx.load_model_from_string(model)
+        return onnx.load(str(model))
+    except Exception as error:
+        where = "model" if isinstance(model, bytes) else str(model)
+        raise UsageError(f"{where}: the reference cannot read it: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class Reference:
+    """A model in onnxruntime: default optimisation level, CPU provider, one thread, exact integer kernels.
+
+    Args:
+        model: what `tilewright.compile` takes.
+        int8: run QDQ models with int8 activations as integers (`session.qdqisint8allowed`); by default where the
+            model has such activations.
+    """
+
+    def __init__(self, model: str | Path | bytes | onnx.ModelProto, int8: bool | None = None) -> None:
+        self.proto = load_model(model)
+        self.int8 = _int8_activations(self.proto) if int8 is None else int8
+        self._session: Any = None
+        self._expected: list[np.ndarray] = []
+        self._ops: Counter[str] | None = None
+
+    @property
+    def name(self) -> str:
+        import onnxruntime
+
+        return f"onnxruntime {onnxruntime.__version__}"
+
+    def quantised_tensors(self) -> list[str]:
+        """Names of the 8-bit tensors the model computes: results of QuantizeLinear and of quantised ops."""
+        constant = {i.name for i in self.proto.graph.initializer}
+        names = []
+        for node in self.proto.graph.node:
+            if all(i in constant for i in node.input if i):
+                constant.update(node.output)
+                continue
+            floats = node.op_type == "QGemm" and len(node.input) <= 8  # one without an output scale
+            if node.op_type.startswith(("QuantizeLinear", "QLinear", "QGemm")) and not floats:
+                names.append(node.output[0])
+        return names
+
+    def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
+        """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
+        return downstream(self.proto, sources)
+
+    def session(self, proto: onnx.ModelProto, optimised: Path | None = None) -> Any:
+        """A session as the contract of the numerics wants it; its graph after optimisation goes to `optimised`."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = _SEVERITY_ERROR
+        if self.int8:
+            options.add_session_config_entry("session.qdqisint8allowed", "1")
+        if optimised is not None:
+            options.optimized_model_filepath = str(optimised)
+        return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The model's outputs by name. Raises `UsageError` if onnxruntime cannot run it."""
+        try:
+            if self._session is None:
+                self._session = self.session(self.proto)
+            self._expected = self._session.run(None, dict(inputs))
+        except Exception as error:
+            raise UsageError(f"{self.name} cannot run the model: {_first_line(error)}") from None
+        return {o.name: v for o, v in zip(self._session.get_outputs(), self._expected)}
+
+    def intermediates(
+        self, names: Sequence[str], inputs: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+        """Values of tensors inside the model.
+
+        Returns:
+            Values by name, and for every tensor without one the reason.
+        """
+        outputs = self.run(inputs)
+        values = {n: inputs[n] for n in names if n in inputs} | {n: outputs[n] for n in names if n in outputs}
+        made = {o for node in self.proto.graph.node for o in node.output if o}
+        missing = {n: "not a tensor of the model" for n in names if n not in made and n not in values}
+        self._observe([n for n in names if n in made and n not in values], inputs, values, missing)
+        return values, missing
+
+    def _with_ops(self, proto: onnx.ModelProto) -> tuple[Any, Counter[str]]:
+        """A session and the ops it really runs."""
+        with tempfile.TemporaryDirectory(prefix="tilewright-reference-") as folder:
+            path = Path(folder) / "optimised.onnx"
+            session = self.session(proto, path)
+            nodes = onnx.load(str(path), load_external_data=False).graph.node
+        return session, Counter(n.op_type for n in nodes if n.op_type not in _MOVES)
+
+    def _observe(
+        self,
+        names: list[str],
+        inputs: Mapping[str, np.ndarray],
+        values: dict[str, np.ndarray],
+        missing: dict[str, str],
+    ) -> None:
+        if not names:
+            return
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)
+        try:
+            session, ops = self._with_ops(proto)
+            found = session.run(None, dict(inputs))
+            why = "observing it changes what the reference computes"
+        except Exception as error:
+            found, ops, why = None, None, f"onnxruntime does not give it: {_first_line(error)}"
+        count = len(self._expected)
+        if self._ops is None:
+            self._ops = self._with_ops(self.proto)[1]
+        if (
+            found is not None
+            and ops == self._ops
+            and all(same_bytes(a, b) for a, b in zip(found[:count], self._expected))
+        ):
+            values.update(zip(names, found[count:]))
+        elif len(names) == 1:
+            missing[names[0]] = why
+        else:
+            self._observe(names[: len(names) // 2], inputs, values, missing)
+            self._observe(names[len(names) // 2 :], inputs, values, missing)
+
+
+def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | LiteRtReference:
+    """The reference runtime of a model: LiteRT for TFLite, else onnxruntime."""
+    if is_tflite(model):
+        assert not isinstance(model, onnx.ModelProto)
+        return LiteRtReference(model)
+    return Reference(model)
+
+
+def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    """Same type, shape and bytes."""
+    return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(_bytes(a), _bytes(b))
+
+
+def _bytes(a: np.ndarray) -> np.ndarray:
+    if a.dtype == object:
+        return np.array([str(x) for x in a.reshape(-1)])
+    return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+
+
+def _int8_activations(proto: onnx.ModelProto) -> bool:
+    """Whether any QuantizeLinear of the model makes int8."""
+    kinds = {x.name: x.data_type for x in proto.graph.initializer}
+    for node in proto.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            kinds[node.output[0]] = node.attribute[0].t.data_type
+    for node in proto.graph.node:
+        if node.op_type != "QuantizeLinear":
+            continue
+        if len(node.input) > 2 and kinds.get(node.input[2]) == onnx.TensorProto.INT8:
+            return True
+        if any(a.name == "output_dtype" and a.i == onnx.TensorProto.INT8 for a in node.attribute):
+            return True
+    return False
+
+
+def downstream(proto: onnx.ModelProto, sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """For every tensor of the model that depends on one of `sources`: the sources it depends on, itself included."""
+    found: dict[str, dict[str, None]] = {name: {name: None} for name in sources}
+    for node in proto.graph.node:
+        merged: dict[str, None] = {}
+        for name in _reads(node):
+            merged |= found.get(name, {})
+        for name in node.output:
+            if name and merged:
+                found[name] = merged | found.get(name, {})
+    return {name: list(some) for name, some in found.items()}
+
+
+def _reads(node: onnx.NodeProto) -> list[str]:
+    names = list(node.input)
+    for attribute in node.attribute:
+        for graph in [attribute.g, *attribute.graphs]:
+            for inner in graph.node:
+                names += _reads(inner)
+    return names

@@ -1,0 +1,1 @@
+"""Measuring: speed, cycles, and where the cycles of a program go."""

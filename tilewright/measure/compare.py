@@ -1,0 +1,171 @@
+"""Two ways to run a network side by side, layer by layer: two configurations of the machine, or two programs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from isa.config import NpuConfig
+from simulator.attribution import LOSSES, LayerLosses
+from tilewright.measure.explain import Explanation, short_name
+
+
+@dataclass
+class Pair:
+    """The rows of both sides that are made of the same layers.
+
+    Attributes:
+        name: of the layers.
+        a, b: rows of each side; several where one side fused what the other runs apart, none where the layers do
+            not run on that side's NPU.
+    """
+
+    name: str
+    a: list[LayerLosses]
+    b: list[LayerLosses]
+
+    @property
+    def cycles(self) -> tuple[int, int]:
+        return _cycles(self.a), _cycles(self.b)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return sum(row.bound for row in self.a), sum(row.bound for row in self.b)
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """Where the difference in cycles comes from: the bound, and each loss. Sums up to cycles of b minus a."""
+        found = {"bound": self.bounds[1] - self.bounds[0]}
+        for key in LOSSES:
+            found[key] = sum(row.losses[key] for row in self.b) - sum(row.losses[key] for row in self.a)
+        return found
+
+
+def _cycles(rows: Iterable[LayerLosses]) -> int:
+    return sum(row.cycles for row in rows)
+
+
+@dataclass
+class Comparison:
+    """Two explanations of networks with the same layers, matched."""
+
+    a: Explanation
+    b: Explanation
+    pairs: list[Pair]
+
+    @property
+    def ratio(self) -> float:
+        """Cycles of b over cycles of a."""
+        return self.b.cycles / self.a.cycles if self.a.cycles else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "a": _side(self.a),
+            "b": _side(self.b),
+            "config_differences": differences(self.a.program.config, self.b.program.config),
+            "cycles_ratio": self.ratio,
+            "layers": [
+                {
+                    "name": pair.name,
+                    "a_cycles": pair.cycles[0],
+                    "b_cycles": pair.cycles[1],
+                    "a_bound_cycles": pair.bounds[0],
+                    "b_bound_cycles": pair.bounds[1],
+                    "changes": pair.changes,
+                }
+                for pair in self.pairs
+            ],
+        }
+
+
+def _side(found: Explanation) -> dict[str, Any]:
+    described = found.to_dict()
+    return {key: described[key] for key in described if key not in ("layers", "engines")}
+
+
+def differences(a: NpuConfig, b: NpuConfig) -> dict[str, list[Any]]:
+    """Fields that differ, with both values; the name is not one."""
+    ours, theirs = a.to_dict(), b.to_dict()
+    return {key: [ours[key], theirs[key]] for key in ours if key != "name" and ours[key] != theirs[key]}
+
+
+def compare(a: Explanation, b: Explanation) -> Comparison:
+    """Matches rows by the names of the layers in them; rows that share a layer come together."""
+    sides = a.rows, b.rows
+    group: dict[Hashable, Hashable] = {}
+
+    def root(key: Hashable) -> Hashable:
+        while group.setdefault(key, key) != key:
+            key = group[key]
+        return key
+
+    for side, rows in enumerate(sides):
+        for number, row in enumerate(rows):
+            for member in row.members:
+                group[root(member.name)] = root((side, number))
+    pairs: dict[Hashable, Pair] = {}
+    for side, rows in enumerate(sides):
+        for number, row in enumerate(rows):
+            pair = pairs.setdefault(root((side, number)), Pair(row.layer.name, [], []))
+            (pair.a, pair.b)[side].append(row)
+    for pair in pairs.values():
+        pair.name = " + ".join(dict.fromkeys(m.name for row in pair.a or pair.b for m in row.members))
+    return Comparison(a, b, list(pairs.values()))
+
+
+def table(found: Comparison, width: int) -> Table:
+    """For people: cycles and utilisation of both sides, the ratio, and what made most of the difference."""
+    a, b = found.a.program, found.b.program
+    title = f"a: {_label(found.a)}\nb: {_label(found.b)}"
+    if a.config != b.config:
+        changed = ", ".join(f"{k} {x} -> {y}" for k, (x, y) in differences(a.config, b.config).items())
+        title += f"\n{changed}" if changed else ""
+    shown = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_footer=True
+    )
+    whole = Pair("all", found.a.rows, found.b.rows)
+    room = max(12, min(max((len(pair.name) for pair in found.pairs), default=0), width - 84))
+    cells = [_cells(pair, room) for pair in [*found.pairs, whole]]
+    headings = ("layer", "a cycles", "util", "b cycles", "util", "b/a", "difference made by")
+    for heading, footer in zip(headings, cells[-1]):
+        left = heading in (headings[0], headings[-1])
+        shown.add_column(heading, footer=footer, justify="left" if left else "right", no_wrap=True)
+    for row in cells[:-1]:
+        shown.add_row(*row)
+    return shown
+
+
+def _label(found: Explanation) -> str:
+    config = found.program.config
+    return f"{found.program.name} on {config.name} ({config.block_in}x{config.block_out}), {found.cycles:,} cycles"
+
+
+def _cells(pair: Pair, room: int) -> list[str]:
+    cells = [short_name(pair.name, room)]
+    for cycles, bound in zip(pair.cycles, pair.bounds):
+        cells += [f"{cycles}", f"{bound / cycles:.0%}"] if cycles else ["-", ""]
+    both = all(pair.cycles)
+    cells.append(f"{pair.cycles[1] / pair.cycles[0]:.2f}" if both else "")
+    largest = sorted(pair.changes.items(), key=lambda change: -abs(change[1]))[:2] if both else []
+    total = pair.cycles[1] - pair.cycles[0]
+    cells.append(", ".join(f"{key} {n:+d}" for key, n in largest if abs(n) >= max(1, abs(total) // 10)))
+    return cells
+
+
+def totals_table(found: list[Comparison]) -> Table:
+    """One row per network."""
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    shown.add_column("network", no_wrap=True)
+    for heading in ("a cycles", "util", "b cycles", "util", "b/a", "a bytes", "b bytes"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for each in found:
+        cells = [each.a.program.name]
+        for side in (each.a, each.b):
+            cells += [f"{side.cycles:,}", f"{side.bound / side.cycles:.0%}" if side.cycles else ""]
+        traffic = [f"{s.counters.bytes_read + s.counters.bytes_written:,}" for s in (each.a, each.b)]
+        shown.add_row(*cells, f"{each.ratio:.3f}", *traffic)
+    return shown

@@ -1,0 +1,301 @@
+"""Speed of the CPU kernels beside onnxruntime and numpy, one thread each, in one process and one run.
+
+`tilewright bench --cpu [--only TEXT] [--json FILE]`. The contestants of a case run in turns, so that a busy machine
+slows all of them, and the time is that of the thread. The ratios are of the minima and of the medians, ours to
+theirs: below 1 is faster than onnxruntime. onnxruntime writes into memory bound beforehand, as the kernels do. The
+results are compared as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from rich import box
+from rich.table import Table
+
+from tilewright.errors import UsageError
+from tilewright.measure.cpu_cases import CASES, Case
+
+_SECONDS = 0.5  # of measuring per case and contestant
+_MIN_ROUNDS, _MAX_ROUNDS = 7, 400
+_INTEGER_LIMIT = 10
+MEMORY_CASES = ("ResNet-18 224", "MobileNetV2 224")
+
+
+def select(only: Sequence[str]) -> list[Case]:
+    """The cases whose name or group contains one of the texts; all without any."""
+    found = [c for c in CASES if not only or any(t.lower() in f"{c.group}: {c.name}".lower() for t in only)]
+    if not found:
+        raise UsageError(
+            f"no case matches {', '.join(only)}; groups: {', '.join(dict.fromkeys(c.group for c in CASES))}"
+        )
+    return found
+
+
+def measure(
+    only: Sequence[str] = (),
+    *,
+    memory: bool = True,
+    threads: int = 1,
+    progress: Callable[..., None] = lambda *_: None,
+) -> dict[str, Any]:
+    """Times every selected case.
+
+    Args:
+        only: texts that select cases by name or group.
+        memory: also measure peak memory of networks, in processes of their own.
+        threads: of ours and of onnxruntime.
+
+    Returns:
+        `machine`, `cases` (seconds, ratios, largest difference, compile time, memory) and `memory`.
+    """
+    import onnxruntime
+
+    from compiler.cpu import Target
+
+    cases = select(only)
+    rows = []
+    with _one_numpy_thread():
+        for index, case in enumerate(cases):
+            progress(f"measuring {case.name}", index, len(cases))
+            rows.append(_measure(case, threads))
+    peaks = []
+    for case in cases if memory else ():
+        if case.name in MEMORY_CASES and Path("/proc/self/status").exists():
+            progress(f"memory of {case.name}", len(cases), len(cases))
+            peaks.append(_peak_memory(case))
+    target = Target.host()
+    return {
+        "cpu": target.cpu,
+        "vector_bits": target.vector_bits,
+        "threads": threads,
+        "onnxruntime": onnxruntime.__version__,
+        "numpy": np.__version__,
+        "cases": rows,
+        "memory": peaks,
+    }
+
+
+@contextlib.contextmanager
+def _one_numpy_thread() -> Iterator[None]:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
+
+
+def inputs_of(model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
+    """Seeded inputs: normal floats, small integers over their whole 8-bit range."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for value in model.graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if dtype.kind == "f":
+            found[value.name] = rng.standard_normal(shape, np.float32).astype(dtype)
+        else:
+            limits = np.iinfo(dtype) if dtype.itemsize == 1 else None
+            low, high = (limits.min, limits.max + 1) if limits else (0, _INTEGER_LIMIT)
+            found[value.name] = rng.integers(low, high, shape).astype(dtype)
+    return found
+
+
+def bound_session(
+    model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int
+) -> tuple[Callable[[], object], Callable[[], list[np.ndarray]]]:
+    """onnxruntime with inputs and outputs in place: (run, outputs)."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    binding = session.io_binding()
+    for name, value in inputs.items():
+        binding.bind_cpu_input(name, value)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(v)) for v in session.run(None, inputs)]
+    for name, value in zip(names, values):
+        binding.bind_ortvalue_output(name, value)
+    return lambda: session.run_with_iobinding(binding), lambda: [v.numpy() for v in values]
+
+
+def _measure(case: Case, threads: int) -> dict[str, Any]:
+    from tilewright.api.native import NativeModel
+
+    model = case.model()
+    inputs = inputs_of(model)
+    with _empty_kernel_cache():
+        native = NativeModel(model, threads=threads)
+    for name, value in inputs.items():
+        native.inputs[name][...] = value
+    theirs, results = bound_session(model, inputs, threads)
+    calls: dict[str, Callable[[], object]] = {"ours": native.run, "onnxruntime": theirs}
+    if case.numpy is not None:
+        arrays, numpy_form = list(inputs.values()), case.numpy
+        calls["numpy"] = lambda: numpy_form(*arrays)
+    times = interleaved(calls, one_thread=threads == 1)
+    difference = max(_difference(a, b) for a, b in zip(native.outputs.values(), results()))
+    best = {who: min(t) for who, t in times.items()}
+    middle = {who: statistics.median(t) for who, t in times.items()}
+    ratio = best["ours"] / best["onnxruntime"]
+    return {
+        "name": case.name,
+        "group": case.group,
+        "rounds": len(times["ours"]),
+        "seconds": best,
+        "median_seconds": middle,
+        "ratio": ratio,
+        "median_ratio": middle["ours"] / middle["onnxruntime"],
+        "numpy_ratio": best["ours"] / best["numpy"] if "numpy" in best else None,
+        "limit": case.limit,
+        "within": case.limit is None or ratio <= case.limit,
+        "difference": difference,
+        "compile_seconds": native.compile_seconds,
+        "arena_bytes": native.segment.memory.arena,
+        "separate_bytes": native.segment.memory.separate,
+        "live_bytes": native.segment.memory.live,
+    }
+
+
+def interleaved(
+    calls: dict[str, Callable[[], object]], seconds: float = _SECONDS, one_thread: bool = True
+) -> dict[str, list[float]]:
+    """Seconds of every call, in rounds of one of each: of this thread, or with `one_thread` False of the wall clock."""
+    clock = time.thread_time if one_thread else time.perf_counter
+    times: dict[str, list[float]] = {who: [] for who in calls}
+    started = clock()
+    for call in calls.values():
+        call()
+    once = max(clock() - started, 1e-6)
+    for _ in range(min(max(int(seconds * len(calls) / once), _MIN_ROUNDS), _MAX_ROUNDS)):
+        for who, call in calls.items():
+            start = clock()
+            call()
+            times[who].append(clock() - start)
+    return times
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest difference over the largest magnitude."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    return float(np.max(np.abs(x - y), initial=0.0) / max(np.max(np.abs(y), initial=0.0), 1e-30))
+
+
+@contextlib.contextmanager
+def _empty_kernel_cache() -> Iterator[None]:
+    """Compile times are of a first compilation."""
+    from compiler.cpu import cache
+
+    before = os.environ.get("TILEWRIGHT_CACHE")
+    cache.objects.forget()
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+        os.environ["TILEWRIGHT_CACHE"] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TILEWRIGHT_CACHE"]
+            else:
+                os.environ["TILEWRIGHT_CACHE"] = before
+
+
+_OURS = """
+import numpy as np, sys
+import tilewright as tw
+program = tw.load(sys.argv[1])
+inputs = dict(np.load(sys.argv[2]))
+with tw.Device("functional", config=program.config) as device:
+    for _ in range(3):
+        device.run(program, inputs)
+"""
+_THEIRS = """
+import numpy as np, sys
+import onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+inputs = dict(np.load(sys.argv[2]))
+for _ in range(3):
+    session.run(None, inputs)
+"""
+# The kernel's high-water mark of this program; getrusage's still has that of the process that started it.
+_PEAK = """
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+"""
+
+
+def _peak_memory(case: Case) -> dict[str, Any]:
+    """Peak resident bytes of a process that loads and runs the compiled program, and of one with onnxruntime."""
+    import tilewright as tw
+
+    model = case.model()
+    program = tw.compile_program(model, cache=False)
+    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+        paths = {n: str(Path(folder) / n) for n in ("model.onnx", "program.twp", "inputs.npz")}
+        onnx.save(model, paths["model.onnx"])
+        program.save(paths["program.twp"])
+        np.savez(paths["inputs.npz"], **inputs_of(model))  # type: ignore[arg-type]
+        ours = _peak_of(_OURS, paths["program.twp"], paths["inputs.npz"])
+        theirs = _peak_of(_THEIRS, paths["model.onnx"], paths["inputs.npz"])
+    return {"name": case.name, "bytes": ours, "onnxruntime_bytes": theirs, "ratio": ours / theirs}
+
+
+def _peak_of(script: str, *arguments: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", script + _PEAK, *arguments], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout) * 1024
+
+
+def table(result: dict[str, Any]) -> Table:
+    """For people."""
+    heading = f"{result['cpu']}, {result['threads']} thread(s), onnxruntime {result['onnxruntime']}: minima, and ratios"
+    caption = "ratios are our time over theirs: below 1 is faster"
+    shown = Table(title=heading, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("case", "ours ms", "ort ms", "/ ort", "median", "limit", "/ numpy", "compile", "arena"):
+        shown.add_column(name, justify="left" if name == "case" else "right", no_wrap=True)
+    group = ""
+    for row in result["cases"]:
+        if group not in ("", row["group"]):
+            shown.add_section()
+        group = row["group"]
+        ratio = f"{row['ratio']:.2f}" + ("" if row["within"] else " [red]over[/red]")
+        shown.add_row(
+            row["name"],
+            f"{row['seconds']['ours'] * 1e3:.3f}",
+            f"{row['seconds']['onnxruntime'] * 1e3:.3f}",
+            ratio,
+            f"{row['median_ratio']:.2f}",
+            "" if row["limit"] is None else f"{row['limit']:.1f}",
+            "" if row["numpy_ratio"] is None else f"{row['numpy_ratio']:.2f}",
+            f"{row['compile_seconds']:.2f} s",
+            f"{row['arena_bytes'] / 1e6:.1f} MB",
+        )
+    return shown
+
+
+def memory_table(result: dict[str, Any]) -> Table | None:
+    """Peak memory for people, None where it was not measured."""
+    if not result["memory"]:
+        return None
+    title = "peak resident memory of a process that runs the network"
+    shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("network", "ours MB", "onnxruntime MB", "ratio"):
+        shown.add_column(name, justify="left" if name == "network" else "right")
+    for row in result["memory"]:
+        mb = (f"{row[key] / 1e6:.0f}" for key in ("bytes", "onnxruntime_bytes"))
+        shown.add_row(row["name"], *mb, f"{row['ratio']:.2f}")
+    return shown

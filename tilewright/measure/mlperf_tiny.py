@@ -1,0 +1,112 @@
+"""The four networks of MLPerf Tiny (closed division, int8 TFLite): cycles, memory, bytes, and equality with LiteRT."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from isa.config import NpuConfig
+from tilewright.errors import UsageError
+
+NETWORKS = (
+    ("keyword spotting", "kws_dscnn_int8.tflite"),
+    ("image classification", "resnet8_int8.tflite"),
+    ("visual wake words", "vww_mobilenet_int8.tflite"),
+    ("anomaly detection", "ad_autoencoder_int8.tflite"),
+)
+_SHORT = dict(zip((name for name, _ in NETWORKS), ("KWS", "IC", "VWW", "AD")))
+INPUTS = {"kws_dscnn_int8.tflite": "kws_inputs.npz"}
+_RANDOM_INPUTS = 3
+
+
+def folder(given: str | Path | None = None) -> Path:
+    """The folder with the networks: `given`, or mlperf_tiny/ in $TILEWRIGHT_MODELS. Raises `UsageError`."""
+    named = os.environ.get("TILEWRIGHT_MODELS")
+    if given is None and not named:
+        raise UsageError("where are the networks? give --models DIR or set TILEWRIGHT_MODELS")
+    base = Path(given if given is not None else str(named))
+    for path in (base, base / "mlperf_tiny"):
+        if (path / NETWORKS[0][1]).is_file():
+            return path
+    raise UsageError(f"no {NETWORKS[0][1]} in {base}")
+
+
+def measure(
+    models: Path,
+    config: str | Path | NpuConfig = "base",
+    mhz: float = 500.0,
+    progress: Callable[..., None] = lambda *_: None,
+) -> list[dict[str, Any]]:
+    """One entry per network that is in the folder."""
+    found = []
+    for index, (what, file) in enumerate(NETWORKS):
+        if (models / file).is_file():
+            progress(f"measuring {what}", index, len(NETWORKS))
+            found.append({"network": what, "file": file, **_measure(models, file, config, mhz)})
+    return found
+
+
+def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float) -> dict[str, Any]:
+    import tilewright as tw
+    from tilewright.check.litert_reference import LiteRtReference
+
+    program = tw.compile_program(models / file, config)
+    reference = LiteRtReference(models / file)
+    name, out = program.inputs[0].name, program.outputs[0].name
+    labels: np.ndarray | None = None
+    samples = [tw.random_inputs(program, seed)[name] for seed in range(_RANDOM_INPUTS)]
+    if file in INPUTS and (models / INPUTS[file]).is_file():
+        with np.load(models / INPUTS[file]) as data:
+            labels = data["labels"]
+            samples = [x.reshape(program.inputs[0].shape) for x in data["inputs"]]
+    start = time.perf_counter()
+    with tw.Device("functional") as device:
+        got = [device.run(program, {name: x})[out].reshape(-1) for x in samples]
+    seconds = (time.perf_counter() - start) / len(samples)
+    expected = [reference.run({name: x})[out].reshape(-1) for x in samples]
+    with tw.Device("cycle") as device:
+        device.run(program, {name: samples[0]})
+        counters = device.counters
+    assert counters is not None and counters.cycles is not None
+    entry: dict[str, Any] = {
+        "config": program.config.name, "macs": program.macs, "cycles": counters.cycles, "mhz": mhz,
+        "latency_us": counters.cycles / mhz, "constant_bytes": len(program.constants),
+        "arena_bytes": program.arena_bytes, "host_bytes": program.host_bytes, "bytes_read": counters.bytes_read,
+        "bytes_written": counters.bytes_written, "inputs": len(samples), "inputs_are_real": labels is not None,
+        "output_bytes": sum(e.size for e in expected),
+        "output_mismatches": sum(int(np.sum(a != b)) for a, b in zip(got, expected)),
+        "top1_equal": sum(int(np.argmax(a) == np.argmax(b)) for a, b in zip(got, expected)),
+        "accuracy": None, "reference_accuracy": None, "functional_seconds": seconds, "reference": reference.name,
+    }  # fmt: skip
+    if labels is not None:
+        for key, results in (("accuracy", got), ("reference_accuracy", expected)):
+            entry[key] = float(np.mean([int(np.argmax(y)) == int(label) for y, label in zip(results, labels)]))
+    return entry
+
+
+def table(entries: list[dict[str, Any]]) -> Table:
+    """For people."""
+    from tilewright.cli.common import human
+
+    first = entries[0] if entries else {"config": "", "mhz": 0}
+    title = f"MLPerf Tiny on {first['config']} at {first['mhz']:g} MHz"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, collapse_padding=True)
+    shown.add_column("")
+    headings = ("MAC", "cycles", "us", "constants", "arena", "read", "written", "inputs", "top-1", "differ")
+    for heading in headings:
+        shown.add_column(heading, justify="right")
+    for e in entries:
+        sizes = [human(e[k], "B") for k in ("constant_bytes", "arena_bytes", "bytes_read", "bytes_written")]
+        top = "" if e["accuracy"] is None else f"{e['accuracy']:.1%} ({e['reference_accuracy']:.1%})"
+        inputs = f"{e['inputs']}{'' if e['inputs_are_real'] else ' random'}"
+        differ = f"{e['output_mismatches']}/{e['output_bytes']}"
+        work = human(e["macs"]), f"{e['cycles']:,}", f"{e['latency_us']:.1f}"
+        shown.add_row(_SHORT[e["network"]], *work, *sizes, inputs, top, differ)
+    return shown

@@ -1,0 +1,125 @@
+"""The roofline plot of `tilewright explain`."""
+
+from __future__ import annotations
+
+import html
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simulator.attribution import LOSSES, LayerLosses
+from tilewright.errors import UsageError
+from tilewright.files import write_atomically
+from tilewright.measure.explain import Explanation, short_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".html")
+_LABELS = 6
+_KINDS = {"fused": "#7b4fa3", "depthwise": "#d1741f", "other": "#2b6cb0"}
+
+
+def check_suffix(path: Path) -> None:
+    """Raises `UsageError` for a kind of file that cannot be written."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"--plot writes {', '.join(SUFFIXES)}, not {path.suffix or 'a file without suffix'!r}")
+
+
+def figure(found: Explanation) -> Figure:
+    """MAC per cycle over MAC per byte moved, a point per layer with MACs, its area the layer's share of the cycles."""
+    from matplotlib.figure import Figure
+
+    config = found.program.config
+    peak, bus = config.macs_per_cycle, config.bus_bytes
+    rows = [row for row in found.rows if row.layer.macs and row.cycles]
+    moved = [max(1, row.layer.read_bytes + row.layer.write_bytes) for row in rows]
+    x = np.array([row.layer.macs / n for row, n in zip(rows, moved)])
+    y = np.array([row.layer.macs / row.cycles for row in rows])
+    ridge = peak / bus
+    low = min(float(x.min(initial=ridge)), ridge) / 2
+    high = max(float(x.max(initial=ridge)), ridge) * 3
+    shown = Figure(figsize=(9, 6), layout="constrained")
+    axes = shown.subplots()
+    axes.set(xscale="log", yscale="log", xlim=(low, high))
+    axes.set(xlabel="MAC per byte moved", ylabel="MAC per cycle")
+    axes.plot([low, ridge, high], [low * bus, peak, peak], color="black", linewidth=1.5)
+    axes.annotate(f"{peak} MAC/cycle", (high, peak), (-6, 5), textcoords="offset points", ha="right")
+    half = (low * ridge) ** 0.5
+    axes.annotate(f"{bus} B/cycle", (half, half * bus), (-8, 4), textcoords="offset points", ha="right")
+    kinds = ["fused" if len(r.members) > 1 else "depthwise" if r.losses["window"] else "other" for r in rows]
+    for kind, colour in _KINDS.items():
+        mine = [i for i, k in enumerate(kinds) if k == kind]
+        if mine:
+            areas = [20 + 1500 * rows[i].cycles / max(1, found.cycles) for i in mine]
+            axes.scatter(x[mine], y[mine], areas, color=colour, alpha=0.6, linewidths=0, label=kind)
+    axes.set_ylim(float(min([low * bus, *y])) / 1.6, float(max([peak, *y])) * 3)
+    above = sorted((i for i, row in enumerate(rows) if row.cycles > row.bound), key=lambda i: _above(rows[i]))
+    worst = above[-_LABELS:][::-1]
+    for number, i in enumerate(worst, 1):
+        axes.annotate(str(number), (x[i], y[i]), ha="center", va="center", fontsize=8, fontweight="bold")
+    if worst:
+        lines = [f"{number} {_about(rows[i])}" for number, i in enumerate(worst, 1)]
+        text = "\n".join(["most cycles above the bound", *lines])
+        frame = {"boxstyle": "round", "facecolor": "white", "edgecolor": "lightgray", "alpha": 0.9}
+        axes.text(
+            0.985, 0.025, text, transform=axes.transAxes, ha="right", va="bottom", ma="left", fontsize=8, bbox=frame
+        )
+    axes.grid(True, which="major", linewidth=0.4, alpha=0.6)
+    if rows:
+        marks = axes.legend(title="layers (area: cycles)", loc="upper left", fontsize=9)
+        for mark in marks.legend_handles:
+            mark.set_sizes([40])  # type: ignore[union-attr]
+    utilization = found.bound / max(1, found.cycles)
+    title = f"{found.program.name} on {config.name}: {found.cycles:,} cycles, utilisation {utilization:.0%}"
+    axes.set_title(title, fontsize=11)
+    return shown
+
+
+def _above(row: LayerLosses) -> int:
+    return row.cycles - row.bound
+
+
+def _about(row: LayerLosses) -> str:
+    lost = max(row.losses, key=row.losses.__getitem__)
+    return f"{short_name(row.layer.name, 28)}: {_above(row):,}, mostly {lost}"
+
+
+def write_plot(path: Path, found: Explanation) -> None:
+    """Writes the plot as .png or .svg, or as an .html page with the numbers below it. Raises `UsageError`."""
+    check_suffix(path)
+    kind = path.suffix.lower()[1:]
+    buffer = io.BytesIO()
+    figure(found).savefig(buffer, format="png" if kind == "png" else "svg", dpi=130, metadata=_metadata(kind))
+    data = buffer.getvalue()
+    if kind == "html":
+        data = _page(data.decode(), found).encode()
+    write_atomically(path, lambda file: file.write(data))
+
+
+def _metadata(kind: str) -> dict[str, str | None]:
+    return {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+
+
+def _page(svg: str, found: Explanation) -> str:
+    heads = ["layer", "op", "MAC", "bytes", "least bytes", "bound", "cycles", "utilisation", *LOSSES]
+    body = []
+    for row in found.rows:
+        layer = row.layer
+        numbers = [layer.macs, layer.read_bytes + layer.write_bytes, layer.minimum_bytes, row.bound, row.cycles]
+        cells = [html.escape(layer.name), html.escape(layer.op), *(f"{n:,}" for n in numbers)]
+        cells += [f"{row.utilization:.0%}", *(f"{row.losses[key]:,}" if row.losses[key] else "" for key in LOSSES)]
+        body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    style = (
+        "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse;font-size:13px}svg{max-width:100%}"
+        "td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}td:nth-child(-n+2){text-align:left}"
+    )
+    title = html.escape(f"{found.program.name} on {found.program.config.name}")
+    hints = "".join(f'<th title="{html.escape(LOSSES.get(head, head))}">{head}</th>' for head in heads)
+    return (
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{style}</style></head>"
+        f"<body>{svg[svg.index('<svg') :]}<table><tr>{hints}</tr>{''.join(body)}</table></body></html>\n"
+    )

@@ -1,0 +1,120 @@
+"""Speed of compiler and functional simulator on ResNet-18, beside onnxruntime's int8 on one thread.
+
+`tilewright bench`. The model is `resnet18_qdq.onnx` in the folder $TILEWRIGHT_MODELS if that is
+set, else the zoo's. onnxruntime is measured twice: on the same model by the exact integer kernels that the checks
+compare with, and on the zoo's network of the same shape with uint8 activations, its fastest int8 form; `ratio` is to
+the faster one. All runs alternate, so that a busy machine slows all of them; medians are reported.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+from rich.table import Table
+
+from isa.config import NpuConfig
+
+MODEL_FILE = "resnet18_qdq.onnx"
+
+
+def bench_model(model: str | Path | None = None) -> tuple[str, onnx.ModelProto, onnx.ModelProto | None]:
+    """What to call the model, the model, and its form with uint8 activations (None for a model of one's own)."""
+    from tilewright import zoo
+    from tilewright.check.onnxruntime_reference import load_model
+
+    if model is not None:
+        return Path(model).stem, load_model(model), None
+    fastest = zoo.build_quantized("resnet18", activation="uint8")
+    folder = os.environ.get("TILEWRIGHT_MODELS")
+    if folder and (Path(folder) / MODEL_FILE).is_file():
+        return Path(MODEL_FILE).stem, load_model(Path(folder) / MODEL_FILE), fastest
+    return "zoo resnet18", zoo.build_quantized("resnet18"), fastest
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def measure(
+    model: str | Path | None = None,
+    *,
+    config: str | Path | NpuConfig = "base",
+    runs: int = 5,
+    progress: Callable[..., None] = lambda *_: None,
+) -> dict[str, Any]:
+    """Compiles once, runs `runs` times, alternating with onnxruntime.
+
+    Returns:
+        Seconds, GMAC/s, whether the bytes are equal, and `ratio`: seconds on the simulator over those of the fastest
+        onnxruntime run.
+    """
+    import tilewright as tw
+    from tilewright.check.onnxruntime_reference import Reference
+
+    progress("getting the model")
+    name, proto, other = bench_model(model)
+    progress(f"compiling {name}")
+    program = tw.compile_program(proto, config, cache=False)
+    inputs = tw.random_inputs(program)
+    exact = Reference(proto)
+    with tw.Device("functional") as device:
+        expected = exact.run(inputs)  # this first round also warms everything up
+        outputs = device.run(program, inputs)
+        calls: dict[str, Callable[[], object]] = {
+            "simulator": lambda: device.run(program, inputs),
+            "exact": lambda: exact.run(inputs),
+        }
+        if other is not None:
+            fastest = Reference(other)
+            given = dict(zip((i.name for i in other.graph.input), inputs.values()))
+            fastest.run(given)
+            calls["uint8"] = lambda: fastest.run(given)
+        times: dict[str, list[float]] = {key: [] for key in calls}
+        for index in range(runs):
+            progress(f"running {name}", index, runs)
+            for key, call in calls.items():
+                times[key].append(_timed(call))
+    median = {key: statistics.median(found) for key, found in times.items()}
+    seconds = median["simulator"]
+    return {
+        "model": name,
+        "config": program.config.name,
+        "macs": program.macs,
+        "npu_mac_fraction": program.npu_macs / program.macs if program.macs else 0.0,
+        "compile_seconds": program.compile_seconds,
+        "runs": runs,
+        "run_seconds": seconds,
+        "gmacs_per_second": program.macs / seconds / 1e9,
+        "reference": exact.name,
+        "reference_seconds": median["exact"],
+        "reference_uint8_seconds": median.get("uint8"),
+        "ratio": seconds / min(x for key, x in median.items() if key != "simulator"),
+        "equal": all(outputs[n].tobytes() == expected[n].tobytes() for n in outputs),
+    }
+
+
+def table(result: dict[str, Any]) -> Table:
+    """For people."""
+    shown = Table(title=f"{result['model']} for {result['config']}, medians of {result['runs']} runs")
+    for heading in ("what", "seconds", "GMAC/s"):
+        shown.add_column(heading, justify="left" if heading == "what" else "right")
+
+    def row(what: str, seconds: float | None) -> None:
+        if seconds is not None:
+            shown.add_row(what, f"{seconds:.4f}", f"{result['macs'] / seconds / 1e9:.2f}")
+
+    shown.add_row("compile", f"{result['compile_seconds']:.2f}", "")
+    row("functional simulator", result["run_seconds"])
+    row(f"{result['reference']}, 1 thread, same model", result["reference_seconds"])
+    row(f"{result['reference']}, 1 thread, uint8 activations", result["reference_uint8_seconds"])
+    shown.add_row("simulator / fastest onnxruntime", f"{result['ratio']:.2f}x", "")
+    shown.add_row("bytes equal", "yes" if result["equal"] else "no", "")
+    return shown

@@ -1,0 +1,1 @@
+"""Running: devices by name, the executor of programs, their inputs and the layout of their tensors."""

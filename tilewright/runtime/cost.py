@@ -1,0 +1,63 @@
+"""Exact cycles without values: the cycle-level simulator as a cost function."""
+
+from __future__ import annotations
+
+from isa.config import NpuConfig
+from isa.device import Counters, Device, HostMemory, Region
+from isa.instructions import INSTRUCTION_BYTES
+from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
+from isa.timing import MemoryTiming
+from simulator.cycle import CycleDevice, simulate
+from tilewright.runtime.executor import add_counters
+
+
+def measure(config: NpuConfig, image: bytes, arena_bytes: int) -> int:
+    """Cycles of an instruction image with the default memory timing; constants may lie anywhere in their region.
+
+    Raises:
+        BuildError: no C++ compiler for the simulator.
+    """
+    constants = max(1 << 20, config.wgt_tiles * config.tile_bytes, config.prm_rows * config.prm_row_bytes)
+    # Zeroed pages that nobody touches cost nothing: the clock reads the program only.
+    memory = HostMemory(len(image) + constants + arena_bytes + 4096)
+    bases = [memory.allocate(max(size, 64)) for size in (len(image), constants, arena_bytes)]
+    memory.write(bases[0], image)
+    regions = [
+        Region(bases[0], len(image), read=True),
+        Region(bases[1], constants, read=True),
+        Region(bases[2], max(arena_bytes, 64), read=True, write=True),
+    ]
+    clock = simulate(config, MemoryTiming(), memory.data, regions, (PROGRAM_REGION, 0, len(image) // INSTRUCTION_BYTES))
+    assert clock.counters.cycles is not None and clock.error is None, clock.error
+    return clock.counters.cycles
+
+
+def program_cycles(program: Program) -> int:
+    """Cycles of all NPU steps of a program with the default memory timing.
+
+    Raises:
+        BuildError: no C++ compiler for the simulator.
+    """
+    return run_npu_steps(program, CycleDevice(program.config, functional=False)).cycles or 0
+
+
+def run_npu_steps(program: Program, device: Device) -> Counters:
+    """Counters of a program's NPU steps, memory laid out as `tilewright.runtime` does, inputs zero.
+
+    No instruction depends on data, so the cycles are those of any input; CPU steps take none.
+    """
+    sizes = {PROGRAM_REGION: len(program.instructions), CONSTANT_REGION: len(program.constants),
+             ARENA_REGION: program.arena_bytes}  # fmt: skip
+    regions = [Region()] * (1 + max(sizes))
+    for region, size in sizes.items():
+        base = device.allocate(max(size, 64))
+        regions[region] = Region(base, size, read=True, write=region == ARENA_REGION)
+    if program.instructions:
+        device.write(regions[PROGRAM_REGION].base, program.instructions)
+    return add_counters(
+        [
+            device.run(regions, PROGRAM_REGION, step.first * INSTRUCTION_BYTES, step.count)
+            for step in program.steps
+            if isinstance(step, NpuStep)
+        ]
+    )

@@ -1,0 +1,348 @@
+"""`Device`: devices by name, and `Runner`, which runs programs on one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import isa.device
+from common.allocator import MemoryFull
+from isa import host
+from isa.config import NpuConfig
+from isa.device import Counters
+from isa.program import Program
+from tilewright.errors import UsageError
+from tilewright.runtime.executor import Executor, RunResult, check_config
+from tilewright.runtime.forcing import kept_tensors
+
+if TYPE_CHECKING:
+    from tilewright.dynamic import DynamicModel
+
+
+HELD_BYTES = 256 << 20
+"""Memory of programs held beside each other."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A kind of device.
+
+    Attributes:
+        name: what users say; with `scheme`, an address starting with `name` and "://".
+        summary: one line.
+        make: from configuration, the text after "://" ("" without) and options to a device.
+        module: what must be importable for it.
+        scheme: takes an address; without one it is that of the environment variable TILEWRIGHT_<NAME>.
+        preset: for devices that have a configuration of their own: from an address to the name of the preset.
+    """
+
+    name: str
+    summary: str
+    make: Callable[..., isa.device.Device]
+    module: str
+    scheme: bool = False
+    preset: Callable[[str], str] | None = None
+
+    @property
+    def available(self) -> bool:
+        try:
+            return find_spec(self.module) is not None
+        except ModuleNotFoundError:
+            return False
+
+
+def _functional(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from simulator.functional import FunctionalDevice
+
+    return FunctionalDevice(config, **options)
+
+
+def _cycle(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from simulator.cycle import CycleDevice
+
+    return CycleDevice(config, **options)
+
+
+def _rtl(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from hw.sim.device import RtlDevice
+
+    return RtlDevice(config, **options)
+
+
+def _board(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from driver.address import open_transport
+    from driver.board import BoardDevice
+
+    return BoardDevice(open_transport(address), config, **options)
+
+
+def _board_preset(address: str) -> str:
+    from driver.address import open_transport
+    from driver.board import BoardDevice
+
+    with BoardDevice(open_transport(address)) as device:
+        return device.config.name
+
+
+def _remote(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
+    from tilewright.remote.client import Address, RemoteDevice
+
+    return RemoteDevice(Address.parse(address), config, **options)
+
+
+def _remote_preset(address: str) -> str:
+    from tilewright.remote.client import Address, RemoteDevice
+
+    device = RemoteDevice(Address.parse(address))
+    device.close()
+    found = host.preset_of(device.config.fingerprint)
+    if found is None:
+        raise UsageError(
+            f"{device.name} has configuration {device.config.fingerprint}, which is no preset; give its file with "
+            "--config"
+        )
+    return found.name
+
+
+BACKENDS: dict[str, Backend] = {}
+
+
+def register(backend: Backend) -> None:
+    """Makes a kind of device known to `Device` and the command line."""
+    BACKENDS[backend.name] = backend
+
+
+register(Backend("functional", "functional simulator: the definition of the ISA, no clock", _functional,
+                 "simulator.functional"))  # fmt: skip
+register(Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL", _cycle,
+                 "simulator.cycle"))  # fmt: skip
+register(Backend("rtl", "the RTL itself in Verilator, built on first use", _rtl, "hw.sim.device"))
+register(Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", True,
+                 _board_preset))  # fmt: skip
+register(Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True,
+                 _remote_preset))  # fmt: skip
+
+
+def _find(name: str) -> tuple[Backend, str]:
+    stem, colon, address = name.partition("://")
+    found = BACKENDS.get(stem)
+    if found is not None and found.scheme and not colon:
+        address = os.environ.get(f"TILEWRIGHT_{stem.upper()}", "")
+    if found is None or bool(colon or address) != found.scheme or not found.available:
+        there = ", ".join(f"{b.name}://ADDRESS" if b.scheme else b.name for b in BACKENDS.values() if b.available)
+        raise UsageError(f"unknown device {name!r}; available: {there or 'none'}")
+    return found, address
+
+
+def preset_of(name: str) -> str | None:
+    """The preset a device has by itself, as boards and served ones do; None for devices that take that of the program.
+
+    Raises:
+        UsageError: unknown device. TilewrightError: it does not answer, or its configuration is no preset.
+    """
+    backend, address = _find(name)
+    return backend.preset(address) if backend.preset is not None else None
+
+
+def _as_config(config: NpuConfig | str | Path) -> NpuConfig:
+    return config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+
+
+class Runner:
+    """A device and the program loaded in it. Not thread-safe.
+
+    Made by `Device`. The last program stays loaded; running another one replaces it. Without a configuration of its
+    own a simulator takes that of each program.
+
+    Attributes:
+        name: of the device.
+        counters: what the last run counted, None before the first.
+    """
+
+    def __init__(self, name: str, config: NpuConfig | None, make: Callable[[NpuConfig], isa.device.Device]) -> None:
+        self.name = name
+        self.counters: Counters | None = None
+        self._pinned = config
+        self._make = make
+        self._device: isa.device.Device | None = make(config) if config is not None else None
+        self._executor: Executor | None = None
+        self._held: dict[int, Executor] = {}
+        self._last: RunResult | None = None
+
+    def __repr__(self) -> str:
+        config = self.config
+        return f"Device({self.name!r}, config={config.name if config else None!r})"
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the device back; the next run opens it again."""
+        reopened = self._pinned is not None and not self._close_device()
+        self._device = self._make(self._pinned) if reopened and self._pinned is not None else None
+
+    def _close_device(self) -> bool:
+        """Forgets the programs and closes the device. False: it cannot be closed."""
+        self._executor = None
+        self._held.clear()
+        close = getattr(self._device, "close", None)
+        if close is not None:
+            close()
+        return close is not None
+
+    @property
+    def config(self) -> NpuConfig | None:
+        """The device's configuration, None as long as no program has decided it."""
+        return self._device.config if self._device is not None else self._pinned
+
+    def load(self, program: Program) -> Executor:
+        """Puts the program into the device, unless it is there already. What else is there goes, except on boards,
+        where programs stay as long as there is room.
+
+        Raises:
+            ConfigMismatchError: it is for another configuration. MemoryFull: it is too large for the device.
+        """
+        if getattr(self._device, "closed", False):  # the link failed; what the board holds is not known
+            self._close_device()
+            self._device = None
+        if self._executor is not None and self._executor.program is program:
+            return self._executor
+        self._executor = None
+        fits = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
+        if self._device is not None and not fits and self._pinned is not None:
+            check_config(program, self._device)
+        if self._device is None or not fits:
+            self._close_device()
+            self._device = self._make(self._pinned or program.config)
+        if getattr(self._device, "keeps_programs", False):
+            self._executor = self._beside(program)
+        else:
+            self._held.clear()  # their memory is given back
+            self._executor = Executor(program, self._device)
+            self._held[id(program)] = self._executor
+        return self._executor
+
+    def _beside(self, program: Program) -> Executor:
+        """The program in a device that keeps several; those used longest ago make room. Equal programs, say of the same
+        file loaded twice, are there once."""
+        assert self._device is not None
+        known = next((key for key, e in self._held.items() if e.program is program or e.program == program), None)
+        found = self._held.pop(known) if known is not None else None
+        while found is None:
+            try:
+                found = Executor(program, self._device, beside=True)
+            except MemoryFull:
+                if not self._held:
+                    raise
+                self._held.pop(next(iter(self._held))).unload()
+        self._held[id(program)] = found
+        return found
+
+    def hold(self, program: Program) -> Executor:
+        """As `load`, but beside the programs held already, up to `HELD_BYTES` of them: for models of many programs."""
+        keeps = getattr(self._device, "keeps_programs", False)
+        found = self._held.get(id(program))
+        if found is not None and not keeps:
+            return found
+        same = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
+        if same and keeps:
+            return self._beside(program)
+        if not same or program.footprint + sum(e.program.footprint for e in self._held.values()) > HELD_BYTES:
+            return self.load(program)
+        assert self._device is not None
+        self._held[id(program)] = found = Executor(program, self._device, beside=True)
+        return found
+
+    def run(
+        self,
+        program: Program | DynamicModel,
+        inputs: Mapping[str, Any] | np.ndarray,
+        *,
+        force: Mapping[str, np.ndarray] | None = None,
+        **options: Any,
+    ) -> dict[str, np.ndarray]:
+        """Runs a program once and returns its outputs by name.
+
+        Args:
+            program: from `compile` or `load`. Dynamic models also take lists, None and strings; see `DynamicModel.run`.
+            inputs: arrays by name, of exactly the program's shapes and types; a bare array if there is one input.
+            force: tensors to overwrite as soon as they are made; see `tilewright.runtime.forcing`.
+            options: for the device: `watchdog` and `timeout` (cycles), others as the device has.
+
+        Raises:
+            InputError: names, shapes or types do not fit. ConfigMismatchError: program of another configuration.
+            isa.DeviceError: the machine stopped; the message names layer and instruction.
+        """
+        return self.run_detailed(program, inputs, force=force, **options).outputs
+
+    def run_detailed(
+        self, program: Program | DynamicModel, inputs: Mapping[str, Any] | np.ndarray, **options: Any
+    ) -> RunResult:
+        """As `run`, with counters and times."""
+        if not isinstance(program, Program):
+            if options.pop("force", None):
+                raise UsageError(f"{program.name}: tensors of a model compiled in parts cannot be forced")
+            self._last = None
+            result = program.run(self, inputs, **options)
+            self.counters = result.counters
+            return result
+        executor = self.load(program)
+        self._last = None
+        self._last = executor.run(inputs, **options)
+        self.counters = self._last.counters
+        return self._last
+
+    def tensors(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """Tensors the last run left in memory: all that are kept, or those named.
+
+        Programs compiled with keep="all" keep every quantised tensor; others share memory between tensors.
+
+        Raises:
+            UsageError: nothing ran, or a tensor is unknown or not kept.
+        """
+        executor = self._executor
+        if executor is None or self._last is None:
+            raise UsageError("no program has run on this device, so it holds no tensors")
+        kept = kept_tensors([*executor.program.inputs, *executor.program.outputs, *executor.program.tensors])
+        chosen = list(kept) if names is None else [names] if isinstance(names, str) else list(names)
+        known = {t.name for t in executor.program.tensors}
+        for name in chosen:
+            if name not in kept:
+                why = 'is not kept in memory; compile with keep="all"' if name in known else "is not in the program"
+                raise UsageError(f"tensor {name!r} {why}")
+        return {name: executor.get(kept[name]) for name in chosen}
+
+
+def open_device(name: str, config: NpuConfig | str | Path | None = None, **options: Any) -> isa.device.Device:
+    """A device by name, without a runner. Without a configuration a simulator is `base`, a board what it is.
+
+    Raises:
+        UsageError: unknown or unavailable device. TilewrightError: it cannot be opened.
+    """
+    backend, address = _find(name)
+    chosen = _as_config(config) if config is not None else None if backend.scheme else NpuConfig.load("base")
+    return backend.make(chosen, address, **options)
+
+
+def Device(name: str = "functional", config: NpuConfig | str | Path | None = None, **options: Any) -> Runner:
+    """A device by name, ready to run programs.
+
+    Args:
+        name: "functional" (see `tilewright backends`).
+        config: preset, file or `NpuConfig` the device is built with; by default that of the program it runs.
+        options: for the device.
+
+    Raises:
+        UsageError: unknown or unavailable device; the message lists those there are.
+    """
+    backend, address = _find(name)
+    return Runner(name, None if config is None else _as_config(config), lambda c: backend.make(c, address, **options))

@@ -1,0 +1,309 @@
+"""`Executor`: runs the steps of a `Program` on a `Device`, CPU steps in this process.
+
+Nothing is computed here: constants and instructions are copied into device memory once, inputs at each run; NPU steps
+run on the device, CPU steps are native kernels that get addresses. Where the host shares the device's memory the
+kernels work in it directly, elsewhere a step's buffers are copied over and back.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from common.allocator import MemoryFull
+from isa.assembler import disassemble_one
+from isa.device import Counters, Device, DeviceError, EngineCounters, Region
+from isa.encoding import DecodeError, decode
+from isa.instructions import INSTRUCTION_BYTES
+from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, Buffer, CpuStep, NpuStep, Program, TensorInfo
+from tilewright.errors import ConfigMismatchError, UsageError
+from tilewright.runtime.forcing import Forcing
+from tilewright.runtime.inputs import check_inputs
+from tilewright.runtime.layout import nbytes_of, put_tensor, to_tensor
+
+ALIGNMENT = 64  # bytes; what kernels may assume of every buffer that is at a multiple of it in its arena
+
+
+def aligned_zeros(nbytes: int) -> np.ndarray:
+    """Zeroed host bytes at an aligned address."""
+    raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    return raw[-raw.ctypes.data % ALIGNMENT :][:nbytes]
+
+
+def load_kernel(object_code: bytes, symbol: str, threads: int) -> Callable[..., None]:
+    """The CPU step's entry point."""
+    from compiler.cpu import loader
+
+    return loader.load(object_code, symbol, threads)
+
+
+def check_config(program: Program, device: Device) -> None:
+    """Raises `ConfigMismatchError` naming the fields that differ."""
+    if program.config.fingerprint == device.config.fingerprint:
+        return
+    ours, theirs = program.config.to_dict(), device.config.to_dict()
+    fields = [f"{k} {ours[k]} / {theirs[k]}" for k in ours if k != "name" and ours[k] != theirs[k]]
+    raise ConfigMismatchError(
+        f"{program.name} was compiled for configuration {program.config.name!r}, device {device.name!r} is "
+        f"{device.config.name!r} (program / device: {', '.join(fields)}); compile it for {device.config.name!r}"
+    )
+
+
+def check_host(program: Program) -> None:
+    """Raises `ConfigMismatchError` if the CPU kernels are for another kind of machine or use what this one lacks."""
+    theirs = program.options.get("host", "")
+    if not theirs or not any(isinstance(s, CpuStep) for s in program.steps):
+        return
+    from compiler.cpu import Target
+
+    ours = Target.host().triple
+    if theirs.partition("-")[0] != ours.partition("-")[0]:
+        raise ConfigMismatchError(
+            f"{program.name} was compiled for host {theirs}, this machine is {ours}: its CPU kernels cannot run here; "
+            "compile it without --host, or run it as C on that host (tilewright export-c)"
+        )
+    missing = Target.missing(program.options.get("host_features", ()))
+    if missing:
+        raise ConfigMismatchError(
+            f"{program.name}: its CPU kernels use {', '.join(missing)}, which this processor ({Target.host().cpu}) "
+            "lacks; compile the model again on this machine"
+        )
+
+
+@dataclass
+class RunResult:
+    """What a run leaves besides outputs.
+
+    Attributes:
+        outputs: graph outputs by name.
+        counters: the device's, summed over the NPU steps.
+        seconds: wall time of each step, in the program's order.
+        observed: with forcing, each forced tensor as the program computed it.
+        unwritten: with forcing, bytes of each forced tensor that no step wrote.
+        step_of: with forcing, the last step that wrote each forced tensor.
+    """
+
+    outputs: dict[str, np.ndarray]
+    counters: Counters
+    seconds: list[float]
+    observed: dict[str, np.ndarray] = field(default_factory=dict)
+    unwritten: dict[str, int] = field(default_factory=dict)
+    step_of: dict[str, int] = field(default_factory=dict)
+
+
+class Executor:
+    """A program loaded into a device.
+
+    Args:
+        program: what to run.
+        device: where; everything allocated on it before is given back, unless it goes `beside` that.
+
+    Raises:
+        ConfigMismatchError: the program is for another configuration, or its CPU kernels for another machine.
+    """
+
+    def __init__(self, program: Program, device: Device, beside: bool = False) -> None:
+        check_config(program, device)
+        check_host(program)
+        self.program, self.device = program, device
+        self.buffers = {b.name: b for b in program.buffers}
+        self._check_memory_plan()
+        if not beside:
+            device.free_all()
+        self.bases: dict[str, int] = {}
+        sizes = {"program": len(program.instructions), "constant": len(program.constants), "arena": program.arena_bytes}
+        try:
+            for space, nbytes in sizes.items():
+                self.bases[space] = device.allocate(max(nbytes, ALIGNMENT))
+        except MemoryFull as error:
+            self.unload()
+            raise MemoryFull(f"{program.name} needs {sum(sizes.values())} bytes of device memory: {error}") from None
+        if program.instructions:
+            device.write(self.bases["program"], program.instructions)
+        if program.constants:
+            device.write(self.bases["constant"], program.constants)
+        self.host = aligned_zeros(program.host_bytes)
+        for buffer in program.buffers:
+            if buffer.space == "host" and buffer.data:
+                data = np.frombuffer(program.sections[buffer.data], np.uint8)
+                self.host[buffer.offset : buffer.offset + data.size] = data
+        cpu_steps = [s for s in program.steps if isinstance(s, CpuStep)]
+        self.workspace = aligned_zeros(max((s.workspace for s in cpu_steps), default=0))
+        threads = int(program.options.get("threads", 1))
+        self._kernels = {
+            (s.section, s.symbol): load_kernel(program.sections[s.section], s.symbol, threads) for s in cpu_steps
+        }
+        self.regions = self._regions()
+
+    def unload(self) -> None:
+        """Gives the device memory back; the program cannot run any more."""
+        while self.bases:
+            self.device.free(self.bases.popitem()[1])
+
+    def _check_memory_plan(self) -> None:
+        program = self.program
+        sizes = {"constant": len(program.constants), "arena": program.arena_bytes, "host": program.host_bytes}
+        for b in program.buffers:
+            if b.space not in sizes or b.offset < 0 or b.offset + b.nbytes > sizes[b.space]:
+                raise UsageError(f"{program.name}: buffer {b.name!r} lies outside the {b.space!r} space")
+        for info in [*program.inputs, *program.outputs, *program.tensors]:
+            if info.buffer and (info.buffer not in self.buffers or self.buffers[info.buffer].nbytes < nbytes_of(info)):
+                raise UsageError(f"{program.name}: tensor {info.name!r} does not fit its buffer {info.buffer!r}")
+        for step in program.steps:
+            missing = [n for n in step.buffers if n not in self.buffers] if isinstance(step, CpuStep) else []
+            if missing or (isinstance(step, CpuStep) and step.section not in program.sections):
+                what = f"buffer {missing[0]!r}" if missing else f"section {step.section!r}"  # type: ignore[union-attr]
+                raise UsageError(f"{program.name}: a CPU step needs {what}, which the program does not have")
+
+    def _regions(self) -> list[Region]:
+        regions = [Region()] * (1 + max(PROGRAM_REGION, CONSTANT_REGION, ARENA_REGION))
+        program = self.program
+        regions[PROGRAM_REGION] = Region(self.bases["program"], len(program.instructions), read=True)
+        regions[CONSTANT_REGION] = Region(self.bases["constant"], len(program.constants), read=True)
+        regions[ARENA_REGION] = Region(self.bases["arena"], program.arena_bytes, read=True, write=True)
+        return regions
+
+    # Memory.
+
+    def _memory(self, buffer: Buffer, nbytes: int | None = None) -> np.ndarray | None:
+        """The buffer's bytes themselves, None where they are behind a link."""
+        size = buffer.nbytes if nbytes is None else nbytes
+        if buffer.space == "host":
+            return self.host[buffer.offset : buffer.offset + size]
+        return self.device.view(self.bases[buffer.space] + buffer.offset, size)
+
+    def _read(self, buffer: Buffer) -> np.ndarray:
+        memory = self._memory(buffer)
+        if memory is not None:
+            return memory
+        if buffer.space == "constant":  # nobody changes it, so it need not cross the link
+            return np.frombuffer(self.program.constants, np.uint8)[buffer.offset :][: buffer.nbytes]
+        return self.device.read(self.bases[buffer.space] + buffer.offset, buffer.nbytes)
+
+    def get(self, info: TensorInfo) -> np.ndarray:
+        """The value of a tensor kept in memory, as a fresh array."""
+        return to_tensor(self._read(self.buffers[info.buffer]), info)
+
+    def put(self, info: TensorInfo, value: np.ndarray) -> None:
+        """Overwrites a tensor kept in memory."""
+        buffer = self.buffers[info.buffer]
+        memory = self._memory(buffer, nbytes_of(info))
+        if memory is not None:
+            put_tensor(memory, info, value)
+            return
+        padded = info.relayout is not None  # bytes between the values, which stay
+        raw = self._read(buffer)[: nbytes_of(info)] if padded else np.zeros(nbytes_of(info), np.uint8)
+        put_tensor(raw, info, value)
+        self.device.write(self.bases[buffer.space] + buffer.offset, raw)
+
+    # Running.
+
+    def run(
+        self,
+        inputs: Mapping[str, Any] | np.ndarray,
+        *,
+        force: Mapping[str, np.ndarray] | None = None,
+        watchdog: int = 0,
+        timeout: int = 0,
+        **options: Any,
+    ) -> RunResult:
+        """Runs the program once.
+
+        Args:
+            inputs: by name.
+            force: values that replace tensors kept in memory, each as soon as a step has written it, before the next
+                step reads it; see `tilewright.runtime.forcing`.
+            watchdog, timeout: cycles, 0 for none; see `Device.run`.
+            options: handed to the device.
+
+        Raises:
+            InputError: inputs that do not fit. DeviceError: the machine stopped; names layer and instruction.
+        """
+        arrays = check_inputs(self.program, inputs)
+        forcing = Forcing(self, force) if force else None
+        if forcing:
+            forcing.prepare()
+        for info in self.program.inputs:
+            if info.buffer:
+                self.put(info, arrays[info.name])
+        if forcing:
+            forcing.after_step(-1)
+        counters: list[Counters] = []
+        seconds: list[float] = []
+        for index, step in enumerate(self.program.steps):
+            start = time.perf_counter()
+            if isinstance(step, NpuStep):
+                counters.append(self._run_npu(step, watchdog=watchdog, timeout=timeout, **options))
+            else:
+                self._run_cpu(step)
+            seconds.append(time.perf_counter() - start)
+            if forcing:
+                forcing.after_step(index)
+        outputs = {info.name: self.get(info) for info in self.program.outputs}
+        result = RunResult(outputs, add_counters(counters), seconds)
+        if forcing:
+            result.observed, result.unwritten, result.step_of = forcing.observed, forcing.unwritten(), forcing.step_of
+        return result
+
+    def _run_npu(self, step: NpuStep, **options: Any) -> Counters:
+        try:
+            offset = step.first * INSTRUCTION_BYTES
+            return self.device.run(self.regions, PROGRAM_REGION, offset, step.count, **options)
+        except DeviceError as error:
+            raise self._located(error, step) from error
+
+    def _located(self, error: DeviceError, step: NpuStep) -> DeviceError:
+        """The same error with the layer and the instruction it happened in, all indices from the program's start."""
+        name = self.program.name
+        reason = re.sub(r"\binstruction (\d+)", lambda m: f"instruction {step.first + int(m[1])}", str(error))
+        if error.pc is None:
+            return DeviceError(f"{name}: {reason}", error.code, error.engine, None, error.address)
+        pc = step.first + error.pc
+        word = self.program.instructions[pc * INSTRUCTION_BYTES : (pc + 1) * INSTRUCTION_BYTES]
+        try:
+            text = disassemble_one(decode(int.from_bytes(word, "little")))
+        except DecodeError:
+            text = f"0x{int.from_bytes(word, 'little'):032x}"
+        found = next((x for x in self.program.layers if x.first <= pc < x.first + x.count), None)
+        layer = f"layer {found.name!r} ({found.op}): " if found else ""
+        shown = "" if f"instruction {pc} `{text}`" in reason else f"instruction {pc} `{text}`: "
+        return DeviceError(f"{name}: {layer}{shown}{reason}", error.code, error.engine, pc, error.address)
+
+    def _run_cpu(self, step: CpuStep) -> None:
+        kernel = self._kernels[step.section, step.symbol]
+        workspace = self.workspace.ctypes.data if step.workspace else None
+        named = {name: self.buffers[name] for name in step.buffers}
+        memories = {name: self._memory(b) for name, b in named.items()}
+        copies: dict[str, np.ndarray] = {}
+        for name, memory in memories.items():
+            if memory is None:
+                copies[name] = aligned_zeros(named[name].nbytes)
+                copies[name][...] = self._read(named[name])
+        before = {name: copy.copy() for name, copy in copies.items() if named[name].space == "arena"}
+        places = {name: copies[name] if memory is None else memory for name, memory in memories.items()}
+        kernel([places[name].ctypes.data for name in step.buffers], workspace)
+        for name, old in before.items():
+            if not np.array_equal(old, copies[name]):
+                self.device.write(self.bases["arena"] + named[name].offset, copies[name])
+
+
+def add_counters(parts: Sequence[Counters]) -> Counters:
+    """The sum; cycles are None if any part has none."""
+    total = Counters(cycles=0 if parts else None)
+    for c in parts:
+        total.cycles = None if total.cycles is None or c.cycles is None else total.cycles + c.cycles
+        total.macs += c.macs
+        total.bytes_read += c.bytes_read
+        total.bytes_written += c.bytes_written
+        total.instructions += c.instructions
+        for name, e in c.engines.items():
+            sums = total.engines.setdefault(name, EngineCounters())
+            sums.busy += e.busy
+            sums.wait_semaphore += e.wait_semaphore
+            sums.wait_memory += e.wait_memory
+    return total

@@ -1,0 +1,95 @@
+"""Checks of what a user feeds into a program, and seeded random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from isa.program import Program, TensorInfo
+from tilewright.errors import InputError
+from tilewright.runtime.layout import dtype_of
+
+#: Random integers wider than a byte are usually indices: they stay below this.
+INDEX_LIMIT = 10
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> dict[str, np.ndarray]:
+    """The inputs as contiguous arrays in the program's order; a bare array will do where there is one input.
+
+    Raises:
+        InputError: listing every name, shape and type that does not fit.
+    """
+    expected = {t.name: t for t in program.inputs}
+    if isinstance(inputs, np.ndarray):
+        if len(expected) != 1:
+            raise InputError(f"{program.name} has {len(expected)} inputs ({_names(expected)}): give a dict of them")
+        inputs = {next(iter(expected)): inputs}
+    if not isinstance(inputs, Mapping):
+        raise InputError(f"inputs must be a dict of name -> array, not {type(inputs).__name__}")
+    problems = [f"unknown input {name!r}" for name in inputs if name not in expected]
+    problems += [f"missing input {_describe(t)}" for name, t in expected.items() if name not in inputs]
+    arrays = {}
+    for name, info in expected.items():
+        if name not in inputs:
+            continue
+        try:
+            array = np.asarray(inputs[name])
+        except ValueError as error:
+            problems.append(f"input {name!r} is no array: {error}")
+            continue
+        if array.dtype != dtype_of(info):
+            problems.append(f"input {name!r} must be {info.dtype}, not {array.dtype}")
+        elif array.shape != tuple(info.shape):
+            problems.append(f"input {name!r} must have shape {_text(tuple(info.shape))}, not {_text(array.shape)}")
+        arrays[name] = array if array.flags.c_contiguous else array.copy()
+    if problems:
+        known = f" (inputs: {', '.join(_describe(t) for t in program.inputs)})" if "unknown" in problems[0] else ""
+        raise InputError(f"{program.name}: {'; '.join(problems)}{known}")
+    return arrays
+
+
+def _describe(info: TensorInfo) -> str:
+    return f"{info.name!r} {info.dtype} {_text(tuple(info.shape))}"
+
+
+def _names(infos: Mapping[str, TensorInfo]) -> str:
+    return ", ".join(map(repr, infos))
+
+
+def input_range(program: Program, name: str) -> tuple[float, float] | None:
+    """The real values that the input's quantisation can represent, None where it is not known."""
+    info = next(t for t in program.inputs if t.name == name)
+    found = program.options.get("input_ranges", {}).get(name)
+    if found:
+        return float(found[0]), float(found[1])
+    if isinstance(info.scale, float | int) and isinstance(info.zero_point, int) and info.dtype in ("int8", "uint8"):
+        limits = np.iinfo(info.dtype)
+        return info.scale * (int(limits.min) - info.zero_point), info.scale * (int(limits.max) - info.zero_point)
+    return None
+
+
+def random_inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
+    """Seeded inputs: floats uniform over the range the input's quantisation represents, standard normal where there is
+    none; bytes uniform over all values, wider integers over 0..9 (they are usually indices), booleans fair."""
+    random = np.random.default_rng(seed)
+    return {info.name: random_input(info, input_range(program, info.name), random) for info in program.inputs}
+
+
+def random_input(info: TensorInfo, limits: tuple[float, float] | None, random: np.random.Generator) -> np.ndarray:
+    """One of `random_inputs`, floats within `limits` if there are any."""
+    dtype, shape = dtype_of(info), tuple(info.shape)
+    if dtype == np.bool_:
+        return random.integers(0, 2, shape).astype(np.bool_)
+    if np.issubdtype(dtype, np.integer):
+        if dtype.itemsize == 1:
+            return random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+        return random.integers(0, INDEX_LIMIT, shape).astype(dtype)
+    if limits is not None:
+        return random.uniform(*limits, shape).astype(dtype)
+    return random.standard_normal(shape, np.float32).astype(dtype)
