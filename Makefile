@@ -1,11 +1,13 @@
-# Everything runs in .venv, made on first use with the exact versions in constraints.txt.
+# Everything runs in .venv, made on first use with the exact versions and hashes in constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RELEASE := build/release-venv
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-torch onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins golden bitstreams clean
+.PHONY: help venv demo test test-torch onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins golden bitstreams lock release clean
 N ?= 100
 
 help: ## list these targets
@@ -15,7 +17,8 @@ venv: $(STAMP) ## make the virtual environment
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tilewright needs Python 3.11 or newer (make PYTHON=...)")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(PIP) --require-hashes -r constraints.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated NPU
@@ -25,7 +28,7 @@ test: $(STAMP) ## run all tests
 	$(BIN)/python -m pytest -n 2 tests
 
 test-torch: $(STAMP) ## install PyTorch and run the tests and the example that need it
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,torch]'
+	$(PIP) -c .ci/torch.txt -e '.[torch]'
 	$(BIN)/python -m pytest tests/unit/tilewright/test_pytorch.py
 	$(BIN)/python examples/torch_digits.py
 
@@ -68,6 +71,17 @@ golden: $(STAMP) ## write the golden texts of the tests anew
 
 bitstreams: $(STAMP) ## bitstreams of every board and configuration known to fit, in build/bitstreams (hours)
 	$(BIN)/tilewright fpga build --all -o build/bitstreams
+
+$(RELEASE)/.stamp: .ci/release.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .ci/release.txt
+	@touch $@
+
+lock: $(RELEASE)/.stamp ## newest versions of all dependencies, with hashes: constraints.txt, .ci/release.txt, .ci/torch.txt
+	$(RELEASE)/bin/python .ci/lock.py $(UPGRADE)
+
+release: $(RELEASE)/.stamp ## wheel, source archive, list of components and checksums of HEAD in dist/, the same bytes every time
+	$(RELEASE)/bin/python .ci/release.py dist
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .grimp_cache .hypothesis

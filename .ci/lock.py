@@ -1,0 +1,44 @@
+"""Writes the files with exact versions of all dependencies: `make lock`, `make lock UPGRADE=--upgrade`.
+
+constraints.txt is what `make venv` installs, .ci/release.txt what `make release` does, both with the hashes of every
+file for every platform. .ci/torch.txt only pins versions: PyTorch is installed by `make test-torch` alone, from
+whichever index the machine has for it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def main() -> None:
+    """Today's versions stay unless --upgrade is given."""
+    build = ROOT / "build" / "build-system.in"  # builds the editable install, but is no dependency of the package
+    build.parent.mkdir(exist_ok=True)
+    build.write_text("\n".join(PROJECT["build-system"]["requires"]))
+    release = ROOT / "build" / "release.in"
+    release.write_text("\n".join(PROJECT["project"]["optional-dependencies"]["release"]))
+    lock("constraints.txt", "what `make venv` installs", "pyproject.toml", build, "--extra", "test", "--generate-hashes")
+    lock(".ci/release.txt", "what `make release` and `make lock` need", release, "--generate-hashes")
+    lock(".ci/torch.txt", "what `make test-torch` installs", "pyproject.toml", "--extra", "torch", "-c", "constraints.txt")
+
+
+def lock(name: str, what: str, *arguments: object) -> None:
+    """Resolves `arguments` (requirement files and options of `uv pip compile`) into the file `name`."""
+    options = ["--universal", "--python-version", "3.11", "--no-header", "--no-annotate", "--quiet", "-o", name]
+    subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "compile", *map(str, arguments), *options, *sys.argv[1:]],
+        cwd=ROOT,
+        check=True,
+    )
+    path = ROOT / name
+    path.write_text(f"# Exact versions of {what} (Python 3.11 to 3.14). Written by `make lock`.\n" + path.read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Builds the release of HEAD into a folder, the same bytes whenever and wherever it is built: `make release`.
+
+Beside the wheel and the source archive it writes a CycloneDX list of all components with their hashes (`*.cdx.json`)
+and SHA256SUMS. Only what is committed goes in. The release is built twice, and a difference is an error.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    """Writes the release to the folder named on the command line."""
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: {sys.argv[0]} FOLDER")
+    files = build()
+    again = build()
+    if different := [name for name in files if files[name] != again.get(name)]:
+        sys.exit(f"not reproducible: {', '.join(different)}")
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    files["SHA256SUMS"] = "".join(
+        f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items())
+    ).encode()
+    for name, data in sorted(files.items()):
+        (folder / name).write_bytes(data)
+        print(f"{folder / name}: {len(data)} bytes, SHA-256 {hashlib.sha256(data).hexdigest()[:16]}")
+
+
+def build() -> dict[str, bytes]:
+    """The files of the release, by name."""
+    epoch = output("git", "log", "-1", "--format=%ct").strip()
+    with tempfile.TemporaryDirectory() as temporary:
+        source, made = Path(temporary, "source"), Path(temporary, "made")
+        source.mkdir()
+        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(source, filter="data")
+        subprocess.run(
+            [sys.executable, "-m", "build", "--no-isolation", "--outdir", made, source],
+            env=os.environ | {"SOURCE_DATE_EPOCH": epoch},
+            check=True,
+            capture_output=True,
+        )
+        files = {path.name: path.read_bytes() for path in made.iterdir()}
+        (archive_name,) = (name for name in files if name.endswith(".tar.gz"))
+        files[archive_name] = normalised(files[archive_name], int(epoch))
+        files[archive_name.removesuffix(".tar.gz") + ".cdx.json"] = components(source)
+    return files
+
+
+def normalised(archive: bytes, time: int) -> bytes:
+    """A .tar.gz with its members in order of their names, with one time and without owners: setuptools writes the
+    time of the build."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as old, tarfile.open(fileobj=packed, mode="w") as new:
+        for member in sorted(old.getmembers(), key=lambda m: m.name):
+            member.mtime, member.uid, member.gid, member.uname, member.gname = time, 0, 0, "", ""
+            member.pax_headers = {}
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+    return gzip.compress(packed.getvalue(), mtime=0)
+
+
+def components(source: Path) -> bytes:
+    """The CycloneDX list of what constraints.txt pins, with hashes. It has neither serial number nor time."""
+    text = output(
+        sys.executable, "-m", "cyclonedx_py", "requirements", str(source / "constraints.txt"), "--pyproject",
+        str(source / "pyproject.toml"), "--output-reproducible",
+    )  # fmt: skip
+    return (json.dumps(json.loads(text), indent=1, sort_keys=True) + "\n").encode()
+
+
+def output(*command: str) -> str:
+    """What a command prints."""
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    main()
