@@ -23,9 +23,12 @@ def main() -> None:
     build.write_text("\n".join(PROJECT["build-system"]["requires"]))
     release = ROOT / "build" / "release.in"
     release.write_text("\n".join(PROJECT["project"]["optional-dependencies"]["release"]))
-    lock("constraints.txt", "what `make venv` installs", "pyproject.toml", build, "--extra", "test", "--generate-hashes")
+    lock(
+        "constraints.txt", "what `make venv` installs", "pyproject.toml", build, "--extra", "test", "--generate-hashes"
+    )
     lock(".ci/release.txt", "what `make release` and `make lock` need", release, "--generate-hashes")
-    lock(".ci/torch.txt", "what `make test-torch` installs", "pyproject.toml", "--extra", "torch", "-c", "constraints.txt")
+    torch = ("pyproject.toml", "--extra", "torch", "-c", "constraints.txt")
+    lock(".ci/torch.txt", "what `make test-torch` installs", *torch)
 
 
 def lock(name: str, what: str, *arguments: object) -> None:
