@@ -102,7 +102,7 @@ def test_commands(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every `tilewright` command parses. Files need not exist; nothing is run."""
     monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: value)
     for words, complete in commands(page, "tilewright"):
-        arguments = ["1" if word == "N" else word for word in words]
+        arguments = ["1" if word == "N" else word.strip("[]") for word in words]
         try:
             context = cli.make_context("tilewright", arguments)
             while isinstance(context.command, click.Group):
