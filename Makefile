@@ -7,8 +7,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RELEASE := build/release-venv
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-torch onnx-suite fuzz cosim formal lint bench bench-cpu bench-cycles pins golden bitstreams lock release clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
 N ?= 100
+APT := $(if $(filter 0,$(shell id -u)),,sudo -n )env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +25,20 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated NPU
 	$(BIN)/python examples/demo.py
 
+quick: $(STAMP) ## the short unit tests: no Verilator, no whole networks
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not cosim and not network" tests/unit
+
 test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+test-tools: ## install, with apt-get, what some tests need besides: cross compilers, emulators, dtc, a browser
+	$(APT) update
+	$(APT) install -y --no-install-recommends gcc g++ make perl clang device-tree-compiler python3-tk qemu-user \
+		gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross \
+		gcc-riscv64-linux-gnu libc6-dev-riscv64-cross chromium chromium-driver
+
+test-costs: $(STAMP) ## CPU seconds of all tests by folder, and the dearest
+	$(BIN)/python -m tests.costs tests
 
 test-torch: $(STAMP) ## install PyTorch and run the tests and the example that need it
 	$(PIP) -c .ci/torch.txt -e '.[torch]'

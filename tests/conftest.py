@@ -1,9 +1,11 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and what a run says at its end."""
 
 import os
 from pathlib import Path
 
 import pytest
+
+from tests.common import needs
 
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
@@ -12,9 +14,16 @@ os.environ.setdefault("TILEWRIGHT_TUNING", "off")  # of the user: pinned cycles 
 
 @pytest.fixture(scope="session")
 def models_dir() -> Path:
-    """Folder of the shared test models: $TILEWRIGHT_MODELS, or `../shared/models` beside the checkout."""
+    """Folder of the reference models: $TILEWRIGHT_MODELS, or `../shared/models` beside the checkout."""
     named = os.environ.get("TILEWRIGHT_MODELS")
     folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "models"
     if not folder.is_dir():
-        pytest.skip(f"no test models: {folder} is missing; set TILEWRIGHT_MODELS to the folder that holds them")
+        needs.skip(needs.MODELS, f"{folder} is missing")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Just above pytest's closing line: what was not tested, and how to get what it needs."""
+    reports = {report.nodeid: report for report in terminalreporter.stats.get("skipped", ())}
+    for line in needs.summary(r.longrepr[2] for r in reports.values() if isinstance(r.longrepr, tuple)):
+        terminalreporter.write_line(line, yellow=True)

@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from isa.encoding import op, to_bytes
 from isa.instructions import REGIONS, Engine, ErrorCode, Memory
 from isa.registers import REGISTER, REGISTERS
 from isa.timing import MemoryTiming
+from tests.common import needs
 from tests.common.board_jobs import SIZE, copy_job
 from tilewright.export import export_c
 
@@ -78,9 +78,7 @@ class Counters(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    compiler = needs.program(needs.C_COMPILER, "gcc")
     library = tmp_path_factory.mktemp("driver") / "driver.so"
     source = DRIVER / "tilewright_npu.c"
     command = [compiler, "-std=c99", *STRICT, "-O2", "-shared", "-fPIC", *INCLUDES, str(source), "-o", str(library)]
@@ -222,8 +220,7 @@ def test_what_registers_cannot_express(bench: Bench) -> None:
     "compiler", ["gcc", "g++", "clang", "arm-linux-gnueabihf-gcc", "aarch64-linux-gnu-gcc", "riscv64-linux-gnu-gcc"]
 )
 def test_compilers_accept_it(compiler: str, tmp_path: Path) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no {compiler}")
+    needs.program(needs.C_COMPILERS, compiler)
     standard = ["-x", "c++", "-std=c++11"] if compiler == "g++" else ["-std=c99"]
     places = ["-DNPU_REGISTERS=0xA0000000", "-DNPU_POOL=0x70000000", "-DNPU_POOL_BYTES=0x100000", "-DNPU_LOOKS=1000"]
     for source in ("tilewright_npu.c", *(["bare_metal.c"] if compiler != "g++" else [])):

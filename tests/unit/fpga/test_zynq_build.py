@@ -20,6 +20,7 @@ from fpga.zynq.boards import WINDOW, ZYNQ_BOARDS
 from fpga.zynq.fasm import FRAME_WORDS
 from fpga.zynq.system import Ps7Top
 from isa.config import preset
+from tests.common import needs
 from tilewright.cli import cli
 
 PYNQ = ZYNQ_BOARDS["pynq_z2"]
@@ -69,7 +70,7 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
     try:
         found = tools.find()
     except FpgaError as error:
-        pytest.skip(str(error))
+        needs.skip(needs.ZYNQ_TOOLS, str(error))
     top = Ps7Top(Small(), build.ps7_inputs(found.database))  # type: ignore[arg-type]
     used, *_ = build.implement(top, PYNQ, found, tmp_path, clock_mhz=25)
     assert 0 < used.lut < 1000 and used.dsp == 0

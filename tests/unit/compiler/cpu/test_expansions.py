@@ -14,10 +14,11 @@ from compiler.cpu.fuse import Context
 from compiler.cpu.lower import Function
 from compiler.cpu.ops import OPS
 from compiler.graph import Graph, Node, Tensor
+from tests.common import needs
 from tests.unit.compiler.cpu.support import execute
 
 if platform.machine() != "x86_64":
-    pytest.skip("compares code for x86-64 with and without its instructions", allow_module_level=True)
+    needs.skip(needs.X86, platform.machine(), module=True)
 
 PLAIN = Target(triple="x86_64-unknown-linux-gnu", cpu="x86-64", has_fma=False)
 

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from tests.common import needs
+
 COMMAND = [sys.executable, "-m", "tilewright"]
 
 
@@ -54,7 +56,7 @@ def test_mistakes(arguments, tmp_path):
 def test_script_is_installed():
     script = os.path.join(os.path.dirname(sys.executable), "tilewright")
     if not os.path.exists(script):
-        pytest.skip("tilewright is not installed in this environment")
+        needs.skip(needs.INSTALLED, f"no {script}")
     result = subprocess.run([script, "--version"], capture_output=True, text=True)
     assert result.returncode == 0 and result.stdout.startswith("tilewright ")
 

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
+from tests.common import needs
 from tilewright.cli import cli
 from tilewright.sweep import Database, load_space
 from tilewright.sweep import evaluate as evaluation
@@ -162,7 +163,7 @@ def test_mistakes(folder: Path, tmp_path: Path) -> None:
 def browser() -> Iterator[Any]:
     programs = shutil.which("chromium"), shutil.which("chromedriver")
     if None in programs:
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+        needs.skip(needs.BROWSER, "no chromium and chromedriver")
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
