@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -20,6 +20,7 @@ from compiler.npu.emitter import Emitter
 from compiler.npu.partition import Partition
 from compiler.npu.search import MAX_EFFORT, Measure, Schedule, Scheduler, misfits, search
 from compiler.npu.steps import Arena, Step, group_steps, split_at_borders
+from compiler.npu.tiling import Plans
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
 from isa.config import NpuConfig
@@ -118,7 +119,7 @@ def _describe(steps: list[Step], parts: Partition) -> str:
     for number, step in enumerate(steps):
         lines.append(f"step {number}: {'NPU' if step.on_npu else 'CPU'}")
         for item in step.items:
-            what = f"{item.layer.op} {item.layer.name}" if item.layer is not None else _brief(item.node)
+            what = item.layer.describe() if item.layer is not None else _brief(item.node)
             lines.append(f"  {what}")
     lines += [f"on the CPU: {name}: {reason}" for name, reason in parts.cpu_reasons.items()]
     return "\n".join(lines)
@@ -152,7 +153,7 @@ class _Builder:
         self.sections: dict[str, bytes] = {}
         self.host_constants: dict[str, str] = {}
         self.segments: dict[int, Any] = {}
-        self.plans: dict[Hashable, object] = {}
+        self.plans: Plans = {}
         self.schedules: dict[int, Schedule] = {}
 
     def schedule(

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from compiler.npu.context import BandTile, Context, Part
-from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer, MaxPoolLayer
-from compiler.npu.plans import emit_layer, plan_layer
-from compiler.npu.residency import border_of
+from compiler.npu.context import BandTile, Context
+from compiler.npu.layers import Layer
+from compiler.npu.tiling import OutputRows
 from compiler.npu.views import View
 from isa.instructions import Engine, Source
 
@@ -39,20 +38,6 @@ class Group:
     step: int = 0
 
 
-def input_rows(layer: Layer, span: tuple[int, int]) -> tuple[int, int]:
-    """Rows of the first input (padding included) that output rows `span` need."""
-    if isinstance(layer, ConvLayer):
-        phase = layer.phases[0]
-        stride, pad, extent = phase.stride[0], phase.pad[0], phase.extent[0]
-    elif isinstance(layer, DepthwiseLayer):
-        stride, pad, extent = layer.stride[0], layer.pad[0], (layer.weights.shape[1] - 1) * layer.dilation[0] + 1
-    elif isinstance(layer, MaxPoolLayer):
-        stride, pad, extent = layer.stride[0], layer.pad[0], (layer.kernel[0] - 1) * layer.dilation[0] + 1
-    else:
-        return span
-    return span[0] * stride - pad, (span[1] - 1) * stride - pad + extent
-
-
 def group_of(
     layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]
 ) -> Group | None:
@@ -60,9 +45,9 @@ def group_of(
     part = layers[first : first + count]
     between = []
     for k, layer in enumerate(part):
-        if isinstance(layer, ConvLayer) and (len(layer.phases) > 1 or layer.dynamic is not None or layer.group > 1):
+        if not layer.fusible or layer.output.h < 2:
             return None
-        if layer.output.h < 2 or (k and part[k - 1].output.buffer not in (v.buffer for v in layer.inputs)):
+        if k and part[k - 1].output.buffer not in (v.buffer for v in layer.inputs):
             return None
         if k == count - 1:
             break
@@ -73,21 +58,21 @@ def group_of(
         roles, borders = [], []
         for u in users:
             reader = layers[u]
-            other = [*reader.inputs[1:], *([reader.post.add.other] if reader.post.add is not None else [])]
-            if any(v.buffer == view.buffer and (v.h, v.w, v.n) != (view.h, view.w, view.n) for v in other):
+            again = [v for v in reader.operands if v.buffer == view.buffer]
+            if any((v.h, v.w, v.n) != (view.h, view.w, view.n) for v in again):
                 return None
-            if any(v.buffer == view.buffer for v in other):
+            if again:
                 roles.append((u - first, False))
             if reader.inputs[0].buffer == view.buffer:
                 if reader.inputs[0] != view:
                     return None
                 roles.append((u - first, True))
-                borders.append(border_of(reader, view))
+                borders.append(reader.input_border())
         fills = {fill for border, fill in borders if any(border)}
         if len(fills) > 1:
             return None
-        left = max((b[2] for b, _ in borders), default=0)
-        right = max((b[3] for b, _ in borders), default=0)
+        left = max((b.left for b, _ in borders), default=0)
+        right = max((b.right for b, _ in borders), default=0)
         between.append(Between(view, k, tuple(roles), left, right, fills.pop() if fills else 0))
     return Group(tuple(part), tuple(between))
 
@@ -113,7 +98,7 @@ def band_ranges(group: Group) -> list[Ranges]:
         for tensor in reversed(group.between):
             k = tensor.maker
             wanted = [
-                input_rows(group.layers[r], made[r]) if through else made[r]
+                group.layers[r].input_rows(made[r]) if through else made[r]
                 for r, through in tensor.readers
                 if made[r][1] > made[r][0]
             ]
@@ -195,8 +180,8 @@ def _emit_band(context: Context, group: Group, image: int, band: Ranges, totals:
         if k < len(group.between):
             _shift(context, group.between[k], band.window[k], made)
         if made[1] > made[0]:
-            plan = plan_layer(context, layer, context.heap.largest_gap, made)
-            emit_layer(context, layer, plan, Part(image, made))
+            plan = layer.plan(context, context.heap.largest_gap, made)
+            layer.emit(context, plan, OutputRows(image, made))
         total.instructions += emitter.position - position
         total.read_bytes += emitter.read_bytes - read
         total.write_bytes += emitter.write_bytes - written

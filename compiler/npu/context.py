@@ -6,18 +6,18 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from compiler.npu.emitter import Emitter, Place
-from compiler.npu.layers import Post
+from compiler.npu.geometry import Border, Box
 from compiler.npu.scratch import Heap, Ring, Rows
+from compiler.npu.tiling import Plans, Pools
 from compiler.npu.views import View
 from isa import numerics
 from isa.config import NpuConfig
 from isa.instructions import Memory
-from isa.program import ARENA_REGION, CONSTANT_REGION
+from isa.program import CONSTANT_REGION
 
 
 class ConstantPool:
@@ -52,47 +52,6 @@ class Tile:
     rows: Rows | None = None  # to free, None for resident tensors
 
 
-@dataclass(frozen=True)
-class Window:
-    """A box of a view: image, blocks, rows and columns; coordinates outside the tensor are padding."""
-
-    n: int
-    block: int
-    blocks: int
-    y0: int
-    y1: int
-    x0: int
-    x1: int
-
-    @property
-    def lines(self) -> int:
-        return self.y1 - self.y0
-
-    @property
-    def columns(self) -> int:
-        return self.x1 - self.x0
-
-    @property
-    def vectors(self) -> int:
-        return self.blocks * self.lines * self.columns
-
-
-class Pools(NamedTuple):
-    """ACT rows a layer's tiles take: inputs, outputs, second operands; as many as are in flight."""
-
-    input: int
-    output: int
-    operand: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows `span` of image `image` of a layer's output."""
-
-    image: int
-    span: tuple[int, int]
-
-
 @dataclass
 class Resident:
     """A tensor that lives in ACT, with a border of padding; (n, block, y, x) is at
@@ -110,7 +69,9 @@ class BandTile:
     """Lines from `low` on of a tensor that passes through ACT band by band, all blocks, with `left` border columns.
 
     Attributes:
-        start: first row. lines: room for so many lines per block.
+        start: first row of ACT.
+        lines: room for so many lines per block.
+        columns: of a line, border included.
     """
 
     start: int
@@ -129,12 +90,21 @@ class BandTile:
 
 @dataclass
 class Context:
-    """State of one model's emission."""
+    """State of one model's emission.
+
+    Attributes:
+        offsets: arena or constant offset of every blocked buffer.
+        heap: rows of ACT. weights, params, accumulators, tables: rows of WGT, PRM, ACC and LUT.
+        resident: tensors that lie in ACT, by buffer. bands: those that pass through it band by band.
+        plans: those found so far.
+        tiles: tilings chosen for whole layers, by `id` of the layer, as `Plan.numbers` gives them.
+        timing_only: constants are not packed, because only the instructions count.
+    """
 
     config: NpuConfig
     emitter: Emitter
     constants: ConstantPool
-    offsets: dict[str, int]  # arena or constant offset of every blocked buffer
+    offsets: dict[str, int]
     heap: Heap = field(init=False)
     weights: Ring = field(init=False)
     params: Ring = field(init=False)
@@ -142,9 +112,9 @@ class Context:
     tables: Ring = field(init=False)
     resident: dict[str, Resident] = field(default_factory=dict)
     bands: dict[str, BandTile] = field(default_factory=dict)
-    plans: dict[Hashable, object] = field(default_factory=dict)
-    tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)  # chosen for whole layers, by id of the layer
-    timing_only: bool = False  # constants are not packed: only the instructions count
+    plans: Plans = field(default_factory=dict)
+    tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    timing_only: bool = False
     _pools: dict[str, Heap] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -195,14 +165,13 @@ class Context:
     def _constant(self, make: Callable[[], bytes]) -> Place:
         return Place(CONSTANT_REGION, 0 if self.emitter.dry or self.timing_only else self.constants.place(make()))
 
-    def load_table(self, post: Post) -> int | None:
-        """The table of `post` into LUT, unless it is there. Returns its number."""
-        if post.lut is None:
+    def load_table(self, table: bytes | None) -> int | None:
+        """A table of 256 bytes into LUT, unless it is there. Returns its number, None for no table."""
+        if table is None:
             return None
-        at = self.tables.find(post.lut)
+        at = self.tables.find(table)
         if at is None:
-            at = self.tables.take(1, post.lut)
-            table = post.lut
+            at = self.tables.take(1, table)
             self.emitter.load(self._constant(lambda: table), Memory.LUT, at, 1)
         return at
 
@@ -232,9 +201,9 @@ class Context:
     def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
         return Place(view.region, self.offsets.get(view.buffer, 0) + view.address(n, block, y, x))
 
-    def read_tile(self, view: View, box: Window, fill: int = 0, pool: str = "input") -> Tile:
+    def read_tile(self, view: View, box: Box, fill: int = 0, pool: str = "input") -> Tile:
         """The box in ACT: where a resident tensor lies, or loaded."""
-        there = self._there(view, box)
+        there = self._in_act(view, box)
         if there is not None:
             return there
         rows = self._pools[pool].take(box.vectors)
@@ -253,10 +222,10 @@ class Context:
         )  # fmt: skip
         return tile
 
-    def read_broadcast(self, view: View, box: Window) -> Tile:
+    def read_broadcast(self, view: View, box: Box) -> Tile:
         """As `read_tile` for an operand whose axes of size 1 are repeated along the box."""
         one_n, one_h, one_w = (size == 1 for size in (view.n, view.h, view.w))
-        small = Window(
+        small = Box(
             0 if one_n else box.n, box.block, box.blocks, *((0, 1) if one_h else (box.y0, box.y1)),
             *((0, 1) if one_w else (box.x0, box.x1)),
         )  # fmt: skip
@@ -265,15 +234,15 @@ class Context:
         tile = self.read_tile(view, small, pool="operand")
         return Tile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
 
-    def write_tile(self, view: View, box: Window) -> Tile:
+    def write_tile(self, view: View, box: Box) -> Tile:
         """Room in ACT for a box of an output; finish with `finish_tile`."""
-        there = self._there(view, box)
+        there = self._in_act(view, box)
         if there is not None:
             return there
         rows = self._pools["output"].take(box.vectors)
         return Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
 
-    def finish_tile(self, view: View, box: Window, tile: Tile) -> None:
+    def finish_tile(self, view: View, box: Box, tile: Tile) -> None:
         """Stores an output tile (a resident tensor stays where it is)."""
         if self.on_chip(view):
             return
@@ -287,20 +256,21 @@ class Context:
         if tile is not None and tile.rows is not None:
             tile.rows.free()
 
-    def _there(self, view: View, box: Window) -> Tile | None:
+    def _in_act(self, view: View, box: Box) -> Tile | None:
+        """The box of a tensor that lies in ACT, as a band or whole; None if it is in memory."""
         band = self.bands.get(view.buffer)
         if band is not None:
             return Tile(band.row(box.block, box.y0, box.x0), band.plane, band.columns)
         res = self.resident.get(view.buffer)
         return self._in_resident(view, res, box) if res is not None else None
 
-    def _in_resident(self, view: View, res: Resident, box: Window) -> Tile:
+    def _in_resident(self, view: View, res: Resident, box: Box) -> Tile:
         plane = res.lines * res.columns
         base = res.rows.start + (box.n * view.cb + box.block) * plane
         return Tile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
 
-    def make_resident(self, view: View, border: tuple[int, int, int, int], fill: int, start: int) -> None:
-        """Puts a tensor into ACT from row `start` (until `drop`), its border (top, bottom, left, right) filled."""
+    def make_resident(self, view: View, border: Border, fill: int, start: int) -> None:
+        """Puts a tensor into ACT from row `start` (until `drop`), its border filled."""
         top, bottom, left, right = border
         lines, columns = top + view.h + bottom, left + view.w + right
         planes = view.n * view.cb
@@ -321,6 +291,3 @@ class Context:
 
     def drop(self, buffer: str) -> None:
         self.resident.pop(buffer).rows.free()
-
-
-__all__ = ["ARENA_REGION", "ConstantPool", "Context", "Tile", "Window"]

@@ -1,233 +1,123 @@
-"""Convolutions and matrix products: tiling and emission.
+"""Convolutions and matrix products on the array.
 
-The output is cut into bands of rows (and columns where one row is too long) and chunks of channel blocks; weights of a
-chunk come in pieces of input-channel blocks so that loads overlap products. Two orders: bands outside (an input tile
-stays, weights pass by) or chunks outside (weights stay, input passes by); what is still in a scratchpad is not loaded
-again.
+Tiles are bands of the output times chunks of channel blocks (`conv_tiling.py`); what is still in a scratchpad is not
+loaded again.
 """
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler.npu.context import Context, Part, Pools, Tile, Window
+from compiler.npu.context import Context, Tile
+from compiler.npu.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from compiler.npu.emitter import Loop, Place
-from compiler.npu.layers import ConvLayer, Phase
+from compiler.npu.geometry import Border, Box
+from compiler.npu.layers import Layer
 from compiler.npu.tail import emit_accumulators, read_add_operand
+from compiler.npu.tiling import OutputRows, Plan
 from isa.config import NpuConfig
 from isa.instructions import Memory
 from isa.program import ARENA_REGION
 
-#: Estimated cycles one tile costs besides its work: starting four engines one after another.
-_TILE_OVERHEAD = 40
-_LATENCY = 100
 
-
-class ConvPlan(NamedTuple):
-    """Tile sizes: band rows and columns (in q), channel blocks per chunk, input blocks per weight piece.
+@dataclass
+class DynamicWeights:
+    """Weights made at run time by the CPU: per batch item [OB][KB] tiles and PRM rows, in the arena.
 
     Attributes:
-        bands_outer: order of the two outer loops.
-        keep_input: input tiles stay while all chunks pass.
+        tiles, params: buffer names.
+        k: products per output.
+        zero_point: that of the second operand; its products are added by constant tiles (0 = none are needed).
     """
 
-    lines: int
-    columns: int
-    blocks: int
-    piece: int
-    bands_outer: bool
-    keep_input: bool
-    pools: Pools
-    cycles: float = 0.0
-
-    def __str__(self) -> str:
-        order = "bands, chunks" if self.bands_outer else "chunks, bands"
-        return f"{self.lines}x{self.columns} px, {self.blocks} blocks, {self.piece} in ({order})"
+    tiles: str
+    params: str
+    k: int
+    zero_point: int
 
 
-class _Shape:
-    """Sizes of a layer on a machine, and the rows a tile needs."""
+@dataclass
+class ConvLayer(Layer):
+    """Convolution or matrix product on the array.
 
-    def __init__(self, config: NpuConfig, layer: ConvLayer, span: tuple[int, int] | None = None) -> None:
-        self.config = config
+    Attributes:
+        phases: convolutions that interleave in the output, one but for transposed convolutions.
+        bias: int32 [O], or [phases, O]. scale: float32 [O].
+        group: groups of channels.
+        fill: the input's zero point, which padding gets.
+        dynamic: where the weights are in memory if they are no constants; those of `phases` then tell the shape only.
+    """
+
+    datapath: ClassVar[str] = "array"
+
+    phases: list[Phase] = field(default_factory=list)
+    bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    scale: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    group: int = 1
+    fill: int = 0
+    dynamic: DynamicWeights | None = None
+
+    def shape(self, config: NpuConfig, span: tuple[int, int] | None = None) -> ConvShape:
+        """Sizes on a machine of the layer, or of its output rows `span`."""
+        return ConvShape(config, self.phases, self.group, self.inputs[0], self.output, span)
+
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[Plan[ConvTiling]]:
+        add = self.post.add
+        return conv_plans(
+            self.shape(context.config, span), budget, resident_in=context.on_chip(self.inputs[0]),
+            resident_out=context.on_chip(self.output), every=every,
+            load_operand=add is not None and not context.on_chip(add.other),
+        )  # fmt: skip
+
+    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+        with context.pools(plan.pools):
+            _Emission(context, self, plan.tiling, rows).run()
+
+    @property
+    def fusible(self) -> bool:
+        return len(self.phases) == 1 and self.dynamic is None and self.group == 1
+
+    def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
+        return self.phases[0].window.span(*span, 0)
+
+    def input_border(self) -> tuple[Border, int]:
+        # Phases of unequal length are walked together to the longest one.
+        outputs, x = longest(self.phases, self.output), self.inputs[0]
+        borders = (phase.window.border(outputs, (x.h, x.w)) for phase in self.phases)
+        return functools.reduce(Border.union, borders), self.fill
+
+    def constant_bytes(self) -> int:
+        return sum(p.weights.size for p in self.phases) + 8 * self.output.c
+
+
+class _Emission:
+    """Emission of one layer (or some of its rows), tile by tile, with the input tiles that stay in ACT meanwhile."""
+
+    def __init__(self, context: Context, layer: ConvLayer, tiling: ConvTiling, rows: OutputRows | None) -> None:
+        self.context = context
         self.layer = layer
-        self.x, self.y = layer.inputs[0], layer.output
-        self.phases = layer.phases
-        self.q = tuple(max(p.outputs(a, (self.y.h, self.y.w)[a]) for p in self.phases) for a in (0, 1))
-        self.first = 0
-        if span is not None:
-            self.first, self.q = span[0], (span[1] - span[0], self.q[1])
-        self.step = self.phases[0].out_step
-        self.wide = max(1, config.block_out // config.block_in)  # channel blocks per GEMM row
-        self.narrow = max(1, config.block_in // config.block_out)  # GEMM rows per channel block
-        self.unit = self.wide  # channel blocks a chunk is a multiple of
-        self.grouped = layer.group > 1
-        self.sets = max(p.weights.shape[0] for p in self.phases)
-        self.taps = max(p.kernel[0] * p.kernel[1] for p in self.phases) * self.sets
-        self.in_blocks = max(self.input_range(b)[1] for b in range(0, self.y.cb, self.unit))
-
-    def input_range(self, block: int) -> tuple[int, int]:
-        """(first, count) of the input blocks that the unit of output blocks at `block` needs."""
-        if not self.grouped:
-            return 0, self.x.cb
-        bi = self.config.block_in
-        outs, ins = self.y.c // self.layer.group, self.x.c // self.layer.group
-        first = (block * bi) // outs * ins // bi
-        last_out = min((block + self.unit) * bi, self.y.c) - 1
-        last = ((last_out // outs + 1) * ins - 1) // bi
-        return first, last - first + 1
-
-    def rows(self, blocks: int) -> int:
-        """GEMM output blocks for `blocks` channel blocks."""
-        return -(-blocks // self.wide) * self.narrow
-
-    def window(self, lines: int, columns: int) -> tuple[int, int]:
-        """Input rows and columns a band of q needs."""
-        size = []
-        for axis, count in ((0, lines), (1, columns)):
-            low = min(-p.pad[axis] for p in self.phases)
-            high = max((count - 1) * p.stride[axis] - p.pad[axis] + p.extent[axis] for p in self.phases)
-            size.append(high - low)
-        return size[0], size[1]
-
-    def input_box(self, q0: int, q1: int, axis: int) -> tuple[int, int]:
-        low = min(q0 * p.stride[axis] - p.pad[axis] for p in self.phases)
-        high = max((q1 - 1) * p.stride[axis] - p.pad[axis] + p.extent[axis] for p in self.phases)
-        return low, high
-
-
-def conv_plans(
-    context: Context, layer: ConvLayer, budget: int, span: tuple[int, int] | None = None, every: bool = False
-) -> Iterator[ConvPlan]:
-    """Plans that fit `budget` ACT rows, for output rows `span` (default all): each one estimated to take fewer cycles
-    than those before it, or all of them."""
-    best = math.inf
-    config = context.config
-    s = _Shape(config, layer, span)
-    resident_in, resident_out = context.on_chip(layer.inputs[0]), context.on_chip(layer.output)
-    other = layer.post.add.other if layer.post.add is not None else None
-    load_add = other is not None and not context.on_chip(other)
-    n, blocks = (s.y.n if span is None else 1), s.y.cb
-    out_size = s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
-    bus = config.bus_bytes
-    tile_cycles = config.tile_bytes / bus
-    in_blocks = s.in_blocks
-    weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases)
-    fits_weights = weight_tiles <= config.wgt_tiles
-    for lines, columns in _bands(*s.q):
-        pixels = lines * columns
-        window = math.prod(s.window(lines, columns))
-        bands = -(-s.q[0] // lines) * -(-s.q[1] // columns)
-        for chunk in _chunks(blocks, s.unit, s.grouped):
-            chunks = -(-blocks // chunk)
-            acc = pixels * s.rows(chunk)
-            if chunk > config.prm_rows:
-                continue
-            tiles_total = bands * chunks * n * len(s.phases)
-            if acc > (config.acc_rows // 2 if tiles_total > 1 else config.acc_rows):
-                continue
-            out_rows = 0 if resident_out else pixels * math.prod(s.step) * chunk
-            add_rows = pixels * math.prod(s.step) * chunk if load_add else 0
-            for piece in _pieces(in_blocks):
-                pieces = -(-in_blocks // piece)
-                piece_tiles = s.rows(chunk) * s.taps * piece
-                several = pieces * chunks * len(s.phases) > 1
-                if piece_tiles > (config.wgt_tiles // 2 if several else config.wgt_tiles):
-                    continue
-                once = bands * n == 1 or pieces == 1
-                for bands_outer, keep in ((True, True), (False, True), (False, False)):
-                    if keep and not bands_outer and not once:
-                        continue
-                    in_rows = 0 if resident_in else window * (in_blocks if keep else piece)
-                    depth = 2 if tiles_total > 1 else 1
-                    in_depth = depth if keep else 2  # pieces follow each other even within one tile
-                    if in_depth * in_rows + depth * (out_rows + add_rows) > budget:
-                        continue
-                    # Traffic.
-                    weight_bytes = weight_tiles * config.tile_bytes
-                    chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases)
-                    if not fits_weights and (bands_outer or chunk_tiles > config.wgt_tiles):
-                        weight_bytes *= bands * n
-                    in_bytes = 0 if resident_in else bands * n * window * s.x.cb * config.block_in
-                    if not bands_outer and (bands * n != 1 or not keep):
-                        in_bytes *= chunks
-                    out_bytes = 0 if resident_out else out_size
-                    read = weight_bytes + in_bytes + (out_size if load_add else 0)
-                    read += blocks * config.prm_row_bytes
-                    products = n * bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
-                    vectors = n * bands * pixels * blocks * len(s.phases)
-                    start = _LATENCY + piece_tiles * tile_cycles
-                    start += 0 if resident_in else window * piece * config.block_in / bus
-                    end = acc + (0 if resident_out else out_rows * config.block_in / bus)
-                    work = max(products, read / bus * 1.05, vectors, out_bytes / bus)
-                    count = tiles_total * pieces
-                    cycles = work + start + end + count * _TILE_OVERHEAD * 0.3
-                    if every or cycles < best:
-                        best = cycles
-                        pools = Pools(in_depth * in_rows, depth * out_rows, depth * add_rows)
-                        yield ConvPlan(lines, columns, chunk, piece, bands_outer, keep, pools, cycles)
-
-
-def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
-    """Band sizes that cut the plane evenly: whole rows first, parts of rows where few of them fit."""
-    for lines in sorted({-(-height // i) for i in range(1, height + 1)}, reverse=True):
-        yield lines, width
-    for lines in sorted({-(-height // i) for i in range(1, height + 1)} & {1, 2, 3, 4, 6, 8} | {1}, reverse=True):
-        for parts in (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512):
-            if parts <= width:
-                yield lines, -(-width // parts)
-
-
-def _chunks(blocks: int, unit: int, grouped: bool) -> Iterator[int]:
-    if grouped:
-        yield unit
-        return
-    seen = set()
-    for parts in range(1, blocks + 1):
-        chunk = math.ceil(math.ceil(blocks / parts) / unit) * unit
-        if chunk not in seen:
-            seen.add(chunk)
-            yield chunk
-
-
-def _pieces(blocks: int) -> Iterator[int]:
-    seen = set()
-    for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128):
-        piece = max(1, -(-blocks // parts))
-        if piece not in seen:
-            seen.add(piece)
-            yield piece
-
-
-def emit_conv(context: Context, layer: ConvLayer, plan: ConvPlan, part: Part | None = None) -> None:
-    """Emits the layer, or only `part` of it, by `plan`."""
-    with context.pools(plan.pools):
-        _ConvEmission(context, layer, plan, part).run()
-
-
-class _ConvEmission:
-    def __init__(self, context: Context, layer: ConvLayer, plan: ConvPlan, part: Part | None) -> None:
-        self.c = context
-        self.layer = layer
-        self.plan = plan
-        self.s = _Shape(context.config, layer, None if part is None else part.span)
-        self.images = range(self.s.y.n) if part is None else (part.image,)
+        self.tiling = tiling
+        self.s = layer.shape(context.config, None if rows is None else rows.span)
+        self.images = range(self.s.y.n) if rows is None else (rows.image,)
         self._inputs: dict[tuple[int, int, int, int, int], Tile] = {}
 
     def run(self) -> None:
-        s, plan = self.s, self.plan
+        s, tiling = self.s, self.tiling
         bands = [
-            (n, q0, min(q0 + plan.lines, s.first + s.q[0]), r0, min(r0 + plan.columns, s.q[1]))
+            (n, q0, min(q0 + tiling.lines, s.first + s.q[0]), r0, min(r0 + tiling.columns, s.q[1]))
             for n in self.images
-            for q0 in range(s.first, s.first + s.q[0], plan.lines)
-            for r0 in range(0, s.q[1], plan.columns)
+            for q0 in range(s.first, s.first + s.q[0], tiling.lines)
+            for r0 in range(0, s.q[1], tiling.columns)
         ]
-        chunks = [(b, min(plan.blocks, s.y.cb - b)) for b in range(0, s.y.cb, plan.blocks)]
-        if plan.bands_outer:
+        chunks = [(b, min(tiling.blocks, s.y.cb - b)) for b in range(0, s.y.cb, tiling.blocks)]
+        if tiling.bands_outer:
             for band in bands:
                 for chunk in chunks:
                     self._tile(band, chunk)
@@ -243,12 +133,18 @@ class _ConvEmission:
             self._drop_inputs()
 
     def _tile(self, band: tuple[int, int, int, int, int], chunk: tuple[int, int]) -> None:
-        s, context, layer = self.s, self.c, self.layer
+        """One output tile: products of every phase, VECTOR's pass over them, and the store.
+
+        Args:
+            band: image, rows of q (first, end), columns of q (first, end).
+            chunk: first channel block and their number.
+        """
+        s, context, layer = self.s, self.context, self.layer
         n, q0, q1, r0, r1 = band
         block, blocks = chunk
         y0, y1 = q0 * s.step[0], min(q1 * s.step[0], s.y.h)
         x0, x1 = r0 * s.step[1], min(r1 * s.step[1], s.y.w)
-        box = Window(n, block, blocks, y0, y1, x0, x1)
+        box = Box(n, block, blocks, y0, y1, x0, x1)
         out = context.write_tile(s.y, box)
         add: Tile | None = None
         for index, phase in enumerate(s.phases):
@@ -280,23 +176,24 @@ class _ConvEmission:
         self, band: tuple[int, int, int, int, int], chunk: tuple[int, int], index: int, phase: Phase, lines: int,
         columns: int, acc: int,
     ) -> None:  # fmt: skip
-        s, plan = self.s, self.plan
+        """GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights."""
+        s, tiling = self.s, self.tiling
         n, q0, q1, r0, r1 = band
         block, blocks = chunk
         first, count = s.input_range(block)
-        iy0, iy1 = s.input_box(q0, q1, 0)
-        ix0, ix1 = s.input_box(r0, r1, 1)
+        iy0, iy1 = s.input_span(q0, q1, 0)
+        ix0, ix1 = s.input_span(r0, r1, 1)
         kh, kw = phase.kernel
         sets = phase.weights.shape[0]
         pixels = lines * columns
         rows = s.rows(blocks)
-        for at in range(0, count, plan.piece):
-            piece = min(plan.piece, count - at)
+        for at in range(0, count, tiling.piece):
+            piece = min(tiling.piece, count - at)
             key = (n, iy0, ix0, first + at, piece)
             tile = self._inputs.get(key)
             if tile is None:
-                box = Window(n, first + at, piece, iy0, iy1, ix0, ix1)
-                tile = self.c.read_tile(s.x, box, self.layer.fill)
+                box = Box(n, first + at, piece, iy0, iy1, ix0, ix1)
+                tile = self.context.read_tile(s.x, box, self.layer.fill)
                 self._inputs[key] = tile
             per_row = sets * kh * kw * piece
             wgt = self._weights(n, index, block, rows, first + at, piece)
@@ -314,10 +211,10 @@ class _ConvEmission:
                 (m, 0, per_row, 1),
                 (rows // m, 0, per_row * m, pixels * m),
             ]
-            self.c.emitter.gemm(tile.base + origin, wgt, acc, reduce, outer, accumulate=at > 0)
+            self.context.emitter.gemm(tile.base + origin, wgt, acc, reduce, outer, accumulate=at > 0)
             self._zero_point_products(tile, origin, first + at, piece, outer, acc)
-            if not plan.keep_input and tile.rows is not None:
-                self.c.release(self._inputs.pop(key))
+            if not tiling.keep_input and tile.rows is not None:
+                self.context.release(self._inputs.pop(key))
 
     def _zero_point_products(
         self, tile: Tile, origin: int, first: int, piece: int, outer: list[Loop], acc: int
@@ -326,7 +223,7 @@ class _ConvEmission:
         dynamic = self.layer.dynamic
         if dynamic is None or dynamic.zero_point == 0:
             return
-        config = self.c.config
+        config = self.context.config
         rest = -dynamic.zero_point
         while rest:
             value = max(-128, min(127, rest))
@@ -339,38 +236,41 @@ class _ConvEmission:
                 both[1, :, tail:] = 0
                 return both
 
-            wgt = self.c.load_weights(("zero point", value, tail), 2, tiles)
+            wgt = self.context.load_weights(("zero point", value, tail), 2, tiles)
             still = [(n, a, 0, c) for n, a, _, c in outer]
             full = max(0, min(first + piece, whole) - first)
             if full:
-                self.c.emitter.gemm(tile.base + origin, wgt, acc, [(full, tile.plane, 0, 0)], still, accumulate=True)
+                self.context.emitter.gemm(
+                    tile.base + origin, wgt, acc, [(full, tile.plane, 0, 0)], still, accumulate=True
+                )
             if tail and first <= whole < first + piece:
                 at = tile.base + origin + (whole - first) * tile.plane
-                self.c.emitter.gemm(at, wgt + 1, acc, [], still, accumulate=True)
+                self.context.emitter.gemm(at, wgt + 1, acc, [], still, accumulate=True)
 
     def _weights(self, n: int, index: int, block: int, rows: int, first: int, piece: int) -> int:
+        """First WGT row of the weights of a piece, loaded unless they are there."""
         dynamic = self.layer.dynamic
         key = (id(self.layer), index, block, rows, first, piece)
         if dynamic is None:
             taps = self.s.phases[index].weights.shape
             count = rows * taps[0] * taps[3] * taps[4] * piece
-            return self.c.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece))
-        at = self.c.weights.find((*key, n))
+            return self.context.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece))
+        at = self.context.weights.find((*key, n))
         if at is None:
-            config = self.c.config
+            config = self.context.config
             kb = self.s.x.cb
             row = block * config.block_in // config.block_out
-            at = self.c.weights.take(rows * piece, (*key, n))
+            at = self.context.weights.take(rows * piece, (*key, n))
             total = max(-(-self.s.y.c // config.block_out), self.s.y.cb * config.block_in // config.block_out)
-            offset = self.c.offsets[dynamic.tiles] + ((n * total + row) * kb + first) * config.tile_bytes
-            self.c.emitter.load(
+            offset = self.context.offsets[dynamic.tiles] + ((n * total + row) * kb + first) * config.tile_bytes
+            self.context.emitter.load(
                 Place(ARENA_REGION, offset), Memory.WGT, at, piece, y=(rows, piece, kb * config.tile_bytes)
             )
         return at
 
     def _pack(self, index: int, block: int, rows: int, first: int, piece: int) -> np.ndarray:
         """Tiles [row][set][ky][kx][input block] of block_out x block_in."""
-        config, s = self.c.config, self.s
+        config, s = self.context.config, self.s
         bi, bo = config.block_in, config.block_out
         w = s.phases[index].weights
         sets, _, _, kh, kw = w.shape
@@ -390,16 +290,17 @@ class _ConvEmission:
         return split.transpose(1, 0, 5, 6, 3, 2, 4).reshape(-1, bo, bi)
 
     def _params(self, n: int, index: int, block: int, blocks: int) -> int:
-        config, dynamic = self.c.config, self.layer.dynamic
+        """First PRM row of the biases and scales of a chunk, loaded unless they are there."""
+        config, dynamic = self.context.config, self.layer.dynamic
         bi = config.block_in
         if dynamic is not None:
             key = (id(self.layer), "dynamic", n, block, blocks)
-            at = self.c.params.find(key)
+            at = self.context.params.find(key)
             if at is None:
-                at = self.c.params.take(blocks, key)
+                at = self.context.params.take(blocks, key)
                 row = n * self.s.y.cb + block
-                place = Place(ARENA_REGION, self.c.offsets[dynamic.params] + row * config.prm_row_bytes)
-                self.c.emitter.load(place, Memory.PRM, at, blocks)
+                place = Place(ARENA_REGION, self.context.offsets[dynamic.params] + row * config.prm_row_bytes)
+                self.context.emitter.load(place, Memory.PRM, at, blocks)
             return at
 
         def make() -> tuple[np.ndarray, np.ndarray]:
@@ -411,12 +312,9 @@ class _ConvEmission:
             scale[: o1 - o0] = self.layer.scale[o0:o1]
             return bias, scale
 
-        return self.c.load_params((id(self.layer), index, block, blocks), blocks, make)
+        return self.context.load_params((id(self.layer), index, block, blocks), blocks, make)
 
     def _drop_inputs(self) -> None:
         for tile in self._inputs.values():
-            self.c.release(tile)
+            self.context.release(tile)
         self._inputs.clear()
-
-
-__all__ = ["ConvPlan", "conv_plans", "emit_conv"]

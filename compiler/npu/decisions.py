@@ -14,8 +14,8 @@ import numpy as np
 
 from compiler.errors import CompileError
 from compiler.npu.bands import Group, group_of
-from compiler.npu.layers import Layer
-from compiler.npu.residency import Stay, reads_of, resident_candidates
+from compiler.npu.layers import Layer, readers
+from compiler.npu.residency import Stay, resident_candidates
 from compiler.npu.search import Schedule
 from isa.config import NpuConfig
 
@@ -28,7 +28,7 @@ class Decisions:
     """Attributes:
     stays: (layer whose output stays in ACT, its first row), by layer.
     units: (number of layers, rows of the last output per band) of the fused groups and, with 0 rows, single layers.
-    tiles: (layer, tile as `plans.tile_of` gives it) where it is not the one the estimate prefers, by layer.
+    tiles: (layer, tile as `Plan.numbers` gives it) where it is not the one the estimate prefers, by layer.
     """
 
     stays: tuple[tuple[int, int], ...]
@@ -80,10 +80,7 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
             raise CompileError(f"layer {first} cannot leave its output in ACT from row {start}")
         stays.append(replace(able[first], start=start))
     held = {stay.view.buffer for stay in stays}
-    readers: dict[str, list[int]] = {}
-    for i, layer in enumerate(layers):
-        for view in reads_of(layer):
-            readers.setdefault(view.buffer, []).append(i)
+    read_by = readers(layers)
     units: list[Group | Layer] = []
     at = 0
     for count, step in decisions.units:
@@ -93,7 +90,7 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
         if count == 1:
             units.append(part[0])
         else:
-            group = group_of(layers, at, count, readers, outside)
+            group = group_of(layers, at, count, read_by, outside)
             if group is None or not 0 < step < part[-1].output.h or any(p.output.buffer in held for p in part[:-1]):
                 raise CompileError(f"layers {at}..{at + count - 1} cannot run {step} rows at a time")
             units.append(replace(group, step=step))

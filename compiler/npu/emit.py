@@ -6,11 +6,9 @@ from __future__ import annotations
 from compiler.errors import CompileError
 from compiler.npu.bands import Group, emit_group
 from compiler.npu.context import Context
-from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer
-from compiler.npu.plans import emit_layer, plan_layer
+from compiler.npu.layers import Layer
 from compiler.npu.residency import Stay
 from compiler.npu.scratch import ScratchpadFull
-from isa.program import ARENA_REGION
 from isa.program import Layer as LayerRow
 
 
@@ -28,7 +26,7 @@ def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay], s
     rows: list[LayerRow] = []
     for stay in stays:
         if stay.first < start <= stay.last:
-            context.make_resident(stay.view, stay.border, stay.fill, stay.start)
+            stay.settle(context)
     for unit in units:
         index = start + len(rows)
         members = list(unit.layers) if isinstance(unit, Group) else [unit]
@@ -36,7 +34,7 @@ def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay], s
         first = context.emitter.position
         for stay in stays:
             if stay.first in covered:
-                context.make_resident(stay.view, stay.border, stay.fill, stay.start)
+                stay.settle(context)
         try:
             rows += _emit_group(context, unit) if isinstance(unit, Group) else [_emit_one(context, unit)]
         except ScratchpadFull as error:
@@ -58,9 +56,9 @@ def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay], s
 def _emit_one(context: Context, layer: Layer) -> LayerRow:
     emitter = context.emitter
     first, read, written = emitter.position, emitter.read_bytes, emitter.write_bytes
-    minimum = _minimum(context, layer, set())
-    plan = plan_layer(context, layer, context.heap.largest_gap)
-    emit_layer(context, layer, plan)
+    minimum = layer.minimum_bytes(context)
+    plan = layer.plan(context, context.heap.largest_gap)
+    layer.emit(context, plan)
     return LayerRow(
         name=layer.name,
         op=layer.op,
@@ -71,7 +69,7 @@ def _emit_one(context: Context, layer: Layer) -> LayerRow:
         read_bytes=emitter.read_bytes - read,
         write_bytes=emitter.write_bytes - written,
         minimum_bytes=minimum,
-        tile=str(plan),
+        tile=str(plan.tiling),
     )
 
 
@@ -79,7 +77,7 @@ def _emit_group(context: Context, group: Group) -> list[LayerRow]:
     """The instructions of a group are interleaved: they are reported with its first layer."""
     first = context.emitter.position
     inside = {t.view.buffer for t in group.between}
-    minimum = [_minimum(context, layer, inside) for layer in group.layers]
+    minimum = [layer.minimum_bytes(context, inside) for layer in group.layers]
     totals = emit_group(context, group)
     count = context.emitter.position - first
     return [
@@ -97,19 +95,3 @@ def _emit_group(context: Context, group: Group) -> list[LayerRow]:
         )
         for k, layer in enumerate(group.layers)
     ]
-
-
-def _minimum(context: Context, layer: Layer, inside: set[str]) -> int:
-    """Weights and parameters once, and the activations that are not on the chip, once each."""
-    weights = 0
-    if isinstance(layer, ConvLayer):
-        weights = sum(p.weights.size for p in layer.phases) + 8 * layer.output.c
-    elif isinstance(layer, DepthwiseLayer):
-        weights = layer.weights.size + 8 * layer.output.c
-    views = [*layer.inputs, layer.output, *([layer.post.add.other] if layer.post.add is not None else [])]
-    moved = {
-        v.buffer: v.nbytes
-        for v in views
-        if v.region == ARENA_REGION and not context.on_chip(v) and v.buffer not in inside
-    }
-    return weights + sum(moved.values())

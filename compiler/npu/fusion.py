@@ -11,9 +11,8 @@ from dataclasses import replace
 from compiler.npu.bands import Group, emit_group, group_of
 from compiler.npu.context import ConstantPool, Context
 from compiler.npu.emitter import Emitter
-from compiler.npu.layers import Layer
-from compiler.npu.plans import emit_layer, plan_layer
-from compiler.npu.residency import Stay, reads_of
+from compiler.npu.layers import Layer, readers
+from compiler.npu.residency import Stay
 from compiler.npu.scratch import ScratchpadFull
 from isa.instructions import Engine
 
@@ -40,10 +39,7 @@ def choose_groups(
     """
     if longest <= 1:
         return list(layers)
-    readers: dict[str, list[int]] = {}
-    for i, layer in enumerate(layers):
-        for view in reads_of(layer):
-            readers.setdefault(view.buffer, []).append(i)
+    read_by = readers(layers)
     held = {s.view.buffer for s in stays}
     best: list[tuple[float, int, Group | None]] = [(0.0, 0, None)]
     for end in range(1, len(layers) + 1):
@@ -52,7 +48,7 @@ def choose_groups(
         for first in range(end - 2, max(-1, end - 1 - longest), -1):
             if layers[first].output.buffer in held:
                 break
-            group = group_of(layers, first, end - first, readers, outside)
+            group = group_of(layers, first, end - first, read_by, outside)
             if group is None:
                 continue
             cost, step = _cost_group(context, group, first, stays, drain)
@@ -74,7 +70,7 @@ def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
     dry.plans = context.plans
     for stay in stays:
         if stay.first < end and stay.last >= first:
-            dry.make_resident(stay.view, stay.border, stay.fill, stay.start)
+            stay.settle(dry)
     dry.emitter.work = dict.fromkeys(dry.emitter.work, 0)
     return dry
 
@@ -88,7 +84,7 @@ def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[S
     layer = layers[index]
     try:
         dry = _dry(context, stays, index, index + 1)
-        emit_layer(dry, layer, plan_layer(dry, layer, dry.heap.largest_gap))
+        layer.emit(dry, layer.plan(dry, dry.heap.largest_gap))
     except ScratchpadFull:
         return float("inf")
     return _cycles(dry) + _START

@@ -1,13 +1,33 @@
-"""What the NPU is asked to do: layers over views, free of tiling and instructions."""
+"""What the NPU is asked to do: the interface of a layer, which every kind of layer fills in in a file of its own.
+
+| kind | file |
+|---|---|
+| `ConvLayer` | `conv.py`, its tile sizes in `conv_tiling.py` |
+| `DepthwiseLayer` | `depthwise.py`, the order of its taps in `depthwise_passes.py` |
+| `ElementLayer` | `elementwise.py` |
+| `MaxPoolLayer`, `MeanLayer` | `pooling.py` |
+
+Whatever schedules layers (residency, fusion, search, emission of a step) knows only the methods of `Layer`.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-import numpy as np
-
+from compiler.npu.context import Context
+from compiler.npu.geometry import Border
+from compiler.npu.scratch import ScratchpadFull
+from compiler.npu.tiling import OutputRows, Plan
 from compiler.npu.views import View
 from isa.instructions import Rounding
+from isa.program import ARENA_REGION
+
+#: Budgets of ACT rows are rounded down to a multiple of this, so that a plan made for one is found again for the next.
+_BUDGET_GRAIN = 64
 
 
 @dataclass
@@ -28,6 +48,7 @@ class Post:
         zp, low, high: int8 values of the requantiser.
         add: fused Add, None for none.
         lut: 256 bytes, None for none.
+        za, zb: zero points of the two factors of a product.
     """
 
     zp: int = 0
@@ -48,60 +69,20 @@ class Post:
 
 
 @dataclass
-class Phase:
-    """One regular convolution: input row of tap ky at output index q is q*stride - pad + ky*dilation.
-
-    Attributes:
-        weights: int8 [sets, O, C/group, kh, kw]; the sets add up (a zero point that does not fit one set).
-        pad, stride, dilation: (rows, columns).
-        out_step, out_start: output row is q*out_step + out_start (transposed convolutions interleave phases).
-    """
-
-    weights: np.ndarray
-    pad: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-    out_step: tuple[int, int] = (1, 1)
-    out_start: tuple[int, int] = (0, 0)
-
-    @property
-    def kernel(self) -> tuple[int, int]:
-        return self.weights.shape[3], self.weights.shape[4]
-
-    @property
-    def extent(self) -> tuple[int, int]:
-        """Input rows and columns one output needs."""
-        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))  # type: ignore[return-value]
-
-    def outputs(self, axis: int, size: int) -> int:
-        """Values of q along `axis` for an output of `size`."""
-        return -(-(size - self.out_start[axis]) // self.out_step[axis])
-
-
-@dataclass
-class DynamicWeights:
-    """Weights made at run time by the CPU: per batch item [OB][KB] tiles and PRM rows, in the arena.
-
-    Attributes:
-        tiles, params: buffer names.
-        offset: value of all constant tiles that stand for the zero point of the second operand (0 = none).
-    """
-
-    tiles: str
-    params: str
-    k: int
-    zero_point: int
-
-
-@dataclass
-class Layer:
-    """One or several fused nodes of the model.
+class Layer(ABC):
+    """One or several fused nodes of the model, as one pass of the NPU's engines over the output.
 
     Attributes:
         name, op: for reports.
         inputs: views read, output: view written.
+        post: what VECTOR does to every value last.
         macs: of the model's arithmetic.
+        extra_reads: buffers read besides the views.
+        source: output of the node it was made from, before anything was fused.
     """
+
+    #: The part of the machine that does the arithmetic: "array", "window" (the array's depthwise mode) or "vector".
+    datapath: ClassVar[str]
 
     name: str
     op: str
@@ -109,58 +90,104 @@ class Layer:
     output: View
     post: Post
     macs: int = 0
-    tile: str = ""
-    extra_reads: list[str] = field(default_factory=list)  # buffers read besides the views
-    source: str = ""  # output of the node it was made from, before anything was fused
+    extra_reads: list[str] = field(default_factory=list)
+    source: str = ""
+
+    # What each kind of layer must say.
+
+    @abstractmethod
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[Plan[Any]]:
+        """Ways to cut the layer into tiles.
+
+        Args:
+            budget: rows of ACT the tiles may take.
+            span: output rows (first, end) that are made at once, None for all.
+            every: give all plans that fit; else the last plan given is the one to take.
+        """
+
+    @abstractmethod
+    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+        """Emits the instructions of the layer, or of some rows of its output, by a plan of `plans`."""
+
+    # What a kind says where it differs from a layer that reads what it writes, vector by vector.
+
+    @property
+    def fusible(self) -> bool:
+        """True if rows of the output can be made a few at a time from rows of the first input."""
+        return True
+
+    def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
+        """Rows (first, end) of the first input, padding included, that output rows `span` need."""
+        return span
+
+    def input_border(self) -> tuple[Border, int]:
+        """Padding the layer reads around its first input, and the value it has to have."""
+        return Border(), 0
+
+    def constant_bytes(self) -> int:
+        """Bytes of weights and of biases and scales."""
+        return 0
+
+    # What holds for every kind.
+
+    @property
+    def operands(self) -> list[View]:
+        """Views read besides the first input."""
+        return [*self.inputs[1:], *([self.post.add.other] if self.post.add is not None else [])]
+
+    @property
+    def reads(self) -> list[View]:
+        """All views read."""
+        return [*self.inputs, *([self.post.add.other] if self.post.add is not None else [])]
+
+    def describe(self) -> str:
+        """Op and name, for reports and messages."""
+        return f"{self.op} {self.name}"
+
+    def plan(self, context: Context, budget: int, span: tuple[int, int] | None = None) -> Plan[Any]:
+        """The plan to take for the layer (or its output rows `span`) within `budget` rows of ACT: the tiling that
+        `Context.tiles` asks for if it fits, else the last of `plans`.
+
+        Raises:
+            ScratchpadFull: nothing fits.
+        """
+        if budget > 2 * _BUDGET_GRAIN:
+            budget = budget // _BUDGET_GRAIN * _BUDGET_GRAIN
+        where = tuple(context.on_chip(v) for v in (*self.reads, self.output))
+        wanted = context.tiles.get(id(self)) if span is None else None
+        key = (id(self), None if span is None else span[1] - span[0], where, budget, wanted)
+        plan = context.plans.get(key)
+        if plan is None:
+            if wanted is not None:
+                plan = next((p for p in self.plans(context, budget, span, every=True) if p.numbers() == wanted), None)
+            if plan is None:
+                last = deque(self.plans(context, budget, span), maxlen=1)
+                if not last:
+                    raise ScratchpadFull(f"{self.name}: no tile fits")
+                plan = last.pop()
+            context.plans[key] = plan
+        return plan
+
+    def minimum_bytes(self, context: Context, inside: Collection[str] = ()) -> int:
+        """Bytes that must pass the bus: constants once, and once each view that is not on the chip.
+
+        Args:
+            inside: buffers between fused layers.
+        """
+        moved = {
+            v.buffer: v.nbytes
+            for v in (*self.reads, self.output)
+            if v.region == ARENA_REGION and not context.on_chip(v) and v.buffer not in inside
+        }
+        return self.constant_bytes() + sum(moved.values())
 
 
-@dataclass
-class ConvLayer(Layer):
-    """Convolution or matrix product on the array. `fill` is the input zero point; bias int32 and scale float32 [O]."""
-
-    phases: list[Phase] = field(default_factory=list)
-    bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-    scale: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    group: int = 1
-    fill: int = 0
-    dynamic: DynamicWeights | None = None
-
-
-@dataclass
-class DepthwiseLayer(Layer):
-    """Depthwise convolution (multiplier 1) in the array's window mode; weights int8 [C, kh, kw]."""
-
-    weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int8))
-    bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
-    scale: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    pad: tuple[int, int] = (0, 0)
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-    fill: int = 0
-
-
-@dataclass
-class ElementLayer(Layer):
-    """Element by element on VECTOR: a copy or table (one input), Add or Mul (two; a broadcast axis has size 1).
-    Mul takes one `scale` for all lanes."""
-
-    kind: str = "copy"
-    scale: np.float32 = field(default_factory=lambda: np.float32(1))
-
-
-@dataclass
-class MaxPoolLayer(Layer):
-    """Maximum over windows; padding never wins."""
-
-    kernel: tuple[int, int] = (1, 1)
-    pad: tuple[int, int] = (0, 0)
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-
-
-@dataclass
-class MeanLayer(Layer):
-    """Mean over whole planes by VECTOR's SUM; one bias and one scale for all lanes."""
-
-    bias: int = 0
-    scale: np.float32 = field(default_factory=lambda: np.float32(1))
+def readers(layers: Iterable[Layer]) -> dict[str, list[int]]:
+    """Numbers of the layers that read each buffer."""
+    found: dict[str, list[int]] = {}
+    for number, layer in enumerate(layers):
+        for view in layer.reads:
+            found.setdefault(view.buffer, []).append(number)
+    return found

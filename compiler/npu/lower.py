@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler.graph import Node
-from compiler.npu.layers import (
-    Add,
-    ConvLayer,
-    DepthwiseLayer,
-    ElementLayer,
-    Layer,
-    MaxPoolLayer,
-    MeanLayer,
-    Phase,
-    Post,
-)
+from compiler.npu.conv import ConvLayer
+from compiler.npu.conv_tiling import Phase
+from compiler.npu.depthwise import DepthwiseLayer
+from compiler.npu.elementwise import ElementLayer
+from compiler.npu.layers import Add, Layer, Post
+from compiler.npu.pooling import MaxPoolLayer, MeanLayer
 from compiler.npu.support import add_constants, half_away_factor, mean_rule, stored_limits, stored_zero_point
 from compiler.npu.views import View
 from isa import numerics

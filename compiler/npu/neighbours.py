@@ -10,9 +10,8 @@ from compiler.npu.bands import group_of
 from compiler.npu.context import ConstantPool, Context
 from compiler.npu.decisions import Decisions, schedule_of
 from compiler.npu.emitter import Emitter
-from compiler.npu.layers import Layer
-from compiler.npu.plans import layer_plans, tile_of
-from compiler.npu.residency import Stay, place_residents, reads_of, resident_candidates
+from compiler.npu.layers import Layer, readers
+from compiler.npu.residency import Stay, place_residents, resident_candidates
 from compiler.npu.search import Schedule
 from isa.config import NpuConfig
 
@@ -51,10 +50,7 @@ class Neighbourhood:
 
     def __init__(self, config: NpuConfig, layers: list[Layer], outside: set[str]) -> None:
         self.config, self.layers, self.outside = config, layers, outside
-        self.readers: dict[str, list[int]] = {}
-        for i, layer in enumerate(layers):
-            for view in reads_of(layer):
-                self.readers.setdefault(view.buffer, []).append(i)
+        self.readers = readers(layers)
         self.able = {stay.first: stay for stay in resident_candidates(layers, outside)}
         self._tiles: dict[Hashable, list[tuple[tuple[int, ...], float]]] = {}
 
@@ -93,10 +89,10 @@ class Neighbourhood:
         if found is None:
             context = Context(self.config, Emitter(self.config, 0, dry=True), ConstantPool(), {})
             for stay in alive:
-                context.make_resident(stay.view, stay.border, stay.fill, stay.start)
-            plans = layer_plans(context, self.layers[number], context.heap.largest_gap, every=True)
-            best = heapq.nsmallest(_TILES, plans, key=lambda plan: getattr(plan, "cycles", 0.0))
-            found = [(tile_of(plan), getattr(plan, "cycles", 0.0)) for plan in best]
+                stay.settle(context)
+            plans = self.layers[number].plans(context, context.heap.largest_gap, every=True)
+            best = heapq.nsmallest(_TILES, plans, key=lambda plan: plan.cycles)
+            found = [(plan.numbers(), plan.cycles) for plan in best]
             self._tiles[key] = found
         return found
 

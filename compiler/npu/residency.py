@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
-from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer, MaxPoolLayer
+from compiler.npu.context import Context
+from compiler.npu.geometry import Border
+from compiler.npu.layers import Layer
 from compiler.npu.views import View
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION
@@ -12,16 +15,26 @@ from isa.program import ARENA_REGION
 
 @dataclass
 class Stay:
-    """A resident tensor: border (top, bottom, left, right), fill value, rows, the layers it lives through, and where
-    it lies."""
+    """A tensor that stays in ACT between layers.
+
+    Attributes:
+        border, fill: padding around it, and its value.
+        rows: of ACT, border included.
+        first, last: numbers of the layer that makes it and of the last one that reads it.
+        start: first row of ACT.
+    """
 
     view: View
-    border: tuple[int, int, int, int]
+    border: Border
     fill: int
     rows: int
     first: int
     last: int
     start: int = 0
+
+    def settle(self, context: Context) -> None:
+        """Gives it its rows of ACT and fills its border."""
+        context.make_resident(self.view, self.border, self.fill, self.start)
 
 
 def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
@@ -39,19 +52,19 @@ def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
         writers[layer.output.buffer] = writers.get(layer.output.buffer, 0) + 1
     for buffer, first in made.items():
         view = layers[first].output
-        uses = [(i, layer, v) for i, layer in enumerate(layers) for v in reads_of(layer) if v.buffer == buffer]
+        uses = [(i, layer, v) for i, layer in enumerate(layers) for v in layer.reads if v.buffer == buffer]
         if buffer in outside or writers[buffer] > 1 or not uses or view.region != ARENA_REGION:
             continue
         if any(not _same_box(v, view) for _, _, v in uses):
             continue
-        need = [border_of(layer, view) for _, layer, v in uses if v is layer.inputs[0] or v == layer.inputs[0]]
+        need = [layer.input_border() for _, layer, v in uses if v == layer.inputs[0]]
         fills = {fill for border, fill in need if any(border)}
         if len(fills) > 1:
             continue
-        border = tuple(max((b[i] for b, _ in need), default=0) for i in range(4))
+        border = functools.reduce(Border.union, (border for border, _ in need), Border())
         fill = fills.pop() if fills else 0
-        rows = view.n * view.cb * (view.h + border[0] + border[1]) * (view.w + border[2] + border[3])
-        candidates.append(Stay(view, border, fill, rows, first, max(i for i, _, _ in uses)))  # type: ignore[arg-type]
+        rows = view.n * view.cb * (view.h + border.top + border.bottom) * (view.w + border.left + border.right)
+        candidates.append(Stay(view, border, fill, rows, first, max(i for i, _, _ in uses)))
     return candidates
 
 
@@ -93,39 +106,6 @@ def place_residents(rows: int, stays: list[Stay]) -> list[Stay]:
     return sorted(placed, key=lambda s: s.first)
 
 
-def reads_of(layer: Layer) -> list[View]:
-    return [*layer.inputs, *([layer.post.add.other] if layer.post.add is not None else [])]
-
-
 def _same_box(a: View, b: View) -> bool:
+    """True if both walk the same vectors of their buffer."""
     return (a.n, a.c, a.h, a.w, a.sn, a.sc, a.sh, a.offset) == (b.n, b.c, b.h, b.w, b.sn, b.sc, b.sh, b.offset)
-
-
-def border_of(layer: Layer, view: View) -> tuple[tuple[int, int, int, int], int]:
-    """What a reader wants around its input, and with which value."""
-    if isinstance(layer, ConvLayer):
-        sizes = []
-        for axis, size in ((0, view.h), (1, view.w)):
-            out = (layer.output.h, layer.output.w)[axis]
-            low = max(p.pad[axis] for p in layer.phases)
-            high = max(
-                (p.outputs(axis, out) - 1) * p.stride[axis] - p.pad[axis] + p.extent[axis] - size for p in layer.phases
-            )
-            # Phases of unequal length are walked together to the longest one.
-            longest = max(p.outputs(axis, out) for p in layer.phases)
-            high = max(
-                high,
-                max((longest - 1) * p.stride[axis] - p.pad[axis] + p.extent[axis] - size for p in layer.phases),
-            )
-            sizes.append((max(0, low), max(0, high)))
-        return (sizes[0][0], sizes[0][1], sizes[1][0], sizes[1][1]), layer.fill
-    if isinstance(layer, DepthwiseLayer | MaxPoolLayer):
-        kernel = layer.weights.shape[1:] if isinstance(layer, DepthwiseLayer) else layer.kernel
-        fill = layer.fill if isinstance(layer, DepthwiseLayer) else -128
-        sizes = []
-        for axis, size in ((0, view.h), (1, view.w)):
-            out = (layer.output.h, layer.output.w)[axis]
-            extent = (out - 1) * layer.stride[axis] + (kernel[axis] - 1) * layer.dilation[axis] + 1
-            sizes.append((layer.pad[axis], max(0, extent - layer.pad[axis] - size)))
-        return (sizes[0][0], sizes[0][1], sizes[1][0], sizes[1][1]), fill
-    return (0, 0, 0, 0), 0

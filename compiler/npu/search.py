@@ -14,7 +14,7 @@ import pickle
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,9 +26,9 @@ from compiler.npu.emit import emit_step
 from compiler.npu.emitter import Emitter
 from compiler.npu.fusion import choose_groups
 from compiler.npu.layers import Layer
-from compiler.npu.plans import plan_layer
-from compiler.npu.residency import Stay, choose_residents, reads_of
+from compiler.npu.residency import Stay, choose_residents
 from compiler.npu.scratch import ScratchpadFull
+from compiler.npu.tiling import Plans
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
 
@@ -87,15 +87,13 @@ def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
     found = {}
     for layer in layers:
         try:
-            plan_layer(context, layer, config.act_rows)
+            layer.plan(context, config.act_rows)
         except ScratchpadFull as error:
             found[layer.source] = f"does not fit the scratchpads of {config.name!r}: {error}"
     return found
 
 
-def make_schedule(
-    config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, plans: dict[Hashable, object]
-) -> Schedule:
+def make_schedule(config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, plans: Plans) -> Schedule:
     """Residency and fusion under one policy, or under a more modest one where that does not fit."""
     for tried in (policy, Policy(policy.share / 2, policy.drain, policy.longest), Policy(policy.share / 2, longest=1)):
         stays = choose_residents(config, layers, outside, tried.share)
@@ -110,7 +108,7 @@ def make_schedule(
     return Schedule([], list(layers))
 
 
-def _dry(config: NpuConfig, plans: dict[Hashable, object]) -> Context:
+def _dry(config: NpuConfig, plans: Plans) -> Context:
     return Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
 
 
@@ -118,7 +116,7 @@ def measure_policy(
     config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, measure: Measure
 ) -> float:
     """Exact cycles of a step under a policy, infinite if it does not fit."""
-    plans: dict[Hashable, object] = {}
+    plans: Plans = {}
     try:
         schedule = make_schedule(config, layers, outside, policy, plans)
     except (ScratchpadFull, TilewrightError):
@@ -131,14 +129,14 @@ def measure_schedule(
     layers: list[Layer],
     schedule: Schedule,
     measure: Measure,
-    plans: dict[Hashable, object],
+    plans: Plans,
     units: tuple[int, int] | None = None,
 ) -> float:
     """Exact cycles of a step, or of its units first..end-1 alone, by a schedule; infinite if it does not fit."""
     first, end = units or (0, len(schedule.units))
     start = sum(len(u.layers) if isinstance(u, Group) else 1 for u in schedule.units[:first])
     offsets, at = {}, 0
-    for view in (v for layer in layers for v in (*reads_of(layer), layer.output)):
+    for view in (v for layer in layers for v in (*layer.reads, layer.output)):
         if view.buffer not in offsets:
             offsets[view.buffer] = at
             at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
@@ -161,7 +159,7 @@ def search(
     outside: set[str],
     effort: int,
     measure: Measure | None,
-    plans: dict[Hashable, object],
+    plans: Plans,
     progress: Callable[[float], None] = lambda done: None,
 ) -> Schedule:
     """The best schedule of a step that `effort` finds.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.npu.context import Context, Tile, Window
+from compiler.npu.context import Context, Tile
 from compiler.npu.emitter import Loop
+from compiler.npu.geometry import Box
 from compiler.npu.layers import Post
 from isa.instructions import Source
 
 
-def read_add_operand(context: Context, post: Post, box: Window) -> Tile | None:
+def read_add_operand(context: Context, post: Post, box: Box) -> Tile | None:
     """The other operand of a fused Add for an output box."""
     return None if post.add is None else context.read_broadcast(post.add.other, box)
 
@@ -37,7 +38,7 @@ def emit_accumulators(
         slices: channel blocks that lie side by side in one ACC row (stride 1).
     """
     columns, lines, blocks = counts
-    table = context.load_table(post)
+    table = context.load_table(post.lut)
     b = add if add is not None else Tile(0, 0, 0, 0)
     groups, rest = divmod(blocks, slices)
     constants = post.add.constants if post.add is not None else None

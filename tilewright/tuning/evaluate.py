@@ -13,6 +13,7 @@ from compiler.errors import CompileError
 from compiler.npu.decisions import Decisions, decisions_of, schedule_of
 from compiler.npu.layers import Layer
 from compiler.npu.search import Policy, Schedule, make_schedule, measure_schedule
+from compiler.npu.tiling import Plans
 from isa.config import NpuConfig
 from tilewright.runtime.cost import measure
 
@@ -29,7 +30,7 @@ class Step:
     outside: set[str]
 
     def __post_init__(self) -> None:
-        self.plans: dict[Hashable, object] = {}
+        self.plans: Plans = {}
 
     def default(self, policy: Policy) -> Schedule:
         """What the compiler decides under a policy."""

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from compiler.npu.layers import ConvLayer, DepthwiseLayer, Layer
+from compiler.npu.layers import Layer
 from compiler.npu.neighbours import Move
 
 _KINDS = ("tile", "step", "join", "cut", "shift", "keep", "release")
-_TYPES = (ConvLayer, DepthwiseLayer)
+_DATAPATHS = ("array", "window", "vector")
 #: Weight of the prior that no move gains anything.
 _RIDGE = 1.0
 
@@ -24,7 +24,7 @@ class Ranker:
 
     def __init__(self, layers: list[Layer]) -> None:
         self.layers = layers
-        size = len(_KINDS) * (len(_TYPES) + 1) + 3
+        size = len(_KINDS) * len(_DATAPATHS) + 3
         self._moments = _RIDGE * np.eye(size)
         self._gains = np.zeros(size)
         self._weights: np.ndarray | None = None
@@ -32,8 +32,8 @@ class Ranker:
     def _features(self, move: Move, cycles: float) -> np.ndarray:
         found = np.zeros(self._gains.size)
         layer = self.layers[move.layer]
-        kind = next((i for i, t in enumerate(_TYPES) if isinstance(layer, t)), len(_TYPES))
-        found[_KINDS.index(move.kind) * (len(_TYPES) + 1) + kind] = 1.0
+        kind = _DATAPATHS.index(layer.datapath)
+        found[_KINDS.index(move.kind) * len(_DATAPATHS) + kind] = 1.0
         found[-3:] = math.log(min(max(move.estimate, 0.25), 4.0)), move.rows, math.log10(max(cycles, 1.0)) / 6
         return found
 
