@@ -208,8 +208,8 @@ def lint_rules() -> str:
 
 
 def file_name(config: NpuConfig) -> str:
-    """`npu_<config>.v`; characters that file names should not have become "_"."""
-    return f"npu_{re.sub(r'[^0-9A-Za-z_.-]', '_', config.name)}.v"
+    """`npu_<config>.v`; characters that names of files should not have become "_"."""
+    return f"npu_{re.sub(r'[ +,=]', '_', config.name)}.v"
 
 
 def files(config: NpuConfig) -> dict[str, str]:

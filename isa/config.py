@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import TilewrightError
+from common.text import ACCEPTED, MAX_NAME, is_plain, plain
 
 #: Memories are described in rows; a row address in an instruction has this many bits in any configuration.
 ROW_BITS = 18
@@ -38,7 +39,7 @@ class NpuConfig:
     """One NPU. All fields are integers except `name`; sizes in rows are rows of the memory's own width.
 
     Attributes:
-        name: label used in messages and file names; not part of the fingerprint.
+        name: label used in messages and file names, see `common.text`; not part of the fingerprint.
         block_in: lanes of an activation vector = inputs of the array (columns of a weight tile).
         block_out: outputs of the array (rows of a weight tile).
         act_rows: activation scratchpad, rows of `block_in` int8.
@@ -89,8 +90,9 @@ class NpuConfig:
         for f in fields(self):
             value = getattr(self, f.name)
             if f.name == "name":
-                if not isinstance(value, str) or not value:
-                    raise ConfigError(f"name must be a non-empty string, not {value!r}")
+                # It is written into generated scripts, so it is refused here, once for all of them.
+                if not isinstance(value, str) or not is_plain(value):
+                    raise ConfigError(f"name must be 1 to {MAX_NAME} of {ACCEPTED}, not {value!r}")
             elif type(value) is not int:
                 raise ConfigError(f"{f.name} must be an integer, not {value!r}")
         self._check_power("block_in", 4, 64)
@@ -277,7 +279,7 @@ class NpuConfig:
         except ValueError as error:
             raise ConfigError(f"{path}: not valid {path.suffix[1:].upper()}: {error}") from None
         if isinstance(values, dict):
-            values.setdefault("name", path.stem)
+            values.setdefault("name", plain(path.stem) or "custom")
         return NpuConfig.from_dict(values, str(path))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import isa
+from common.text import plain
 from isa.instructions import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, CpuStep, NpuStep, Program, TensorInfo
 from tilewright.errors import UsageError
@@ -43,6 +44,9 @@ def export_c(program: Program, folder: str | Path, name: str | None = None) -> l
         raise UsageError(f"{program.name} was not compiled for C; compile it with --host (host=) and export that")
     if header != runtime_header():
         raise UsageError(f"{program.name} carries the C runtime of {program.compiler}; compile it again to export it")
+    odd = [s for s in program.sections if not re.fullmatch(r"[a-z_.0-9]+", s, re.ASCII)]
+    if odd:
+        raise UsageError(f"the names of sections must be lower-case letters, digits, _ and ., not {odd[0]!r}")
     stem = identifier(program.name) if name is None else name
     if not re.fullmatch(r"[A-Za-z_]\w*", stem, re.ASCII):
         raise UsageError(f"the name must be a C identifier, not {stem!r}")
@@ -82,6 +86,8 @@ class _Writer:
 
     def __init__(self, program: Program, stem: str) -> None:
         self.program, self.stem = program, stem
+        self.title = plain(program.name)
+        self.host = plain(program.options["host"])
         self.blob = bytearray()
         self.instructions = self._place(program.instructions)
         self.constants = self._place(program.constants)
@@ -117,7 +123,7 @@ class _Writer:
     def header(self) -> str:
         guard = f"{self.stem.upper()}_H"
         return (
-            f"/* {self.program.name}, written by tilewright export-c. */\n#ifndef {guard}\n#define {guard}\n\n"
+            f"/* {self.title}, written by tilewright export-c. */\n#ifndef {guard}\n#define {guard}\n\n"
             f'#include "{RUNTIME_HEADER}"\n\nextern const tw_program {self.stem}_program;\n\n#endif\n'
         )
 
@@ -126,7 +132,7 @@ class _Writer:
         npu_steps = sum(isinstance(s, NpuStep) for s in program.steps)
         fields = {
             "name": _string(program.name),
-            "host": _string(program.options["host"]),
+            "host": _string(self.host),
             "config": _string(program.config.name),
             "fingerprint": _string(program.config.fingerprint),
             "instructions": f"{stem}_data + {self.instructions}",
@@ -153,7 +159,7 @@ class _Writer:
         }
         return "\n".join(
             [
-                f'/* {program.name}, written by tilewright export-c. */\n#include "{stem}.h"\n',
+                f'/* {self.title}, written by tilewright export-c. */\n#include "{stem}.h"\n',
                 f"extern const uint8_t {stem}_data[];",
                 *(f"void {self._kernel(s)}(uint8_t **buffers, uint8_t *workspace);" for s in self.cpu_steps),
                 "",
@@ -188,9 +194,9 @@ class _Writer:
         return f"{{{self._kernel(step)}, {table}, {len(step.buffers)}, 0}}"
 
     def makefile(self) -> str:
-        stem, host = self.stem, self.program.options["host"]
+        stem, host = self.stem, self.host
         objects = " ".join(f"{self._kernel(s)}.o" for s in self.cpu_steps)
-        return f"""# {self.program.name} for {host}, written by tilewright export-c.
+        return f"""# {self.title} for {host}, written by tilewright export-c.
 #   make CC=COMPILER                   a C compiler for {host}
 #   make CC=COMPILER DEVICE=driver.c   with a driver that defines `const tw_device *tw_open_device(void)`
 CFLAGS ?= -O2 -std=c99 -Wall

@@ -53,7 +53,9 @@ def test_presets() -> None:
         ({"block_in": 4, "block_out": 4, "act_banks": 16, "axi_data_bits": 256}, "axi_data_bits must be at most 128"),
         ({"block_in": 16.0}, "block_in must be an integer, not 16.0"),
         ({"block_in": True}, "block_in must be an integer, not True"),
-        ({"name": ""}, "name must be a non-empty string, not ''"),
+        ({"name": ""}, "name must be 1 to 80 of letters, digits, spaces and . _ + - , =, not ''"),
+        ({"name": "}; exec sh; set x {"}, "name must be 1 to 80 of letters"),
+        ({"name": "two\nlines"}, "name must be 1 to 80 of letters"),
         ({"color": 1}, "unknown configuration field 'color'; known: name, block_in"),
     ],
 )
@@ -97,7 +99,7 @@ def test_presets_keep_their_fingerprints() -> None:
 
 @given(
     block_in=st.sampled_from([8, 16, 32]), block_out=st.sampled_from([8, 16, 32]), queue_depth=st.integers(2, 256),
-    name=st.text(min_size=1),
+    name=st.from_regex("[0-9A-Za-z._+,=-]{1,80}", fullmatch=True),
 )  # fmt: skip
 def test_storage_round_trip(block_in: int, block_out: int, queue_depth: int, name: str) -> None:
     config = NpuConfig(name=name, block_in=block_in, block_out=block_out, queue_depth=queue_depth)
@@ -105,7 +107,7 @@ def test_storage_round_trip(block_in: int, block_out: int, queue_depth: int, nam
 
 
 def test_files(tmp_path: Path) -> None:
-    config = BASE.with_(name='quo"ted', block_out=32)
+    config = BASE.with_(name="my chip, 2", block_out=32)
     for suffix, text in ((".json", config.to_json()), (".toml", config.to_toml())):
         path = tmp_path / f"npu{suffix}"
         path.write_text(text)
@@ -114,6 +116,8 @@ def test_files(tmp_path: Path) -> None:
     mine = NpuConfig.load(tmp_path / "mine.toml")
     assert mine == PRESETS["tiny"].with_(name="mine", queue_depth=5)
     assert NpuConfig.load("large") is PRESETS["large"]
+    (tmp_path / "$(shell ls).toml").write_text('base = "tiny"\n')
+    assert NpuConfig.load(tmp_path / "$(shell ls).toml").name == "__shell ls_"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,22 @@ def test_identifiers() -> None:
     assert [identifier(t) for t in ("resnet18", "a b-c", "1x1", "é", "--")] == [
         "resnet18", "a_b_c", "net_1x1", "program", "program",
     ]  # fmt: skip
+
+
+def test_names_from_a_model_stay_text(tmp_path: Path, foreign: tw.Program) -> None:
+    """A name with line breaks, comment marks and calls of make reaches the files as one harmless line."""
+    mark = tmp_path / "mark"
+    program = tw.Program.from_bytes(foreign.to_bytes())
+    program.name = f"net */\n#include </etc/passwd>\n$(shell touch {mark})\nall:\n\ttouch {mark}\n"
+    program.inputs[0].name = '"};\n#error here\n'
+    names = tw.export_c(program, tmp_path / "c", "net")
+    made = subprocess.run(["make", "-n"], cwd=tmp_path / "c", capture_output=True, text=True, check=False, timeout=60)
+    assert made.returncode == 0 and not mark.exists(), made.stderr
+    for name in names:
+        if name.endswith((".c", ".h")) or name == "Makefile":
+            lines = (tmp_path / "c" / name).read_text().splitlines()
+            assert not [line for line in lines if line.lstrip().startswith(("#include </etc", "#error", "all:"))], name
+            assert "$(shell" not in "".join(lines)
+    program.sections["cpu0; touch x"] = b""
+    with pytest.raises(tw.UsageError, match="names of sections must be lower-case letters"):
+        tw.export_c(program, tmp_path / "odd")

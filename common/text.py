@@ -1,0 +1,26 @@
+"""Names from strangers' files, as they may be written into other files.
+
+A model, a tensor or a configuration can be named anything: a name with a newline would add a line to a Makefile, one
+with a brace a command to a Tcl script. Whatever writes a generated file passes names through `plain`.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Longest name that is written out.
+MAX_NAME = 80
+#: What `plain` keeps: harmless between quotes, in braces, behind comment marks and in names of files. No "/", "*"
+#: or "\".
+ACCEPTED = "letters, digits, spaces and . _ + - , ="
+_OTHERS = re.compile(r"[^0-9A-Za-z ._+,=-]")
+
+
+def plain(name: str) -> str:
+    """`name` with every character that `ACCEPTED` does not list replaced by "_", cut to MAX_NAME characters."""
+    return _OTHERS.sub("_", name)[:MAX_NAME].strip()
+
+
+def is_plain(name: str) -> bool:
+    """True for a name, not empty, that may be written anywhere as it stands."""
+    return bool(name) and plain(name) == name

@@ -1,0 +1,21 @@
+"""Names from strangers' files, made fit for files of ours."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.text import MAX_NAME, is_plain, plain
+
+
+@given(st.text())
+def test_nothing_that_a_script_reads_is_left(name: str) -> None:
+    made = plain(name)
+    assert len(made) <= MAX_NAME and not set(made) & set("\n\r\t\\\"'`${}[]();#&|<>*/!?~%")
+    assert plain(made) == made and is_plain(made) == bool(made)
+
+
+def test_usual_names_stay() -> None:
+    for name in ("resnet18", "my chip 2", "16x4", "a-b_c.d+e,f=g"):
+        assert plain(name) == name and is_plain(name)
+    assert not is_plain("") and not is_plain(" a") and plain("a\nb") == "a_b"
