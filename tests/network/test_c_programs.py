@@ -36,7 +36,7 @@ def outputs_on(
     folder: Path, host: str, model: onnx.ModelProto, inputs: dict[str, np.ndarray], **options: bool
 ) -> dict[str, np.ndarray]:
     """The whole way: compile for the host, save, load, export, build, run."""
-    tw.api.compile_program(model, host=host, **options).save(folder / "net.twp")
+    tw.compile(model, host=host, **options).save(folder / "net.twp")
     program = tw.load(folder / "net.twp")
     device = any(step.kind == "npu" for step in program.steps)
     assert device != options.get("cpu_only", False)
@@ -147,7 +147,7 @@ def test_two_programs_in_one(tmp_path: Path) -> None:
         tensors = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [40]) for n in ("x", "y")]
         graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", tensors[:1], tensors[1:])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        tw.export_c(tw.api.compile_program(model, host="x86_64-linux"), tmp_path, name)
+        tw.export_c(tw.compile(model, host="x86_64-linux"), tmp_path, name)
     (tmp_path / "both.c").write_text(BOTH)
     sources = [tmp_path / f for f in ("both.c", *(f"{n}{e}" for n in ("first", "second") for e in (".c", "_data.S")))]
     command = [*c_programs.compiler("x86_64-linux").split(), "-o", "both", *map(str, sources)]

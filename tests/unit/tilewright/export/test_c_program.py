@@ -20,7 +20,7 @@ MACHINES = {"x86_64-linux": 62, "aarch64-linux": 183, "armv7-linux": 40, "riscv6
 
 @pytest.fixture(scope="module")
 def foreign() -> tw.Program:
-    return tw.api.compile_program(MODEL, host="riscv64-linux")
+    return tw.compile(MODEL, host="riscv64-linux")
 
 
 @pytest.mark.parametrize("host", MACHINES)
@@ -52,9 +52,9 @@ def test_foreign_program_does_not_run(foreign: tw.Program) -> None:
 
 def test_mistakes(tmp_path: Path, foreign: tw.Program) -> None:
     with pytest.raises(tw.TilewrightError, match=r"host must be one of x86_64-linux, .* not 'sparc'"):
-        tw.api.compile_program(MODEL, host="sparc")
+        tw.compile(MODEL, host="sparc")
     with pytest.raises(tw.UsageError, match="was not compiled for C; compile it with --host"):
-        tw.export_c(tw.api.compile_program(MODEL), tmp_path)
+        tw.export_c(tw.compile(MODEL), tmp_path)
     with pytest.raises(tw.UsageError, match="must be a C identifier, not 'a-b'"):
         tw.export_c(foreign, tmp_path / "new", "a-b")
     (tmp_path / "file").touch()
