@@ -11,25 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from tests.common import c_programs, needs
+from tests.common import c_programs, needs, onnx_models
 from tilewright import zoo
 from tilewright.zoo.registry import ZOO
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 ON_HOSTS = pytest.mark.parametrize("host", c_programs.HOSTS)
 SPECIAL = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -2.5, 0.3, -0.3, 1e-40, 8388609.0, -1e30, np.inf, -np.inf, np.nan]
-
-
-def reference(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs)))
 
 
 def outputs_on(
@@ -52,7 +44,7 @@ def test_digits(tmp_path: Path, host: str) -> None:
     model = onnx.load(DIGITS / "digits_int8.onnx")
     image = np.load(DIGITS / "digits_test.npz")["images"][:1].astype(np.float32) / np.float32(16)
     found = outputs_on(tmp_path, host, model, {"input": image})
-    assert found["output"].tobytes() == reference(model, {"input": image})["output"].tobytes()
+    assert found["output"].tobytes() == onnx_models.run(model, {"input": image})["output"].tobytes()
 
 
 @ON_HOSTS
@@ -62,7 +54,7 @@ def test_transformer(tmp_path: Path, host: str, cpu_only: bool) -> None:
     model = zoo.build_quantized("transformer", **ZOO["transformer"].small)
     image = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
     inputs = {model.graph.input[0].name: image}
-    want = reference(model, inputs)
+    want = onnx_models.run(model, inputs)
     for name, value in outputs_on(tmp_path, host, model, inputs, cpu_only=cpu_only).items():
         assert value.tobytes() == want[name].tobytes()
 
@@ -73,7 +65,9 @@ def test_float_network(tmp_path: Path, host: str) -> None:
     model = onnx.load(DIGITS / "digits_float.onnx")
     image = np.load(DIGITS / "digits_test.npz")["images"][:1].astype(np.float32) / np.float32(16)
     found = outputs_on(tmp_path, host, model, {"input": image}, cpu_only=True)
-    np.testing.assert_allclose(found["output"], reference(model, {"input": image})["output"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        found["output"], onnx_models.run(model, {"input": image})["output"], rtol=1e-5, atol=1e-5
+    )
 
 
 def functions(half: bool) -> onnx.ModelProto:
@@ -90,10 +84,8 @@ def functions(half: bool) -> onnx.ModelProto:
         kinds["h"] = TensorProto.FLOAT16
     kinds |= dict.fromkeys(["Max64", "Min64", "Round64"], TensorProto.DOUBLE)
     shape = [len(SPECIAL), len(SPECIAL)]
-    values = [helper.make_tensor_value_info(name, kind, shape) for name, kind in kinds.items()]
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "functions", inputs, values)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    results = {name: (kind, shape) for name, kind in kinds.items()}
+    return onnx_models.model_of(nodes, {"x": shape, "y": shape}, results, opset=20)
 
 
 @ON_HOSTS
@@ -144,9 +136,7 @@ int main(void) {
 def test_two_programs_in_one(tmp_path: Path) -> None:
     """Names of one program do not meet those of another."""
     for name, op in (("first", "Exp"), ("second", "Neg")):
-        tensors = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [40]) for n in ("x", "y")]
-        graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", tensors[:1], tensors[1:])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        model = onnx_models.model_of([helper.make_node(op, ["x"], ["y"])], {"x": [40]}, {"y": [40]}, opset=20)
         tw.export_c(tw.compile(model, host="x86_64-linux"), tmp_path, name)
     (tmp_path / "both.c").write_text(BOTH)
     sources = [tmp_path / f for f in ("both.c", *(f"{n}{e}" for n in ("first", "second") for e in (".c", "_data.S")))]

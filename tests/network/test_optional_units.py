@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import tilewright as tw
@@ -12,6 +11,7 @@ from isa.config import PRESETS
 from isa.instructions import Memory
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
+from tests.common import onnx_models
 from tilewright import zoo
 from tilewright.runtime.executor import Executor
 
@@ -57,8 +57,5 @@ def test_networks_on_one_queue_for_gemm_and_vector(network: str) -> None:
 
 def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray], got: np.ndarray) -> None:
     """Raises `AssertionError` unless `got` is onnxruntime's output."""
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    (expected,) = session.run(None, inputs)
+    (expected,) = onnx_models.run(model, inputs).values()
     assert np.array_equal(got, expected), np.abs(got - expected).max()

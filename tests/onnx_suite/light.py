@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import numpy_helper
 
 import tilewright.onnx_backend as backend
+from tests.common import onnx_models
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 NAMES = tuple(sorted(p.stem.removeprefix("light_") for p in FOLDER.glob("light_*.onnx")))
@@ -89,10 +89,7 @@ def compare(name: str, seed: int = 0) -> list[Difference]:
     x = np.random.default_rng(seed + 1).normal(size=[d.dim_value for d in info.type.tensor_type.shape.dim])
     x = x.astype(np.float32)
     names = [o.name for o in model.graph.output]
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    want = session.run(names, {info.name: x})
+    want = list(onnx_models.run(model, {info.name: x}).values())
     found = backend.run_model(model, [x])
     scale = float(np.abs(want[-1]).max())
     most = [float(np.abs(a.astype(np.float64) - b).max()) for a, b in zip(found, want)]

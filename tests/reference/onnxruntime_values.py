@@ -22,22 +22,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper, shape_inference
+
+from tests.common import onnx_models
 
 _MOVES = {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
 Values = dict[str, np.ndarray]
-
-
-def session(model: onnx.ModelProto, optimized: Path | None = None) -> ort.InferenceSession:
-    """A session on the golden path: default optimisations, integer kernels for int8, one thread."""
-    options = ort.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    if optimized is not None:
-        options.optimized_model_filepath = str(optimized)
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def quantized_names(model: onnx.ModelProto) -> list[str]:
@@ -82,7 +72,7 @@ def _run(model: onnx.ModelProto, extra: Sequence[str], feeds: Mapping[str, np.nd
     copy.graph.output.extend(helper.make_tensor_value_info(n, types[n], None) for n in extra)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
-        running = session(copy, path)
+        running = onnx_models.session(copy, optimized=path)
         nodes = onnx.load(path, load_external_data=False).graph.node
         ops = Counter(n.op_type for n in nodes if n.op_type not in _MOVES)
     names = [o.name for o in copy.graph.output]

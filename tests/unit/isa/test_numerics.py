@@ -4,14 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
 from isa import numerics
 from isa.instructions import Rounding
+from tests.common import onnx_models
 
 # The requantiser in integers: leading-zero count, 24 x 24 multiply, rounding shifts.
 
@@ -183,20 +183,13 @@ def test_fma32_double_rounding() -> None:
 
 def run_binary(op_type: str, dtype: type, parameters: list[float | int]) -> np.ndarray:
     """The result of a quantised binary operation on all 65,536 pairs, [256, 256]."""
-    element = TensorProto.INT8 if dtype is np.int8 else TensorProto.UINT8
     names = ["sa", "za", "sb", "zb", "sy", "zy"]
-    constants = [
-        helper.make_tensor(n, TensorProto.FLOAT if n[0] == "s" else element, [], [v]) for n, v in zip(names, parameters)
-    ]
+    constants = {n: np.asarray(v, np.float32 if n[0] == "s" else dtype) for n, v in zip(names, parameters)}
     node = helper.make_node(op_type, ["a", "sa", "za", "b", "sb", "zb", "sy", "zy"], ["y"], domain="com.microsoft")
-    ports = [helper.make_tensor_value_info(n, element, [65536]) for n in "aby"]
-    graph = helper.make_graph([node], "g", ports[:2], ports[2:], constants)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-    onnx.checker.check_model(model, full_check=False)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     a, b = pairs(dtype)
-    return np.asarray(session.run(None, {"a": a, "b": b})[0])
+    model = onnx_models.model_of([node], {"a": a, "b": b}, {"y": a}, constants, opset=17)
+    onnx.checker.check_model(model, full_check=False)
+    return np.asarray(onnx_models.run(model, {"a": a, "b": b})["y"])
 
 
 def pairs(dtype: type) -> tuple[np.ndarray, np.ndarray]:

@@ -15,13 +15,14 @@ from importlib import import_module
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import tilewright as tw
 from isa.config import PRESETS, NpuConfig
 from isa.encoding import op, to_bytes
 from isa.instructions import Memory
 from isa.program import ARENA_REGION, CONSTANT_REGION, Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
+from tests.common.onnx_models import model_of
 from tilewright.runtime import devices, executor
 
 SHAPE = (1, 4, 16)
@@ -100,9 +101,7 @@ def good_kernels() -> Kernels:
 
 def make_model() -> onnx.ModelProto:
     """The same network for onnxruntime. The float Add has no quantised operand, so it stays float."""
-    scale = numpy_helper.from_array(np.float32(SCALE), "s")
-    zero = numpy_helper.from_array(np.int8(0), "z")
-    one = numpy_helper.from_array(np.float32(1), "one")
+    constants = {"s": np.float32(SCALE), "z": np.int8(0), "one": np.float32(1)}
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["xf"]),
         helper.make_node("Add", ["xf", "one"], ["bf"]),
@@ -112,14 +111,7 @@ def make_model() -> onnx.ModelProto:
         helper.make_node("QuantizeLinear", ["cf", "s", "z"], ["c"]),
         helper.make_node("DequantizeLinear", ["c", "s", "z"], ["y"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "hand",
-        [helper.make_tensor_value_info("x", TensorProto.INT8, SHAPE)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, SHAPE)],
-        [scale, zero, one],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return model_of(nodes, {"x": (TensorProto.INT8, SHAPE)}, {"y": SHAPE}, constants, opset=18)
 
 
 class LinkedDevice:

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import tilewright.onnx_backend as backend
 from compiler.errors import CompileError, StagingError
 from isa.program import Program
+from tests.common.onnx_models import model_of
 from tilewright.dynamic import DynamicModel
 from tilewright.errors import InputError, UsageError
 
 FLOAT = TensorProto.FLOAT
-
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, Any],
-    outputs: list[str],
-    initialisers: dict[str, np.ndarray] | None = None,
-) -> onnx.ModelProto:
-    """`inputs`: shape by name; a tuple (type, shape) for other types than float32."""
-    infos = [helper.make_tensor_value_info(n, *(s if isinstance(s, tuple) else (FLOAT, s))) for n, s in inputs.items()]
-    graph = helper.make_graph(
-        nodes, "g", infos, [helper.make_tensor_value_info(n, FLOAT, None) for n in outputs],
-        [numpy_helper.from_array(v, n) for n, v in (initialisers or {}).items()],
-    )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 def difference() -> onnx.ModelProto:

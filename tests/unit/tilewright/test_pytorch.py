@@ -13,12 +13,11 @@ from tests.common import needs
 if find_spec("torch") is None or find_spec("onnxscript") is None:
     needs.skip(needs.TORCH, "PyTorch or onnxscript is not installed", module=True)
 
-import onnxruntime
 import torch
 from torch import nn
 
 import tilewright as tw
-from tests.common import torch_networks
+from tests.common import onnx_models, torch_networks
 from tilewright.pytorch import export, from_torch
 from tilewright.quantization import quantize_model
 
@@ -91,9 +90,7 @@ def test_networks(name: str) -> None:
     quantised = quantize_model(model, images.numpy())
     program = tw.compile(quantised)
     assert program.npu_macs > 0.7 * program.macs
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(quantised.SerializeToString(), options)
+    session = onnx_models.session(quantised)
     top = []
     for i in range(len(images)):
         scores = run(program, i)

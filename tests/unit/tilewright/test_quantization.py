@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import tilewright as tw
+from tests.common import onnx_models
+from tests.common.onnx_models import model_of
 from tilewright.cli import cli
 from tilewright.quantization import quantize_model
 
@@ -27,12 +28,8 @@ def images() -> np.ndarray:
 def two_inputs(batch: int | str) -> onnx.ModelProto:
     """y = x W + z"""
     weights = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
-    values = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, [batch, s]) for n, s in (("x", 6), ("z", 4), ("y", 4))
-    ]
     nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "z"], ["y"])]
-    graph = helper.make_graph(nodes, "g", values[:2], values[2:], [numpy_helper.from_array(weights, "w")])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return model_of(nodes, {"x": [batch, 6], "z": [batch, 4]}, {"y": [batch, 4]}, {"w": weights}, opset=20)
 
 
 def test_command_line(tmp_path: Path, images: np.ndarray) -> None:
@@ -43,9 +40,7 @@ def test_command_line(tmp_path: Path, images: np.ndarray) -> None:
     result = CliRunner().invoke(cli, [*arguments, "--calibration", str(tmp_path / "images.npy")])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["bytes"] == output.stat().st_size
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(str(output), options)
+    session = onnx_models.session(output)
     program = tw.compile(output)
     assert program.npu_macs == program.macs
     for image in images[40:45]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
 from compiler.cpu import Segment, compile_segment, load, unsupported_reason
 from compiler.graph import Graph, Node, Tensor
+from tests.common import onnx_models
 
 
 def execute(segment: Segment, graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -58,25 +58,10 @@ def to_graph(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Graph:
     return graph
 
 
-def model_of(nodes: list[onnx.NodeProto], feeds: dict, consts: dict, outputs: Sequence[str], opset: int = 21):  # type: ignore[no-untyped-def]
-    kind = lambda a: helper.np_dtype_to_tensor_dtype(a.dtype)
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(n, kind(a), a.shape) for n, a in feeds.items()],
-        [onnx.ValueInfoProto(name=n) for n in outputs],
-        [numpy_helper.from_array(np.array(a, order="C"), n) for n, a in consts.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-
-
 def run_reference(model: onnx.ModelProto, feeds: dict, names: Sequence[str]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(list(names), feeds)
+    """onnxruntime's values, each node computed as it stands."""
+    found = onnx_models.run(model, feeds, optimize=False)
+    return [found[name] for name in names]
 
 
 def assert_same(got: np.ndarray, want: np.ndarray, rtol: float = 1e-5) -> None:
@@ -100,9 +85,9 @@ def check(
 ) -> Segment:
     """Compares a model with onnxruntime."""
     between = [o for n in nodes for o in n.output if o]
-    everything = model_of(nodes, feeds, consts, between, opset)
+    everything = onnx_models.model_of(nodes, feeds, between, consts, opset=opset)
     values = dict(zip(between, run_reference(everything, feeds, between)))
-    graph = to_graph(model_of(nodes, feeds, consts, outputs, opset), {**feeds, **values})
+    graph = to_graph(onnx_models.model_of(nodes, feeds, outputs, consts, opset=opset), {**feeds, **values})
     segment = compile_all(graph)
     for name, got in zip(outputs, execute(segment, graph, feeds)):
         assert_same(got, values[name], rtol)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from compiler.cpu import Target, compile_segment
-from tests.unit.compiler.cpu.support import check, check_op, execute, model_of, to_graph
+from tests.common.onnx_models import model_of
+from tests.unit.compiler.cpu.support import check, check_op, execute, to_graph
 
 R = np.random.default_rng(3)
 
@@ -148,7 +149,7 @@ def test_integers_in_matrix_registers(a_type: type, b_type: type, m: int, k: int
     a, b = draw(a_type, m, k), draw(b_type, k, n)
     want = a.astype(np.int64) @ b.astype(np.int64)
     feeds = {"a": a} if constant else {"a": a, "b": b}
-    model = model_of([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], feeds, {"b": b} if constant else {}, ["y"])
+    model = model_of([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], feeds, ["y"], {"b": b} if constant else {})
     host = Target.host()
     for target in dict.fromkeys((host, replace(host, has_amx=False))):
         graph = to_graph(model, feeds | {"y": want.astype(np.int32)})

@@ -7,7 +7,8 @@ from onnx import helper
 
 from compiler.graph import Graph, Node, Quant, Tensor
 from isa import numerics
-from tests.unit.compiler.cpu.support import compile_all, execute, model_of, run_reference
+from tests.common.onnx_models import model_of
+from tests.unit.compiler.cpu.support import compile_all, execute, run_reference
 
 R = np.random.default_rng(4)
 PAIRS = [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8"), ("int8", "uint8")]
@@ -37,7 +38,7 @@ def run(op: str, inputs: list[tuple], out: tuple, **attrs: object) -> np.ndarray
 
 
 def reference(nodes: list[onnx.NodeProto], feeds: dict, consts: dict) -> np.ndarray:
-    return run_reference(model_of(nodes, feeds, consts, ["y"]), feeds, ["y"])[0]
+    return run_reference(model_of(nodes, feeds, ["y"], consts), feeds, ["y"])[0]
 
 
 def requantised(
@@ -140,7 +141,7 @@ def test_add_mul(ta: str, tb: str) -> None:
             helper.make_node(op, ["a", "sa", "za", "b", "sb", "zb", "sy", "zy"], ["y"], domain="com.microsoft")
         ]
         consts = {"sa": sa, "za": np.array(za, ta), "sb": sb, "zb": np.array(zb, tb), "sy": sy, "zy": np.array(zy, ta)}
-        model = model_of(q("QLinearAdd"), {"a": a, "b": b}, consts, ["y"])
+        model = model_of(q("QLinearAdd"), {"a": a, "b": b}, ["y"], consts)
         model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         ours = run("QAdd", inputs, out)
         np.testing.assert_array_equal(ours, run_reference(model, {"a": a, "b": b}, ["y"])[0])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import tilewright.onnx_backend as backend
+from tests.common import onnx_models
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -31,14 +31,10 @@ def check(op: str, seed: int, constant: bool = False, **attrs: object) -> None:
     node = helper.make_node(op, ["" if n in left_out else n for n in shapes], outputs, hidden_size=hidden, **attrs)
     given = {n: v for n, v in feeds.items() if n not in left_out}
     inputs = {} if constant else given
-    kind = helper.np_dtype_to_tensor_dtype
-    graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info(n, kind(v.dtype), v.shape) for n, v in inputs.items()],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
-        [numpy_helper.from_array(v, n) for n, v in given.items() if n not in inputs],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=10)
-    want = ort.InferenceSession(model.SerializeToString()).run(outputs, inputs)
+    constants = {n: v for n, v in given.items() if n not in inputs}
+    floats = dict.fromkeys(outputs, (TensorProto.FLOAT, None))
+    model = onnx_models.model_of([node], inputs, floats, constants, opset=14)
+    want = onnx_models.run(model, inputs).values()
     for name, found, expected in zip(outputs, backend.run_model(model, inputs), want):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6, err_msg=f"{name}, seed {seed}")
 

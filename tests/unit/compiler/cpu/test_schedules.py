@@ -14,7 +14,8 @@ from compiler.cpu import Target, compile_segment, load, schedule_log
 from compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules, fits
 from compiler.cpu.tune import changes, tune
 from compiler.graph import Graph
-from tests.unit.compiler.cpu.support import execute, model_of, run_reference, to_graph
+from tests.common.onnx_models import model_of
+from tests.unit.compiler.cpu.support import execute, run_reference, to_graph
 
 RNG = np.random.default_rng(3)
 
@@ -37,8 +38,8 @@ def network() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
     }
     feeds = {"x": RNG.standard_normal((2, 20, 18, 21)).astype(np.float32)}
     names = ["c", "r", "t", "p", "s", "y"]
-    model = model_of(nodes, feeds, constants, ["y"])
-    values = dict(zip(names, run_reference(model_of(nodes, feeds, constants, names), feeds, names)))
+    model = model_of(nodes, feeds, ["y"], constants)
+    values = dict(zip(names, run_reference(model_of(nodes, feeds, names, constants), feeds, names)))
     return to_graph(model, feeds | values), feeds, values["y"]
 
 
@@ -115,7 +116,7 @@ def test_tuning_finds_what_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     constants = {"m": RNG.standard_normal((256, 256)).astype(np.float32)}
     feeds = {"x": RNG.standard_normal((200, 256)).astype(np.float32)}
     nodes = [n("MatMul", ["x", "m"], ["y"])]
-    graph = to_graph(model_of(nodes, feeds, constants, ["y"]), feeds | {"y": np.zeros((200, 256), np.float32)})
+    graph = to_graph(model_of(nodes, feeds, ["y"], constants), feeds | {"y": np.zeros((200, 256), np.float32)})
     tensors = set(graph.tensors)
     outcome = tune(graph, Target.host(), 20.0)
     assert set(graph.tensors) == tensors
@@ -177,8 +178,8 @@ def chain(last: str) -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
     constants = {"axis": np.array(0, np.int64)}
     feeds = {"x": RNG.standard_normal((30, 50)).astype(np.float32)}
     names = ["a", "b", "c", "d", "e", "f", "y"]
-    values = dict(zip(names, run_reference(model_of(nodes, feeds, constants, names), feeds, names)))
-    graph = to_graph(model_of(nodes, feeds, constants, ["y"]), feeds | values)
+    values = dict(zip(names, run_reference(model_of(nodes, feeds, names, constants), feeds, names)))
+    graph = to_graph(model_of(nodes, feeds, ["y"], constants), feeds | values)
     return graph, feeds, values["y"]
 
 

@@ -10,7 +10,8 @@ from onnx import helper
 
 from compiler.cpu import Target, compile_segment, loops
 from compiler.graph import Graph, Node, Tensor
-from tests.unit.compiler.cpu.support import compile_all, execute, model_of, run_reference, to_graph
+from tests.common.onnx_models import model_of
+from tests.unit.compiler.cpu.support import compile_all, execute, run_reference, to_graph
 
 RNG = np.random.default_rng(7)
 F4 = np.dtype(np.float32)
@@ -70,7 +71,7 @@ def test_streaming_stores(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
     start = -memory.ctypes.data % 64 + offset
     run([x.ctypes.data, memory.ctypes.data + start], 0)
     got = memory[start : start + x.nbytes].view(np.float32).reshape(x.shape)
-    want = run_reference(model_of([helper.make_node("HardSwish", ["x"], ["y"])], {"x": x}, {}, ["y"]), {"x": x}, ["y"])
+    want = run_reference(model_of([helper.make_node("HardSwish", ["x"], ["y"])], {"x": x}, ["y"]), {"x": x}, ["y"])
     np.testing.assert_allclose(got, want[0], rtol=1e-6, atol=1e-7)
     assert not memory[:start].any() and not memory[start + x.nbytes :].any()
 
@@ -103,7 +104,7 @@ def test_accuracy(op: str, exact, low: float, high: float, limit: float) -> None
 def test_special_values(op: str) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 200.0, -200.0, 1e-42], np.float32).repeat(3)
     got = run_one(op, x)
-    want = run_reference(model_of([helper.make_node(op, ["x"], ["y"])], {"x": x}, {}, ["y"]), {"x": x}, ["y"])[0]
+    want = run_reference(model_of([helper.make_node(op, ["x"], ["y"])], {"x": x}, ["y"]), {"x": x}, ["y"])[0]
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-38)
     assert np.all(np.abs(got) <= 1) | (op == "Exp") | np.isnan(got).any()
 
@@ -111,7 +112,7 @@ def test_special_values(op: str) -> None:
 def test_softmax_of_infinite_and_missing() -> None:
     x = RNG.standard_normal((4, 40)).astype(np.float32)
     x[0, 5], x[1, 7:], x[2, :] = np.nan, -np.inf, -1e30
-    model = model_of([helper.make_node("Softmax", ["x"], ["y"])], {"x": x}, {}, ["y"])
+    model = model_of([helper.make_node("Softmax", ["x"], ["y"])], {"x": x}, ["y"])
     np.testing.assert_allclose(run_one("Softmax", x, axis=-1), run_reference(model, {"x": x}, ["y"])[0], rtol=2e-6)
 
 
@@ -125,7 +126,7 @@ def test_rows_take_what_follows() -> None:
         helper.make_node("Relu", ["n"], ["r"]),
         helper.make_node("Add", ["r", "x"], ["y"]),
     ]
-    model = model_of(nodes, {"x": x}, {"s": scale, "b": bias}, ["y"])
+    model = model_of(nodes, {"x": x}, ["y"], {"s": scale, "b": bias})
     graph = to_graph(model, {"x": x, "t": x, "n": x, "r": x, "y": x})
     segment = compile_all(graph)
     assert len(segment.description) == 1 and "rows" in segment.description[0]

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler.errors import CompileError, UnsupportedError
 from compiler.importer import import_onnx
 from compiler.passes import run_passes
+from tests.common.onnx_models import model_of
 from tests.reference.quantized_cases import CASES
 from tests.reference.quantized_models import Model
 
@@ -26,11 +27,9 @@ def small(name: str = "conv", seed: int = 3) -> onnx.ModelProto:
 def one_node(
     op: str, shapes: list[list[int]], domain: str = "", opset: int = 21, dtype: int = TensorProto.FLOAT, **attrs: object
 ) -> onnx.ModelProto:
-    inputs = [helper.make_tensor_value_info(f"x{i}", dtype, s) for i, s in enumerate(shapes)]
-    node = helper.make_node(op, [i.name for i in inputs], ["y"], name="it", domain=domain, **attrs)
-    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", dtype, ["n"])])
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("my.own", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    inputs = {f"x{i}": (dtype, s) for i, s in enumerate(shapes)}
+    node = helper.make_node(op, list(inputs), ["y"], name="it", domain=domain, **attrs)
+    return model_of([node], inputs, {"y": (dtype, ["n"])}, opset=opset)
 
 
 def refused(source: object, *words: str, kind: type[CompileError] = CompileError, **more: object) -> None:

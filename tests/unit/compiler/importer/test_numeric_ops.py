@@ -8,12 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import tilewright.onnx_backend as backend
+from tests.common import onnx_models
 
 
 def model_of(
@@ -24,21 +24,9 @@ def model_of(
     consts = consts or {}
     names = [f"y{k}" for k in range(outputs)]
     node = helper.make_node(op, [n if v is not None else "" for n, v in feeds.items()], names, domain=domain, **attrs)
-    infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for n, v in feeds.items()
-        if v is not None and n not in consts
-    ]
-    graph = helper.make_graph(
-        [node], "g", infos, [onnx.ValueInfoProto(name=n) for n in names],
-        [numpy_helper.from_array(np.asarray(v), n) for n, v in consts.items()],
-    )  # fmt: skip
-    versions = (
-        [helper.make_opsetid("", opset)]
-        if not domain
-        else [helper.make_opsetid("", 21), helper.make_opsetid(domain, opset)]
-    )
-    return helper.make_model(graph, opset_imports=versions, ir_version=10)
+    inputs = {n: v for n, v in feeds.items() if v is not None and n not in consts}
+    versions = {"opset": 21, domain: opset} if domain else {"opset": opset}
+    return onnx_models.model_of([node], inputs, names, consts, **versions)
 
 
 def given(feeds: dict[str, np.ndarray | None], consts: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -46,10 +34,7 @@ def given(feeds: dict[str, np.ndarray | None], consts: dict[str, Any]) -> dict[s
 
 
 def by_onnxruntime(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feeds)
+    return list(onnx_models.run(model, feeds).values())
 
 
 def by_reference(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -206,12 +191,8 @@ def test_gradient_equals_finite_differences() -> None:
         helper.make_node("ReduceSum", ["m"], ["y"], keepdims=0),
         helper.make_node("Gradient", ["a", "b"], ["da", "db"], xs=["a", "b"], y="y", domain="ai.onnx.preview.training"),
     ]  # fmt: skip
-    double = TensorProto.DOUBLE
-    infos = [helper.make_tensor_value_info(n, double, v.shape) for n, v in (("a", a), ("b", b))]
-    outputs = [helper.make_tensor_value_info(n, double, None) for n in ("y", "da", "db")]
-    graph = helper.make_graph(nodes, "g", infos, outputs, [numpy_helper.from_array(np.array([0.5, -2.0]), "c")])
-    imports = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.preview.training", 1)]
-    rep = backend.prepare(helper.make_model(graph, opset_imports=imports, ir_version=10))
+    outputs = dict.fromkeys(("y", "da", "db"), (TensorProto.DOUBLE, None))
+    rep = backend.prepare(onnx_models.model_of(nodes, {"a": a, "b": b}, outputs, {"c": np.array([0.5, -2.0])}))
     _, da, db = rep.run([a, b])
     for index, (value, slope) in enumerate(((a, da), (b, db))):
         for at in np.ndindex(value.shape):

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from compiler.errors import CompileError
 from compiler.graph import Graph
 from compiler.importer import import_onnx
 from compiler.passes import FRONTEND, run_passes
+from tests.common.onnx_models import graph_of, model_of
 from tests.reference import quantized_ops
 
 
@@ -22,11 +23,11 @@ class Net:
     """A float model written op by op."""
 
     def __init__(self, shape: list[int]) -> None:
-        self.shape, self.nodes, self.constants, self.rng = shape, [], [], np.random.default_rng(0)
+        self.shape, self.nodes, self.constants, self.rng = shape, [], {}, np.random.default_rng(0)
 
     def c(self, value: Any, dtype: Any = np.float32) -> str:
         name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
+        self.constants[name] = np.asarray(value, dtype)
         return name
 
     def r(self, *shape: int) -> str:
@@ -38,13 +39,8 @@ class Net:
         return name
 
     def graph(self, output: str) -> Graph:
-        info = helper.make_tensor_value_info
-        proto = helper.make_graph(
-            self.nodes, "net", [info("x", TensorProto.FLOAT, self.shape)], [info(output, TensorProto.FLOAT, ["n"])],
-            self.constants,
-        )  # fmt: skip
-        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
-        return import_onnx(helper.make_model(proto, opset_imports=opsets, ir_version=9))
+        model = model_of(self.nodes, {"x": self.shape}, {output: ["n"]}, self.constants, opset=20)
+        return import_onnx(model)
 
 
 def conv_bn(n: Net) -> str:
@@ -233,21 +229,13 @@ def test_every_pass_is_documented() -> None:
 
 @pytest.mark.parametrize("trips", [0, 1, 3])
 def test_loop_unrolls(trips: int) -> None:
-    info = helper.make_tensor_value_info
-    body = helper.make_graph(
+    body = graph_of(
         [helper.make_node("Mul", ["v", "v"], ["w"]), helper.make_node("Identity", ["go"], ["still"])],
-        "body",
-        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("v", TensorProto.FLOAT, [2])],
-        [info("still", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, [2])],
+        {"i": np.int64(0), "go": np.bool_(True), "v": [2]},
+        {"still": np.bool_(True), "w": [2]},
     )
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["n", "yes", "x"], ["y"], body=body)],
-        "g",
-        [info("x", TensorProto.FLOAT, [2])],
-        [info("y", TensorProto.FLOAT, [2])],
-        [numpy_helper.from_array(np.int64(trips), "n"), numpy_helper.from_array(np.bool_(True), "yes")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    loop = helper.make_node("Loop", ["n", "yes", "x"], ["y"], body=body)
+    model = model_of([loop], {"x": [2]}, {"y": [2]}, {"n": np.int64(trips), "yes": np.bool_(True)}, opset=20)
     onnx.checker.check_model(model)
     imported = import_onnx(model)
     run_passes(imported)

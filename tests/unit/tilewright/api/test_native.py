@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from click.testing import CliRunner
 
 import tilewright as tw
 from compiler.cpu import schedule_log
 from isa.program import Program
+from tests.common import onnx_models
 from tilewright import zoo
 from tilewright.api.native import NativeModel
 from tilewright.cli import cli
@@ -28,8 +28,7 @@ def model() -> onnx.ModelProto:
 
 
 def reference(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)[0]
+    return onnx_models.run(model, inputs)["output"]
 
 
 def test_native_model(model: onnx.ModelProto) -> None:

@@ -3,9 +3,10 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 import tilewright as tw
+from tests.common.onnx_models import graph_of, model_of
 from tilewright.check.onnxruntime_reference import Reference, downstream, load_model, same_bytes
 from tilewright.check.report import CheckReport, compare
 
@@ -226,15 +227,9 @@ class TestReference:
         assert downstream(hand.make_model(), {"b": "why"}) == {n: ["b"] for n in ("b", "bd", "cf", "c", "y")}
 
     def test_downstream_through_subgraphs(self):
-        inner = helper.make_graph(
-            [helper.make_node("Identity", ["a"], ["t"])],
-            "g",
-            [],
-            [helper.make_tensor_value_info("t", TensorProto.FLOAT, [1])],
-        )
+        inner = graph_of([helper.make_node("Identity", ["a"], ["t"])], {}, {"t": [1]})
         node = helper.make_node("If", ["cond"], ["y"], then_branch=inner, else_branch=inner)
-        graph = helper.make_graph([node], "m", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])
-        assert downstream(helper.make_model(graph), {"a": ""})["y"] == ["a"]
+        assert downstream(model_of([node], {}, {"y": [1]}), {"a": ""})["y"] == ["a"]
 
     def test_same_bytes(self):
         assert same_bytes(np.array([np.nan]), np.array([np.nan]))

@@ -8,9 +8,10 @@ from importlib import import_module
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import tilewright as tw
+from tests.common.onnx_models import model_of
 from tilewright import zoo
 
 COMMAND = [sys.executable, "-m", "tilewright"]
@@ -92,14 +93,10 @@ def float_border() -> onnx.ModelProto:
     """x -> Tanh and Exp, which stay float -> border -> convolution -> y."""
     random = np.random.default_rng(0)
 
-    def constant(name, value):
-        return numpy_helper.from_array(np.asarray(value), name)
-
     weights = random.integers(-127, 128, (16, 16, 1, 1)).astype(np.int8)
-    constants = [
-        constant("s", np.float32(0.02)), constant("z", np.int8(0)), constant("so", np.float32(0.5)),
-        constant("w", weights), constant("sw", np.float32(0.01)),
-    ]  # fmt: skip
+    constants = {
+        "s": np.float32(0.02), "z": np.int8(0), "so": np.float32(0.5), "w": weights, "sw": np.float32(0.01)
+    }  # fmt: skip
     nodes = [
         helper.make_node("Softsign", ["x"], ["f"]),
         helper.make_node("Mul", ["f", "x"], ["g"]),
@@ -111,9 +108,7 @@ def float_border() -> onnx.ModelProto:
         helper.make_node("DequantizeLinear", ["q", "so", "z"], ["y"]),
     ]
     shape = [1, 16, 6, 6]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy"]
-    graph = helper.make_graph(nodes, "border", ends[:1], ends[1:], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return model_of(nodes, {"x": shape}, {"y": shape}, constants, opset=18)
 
 
 def test_border_has_a_reason():
@@ -136,12 +131,8 @@ def test_forced_border_reaches_the_npu():
 
 def two_inputs() -> onnx.ModelProto:
     """c = a + b, a with an open size."""
-    sizes = {"a": ["n", 4], "b": [4], "c": ["n", 4]}
-    values = {k: helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in sizes.items()}
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["a", "b"], ["c"])], "sum", [values["a"], values["b"]], [values["c"]]
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    sizes = {"a": ["n", 4], "b": [4]}
+    return model_of([helper.make_node("Add", ["a", "b"], ["c"])], sizes, {"c": ["n", 4]}, opset=18)
 
 
 def tilewright(*args, code=0):

@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 import tilewright as tw
+from tests.common import onnx_models
 
 
 def reference(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
+    """onnxruntime's outputs in order."""
+    return list(onnx_models.run(model, feeds).values())
 
 
 def assert_same(got: Any, want: Any, rtol: float = 1e-5) -> None:
@@ -40,17 +36,9 @@ def node_model(
     op: str, feeds: dict[str, np.ndarray], outputs: int, opset: int = 21, domain: str = "", **attrs: Any
 ) -> onnx.ModelProto:
     """One node, its inputs those in `feeds`."""
-    kinds = {n: onnx.TensorProto.STRING if v.dtype.kind in "OU" else helper.np_dtype_to_tensor_dtype(v.dtype)
-             for n, v in feeds.items()}  # fmt: skip
     names = [f"y{k}" for k in range(outputs)]
-    graph = helper.make_graph(
-        [helper.make_node(op, list(feeds), names, domain=domain, **attrs)],
-        "node",
-        [helper.make_tensor_value_info(n, k, feeds[n].shape) for n, k in kinds.items()],
-        [onnx.ValueInfoProto(name=n) for n in names],
-    )
-    opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 4)] if domain else [])
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    nodes = [helper.make_node(op, list(feeds), names, domain=domain, **attrs)]
+    return onnx_models.model_of(nodes, feeds, names, opset=opset, **({domain: 4} if domain else {}))
 
 
 def check_node(op: str, inputs: Sequence[Any], outputs: int = 1, **options: Any) -> None:

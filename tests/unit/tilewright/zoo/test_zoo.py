@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
+from tests.common import onnx_models
 from tilewright import zoo
 from tilewright.zoo.builder import Builder, scaled_channels
 
@@ -14,11 +14,8 @@ NAMES = sorted(zoo.ZOO)
 
 
 def run(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)[0]
+    (output,) = onnx_models.run(model, inputs).values()
+    return output
 
 
 def small(name: str, **params: object) -> onnx.ModelProto:
