@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.search import policies
+from compiler.npu.schedule.search import policies
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS
 from simulator.cycle import CycleDevice
