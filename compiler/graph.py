@@ -1,104 +1,35 @@
-"""The compiler's graph: typed tensors with quantisation, and nodes in topological order.
+"""The compiler's graph: nodes in topological order over named tensors.
 
-Two vocabularies share the same `Node` class. Nodes with an ONNX op name (`Conv`, `Softmax`, ...) have ONNX
-semantics at `Graph.opset`. Nodes with a name from `QUANTIZED_OPS` compute integers directly by the rules of
-`isa.numerics`; `fuse_quantization` makes them, the NPU backend and the CPU kernels both implement them.
+Two vocabularies share the `Node` class. Nodes with an ONNX op name (`Conv`, `Softmax`, ...) have ONNX semantics at
+`Graph.opset` and their attributes in a dictionary. Nodes with a `QuantizedOp` compute integers directly by the rules of
+`isa.numerics`; the front end's passes and the TFLite importer make them, the NPU and the CPU kernels both run them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from compiler.errors import CompileError
-
-# Every operand and result below is int8 or uint8 with a `Quant`; shapes are ONNX's (NCHW, NCW, rows of K).
-# `out_min`/`out_max` (attributes of the ops marked *) clamp in the output's own quantised units. The attribute `reason`
-# says why the reference's rule is another one, so that results may be off by a step.
-QUANTIZED_OPS: dict[str, str] = {
-    "QConv": "* x [N,C,spatial], w const int8 [O,C/group,kernel], optional bias int32 [O]; kernel, strides, pads "
-    "(all begins, then all ends), dilations, group",
-    "QConvTranspose": "* as QConv with w [C,O/group,kernel]; also output_padding",
-    "QMatMul": "* x [...,M,K], w [K,N] const int8 or activation [...,K,N], optional bias int32 [N]",
-    "QAdd": "* a, b with broadcasting; by onnxruntime's float rule, or with the attribute constants {ma, mb, c, shift} "
-    "(integers in the tensors' own types, the output's zero point inside c) `clamp((a*ma + b*mb + c) >> shift)`, which "
-    "is LiteRT's",
-    "QMul": "* a, b with broadcasting; the zero point is inside the rounding, with zero_point_after=1 (LiteRT) added "
-    "after it",
-    "QMaxPool": "x; kernel, strides, pads, dilations; padding never wins; same quantisation in and out",
-    "QAveragePool": "* x; kernel, strides, pads, count_include_pad; with half_away=1 LiteRT's rule: the same "
-    "quantisation in and out, sum of the stored integers / number of taps inside, ties away from zero",
-    "QGlobalAveragePool": "* x [N,C,spatial] -> [N,C,1,1] or [N,C] (keepdims); factor: the float32 that the sum is "
-    "multiplied with (default `mean_scale`), with offset (LiteRT) `RNE(f32(sum) * factor + offset)` of the stored "
-    "integers, or half_away=1 as for QAveragePool",
-    "QLut": "x; table uint8[256]: output byte for each input byte (both as raw bytes)",
-    "QConcat": "xs; axis; tables: one uint8[256] per input or None where the bytes pass unchanged",
-    "QSoftmax": "x; axis; correctly rounded softmax",
-}
-
-
-@dataclass(frozen=True)
-class Quant:
-    """Affine quantisation: real = scale * (q - zero_point).
-
-    Attributes:
-        scale: float32, shape () per tensor or [C] per channel along `axis`.
-        zero_point: int32, same shape as `scale`.
-        axis: channel axis, or None per tensor.
-    """
-
-    scale: np.ndarray
-    zero_point: np.ndarray
-    axis: int | None = None
-
-    @staticmethod
-    def of(scale: Any, zero_point: Any = 0, axis: int | None = None) -> Quant:
-        s = np.asarray(scale, np.float32)
-        z = np.broadcast_to(np.asarray(zero_point).astype(np.int32), s.shape).copy()
-        return Quant(s, z, axis if s.ndim else None)
-
-    @property
-    def per_tensor(self) -> bool:
-        return self.scale.ndim == 0
-
-    def same_as(self, other: Quant | None) -> bool:
-        return (
-            other is not None
-            and self.axis == other.axis
-            and np.array_equal(self.scale, other.scale)
-            and np.array_equal(self.zero_point, other.zero_point)
-        )
-
-
-@dataclass
-class Tensor:
-    """A value of the graph. `shape` is concrete once `infer_shapes` has run; constants carry `data`."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    data: np.ndarray | None = None
-    quant: Quant | None = None
-
-    @property
-    def is_const(self) -> bool:
-        return self.data is not None
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+from compiler.ops import QUANTIZED_OPS, QuantizedOp
+from compiler.tensor import Quant, Tensor
 
 
 @dataclass
 class Node:
-    """One operation. Missing optional inputs are the empty string, as in ONNX. `origin` names the source nodes."""
+    """One operation.
+
+    Attributes:
+        op: name of the ONNX op or of the quantised op.
+        inputs: names of tensors; missing optional inputs are the empty string, as in ONNX.
+        attrs: attributes of an ONNX op.
+        name: for messages and reports.
+        origin: names of the model's nodes it was made from.
+        quantized: the quantised op with its attributes, None for ONNX ops.
+    """
 
     op: str
     inputs: list[str]
@@ -106,9 +37,33 @@ class Node:
     attrs: dict[str, Any] = field(default_factory=dict)
     name: str = ""
     origin: tuple[str, ...] = ()
+    quantized: QuantizedOp | None = None
+
+    @staticmethod
+    def of(
+        op: QuantizedOp, inputs: list[str], outputs: list[str], name: str = "", origin: tuple[str, ...] = ()
+    ) -> Node:
+        """A node with a quantised op."""
+        return Node(op.name, inputs, outputs, {}, name, origin, op)
+
+    def become(self, op: str, inputs: list[str], attrs: Mapping[str, Any] | None = None) -> None:
+        """Turns the node into an ONNX op with the same outputs, name and origin."""
+        self.op, self.inputs, self.attrs, self.quantized = op, inputs, dict(attrs or {}), None
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The attributes by name, of either vocabulary: for kernels that an ONNX op shares with its quantised form."""
+        return self.attrs if self.quantized is None else vars(self.quantized)
+
+    @property
+    def reason(self) -> str:
+        """Why the reference's rule is another one, so that results may be off by a step; empty if they may not."""
+        return "" if self.quantized is None else self.quantized.reason
 
     def __str__(self) -> str:
-        attrs = ", ".join(f"{k}={_short(v)}" for k, v in sorted(self.attrs.items()))
+        pairs = [(k, _short(v)) for k, v in sorted(self.attrs.items())]
+        pairs += [] if self.quantized is None else self.quantized.attributes()
+        attrs = ", ".join(f"{k}={v}" for k, v in pairs)
         return f"{', '.join(self.outputs)} = {self.op}({', '.join(self.inputs)}){' {' + attrs + '}' if attrs else ''}"
 
 
@@ -174,11 +129,6 @@ class Graph:
         """The value of a constant tensor, None for anything else (also for a missing optional input)."""
         return self.tensors[name].data if name in self.tensors else None
 
-    def replace_uses(self, old: str, new: str, nodes: Iterable[Node] | None = None) -> None:
-        """Makes every reader of `old` read `new`. Graph outputs keep their names and are not touched."""
-        for node in self.nodes if nodes is None else nodes:
-            node.inputs = [new if i == old else i for i in node.inputs]
-
     def prune(self) -> None:
         """Drops nodes whose results nobody needs and tensors nobody names."""
         needed = set(self.outputs)
@@ -193,7 +143,7 @@ class Graph:
         self.tensors = {k: t for k, t in self.tensors.items() if k in needed}
 
     def verify(self, after: str = "") -> None:
-        """Checks order, single assignment, known tensors and constant shapes.
+        """Checks order, single assignment, known tensors, constant shapes and the quantised ops.
 
         Raises:
             CompileError: naming the pass `after` which the graph is broken; always a compiler bug.
@@ -212,6 +162,9 @@ class Graph:
                 if name not in self.tensors:
                     raise CompileError(f"{where}{node.op} {node.name!r} writes unknown tensor {name!r}")
                 ready.add(name)
+            error = self._quantized_error(node)
+            if error is not None:
+                raise CompileError(f"{where}{node.op} {node.name!r}: {error}")
         for name in self.outputs:
             if name not in ready:
                 raise CompileError(f"{where}output {name!r} is never made")
@@ -220,6 +173,36 @@ class Graph:
                 raise CompileError(
                     f"{where}constant {t.name!r} is {t.data.dtype}{t.data.shape}, not {t.dtype}{t.shape}"
                 )
+
+    def macs(self, node: Node) -> int:
+        """Multiply-accumulates of a node, for the reports; 0 for ops that are no products."""
+        operands, result = self.operands(node), self.tensors[next(name for name in node.outputs if name)]
+        if node.quantized is not None:
+            return node.quantized.macs(operands, result)
+        shapes = [() if t is None else t.shape for t in operands]
+        match node.op:
+            case "Conv" | "ConvInteger":
+                return result.size * int(np.prod(shapes[1][1:]))
+            case "ConvTranspose":
+                return int(np.prod(shapes[0])) * int(np.prod(shapes[1][1:]))
+            case "MatMul" | "MatMulInteger":
+                return result.size * shapes[0][-1]
+            case "Gemm":
+                return result.size * shapes[0][0 if node.attrs.get("transA") else 1]
+        return 0
+
+    def operands(self, node: Node) -> list[Tensor | None]:
+        """The tensors a node reads, None for missing optional ones."""
+        return [self.tensors[name] if name else None for name in node.inputs]
+
+    def _quantized_error(self, node: Node) -> str | None:
+        if node.quantized is None:
+            return "a quantised op without its attributes" if node.op in QUANTIZED_OPS else None
+        if node.op != node.quantized.name or node.attrs:
+            return f"named {node.op}, with attributes {sorted(node.attrs)}, but it is {node.quantized}"
+        if len(node.outputs) != 1:
+            return f"{len(node.outputs)} results; quantised ops have one"
+        return node.quantized.check(self.operands(node), self.tensors[node.outputs[0]])
 
     def __str__(self) -> str:
         def typed(name: str) -> str:
@@ -238,3 +221,6 @@ class Graph:
         lines += [f"  {node}  -> {', '.join(typed(o) for o in node.outputs if o)}" for node in self.nodes]
         lines += [f"  out {typed(n)}" for n in self.outputs]
         return "\n".join(lines)
+
+
+__all__ = ["QUANTIZED_OPS", "Graph", "Node", "Quant", "Tensor"]

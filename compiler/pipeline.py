@@ -13,14 +13,14 @@ import numpy as np
 from compiler import cpu
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.plan import Plans
+from compiler.npu.bands import Group
+from compiler.npu.context import ConstantPool, Context
+from compiler.npu.emit import emit_step
+from compiler.npu.emitter import Emitter
 from compiler.npu.partition import Partition
-from compiler.npu.schedule.bands import Group
-from compiler.npu.schedule.emission import emit_step
-from compiler.npu.schedule.search import MAX_EFFORT, Measure, Schedule, Scheduler, misfits, search
+from compiler.npu.search import MAX_EFFORT, Measure, Schedule, Scheduler, misfits, search
 from compiler.npu.steps import Arena, Step, group_steps, split_at_borders
+from compiler.npu.tiling import Plans
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
 from isa.config import NpuConfig
@@ -89,7 +89,7 @@ def compile_graph(
     available = set(graph.inputs) | {n for n, t in graph.tensors.items() if t.is_const} | set(parts.constants)
     steps = group_steps(parts.items, available)
     if keep == "all":
-        steps = split_at_borders(steps, {n.outputs[0] for n in graph.nodes if n.attrs.get("reason")})
+        steps = split_at_borders(steps, {n.outputs[0] for n in graph.nodes if n.reason})
     if _wanted("partition", print_after):
         out(_describe(steps, parts))
     builder = _Builder(graph, config, parts, steps, keep == "all", host or cpu.Target.host(), threads)
@@ -302,9 +302,7 @@ class _Builder:
                     CpuStep(segment.symbol, f"cpu{index}", names, segment.workspace_bytes, ops, segment.description)
                 )
                 layers += [
-                    Layer(n.name or n.outputs[0], n.op, "cpu", macs=node_macs(graph, n))
-                    for n in nodes
-                    if not _internal(n)
+                    Layer(n.name or n.outputs[0], n.op, "cpu", macs=graph.macs(n)) for n in nodes if not _internal(n)
                 ]
         constants = self.constants.blob()
         return Program(
@@ -349,8 +347,8 @@ class _Builder:
         producers = self.graph.producers()
         reasons = {}
         for node in self.graph.nodes:
-            if node.attrs.get("reason"):
-                reasons[node.outputs[0]] = str(node.attrs["reason"])
+            if node.reason:
+                reasons[node.outputs[0]] = node.reason
             if node.op != "QuantizeLinear":
                 continue
             ops, stack, seen = set(), [node.inputs[0]], set()
@@ -409,21 +407,6 @@ def _quant(t: Tensor) -> tuple[Any, Any]:
 
 def _internal(node: Node) -> bool:
     return node.op in ("Relayout", "PackMatMulParams")
-
-
-def node_macs(graph: Graph, node: Node) -> int:
-    """Multiply-accumulates of a node left to the CPU."""
-    y = graph.tensor(next(name for name in node.outputs if name))
-    if node.op in ("Conv", "QConv", "ConvInteger"):
-        return y.size * int(np.prod(graph.tensor(node.inputs[1]).shape[1:]))
-    if node.op in ("ConvTranspose", "QConvTranspose"):
-        return graph.tensor(node.inputs[0]).size * int(np.prod(graph.tensor(node.inputs[1]).shape[1:]))
-    if node.op in ("MatMul", "QMatMul", "MatMulInteger"):
-        return y.size * graph.tensor(node.inputs[0]).shape[-1]
-    if node.op == "Gemm":
-        shape = graph.tensor(node.inputs[0]).shape
-        return y.size * shape[0 if node.attrs.get("transA") else 1]
-    return 0
 
 
 def compiler_version() -> str:

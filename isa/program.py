@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from common.errors import TilewrightError
-from common.store import write_atomically
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
 
@@ -208,9 +207,13 @@ class Program:
 
     def save(self, path: str | Path) -> None:
         """Writes the file; a failure leaves no partial file."""
+        path = Path(path)
+        partial = path.with_name(path.name + ".partial")
         try:
-            write_atomically(path, self.to_bytes())
+            partial.write_bytes(self.to_bytes())
+            partial.replace(path)
         except OSError as error:
+            partial.unlink(missing_ok=True)
             raise ProgramError(f"cannot write {path}: {error.strerror}") from None
 
     @staticmethod

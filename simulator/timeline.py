@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.store import write_atomically
 from isa.encoding import Op
 from isa.instructions import Engine
 from isa.program import Layer
@@ -143,4 +142,4 @@ def write_timeline(path: str | Path, ops: Sequence[Op], layers: Iterable[Layer],
         "displayTimeUnit": "ns",
         "otherData": {"unit": "1 us = 1 cycle"},
     }
-    write_atomically(path, json.dumps(document, separators=(",", ":")))
+    Path(path).write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")

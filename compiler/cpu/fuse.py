@@ -190,13 +190,13 @@ class Context:
         return len(self.node.inputs) > i and bool(self.node.inputs[i])
 
     def attr(self, name: str, default: Any = None) -> Any:
-        v = self.node.attrs.get(name, default)
+        v = self.node.attributes.get(name, default)
         if isinstance(v, bytes):
             return v.decode()
         return v
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
-        v = self.node.attrs.get(name)
+        v = self.node.attributes.get(name)
         if v is None:
             return None if default is None else list(default)
         return [int(x) for x in np.asarray(v).reshape(-1)]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler.graph import Node
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.depthwise import DepthwiseLayer
-from compiler.npu.layers.elementwise import ElementLayer
-from compiler.npu.layers.layer import Add, Layer, Post
-from compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
+from compiler.npu.conv import ConvLayer
+from compiler.npu.conv_tiling import Phase
+from compiler.npu.depthwise import DepthwiseLayer
+from compiler.npu.elementwise import ElementLayer
+from compiler.npu.layers import Add, Layer, Post
+from compiler.npu.pooling import MaxPoolLayer, MeanLayer
 from compiler.npu.support import add_constants, half_away_factor, mean_rule, stored_limits, stored_zero_point
 from compiler.npu.views import View
 from isa import numerics
@@ -30,7 +30,7 @@ def _pair(values: list[int] | None, default: int, rank: int) -> tuple[int, int]:
 
 
 def _pads(node: Node, rank: int) -> tuple[int, int]:
-    pads = list(node.attrs.get("pads") or [0] * (2 * (rank - 2)))
+    pads = list(node.attributes.get("pads") or [0] * (2 * (rank - 2)))
     return _pair(pads[: rank - 2], 0, rank)
 
 
@@ -74,7 +74,7 @@ def fuse_tail(part: Partition, post: Post, tail: list[Node], convention: str, va
     """Folds a following QAdd and QLut into `post`; returns the name of the tensor the layer now makes."""
     for node in tail:
         if node.op == "QLut":
-            post.lut = part.table(node.attrs["table"], node.inputs[0], node.outputs[0])
+            post.lut = part.table(node.attributes["table"], node.inputs[0], node.outputs[0])
         else:
             constants = dict(add_constants(part.graph, node) or {})
             other = node.inputs[1] if node.inputs[0] == value else node.inputs[0]
@@ -97,9 +97,9 @@ def conv(part: Partition, node: Node, tail: list[Node]) -> Layer:
     sets = _split_zero_point(data, w.quant.zero_point)
     effective = sets.astype(np.int64).sum(axis=(0, 2, 3, 4))
     bias = _bias(part, node, effective, zx)
-    stride, dilation = _pair(node.attrs.get("strides"), 1, rank), _pair(node.attrs.get("dilations"), 1, rank)
-    pad, group = _pads(node, rank), int(node.attrs.get("group", 1))
-    macs = y.size * int(np.prod(data.shape[1:]))
+    stride, dilation = _pair(node.attributes.get("strides"), 1, rank), _pair(node.attributes.get("dilations"), 1, rank)
+    pad, group = _pads(node, rank), int(node.attributes.get("group", 1))
+    macs = part.graph.macs(node)
     depthwise = group == x.shape[1] == y.shape[1] and group > 1 and len(sets) == 1
     depthwise = depthwise and bool(part.config.depthwise)  # else diagonal tiles of the grouped convolution
     packed = None if depthwise else part.pack_input(node, data.shape, stride, dilation, pad, group)
@@ -125,7 +125,7 @@ def conv_transpose(part: Partition, node: Node, tail: list[Node]) -> Layer:
     x, w, y = graph.tensor(node.inputs[0]), graph.tensor(node.inputs[1]), graph.tensor(node.outputs[0])
     rank = len(x.shape)
     assert w.data is not None and w.quant is not None
-    group = int(node.attrs.get("group", 1))
+    group = int(node.attributes.get("group", 1))
     data = w.data if rank == 4 else w.data[:, :, None, :]
     c, og, kh, kw = data.shape
     # [C, O/g, kh, kw] -> [O, C/g, kh, kw], kernel mirrored so that taps walk forward over the input.
@@ -140,7 +140,7 @@ def conv_transpose(part: Partition, node: Node, tail: list[Node]) -> Layer:
     if scale.size != group * og:
         scale = np.tile(scale, group)
     sets = _split_zero_point(mirrored, zero_point)
-    stride, dilation = _pair(node.attrs.get("strides"), 1, rank), _pair(node.attrs.get("dilations"), 1, rank)
+    stride, dilation = _pair(node.attributes.get("strides"), 1, rank), _pair(node.attributes.get("dilations"), 1, rank)
     pad = _pads(node, rank)
     out = (y.shape[2], y.shape[3]) if rank == 4 else (1, y.shape[2])
     # The bias correction assumes zero-point padding around the input, so that every tap counts once.
@@ -163,7 +163,7 @@ def conv_transpose(part: Partition, node: Node, tail: list[Node]) -> Layer:
     output = fuse_tail(part, post, tail, "c1", node.outputs[0])
     return ConvLayer(
         name=name, op=op, inputs=[view], output=part.output(output, "c1"), post=post,
-        macs=x.size * og * kh * kw, phases=phases, bias=np.stack(biases), scale=scale, group=group, fill=zx,
+        macs=part.graph.macs(node), phases=phases, bias=np.stack(biases), scale=scale, group=group, fill=zx,
     )  # fmt: skip
 
 
@@ -188,10 +188,10 @@ def _phase_axis(phase: int, pad: int, kernel: int, stride: int, dilation: int) -
 
 def matmul(part: Partition, node: Node, tail: list[Node]) -> Layer:
     graph = part.graph
-    w, y = graph.tensor(node.inputs[1]), graph.tensor(node.outputs[0])
+    w = graph.tensor(node.inputs[1])
     k, n = w.shape[-2], w.shape[-1]
     post, scale, zx = _requantise(part, node, n)
-    macs = y.size * k
+    macs = part.graph.macs(node)
     name, op = _labels([node, *tail])
     view = part.view(node.inputs[0], "last")
     dynamic, bias, sets = None, np.zeros(n, np.int32), np.zeros((1, n, k, 1, 1), np.int8)
@@ -217,17 +217,17 @@ def _average_rule(part: Partition, node: Node, n: int) -> tuple[Post, int, np.fl
     x, y = part.graph.tensor(node.inputs[0]), part.graph.tensor(node.outputs[0])
     assert x.quant is not None and y.quant is not None
     low, high = stored_limits(y, node)
-    if node.attrs.get("half_away"):
+    if node.attributes.get("half_away"):
         stored = 128 if x.dtype == np.uint8 else 0  # averages of the model's own integers: sums of uint8 are positive
         factor = half_away_factor(part.graph, node)
         assert factor is not None
         return Post(zp=-stored, low=low, high=high, rounding=Rounding.HALF_AWAY), n * stored, factor
-    if "offset" in node.attrs:
+    if node.attributes["offset"] is not None:
         rule = mean_rule(part.graph, node)
         assert rule is not None
         post = Post(zp=stored_zero_point(y), low=low, high=high, rounding=rule[1])
         return post, -n * stored_zero_point(x), rule[0]
-    given = node.attrs.get("factor")
+    given = node.attributes["factor"]
     scale = numerics.mean_scale(x.quant.scale, y.quant.scale, n) if given is None else np.float32(given)
     return Post(zp=stored_zero_point(y), low=low, high=high), -n * stored_zero_point(x), scale
 
@@ -236,7 +236,7 @@ def average_pool(part: Partition, node: Node, tail: list[Node]) -> Layer:
     graph = part.graph
     x = graph.tensor(node.inputs[0])
     rank, c = len(x.shape), x.shape[1]
-    kernel = _pair(node.attrs["kernel"], 1, rank)
+    kernel = _pair(node.attributes["kernel"], 1, rank)
     n = kernel[0] * kernel[1]
     zx = stored_zero_point(x)
     post, bias, scale = _average_rule(part, node, n)
@@ -245,7 +245,7 @@ def average_pool(part: Partition, node: Node, tail: list[Node]) -> Layer:
     output = fuse_tail(part, post, tail, "c1", node.outputs[0])
     made = part.output(output, "c1")
     biases, scales = np.full(c, bias, np.int32), np.full(c, scale, np.float32)
-    pad, stride = _pads(node, rank), _pair(node.attrs.get("strides"), 1, rank)
+    pad, stride = _pads(node, rank), _pair(node.attributes.get("strides"), 1, rank)
     if not part.config.depthwise:
         phase = Phase(np.ones((1, c, 1, *kernel), np.int8), pad, stride)
         return ConvLayer(
@@ -274,15 +274,16 @@ def max_pool(part: Partition, node: Node, tail: list[Node]) -> Layer:
     output = fuse_tail(part, post, tail, "c1", node.outputs[0])
     return MaxPoolLayer(
         name=name, op=op, inputs=[view], output=part.output(output, "c1"), post=post,
-        kernel=_pair(node.attrs["kernel"], 1, rank), pad=_pads(node, rank),
-        stride=_pair(node.attrs.get("strides"), 1, rank), dilation=_pair(node.attrs.get("dilations"), 1, rank),
+        kernel=_pair(node.attributes["kernel"], 1, rank), pad=_pads(node, rank),
+        stride=_pair(node.attributes.get("strides"), 1, rank),
+        dilation=_pair(node.attributes.get("dilations"), 1, rank),
     )  # fmt: skip
 
 
 def lut(part: Partition, node: Node, tail: list[Node]) -> Layer:
     convention = part.convention(node)
     name, op = _labels([node, *tail])
-    post = Post(lut=part.table(node.attrs["table"], node.inputs[0], node.outputs[0]))
+    post = Post(lut=part.table(node.attributes["table"], node.inputs[0], node.outputs[0]))
     view = part.view(node.inputs[0], convention)
     return ElementLayer(name, op, [view], part.output(node.outputs[0], convention), post)
 
@@ -314,7 +315,7 @@ def mul(part: Partition, node: Node, tail: list[Node]) -> Layer:
     qa, qb = part.graph.tensor(names[0]), part.graph.tensor(names[1])
     assert qa.quant is not None and qb.quant is not None and y.quant is not None
     low, high = stored_limits(y, node)
-    rounding = Rounding.EVEN if node.attrs.get("zero_point_after") else Rounding.EVEN_ZERO_POINT_INSIDE
+    rounding = Rounding.EVEN if node.attributes.get("zero_point_after") else Rounding.EVEN_ZERO_POINT_INSIDE
     # Inside the rounding the zero point is that of the model's own type: uint8 values are moved after it.
     post = Post(
         zp=stored_zero_point(y), low=low, high=high, rounding=rounding,
@@ -327,9 +328,9 @@ def mul(part: Partition, node: Node, tail: list[Node]) -> Layer:
 
 
 def concat(part: Partition, node: Node, tail: list[Node]) -> list[Layer]:
-    axis = node.attrs["axis"] % 4
+    axis = node.attributes["axis"] % 4
     whole = part.output(node.outputs[0], "c1")
-    tables = node.attrs.get("tables") or [None] * len(node.inputs)
+    tables = node.attributes.get("tables") or [None] * len(node.inputs)
     layers: list[Layer] = []
     at = 0
     for index, (name, table) in enumerate(zip(node.inputs, tables, strict=True)):

@@ -13,11 +13,12 @@ import numpy as np
 
 from compiler.graph import QUANTIZED_OPS, Graph, Node, Tensor
 from compiler.npu import lower
-from compiler.npu.layers.conv import DynamicWeights
-from compiler.npu.layers.layer import Layer
+from compiler.npu.conv import DynamicWeights
+from compiler.npu.layers import Layer
 from compiler.npu.packing import PackedInput, plan_packing, repack_weights
 from compiler.npu.support import broadcast_ok, stored_zero_point, unsupported_reason
 from compiler.npu.views import View, packed, plane_shape, relayout_tables, unpack_tables
+from compiler.ops.elementwise import IDENTITY_TABLE
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION, CONSTANT_REGION
 
@@ -395,9 +396,9 @@ class Partition:
         self.native[name] = Native(convention, view)
         return view
 
-    def table(self, table: np.ndarray | None, x: str, y: str) -> bytes:
+    def table(self, table: bytes | None, x: str, y: str) -> bytes:
         """A 256-byte table between model bytes as the machine indexes it: by and with int8 bit patterns."""
-        raw = np.arange(256, dtype=np.uint8) if table is None else np.asarray(table, np.uint8)
+        raw = np.frombuffer(IDENTITY_TABLE if table is None else table, np.uint8)
         flip_in, flip_out = (np.uint8(0x80 if self.graph.tensor(t).dtype == np.uint8 else 0) for t in (x, y))
         return bytes(raw[np.arange(256, dtype=np.uint8) ^ flip_in] ^ flip_out)
 

@@ -9,6 +9,8 @@ import numpy as np
 from compiler.graph import Graph, Node, Tensor
 from compiler.npu.add_constants import find_add_constants
 from compiler.npu.views import plane_shape
+from compiler.ops.elementwise import AddConstants, QAdd
+from compiler.ops.quantized_op import Clamped
 from isa import numerics
 from isa.config import NpuConfig
 from isa.instructions import Rounding
@@ -25,28 +27,26 @@ def stored_zero_point(t: Tensor) -> int:
 
 def stored_limits(t: Tensor, node: Node) -> tuple[int, int]:
     """(low, high) clamp of a node's output in the int8 domain."""
+    assert isinstance(node.quantized, Clamped)
     shift = 128 if t.dtype == np.uint8 else 0
-    low, high = (0, 255) if t.dtype == np.uint8 else (-128, 127)
-    return max(low, int(node.attrs.get("out_min", low))) - shift, min(
-        high, int(node.attrs.get("out_max", high))
-    ) - shift
+    low, high = node.quantized.limits(t.dtype)
+    return low - shift, high - shift
 
 
 def add_constants(graph: Graph, node: Node) -> dict[str, int] | None:
     """VECTOR_ADD constants of a QAdd in the order of its operands."""
     a, b, y = (graph.tensor(n) for n in (*node.inputs, node.outputs[0]))
     assert a.quant is not None and b.quant is not None and y.quant is not None
-    given = node.attrs.get("constants")
-    if given is not None:
-        return _stored_constants(given, *(_type(t)[2] for t in (a, b, y)))
+    if isinstance(node.quantized, QAdd) and node.quantized.constants is not None:
+        return _stored_constants(node.quantized.constants, *(_type(t)[2] for t in (a, b, y)))
     low, high = stored_limits(y, node)
     return find_add_constants(*(_type(t) for t in (a, b, y)), low, high)
 
 
-def _stored_constants(given: dict[str, int], oa: int, ob: int, oy: int) -> dict[str, int] | None:
+def _stored_constants(given: AddConstants, oa: int, ob: int, oy: int) -> dict[str, int] | None:
     """A QAdd's own constants for values stored minus `oa`, `ob`, `oy`; None where the machine has no room for them."""
-    ma, mb, shift = given["ma"], given["mb"], given["shift"]
-    c = given["c"] + oa * ma + ob * mb - (oy << shift)
+    ma, mb, shift = given.ma, given.mb, given.shift
+    c = given.c + oa * ma + ob * mb - (oy << shift)
     reach = (abs(ma) + abs(mb)) * 128 + abs(c)
     if max(abs(ma), abs(mb)) >= 1 << 23 or not 0 <= shift < 32 or reach >= 1 << 31:
         return None
@@ -81,12 +81,12 @@ def _spatial(graph: Graph, node: Node) -> str | None:
     rank = len(graph.tensor(node.inputs[0]).shape)
     if rank not in (3, 4):
         return f"{rank - 2} spatial axes; the NPU has 1 or 2"
-    if max(node.attrs.get("kernel", [1])) > _BIGGEST_KERNEL:
-        return f"kernel {list(node.attrs['kernel'])} is larger than {_BIGGEST_KERNEL}"
-    if max(node.attrs.get("strides", [1])) > 64 or max(node.attrs.get("dilations", [1])) > 64:
+    if max(node.attributes.get("kernel", [1])) > _BIGGEST_KERNEL:
+        return f"kernel {list(node.attributes['kernel'])} is larger than {_BIGGEST_KERNEL}"
+    if max(node.attributes.get("strides", [1])) > 64 or max(node.attributes.get("dilations", [1])) > 64:
         return "stride or dilation above 64"
-    if any(p < 0 for p in node.attrs.get("pads", [0])) or max(node.attrs.get("pads", [0])) > 255:
-        return f"pads {list(node.attrs['pads'])} outside 0..255"
+    if any(p < 0 for p in node.attributes.get("pads", [0])) or max(node.attributes.get("pads", [0])) > 255:
+        return f"pads {list(node.attributes['pads'])} outside 0..255"
     return None
 
 
@@ -100,7 +100,7 @@ def _conv(graph: Graph, node: Node, config: NpuConfig) -> str | None:
 
 
 def _conv_transpose(graph: Graph, node: Node, config: NpuConfig) -> str | None:
-    if max(node.attrs.get("dilations", [1])) > 1 and max(node.attrs.get("strides", [1])) > 1:
+    if max(node.attributes.get("dilations", [1])) > 1 and max(node.attributes.get("strides", [1])) > 1:
         return "ConvTranspose with stride and dilation"
     return _conv(graph, node, config)
 
@@ -151,7 +151,7 @@ def broadcast_ok(shape: tuple[int, ...], out: tuple[int, ...], convention: str, 
 def _add(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     reason = _elementwise(graph, node, config)
     if reason is None and add_constants(graph, node) is None:
-        if "constants" in node.attrs:
+        if isinstance(node.quantized, QAdd) and node.quantized.constants is not None:
             return "the constants of this Add do not fit 24-bit multipliers and a 32-bit sum"
         return "no integer constants reproduce this Add on all operand pairs"
     return reason
@@ -164,7 +164,7 @@ def _mul(graph: Graph, node: Node, config: NpuConfig) -> str | None:
         return reason
     a, b, y = (graph.tensor(n) for n in (*node.inputs, node.outputs[0]))
     low, high = stored_limits(y, node)
-    if node.attrs.get("zero_point_after"):  # the requantiser's own order, whatever the zero point
+    if node.attributes.get("zero_point_after"):  # the requantiser's own order, whatever the zero point
         return None
     if not mul_is_exact(_type(a), _type(b), _type(y), low, high):
         return "rounding inside uint8 differs from the machine's int8 for some operand pair"
@@ -193,15 +193,15 @@ def _pool(graph: Graph, node: Node, config: NpuConfig) -> str | None:
 
 
 def _average(graph: Graph, node: Node, config: NpuConfig) -> str | None:
-    kernel = node.attrs["kernel"]
-    if node.attrs.get("half_away"):
+    kernel = node.attributes["kernel"]
+    if node.attributes.get("half_away"):
         if half_away_factor(graph, node) is None:
             return f"no float32 factor divides by a window of {int(np.prod(kernel))} exactly"
     elif int(np.prod(kernel)) % 2 == 0:
         return f"even window of {int(np.prod(kernel))}: onnxruntime's float order decides ties"
-    if any(node.attrs.get("pads", [0])):
-        return "padding changes the divisor" if not node.attrs.get("count_include_pad") else "padded average"
-    if any(d != 1 for d in node.attrs.get("dilations", [1])):
+    if any(node.attributes.get("pads", [0])):
+        return "padding changes the divisor" if not node.attributes.get("count_include_pad") else "padded average"
+    if any(d != 1 for d in node.attributes.get("dilations", [1])):
         return "dilated average"
     return _spatial(graph, node)
 
@@ -209,7 +209,7 @@ def _average(graph: Graph, node: Node, config: NpuConfig) -> str | None:
 def half_away_factor(graph: Graph, node: Node) -> np.float32 | None:
     """The scale of an average with `half_away`, proven for every sum of its window."""
     x = graph.tensor(node.inputs[0])
-    n = int(np.prod(node.attrs.get("kernel") or x.shape[2:]))
+    n = int(np.prod(node.attributes.get("kernel") or x.shape[2:]))
     return _half_away(n, x.dtype == np.uint8)
 
 
@@ -225,7 +225,7 @@ def mean_rule(graph: Graph, node: Node) -> tuple[np.float32, Rounding] | None:
     x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
     assert x.quant is not None and y.quant is not None
     info, zeros = np.iinfo(x.dtype), (int(x.quant.zero_point), int(y.quant.zero_point))
-    return _mean_rule(int(np.prod(x.shape[2:])), float(node.attrs["factor"]), *zeros, int(info.min), int(info.max))
+    return _mean_rule(int(np.prod(x.shape[2:])), float(node.attributes["factor"]), *zeros, int(info.min), int(info.max))
 
 
 @functools.lru_cache(maxsize=256)
@@ -235,9 +235,9 @@ def _mean_rule(n: int, factor: float, zx: int, zy: int, low: int, high: int) -> 
 
 def _mean(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     x = graph.tensor(node.inputs[0])
-    if "offset" in node.attrs and mean_rule(graph, node) is None:
+    if node.attributes["offset"] is not None and mean_rule(graph, node) is None:
         return f"no float32 factor gives LiteRT's mean of {int(np.prod(x.shape[2:]))} for every sum"
-    if node.attrs.get("half_away") and half_away_factor(graph, node) is None:
+    if node.attributes.get("half_away") and half_away_factor(graph, node) is None:
         return f"no float32 factor divides by a window of {int(np.prod(x.shape[2:]))} exactly"
     if len(x.shape) not in (3, 4):
         return f"{len(x.shape) - 2} spatial axes; the NPU has 1 or 2"
@@ -258,10 +258,10 @@ def _lut(graph: Graph, node: Node, config: NpuConfig) -> str | None:
 
 def _concat(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     y = graph.tensor(node.outputs[0])
-    rank, axis = len(y.shape), node.attrs["axis"] % len(y.shape)
+    rank, axis = len(y.shape), node.attributes["axis"] % len(y.shape)
     if rank != 4:
         return f"concatenation of rank {rank}"
-    mapped = any(t is not None for t in node.attrs.get("tables") or [])
+    mapped = any(t is not None for t in node.attributes.get("tables") or [])
     if not config.table_lookup and (mapped or any(graph.tensor(n).dtype != y.dtype for n in node.inputs)):
         return _NO_TABLES
     for name in node.inputs:

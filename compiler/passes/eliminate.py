@@ -13,6 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Graph, Node
+from compiler.ops.concat import QConcat
+from compiler.ops.elementwise import IDENTITY_TABLE, QLut
 from compiler.passes.quantization import EIGHT_BIT, quant_of
 
 _STATEFUL = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -32,7 +34,7 @@ def eliminate(graph: Graph) -> None:
         if same is not None and _redirect(graph, node.outputs[0], same, outputs, renamed, producers):
             continue
         if same is not None and node.op != "Identity":
-            node.op, node.inputs, node.attrs = "Identity", [same], {}  # a graph output that copies an input or output
+            node.become("Identity", [same])  # a graph output that copies an input or output
         key = _key(node)
         twin = seen.get(key) if key is not None else None
         if twin is not None and len(twin.outputs) == len(node.outputs) and not outputs.intersection(node.outputs):
@@ -89,6 +91,11 @@ def _unchanged(graph: Graph, node: Node, producers: dict[str, Node]) -> str | No
     if x.dtype != y.dtype and node.op != "QuantizeLinear":
         return None
     same = x.shape == y.shape
+    match node.quantized:
+        case QConcat(tables=(None,)):
+            return name
+        case QLut(table=table):
+            return name if table == IDENTITY_TABLE and x.quant is not None and x.quant.same_as(y.quant) else None
     match node.op:
         case "Identity" | "Dropout" | "Cast":
             return name
@@ -105,11 +112,6 @@ def _unchanged(graph: Graph, node: Node, producers: dict[str, Node]) -> str | No
             return name if same and not np.any(graph.const(node.inputs[1])) else None
         case "Concat" | "Sum" | "Max" | "Min" | "Mean":
             return name if len(node.inputs) == 1 else None
-        case "QConcat":
-            return name if len(node.inputs) == 1 and node.attrs["tables"][0] is None else None
-        case "QLut":
-            ident = np.array_equal(node.attrs["table"], np.arange(256))
-            return name if ident and x.quant is not None and x.quant.same_as(y.quant) else None
         case "QuantizeLinear":
             source = producers.get(name)
             if source is None or source.op != "DequantizeLinear":
@@ -126,7 +128,7 @@ def _key(node: Node) -> object:
         return None
     try:
         attrs = tuple(sorted((k, _hashable(v)) for k, v in node.attrs.items()))
-        key = (node.op, tuple(node.inputs), attrs, sum(1 for o in node.outputs))
+        key = (node.op, tuple(node.inputs), attrs, node.quantized, len(node.outputs))
         hash(key)
     except TypeError:
         return None

@@ -13,8 +13,8 @@ import numpy as np
 
 from compiler.graph import Graph, Node
 from compiler.importer.onnx_node import evaluate as evaluate_onnx
-from compiler.passes.quantization import add_rule, dequantize, mul_rule, quant_of, quantize
-from isa import numerics
+from compiler.ops.elementwise import Elementwise
+from compiler.passes.quantization import dequantize, quant_of, quantize
 
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
 
@@ -53,33 +53,16 @@ EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
-    """Outputs of one node for given inputs. Quantised elementwise ops take their scales from the graph's tensors.
+    """Outputs of one node for given inputs. Quantised ops must be elementwise.
 
     Args:
         inputs: arrays in the tensors' dtypes; shapes may differ from the graph's for elementwise ops.
     """
     x = inputs[0] if inputs else None
     out = graph.tensor(node.outputs[0])
-    if node.op in ("QAdd", "QMul"):
-        a, b = (graph.tensor(n) for n in node.inputs)
-        rule = add_rule if node.op == "QAdd" else mul_rule
-        assert inputs[0] is not None and inputs[1] is not None
-        assert a.quant is not None and b.quant is not None and out.quant is not None
-        low, high = node.attrs["out_min"], node.attrs["out_max"]
-        k = node.attrs.get("constants")
-        if k is not None:
-            total = inputs[0].astype(np.int64) * k["ma"] + inputs[1].astype(np.int64) * k["mb"] + k["c"]
-            return [np.clip(total >> k["shift"], low, high).astype(out.dtype)]
-        if node.attrs.get("zero_point_after"):
-            (x, qx), (y, qy) = (inputs[0], a.quant), (inputs[1], b.quant)
-            product = (x.astype(np.int32) - qx.zero_point) * (y.astype(np.int32) - qy.zero_point)
-            scale = numerics.product_scale(qx.scale, qy.scale, out.quant.scale)
-            value = np.rint(product.astype(np.float32) * scale) + out.quant.zero_point
-            return [np.clip(value, low, high).astype(out.dtype)]
-        return [rule(inputs[0], a.quant, inputs[1], b.quant, out.quant, low, high).astype(out.dtype)]
-    if node.op == "QLut":
-        assert x is not None
-        return [node.attrs["table"][x.view(np.uint8)].view(out.dtype)]
+    if isinstance(node.quantized, Elementwise):
+        arrays = [a for a in inputs if a is not None]
+        return [node.quantized.value(arrays, [graph.tensor(n) for n in node.inputs], out)]
     quant = quant_of(graph, node)
     if quant is not None and x is not None and quant.per_tensor:
         if node.op == "DequantizeLinear":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from compiler.errors import CompileError
-from compiler.graph import QUANTIZED_OPS, Graph, Node
+from compiler.graph import Graph, Node
 from compiler.importer.onnx_node import UNTRUSTED
+from compiler.ops.elementwise import Elementwise
 from compiler.passes.evaluate import node_value
 from compiler.passes.quantization import quant_of
 
@@ -29,7 +30,7 @@ def _fold(graph: Graph, kept: set[str]) -> None:
         outputs = [graph.tensor(n) for n in node.outputs if n]
         if (
             node.op in kept
-            or (node.op in QUANTIZED_OPS and node.op not in ("QAdd", "QMul", "QLut"))
+            or (node.quantized is not None and not isinstance(node.quantized, Elementwise))
             or any(v is None and n for v, n in zip(inputs, node.inputs))
             or sum(t.size for t in outputs) > LIMIT
             or (node.op == "Expand" and outputs[0].size > 4096)  # cheap to make, large to store

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Graph, Node
+from compiler.ops.elementwise import QLut
+from compiler.ops.quantized_op import Clamped
 from compiler.passes.quantization import limits
-
-CLAMPING = {"QConv", "QConvTranspose", "QMatMul", "QAdd", "QMul", "QAveragePool", "QGlobalAveragePool"}
 
 
 def fuse_activation(graph: Graph) -> None:
@@ -26,12 +26,11 @@ def fuse_activation(graph: Graph) -> None:
             continue
         source = producers.get(node.inputs[0])
         name = node.inputs[0]
-        if source is None or source.op not in CLAMPING or name in graph.outputs or len(consumers[name]) != 1:
+        if source is None or not isinstance(source.quantized, Clamped):
             continue
-        low, high = bounds
-        old_low, old_high = source.attrs["out_min"], source.attrs["out_max"]
-        source.attrs["out_min"] = min(max(old_low, low), high)
-        source.attrs["out_max"] = min(max(old_high, low), high)
+        if name in graph.outputs or len(consumers[name]) != 1:
+            continue
+        source.quantized = source.quantized.clamped(*bounds)
         source.outputs = [node.outputs[0]]
         source.origin = (*source.origin, *node.origin)
         producers[node.outputs[0]] = source
@@ -42,13 +41,13 @@ def fuse_activation(graph: Graph) -> None:
 
 def clamp_bounds(graph: Graph, node: Node) -> tuple[int, int] | None:
     """(lo, hi) if the node is a table that only clamps, with the same quantisation in and out."""
-    if node.op != "QLut":
+    if not isinstance(node.quantized, QLut):
         return None
     x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
     if x.quant is None or not x.quant.same_as(y.quant) or x.dtype != y.dtype:
         return None
     least, most = limits(y.dtype)
-    values = node.attrs["table"].view(y.dtype)
+    values = node.quantized.array.view(y.dtype)
     every = np.arange(256, dtype=np.uint8).view(y.dtype)
     low, high = int(values.min()), int(values.max())
     if (low, high) == (least, most) or not np.array_equal(np.clip(every, low, high), values):

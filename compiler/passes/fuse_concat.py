@@ -6,11 +6,11 @@ QConcat(QConcat(a, b), c)       =>  QConcat(a, b, c)                            
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
 from compiler.graph import Graph, Node
-
-IDENTITY = np.arange(256, dtype=np.uint8)
+from compiler.ops.concat import QConcat
+from compiler.ops.elementwise import IDENTITY_TABLE, QLut
 
 
 def fuse_concat(graph: Graph) -> None:
@@ -19,29 +19,35 @@ def fuse_concat(graph: Graph) -> None:
         changed = False
         producers, consumers = graph.producers(), graph.consumers()
         for node in graph:
-            if node.op == "QConcat" and _absorb(graph, node, producers, consumers):
+            if isinstance(node.quantized, QConcat) and _absorb(graph, node, producers, consumers):
                 changed = True
                 break
         graph.prune()
 
 
 def _absorb(graph: Graph, node: Node, producers: dict[str, Node], consumers: dict[str, list[Node]]) -> bool:
+    whole = node.quantized
+    assert isinstance(whole, QConcat)
     for i, name in enumerate(node.inputs):
         source = producers.get(name)
         if source is None or name in graph.outputs or len(consumers[name]) > 1 or node.inputs.count(name) > 1:
             continue
-        table = node.attrs["tables"][i]
-        outer = IDENTITY if table is None else table
-        if source.op == "QLut":
-            inner, names = [source.attrs["table"]], source.inputs
-        elif source.op == "QConcat" and source.attrs["axis"] == node.attrs["axis"]:
-            inner, names = source.attrs["tables"], source.inputs
-        else:
-            continue
-        composed = [outer if t is None else outer[t] for t in inner]
-        tables = [None if np.array_equal(t, IDENTITY) else t for t in composed]
-        node.inputs[i : i + 1] = names
-        node.attrs["tables"] = [*node.attrs["tables"][:i], *tables, *node.attrs["tables"][i + 1 :]]
+        match source.quantized:
+            case QLut(table=table):
+                inner: tuple[bytes | None, ...] = (table,)
+            case QConcat(axis=whole.axis, tables=tables):
+                inner = tables
+            case _:
+                continue
+        composed = [_composed(t, whole.tables[i]) for t in inner]
+        node.inputs[i : i + 1] = source.inputs
+        node.quantized = replace(whole, tables=(*whole.tables[:i], *composed, *whole.tables[i + 1 :]))
         node.origin = (*source.origin, *node.origin)
         return True
     return False
+
+
+def _composed(first: bytes | None, then: bytes | None) -> bytes | None:
+    """Two tables one after the other as one; None stands for unchanged bytes."""
+    table = bytes((then or IDENTITY_TABLE)[byte] for byte in first or IDENTITY_TABLE)
+    return None if table == IDENTITY_TABLE else table

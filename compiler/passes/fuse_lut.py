@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.errors import CompileError
 from compiler.graph import Graph, Node, Tensor
+from compiler.ops.elementwise import Elementwise, QLut
 from compiler.passes.evaluate import node_value
 from compiler.passes.quantization import is_activation
 
@@ -26,7 +27,7 @@ ELEMENTWISE = {
     "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod",
     "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
-    "QuantizeLinear", "DequantizeLinear", "QAdd", "QMul", "QLut",
+    "QuantizeLinear", "DequantizeLinear",
 }  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def fuse_lut(graph: Graph) -> None:
             nodes.append(node)  # an op the reference implementation cannot run; it stays as it is
             roots[tensor.name] = [tensor.name]
             continue
-        nodes.append(Node("QLut", [root.name], [tensor.name], {"table": table}, node.name, _origin(node)))
+        nodes.append(Node.of(QLut(table=table.tobytes()), [root.name], [tensor.name], node.name, _origin(node)))
     graph.nodes = nodes
     graph.prune()
 
@@ -66,7 +67,7 @@ def _origin(node: Node) -> tuple[str, ...]:
 
 def _roots(graph: Graph, node: Node, roots: dict[str, list[str]]) -> list[str]:
     """Roots the node's result is a function of, nearest first; empty if there are none."""
-    if node.op not in ELEMENTWISE:
+    if node.op not in ELEMENTWISE and not isinstance(node.quantized, Elementwise):
         return []
     shape = graph.tensor(node.outputs[0]).shape
     common: list[str] | None = None

@@ -19,30 +19,13 @@ Q(clip(v, lo, hi)) = clip(Q(v), Q(lo), Q(hi)), and the clamp becomes out_min and
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.passes import quantize_rules as rules
+from compiler.ops.pooling import QMaxPool
 from compiler.passes.fold_constants import fold_constants
-from compiler.passes.quantization import EIGHT_BIT, annotate, limits, quant_of, quantize
-from compiler.passes.site import Site
-
-RULES: dict[str, Callable[[Site], list[Node] | None]] = {
-    "Conv": rules.conv,
-    "ConvTranspose": rules.conv_transpose,
-    "Gemm": rules.gemm,
-    "MatMul": rules.mat_mul,
-    "Add": rules.binary,
-    "Mul": rules.binary,
-    "AveragePool": rules.average_pool,
-    "GlobalAveragePool": rules.global_average_pool,
-    "ReduceMean": rules.reduce_mean,
-    "Concat": rules.concat,
-    "Where": rules.where,
-    "Softmax": rules.softmax,
-}
+from compiler.passes.integer_rules import RULES, Site
+from compiler.passes.quantization import EIGHT_BIT, annotate, is_activation, limits, quant_of, quantize
 
 
 def fuse_quantization(graph: Graph) -> None:
@@ -57,14 +40,14 @@ def fuse_quantization(graph: Graph) -> None:
         if node.op in RULES:
             for quantizer, low, high in _endings(graph, node, consumers, outputs):
                 site = Site(graph, node, producers, quantizer, low, high)
-                new = RULES[node.op](site)
+                new = next((new for new in (rule(site) for rule in RULES[node.op]) if new is not None), None)
                 if new is not None:
                     nodes += new
                     made.add(site.out.name)
         elif node.op in ("ArgMax", "ArgMin"):
-            rules.arg_max(graph, node, producers)
+            arg_max(graph, node, producers)
         elif node.op == "MaxPool":
-            nodes.append(rules.integer_max_pool(graph, node))
+            nodes.append(integer_max_pool(graph, node))
             continue
         nodes.append(node)
     graph.nodes = [n for n in nodes if not (n.op == "QuantizeLinear" and n.outputs[0] in made)]
@@ -124,3 +107,24 @@ def clamp_of(graph: Graph, node: Node, name: str) -> tuple[float, float] | None:
                 return None
             bounds[i - 1] = float(value.reshape(()))
     return bounds[0], bounds[1]
+
+
+def integer_max_pool(graph: Graph, node: Node) -> Node:
+    """MaxPool on 8-bit integers is QMaxPool."""
+    x = graph.tensor(node.inputs[0])
+    if not is_activation(x) or len(node.outputs) > 1 or node.attrs.get("ceil_mode"):
+        return node
+    graph.tensor(node.outputs[0]).quant = x.quant
+    a = node.attrs
+    op = QMaxPool(kernel=a["kernel_shape"], strides=a["strides"], pads=a["pads"], dilations=a["dilations"])
+    return Node.of(op, node.inputs, node.outputs, node.name, node.origin)
+
+
+def arg_max(graph: Graph, node: Node, producers: dict[str, Node]) -> None:
+    """ArgMax and ArgMin read the integers: a positive scale keeps the order and the ties."""
+    source = producers.get(node.inputs[0])
+    if source is None or source.op != "DequantizeLinear":
+        return
+    quant, tensor = quant_of(graph, source), graph.tensor(source.inputs[0])
+    if quant is not None and quant.per_tensor and is_activation(tensor):
+        node.inputs = [tensor.name]

@@ -42,11 +42,7 @@ def _transpose_weights(graph: Graph) -> None:
         axis = perm.index(quant.axis)
         moved = Quant(quant.scale, quant.zero_point, axis)
         name = graph.constant(f"{tensor.name}.transposed", np.ascontiguousarray(tensor.data.transpose(perm)), moved)
-        node.op, node.inputs, node.attrs = (
-            "DequantizeLinear",
-            [name, *source.inputs[1:]],
-            {**source.attrs, "axis": axis},
-        )
+        node.become("DequantizeLinear", [name, *source.inputs[1:]], {**source.attrs, "axis": axis})
 
 
 def movable(graph: Graph, node: Node, sinking: bool) -> bool:

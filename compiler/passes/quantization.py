@@ -94,20 +94,6 @@ def dequantize(q: np.ndarray, quant: Quant) -> np.ndarray:
         return np.asarray(numerics.dequantize(q, quant.scale, quant.zero_point), np.float32)
 
 
-def add_rule(a: np.ndarray, qa: Quant, b: np.ndarray, qb: Quant, qy: Quant, low: int, high: int) -> np.ndarray:
-    """The integers of QAdd, as int32 in low..high."""
-    return numerics.add_reference(a, b, *_pair(qa), *_pair(qb), *_pair(qy), low, high)
-
-
-def mul_rule(a: np.ndarray, qa: Quant, b: np.ndarray, qb: Quant, qy: Quant, low: int, high: int) -> np.ndarray:
-    """The integers of QMul, as int32 in low..high."""
-    return numerics.mul_reference(a, b, *_pair(qa), *_pair(qb), *_pair(qy), low, high)
-
-
-def _pair(quant: Quant) -> tuple[Any, int]:
-    return quant.scale, int(quant.zero_point)
-
-
 def requantize_table(source: Quant, source_dtype: np.dtype, target: Quant, target_dtype: np.dtype) -> np.ndarray:
     """uint8[256]: byte of the target for each byte of the source, by dequantise then quantise."""
     every = np.arange(256, dtype=np.uint8).view(source_dtype)

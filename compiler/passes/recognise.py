@@ -90,7 +90,7 @@ def _gelu(match: _Match, node: Node) -> bool:
         argument = match.with_scalar(multiply, math.sqrt(0.5))
     if argument != x:
         return False
-    _become(node, "Gelu", [x], {"approximate": "none"})
+    node.become("Gelu", [x], {"approximate": "none"})
     return True
 
 
@@ -100,7 +100,7 @@ def _swish(match: _Match, node: Node) -> bool:
     for i in (0, 1):
         gate = match.inner(node.inputs[i], "Sigmoid")
         if gate is not None and gate.inputs[0] == node.inputs[1 - i]:
-            _become(node, "Swish", [gate.inputs[0]], {"alpha": 1.0})
+            node.become("Swish", [gate.inputs[0]], {"alpha": 1.0})
             return True
     return False
 
@@ -112,7 +112,7 @@ def _hard_swish(match: _Match, node: Node) -> bool:
             if gate is not None and gate.inputs[0] == node.inputs[1 - i]:
                 alpha, beta = float(gate.attrs["alpha"]), float(gate.attrs["beta"])
                 if math.isclose(alpha, 1 / 6, rel_tol=1e-6) and beta == 0.5:
-                    _become(node, "HardSwish", [gate.inputs[0]], {})
+                    node.become("HardSwish", [gate.inputs[0]], {})
                     return True
     # x * clip(x + 3, 0, 6) / 6
     product = None
@@ -129,7 +129,7 @@ def _hard_swish(match: _Match, node: Node) -> bool:
         if match.scalar(clip.inputs[1]) != 0.0 or match.scalar(clip.inputs[2]) != 6.0:
             continue
         if match.with_scalar(match.inner(clip.inputs[0], "Add"), 3.0) == product.inputs[1 - i]:
-            _become(node, "HardSwish", [product.inputs[1 - i]], {})
+            node.become("HardSwish", [product.inputs[1 - i]], {})
             return True
     return False
 
@@ -155,7 +155,7 @@ def _layer_norm(match: _Match, node: Node) -> bool:
             if scale.shape != shape or bias.shape != shape:
                 continue
             inputs = [x, scaled.inputs[1 - k], node.inputs[1 - i]]
-            _become(node, "LayerNormalization", inputs, {"axis": axis, "epsilon": epsilon, "stash_type": 1})
+            node.become("LayerNormalization", inputs, {"axis": axis, "epsilon": epsilon, "stash_type": 1})
             return True
     return False
 
@@ -192,7 +192,3 @@ def _standardized(match: _Match, quotient: Node) -> tuple[str, int, float] | Non
         if all(n.attrs.get("keepdims", 1) for n in (mean, variance)):
             return x.name, axis, epsilon
     return None
-
-
-def _become(node: Node, op: str, inputs: list[str], attrs: dict[str, object]) -> None:
-    node.op, node.inputs, node.attrs = op, inputs, attrs

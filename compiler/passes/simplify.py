@@ -17,11 +17,14 @@ Relu(Relu(x)), Clip(Clip(x)) with the same bounds  =>  once
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from compiler.graph import Graph, Node
+from compiler.ops.convolution import QConv
+from compiler.ops.quantized_op import Windowed
 from compiler.passes.eliminate import eliminate
 
 _BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "Equal", "Less", "Greater", "And", "Or", "Where", "Max", "Min"}
@@ -68,7 +71,7 @@ def neutral(view: _View, node: Node) -> bool:
         if value is None or value.size == 0 or not np.all(value == _NEUTRAL[node.op]):
             continue
         if graph.tensor(other).shape == graph.tensor(node.outputs[0]).shape:
-            _become(node, "Identity", [other])
+            node.become("Identity", [other])
             return True
     return False
 
@@ -82,7 +85,7 @@ def divide_by_power_of_two(view: _View, node: Node) -> bool:
         inverse = (1 / value).astype(value.dtype)
     if not np.all(np.abs(mantissa) == 0.5) or not np.all(np.isfinite(inverse) & (inverse != 0)):
         return False
-    _become(node, "Mul", [node.inputs[0], view.graph.constant("factor", inverse)])
+    node.become("Mul", [node.inputs[0], view.graph.constant("factor", inverse)])
     return True
 
 
@@ -90,7 +93,7 @@ def subtract_constant(view: _View, node: Node) -> bool:
     value = view.graph.const(node.inputs[1])
     if value is None or value.dtype.kind != "f":
         return False
-    _become(node, "Add", [node.inputs[0], view.graph.constant("addend", -value)])
+    node.become("Add", [node.inputs[0], view.graph.constant("addend", -value)])
     return True
 
 
@@ -99,7 +102,7 @@ def square(view: _View, node: Node) -> bool:
     same = x.shape == view.graph.tensor(node.outputs[0]).shape and x.dtype.kind == "f"
     if value is None or value.size == 0 or not np.all(value == 2) or not same:
         return False
-    _become(node, "Mul", [x.name, x.name])
+    node.become("Mul", [x.name, x.name])
     return True
 
 
@@ -113,7 +116,7 @@ def to_reshape(view: _View, node: Node) -> bool:
         if moved != sorted(moved):
             return False
     target = np.asarray(graph.tensor(node.outputs[0]).shape, np.int64)
-    _become(node, "Reshape", [node.inputs[0], graph.constant("shape", target)], {"allowzero": 1})
+    node.become("Reshape", [node.inputs[0], graph.constant("shape", target)], {"allowzero": 1})
     return True
 
 
@@ -172,7 +175,7 @@ def product_and_bias(view: _View, node: Node) -> bool:
             continue
         attrs = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
         node.origin = (*product.origin, *node.origin)
-        _become(node, "Gemm", [a.name, b.name, node.inputs[1 - i]], attrs)
+        node.become("Gemm", [a.name, b.name, node.inputs[1 - i]], attrs)
         return True
     return False
 
@@ -195,23 +198,27 @@ def pad_into_conv(view: _View, node: Node) -> bool:
         return False
     pads, value = graph.const(pad.inputs[1]), graph.const(pad.inputs[2])
     quant = graph.tensor(pad.inputs[0]).quant
-    zero = 0 if node.op == "Conv" else (int(quant.zero_point) if quant is not None and quant.per_tensor else None)
+    op = node.quantized
+    zero = 0 if op is None else (int(quant.zero_point) if quant is not None and quant.per_tensor else None)
     if pads is None or value is None or zero is None or value.size != 1 or value.reshape(()) != zero:
         return False
     rank = len(pads) // 2
     if (pads < 0).any() or pads[[0, 1, rank, rank + 1]].any():
         return False
     extra = [int(p) for p in (*pads[2:rank], *pads[rank + 2 :])]
-    summed = [a + b for a, b in zip(node.attrs["pads"], extra)]
+    summed = [a + b for a, b in zip(node.attributes["pads"], extra)]
     node.inputs = [pad.inputs[0], *node.inputs[1:]]
-    node.attrs = {**node.attrs, "pads": tuple(summed) if node.op == "QConv" else summed}
+    if isinstance(op, Windowed):
+        node.quantized = replace(op, pads=tuple(summed))
+    else:
+        node.attrs = {**node.attrs, "pads": summed}
     return True
 
 
 def sum_of_two(view: _View, node: Node) -> bool:
     if len(node.inputs) != 2:
         return False
-    _become(node, "Add", node.inputs)
+    node.become("Add", node.inputs)
     return True
 
 
@@ -219,12 +226,8 @@ def twice(view: _View, node: Node) -> bool:
     inner = view.maker(node.inputs[0], node.op)
     if inner is None or inner.inputs[1:] != node.inputs[1:]:
         return False
-    _become(node, "Identity", [node.inputs[0]])
+    node.become("Identity", [node.inputs[0]])
     return True
-
-
-def _become(node: Node, op: str, inputs: list[str], attrs: Mapping[str, object] | None = None) -> None:
-    node.op, node.inputs, node.attrs = op, inputs, dict(attrs or {})
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
@@ -240,7 +243,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Transpose": (transpose_chain, to_reshape),
     "Gemm": (transposed_operand,),
     "Conv": (pad_into_conv,),
-    "QConv": (pad_into_conv,),
+    QConv.name: (pad_into_conv,),
     "Sum": (sum_of_two,),
     "Relu": (twice,),
     "Clip": (twice,),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.graph import Graph, Node, Quant
 from compiler.passes.quantization import EIGHT_BIT, quant_of
 
 
@@ -83,12 +83,3 @@ def _per_channel(value: np.ndarray, channels: int) -> np.ndarray | None:
     if value.size == channels and value.shape[-1] == channels:
         return value.reshape(channels)
     return None
-
-
-def add_constant(graph: Graph, stem: str, data: np.ndarray, quant: Quant | None = None) -> str:
-    """As `Graph.constant`, but reuses an equal constant named `stem`."""
-    known: Tensor | None = graph.tensors.get(stem)
-    if known is not None and known.data is not None and known.dtype == data.dtype and known.shape == data.shape:
-        if np.array_equal(known.data, data) and quant is None:
-            return stem
-    return graph.constant(stem, data, quant)

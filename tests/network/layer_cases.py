@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
 
 
 class Case:
@@ -68,7 +68,7 @@ class Case:
 
     def finish(self, op: str, inputs: list[str], shape: tuple[int, ...], dtype: Any, **attrs: Any) -> str:
         name = self.tensor(f"{op}.{len(self.graph.nodes)}", shape, dtype, attrs.pop("quant", None))
-        self.graph.nodes.append(Node(op, inputs, [name], attrs, name))
+        self.graph.nodes.append(Node.of(QUANTIZED_OPS[op](**attrs), inputs, [name], name))
         return name
 
 
@@ -117,7 +117,7 @@ def _tail(case: Case, y: str) -> None:
 
 
 def _lut(case: Case, x: str) -> str:
-    table = case.rng.integers(0, 256, 256).astype(np.uint8)
+    table = case.rng.integers(0, 256, 256).astype(np.uint8).tobytes()
     return case.finish("QLut", [x], case.graph.tensor(x).shape, case.dtype(), table=table)
 
 
@@ -232,9 +232,9 @@ def concat(case: Case) -> None:
         part[axis] = case.integer(1, 3) * (16 if axis == 1 and case.chance(0.7) else 1)
         total += part[axis]
         inputs.append(case.input(tuple(part), dtype))
-        tables.append(case.rng.integers(0, 256, 256).astype(np.uint8) if case.chance(0.5) else None)
+        tables.append(case.rng.integers(0, 256, 256).astype(np.uint8).tobytes() if case.chance(0.5) else None)
     shape[axis] = total
-    case.graph.outputs.append(case.finish("QConcat", inputs, tuple(shape), dtype, axis=axis, tables=tables))
+    case.graph.outputs.append(case.finish("QConcat", inputs, tuple(shape), dtype, axis=axis, tables=tuple(tables)))
 
 
 def chain(case: Case) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 import tilewright as tw
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.schedule.search import policies
+from compiler.npu.search import policies
+from compiler.ops.product import QMatMul
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS
 from simulator.cycle import CycleDevice
@@ -28,7 +29,7 @@ def wide_product(k: int, n: int) -> Graph:
         graph.add(Tensor(name, (1, size), np.dtype(np.int8), None, quant))
     data = np.random.default_rng(0).integers(-20, 20, (k, n)).astype(np.int8)
     w = graph.constant("w", data, Quant.of(np.float32(0.001)))
-    graph.nodes.append(Node("QMatMul", ["x", w], ["y"], {"out_min": -128, "out_max": 127}, "y"))
+    graph.nodes.append(Node.of(QMatMul(), ["x", w], ["y"], "y"))
     graph.inputs, graph.outputs = ["x"], ["y"]
     return graph
 

@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
-from tests.common.paths import ROOT
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def check(*arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""The compiler's quantised operators (`compiler.graph.QUANTIZED_OPS`), by the arithmetic of `isa.numerics`."""
+"""The compiler's quantised operators (`compiler.ops`), by the arithmetic of `isa.numerics`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ import numpy as np
 
 from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, int_range, load, select
 from compiler.cpu.fuse import Context, Value
-from compiler.cpu.ops.convolution import Window, padded, window
+from compiler.cpu.ops.convolution import Window, padded
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
 from compiler.cpu.ops.movement import concatenate
 from compiler.cpu.ops.pooling import count_at, counts, window_fold
 from compiler.cpu.ops.quantization import saturate
 from compiler.cpu.ops.reduction import lowest, reduced
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.registry import quantized
 from compiler.graph import Quant
+from compiler.ops.concat import QConcat
+from compiler.ops.convolution import QConv, QConvTranspose
+from compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
+from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
+from compiler.ops.product import QMatMul
+from compiler.ops.quantized_op import Clamped, Windowed
+from compiler.ops.softmax import QSoftmax
 from isa import numerics
 
 
@@ -33,20 +40,14 @@ def scalar(ctx: Context, name: str) -> tuple[np.float32, int]:
     return np.float32(q.scale.reshape(())), int(q.zero_point.reshape(()))
 
 
-def bounds(ctx: Context, dtype: str) -> tuple[int, int]:
-    low, high = int_range(dtype)
-    a, b = ctx.attr("out_min"), ctx.attr("out_max")
-    return max(low, low if a is None else int(a)), min(high, high if b is None else int(b))
-
-
-def requantise(ctx: Context, acc: Expr, scale: Expr, zero: int, dtype: str) -> Expr:
+def requantise(acc: Expr, scale: Expr, zero: int, dtype: str, limits: tuple[int, int]) -> Expr:
     """`sat(RNE(f32(f32(acc) * s)) + zy)`."""
-    return saturate(acc.to("f32") * scale, zero, dtype, *bounds(ctx, dtype))
+    return saturate(acc.to("f32") * scale, zero, dtype, *limits)
 
 
-def inside(ctx: Context, x: Expr, dtype: str) -> Expr:
-    """`sat(RNE(x))`, the zero point already in x."""
-    return saturate(x, 0, dtype, *bounds(ctx, dtype))
+def limits_of(ctx: Context, op: Clamped) -> tuple[int, int]:
+    """The clamp of the current node's result."""
+    return op.limits(ctx.graph.tensor(ctx.node.outputs[0]).dtype)
 
 
 def _scales(ctx: Context, x: str, w: str) -> Value:
@@ -55,9 +56,10 @@ def _scales(ctx: Context, x: str, w: str) -> Value:
     return ctx.constant(np.asarray(numerics.product_scale(sx, quant(ctx, w).scale, sy), np.float32))
 
 
-def _finish(ctx: Context, sums: Value, axis: int) -> None:
+def _finish(ctx: Context, op: Clamped, sums: Value, axis: int) -> None:
     """Bias and requantisation; channels along `axis` of the output."""
     x, w = ctx.node.inputs[:2]
+    limits = limits_of(ctx, op)
     zy, dtype = scalar(ctx, ctx.node.outputs[0])[1], ctx.out_dtype()
     scales = _scales(ctx, x, w)
     bias = ctx.input(2) if ctx.has(2) else None
@@ -69,7 +71,7 @@ def _finish(ctx: Context, sums: Value, axis: int) -> None:
         acc = ctx.read(sums, idx)
         if bias is not None:
             acc = acc + ctx.read(bias, at(bias, idx))
-        return requantise(ctx, acc, ctx.read(scales, at(scales, idx)), zy, dtype)
+        return requantise(acc, ctx.read(scales, at(scales, idx)), zy, dtype, limits)
 
     ctx.define(sums.shape, dtype, fn, sums.cost + 6)
 
@@ -80,26 +82,24 @@ def _weights(ctx: Context) -> np.ndarray:
     return data
 
 
-@op("QConv")
-def q_conv(ctx: Context) -> None:
+@quantized(QConv)
+def q_conv(ctx: Context, op: QConv) -> None:
     x, weights = ctx.input(0), ctx.input(1)
     data, zw = _weights(ctx), quant(ctx, ctx.node.inputs[1]).zero_point
     zx = scalar(ctx, ctx.node.inputs[0])[1]
-    w = window(ctx, x.shape[2:], weights.shape[2:])
-    groups = int(ctx.attr("group", 1))
-    _finish(ctx, conv_sums(ctx, x, weights, data, fixed(zx), zw, w, ctx.out_shape(), groups), 1)
+    w = _window(op)
+    _finish(ctx, op, conv_sums(ctx, x, weights, data, fixed(zx), zw, w, ctx.out_shape(), op.group), 1)
 
 
-@op("QConvTranspose")
-def q_conv_transpose(ctx: Context) -> None:
+@quantized(QConvTranspose)
+def q_conv_transpose(ctx: Context, op: QConvTranspose) -> None:
     x, data = ctx.input(0), _weights(ctx)
     zx, zw = scalar(ctx, ctx.node.inputs[0])[1], quant(ctx, ctx.node.inputs[1]).zero_point
-    groups = int(ctx.attr("group", 1))
-    _finish(ctx, transposed_sums_integer(ctx, x, data, zx, zw, ctx.out_shape(), groups), 1)
+    _finish(ctx, op, transposed_sums_integer(ctx, x, data, zx, zw, ctx.out_shape(), op.group), 1)
 
 
-@op("QMatMul")
-def q_matmul(ctx: Context) -> None:
+@quantized(QMatMul)
+def q_matmul(ctx: Context, op: QMatMul) -> None:
     a, b = ctx.input(0), ctx.input(1)
     data, qb = ctx.graph.const(ctx.node.inputs[1]), quant(ctx, ctx.node.inputs[1])
     za = scalar(ctx, ctx.node.inputs[0])[1]
@@ -110,15 +110,16 @@ def q_matmul(ctx: Context) -> None:
         zb = lambda idx: ctx.read(zeros, [idx[-1]])
     if a.rank < 2 or b.rank < 2:
         raise ctx.unsupported(f"operands of rank {a.rank} and {b.rank}", "rank 2 and above")
-    _finish(ctx, matmul_sums(ctx, a, b, data, fixed(za), zb, ctx.out_shape()), -1)
+    _finish(ctx, op, matmul_sums(ctx, a, b, data, fixed(za), zb, ctx.out_shape()), -1)
 
 
-@op("QAdd")
-def q_add(ctx: Context) -> None:
+@quantized(QAdd)
+def q_add(ctx: Context, op: QAdd) -> None:
     """`sat(RNE(fma(a, ra, fma(b, rb, fx))))`, the zero point in fx; integers where the node has constants."""
-    if ctx.attr("constants") is not None:
-        _add_integers(ctx, ctx.attr("constants"))
+    if op.constants is not None:
+        _add_integers(ctx, op.constants, limits_of(ctx, op))
         return
+    limits = limits_of(ctx, op)
     (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
     sy, zy = scalar(ctx, ctx.node.outputs[0])
     ra, rb = np.float32(sa / sy), np.float32(sb / sy)
@@ -127,74 +128,76 @@ def q_add(ctx: Context) -> None:
 
     def fn(idx: list[Index]) -> Expr:
         inner = fma(ctx.read_broadcast(b, idx).to("f32"), float(rb), float(fx))
-        return inside(ctx, fma(ctx.read_broadcast(a, idx).to("f32"), float(ra), inner), dtype)
+        return saturate(fma(ctx.read_broadcast(a, idx).to("f32"), float(ra), inner), 0, dtype, *limits)
 
     ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
 
 
-def _add_integers(ctx: Context, k: dict[str, int]) -> None:
+def _add_integers(ctx: Context, k: AddConstants, limits: tuple[int, int]) -> None:
     """`clamp((a*ma + b*mb + c) >> shift)`."""
     a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
-    small = 255 * (abs(k["ma"]) + abs(k["mb"])) + abs(k["c"]) < 1 << 31
+    small = 255 * (abs(k.ma) + abs(k.mb)) + abs(k.c) < 1 << 31
     wide = "i32" if small else "i64"
 
     def fn(idx: list[Index]) -> Expr:
         x, y = (ctx.read_broadcast(v, idx).to(wide) for v in (a, b))
-        total = x * const(k["ma"], wide) + y * const(k["mb"], wide) + const(k["c"], wide)
-        return clamp(total.shr(k["shift"]), *bounds(ctx, dtype)).to(dtype)
+        total = x * const(k.ma, wide) + y * const(k.mb, wide) + const(k.c, wide)
+        return clamp(total.shr(k.shift), *limits).to(dtype)
 
     ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
 
 
-@op("QMul")
-def q_mul(ctx: Context) -> None:
+@quantized(QMul)
+def q_mul(ctx: Context, op: QMul) -> None:
     (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
     sy, zy = scalar(ctx, ctx.node.outputs[0])
     s = float(numerics.product_scale(sa, sb, sy))
+    limits = limits_of(ctx, op)
     a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
 
     def fn(idx: list[Index]) -> Expr:
         p = (ctx.read_broadcast(a, idx).to("i32") - za) * (ctx.read_broadcast(b, idx).to("i32") - zb)
-        if ctx.attr("zero_point_after"):
-            return requantise(ctx, p, const(s, "f32"), zy, dtype)
-        return inside(ctx, p.to("f32") * s + float(zy), dtype)
+        if op.zero_point_after:
+            return requantise(p, const(s, "f32"), zy, dtype, limits)
+        return saturate(p.to("f32") * s + float(zy), 0, dtype, *limits)
 
     ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
 
 
-def _window(ctx: Context, x: Value) -> Window:
-    return window(ctx, x.shape[2:], ctx.ints("kernel") or ctx.ints("kernel_shape") or [])
+def _window(op: Windowed) -> Window:
+    rank = len(op.kernel)
+    return Window(list(op.kernel), list(op.strides), list(op.dilations), list(op.pads[:rank]), list(op.pads[rank:]))
 
 
-@op("QMaxPool")
-def q_max_pool(ctx: Context) -> None:
+@quantized(QMaxPool)
+def q_max_pool(ctx: Context, op: QMaxPool) -> None:
     x, shape = ctx.input(), ctx.out_shape()
-    w = _window(ctx, x)
+    w = _window(op)
     source = padded(ctx, x, w, shape[2:], lowest(x.dtype))
     cost = max(int(np.prod(w.kernel)), 3)
     ctx.define(shape, x.dtype, lambda idx: window_fold(ctx, source, w, idx, "max", lowest(x.dtype)), cost)
 
 
-def _half_away(ctx: Context, total: Expr, count: Expr, dtype: str) -> Expr:
+def _half_away(total: Expr, count: Expr, dtype: str, limits: tuple[int, int]) -> Expr:
     """total / count, ties away from zero; float64 holds quotients of such small integers apart from ties."""
     mean = total.to("f64") / count
     rounded = select(mean < const(0.0, "f64"), call("ceil", mean - 0.5), call("floor", mean + 0.5))
-    return clamp(rounded.to("i32"), *bounds(ctx, dtype)).to(dtype)
+    return clamp(rounded.to("i32"), *limits).to(dtype)
 
 
-@op("QAveragePool")
-def q_average_pool(ctx: Context) -> None:
+@quantized(QAveragePool)
+def q_average_pool(ctx: Context, op: QAveragePool) -> None:
     """The float order of onnxruntime: dequantised taps are summed one after the other."""
     x, shape, dtype = ctx.input(), ctx.out_shape(), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    w = _window(ctx, x)
-    source = padded(ctx, x, w, shape[2:], const(0 if ctx.attr("half_away") else zx, x.dtype))
-    tables = counts(w, x.shape[2:], shape[2:], bool(ctx.attr("count_include_pad", 0)))
-    if ctx.attr("half_away"):
+    w, limits = _window(op), limits_of(ctx, op)
+    source = padded(ctx, x, w, shape[2:], const(0 if op.half_away else zx, x.dtype))
+    tables = counts(w, x.shape[2:], shape[2:], op.count_include_pad)
+    if op.half_away:
 
         def whole(idx: list[Index]) -> Expr:
             total = window_fold(ctx, source, w, idx, "add", const(0, "i32"), lambda q: q.to("i32"))
-            return _half_away(ctx, total, count_at(tables, idx[2:]).to("f64"), dtype)
+            return _half_away(total, count_at(tables, idx[2:]).to("f64"), dtype, limits)
 
         ctx.define(shape, dtype, whole, 2 * int(np.prod(w.kernel)) + 10)
         return
@@ -203,76 +206,73 @@ def q_average_pool(ctx: Context) -> None:
         element = lambda q: (q.to("i32") - zx).to("f32") * float(sx)
         total = window_fold(ctx, source, w, idx, "add", const(0.0, "f32"), element, strict=True)
         mean = total / count_at(tables, idx[2:]).to("f32")
-        return inside(ctx, mean / float(sy) + float(zy), dtype)
+        return saturate(mean / float(sy) + float(zy), 0, dtype, *limits)
 
     ctx.define(shape, dtype, fn, 2 * int(np.prod(w.kernel)) + 10)
 
 
-@op("QGlobalAveragePool")
-def q_global_average_pool(ctx: Context) -> None:
+@quantized(QGlobalAveragePool)
+def q_global_average_pool(ctx: Context, op: QGlobalAveragePool) -> None:
     x, dtype = ctx.input(), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    n = math.prod(x.shape[2:])
-    if ctx.attr("half_away"):
+    n, limits = math.prod(x.shape[2:]), limits_of(ctx, op)
+    if op.half_away:
         whole = reduced(ctx, x, list(range(2, x.rank)), "add", const(0, "i32"), lambda e: e.to("i32"))
-        rounded = lambda idx: _half_away(ctx, ctx.read(whole, idx), const(float(n), "f64"), dtype)
+        rounded = lambda idx: _half_away(ctx.read(whole, idx), const(float(n), "f64"), dtype, limits)
         ctx.alias(ctx.lazy(whole.shape, dtype, rounded, whole.cost + 5), ctx.out_shape())
         return
-    given, offset = ctx.attr("factor"), ctx.attr("offset")
-    if offset is not None:
+    given, offset = op.factor, op.offset
+    if given is not None and offset is not None:
         whole = reduced(ctx, x, list(range(2, x.rank)), "add", const(0, "i32"), lambda e: e.to("i32"))
 
         def mean(idx: list[Index]) -> Expr:
-            return inside(ctx, ctx.read(whole, idx).to("f32") * float(given) + float(offset), dtype)
+            return saturate(ctx.read(whole, idx).to("f32") * given + offset, 0, dtype, *limits)
 
         ctx.alias(ctx.lazy(whole.shape, dtype, mean, whole.cost + 5), ctx.out_shape())
         return
     s = const(float(numerics.mean_scale(sx, sy, n) if given is None else given), "f32")
     sums = reduced(ctx, x, list(range(2, x.rank)), "add", const(0, "i32"), lambda e: e.to("i32"), lambda e: e - n * zx)
-    y = ctx.lazy(sums.shape, dtype, lambda idx: requantise(ctx, ctx.read(sums, idx), s, zy, dtype), sums.cost + 5)
+    y = ctx.lazy(sums.shape, dtype, lambda idx: requantise(ctx.read(sums, idx), s, zy, dtype, limits), sums.cost + 5)
     ctx.alias(y, ctx.out_shape())
 
 
-def look_up(ctx: Context, table: np.ndarray, q: Expr, dtype: str) -> Expr:
+def look_up(table: bytes, q: Expr, dtype: str) -> Expr:
     """table[raw byte] as `dtype`."""
-    view = np.ascontiguousarray(np.asarray(table).view(np.uint8).reshape(256)).view(
-        {"i8": np.int8, "u8": np.uint8}[dtype]
-    )
+    view = np.frombuffer(table, {"i8": np.int8, "u8": np.uint8}[dtype])
     i = Dynamic(q.to("u8").to("i64"), 0, 255)
     return load(Buffer("", dtype, 256, "baked", view), Index.of(i))
 
 
-@op("QLut")
-def q_lut(ctx: Context) -> None:
-    x, dtype, table = ctx.input(), ctx.out_dtype(), np.asarray(ctx.attr("table"))
-    ctx.define(ctx.out_shape(), dtype, lambda idx: look_up(ctx, table, ctx.read(x, idx), dtype), x.cost + 3)
+@quantized(QLut)
+def q_lut(ctx: Context, op: QLut) -> None:
+    x, dtype = ctx.input(), ctx.out_dtype()
+    ctx.define(ctx.out_shape(), dtype, lambda idx: look_up(op.table, ctx.read(x, idx), dtype), x.cost + 3)
 
 
-@op("QConcat")
-def q_concat(ctx: Context) -> None:
-    values, tables, dtype = [], ctx.attr("tables"), ctx.out_dtype()
-    for k, v in enumerate(ctx.inputs()):
-        table = None if tables is None else tables[k]
+@quantized(QConcat)
+def q_concat(ctx: Context, op: QConcat) -> None:
+    values, dtype = [], ctx.out_dtype()
+    for v, table in zip(ctx.inputs(), op.tables, strict=True):
         if table is None:
             values.append(v)
             continue
 
-        def fn(idx: list[Index], v: Value = v, table: np.ndarray = table) -> Expr:
-            return look_up(ctx, table, ctx.read(v, idx), dtype)
+        def fn(idx: list[Index], v: Value = v, table: bytes = table) -> Expr:
+            return look_up(table, ctx.read(v, idx), dtype)
 
         values.append(ctx.lazy(v.shape, dtype, fn, v.cost + 3))
-    concatenate(ctx, values, ctx.axis(None, values[0].rank), ctx.out_shape())
+    concatenate(ctx, values, op.axis % values[0].rank, ctx.out_shape())
 
 
-@op("QSoftmax")
-def q_softmax(ctx: Context) -> None:
+@quantized(QSoftmax)
+def q_softmax(ctx: Context, op: QSoftmax) -> None:
     """Correctly rounded: exponentials come from a float64 table of the 256 distances to the maximum.
 
     With the attribute `levels` the result is `sat(RNE(p * levels) + zy)`, otherwise `sat(RNE(p / sy) + zy)`.
     """
     x, dtype = ctx.stored(ctx.input()), ctx.out_dtype()
     (sx, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    axis, levels = ctx.axis(-1, x.rank), ctx.attr("levels")
+    axis, levels = op.axis % x.rank, op.levels
     table = ctx.constant(np.exp(-np.arange(256) * np.float64(sx)))
     top = ctx.stored(reduced(ctx, x, [axis], "max", lowest(x.dtype)))
     flat = lambda idx: [Index(0) if k == axis else i for k, i in enumerate(idx)]
@@ -286,6 +286,6 @@ def q_softmax(ctx: Context) -> None:
 
     def fn(idx: list[Index]) -> Expr:
         p = exponential(idx) / ctx.read(total, flat(idx))
-        return saturate(p / float(sy) if levels is None else p * float(levels), zy, dtype, *bounds(ctx, dtype))
+        return saturate(p / float(sy) if levels is None else p * levels, zy, dtype, *int_range(dtype))
 
     ctx.define(x.shape, dtype, fn, 8)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from compiler.cpu.fuse import Context
+from compiler.ops import QuantizedOp
 
 Rule = Callable[[Context], None]
+Q = TypeVar("Q", bound=QuantizedOp)
 OPS: dict[str, Rule] = {}
 
 
@@ -17,5 +20,20 @@ def op(*names: str) -> Callable[[Rule], Rule]:
         for name in names:
             OPS[name] = rule
         return rule
+
+    return register
+
+
+def quantized(kind: type[Q]) -> Callable[[Callable[[Context, Q], None]], Callable[[Context, Q], None]]:
+    """Registers the kernel of a quantised op; it is called with the op's attributes."""
+
+    def register(kernel: Callable[[Context, Q], None]) -> Callable[[Context, Q], None]:
+        def rule(ctx: Context) -> None:
+            attributes = ctx.node.quantized
+            assert isinstance(attributes, kind)
+            kernel(ctx, attributes)
+
+        OPS[kind.name] = rule
+        return kernel
 
     return register

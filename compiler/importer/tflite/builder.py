@@ -14,6 +14,7 @@ from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.importer.onnx_node import default_attributes, evaluate, infer
 from compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
+from compiler.ops import QuantizedOp
 
 FILE, PLANES = "file", "planes"
 _TO_PLANES, _TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -197,9 +198,9 @@ class Builder:
         self.forms[t.index] = {form: name}
         return name
 
-    def node(self, op: str, inputs: Sequence[str], output: str, attrs: dict[str, Any]) -> None:
-        """Appends a node whose output exists."""
-        self.graph.nodes.append(Node(op, list(inputs), [output], attrs, output, (self.op.label,)))
+    def quantized(self, op: QuantizedOp, inputs: Sequence[str], output: str) -> None:
+        """Appends a quantised op whose output exists."""
+        self.graph.nodes.append(Node.of(op, list(inputs), [output], output, (self.op.label,)))
 
     def onnx(self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None, output: str = "") -> str:
         """Appends an ONNX op in normal form; a fresh output gets its type by inference, a given one exists."""
@@ -292,11 +293,12 @@ class Builder:
             return self.onnx("Relu", [name]) if low == 0 else name
         return self.onnx("Clip", [name, *(self.constant("bound", v, np.float32) for v in (low, high))])
 
-    def clamp(self) -> dict[str, int]:
-        """The op's fused activation as `out_min` and `out_max`."""
+    def clamp(self) -> tuple[int, int]:
+        """The op's fused activation as limits in the output's quantised units."""
         return self.clamp_of(self.target(), *self.activation())
 
-    def clamp_of(self, t: FileTensor, low: float, high: float) -> dict[str, int]:
+    def clamp_of(self, t: FileTensor, low: float, high: float) -> tuple[int, int]:
+        """Real limits in the quantised units of a tensor."""
         q, info = self.byte_quant(t), np.iinfo(t.dtype)
 
         def units(value: float, limit: int) -> int:
@@ -305,7 +307,7 @@ class Builder:
             found = float(np.rint(np.float32(value) / np.float32(q.scale))) + int(q.zero_point)
             return int(min(max(found, info.min), info.max))
 
-        return {"out_min": units(low, int(info.min)), "out_max": units(high, int(info.max))}
+        return units(low, int(info.min)), units(high, int(info.max))
 
 
 def _fits(shape: tuple[int, ...], t: FileTensor) -> bool:

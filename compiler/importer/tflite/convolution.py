@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tflite
 
@@ -11,6 +9,8 @@ from compiler.graph import Quant
 from compiler.importer.tflite.builder import FILE, PLANES, Builder
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp, FileTensor
+from compiler.ops.convolution import QConv, QConvTranspose
+from compiler.ops.product import QMatMul
 
 
 def windows(
@@ -109,8 +109,11 @@ def _conv(
     b.byte_quant(b.source(0))
     inputs = [b.value(0, PLANES), b.constant(b.source(1).name, np.ascontiguousarray(data), None, quant)]
     inputs += bias(b, 2, data.shape[0])
-    attrs = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations, "group": group, **b.clamp()}
-    b.node("QConv", inputs, b.result((shape[0], data.shape[0], *out), PLANES), attrs)
+    conv = QConv(
+        kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads), dilations=tuple(dilations), group=group
+    )
+    conv = conv.clamped(*b.clamp())
+    b.quantized(conv, inputs, b.result((shape[0], data.shape[0], *out), PLANES))
 
 
 @handles("TRANSPOSE_CONV")
@@ -118,19 +121,23 @@ def transpose_conv(b: Builder, op: FileOp) -> None:
     """output_shape, weights [O,kh,kw,C], x, optional bias."""
     data, scale, zero = weights(b, 1, 0)
     data = _kernel(b, b.source(1), data)
-    attrs = transposed_pads(b, data.shape)
+    strides, pads, extra = transposed_pads(b, data.shape)
+    reason = ""
     b.byte_quant(b.source(2))
     quant = Quant.of(scale, zero, 1)
     swapped = np.ascontiguousarray(data.transpose(3, 0, 1, 2))
     inputs = [b.value(2, PLANES), b.constant(b.source(1).name, swapped, None, quant)]
     if b.source(0).data is None:
         inputs.append(_builtin_bias(b, scale, data.shape[0]))
-        attrs["reason"] = "the output shape is computed in the file: LiteRT's builtin kernel rounds twice"
+        reason = "the output shape is computed in the file: LiteRT's builtin kernel rounds twice"
     else:
         inputs += bias(b, 3, data.shape[0])
     target = b.ints(0, "output shape")
     y = b.result((target[0], target[3], *target[1:3]), PLANES)
-    b.node("QConvTranspose", inputs, y, {"kernel": list(data.shape[1:3]), **attrs, **b.clamp()})
+    conv = QConvTranspose(
+        kernel=data.shape[1:3], strides=tuple(strides), pads=tuple(pads), output_padding=tuple(extra), reason=reason
+    )
+    b.quantized(conv.clamped(*b.clamp()), inputs, y)
 
 
 def _builtin_bias(b: Builder, scale: np.ndarray, channels: int) -> str:
@@ -142,7 +149,7 @@ def _builtin_bias(b: Builder, scale: np.ndarray, channels: int) -> str:
     return b.constant("bias", given + (factor < 0.5), np.int32)
 
 
-def transposed_pads(b: Builder, weights_shape: tuple[int, ...]) -> dict[str, Any]:
+def transposed_pads(b: Builder, weights_shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
     """Strides, pads and output padding of a TRANSPOSE_CONV with weights [O,kh,kw,C]."""
     op, target, shape = b.op, b.ints(0, "output shape"), image(b, 2)
     o, *kernel, c = weights_shape
@@ -160,7 +167,7 @@ def transposed_pads(b: Builder, weights_shape: tuple[int, ...]) -> dict[str, Any
         extra.append(max(size - full, 0))
         if extra[-1] >= s:
             raise b.refuse(f"output {target} is larger than stride and kernel reach")
-    return {"strides": strides, "pads": begins + ends, "dilations": [1, 1], "group": 1, "output_padding": extra}
+    return strides, begins + ends, extra
 
 
 @handles("FULLY_CONNECTED")
@@ -183,15 +190,15 @@ def fully_connected(b: Builder, op: FileOp) -> None:
         x = b.onnx("Reshape", [x, b.constant("shape", [rows, k], np.int64)], {"allowzero": 1})
         b.graph.tensor(x).quant = b.source(0).quant
     w = b.constant(b.source(1).name, np.ascontiguousarray(data.T), None, Quant.of(scale, zero, 1))
-    attrs = b.clamp()
+    product = QMatMul().clamped(*b.clamp())
     y = b.result(out)
     if out == (rows, n):
-        b.node("QMatMul", [x, w, *bias(b, 2, n)], y, attrs)
+        b.quantized(product, [x, w, *bias(b, 2, n)], y)
         return
     flat = b.graph.unique(y)
     t = b.graph.tensor(y)
     b.graph.add(type(t)(flat, (rows, n), t.dtype, None, t.quant))
-    b.node("QMatMul", [x, w, *bias(b, 2, n)], flat, attrs)
+    b.quantized(product, [x, w, *bias(b, 2, n)], flat)
     b.onnx("Reshape", [flat, b.constant("shape", out, np.int64)], {"allowzero": 1}, y)
 
 
@@ -214,4 +221,4 @@ def batch_matmul(b: Builder, op: FileOp) -> None:
         raise b.damaged(f"{list(b.shape(0))} and {list(b.shape(1))}")
     y = b.result((*np.broadcast_shapes(first, second), m, n))
     limits = b.clamp_of(b.target(), -np.inf, np.inf)
-    b.node("QMatMul", names, y, {"reason": "LiteRT's builtin kernel rounds twice", **limits})
+    b.quantized(QMatMul(reason="LiteRT's builtin kernel rounds twice").clamped(*limits), names, y)

@@ -11,6 +11,8 @@ from compiler.importer.tflite.fixed_point import Integers, multiplier_of
 from compiler.importer.tflite.movement import same_type
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.ops.elementwise import AddConstants, QAdd, QMul
+from compiler.ops.softmax import QSoftmax
 from isa import numerics
 
 
@@ -51,20 +53,19 @@ def binary(b: Builder, op: FileOp) -> None:
         raise b.refuse("operands and result must be of one type")
     names, form = operands(b, len(out))
     result = b.result(planes_shape(out) if form == PLANES else out, form)
-    attrs: dict[str, object] = dict(b.clamp())
     if op.name == "MUL":
         ratio = np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale)
         if 2.0**-16 <= float(ratio) < 2.0**8:
-            b.node("QMul", names, result, {**attrs, "zero_point_after": 1})
+            b.quantized(QMul(zero_point_after=True).clamped(*b.clamp()), names, result)
             return
     else:
         pairs = [(float(q.scale), int(q.zero_point)) for q in (qa, qb, qy)]
         constants = numerics.litert_add_constants(*pairs[0], *pairs[1], *pairs[2], subtract=op.name == "SUB")
         if constants is not None:
-            b.node("QAdd", names, result, {**attrs, "constants": constants})
+            b.quantized(QAdd(constants=AddConstants(**constants)).clamped(*b.clamp()), names, result)
             return
     value = _unusual_scales(b, names, qa, qb, qy)
-    clamped = Integers(b).clamped(value, *b.clamp().values())
+    clamped = Integers(b).clamped(value, *b.clamp())
     b.onnx("Cast", [clamped], {"to": elem_type(b.graph.tensor(result).dtype)}, result)
 
 
@@ -118,4 +119,4 @@ def softmax(b: Builder, op: FileOp) -> None:
     b.byte_quant(b.source(0))
     b.byte_quant(b.target())
     source = b.value(0, FILE)
-    b.node("QSoftmax", [source], b.result(shape), {"axis": len(shape) - 1})
+    b.quantized(QSoftmax(axis=len(shape) - 1), [source], b.result(shape))

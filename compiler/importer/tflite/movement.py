@@ -10,6 +10,7 @@ import numpy as np
 from compiler.importer.tflite.builder import FILE, PLANES, Builder
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.ops.concat import QConcat
 from compiler.passes.quantization import requantize_table
 
 _AXIS_IN_PLANES = (0, 2, 3, 1)  # of the file's axis
@@ -127,7 +128,8 @@ def concatenation(b: Builder, op: FileOp) -> None:
         same_type(b, *ks)
         move(b, "Concat", names, {"axis": axis}, out, form)
         return
-    y, tables = b.target(), []
+    y = b.target()
+    tables: list[bytes | None] = []
     qy = b.byte_quant(y)
     for k in ks:
         q = b.byte_quant(b.source(k))
@@ -136,8 +138,8 @@ def concatenation(b: Builder, op: FileOp) -> None:
         if y.dtype == np.int8 and not q.same_as(qy):
             raise b.refuse("int8 inputs must have the scale and zero point of the output")
         assert y.dtype is not None
-        tables.append(None if q.same_as(qy) else requantize_table(q, y.dtype, qy, y.dtype))
-    b.node("QConcat", names, b.result(out, form), {"axis": axis, "tables": tables})
+        tables.append(None if q.same_as(qy) else requantize_table(q, y.dtype, qy, y.dtype).tobytes())
+    b.quantized(QConcat(axis=axis, tables=tuple(tables)), names, b.result(out, form))
 
 
 def _slice(b: Builder, starts: list[int], ends: list[int], steps: list[int], final: Sequence[int] | None) -> None:
@@ -267,7 +269,7 @@ def pack(b: Builder, op: FileOp) -> None:
         b.graph.tensor(names[-1]).quant = b.graph.tensor(source).quant
     out = b.result([*shape[:axis], len(names), *shape[axis:]], FILE)
     if b.is_bytes(b.target()):
-        b.node("QConcat", names, out, {"axis": axis, "tables": [None] * len(names)})
+        b.quantized(QConcat(axis=axis, tables=(None,) * len(names)), names, out)
     else:
         b.onnx("Concat", names, {"axis": axis}, out)
 

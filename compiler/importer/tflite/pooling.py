@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from compiler.importer.tflite.convolution import windows
 from compiler.importer.tflite.reduction import axes_of
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.ops.elementwise import QLut
+from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from isa import numerics
 
 
@@ -30,22 +32,21 @@ def pool(b: Builder, op: FileOp) -> None:
     source = b.value(0, PLANES)
     result = b.result((shape[0], shape[3], *out), PLANES)
     if op.name == "MAX_POOL_2D":
-        attrs = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": [1, 1]}
+        largest = QMaxPool(kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads))
         if clamp == b.clamp_of(y, -np.inf, np.inf):
-            b.node("QMaxPool", [source], result, attrs)
+            b.quantized(largest, [source], result)
             return
         raw = b.graph.unique(result)
         t = b.graph.tensor(result)
         b.graph.add(Tensor(raw, t.shape, t.dtype, None, t.quant))
-        b.node("QMaxPool", [source], raw, attrs)
+        b.quantized(largest, [source], raw)
         every = np.arange(256, dtype=np.uint8).view(t.dtype)
-        table = np.clip(every, clamp["out_min"], clamp["out_max"]).view(np.uint8)
-        b.node("QLut", [raw], result, {"table": table})
+        b.quantized(QLut(table=np.clip(every, *clamp).tobytes()), [raw], result)
     elif kernel == list(shape[1:3]) and not any(pads) and out == [1, 1]:
-        b.node("QGlobalAveragePool", [source], result, {"keepdims": 1, "half_away": 1, **clamp})
+        b.quantized(QGlobalAveragePool(half_away=True).clamped(*clamp), [source], result)
     else:
-        shares: dict[str, Any] = {"kernel": kernel, "strides": strides, "pads": pads, "count_include_pad": 0}
-        b.node("QAveragePool", [source], result, {**shares, "half_away": 1, **clamp})
+        average = QAveragePool(kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads), half_away=True)
+        b.quantized(average.clamped(*clamp), [source], result)
 
 
 @handles("MEAN")
@@ -59,11 +60,12 @@ def mean(b: Builder, op: FileOp) -> None:
     qx, qy = b.byte_quant(b.source(0)), b.byte_quant(b.target())
     factor = numerics.litert_mean_scale(qx.scale, qy.scale, n)
     offset = numerics.litert_mean_offset(factor, int(qx.zero_point), int(qy.zero_point), n)
-    attrs = {"factor": float(factor), "offset": float(offset), **b.clamp_of(b.target(), -np.inf, np.inf)}
+    average = QGlobalAveragePool(factor=float(factor), offset=float(offset))
+    average = average.clamped(*b.clamp_of(b.target(), -np.inf, np.inf))
     if rank == 4 and axes == [1, 2]:
         source = b.value(0, PLANES)
         out = b.result((shape[0], shape[3], 1, 1), PLANES) if keep else b.result((shape[0], shape[3]), FILE)
-        b.node("QGlobalAveragePool", [source], out, {"keepdims": int(keep), **attrs})
+        b.quantized(replace(average, keepdims=keep), [source], out)
         return
     kept = [a for a in range(rank) if a not in axes]
     x = b.graph.tensor(b.value(0, FILE))
@@ -77,5 +79,5 @@ def mean(b: Builder, op: FileOp) -> None:
     t = b.graph.tensor(out)
     flat = b.graph.unique(out)
     b.graph.add(Tensor(flat, (1, planes[1]), t.dtype, None, t.quant))
-    b.node("QGlobalAveragePool", [name], flat, {"keepdims": 0, **attrs})
+    b.quantized(replace(average, keepdims=False), [name], flat)
     b.onnx("Reshape", [flat, b.constant("shape", t.shape, np.int64)], {"allowzero": 1}, out)

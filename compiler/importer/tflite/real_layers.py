@@ -66,9 +66,10 @@ def depthwise_conv_2d(b: Builder, op: FileOp) -> None:
 @handles("TRANSPOSE_CONV", table=PLAIN)
 def transpose_conv(b: Builder, op: FileOp) -> None:
     data = _weights(b, 1, 4)
-    attrs = transposed_pads(b, data.shape)
+    strides, pads, extra = transposed_pads(b, data.shape)
+    attrs = {"kernel_shape": data.shape[1:3], "strides": strides, "pads": pads, "output_padding": extra}
     inputs = [b.real(2, PLANES), b.constant("weights", np.ascontiguousarray(data.transpose(3, 0, 1, 2)))]
-    made = b.onnx("ConvTranspose", [*inputs, *_bias(b, 3, data.shape[0])], {"kernel_shape": data.shape[1:3], **attrs})
+    made = b.onnx("ConvTranspose", [*inputs, *_bias(b, 3, data.shape[0])], attrs)
     b.quantize_into(b.activated(made), PLANES)
 
 

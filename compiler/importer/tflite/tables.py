@@ -12,6 +12,7 @@ from compiler.importer.tflite.builder import FILE, Builder
 from compiler.importer.tflite.fixed_point import multiplier_of, multiply
 from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.ops.elementwise import QLut
 
 
 def every(dtype: np.dtype) -> np.ndarray:
@@ -24,10 +25,10 @@ def emit(b: Builder, values: np.ndarray) -> None:
     y = b.target()
     assert y.dtype is not None
     info = np.iinfo(y.dtype)
-    table = np.clip(values, info.min, info.max).astype(y.dtype).view(np.uint8)
+    table = np.clip(values, info.min, info.max).astype(y.dtype)
     form = b.layout(0)
     source = b.value(0, form)
-    b.node("QLut", [source], b.result(b.graph.tensor(source).shape, form), {"table": table})
+    b.quantized(QLut(table=table.tobytes()), [source], b.result(b.graph.tensor(source).shape, form))
 
 
 def _types(b: Builder) -> tuple[np.ndarray, Quant, Quant]:
@@ -88,7 +89,7 @@ def relu(b: Builder, op: FileOp) -> None:
     m, shift = multiplier_of(float(np.float32(qx.scale) / np.float32(qy.scale)))
     same = np.float32(qx.scale) == np.float32(qy.scale)
     y = (q if same else multiply(q, m, shift)) + int(qy.zero_point)
-    emit(b, np.clip(y, bounds["out_min"], bounds["out_max"]))
+    emit(b, np.clip(y, *bounds))
 
 
 def scaled_by_256(q: np.ndarray, positive: float, negative: float, zero_point: int) -> np.ndarray:

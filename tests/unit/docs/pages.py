@@ -12,7 +12,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tests.common.paths import ROOT
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import pytest
 
 from compiler.cpu import Target, cache, compile_segment, elf, module
 from compiler.graph import Graph, Node, Tensor
-from tests.common.paths import ROOT
 from tests.unit.compiler.cpu.support import compile_all, execute
 from tests.unit.compiler.cpu.test_segment import small
 
@@ -93,10 +92,10 @@ from tests.unit.compiler.cpu.support import compile_all
 from tests.unit.compiler.cpu.test_segment import small
 print(hashlib.sha256(compile_all(small()).object_code).hexdigest())
 """
-    got = set()
+    root, got = Path(__file__).resolve().parents[4], set()
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        env = {**os.environ, "TILEWRIGHT_CACHE": str(tmp_path / name / "c"), "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "TILEWRIGHT_CACHE": str(tmp_path / name / "c"), "PYTHONPATH": str(root)}
         result = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path / name, env=env, check=True, capture_output=True, text=True
         )
@@ -125,6 +124,18 @@ def test_targets_are_kept_apart(compiled: list[str]) -> None:
         target = Target(triple="x86_64-unknown-linux-gnu", cpu=cpu)
         codes.add(compile_segment(base, base.nodes, ["x"], ["y"], "s", target).object_code)
     assert len(codes) == 3
+
+
+def test_oldest_entries_go_first(folder: Path) -> None:
+    for i in range(8):
+        path = folder / "00" / f"{i}.o"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(100))
+        os.utime(path, (1000 + i, 1000 + i))
+    cache.trim(folder, 800)
+    assert len(list(folder.glob("*/*"))) == 8
+    cache.trim(folder, 799)
+    assert sorted(p.name for p in folder.glob("*/*")) == [f"{i}.o" for i in range(3, 8)]
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
 from isa import numerics
 from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import compile_all, execute, run_reference
@@ -31,7 +31,7 @@ def run(op: str, inputs: list[tuple], out: tuple, **attrs: object) -> np.ndarray
         if not fixed:
             graph.inputs.append(f"i{k}")
     graph.add(Tensor("y", out[0], np.dtype(out[1]), None, out[2]))
-    graph.nodes.append(Node(op, [f"i{k}" for k in range(len(inputs))], ["y"], attrs, "node"))
+    graph.nodes.append(Node.of(QUANTIZED_OPS[op](**attrs), [f"i{k}" for k in range(len(inputs))], ["y"], "node"))
     graph.outputs = ["y"]
     segment = compile_all(graph)
     return execute(segment, graph, {f"i{k}": a for k, (a, _, _) in enumerate(inputs)})[0]
@@ -179,8 +179,8 @@ def test_tables(dtype: str) -> None:
     q = Quant.of(0.1, 0)
     table = R.permutation(256).astype(np.uint8)
     want = table[x.view(np.uint8)].view(dtype)
-    np.testing.assert_array_equal(run("QLut", [(x, q, False)], (x.shape, dtype, q), table=table), want)
-    got = run("QConcat", [(x, q, False), (y, q, False)], ((2, 7, 40), dtype, q), axis=1, tables=[table, None])
+    np.testing.assert_array_equal(run("QLut", [(x, q, False)], (x.shape, dtype, q), table=table.tobytes()), want)
+    got = run("QConcat", [(x, q, False), (y, q, False)], ((2, 7, 40), dtype, q), axis=1, tables=(table.tobytes(), None))
     np.testing.assert_array_equal(got, np.concatenate([want, y], 1))
     z = data(dtype, 3, 50)
     s, zy = np.float32(1 / 256), np.iinfo(dtype).min

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from isa.config import PRESETS, ConfigError
-from tests.common.paths import ROOT
 from tilewright.sweep import SpaceError, load_space
 from tilewright.sweep.expressions import Expression
 from tilewright.sweep.space import parse_space
 
-EXAMPLES = ROOT / "examples" / "sweeps"
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "sweeps"
 
 
 def test_axes_of_every_kind() -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.common.paths import ROOT
-
+ROOT = Path(__file__).resolve().parents[4]
 SPACE = """
 base = "tiny"
 models = ["autoencoder", "ds_cnn"]

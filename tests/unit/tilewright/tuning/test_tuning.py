@@ -12,11 +12,10 @@ from click.testing import CliRunner, Result
 
 import tilewright as tw
 from compiler.errors import CompileError
-from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of, signature
-from compiler.npu.schedule.neighbours import Neighbourhood
-from compiler.npu.schedule.search import Policy
+from compiler.npu.decisions import Decisions, decisions_of, schedule_of, signature
+from compiler.npu.neighbours import Neighbourhood
+from compiler.npu.search import Policy
 from isa.config import NpuConfig
-from tests.common.paths import ROOT
 from tilewright.api.compilation import builder
 from tilewright.cli import cli
 from tilewright.runtime.cost import program_cycles
@@ -25,7 +24,7 @@ from tilewright.tuning.evaluate import Step
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.search import tune_step
 
-MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
+MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
 
 
 def invoke(*arguments: object, code: int = 0) -> Result:
@@ -146,8 +145,7 @@ def test_joined_logs_give_the_best(log: Path, tmp_path: Path) -> None:
     finding = TuningLog(log).findings[0]
     worse = Finding(**{**finding.__dict__, "cycles": finding.default_cycles})
     path = tmp_path / "joined.jsonl"
-    for each in (worse, finding, worse):
-        TuningLog(path).add(each)
+    path.write_text(worse.to_json() + log.read_text() + worse.to_json())
     (name,) = finding.steps
     assert TuningLog(path).best(name) == finding.steps[name]
 

@@ -41,7 +41,7 @@ class Net(Case):
         return self.finish("QAdd", [a, b], self.graph.tensor(a).shape, np.int8, out_min=-128, out_max=127)
 
     def table(self, x: str) -> str:
-        table = np.arange(256, dtype=np.uint8)[::-1].copy()
+        table = np.arange(256, dtype=np.uint8)[::-1].tobytes()
         return self.finish("QLut", [x], self.graph.tensor(x).shape, np.int8, table=table)
 
     def done(self, *outputs: str) -> Graph:

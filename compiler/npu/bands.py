@@ -1,0 +1,216 @@
+"""Fusion: several layers run band by band, so that the tensors between them never leave ACT.
+
+For every band of rows of the last output, each layer makes the rows that its readers need and that are not there yet.
+Every tensor in between has one buffer. The lines a later band needs again (the halo of a 3x3, say) are moved to its
+start by VECTOR, which is cheaper than computing or loading them twice. One buffer is enough: the engine that reads a
+band is the one that, in order, makes the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from compiler.npu.context import BandTile, Context
+from compiler.npu.layers import Layer
+from compiler.npu.tiling import OutputRows
+from compiler.npu.views import View
+from isa.instructions import Engine, Source
+
+
+@dataclass(frozen=True)
+class Between:
+    """A tensor between two layers of a group: who makes it, who reads it how, and its column border."""
+
+    view: View
+    maker: int
+    readers: tuple[tuple[int, bool], ...]  # (layer, through its window rather than row by row)
+    left: int
+    right: int
+    fill: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that run together, `step` rows of the last output at a time."""
+
+    layers: tuple[Layer, ...]
+    between: tuple[Between, ...]
+    step: int = 0
+
+
+def group_of(
+    layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]
+) -> Group | None:
+    """Layers first..first+count-1 as a group, None if something between them is needed elsewhere."""
+    part = layers[first : first + count]
+    between = []
+    for k, layer in enumerate(part):
+        if not layer.fusible or layer.output.h < 2:
+            return None
+        if k and part[k - 1].output.buffer not in (v.buffer for v in layer.inputs):
+            return None
+        if k == count - 1:
+            break
+        view = layer.output
+        users = readers.get(view.buffer, [])
+        if view.buffer in outside or not users or any(not first + k < u < first + count for u in users):
+            return None
+        roles, borders = [], []
+        for u in users:
+            reader = layers[u]
+            again = [v for v in reader.operands if v.buffer == view.buffer]
+            if any((v.h, v.w, v.n) != (view.h, view.w, view.n) for v in again):
+                return None
+            if again:
+                roles.append((u - first, False))
+            if reader.inputs[0].buffer == view.buffer:
+                if reader.inputs[0] != view:
+                    return None
+                roles.append((u - first, True))
+                borders.append(reader.input_border())
+        fills = {fill for border, fill in borders if any(border)}
+        if len(fills) > 1:
+            return None
+        left = max((b.left for b, _ in borders), default=0)
+        right = max((b.right for b, _ in borders), default=0)
+        between.append(Between(view, k, tuple(roles), left, right, fills.pop() if fills else 0))
+    return Group(tuple(part), tuple(between))
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """One band: output rows each layer makes, and the lines (padding included) each tensor between must hold."""
+
+    made: tuple[tuple[int, int], ...]
+    window: tuple[tuple[int, int], ...]
+
+
+def band_ranges(group: Group) -> list[Ranges]:
+    """What every band of an image does, from the last layer backwards."""
+    count = len(group.layers)
+    height = group.layers[-1].output.h
+    done = [0] * count
+    bands = []
+    for start in range(0, height, group.step):
+        made: list[tuple[int, int]] = [(0, 0)] * count
+        window: list[tuple[int, int]] = [(0, 0)] * count
+        made[-1] = start, min(start + group.step, height)
+        for tensor in reversed(group.between):
+            k = tensor.maker
+            wanted = [
+                group.layers[r].input_rows(made[r]) if through else made[r]
+                for r, through in tensor.readers
+                if made[r][1] > made[r][0]
+            ]
+            low, high = (min(w[0] for w in wanted), max(w[1] for w in wanted)) if wanted else (done[k], done[k])
+            window[k] = low, high
+            first = max(done[k], min(low, tensor.view.h))  # a stride may leave lines that nobody reads
+            made[k] = first, max(first, min(high, tensor.view.h))
+        done = [m[1] for m in made]
+        bands.append(Ranges(tuple(made), tuple(window)))
+    return bands
+
+
+@dataclass
+class Work:
+    """What one layer of a group took: instructions, bytes, and per band the steps of GEMM and VECTOR."""
+
+    instructions: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    steps: list[tuple[int, int]] = field(default_factory=list)
+
+
+def emit_group(context: Context, group: Group) -> list[Work]:
+    """Emits a group; returns the work of each layer.
+
+    Raises:
+        ScratchpadFull: the tensors between do not fit, or nothing is left for the rest.
+    """
+    bands = band_ranges(group)
+    lines = [max(b.window[t.maker][1] - b.window[t.maker][0] for b in bands) for t in group.between]
+    widths = [t.left + t.view.w + t.right for t in group.between]
+    sizes = [t.view.cb * n * w for t, n, w in zip(group.between, lines, widths, strict=True)]
+    block = context.heap.take_low(sum(sizes))
+    at = block.start
+    for tensor, count, width, size in zip(group.between, lines, widths, sizes, strict=True):
+        context.bands[tensor.view.buffer] = BandTile(at, 0, count, tensor.left, width)
+        at += size
+    totals = [Work() for _ in group.layers]
+    if context.emitter.dry:
+        _sample_bands(context, group, bands, totals)
+    else:
+        for image in range(group.layers[-1].output.n):
+            for band in bands:
+                _emit_band(context, group, image, band, totals)
+    for tensor in group.between:
+        del context.bands[tensor.view.buffer]
+    block.free()
+    return totals
+
+
+def _sample_bands(context: Context, group: Group, bands: list[Ranges], totals: list[Work]) -> None:
+    """Counts the work of all bands from a few: from the third on they are alike, but for the last."""
+    work = context.emitter.work
+    images = group.layers[-1].output.n
+    start = dict(work)
+    for index, band in enumerate(bands):
+        if 3 <= index < len(bands) - 1:
+            continue
+        before = dict(work)
+        _emit_band(context, group, 0, band, totals)
+        if index == 2:
+            more = max(0, len(bands) - 4)
+            for engine in work:
+                work[engine] += more * (work[engine] - before[engine])
+            for total in totals:
+                total.steps += [total.steps[-1]] * more
+    for engine in work:
+        work[engine] += (images - 1) * (work[engine] - start[engine])
+    for total in totals:
+        total.steps *= images
+
+
+def _emit_band(context: Context, group: Group, image: int, band: Ranges, totals: list[Work]) -> None:
+    emitter = context.emitter
+    for k, layer in enumerate(group.layers):
+        made = band.made[k]
+        total = totals[k]
+        position, read, written, work = emitter.position, emitter.read_bytes, emitter.write_bytes, dict(emitter.work)
+        if k < len(group.between):
+            _shift(context, group.between[k], band.window[k], made)
+        if made[1] > made[0]:
+            plan = layer.plan(context, context.heap.largest_gap, made)
+            layer.emit(context, plan, OutputRows(image, made))
+        total.instructions += emitter.position - position
+        total.read_bytes += emitter.read_bytes - read
+        total.write_bytes += emitter.write_bytes - written
+        gemm, vector = (emitter.work[e] - work[e] for e in (Engine.GEMM, Engine.VECTOR))
+        total.steps.append((gemm, vector))
+
+
+def _shift(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
+    """Makes the buffer hold lines `window`: kept lines moved, borders and padding lines filled, `made` left to the
+    layer."""
+    view, (low, high) = tensor.view, window
+    old = context.bands[view.buffer]
+    new = replace(old, low=low)
+    context.bands[view.buffer] = new
+    columns, plane = new.columns, new.plane
+    emitter = context.emitter
+    keep = max(low, 0), made[0]
+    if keep[1] > keep[0] and low != old.low:  # towards the start: a step writes behind what it reads
+        emitter.vector(
+            Source.ACT, old.row(0, keep[0], -tensor.left), new.row(0, keep[0], -tensor.left),
+            [((keep[1] - keep[0]) * columns, 1, 0, 1, 0), (view.cb, plane, 0, plane, 0)],
+        )  # fmt: skip
+    for first, end in ((low, min(high, 0)), (max(low, view.h), high)):
+        if end > first:
+            emitter.fill(new.row(0, first, -tensor.left), [(view.cb, plane)], (end - first) * columns, tensor.fill)
+    first, end = max(made[0], low), min(made[1], high)
+    if end > first:
+        dims = [(end - first, columns), (view.cb, plane)]
+        if tensor.left:
+            emitter.fill(new.row(0, first, -tensor.left), dims, tensor.left, tensor.fill)
+        if tensor.right:
+            emitter.fill(new.row(0, first, view.w), dims, tensor.right, tensor.fill)

@@ -1,0 +1,293 @@
+"""What every layer's emission shares: emitter, scratchpads, constants, and tiles of activations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.npu.emitter import Emitter, Place
+from compiler.npu.geometry import Border, Box
+from compiler.npu.scratch import Heap, Ring, Rows
+from compiler.npu.tiling import Plans, Pools
+from compiler.npu.views import View
+from isa import numerics
+from isa.config import NpuConfig
+from isa.instructions import Memory
+from isa.program import CONSTANT_REGION
+
+
+class ConstantPool:
+    """The constant region: byte strings at 64-byte aligned offsets, equal ones stored once."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._at: dict[bytes, int] = {}
+        self.size = 0
+
+    def place(self, data: bytes) -> int:
+        digest = hashlib.sha256(data).digest()
+        if digest not in self._at:
+            self._at[digest] = self.size
+            padded = data + bytes(-len(data) % 64)
+            self._parts.append(padded)
+            self.size += len(padded)
+        return self._at[digest]
+
+    def blob(self) -> bytes:
+        return b"".join(self._parts)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Activation vectors in ACT: vector (block, y, x) is row base + block*plane + y*line + x (strides 0 broadcast)."""
+
+    base: int
+    plane: int
+    line: int
+    step: int = 1
+    rows: Rows | None = None  # to free, None for resident tensors
+
+
+@dataclass
+class Resident:
+    """A tensor that lives in ACT, with a border of padding; (n, block, y, x) is at
+    base + ((n*cb + block)*lines + top + y)*columns + left + x."""
+
+    rows: Rows
+    lines: int
+    columns: int
+    top: int
+    left: int
+
+
+@dataclass
+class BandTile:
+    """Lines from `low` on of a tensor that passes through ACT band by band, all blocks, with `left` border columns.
+
+    Attributes:
+        start: first row of ACT.
+        lines: room for so many lines per block.
+        columns: of a line, border included.
+    """
+
+    start: int
+    low: int
+    lines: int
+    left: int
+    columns: int
+
+    @property
+    def plane(self) -> int:
+        return self.lines * self.columns
+
+    def row(self, block: int, y: int, x: int) -> int:
+        return self.start + block * self.plane + (y - self.low) * self.columns + self.left + x
+
+
+@dataclass
+class Context:
+    """State of one model's emission.
+
+    Attributes:
+        offsets: arena or constant offset of every blocked buffer.
+        heap: rows of ACT. weights, params, accumulators, tables: rows of WGT, PRM, ACC and LUT.
+        resident: tensors that lie in ACT, by buffer. bands: those that pass through it band by band.
+        plans: those found so far.
+        tiles: tilings chosen for whole layers, by `id` of the layer, as `Plan.numbers` gives them.
+        timing_only: constants are not packed, because only the instructions count.
+    """
+
+    config: NpuConfig
+    emitter: Emitter
+    constants: ConstantPool
+    offsets: dict[str, int]
+    heap: Heap = field(init=False)
+    weights: Ring = field(init=False)
+    params: Ring = field(init=False)
+    accumulators: Ring = field(init=False)
+    tables: Ring = field(init=False)
+    resident: dict[str, Resident] = field(default_factory=dict)
+    bands: dict[str, BandTile] = field(default_factory=dict)
+    plans: Plans = field(default_factory=dict)
+    tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    timing_only: bool = False
+    _pools: dict[str, Heap] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        c = self.config
+        self.heap = Heap(c.act_rows)
+        self.weights = Ring(c.wgt_tiles)
+        self.params = Ring(c.prm_rows)
+        self.accumulators = Ring(c.acc_rows, align=max(1, c.block_in // c.block_out))
+        self.tables = Ring(c.lut_tables)
+
+    def end_step(self) -> int:
+        """Closes an NPU step; scratchpad contents are not relied on across steps."""
+        for ring in (self.weights, self.params, self.tables):
+            ring.forget()
+        return self.emitter.end_step()
+
+    # Constants into scratchpads.
+
+    def load_weights(self, key: Hashable, count: int, make: Callable[[], np.ndarray]) -> int:
+        """`count` weight tiles into WGT, unless they are there. Returns the first row.
+
+        Args:
+            make: gives the tiles, int8 [count, block_out, block_in].
+        """
+        at = self.weights.find(key)
+        if at is None:
+            at = self.weights.take(count, key)
+            self.emitter.load(self._constant(lambda: np.ascontiguousarray(make()).tobytes()), Memory.WGT, at, count)
+        return at
+
+    def load_params(self, key: Hashable, rows: int, make: Callable[[], tuple[np.ndarray, np.ndarray]]) -> int:
+        """`rows` rows into PRM, unless they are there. Returns the first row.
+
+        Args:
+            make: gives bias int32 and scale float32, each [rows * block_in].
+        """
+        at = self.params.find(key)
+        if at is None:
+            at = self.params.take(rows, key)
+
+            def pairs() -> bytes:
+                bias, scale = make()
+                return np.stack([bias.astype(np.int32).view(np.uint32), numerics.scale_bits(scale)], axis=-1).tobytes()
+
+            self.emitter.load(self._constant(pairs), Memory.PRM, at, rows)
+        return at
+
+    def _constant(self, make: Callable[[], bytes]) -> Place:
+        return Place(CONSTANT_REGION, 0 if self.emitter.dry or self.timing_only else self.constants.place(make()))
+
+    def load_table(self, table: bytes | None) -> int | None:
+        """A table of 256 bytes into LUT, unless it is there. Returns its number, None for no table."""
+        if table is None:
+            return None
+        at = self.tables.find(table)
+        if at is None:
+            at = self.tables.take(1, table)
+            self.emitter.load(self._constant(lambda: table), Memory.LUT, at, 1)
+        return at
+
+    # Activations.
+
+    @contextmanager
+    def pools(self, sizes: Pools) -> Iterator[None]:
+        """Room for one layer's tiles, apart by purpose: within each, tiles of one size follow each other, so that
+        nothing fragments."""
+        total = sum(sizes)
+        block = self.heap.take(total) if total else None
+        at = block.start if block is not None else 0
+        for name, size in zip(("input", "output", "operand"), sizes, strict=True):
+            self._pools[name] = Heap(size, at)
+            at += size
+        try:
+            yield
+        finally:
+            self._pools.clear()
+            if block is not None:
+                block.free()
+
+    def on_chip(self, view: View) -> bool:
+        """True if the tensor's values are (or will be) in ACT: nothing to load or store."""
+        return view.buffer in self.resident or view.buffer in self.bands
+
+    def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
+        return Place(view.region, self.offsets.get(view.buffer, 0) + view.address(n, block, y, x))
+
+    def read_tile(self, view: View, box: Box, fill: int = 0, pool: str = "input") -> Tile:
+        """The box in ACT: where a resident tensor lies, or loaded."""
+        there = self._in_act(view, box)
+        if there is not None:
+            return there
+        rows = self._pools[pool].take(box.vectors)
+        tile = Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
+        ys, ye = min(max(box.y0, 0), view.h), max(min(box.y1, view.h), 0)
+        xs, xe = min(max(box.x0, 0), view.w), max(min(box.x1, view.w), 0)
+        if ye <= ys or xe <= xs:
+            self.emitter.fill(rows.start, [], box.vectors, fill)
+            return tile
+        top, bottom = ys - box.y0, box.y1 - ye
+        left, right = xs - box.x0, box.x1 - xe
+        self.emitter.load(
+            self.place(view, box.n, box.block, ys, xs), Memory.ACT, rows.start, xe - xs,
+            y=(ye - ys, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc), pad=(left, right, top, bottom),
+            fill=fill,
+        )  # fmt: skip
+        return tile
+
+    def read_broadcast(self, view: View, box: Box) -> Tile:
+        """As `read_tile` for an operand whose axes of size 1 are repeated along the box."""
+        one_n, one_h, one_w = (size == 1 for size in (view.n, view.h, view.w))
+        small = Box(
+            0 if one_n else box.n, box.block, box.blocks, *((0, 1) if one_h else (box.y0, box.y1)),
+            *((0, 1) if one_w else (box.x0, box.x1)),
+        )  # fmt: skip
+        if view.c <= view.block and box.blocks > 1:  # pragma: no cover - partition keeps channel broadcasts away
+            raise AssertionError("broadcast over channel blocks")
+        tile = self.read_tile(view, small, pool="operand")
+        return Tile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
+
+    def write_tile(self, view: View, box: Box) -> Tile:
+        """Room in ACT for a box of an output; finish with `finish_tile`."""
+        there = self._in_act(view, box)
+        if there is not None:
+            return there
+        rows = self._pools["output"].take(box.vectors)
+        return Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
+
+    def finish_tile(self, view: View, box: Box, tile: Tile) -> None:
+        """Stores an output tile (a resident tensor stays where it is)."""
+        if self.on_chip(view):
+            return
+        self.emitter.store(
+            self.place(view, box.n, box.block, box.y0, box.x0), tile.base, box.columns,
+            y=(box.lines, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc),
+        )  # fmt: skip
+        self.release(tile)
+
+    def release(self, tile: Tile | None) -> None:
+        if tile is not None and tile.rows is not None:
+            tile.rows.free()
+
+    def _in_act(self, view: View, box: Box) -> Tile | None:
+        """The box of a tensor that lies in ACT, as a band or whole; None if it is in memory."""
+        band = self.bands.get(view.buffer)
+        if band is not None:
+            return Tile(band.row(box.block, box.y0, box.x0), band.plane, band.columns)
+        res = self.resident.get(view.buffer)
+        return self._in_resident(view, res, box) if res is not None else None
+
+    def _in_resident(self, view: View, res: Resident, box: Box) -> Tile:
+        plane = res.lines * res.columns
+        base = res.rows.start + (box.n * view.cb + box.block) * plane
+        return Tile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
+
+    def make_resident(self, view: View, border: Border, fill: int, start: int) -> None:
+        """Puts a tensor into ACT from row `start` (until `drop`), its border filled."""
+        top, bottom, left, right = border
+        lines, columns = top + view.h + bottom, left + view.w + right
+        planes = view.n * view.cb
+        rows = self.heap.take_at(start, planes * lines * columns)
+        self.resident[view.buffer] = Resident(rows, lines, columns, top, left)
+        plane = lines * columns
+        if top:
+            self.emitter.fill(start, [(planes, plane)], top * columns + left, fill)
+        elif left:
+            self.emitter.fill(start, [(planes, plane)], left, fill)
+        if left + right and view.h > 1:  # the right border of one row and the left border of the next are one run
+            first = start + top * columns + left + view.w
+            self.emitter.fill(first, [(view.h - 1, columns), (planes, plane)], left + right, fill)
+        tail = right + bottom * columns
+        if tail:
+            first = start + (top + view.h - 1) * columns + left + view.w
+            self.emitter.fill(first, [(planes, plane)], tail, fill)
+
+    def drop(self, buffer: str) -> None:
+        self.resident.pop(buffer).rows.free()

@@ -1,0 +1,320 @@
+"""Convolutions and matrix products on the array.
+
+Tiles are bands of the output times chunks of channel blocks (`conv_tiling.py`); what is still in a scratchpad is not
+loaded again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from compiler.npu.context import Context, Tile
+from compiler.npu.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
+from compiler.npu.emitter import Loop, Place
+from compiler.npu.geometry import Border, Box
+from compiler.npu.layers import Layer
+from compiler.npu.tail import emit_accumulators, read_add_operand
+from compiler.npu.tiling import OutputRows, Plan
+from isa.config import NpuConfig
+from isa.instructions import Memory
+from isa.program import ARENA_REGION
+
+
+@dataclass
+class DynamicWeights:
+    """Weights made at run time by the CPU: per batch item [OB][KB] tiles and PRM rows, in the arena.
+
+    Attributes:
+        tiles, params: buffer names.
+        k: products per output.
+        zero_point: that of the second operand; its products are added by constant tiles (0 = none are needed).
+    """
+
+    tiles: str
+    params: str
+    k: int
+    zero_point: int
+
+
+@dataclass
+class ConvLayer(Layer):
+    """Convolution or matrix product on the array.
+
+    Attributes:
+        phases: convolutions that interleave in the output, one but for transposed convolutions.
+        bias: int32 [O], or [phases, O]. scale: float32 [O].
+        group: groups of channels.
+        fill: the input's zero point, which padding gets.
+        dynamic: where the weights are in memory if they are no constants; those of `phases` then tell the shape only.
+    """
+
+    datapath: ClassVar[str] = "array"
+
+    phases: list[Phase] = field(default_factory=list)
+    bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    scale: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    group: int = 1
+    fill: int = 0
+    dynamic: DynamicWeights | None = None
+
+    def shape(self, config: NpuConfig, span: tuple[int, int] | None = None) -> ConvShape:
+        """Sizes on a machine of the layer, or of its output rows `span`."""
+        return ConvShape(config, self.phases, self.group, self.inputs[0], self.output, span)
+
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[Plan[ConvTiling]]:
+        add = self.post.add
+        return conv_plans(
+            self.shape(context.config, span), budget, resident_in=context.on_chip(self.inputs[0]),
+            resident_out=context.on_chip(self.output), every=every,
+            load_operand=add is not None and not context.on_chip(add.other),
+        )  # fmt: skip
+
+    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+        with context.pools(plan.pools):
+            _Emission(context, self, plan.tiling, rows).run()
+
+    @property
+    def fusible(self) -> bool:
+        return len(self.phases) == 1 and self.dynamic is None and self.group == 1
+
+    def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
+        return self.phases[0].window.span(*span, 0)
+
+    def input_border(self) -> tuple[Border, int]:
+        # Phases of unequal length are walked together to the longest one.
+        outputs, x = longest(self.phases, self.output), self.inputs[0]
+        borders = (phase.window.border(outputs, (x.h, x.w)) for phase in self.phases)
+        return functools.reduce(Border.union, borders), self.fill
+
+    def constant_bytes(self) -> int:
+        return sum(p.weights.size for p in self.phases) + 8 * self.output.c
+
+
+class _Emission:
+    """Emission of one layer (or some of its rows), tile by tile, with the input tiles that stay in ACT meanwhile."""
+
+    def __init__(self, context: Context, layer: ConvLayer, tiling: ConvTiling, rows: OutputRows | None) -> None:
+        self.context = context
+        self.layer = layer
+        self.tiling = tiling
+        self.s = layer.shape(context.config, None if rows is None else rows.span)
+        self.images = range(self.s.y.n) if rows is None else (rows.image,)
+        self._inputs: dict[tuple[int, int, int, int, int], Tile] = {}
+
+    def run(self) -> None:
+        s, tiling = self.s, self.tiling
+        bands = [
+            (n, q0, min(q0 + tiling.lines, s.first + s.q[0]), r0, min(r0 + tiling.columns, s.q[1]))
+            for n in self.images
+            for q0 in range(s.first, s.first + s.q[0], tiling.lines)
+            for r0 in range(0, s.q[1], tiling.columns)
+        ]
+        chunks = [(b, min(tiling.blocks, s.y.cb - b)) for b in range(0, s.y.cb, tiling.blocks)]
+        if tiling.bands_outer:
+            for band in bands:
+                for chunk in chunks:
+                    self._tile(band, chunk)
+                    if s.grouped:  # every chunk has its own inputs
+                        self._drop_inputs()
+                self._drop_inputs()
+        else:
+            for chunk in chunks:
+                for band in bands:
+                    self._tile(band, chunk)
+                    if len(bands) > 1:
+                        self._drop_inputs()
+            self._drop_inputs()
+
+    def _tile(self, band: tuple[int, int, int, int, int], chunk: tuple[int, int]) -> None:
+        """One output tile: products of every phase, VECTOR's pass over them, and the store.
+
+        Args:
+            band: image, rows of q (first, end), columns of q (first, end).
+            chunk: first channel block and their number.
+        """
+        s, context, layer = self.s, self.context, self.layer
+        n, q0, q1, r0, r1 = band
+        block, blocks = chunk
+        y0, y1 = q0 * s.step[0], min(q1 * s.step[0], s.y.h)
+        x0, x1 = r0 * s.step[1], min(r1 * s.step[1], s.y.w)
+        box = Box(n, block, blocks, y0, y1, x0, x1)
+        out = context.write_tile(s.y, box)
+        add: Tile | None = None
+        for index, phase in enumerate(s.phases):
+            lines = min(q1, phase.outputs(0, s.y.h)) - q0
+            columns = min(r1, phase.outputs(1, s.y.w)) - r0
+            if lines <= 0 or columns <= 0:
+                continue
+            acc = context.accumulators.take(lines * columns * s.rows(blocks))
+            self._products(band, chunk, index, phase, lines, columns, acc)
+            if add is None:  # behind the weights: LOAD must not hold them up for room that is freed later
+                add = read_add_operand(context, layer.post, box)
+            prm = self._params(n, index, block, blocks)
+            config = context.config
+            vector = acc * config.block_out // config.block_in
+            start = phase.out_start
+            shift = start[0] * out.line + start[1] * out.step
+            moved = Tile(out.base + shift, out.plane, out.line, out.step)
+            other = None
+            if add is not None:
+                other = Tile(add.base + start[0] * add.line + start[1] * add.step, add.plane, add.line, add.step)
+            emit_accumulators(
+                context, layer.post, vector, (s.wide, columns * s.wide, lines * columns * s.wide),
+                (columns, lines, blocks), moved, phase.out_step, prm, other, s.wide,
+            )  # fmt: skip
+        context.release(add)
+        context.finish_tile(s.y, box, out)
+
+    def _products(
+        self, band: tuple[int, int, int, int, int], chunk: tuple[int, int], index: int, phase: Phase, lines: int,
+        columns: int, acc: int,
+    ) -> None:  # fmt: skip
+        """GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights."""
+        s, tiling = self.s, self.tiling
+        n, q0, q1, r0, r1 = band
+        block, blocks = chunk
+        first, count = s.input_range(block)
+        iy0, iy1 = s.input_span(q0, q1, 0)
+        ix0, ix1 = s.input_span(r0, r1, 1)
+        kh, kw = phase.kernel
+        sets = phase.weights.shape[0]
+        pixels = lines * columns
+        rows = s.rows(blocks)
+        for at in range(0, count, tiling.piece):
+            piece = min(tiling.piece, count - at)
+            key = (n, iy0, ix0, first + at, piece)
+            tile = self._inputs.get(key)
+            if tile is None:
+                box = Box(n, first + at, piece, iy0, iy1, ix0, ix1)
+                tile = self.context.read_tile(s.x, box, self.layer.fill)
+                self._inputs[key] = tile
+            per_row = sets * kh * kw * piece
+            wgt = self._weights(n, index, block, rows, first + at, piece)
+            origin = (q0 * phase.stride[0] - phase.pad[0] - iy0) * tile.line + r0 * phase.stride[1] - phase.pad[1] - ix0
+            reduce: list[Loop] = [
+                (piece, tile.plane, 1, 0),
+                (kw, phase.dilation[1], piece, 0),
+                (kh, phase.dilation[0] * tile.line, kw * piece, 0),
+                (sets, 0, kh * kw * piece, 0),
+            ]
+            m = s.narrow
+            outer: list[Loop] = [
+                (columns, phase.stride[1], 0, m),
+                (lines, phase.stride[0] * tile.line, 0, columns * m),
+                (m, 0, per_row, 1),
+                (rows // m, 0, per_row * m, pixels * m),
+            ]
+            self.context.emitter.gemm(tile.base + origin, wgt, acc, reduce, outer, accumulate=at > 0)
+            self._zero_point_products(tile, origin, first + at, piece, outer, acc)
+            if not tiling.keep_input and tile.rows is not None:
+                self.context.release(self._inputs.pop(key))
+
+    def _zero_point_products(
+        self, tile: Tile, origin: int, first: int, piece: int, outer: list[Loop], acc: int
+    ) -> None:
+        """Adds -zero_point of a second activation operand times the sum of the first, by constant tiles."""
+        dynamic = self.layer.dynamic
+        if dynamic is None or dynamic.zero_point == 0:
+            return
+        config = self.context.config
+        rest = -dynamic.zero_point
+        while rest:
+            value = max(-128, min(127, rest))
+            rest -= value
+            whole = dynamic.k // config.block_in
+            tail = dynamic.k % config.block_in
+
+            def tiles(value: int = value, tail: int = tail) -> np.ndarray:
+                both = np.full((2, config.block_out, config.block_in), value, np.int8)
+                both[1, :, tail:] = 0
+                return both
+
+            wgt = self.context.load_weights(("zero point", value, tail), 2, tiles)
+            still = [(n, a, 0, c) for n, a, _, c in outer]
+            full = max(0, min(first + piece, whole) - first)
+            if full:
+                self.context.emitter.gemm(
+                    tile.base + origin, wgt, acc, [(full, tile.plane, 0, 0)], still, accumulate=True
+                )
+            if tail and first <= whole < first + piece:
+                at = tile.base + origin + (whole - first) * tile.plane
+                self.context.emitter.gemm(at, wgt + 1, acc, [], still, accumulate=True)
+
+    def _weights(self, n: int, index: int, block: int, rows: int, first: int, piece: int) -> int:
+        """First WGT row of the weights of a piece, loaded unless they are there."""
+        dynamic = self.layer.dynamic
+        key = (id(self.layer), index, block, rows, first, piece)
+        if dynamic is None:
+            taps = self.s.phases[index].weights.shape
+            count = rows * taps[0] * taps[3] * taps[4] * piece
+            return self.context.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece))
+        at = self.context.weights.find((*key, n))
+        if at is None:
+            config = self.context.config
+            kb = self.s.x.cb
+            row = block * config.block_in // config.block_out
+            at = self.context.weights.take(rows * piece, (*key, n))
+            total = max(-(-self.s.y.c // config.block_out), self.s.y.cb * config.block_in // config.block_out)
+            offset = self.context.offsets[dynamic.tiles] + ((n * total + row) * kb + first) * config.tile_bytes
+            self.context.emitter.load(
+                Place(ARENA_REGION, offset), Memory.WGT, at, piece, y=(rows, piece, kb * config.tile_bytes)
+            )
+        return at
+
+    def _pack(self, index: int, block: int, rows: int, first: int, piece: int) -> np.ndarray:
+        """Tiles [row][set][ky][kx][input block] of block_out x block_in."""
+        config, s = self.context.config, self.s
+        bi, bo = config.block_in, config.block_out
+        w = s.phases[index].weights
+        sets, _, _, kh, kw = w.shape
+        o0, o1 = block * bi, min(block * bi + rows * bo, s.y.c)
+        dense = np.zeros((sets, rows * bo, piece * bi, kh, kw), np.int8)
+        if not s.grouped:
+            c0, c1 = first * bi, min((first + piece) * bi, w.shape[2])
+            dense[:, : o1 - o0, : c1 - c0] = w[:, o0:o1, c0:c1]
+        else:
+            outs, ins = s.y.c // self.layer.group, s.x.c // self.layer.group
+            for o in range(o0, o1):
+                base = o // outs * ins - first * bi
+                lo, hi = max(0, -base), min(ins, piece * bi - base)
+                if hi > lo:
+                    dense[:, o - o0, base + lo : base + hi] = w[:, o, lo:hi]
+        split = dense.reshape(sets, rows, bo, piece, bi, kh, kw)
+        return split.transpose(1, 0, 5, 6, 3, 2, 4).reshape(-1, bo, bi)
+
+    def _params(self, n: int, index: int, block: int, blocks: int) -> int:
+        """First PRM row of the biases and scales of a chunk, loaded unless they are there."""
+        config, dynamic = self.context.config, self.layer.dynamic
+        bi = config.block_in
+        if dynamic is not None:
+            key = (id(self.layer), "dynamic", n, block, blocks)
+            at = self.context.params.find(key)
+            if at is None:
+                at = self.context.params.take(blocks, key)
+                row = n * self.s.y.cb + block
+                place = Place(ARENA_REGION, self.context.offsets[dynamic.params] + row * config.prm_row_bytes)
+                self.context.emitter.load(place, Memory.PRM, at, blocks)
+            return at
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            bias = np.zeros(blocks * bi, np.int32)
+            scale = np.zeros(blocks * bi, np.float32)
+            o0, o1 = block * bi, min((block + blocks) * bi, self.s.y.c)
+            biases = np.atleast_2d(self.layer.bias)
+            bias[: o1 - o0] = biases[index if len(biases) > 1 else 0, o0:o1]
+            scale[: o1 - o0] = self.layer.scale[o0:o1]
+            return bias, scale
+
+        return self.context.load_params((id(self.layer), index, block, blocks), blocks, make)
+
+    def _drop_inputs(self) -> None:
+        for tile in self._inputs.values():
+            self.context.release(tile)
+        self._inputs.clear()

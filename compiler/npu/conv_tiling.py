@@ -1,0 +1,232 @@
+"""Tile sizes of convolutions and matrix products: what a tile needs on a machine, and how many cycles it may take.
+
+The output is cut into bands of rows (and columns where one row is too long) and chunks of channel blocks; weights of a
+chunk come in pieces of input-channel blocks so that loads overlap products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from compiler.npu.geometry import SlidingWindow
+from compiler.npu.tiling import Plan, Pools, bands, even_parts
+from compiler.npu.views import View
+from isa.config import NpuConfig
+
+#: Estimated cycles one tile costs besides its work: starting four engines one after another.
+_TILE_OVERHEAD = 40
+_LATENCY = 100
+#: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
+_SHORT_BANDS = {1, 2, 3, 4, 6, 8}
+_ROW_PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512)
+_PIECE_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+
+
+@dataclass
+class Phase:
+    """One regular convolution: input row of tap ky at output index q is q*stride - pad + ky*dilation.
+
+    Attributes:
+        weights: int8 [sets, O, C/group, kh, kw]; the sets add up (a zero point that does not fit one set).
+        pad, stride, dilation: (rows, columns).
+        out_step, out_start: output row is q*out_step + out_start (transposed convolutions interleave phases).
+    """
+
+    weights: np.ndarray
+    pad: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    out_step: tuple[int, int] = (1, 1)
+    out_start: tuple[int, int] = (0, 0)
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return self.weights.shape[3], self.weights.shape[4]
+
+    @property
+    def window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, self.pad, self.stride, self.dilation)
+
+    def outputs(self, axis: int, size: int) -> int:
+        """Values of q along `axis` for an output of `size`."""
+        return -(-(size - self.out_start[axis]) // self.out_step[axis])
+
+
+def longest(phases: list[Phase], y: View) -> tuple[int, int]:
+    """Values of q along rows and columns that all phases together walk: those of the longest."""
+    rows, columns = (max(p.outputs(axis, size) for p in phases) for axis, size in ((0, y.h), (1, y.w)))
+    return rows, columns
+
+
+class ConvTiling(NamedTuple):
+    """Tiles of a convolution: band rows and columns (in q), channel blocks per chunk, input blocks per weight piece.
+
+    Attributes:
+        bands_outer: order of the two outer loops. Bands outside: an input tile stays, weights pass by; chunks outside:
+            weights stay, input passes by.
+        keep_input: input tiles stay while all chunks pass.
+    """
+
+    lines: int
+    columns: int
+    blocks: int
+    piece: int
+    bands_outer: bool
+    keep_input: bool
+
+    def __str__(self) -> str:
+        order = "bands, chunks" if self.bands_outer else "chunks, bands"
+        return f"{self.lines}x{self.columns} px, {self.blocks} blocks, {self.piece} in ({order})"
+
+
+class ConvShape:
+    """Sizes of a convolution on a machine, and the rows its tiles need.
+
+    Args:
+        x, y: input and output.
+        span: rows of q (first, end) that are made, None for all.
+    """
+
+    def __init__(
+        self, config: NpuConfig, phases: list[Phase], group: int, x: View, y: View, span: tuple[int, int] | None = None
+    ) -> None:
+        self.config, self.phases, self.group, self.x, self.y = config, phases, group, x, y
+        self.images = y.n if span is None else 1
+        self.q = longest(phases, y)
+        self.first = 0
+        if span is not None:
+            self.first, self.q = span[0], (span[1] - span[0], self.q[1])
+        self.step = phases[0].out_step
+        self.wide = max(1, config.block_out // config.block_in)  # channel blocks per GEMM row
+        self.narrow = max(1, config.block_in // config.block_out)  # GEMM rows per channel block
+        self.unit = self.wide  # channel blocks a chunk is a multiple of
+        self.grouped = group > 1
+        self.sets = max(p.weights.shape[0] for p in phases)
+        self.taps = max(p.kernel[0] * p.kernel[1] for p in phases) * self.sets
+        self.in_blocks = max(self.input_range(b)[1] for b in range(0, y.cb, self.unit))
+        self._windows = [p.window for p in phases]
+
+    def input_range(self, block: int) -> tuple[int, int]:
+        """(first, count) of the input blocks that the unit of output blocks at `block` needs."""
+        if not self.grouped:
+            return 0, self.x.cb
+        bi = self.config.block_in
+        outs, ins = self.y.c // self.group, self.x.c // self.group
+        first = (block * bi) // outs * ins // bi
+        last_out = min((block + self.unit) * bi, self.y.c) - 1
+        last = ((last_out // outs + 1) * ins - 1) // bi
+        return first, last - first + 1
+
+    def rows(self, blocks: int) -> int:
+        """GEMM output blocks for `blocks` channel blocks."""
+        return -(-blocks // self.wide) * self.narrow
+
+    def input_span(self, first: int, end: int, axis: int) -> tuple[int, int]:
+        """Input rows (axis 0) or columns (1) that q from `first` to before `end` need in any phase."""
+        spans = [window.span(first, end, axis) for window in self._windows]
+        return min(low for low, _ in spans), max(high for _, high in spans)
+
+    def input_size(self, lines: int, columns: int) -> int:
+        """Input vectors per channel block that a band of q needs."""
+        (top, bottom), (left, right) = self.input_span(0, lines, 0), self.input_span(0, columns, 1)
+        return (bottom - top) * (right - left)
+
+
+def conv_plans(
+    s: ConvShape, budget: int, *, resident_in: bool, resident_out: bool, load_operand: bool, every: bool
+) -> Iterator[Plan[ConvTiling]]:
+    """Plans that fit `budget` ACT rows: each one estimated to take fewer cycles than those before it, or all of them.
+
+    Args:
+        resident_in, resident_out: input and output lie in ACT already.
+        load_operand: the second operand of a fused Add comes from memory.
+    """
+    best = math.inf
+    config = s.config
+    n, blocks = s.images, s.y.cb
+    out_size = s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
+    bus = config.bus_bytes
+    tile_cycles = config.tile_bytes / bus
+    in_blocks = s.in_blocks
+    weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases)
+    fits_weights = weight_tiles <= config.wgt_tiles
+    short = {lines for lines in even_parts(s.q[0]) if lines in _SHORT_BANDS}
+    for lines, columns in bands(*s.q, short, _ROW_PARTS):
+        pixels = lines * columns
+        window = s.input_size(lines, columns)
+        count_bands = -(-s.q[0] // lines) * -(-s.q[1] // columns)
+        for chunk in _chunks(blocks, s.unit, s.grouped):
+            chunks = -(-blocks // chunk)
+            acc = pixels * s.rows(chunk)
+            if chunk > config.prm_rows:
+                continue
+            tiles_total = count_bands * chunks * n * len(s.phases)
+            if acc > (config.acc_rows // 2 if tiles_total > 1 else config.acc_rows):
+                continue
+            out_rows = 0 if resident_out else pixels * math.prod(s.step) * chunk
+            add_rows = pixels * math.prod(s.step) * chunk if load_operand else 0
+            for piece in _pieces(in_blocks):
+                pieces = -(-in_blocks // piece)
+                piece_tiles = s.rows(chunk) * s.taps * piece
+                several = pieces * chunks * len(s.phases) > 1
+                if piece_tiles > (config.wgt_tiles // 2 if several else config.wgt_tiles):
+                    continue
+                once = count_bands * n == 1 or pieces == 1
+                for bands_outer, keep in ((True, True), (False, True), (False, False)):
+                    if keep and not bands_outer and not once:
+                        continue
+                    in_rows = 0 if resident_in else window * (in_blocks if keep else piece)
+                    depth = 2 if tiles_total > 1 else 1
+                    in_depth = depth if keep else 2  # pieces follow each other even within one tile
+                    if in_depth * in_rows + depth * (out_rows + add_rows) > budget:
+                        continue
+                    # Traffic.
+                    weight_bytes = weight_tiles * config.tile_bytes
+                    chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases)
+                    if not fits_weights and (bands_outer or chunk_tiles > config.wgt_tiles):
+                        weight_bytes *= count_bands * n
+                    in_bytes = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
+                    if not bands_outer and (count_bands * n != 1 or not keep):
+                        in_bytes *= chunks
+                    out_bytes = 0 if resident_out else out_size
+                    read = weight_bytes + in_bytes + (out_size if load_operand else 0)
+                    read += blocks * config.prm_row_bytes
+                    products = n * count_bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
+                    vectors = n * count_bands * pixels * blocks * len(s.phases)
+                    start = _LATENCY + piece_tiles * tile_cycles
+                    start += 0 if resident_in else window * piece * config.block_in / bus
+                    end = acc + (0 if resident_out else out_rows * config.block_in / bus)
+                    work = max(products, read / bus * 1.05, vectors, out_bytes / bus)
+                    cycles = work + start + end + tiles_total * pieces * _TILE_OVERHEAD * 0.3
+                    if every or cycles < best:
+                        best = cycles
+                        pools = Pools(in_depth * in_rows, depth * out_rows, depth * add_rows)
+                        yield Plan(ConvTiling(lines, columns, chunk, piece, bands_outer, keep), pools, cycles)
+
+
+def _chunks(blocks: int, unit: int, grouped: bool) -> Iterator[int]:
+    """Channel blocks per chunk, largest first: multiples of `unit`; one unit where groups have their own input."""
+    if grouped:
+        yield unit
+        return
+    seen = set()
+    for parts in range(1, blocks + 1):
+        chunk = math.ceil(math.ceil(blocks / parts) / unit) * unit
+        if chunk not in seen:
+            seen.add(chunk)
+            yield chunk
+
+
+def _pieces(blocks: int) -> Iterator[int]:
+    """Input blocks per piece of weights, largest first."""
+    seen = set()
+    for parts in _PIECE_PARTS:
+        piece = max(1, -(-blocks // parts))
+        if piece not in seen:
+            seen.add(piece)
+            yield piece

@@ -1,0 +1,130 @@
+"""A schedule as plain numbers: what was decided, without the layers it was decided for.
+
+So that a schedule found by a long search can be kept, sent to others and applied again to the same layers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import CompileError
+from compiler.npu.bands import Group, group_of
+from compiler.npu.layers import Layer, readers
+from compiler.npu.residency import Stay, resident_candidates
+from compiler.npu.search import Schedule
+from isa.config import NpuConfig
+
+#: Fields that name things or count work; they do not change what is emitted.
+_NAMES = {"name", "op", "tile", "source", "tensor", "macs"}
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Attributes:
+    stays: (layer whose output stays in ACT, its first row), by layer.
+    units: (number of layers, rows of the last output per band) of the fused groups and, with 0 rows, single layers.
+    tiles: (layer, tile as `Plan.numbers` gives it) where it is not the one the estimate prefers, by layer.
+    """
+
+    stays: tuple[tuple[int, int], ...]
+    units: tuple[tuple[int, int], ...]
+    tiles: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "stays": [list(s) for s in self.stays],
+            "units": [list(u) for u in self.units],
+            "tiles": [[layer, list(tile)] for layer, tile in self.tiles],
+        }
+
+    @staticmethod
+    def from_dict(values: Any) -> Decisions:
+        """Raises `CompileError` for anything but what `to_dict` gives."""
+        try:
+            tiles = tuple((int(layer), tuple(int(x) for x in tile)) for layer, tile in values["tiles"])
+            stays, units = (tuple((int(a), int(b)) for a, b in values[key]) for key in ("stays", "units"))
+        except (TypeError, KeyError, ValueError) as error:
+            raise CompileError(f"not the decisions of a schedule: {error!r}") from None
+        return Decisions(stays, units, tiles)
+
+    def starts(self) -> list[int]:
+        """Number of each unit's first layer, and of the layer after the last."""
+        found = [0]
+        for count, _ in self.units:
+            found.append(found[-1] + count)
+        return found
+
+
+def decisions_of(schedule: Schedule) -> Decisions:
+    """What a schedule decided."""
+    units = tuple((len(u.layers), u.step) if isinstance(u, Group) else (1, 0) for u in schedule.units)
+    stays = tuple(sorted((stay.first, stay.start) for stay in schedule.stays))
+    return Decisions(stays, units, tuple(sorted(schedule.tiles.items())))
+
+
+def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decisions: Decisions) -> Schedule:
+    """The schedule that was decided, for these layers.
+
+    Raises:
+        CompileError: the decisions are for other layers or another machine.
+    """
+    able = {stay.first: stay for stay in resident_candidates(layers, outside)}
+    stays: list[Stay] = []
+    for first, start in decisions.stays:
+        if first not in able or not 0 <= start <= config.act_rows - able[first].rows:
+            raise CompileError(f"layer {first} cannot leave its output in ACT from row {start}")
+        stays.append(replace(able[first], start=start))
+    held = {stay.view.buffer for stay in stays}
+    read_by = readers(layers)
+    units: list[Group | Layer] = []
+    at = 0
+    for count, step in decisions.units:
+        part = layers[at : at + count]
+        if count < 1 or len(part) < count:
+            raise CompileError(f"the decisions are for other layers than these {len(layers)}")
+        if count == 1:
+            units.append(part[0])
+        else:
+            group = group_of(layers, at, count, read_by, outside)
+            if group is None or not 0 < step < part[-1].output.h or any(p.output.buffer in held for p in part[:-1]):
+                raise CompileError(f"layers {at}..{at + count - 1} cannot run {step} rows at a time")
+            units.append(replace(group, step=step))
+        at += count
+    if at != len(layers) or any(not 0 <= layer < at for layer, _ in decisions.tiles):
+        raise CompileError(f"the decisions are for other layers than these {len(layers)}")
+    return Schedule(stays, units, dict(decisions.tiles))
+
+
+def signature(config: NpuConfig, layers: list[Layer], outside: set[str]) -> str:
+    """Equal for steps that can share decisions: the same machine, and layers that differ in weights and names only."""
+    numbers: dict[Any, int] = {}
+
+    def number(name: Any) -> int:
+        return numbers.setdefault(name, len(numbers))
+
+    def plain(value: Any, key: str = "") -> Any:
+        if key == "buffer" or key == "extra_reads":
+            names = value if isinstance(value, list) else [value]
+            return [(number(name), name in outside) for name in names]
+        if key in ("tiles", "params") and isinstance(value, str):  # of `DynamicWeights`: buffers
+            return number(value)
+        if is_dataclass(value):
+            kept = [f.name for f in fields(value) if f.name not in _NAMES]
+            return [type(value).__name__, *(plain(getattr(value, name), name) for name in kept)]
+        if isinstance(value, np.ndarray):
+            return [value.shape, value.dtype.str]
+        if isinstance(value, bytes):
+            return number(value)
+        if isinstance(value, Mapping):
+            return sorted((k, plain(v)) for k, v in value.items())
+        if isinstance(value, list | tuple):
+            return [plain(v) for v in value]
+        return value.item() if isinstance(value, np.generic) else value
+
+    text = repr([config.fingerprint, *(plain(layer) for layer in layers)])
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

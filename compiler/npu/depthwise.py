@@ -1,0 +1,202 @@
+"""Depthwise convolutions in the array's window mode (`depthwise_passes.py` tells how it works)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from compiler.npu.context import Context
+from compiler.npu.depthwise_passes import WindowPass, plan_passes
+from compiler.npu.emitter import Loop
+from compiler.npu.geometry import Border, Box, SlidingWindow
+from compiler.npu.layers import Layer
+from compiler.npu.tail import emit_accumulators, read_add_operand
+from compiler.npu.tiling import OutputRows, Plan, PlaneTiling, Pools, bands, boxes, chosen_rows
+from isa.config import NpuConfig
+
+_LATENCY = 100
+_TILE_OVERHEAD = 15
+#: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
+_SHORT_BANDS = (1, 2, 4, 6, 8, 12)
+_ROW_PARTS = (2, 3, 4, 8, 16, 32, 64)
+
+
+class WindowTiling(PlaneTiling):
+    """Tiles of a layer in the array's window mode."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (window)"
+
+
+@dataclass
+class DepthwiseLayer(Layer):
+    """Depthwise convolution (multiplier 1) in the array's window mode.
+
+    Attributes:
+        weights: int8 [C, kh, kw]. bias: int32 [C]. scale: float32 [C].
+        pad, stride, dilation: (rows, columns).
+        fill: the input's zero point, which padding gets.
+    """
+
+    datapath: ClassVar[str] = "window"
+
+    weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int8))
+    bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    scale: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    pad: tuple[int, int] = (0, 0)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    fill: int = 0
+
+    @property
+    def window(self) -> SlidingWindow:
+        return SlidingWindow((self.weights.shape[1], self.weights.shape[2]), self.pad, self.stride, self.dilation)
+
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[Plan[WindowTiling]]:
+        best = math.inf
+        config = context.config
+        x, y = self.inputs[0], self.output
+        resident_in, resident_out = context.on_chip(x), context.on_chip(y)
+        height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
+        load_add = self.post.add is not None and not context.on_chip(self.post.add.other)
+        slices, bus, window = config.dw_slices, config.bus_bytes, self.window
+        short = [lines for lines in _SHORT_BANDS if lines <= height]
+        for lines, columns in bands(height, y.w, short, _ROW_PARTS):
+            vectors = math.prod(window.extent(lines, columns))
+            passes, pushes = plan_passes(config.block_in, window, (lines, columns))
+            count_bands = -(-height // lines) * -(-y.w // columns)
+            for parts in range(1, y.cb + 1):
+                blocks = -(-y.cb // parts)
+                if parts > 1 and blocks == -(-y.cb // (parts - 1)):
+                    continue
+                several = count_bands * parts * images > 1
+                acc = _acc_rows(config, lines * columns, blocks)
+                tiles = 2 * len(passes) * slices * blocks
+                if acc > (config.acc_rows // 2 if several else config.acc_rows) or tiles > config.wgt_tiles // 2:
+                    continue
+                if blocks > config.prm_rows:
+                    continue
+                out_rows = 0 if resident_out else lines * columns * blocks
+                add_rows = lines * columns * blocks if load_add else 0
+                in_rows = 0 if resident_in else vectors * blocks
+                depth = 2 if several else 1
+                if depth * (in_rows + out_rows + add_rows) > budget:
+                    continue
+                count = count_bands * -(-y.cb // blocks) * images
+                read = count * (in_rows + add_rows) * config.block_in + len(passes) * slices * y.cb * config.tile_bytes
+                work = max(
+                    images * count_bands * pushes * y.cb * slices,
+                    read / bus * 1.05,
+                    images * y.cb * height * y.w,
+                    0 if resident_out else y.nbytes * height / (y.h * y.n * bus),
+                )
+                start = _LATENCY + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / bus
+                end = lines * columns * blocks * (1 if resident_out else config.block_in / bus)
+                cycles = work + start + end + count * _TILE_OVERHEAD
+                if every or cycles < best:
+                    best = cycles
+                    pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
+                    yield Plan(WindowTiling(lines, columns, blocks), pools, cycles)
+
+    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+        """Channel blocks outside (their weights stay), bands inside."""
+        images, first, end = chosen_rows(self.output, rows)
+        with context.pools(plan.pools):
+            for block in range(0, self.output.cb, plan.tiling.blocks):
+                for n in images:
+                    for box in boxes(self.output, plan.tiling, block, n, first, end):
+                        self._emit_tile(context, box)
+
+    def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
+        return self.window.span(*span, 0)
+
+    def input_border(self) -> tuple[Border, int]:
+        x, y = self.inputs[0], self.output
+        return self.window.border((y.h, y.w), (x.h, x.w)), self.fill
+
+    def constant_bytes(self) -> int:
+        return self.weights.size + 8 * self.output.c
+
+    def _emit_tile(self, context: Context, box: Box) -> None:
+        config, window = context.config, self.window
+        slices, lanes = config.dw_slices, config.dw_lanes
+        lines, columns, pixels = box.lines, box.columns, box.lines * box.columns
+        tile = context.read_tile(self.inputs[0], window.box(box), self.fill)
+        out = context.write_tile(self.output, box)
+        add = read_add_operand(context, self.post, box)
+        acc = context.accumulators.take(_acc_rows(config, pixels, box.blocks))
+        acc_dw = acc * config.block_out // lanes
+        passes, _ = plan_passes(config.block_in, window, (lines, columns))
+        for number, p in enumerate(passes):
+            full, rest = divmod(lines, p.strip)
+            parts = [(0, full, p.strip)] if full else []
+            if rest:
+                parts.append((full * p.strip, 1, rest))
+            for first, strips, rows_out in parts:
+                wgt = self._load_weights(context, box, p, rows_out)
+                origin = tile.base + (first * self.stride[0] + p.rows.first * self.dilation[0]) * tile.line
+                origin += p.columns.first * self.dilation[1]
+                for s in range(slices):
+                    loops: list[Loop] = [
+                        (p.rows.pushes(rows_out), p.rows.push * tile.line, 0, columns * slices),
+                        (p.columns.pushes(columns), p.columns.push, 0, slices),
+                        (strips, p.strip * self.stride[0] * tile.line, 0, p.strip * columns * slices),
+                        (box.blocks, tile.plane, 1, pixels * slices),
+                    ]
+                    context.emitter.depthwise(
+                        origin, wgt + s * box.blocks, acc_dw + first * columns * slices + s, loops,
+                        start=(p.rows.reach, p.columns.reach), step=(p.rows.emit, p.columns.emit), lanes_slice=s,
+                        accumulate=number > 0,
+                    )  # fmt: skip
+        prm = self._load_params(context, box)
+        emit_accumulators(
+            context, self.post, acc * config.block_out // config.block_in, (1, columns, pixels),
+            (columns, lines, box.blocks), out, (1, 1), prm, add, 1,
+        )  # fmt: skip
+        context.release(tile)
+        context.release(add)
+        context.finish_tile(self.output, box, out)
+
+    def _load_weights(self, context: Context, box: Box, p: WindowPass, rows_out: int) -> int:
+        """Tiles [slice][block] of [lane][slot] for one pass with columns of rows.pushes(rows_out) pushes."""
+        config = context.config
+        height = p.rows.pushes(rows_out)
+        key = (id(self), box.block, box.blocks, p.rows, p.columns, height)
+        bi, bo, lanes, slices = config.block_in, config.block_out, config.dw_lanes, config.dw_slices
+
+        def make() -> np.ndarray:
+            c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, self.weights.shape[0])
+            w = np.zeros((box.blocks * bi, *self.weights.shape[1:]), np.int8)
+            w[: c1 - c0] = self.weights[c0:c1]
+            tiles = np.zeros((box.blocks, slices, bo, bi), np.int8)
+            per_lane = w.reshape(box.blocks, slices, lanes, *w.shape[1:])
+            for i in range(p.rows.count):
+                for j in range(p.columns.count):
+                    slot = (p.columns.count - 1 - j) * p.columns.lag * height + (p.rows.count - 1 - i) * p.rows.lag
+                    ky, kx = p.rows.first + i * p.rows.every, p.columns.first + j * p.columns.every
+                    tiles[:, :, :lanes, slot] = per_lane[:, :, :, ky, kx]
+            return tiles.transpose(1, 0, 2, 3).reshape(-1, bo, bi)
+
+        return context.load_weights(key, box.blocks * slices, make)
+
+    def _load_params(self, context: Context, box: Box) -> int:
+        bi = context.config.block_in
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            bias = np.zeros(box.blocks * bi, np.int32)
+            scale = np.zeros(box.blocks * bi, np.float32)
+            c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, self.weights.shape[0])
+            bias[: c1 - c0], scale[: c1 - c0] = self.bias[c0:c1], self.scale[c0:c1]
+            return bias, scale
+
+        return context.load_params((id(self), box.block, box.blocks), box.blocks, make)
+
+
+def _acc_rows(config: NpuConfig, pixels: int, blocks: int) -> int:
+    return -(-pixels * blocks * config.block_in // config.block_out)

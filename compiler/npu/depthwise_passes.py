@@ -1,0 +1,121 @@
+"""In which order the array's window mode takes the taps of a depthwise convolution.
+
+The window is a shift register of block_in vectors. A band of input rows is pushed column by column, so one column of
+h pushes yields several outputs and all of them use the same tap positions: tap (ky, kx) sits
+(columns to the newest) * h + (rows to the newest) slots back. A 3x3 at stride 1 with h = 6 costs 6 pushes for 4
+outputs of 16 channels. Kernels that do not fit the window are cut into groups of taps that accumulate; with a stride,
+taps of one parity form a group so that only every second vector is pushed.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler.npu.geometry import SlidingWindow
+
+#: Largest values of DEPTHWISE's start and step fields.
+_MAX_START, _MAX_STEP = 63, 15
+
+
+@dataclass(frozen=True)
+class TapGroup:
+    """Taps of one axis that share a pass: first, first + every, ... (`count` of them).
+
+    Attributes:
+        push: input positions between neighbouring pushes.
+        lag: pushes between neighbouring taps.
+        emit: pushes between neighbouring outputs.
+    """
+
+    first: int
+    every: int
+    count: int
+    push: int
+    lag: int
+    emit: int
+
+    @property
+    def reach(self) -> int:
+        """Pushes from the oldest to the newest tap."""
+        return (self.count - 1) * self.lag
+
+    def pushes(self, outputs: int) -> int:
+        """Pushes that so many outputs take."""
+        return (outputs - 1) * self.emit + self.reach + 1
+
+
+@dataclass(frozen=True)
+class WindowPass:
+    """One group of rows with one group of columns; `strip` output rows per column of pushes."""
+
+    rows: TapGroup
+    columns: TapGroup
+    strip: int
+
+
+def _axis_options(kernel: int, stride: int, dilation: int) -> Iterator[list[TapGroup]]:
+    """Ways to cut the taps of one axis into groups."""
+    if stride <= _MAX_STEP:
+        for parts in range(1, kernel + 1):
+            size = -(-kernel // parts)
+            yield [TapGroup(f, 1, min(size, kernel - f), 1, dilation, stride) for f in range(0, kernel, size)]
+    if stride > 1:
+        every = stride // math.gcd(stride, dilation)
+        lag = every * dilation // stride
+        for most in range(1, -(-kernel // every) + 1):
+            groups = []
+            for residue in range(min(every, kernel)):
+                taps = list(range(residue, kernel, every))
+                groups += [
+                    TapGroup(taps[i], every, len(taps[i : i + most]), stride, lag, 1) for i in range(0, len(taps), most)
+                ]
+            yield groups
+    elif dilation > 1 or kernel > 1:
+        yield [TapGroup(t, 1, 1, 1, 1, 1) for t in range(kernel)]
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_passes(slots: int, window: SlidingWindow, out: tuple[int, int]) -> tuple[tuple[WindowPass, ...], int]:
+    """The cheapest passes for a band of `out` rows and columns, and their pushes per channel block.
+
+    Args:
+        slots: vectors that the machine's shift register holds.
+    """
+    kernel, stride, dilation = window.kernel, window.stride, window.dilation
+    best: tuple[tuple[WindowPass, ...], int] | None = None
+    for rows in _axis_options(kernel[0], stride[0], dilation[0]):
+        for columns in _axis_options(kernel[1], stride[1], dilation[1]):
+            passes, total = [], 0
+            for r in rows:
+                for c in columns:
+                    choice = _best_strip(slots, r, c, out)
+                    if choice is None:
+                        break
+                    passes.append(WindowPass(r, c, choice[0]))
+                    total += choice[1]
+                else:
+                    continue
+                break
+            else:
+                if best is None or total < best[1]:
+                    best = tuple(passes), total
+    assert best is not None  # single taps always fit
+    return best
+
+
+def _best_strip(slots: int, r: TapGroup, c: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
+    """(output rows per column of pushes, pushes) of the cheapest pass, None if these taps do not fit the register."""
+    best = None
+    for strip in range(1, out[0] + 1):
+        height = r.pushes(strip)
+        if c.reach * height + r.reach > slots - 1 or r.reach > _MAX_START or c.reach > _MAX_START:
+            break
+        full, rest = divmod(out[0], strip)
+        pushes = (full * height + (r.pushes(rest) if rest else 0)) * c.pushes(out[1])
+        pushes += 2 * (full + bool(rest))
+        if best is None or pushes < best[1]:
+            best = strip, pushes
+    return best

@@ -1,0 +1,128 @@
+"""Layers that VECTOR does alone: what they share, and copies, tables, Add and Mul, element by element."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from compiler.npu.context import Context, Tile
+from compiler.npu.emitter import Loop
+from compiler.npu.geometry import Box
+from compiler.npu.layers import Layer
+from compiler.npu.tiling import OutputRows, Plan, PlaneTiling, Pools, boxes, chosen_rows, even_parts
+from compiler.npu.views import View
+from isa.instructions import Source
+
+
+@dataclass
+class VectorLayer(Layer):
+    """A layer that VECTOR does alone, tile by tile: read, one VECTOR instruction or a few, store.
+
+    A kind of such layers has only to say which inputs an output needs (`input_box`) and what to emit for one tile
+    (`emit_tile`).
+    """
+
+    datapath: ClassVar[str] = "vector"
+    #: True if a tile has to hold whole planes of the output.
+    whole_planes: ClassVar[bool] = False
+
+    @abstractmethod
+    def emit_tile(self, context: Context, box: Box) -> None:
+        """Emits what makes one box of the output."""
+
+    def input_box(self, box: Box) -> Box:
+        """The box of the first input that a box of the output needs."""
+        return box
+
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[Plan[PlaneTiling]]:
+        """The plan with the largest tile, three of them in ACT if possible (load, work, store)."""
+        y = self.output if span is None else replace(self.output, n=1, h=span[1] - span[0])
+        for depth in (3, 2, 1):
+            for tiling in self._tilings(y):
+                single = tiling == (y.h, y.w, y.cb) and y.n == 1
+                pools = self._pools(context, tiling, 1 if single else depth)
+                # A plane in one piece leaves nothing to overlap: only where it is small.
+                if sum(pools) <= (budget if not single or depth == 1 else budget // 4):
+                    yield Plan(tiling, pools)
+                    if not every:
+                        return
+
+    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+        images, first, end = chosen_rows(self.output, rows)
+        with context.pools(plan.pools):
+            for n in images:
+                for block in range(0, self.output.cb, plan.tiling.blocks):
+                    for box in boxes(self.output, plan.tiling, block, n, first, end):
+                        self.emit_tile(context, box)
+
+    def _tilings(self, y: View) -> Iterator[PlaneTiling]:
+        for parts in range(1, y.cb + 1):
+            yield PlaneTiling(y.h, y.w, -(-y.cb // parts))
+        if self.whole_planes:
+            return
+        for lines in even_parts(y.h):
+            if lines < y.h:
+                yield PlaneTiling(lines, y.w, 1)
+        for parts in range(2, y.w + 1):
+            yield PlaneTiling(1, -(-y.w // parts), 1)
+
+    def _pools(self, context: Context, tiling: PlaneTiling, depth: int) -> Pools:
+        box = Box(0, 0, tiling.blocks, 0, tiling.lines, 0, tiling.columns)
+        return Pools(
+            0 if context.on_chip(self.inputs[0]) else depth * self.input_box(box).vectors,
+            0 if context.on_chip(self.output) else depth * box.vectors,
+            depth * box.vectors if any(not context.on_chip(v) for v in self.operands) else 0,
+        )
+
+
+@dataclass
+class ElementLayer(VectorLayer):
+    """Element by element on VECTOR.
+
+    Attributes:
+        kind: "copy" (or table; one input), "add" or "mul" (two; a broadcast axis has size 1).
+        scale: of "mul", one for all lanes.
+    """
+
+    kind: str = "copy"
+    scale: np.float32 = field(default_factory=lambda: np.float32(1))
+
+    def emit_tile(self, context: Context, box: Box) -> None:
+        a = context.read_tile(self.inputs[0], box)
+        b = context.read_broadcast(self.inputs[1], box) if len(self.inputs) > 1 else None
+        out = context.write_tile(self.output, box)
+        table = context.load_table(self.post.lut)
+        mul = self.kind == "mul"
+        prm = uniform_params(context, 0, self.scale) if mul else 0
+        other = b if b is not None else Tile(0, 0, 0, 0)
+        context.emitter.vector(
+            Source.MUL if mul else Source.ACT, a.base, out.base, walk(box, a, other, out), b=other.base, prm=prm,
+            add=self.kind == "add", lut=table, rounding=self.post.rounding, post=self.post.fields(),
+            constants=self.post.add.constants if self.post.add is not None else None,
+        )  # fmt: skip
+        context.release(a)
+        context.release(b)
+        context.finish_tile(self.output, box, out)
+
+
+def walk(box: Box, a: Tile, b: Tile, out: Tile) -> list[Loop]:
+    """Loops of VECTOR over a box, with the strides of both operands and the result."""
+    return [
+        (box.columns, a.step, b.step, out.step, 0),
+        (box.lines, a.line, b.line, out.line, 0),
+        (box.blocks, a.plane, b.plane, out.plane, 0),
+    ]
+
+
+def uniform_params(context: Context, bias: int, scale: np.float32) -> int:
+    """A PRM row with one bias and one scale for all lanes."""
+    lanes = context.config.block_in
+    return context.load_params(
+        ("uniform", bias, float(scale)), 1, lambda: (np.full(lanes, bias, np.int32), np.full(lanes, scale, np.float32))
+    )

@@ -1,0 +1,97 @@
+"""Emits the layers of one NPU step: residents come and go, layers are planned and written out, alone
+or in fused groups."""
+
+from __future__ import annotations
+
+from compiler.errors import CompileError
+from compiler.npu.bands import Group, emit_group
+from compiler.npu.context import Context
+from compiler.npu.layers import Layer
+from compiler.npu.residency import Stay
+from compiler.npu.scratch import ScratchpadFull
+from isa.program import Layer as LayerRow
+
+
+def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay], start: int = 0) -> list[LayerRow]:
+    """Emits all layers and END; returns their report rows.
+
+    Args:
+        units: single layers and groups in order.
+        stays: tensors that live in ACT between layers.
+        start: number of the first layer; what earlier layers left in ACT is taken to be there.
+
+    Raises:
+        CompileError: a layer that no tiling fits.
+    """
+    rows: list[LayerRow] = []
+    for stay in stays:
+        if stay.first < start <= stay.last:
+            stay.settle(context)
+    for unit in units:
+        index = start + len(rows)
+        members = list(unit.layers) if isinstance(unit, Group) else [unit]
+        covered = range(index, index + len(members))
+        first = context.emitter.position
+        for stay in stays:
+            if stay.first in covered:
+                stay.settle(context)
+        try:
+            rows += _emit_group(context, unit) if isinstance(unit, Group) else [_emit_one(context, unit)]
+        except ScratchpadFull as error:
+            c = context.config
+            raise CompileError(
+                f"{members[0].op} {members[0].name!r} does not fit configuration {c.name!r} "
+                f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
+            ) from None
+        head = rows[index - start]  # the borders of residents are filled for the layer that makes them
+        head.count += head.first - first
+        head.first = first
+        for stay in stays:
+            if stay.last in covered:
+                context.drop(stay.view.buffer)
+    context.end_step()
+    return rows
+
+
+def _emit_one(context: Context, layer: Layer) -> LayerRow:
+    emitter = context.emitter
+    first, read, written = emitter.position, emitter.read_bytes, emitter.write_bytes
+    minimum = layer.minimum_bytes(context)
+    plan = layer.plan(context, context.heap.largest_gap)
+    layer.emit(context, plan)
+    return LayerRow(
+        name=layer.name,
+        op=layer.op,
+        where="npu",
+        first=first,
+        count=emitter.position - first,
+        macs=layer.macs,
+        read_bytes=emitter.read_bytes - read,
+        write_bytes=emitter.write_bytes - written,
+        minimum_bytes=minimum,
+        tile=str(plan.tiling),
+    )
+
+
+def _emit_group(context: Context, group: Group) -> list[LayerRow]:
+    """The instructions of a group are interleaved: they are reported with its first layer."""
+    first = context.emitter.position
+    inside = {t.view.buffer for t in group.between}
+    minimum = [layer.minimum_bytes(context, inside) for layer in group.layers]
+    totals = emit_group(context, group)
+    count = context.emitter.position - first
+    return [
+        LayerRow(
+            name=layer.name,
+            op=layer.op,
+            where="npu",
+            first=first if k == 0 else first + count,
+            count=count if k == 0 else 0,
+            macs=layer.macs,
+            read_bytes=totals[k].read_bytes,
+            write_bytes=totals[k].write_bytes,
+            minimum_bytes=minimum[k],
+            tile=f"fused, {group.step} lines" if k == 0 else "with the layer before",
+        )
+        for k, layer in enumerate(group.layers)
+    ]

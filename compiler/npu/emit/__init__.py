@@ -1,1 +1,0 @@
-"""From loop nests to instructions: scratchpads, accesses, hazards and semaphores. Knows no layers."""

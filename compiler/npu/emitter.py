@@ -1,0 +1,405 @@
+"""Emits instructions: loop nests folded and split to fit, configuration kept until it changes, accesses derived."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.npu.hazards import MEMORY_GRAIN, Access, Synchroniser
+from isa.config import NpuConfig
+from isa.encoding import Op, op
+from isa.instructions import Engine, Memory, Rounding, Source
+from isa.program import ARENA_REGION, CONSTANT_REGION
+
+#: More separate spans than this are covered by one hull instead.
+_MAX_SPANS = 64
+
+Loop = tuple[int, ...]  # (count, stride, stride, ...), one stride per operand
+
+
+@dataclass(frozen=True)
+class Place:
+    """Bytes in external memory."""
+
+    region: int
+    offset: int
+
+
+def fold_loops(loops: Sequence[Loop]) -> list[Loop]:
+    """Innermost first: drops single iterations and joins levels that walk on evenly."""
+    folded: list[Loop] = []
+    for loop in loops:
+        if loop[0] == 1:
+            continue
+        if folded:
+            inner = folded[-1]
+            if all(outer == inner[0] * step for outer, step in zip(loop[1:], inner[1:], strict=True)):
+                folded[-1] = (inner[0] * loop[0], *inner[1:])
+                continue
+        folded.append(loop)
+    return folded
+
+
+def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1) -> list[Access]:
+    """The rows a walk touches, as few contiguous spans.
+
+    Args:
+        base: first row.
+        dims: (count, stride) per loop, any order.
+        grain: rows that belong together at each index.
+    """
+    length = grain
+    outer: list[tuple[int, int]] = []
+    for count, stride in sorted(((c, s) for c, s in dims if c > 1 and s), key=lambda d: abs(d[1])):
+        if stride < 0:
+            base += (count - 1) * stride
+            stride = -stride
+        if stride <= 2 * length + 2 and not outer:
+            length += (count - 1) * stride
+        else:
+            outer.append((count, stride))
+    starts = [base]
+    for count, stride in outer:
+        if len(starts) * count > _MAX_SPANS:
+            length += (count - 1) * stride
+        else:
+            starts = [s + i * stride for i in range(count) for s in starts]
+    return [Access(space, s, length) for s in starts]
+
+
+class _Nothing:
+    """Stands in for the synchroniser where only the work is counted."""
+
+    def __init__(self) -> None:
+        self.order: list[Op] = []
+
+    def configure(self, operation: Op) -> None:
+        pass
+
+    def run(self, operation: Op, reads: Sequence[Access], writes: Sequence[Access]) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def take(self) -> list[Op]:
+        return []
+
+
+class Emitter:
+    """Writes one model's instruction image, step by step.
+
+    Args:
+        config: the machine.
+        arena_bytes: size of the arena region, for hazard tracking.
+        dry: only count `work`: nothing is emitted.
+
+    Attributes:
+        work: steps or bus beats per engine so far; bursts cost two cycles each on top.
+    """
+
+    def __init__(self, config: NpuConfig, arena_bytes: int, dry: bool = False) -> None:
+        self.config = config
+        self.dry = dry
+        self.work = dict.fromkeys(Engine, 0)
+        self.sync: Synchroniser | _Nothing = (
+            _Nothing()
+            if dry
+            else Synchroniser(
+                {
+                    "act": config.act_rows,
+                    "wgt": config.wgt_tiles,
+                    "prm": config.prm_rows,
+                    "lut": config.lut_tables,
+                    "acc": config.acc_rows * config.block_out,  # elements: GEMM and VECTOR rows differ in width
+                    "memory": -(-arena_bytes // MEMORY_GRAIN) + 1,
+                },
+                config.semaphores,
+            )
+        )
+        self.image: list[Op] = []
+        self.read_bytes = 0
+        self.write_bytes = 0
+        self._state: dict[tuple[str, int], Op] = {}
+        self._acc_unit = config.block_out
+
+    # Steps and positions.
+
+    @property
+    def position(self) -> int:
+        """Index the next instruction will get."""
+        return len(self.image) + len(self.sync.order)
+
+    def end_step(self) -> int:
+        """Closes an NPU step with END; returns the image length. State and hazards start afresh."""
+        self.sync.configure(op("END"))
+        self.image += self.sync.take()
+        self.sync.forget()
+        self._state.clear()
+        return len(self.image)
+
+    # Memory.
+
+    def load(
+        self,
+        place: Place,
+        target: Memory,
+        row: int,
+        count: int,
+        *,
+        y: tuple[int, int, int] = (1, 0, 0),
+        z: tuple[int, int, int] = (1, 0, 0),
+        pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+        fill: int = 0,
+    ) -> None:
+        """One LOAD. `y`, `z`: (count, row stride, bytes); `pad`: left, right, top, bottom."""
+        row_bytes = self.row_bytes(target)
+        if not any(pad):  # contiguous levels become one run
+            if y[0] > 1 and y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
+                count, y = count * y[0], (1, 0, 0)
+            if y[0] == 1 and z[0] > 1:
+                y, z = z, (1, 0, 0)
+                if y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
+                    count, y = count * y[0], (1, 0, 0)
+            fill = 0
+        left, right, top, bottom = pad
+        lines, data = top + y[0] + bottom, count * y[0]
+        self.read_bytes += data * z[0] * row_bytes
+        self._count_bus(Engine.LOAD, data * z[0] * row_bytes, y[0] * z[0])
+        self.work[Engine.LOAD] += (lines * (left + count + right) - data) * z[0]
+        if self.dry:
+            return
+        self._set("LOAD_DIM", 0, level=0, count=y[0], row_stride=y[1], mem_stride=y[2])
+        self._set("LOAD_DIM", 1, level=1, count=z[0], row_stride=z[1], mem_stride=z[2])
+        self._set("LOAD_PAD", 0, left=left, right=right, top=top, bottom=bottom, fill=fill & 0xFF)
+        writes = spans(_SPACE[target], row, ((lines, y[1]), (z[0], z[1])), left + count + right)
+        reads = []
+        if data and place.region == ARENA_REGION:
+            reads = spans("memory", place.offset, ((y[0], y[2]), (z[0], z[2])), count * row_bytes)
+        self.sync.run(op("LOAD", region=place.region, offset=place.offset, target=target, row=row, count=count),
+                      reads, writes)  # fmt: skip
+
+    def fill(self, row: int, dims: Sequence[tuple[int, int]], run: int, value: int) -> None:
+        """Writes `value` to every lane of ACT rows: `run` rows at every index of up to two (count, stride) dims."""
+        folded = sorted(((c, s) for c, s in dims if c > 1), key=lambda d: d[1])
+        while len(folded) > 1:
+            count, stride = folded.pop()
+            for i in range(count):
+                self.fill(row + i * stride, folded, run, value)
+            return
+        count, stride = folded[0] if folded else (1, 0)
+        lines = 0
+        while lines < count:  # top padding holds 255 lines
+            part = min(255, count - lines)
+            at = 0
+            while at < run:
+                width = min(510, run - at)
+                self.load(
+                    Place(CONSTANT_REGION, 0), Memory.ACT, row + lines * stride + at, 0, y=(0, stride, 0),
+                    pad=(min(255, width), max(0, width - 255), part, 0), fill=value,
+                )  # fmt: skip
+                at += width
+            lines += part
+
+    def store(
+        self,
+        place: Place,
+        row: int,
+        count: int,
+        *,
+        y: tuple[int, int, int] = (1, 0, 0),
+        z: tuple[int, int, int] = (1, 0, 0),
+    ) -> None:
+        """One STORE from ACT. `y`, `z`: (count, row stride, bytes)."""
+        row_bytes = self.config.block_in
+        if y[0] > 1 and y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
+            count, y = count * y[0], (1, 0, 0)
+        if y[0] == 1 and z[0] > 1:
+            y, z = z, (1, 0, 0)
+            if y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
+                count, y = count * y[0], (1, 0, 0)
+        self.write_bytes += count * y[0] * z[0] * row_bytes
+        self._count_bus(Engine.STORE, count * y[0] * z[0] * row_bytes, y[0] * z[0])
+        if self.dry:
+            return
+        self._set("STORE_DIM", 0, level=0, count=y[0], row_stride=y[1], mem_stride=y[2])
+        self._set("STORE_DIM", 1, level=1, count=z[0], row_stride=z[1], mem_stride=z[2])
+        self.sync.run(
+            op("STORE", region=place.region, offset=place.offset, row=row, count=count),
+            spans("act", row, ((y[0], y[1]), (z[0], z[1])), count),
+            spans("memory", place.offset, ((y[0], y[2]), (z[0], z[2])), count * row_bytes),
+        )
+
+    # Arithmetic.
+
+    def gemm(
+        self,
+        act: int,
+        wgt: int,
+        acc: int,
+        reduce: Sequence[Loop],
+        outer: Sequence[Loop],
+        *,
+        accumulate: bool = False,
+    ) -> None:
+        """One GEMM nest (several instructions if it has too many levels). Loops are (count, act, wgt, acc)."""
+        inner, rest = fold_loops(reduce), fold_loops(outer)
+        if len(inner) + len(rest) > self.config.gemm_loops:
+            if rest:
+                count, da, dw, dc = rest[-1]
+                for i in range(count):
+                    self.gemm(act + i * da, wgt + i * dw, acc + i * dc, inner, rest[:-1], accumulate=accumulate)
+            else:
+                count, da, dw, _ = inner[-1]
+                for i in range(count):
+                    more = accumulate or i > 0
+                    self.gemm(act + i * da, wgt + i * dw, acc, inner[:-1], [], accumulate=more)
+            return
+        nest = inner + rest
+        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 8
+        if self.dry:
+            return
+        self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
+        unit = self._acc_unit
+        self.sync.run(
+            op("GEMM", act=act, wgt=wgt, acc=acc, reduce=len(inner), accumulate=accumulate),
+            spans("act", act, [(n, a) for n, a, _, _ in nest]) + spans("wgt", wgt, [(n, w) for n, _, w, _ in nest]),
+            spans("acc", acc * unit, [(n, c * unit) for n, _, _, c in rest], unit),
+        )
+
+    def depthwise(
+        self,
+        act: int,
+        wgt: int,
+        acc: int,
+        loops: Sequence[Loop],
+        *,
+        start: tuple[int, int],
+        step: tuple[int, int],
+        lanes_slice: int,
+        accumulate: bool,
+    ) -> None:
+        """One DEPTHWISE nest. `loops`: level 0 (pushes of a column) and 1 (columns) first, never folded."""
+        rest = fold_loops(loops[2:])
+        if 2 + len(rest) > self.config.gemm_loops:
+            count, da, dw, dc = rest[-1]
+            for i in range(count):
+                self.depthwise(
+                    act + i * da, wgt + i * dw, acc + i * dc, [*loops[:2], *rest[:-1]],
+                    start=start, step=step, lanes_slice=lanes_slice, accumulate=accumulate,
+                )  # fmt: skip
+            return
+        nest = [*loops[:2], *rest]
+        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 8
+        if self.dry:
+            return
+        self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
+        emissions = [(nest[i][0] - 1 - start[i]) // step[i] + 1 for i in (0, 1)]
+        unit = self.config.dw_lanes
+        acc_dims = [(emissions[i], nest[i][3] * unit) for i in (0, 1)] + [(n, c * unit) for n, _, _, c in rest]
+        self.sync.run(
+            op("DEPTHWISE", act=act, wgt=wgt, acc=acc, accumulate=accumulate, start0=start[0], step0=step[0],
+               start1=start[1], step1=step[1], slice=lanes_slice),
+            spans("act", act, [(n, a) for n, a, _, _ in nest]) + spans("wgt", wgt, [(n, w) for n, _, w, _ in nest]),
+            spans("acc", acc * unit, acc_dims, unit),
+        )  # fmt: skip
+
+    def vector(
+        self,
+        source: Source,
+        a: int,
+        dst: int,
+        loops: Sequence[Loop],
+        *,
+        b: int = 0,
+        prm: int = 0,
+        reduce: Sequence[Loop] = (),
+        add: bool = False,
+        lut: int | None = None,
+        rounding: Rounding = Rounding.EVEN,
+        post: dict[str, int] | None = None,
+        constants: dict[str, int] | None = None,
+    ) -> None:
+        """One VECTOR nest. Loops are (count, a, b, dst, prm); `post` and `constants` are fields of VECTOR_POST and
+        VECTOR_ADD."""
+        inner, rest = fold_loops(reduce), fold_loops(loops)
+        if len(inner) + len(rest) > self.config.vector_loops:
+            count, da, db, dd, dp = rest[-1]
+            for i in range(count):
+                self.vector(
+                    source, a + i * da, dst + i * dd, rest[:-1], b=b + i * db, prm=prm + i * dp, reduce=inner,
+                    add=add, lut=lut, rounding=rounding, post=post, constants=constants,
+                )  # fmt: skip
+            return
+        nest = inner + rest
+        self.work[Engine.VECTOR] += math.prod(loop[0] for loop in nest) + 8
+        if self.dry:
+            return
+        self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
+        fields = dict(post or {})
+        if lut is not None:
+            fields["table"] = lut
+        if fields:
+            self._set("VECTOR_POST", 0, **fields)
+        if add and constants is not None:
+            self._set("VECTOR_ADD", 0, **constants)
+        uses_b = add or source == Source.MUL
+        if not uses_b:
+            b = 0
+        needs_prm = source in (Source.ACC, Source.MUL, Source.SUM)
+        if not needs_prm:
+            prm = 0
+        reads: list[Access] = []
+        a_dims = [(loop[0], loop[1]) for loop in nest]
+        if source == Source.ACC:
+            unit = self.config.block_in
+            reads += spans("acc", a * unit, [(n, s * unit) for n, s in a_dims], unit)
+        else:
+            reads += spans("act", a, a_dims)
+        if uses_b:
+            reads += spans("act", b, [(loop[0], loop[2]) for loop in rest])
+        if needs_prm:
+            reads += spans("prm", prm, [(loop[0], loop[4]) for loop in rest])
+        if lut is not None:
+            reads.append(Access("lut", lut, 1))
+        self.sync.run(
+            op("VECTOR", source=source, a=a, b=b, dst=dst, prm=prm, reduce=len(inner), add=add, lut=lut is not None,
+               rounding=rounding),
+            reads,
+            spans("act", dst, [(loop[0], loop[3]) for loop in rest]),
+        )  # fmt: skip
+
+    def _count_bus(self, engine: Engine, nbytes: int, runs: int) -> None:
+        self.work[engine] += -(-nbytes // self.config.bus_bytes) + runs
+
+    # Configuration state.
+
+    def row_bytes(self, target: Memory) -> int:
+        c = self.config
+        return {Memory.ACT: c.block_in, Memory.WGT: c.tile_bytes, Memory.PRM: c.prm_row_bytes, Memory.LUT: 256}[target]
+
+    def _nest(self, name: str, levels: int, nest: Sequence[Loop], strides: tuple[str, ...]) -> None:
+        for level in range(levels):
+            if level < len(nest):
+                count, *steps = nest[level]
+                self._set(name, level, level=level, count=count, **dict(zip(strides, steps, strict=True)))
+            else:
+                current = self._state.get((name, level))
+                if current is not None and current["count"] != 1:
+                    self._set(name, level, level=level, count=1)
+
+    def _set(self, name: str, key: int, **values: int) -> None:
+        if self.dry:
+            return
+        wanted = op(name, **values)
+        current = self._state.get((name, key))
+        if current is None:
+            neutral = {"count": 1} if "count" in wanted.values else {}
+            current = op(name, **({"level": values["level"]} if "level" in values else {}), **neutral)
+        if any(current[f.name] != wanted[f.name] for f in wanted.instruction.fields):
+            self._state[name, key] = wanted
+            self.sync.configure(wanted)
+
+
+_SPACE = {Memory.ACT: "act", Memory.WGT: "wgt", Memory.PRM: "prm", Memory.LUT: "lut"}

@@ -1,0 +1,113 @@
+"""Which neighbouring layers run as one group: counted, not guessed.
+
+Every candidate is emitted dry (nothing written, only the work of each engine counted), alone and in groups of several
+band heights, and a dynamic programme over the layer sequence takes the cheapest cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.npu.bands import Group, emit_group, group_of
+from compiler.npu.context import ConstantPool, Context
+from compiler.npu.emitter import Emitter
+from compiler.npu.layers import Layer, readers
+from compiler.npu.residency import Stay
+from compiler.npu.scratch import ScratchpadFull
+from isa.instructions import Engine
+
+#: Share of the other engines' work that is not hidden behind the busiest one.
+_EXPOSED = 0.04
+_START = 150
+#: Cycles a layer loses where it waits for the one before within a band.
+_HANDOVER = 60
+
+
+def choose_groups(
+    context: Context,
+    layers: list[Layer],
+    stays: list[Stay],
+    outside: set[str],
+    drain: float = 0.25,
+    longest: int = 8,
+) -> list[Group | Layer]:
+    """Cuts the layers of a step into single layers and fused groups.
+
+    Args:
+        drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
+        longest: layers in a group at most.
+    """
+    if longest <= 1:
+        return list(layers)
+    read_by = readers(layers)
+    held = {s.view.buffer for s in stays}
+    best: list[tuple[float, int, Group | None]] = [(0.0, 0, None)]
+    for end in range(1, len(layers) + 1):
+        alone = best[end - 1][0] + _cost_alone(context, layers, end - 1, stays)
+        options: list[tuple[float, int, Group | None]] = [(alone, end - 1, None)]
+        for first in range(end - 2, max(-1, end - 1 - longest), -1):
+            if layers[first].output.buffer in held:
+                break
+            group = group_of(layers, first, end - first, read_by, outside)
+            if group is None:
+                continue
+            cost, step = _cost_group(context, group, first, stays, drain)
+            if step:
+                options.append((best[first][0] + cost, first, replace(group, step=step)))
+        best.append(min(options, key=lambda o: o[0]))
+    units: list[Group | Layer] = []
+    at = len(layers)
+    while at:
+        _, first, group = best[at]
+        units.append(group if group is not None else layers[first])
+        at = first
+    return units[::-1]
+
+
+def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
+    """A context that counts, with the tensors resident that layers first..end-1 find or leave in ACT."""
+    dry = Context(context.config, Emitter(context.config, 0, dry=True), ConstantPool(), context.offsets)
+    dry.plans = context.plans
+    for stay in stays:
+        if stay.first < end and stay.last >= first:
+            stay.settle(dry)
+    dry.emitter.work = dict.fromkeys(dry.emitter.work, 0)
+    return dry
+
+
+def _cycles(context: Context) -> float:
+    work = sorted(context.emitter.work.values())
+    return work[-1] + _EXPOSED * sum(work[:-1])
+
+
+def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> float:
+    layer = layers[index]
+    try:
+        dry = _dry(context, stays, index, index + 1)
+        layer.emit(dry, layer.plan(dry, dry.heap.largest_gap))
+    except ScratchpadFull:
+        return float("inf")
+    return _cycles(dry) + _START
+
+
+def _cost_group(context: Context, group: Group, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
+    height = group.layers[-1].output.h
+    best = float("inf"), 0
+    for step in sorted({s for s in (1, 2, 4, 7, 8, 14, 16, 28) if s < height}):
+        try:
+            dry = _dry(context, stays, first, first + len(group.layers))
+            totals = emit_group(dry, replace(group, step=step))
+        except ScratchpadFull:
+            break
+        # Within a band a layer waits for the one before: only GEMM and VECTOR of one layer overlap.
+        half = context.config.acc_rows // 2
+        compute = sum(
+            max(gemm, vector) + drain * min(half, gemm, vector) + _HANDOVER
+            for work in totals
+            for gemm, vector in work.steps
+        )
+        bus = max(dry.emitter.work[Engine.LOAD], dry.emitter.work[Engine.STORE])
+        cost = max(compute, bus) + _EXPOSED * min(compute, bus) + _START
+        if cost < best[0]:
+            best = cost, step
+    return best

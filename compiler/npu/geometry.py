@@ -1,0 +1,77 @@
+"""Boxes of tensors, and the part of an input that a part of an output needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of a view: one image, channel blocks, rows and columns. Coordinates outside the tensor are padding."""
+
+    n: int
+    block: int
+    blocks: int
+    y0: int
+    y1: int
+    x0: int
+    x1: int
+
+    @property
+    def lines(self) -> int:
+        return self.y1 - self.y0
+
+    @property
+    def columns(self) -> int:
+        return self.x1 - self.x0
+
+    @property
+    def vectors(self) -> int:
+        return self.blocks * self.lines * self.columns
+
+
+class Border(NamedTuple):
+    """Rows and columns of padding around a tensor."""
+
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+
+    def union(self, other: Border) -> Border:
+        """The smallest border that holds both."""
+        return Border(*(max(a, b) for a, b in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """A window that slides over an input: each output needs the inputs under the kernel's taps.
+
+    Attributes:
+        kernel, pad, stride, dilation: (rows, columns); pad is that before the first row and column.
+    """
+
+    kernel: tuple[int, int]
+    pad: tuple[int, int] = (0, 0)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+
+    def span(self, first: int, end: int, axis: int) -> tuple[int, int]:
+        """(first, end) of the inputs along `axis` that outputs first..end-1 need, padding included."""
+        low = first * self.stride[axis] - self.pad[axis]
+        return low, low + (end - first - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
+
+    def extent(self, lines: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of the input that so many rows and columns of the output need."""
+        (top, bottom), (left, right) = self.span(0, lines, 0), self.span(0, columns, 1)
+        return bottom - top, right - left
+
+    def box(self, out: Box) -> Box:
+        """The box of the input that a box of the output needs."""
+        return Box(out.n, out.block, out.blocks, *self.span(out.y0, out.y1, 0), *self.span(out.x0, out.x1, 1))
+
+    def border(self, outputs: tuple[int, int], inputs: tuple[int, int]) -> Border:
+        """Padding around an input of (rows, columns) `inputs` from which `outputs` are made."""
+        (top, bottom), (left, right) = self.span(0, outputs[0], 0), self.span(0, outputs[1], 1)
+        return Border(max(0, -top), max(0, bottom - inputs[0]), max(0, -left), max(0, right - inputs[1]))

@@ -1,0 +1,193 @@
+"""What the NPU is asked to do: the interface of a layer, which every kind of layer fills in in a file of its own.
+
+| kind | file |
+|---|---|
+| `ConvLayer` | `conv.py`, its tile sizes in `conv_tiling.py` |
+| `DepthwiseLayer` | `depthwise.py`, the order of its taps in `depthwise_passes.py` |
+| `ElementLayer` | `elementwise.py` |
+| `MaxPoolLayer`, `MeanLayer` | `pooling.py` |
+
+Whatever schedules layers (residency, fusion, search, emission of a step) knows only the methods of `Layer`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from compiler.npu.context import Context
+from compiler.npu.geometry import Border
+from compiler.npu.scratch import ScratchpadFull
+from compiler.npu.tiling import OutputRows, Plan
+from compiler.npu.views import View
+from isa.instructions import Rounding
+from isa.program import ARENA_REGION
+
+#: Budgets of ACT rows are rounded down to a multiple of this, so that a plan made for one is found again for the next.
+_BUDGET_GRAIN = 64
+
+
+@dataclass
+class Add:
+    """Integer Add with operand `other`, constants of VECTOR_ADD (already in operand order v, other)."""
+
+    other: View
+    constants: dict[str, int]
+    low: int
+    high: int
+
+
+@dataclass
+class Post:
+    """What VECTOR does to a value: requantise (where the source calls for it), add, look up.
+
+    Attributes:
+        zp, low, high: int8 values of the requantiser.
+        add: fused Add, None for none.
+        lut: 256 bytes, None for none.
+        za, zb: zero points of the two factors of a product.
+    """
+
+    zp: int = 0
+    low: int = -128
+    high: int = 127
+    rounding: Rounding = Rounding.EVEN
+    add: Add | None = None
+    lut: bytes | None = None
+    za: int = 0
+    zb: int = 0
+
+    def fields(self) -> dict[str, int]:
+        """Values for VECTOR_POST."""
+        values = {"zp": self.zp, "lo": self.low, "hi": self.high, "za": self.za, "zb": self.zb}
+        if self.add is not None:
+            values |= {"add_lo": self.add.low, "add_hi": self.add.high}
+        return values
+
+
+@dataclass
+class Layer(ABC):
+    """One or several fused nodes of the model, as one pass of the NPU's engines over the output.
+
+    Attributes:
+        name, op: for reports.
+        inputs: views read, output: view written.
+        post: what VECTOR does to every value last.
+        macs: of the model's arithmetic.
+        extra_reads: buffers read besides the views.
+        source: output of the node it was made from, before anything was fused.
+    """
+
+    #: The part of the machine that does the arithmetic: "array", "window" (the array's depthwise mode) or "vector".
+    datapath: ClassVar[str]
+
+    name: str
+    op: str
+    inputs: list[View]
+    output: View
+    post: Post
+    macs: int = 0
+    extra_reads: list[str] = field(default_factory=list)
+    source: str = ""
+
+    # What each kind of layer must say.
+
+    @abstractmethod
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[Plan[Any]]:
+        """Ways to cut the layer into tiles.
+
+        Args:
+            budget: rows of ACT the tiles may take.
+            span: output rows (first, end) that are made at once, None for all.
+            every: give all plans that fit; else the last plan given is the one to take.
+        """
+
+    @abstractmethod
+    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+        """Emits the instructions of the layer, or of some rows of its output, by a plan of `plans`."""
+
+    # What a kind says where it differs from a layer that reads what it writes, vector by vector.
+
+    @property
+    def fusible(self) -> bool:
+        """True if rows of the output can be made a few at a time from rows of the first input."""
+        return True
+
+    def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
+        """Rows (first, end) of the first input, padding included, that output rows `span` need."""
+        return span
+
+    def input_border(self) -> tuple[Border, int]:
+        """Padding the layer reads around its first input, and the value it has to have."""
+        return Border(), 0
+
+    def constant_bytes(self) -> int:
+        """Bytes of weights and of biases and scales."""
+        return 0
+
+    # What holds for every kind.
+
+    @property
+    def operands(self) -> list[View]:
+        """Views read besides the first input."""
+        return [*self.inputs[1:], *([self.post.add.other] if self.post.add is not None else [])]
+
+    @property
+    def reads(self) -> list[View]:
+        """All views read."""
+        return [*self.inputs, *([self.post.add.other] if self.post.add is not None else [])]
+
+    def describe(self) -> str:
+        """Op and name, for reports and messages."""
+        return f"{self.op} {self.name}"
+
+    def plan(self, context: Context, budget: int, span: tuple[int, int] | None = None) -> Plan[Any]:
+        """The plan to take for the layer (or its output rows `span`) within `budget` rows of ACT: the tiling that
+        `Context.tiles` asks for if it fits, else the last of `plans`.
+
+        Raises:
+            ScratchpadFull: nothing fits.
+        """
+        if budget > 2 * _BUDGET_GRAIN:
+            budget = budget // _BUDGET_GRAIN * _BUDGET_GRAIN
+        where = tuple(context.on_chip(v) for v in (*self.reads, self.output))
+        wanted = context.tiles.get(id(self)) if span is None else None
+        key = (id(self), None if span is None else span[1] - span[0], where, budget, wanted)
+        plan = context.plans.get(key)
+        if plan is None:
+            if wanted is not None:
+                plan = next((p for p in self.plans(context, budget, span, every=True) if p.numbers() == wanted), None)
+            if plan is None:
+                last = deque(self.plans(context, budget, span), maxlen=1)
+                if not last:
+                    raise ScratchpadFull(f"{self.name}: no tile fits")
+                plan = last.pop()
+            context.plans[key] = plan
+        return plan
+
+    def minimum_bytes(self, context: Context, inside: Collection[str] = ()) -> int:
+        """Bytes that must pass the bus: constants once, and once each view that is not on the chip.
+
+        Args:
+            inside: buffers between fused layers.
+        """
+        moved = {
+            v.buffer: v.nbytes
+            for v in (*self.reads, self.output)
+            if v.region == ARENA_REGION and not context.on_chip(v) and v.buffer not in inside
+        }
+        return self.constant_bytes() + sum(moved.values())
+
+
+def readers(layers: Iterable[Layer]) -> dict[str, list[int]]:
+    """Numbers of the layers that read each buffer."""
+    found: dict[str, list[int]] = {}
+    for number, layer in enumerate(layers):
+        for view in layer.reads:
+            found.setdefault(view.buffer, []).append(number)
+    return found

@@ -1,0 +1,180 @@
+"""Schedules one decision away from a given one: other tiles, fusion cut or joined elsewhere, tensors kept or let go."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+
+from compiler.npu.bands import group_of
+from compiler.npu.context import ConstantPool, Context
+from compiler.npu.decisions import Decisions, schedule_of
+from compiler.npu.emitter import Emitter
+from compiler.npu.layers import Layer, readers
+from compiler.npu.residency import Stay, place_residents, resident_candidates
+from compiler.npu.search import Schedule
+from isa.config import NpuConfig
+
+#: Rows of the last output per band that fused groups are tried with.
+STEPS = (1, 2, 3, 4, 6, 7, 8, 10, 14, 16, 20, 28)
+_TILES = 16  # per layer: those with the fewest estimated cycles
+
+
+@dataclass(frozen=True)
+class Move:
+    """One changed decision.
+
+    Attributes:
+        kind: "tile", "step", "join", "cut", "shift", "keep" or "release".
+        layer: number of the first layer it concerns.
+        decisions: afterwards.
+        span: numbers of the first layer whose instructions change, and of the one after the last.
+        estimate: cycles after over cycles before by the compiler's estimate, 1.0 where it has none.
+        rows: ACT rows the move takes (negative: gives back), as a share of ACT.
+    """
+
+    kind: str
+    layer: int
+    decisions: Decisions
+    span: tuple[int, int]
+    estimate: float = 1.0
+    rows: float = 0.0
+
+
+class Neighbourhood:
+    """All moves from a schedule of one NPU step.
+
+    Args:
+        config, layers, outside: as for `schedule_of`.
+    """
+
+    def __init__(self, config: NpuConfig, layers: list[Layer], outside: set[str]) -> None:
+        self.config, self.layers, self.outside = config, layers, outside
+        self.readers = readers(layers)
+        self.able = {stay.first: stay for stay in resident_candidates(layers, outside)}
+        self._tiles: dict[Hashable, list[tuple[tuple[int, ...], float]]] = {}
+
+    def schedule(self, decisions: Decisions) -> Schedule:
+        """Raises `CompileError` if the decisions contradict each other."""
+        return schedule_of(self.config, self.layers, self.outside, decisions)
+
+    def moves(self, decisions: Decisions) -> Iterator[Move]:
+        """Every move; whether the result fits shows when it is emitted."""
+        yield from self._tile_moves(decisions)
+        yield from self._unit_moves(decisions)
+        yield from self._stay_moves(decisions)
+
+    def _tile_moves(self, decisions: Decisions) -> Iterator[Move]:
+        chosen = dict(decisions.tiles)
+        stays = self.schedule(decisions).stays
+        for (count, _), at in zip(decisions.units, decisions.starts()):
+            if count > 1:
+                continue
+            options = self._tiles_of(at, stays)
+            best = options[0][1] if options else 0.0
+            for number, (tile, cycles) in enumerate(options):
+                if tile == chosen.get(at, options[0][0]):
+                    continue
+                tiles = {**chosen, at: tile}
+                if number == 0:
+                    del tiles[at]
+                after = replace(decisions, tiles=tuple(sorted(tiles.items())))
+                yield Move("tile", at, after, (at, at + 1), cycles / best if best else 1.0)
+
+    def _tiles_of(self, number: int, stays: list[Stay]) -> list[tuple[tuple[int, ...], float]]:
+        """Tiles of a layer and their estimated cycles (0 for layers on VECTOR), the usual one first."""
+        alive = [stay for stay in stays if stay.first <= number <= stay.last]
+        key = number, tuple((stay.first, stay.start) for stay in alive)
+        found = self._tiles.get(key)
+        if found is None:
+            context = Context(self.config, Emitter(self.config, 0, dry=True), ConstantPool(), {})
+            for stay in alive:
+                stay.settle(context)
+            plans = self.layers[number].plans(context, context.heap.largest_gap, every=True)
+            best = heapq.nsmallest(_TILES, plans, key=lambda plan: plan.cycles)
+            found = [(plan.numbers(), plan.cycles) for plan in best]
+            self._tiles[key] = found
+        return found
+
+    def _unit_moves(self, decisions: Decisions) -> Iterator[Move]:
+        starts = decisions.starts()
+        for i, (count, step) in enumerate(decisions.units):
+            at = starts[i]
+            if count > 1:
+                for other in self._steps(at, count):
+                    if other != step:
+                        yield self._regrouped(decisions, "step", i, 1, [(count, other)])
+                for cut in range(1, count):
+                    parts = self._units(at, (cut, count - cut), step)
+                    if parts is not None:
+                        yield self._regrouped(decisions, "cut", i, 1, parts)
+            if i + 1 == len(decisions.units):
+                continue
+            after = decisions.units[i + 1][0]
+            if self._fusible(at, count + after):
+                for other in self._steps(at, count + after):
+                    yield self._regrouped(decisions, "join", i, 2, [(count + after, other)])
+            for shift in (-1, 1):  # one layer from a unit to its neighbour
+                left, right = count + shift, after - shift
+                if min(left, right) >= 1 and (left > 1 or right > 1):
+                    if not (self._fusible(at, left) and self._fusible(at + left, right)):
+                        continue
+                    parts = self._units(at, (left, right), max(step, decisions.units[i + 1][1]) or 8)
+                    if parts is not None:
+                        yield self._regrouped(decisions, "shift", i, 2, parts)
+
+    def _fusible(self, at: int, count: int) -> bool:
+        return count == 1 or group_of(self.layers, at, count, self.readers, self.outside) is not None
+
+    def _units(self, at: int, counts: tuple[int, int], lines: int) -> list[tuple[int, int]] | None:
+        """Two units from layer `at` on, with about `lines` rows per band; None if a fused one has too few rows."""
+        units = []
+        for count in counts:
+            steps = self._steps(at, count)
+            if count > 1 and not steps:
+                return None
+            units.append((count, min(steps, key=lambda s: abs(s - lines)) if count > 1 else 0))
+            at += count
+        return units
+
+    def _steps(self, at: int, count: int) -> list[int]:
+        return [s for s in STEPS if s < self.layers[at + count - 1].output.h]
+
+    def _regrouped(self, decisions: Decisions, kind: str, unit: int, old: int, new: list[tuple[int, int]]) -> Move:
+        """Units unit..unit+old-1 replaced. Layers that are fused now have no tiles of their own, and what passes
+        between them does not stay in ACT besides."""
+        starts = decisions.starts()
+        first, end = starts[unit], starts[unit + old]
+        fused: set[int] = set()
+        between: set[int] = set()
+        at = first
+        for count, _ in new:
+            if count > 1:
+                fused |= set(range(at, at + count))
+                between |= set(range(at, at + count - 1))
+            at += count
+        units = (*decisions.units[:unit], *new, *decisions.units[unit + old :])
+        tiles = tuple((layer, tile) for layer, tile in decisions.tiles if layer not in fused)
+        stays = tuple(pair for pair in decisions.stays if pair[0] not in between)
+        return Move(kind, first, Decisions(stays, units, tiles), (first, end))
+
+    def _stay_moves(self, decisions: Decisions) -> Iterator[Move]:
+        held = dict(decisions.stays)
+        inside = set()  # outputs that never leave their fused group
+        for (count, _), at in zip(decisions.units, decisions.starts()):
+            inside |= set(range(at, at + count - 1))
+        for first, stay in self.able.items():
+            share = stay.rows / self.config.act_rows
+            if first in held:
+                rest = tuple(pair for pair in decisions.stays if pair[0] != first)
+                after = replace(decisions, stays=rest)
+                yield Move("release", first, after, (first, stay.last + 1), rows=-share)
+            elif first not in inside and stay.rows < self.config.act_rows:
+                chosen = [replace(self.able[f], start=start) for f, start in decisions.stays] + [replace(stay)]
+                placed = place_residents(self.config.act_rows, chosen)
+                if len(placed) < len(chosen):
+                    continue
+                moved = [s for s in placed if held.get(s.first) != s.start]
+                span = min(s.first for s in moved), max(s.last for s in moved) + 1
+                after = replace(decisions, stays=tuple(sorted((s.first, s.start) for s in placed)))
+                yield Move("keep", first, after, span, rows=share)

@@ -1,0 +1,111 @@
+"""Which tensors stay in ACT between layers instead of going through memory."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from compiler.npu.context import Context
+from compiler.npu.geometry import Border
+from compiler.npu.layers import Layer
+from compiler.npu.views import View
+from isa.config import NpuConfig
+from isa.program import ARENA_REGION
+
+
+@dataclass
+class Stay:
+    """A tensor that stays in ACT between layers.
+
+    Attributes:
+        border, fill: padding around it, and its value.
+        rows: of ACT, border included.
+        first, last: numbers of the layer that makes it and of the last one that reads it.
+        start: first row of ACT.
+    """
+
+    view: View
+    border: Border
+    fill: int
+    rows: int
+    first: int
+    last: int
+    start: int = 0
+
+    def settle(self, context: Context) -> None:
+        """Gives it its rows of ACT and fills its border."""
+        context.make_resident(self.view, self.border, self.fill, self.start)
+
+
+def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
+    """Tensors made and used within one NPU step, which could stay in ACT; not placed yet.
+
+    Args:
+        layers: of the step, in order.
+        outside: buffers that others read.
+    """
+    candidates = []
+    made: dict[str, int] = {}
+    writers: dict[str, int] = {}
+    for i, layer in enumerate(layers):
+        made.setdefault(layer.output.buffer, i)
+        writers[layer.output.buffer] = writers.get(layer.output.buffer, 0) + 1
+    for buffer, first in made.items():
+        view = layers[first].output
+        uses = [(i, layer, v) for i, layer in enumerate(layers) for v in layer.reads if v.buffer == buffer]
+        if buffer in outside or writers[buffer] > 1 or not uses or view.region != ARENA_REGION:
+            continue
+        if any(not _same_box(v, view) for _, _, v in uses):
+            continue
+        need = [layer.input_border() for _, layer, v in uses if v == layer.inputs[0]]
+        fills = {fill for border, fill in need if any(border)}
+        if len(fills) > 1:
+            continue
+        border = functools.reduce(Border.union, (border for border, _ in need), Border())
+        fill = fills.pop() if fills else 0
+        rows = view.n * view.cb * (view.h + border.top + border.bottom) * (view.w + border.left + border.right)
+        candidates.append(Stay(view, border, fill, rows, first, max(i for i, _, _ in uses)))
+    return candidates
+
+
+def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], share: float = 0.6) -> list[Stay]:
+    """Tensors that fit into ACT together.
+
+    Args:
+        layers, outside: as for `resident_candidates`.
+        share: of ACT rows that residents may take at any time; the rest is for tiles of what is not resident.
+    """
+    candidates = resident_candidates(layers, outside)
+    limit = int(config.act_rows * share)
+    chosen: list[Stay] = []
+    load = [0] * len(layers)
+    # What saves most traffic per row and layer of stay first: short lives, then small ones.
+    for stay in sorted(candidates, key=lambda s: (s.last - s.first, s.rows)):
+        span = range(stay.first, stay.last + 1)
+        if stay.rows <= limit and all(load[i] + stay.rows <= limit for i in span):
+            chosen.append(stay)
+            for i in span:
+                load[i] += stay.rows
+    return place_residents(config.act_rows, chosen)
+
+
+def place_residents(rows: int, stays: list[Stay]) -> list[Stay]:
+    """Gives every stay its rows, from the top of ACT down, apart from those that live at the same time or right after
+    (fused layers overlap); what finds no room is dropped."""
+    placed: list[Stay] = []
+    for stay in sorted(stays, key=lambda s: (-s.rows, s.first)):
+        end = rows
+        near = [p for p in placed if p.first <= stay.last + 1 and p.last >= stay.first - 1]
+        for other in sorted(near, key=lambda p: -(p.start + p.rows)):
+            if other.start + other.rows <= end - stay.rows:
+                break
+            end = min(end, other.start)
+        if end - stay.rows >= rows // 8:
+            stay.start = end - stay.rows
+            placed.append(stay)
+    return sorted(placed, key=lambda s: s.first)
+
+
+def _same_box(a: View, b: View) -> bool:
+    """True if both walk the same vectors of their buffer."""
+    return (a.n, a.c, a.h, a.w, a.sn, a.sc, a.sh, a.offset) == (b.n, b.c, b.h, b.w, b.sn, b.sc, b.sh, b.offset)

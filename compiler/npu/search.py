@@ -1,0 +1,199 @@
+"""Schedule search over whole NPU steps, by exact cycles.
+
+A policy says how much of ACT residents may take, how dearly a fused group pays for hand-overs, and how long groups
+may be; residency and fusion follow from it by counting. With effort 2 and 3 several policies are emitted and their
+cycles measured by a cost function that the caller hands in (the cycle-level simulator), in parallel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import pickle
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from common.errors import TilewrightError
+from compiler.npu.bands import Group
+from compiler.npu.context import ConstantPool, Context
+from compiler.npu.emit import emit_step
+from compiler.npu.emitter import Emitter
+from compiler.npu.fusion import choose_groups
+from compiler.npu.layers import Layer
+from compiler.npu.residency import Stay, choose_residents
+from compiler.npu.scratch import ScratchpadFull
+from compiler.npu.tiling import Plans
+from isa.config import NpuConfig
+from isa.encoding import to_bytes
+
+#: (configuration, instruction image, arena bytes) -> cycles.
+Measure = Callable[[NpuConfig, bytes, int], int]
+MAX_EFFORT = 3
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Attributes:
+    share: of ACT rows that resident tensors may take.
+    drain: share of a tile's drain that the next layer of a fused band is charged for.
+    longest: layers in a fused group, 1 = no fusion.
+    """
+
+    share: float = 0.6
+    drain: float = 0.25
+    longest: int = 8
+
+
+@dataclass
+class Schedule:
+    """What stays in ACT, which layers run together, and tiles of layers (by number) other than the usual ones."""
+
+    stays: list[Stay]
+    units: list[Group | Layer]
+    tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def use_tiles(self, context: Context, layers: list[Layer]) -> None:
+        """Makes the emission of these layers use the schedule's tiles."""
+        context.tiles |= {id(layers[number]): tile for number, tile in self.tiles.items()}
+
+
+#: Gives the schedule of a step, or None: (configuration, layers, buffers read after the step).
+Scheduler = Callable[[NpuConfig, list[Layer], set[str]], Schedule | None]
+
+
+def policies(effort: int) -> list[Policy]:
+    """The policies an effort tries; the first is the default."""
+    if effort <= 0:
+        return [Policy(longest=1)]
+    found = [Policy()]
+    if effort >= 2:
+        found += [Policy(share, drain) for share in (0.35, 0.6, 0.8) for drain in (0.0, 0.25, 1.0)]
+        found.append(Policy(longest=1))
+    if effort >= 3:
+        grid = itertools.product((0.2, 0.45, 0.7, 0.9), (0.0, 0.12, 0.5), (3, 5, 8))
+        found += [Policy(*values) for values in grid]
+    return list(dict.fromkeys(found))
+
+
+def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
+    """Layers that no tiling fits even with all of ACT to themselves: their source, and why."""
+    context = _dry(config, {})
+    found = {}
+    for layer in layers:
+        try:
+            layer.plan(context, config.act_rows)
+        except ScratchpadFull as error:
+            found[layer.source] = f"does not fit the scratchpads of {config.name!r}: {error}"
+    return found
+
+
+def make_schedule(config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, plans: Plans) -> Schedule:
+    """Residency and fusion under one policy, or under a more modest one where that does not fit."""
+    for tried in (policy, Policy(policy.share / 2, policy.drain, policy.longest), Policy(policy.share / 2, longest=1)):
+        stays = choose_residents(config, layers, outside, tried.share)
+        schedule = Schedule(
+            stays, choose_groups(_dry(config, plans), layers, stays, outside, tried.drain, tried.longest)
+        )
+        try:
+            emit_step(_dry(config, plans), schedule.units, schedule.stays)
+        except TilewrightError:
+            continue
+        return schedule
+    return Schedule([], list(layers))
+
+
+def _dry(config: NpuConfig, plans: Plans) -> Context:
+    return Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
+
+
+def measure_policy(
+    config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, measure: Measure
+) -> float:
+    """Exact cycles of a step under a policy, infinite if it does not fit."""
+    plans: Plans = {}
+    try:
+        schedule = make_schedule(config, layers, outside, policy, plans)
+    except (ScratchpadFull, TilewrightError):
+        return math.inf
+    return measure_schedule(config, layers, schedule, measure, plans)
+
+
+def measure_schedule(
+    config: NpuConfig,
+    layers: list[Layer],
+    schedule: Schedule,
+    measure: Measure,
+    plans: Plans,
+    units: tuple[int, int] | None = None,
+) -> float:
+    """Exact cycles of a step, or of its units first..end-1 alone, by a schedule; infinite if it does not fit."""
+    first, end = units or (0, len(schedule.units))
+    start = sum(len(u.layers) if isinstance(u, Group) else 1 for u in schedule.units[:first])
+    offsets, at = {}, 0
+    for view in (v for layer in layers for v in (*layer.reads, layer.output)):
+        if view.buffer not in offsets:
+            offsets[view.buffer] = at
+            at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
+    for name in (n for layer in layers for n in layer.extra_reads):
+        offsets[name] = at
+        at += 1 << 20
+    emitter = Emitter(config, at)
+    context = Context(config, emitter, ConstantPool(), offsets, plans=plans, timing_only=True)
+    schedule.use_tiles(context, layers)
+    try:
+        emit_step(context, schedule.units[first:end], schedule.stays, start)
+    except (ScratchpadFull, TilewrightError):
+        return math.inf
+    return measure(config, to_bytes(emitter.image), at)
+
+
+def search(
+    config: NpuConfig,
+    layers: list[Layer],
+    outside: set[str],
+    effort: int,
+    measure: Measure | None,
+    plans: Plans,
+    progress: Callable[[float], None] = lambda done: None,
+) -> Schedule:
+    """The best schedule of a step that `effort` finds.
+
+    Args:
+        outside: buffers read after the step.
+        measure: cost function; without one the default policy is taken.
+        progress: called with the fraction done.
+    """
+    options = policies(effort)
+    if len(options) == 1 or measure is None:
+        return make_schedule(config, layers, outside, options[0], plans)
+    costs: dict[Policy, float] = {}
+    workers = max(1, min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, len(options)))
+    shares = [options[i::workers] for i in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = [pool.submit(_in_process, config, layers, outside, share, measure) for share in shares]
+        for number, job in enumerate(jobs):
+            costs |= job.result()
+            progress((number + 1) / len(jobs))
+    best = min(options, key=lambda policy: costs[policy])
+    return make_schedule(config, layers, outside, best, plans)
+
+
+def _in_process(
+    config: NpuConfig, layers: list[Layer], outside: set[str], share: list[Policy], measure: Measure
+) -> dict[Policy, float]:
+    """Measures policies in a process of its own (here if that cannot be started)."""
+    job = pickle.dumps((config, layers, outside, share, measure))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, "-m", "compiler.npu.worker"], input=job, capture_output=True, env=environment, check=False
+    )
+    if done.returncode == 0:
+        result: Any = pickle.loads(done.stdout)
+        return dict(result)
+    return {policy: measure_policy(config, layers, outside, policy, measure) for policy in share}

@@ -1,0 +1,63 @@
+"""VECTOR instructions that turn accumulators into an output tile: requantise, Add, table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.npu.context import Context, Tile
+from compiler.npu.emitter import Loop
+from compiler.npu.geometry import Box
+from compiler.npu.layers import Post
+from isa.instructions import Source
+
+
+def read_add_operand(context: Context, post: Post, box: Box) -> Tile | None:
+    """The other operand of a fused Add for an output box."""
+    return None if post.add is None else context.read_broadcast(post.add.other, box)
+
+
+def emit_accumulators(
+    context: Context,
+    post: Post,
+    acc: int,
+    acc_strides: tuple[int, int, int],
+    counts: tuple[int, int, int],
+    out: Tile,
+    out_steps: tuple[int, int],
+    prm: int,
+    add: Tile | None,
+    slices: int,
+) -> None:
+    """VECTOR over one tile of accumulators.
+
+    Args:
+        acc: first ACC vector.
+        acc_strides: ACC vectors from one column, row, group of channel blocks to the next.
+        counts: columns, rows, channel blocks.
+        out_steps: (rows, columns) of the output between neighbouring results.
+        slices: channel blocks that lie side by side in one ACC row (stride 1).
+    """
+    columns, lines, blocks = counts
+    table = context.load_table(post.lut)
+    b = add if add is not None else Tile(0, 0, 0, 0)
+    groups, rest = divmod(blocks, slices)
+    constants = post.add.constants if post.add is not None else None
+
+    def emit(block: int, groups: int, slices: int) -> None:
+        loops: Sequence[Loop] = (
+            (columns, acc_strides[0], b.step * out_steps[1], out.step * out_steps[1], 0),
+            (lines, acc_strides[1], b.line * out_steps[0], out.line * out_steps[0], 0),
+            (slices, 1, b.plane, out.plane, 1),
+            (groups, acc_strides[2], b.plane * slices, out.plane * slices, slices),
+        )
+        at = acc + (block // full) * acc_strides[2]
+        context.emitter.vector(
+            Source.ACC, at, out.base + block * out.plane, loops, b=b.base + block * b.plane, prm=prm + block,
+            add=add is not None, lut=table, rounding=post.rounding, post=post.fields(), constants=constants,
+        )  # fmt: skip
+
+    full = slices
+    if groups:
+        emit(0, groups, slices)
+    if rest:
+        emit(groups * slices, 1, rest)

@@ -1,0 +1,96 @@
+"""How a layer is cut into tiles: what a plan says whatever the kind of layer, and the sizes that are worth trying."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from compiler.npu.geometry import Box
+from compiler.npu.views import View
+
+Tiling = TypeVar("Tiling", bound=tuple[Any, ...])
+
+
+class Pools(NamedTuple):
+    """ACT rows that a layer's tiles take: inputs, outputs and second operands, as many of each as are in flight."""
+
+    input: int
+    output: int
+    operand: int
+
+
+class Plan(NamedTuple, Generic[Tiling]):
+    """One way to cut a layer into tiles.
+
+    Attributes:
+        tiling: sizes of a tile and the order of tiles, by the names of the layer's kind. `str` of it is for reports.
+        pools: ACT rows the tiles take.
+        cycles: estimate for the layer, 0.0 where its kind makes none.
+    """
+
+    tiling: Tiling
+    pools: Pools
+    cycles: float = 0.0
+
+    def numbers(self) -> tuple[int, ...]:
+        """The tiling as plain numbers, as a kept schedule has them."""
+        return tuple(int(size) for size in self.tiling)
+
+
+#: Plans found so far, by layer, height and what is on the chip.
+Plans = dict[Hashable, Plan[Any]]
+
+
+class PlaneTiling(NamedTuple):
+    """Tiles of a plane: rows, columns and channel blocks of the output."""
+
+    lines: int
+    columns: int
+    blocks: int
+
+    def __str__(self) -> str:
+        return f"{self.lines}x{self.columns} px, {self.blocks} blocks"
+
+
+@dataclass(frozen=True)
+class OutputRows:
+    """The part of a layer's output that is to be made: rows `span` (first, end) of one image."""
+
+    image: int
+    span: tuple[int, int]
+
+
+def chosen_rows(y: View, rows: OutputRows | None) -> tuple[range, int, int]:
+    """Images, first row and end row to make: those of `rows`, or all of the output `y`."""
+    if rows is None:
+        return range(y.n), 0, y.h
+    return range(rows.image, rows.image + 1), *rows.span
+
+
+def boxes(y: View, tiling: PlaneTiling, block: int, n: int, first: int, end: int) -> Iterator[Box]:
+    """The tiles of rows first..end-1 of one image and of the channel blocks from `block` on that a tile holds."""
+    blocks = min(tiling.blocks, y.cb - block)
+    for y0 in range(first, end, tiling.lines):
+        for x0 in range(0, y.w, tiling.columns):
+            yield Box(n, block, blocks, y0, min(y0 + tiling.lines, end), x0, min(x0 + tiling.columns, y.w))
+
+
+def even_parts(size: int) -> list[int]:
+    """Lengths that cut `size` into 1, 2, 3, ... parts that are as equal as can be, largest first."""
+    return sorted({-(-size // parts) for parts in range(1, size + 1)}, reverse=True)
+
+
+def bands(height: int, width: int, lines: Collection[int], parts: Collection[int]) -> Iterator[tuple[int, int]]:
+    """(rows, columns) of bands that cut a plane: whole rows first, then parts of rows where few whole ones fit.
+
+    Args:
+        lines: rows that a band of shorter rows may have.
+        parts: numbers of parts that a row may be cut into.
+    """
+    for count in even_parts(height):
+        yield count, width
+    for count in sorted(lines, reverse=True):
+        for cut in parts:
+            if cut <= width:
+                yield count, -(-width // cut)

@@ -1,0 +1,26 @@
+"""Softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.ops.quantized_op import Operands, QuantizedOp, shape_error
+from compiler.tensor import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class QSoftmax(QuantizedOp):
+    """Softmax along `axis`, correctly rounded.
+
+    Attributes:
+        levels: the result is `sat(RNE(p * levels) + zy)`; None for `sat(RNE(p / sy) + zy)`.
+    """
+
+    axis: int = -1
+    levels: float | None = None
+
+    def check(self, operands: Operands, result: Tensor) -> str | None:
+        x = operands[0]
+        if x is not None and not -len(x.shape) <= self.axis < len(x.shape):
+            return f"axis {self.axis} of {list(x.shape)}"
+        return super().check(operands, result) or (shape_error(result, x.shape) if x is not None else None)

@@ -1,0 +1,40 @@
+"""Conv and ConvTranspose with constant weights."""
+
+from __future__ import annotations
+
+from compiler.graph import Node
+from compiler.ops.convolution import QConv, QConvTranspose
+from compiler.passes.integer_rules.rule import integer_rule
+from compiler.passes.integer_rules.site import Site
+from compiler.passes.weights import add_weights, constant_bias, constant_weights
+
+
+@integer_rule("Conv", "ConvTranspose")
+def convolution(site: Site) -> list[Node] | None:
+    """Weights constant, per tensor or per output channel; bias none, int32 or float constant."""
+    x, attrs, source = site.activation(0), site.node.attrs, site.dequantizer(1)
+    transposed = site.node.op == "ConvTranspose"
+    weights = constant_weights(site.graph, source, axis=1 if transposed else 0)
+    if x is None or source is None or weights is None:
+        return None
+    data, quant = weights
+    group = int(attrs["group"])
+    if transposed and group > 1 and not quant.per_tensor:
+        return None  # ONNX's axis 1 holds the channels of one group only
+    channels = data.shape[1] * group if transposed else data.shape[0]
+    inputs = [x.name, add_weights(site.graph, source, data, quant)]
+    if site.has(2):
+        assert x.quant is not None
+        bias = constant_bias(site.graph, site.node.inputs[2], site.producers, x.quant, quant, channels)
+        if bias is None:
+            return None
+        inputs.append(site.graph.constant(f"{site.node.inputs[2]}.int32", bias))
+    kernel, strides, pads = attrs["kernel_shape"], attrs["strides"], attrs["pads"]
+    if transposed:
+        return [site.make(QConvTranspose(
+            kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group,
+            output_padding=attrs["output_padding"],
+        ), inputs)]  # fmt: skip
+    return [
+        site.make(QConv(kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group), inputs)
+    ]

@@ -1,0 +1,97 @@
+"""One place where an op stands between DequantizeLinear and QuantizeLinear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.ops.quantized_op import Clamped, QuantizedOp
+from compiler.passes.quantization import is_activation, quant_of, requantize_table
+
+
+@dataclass
+class Site:
+    """A float op with what dequantises its inputs and what quantises its output.
+
+    Attributes:
+        quantizer: the QuantizeLinear that takes the op's result.
+        low, high: clamp in the output's quantised units.
+    """
+
+    graph: Graph
+    node: Node
+    producers: dict[str, Node]
+    quantizer: Node
+    low: int
+    high: int
+
+    @property
+    def out(self) -> Tensor:
+        """The quantised result; its `quant` is set."""
+        return self.graph.tensor(self.quantizer.outputs[0])
+
+    @property
+    def out_quant(self) -> Quant:
+        quant = self.out.quant
+        assert quant is not None
+        return quant
+
+    def dequantizer(self, index: int) -> Node | None:
+        """The DequantizeLinear that makes an input, None if something else does."""
+        if index >= len(self.node.inputs):
+            return None
+        node = self.producers.get(self.node.inputs[index])
+        return node if node is not None and node.op == "DequantizeLinear" else None
+
+    def activation(self, index: int) -> Tensor | None:
+        """The 8-bit per-tensor integers behind an input, None if there are none."""
+        node = self.dequantizer(index)
+        if node is None:
+            return None
+        tensor, quant = self.graph.tensor(node.inputs[0]), quant_of(self.graph, node)
+        if not is_activation(tensor) or quant is None or not quant.same_as(tensor.quant):
+            return None
+        return tensor
+
+    def has(self, index: int) -> bool:
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    def make(self, op: QuantizedOp, inputs: list[str]) -> Node:
+        """The integer op that writes the quantised result, clamped where the op can be."""
+        if isinstance(op, Clamped):
+            op = op.clamped(self.low, self.high)
+        return Node.of(op, inputs, [self.out.name], self.node.name, self._origin)
+
+    def make_onnx(self, op: str, inputs: list[str]) -> Node:
+        """An ONNX op on integers that writes the quantised result."""
+        return Node(op, inputs, [self.out.name], {}, self.node.name, self._origin)
+
+    @property
+    def _origin(self) -> tuple[str, ...]:
+        return (*self.node.origin, *self.quantizer.origin)
+
+    def operand(self, index: int, before: list[Node]) -> Tensor | None:
+        """The integers of an operand of an op that only moves or selects; None if there is no way to them.
+
+        A float operand is quantised to the output, because QuantizeLinear is elementwise; `before` takes that node.
+        """
+        tensor = self.activation(index)
+        if tensor is not None:
+            return tensor
+        source = self.graph.tensor(self.node.inputs[index])
+        if source.dtype != np.float32:
+            return None
+        name = self.graph.unique(f"{source.name}.{self.out.dtype}")
+        made = self.graph.add(Tensor(name, source.shape, self.out.dtype, None, self.out_quant))
+        parameters = self.quantizer.inputs[1:]
+        before.append(Node("QuantizeLinear", [source.name, *parameters], [name], self.quantizer.attrs, name))
+        return made
+
+    def requantizing_table(self, tensor: Tensor) -> np.ndarray | None:
+        """uint8[256] that requantises an operand to the output and clamps it; None where the bytes pass unchanged."""
+        assert tensor.quant is not None
+        table = requantize_table(tensor.quant, tensor.dtype, self.out_quant, self.out.dtype)
+        table = np.clip(table.view(self.out.dtype), self.low, self.high).astype(self.out.dtype).view(np.uint8)
+        return None if np.array_equal(table, np.arange(256)) else table

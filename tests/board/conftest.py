@@ -1,0 +1,64 @@
+"""Simulated boards, and clients in processes of their own."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from fpga.sim.axi import AxiBoard
+from isa.config import preset
+from isa.program import Program
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def axi(tmp_path: Path) -> Iterator[AxiBoard]:
+    """An NPU `tiny` and its memory behind a socket."""
+    with AxiBoard(preset("tiny"), tmp_path / "npu.sock", size=1 << 20) as board:
+        yield board
+
+
+@pytest.fixture(scope="session")
+def digits() -> Program:
+    """The digits network for `tiny`."""
+    return tw.compile(ROOT / "examples/digits/digits_int8.onnx", config="tiny")
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts a process that runs an endless job on the board behind a transport, an expression, until it is killed."""
+    started: list[subprocess.Popen] = []
+
+    def start(transport: str) -> subprocess.Popen:
+        code = (
+            "from pathlib import Path, PosixPath\n"
+            "from driver.address import open_transport; from driver.board import BoardDevice\n"
+            "from tests.common.board_jobs import endless_job; from tests.common.linux_boards import Way\n"
+            f"job = endless_job(BoardDevice({transport}))\n"
+            "print('running', flush=True)\n"
+            "job.run()\n"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell hands down "ignore"
+        )
+        started.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "running\n"
+        time.sleep(0.3)  # it prints just before START
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

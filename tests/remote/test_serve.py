@@ -1,0 +1,450 @@
+"""A device over the network: the same bytes and cycles, turns, and refusals that never reach the device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from common.allocator import Allocator
+from common.errors import TilewrightError
+from isa.assembler import assemble
+from isa.config import NpuConfig
+from isa.device import Counters, DeviceError, Region
+from isa.encoding import to_bytes
+from isa.instructions import ErrorCode
+from simulator.cycle import CycleDevice
+from tilewright.errors import ConfigMismatchError, UsageError
+from tilewright.remote import generate
+from tilewright.remote import remote_pb2 as pb
+from tilewright.remote.client import Address, RemoteDevice, RemoteError
+from tilewright.remote.server import Server
+from tilewright.remote.shared import SharedDevice
+from tilewright.runtime.devices import Runner, preset_of
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits_int8.onnx"
+TINY = NpuConfig.load("tiny")
+
+
+class Watched(CycleDevice):
+    """A cycle-level simulator that can be slow, small or broken, and counts its runs."""
+
+    def __init__(self, config: NpuConfig, room: int | None = None) -> None:
+        super().__init__(config)
+        self.runs, self.closed = 0, False
+        self.go = threading.Event()
+        self.go.set()
+        self.breaks = False
+        if room is not None:
+            self.memory._places = Allocator(1, room)
+
+    def run(self, *arguments: Any, **options: Any) -> Counters:
+        self.runs += 1
+        assert self.go.wait(30)
+        if self.breaks:
+            self.breaks, self.closed = False, True
+            raise TilewrightError("the link is dead")
+        return super().run(*arguments, **options)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@contextmanager
+def serving(room: int | None = None, **options: Any) -> Iterator[tuple[Server, SharedDevice]]:
+    shared = SharedDevice(lambda: Watched(TINY, room), 64 << 20)
+    server = Server(shared, "127.0.0.1:0", **options)
+    try:
+        yield server, shared
+    finally:
+        server.stop(0.2)
+
+
+def connect(server: Server, **options: Any) -> RemoteDevice:
+    return RemoteDevice(Address(f"127.0.0.1:{server.port}"), **options)
+
+
+def runner(device: RemoteDevice) -> Runner:
+    return Runner(device.name, device.config, lambda config: device)
+
+
+@pytest.fixture(scope="module")
+def program() -> tw.Program:
+    return tw.compile_program(MODEL, "tiny")
+
+
+@pytest.fixture(scope="module")
+def inputs(program: tw.Program) -> dict[str, np.ndarray]:
+    return tw.random_inputs(program, 5)
+
+
+@pytest.fixture(scope="module")
+def expected(program: tw.Program, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], Counters]:
+    with tw.Device("cycle") as device:
+        outputs = device.run(program, inputs)
+        assert device.counters is not None
+        return outputs, device.counters
+
+
+def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_values_and_counters(program, inputs, expected) -> None:
+    with serving() as (server, _), runner(connect(server)) as remote:
+        for _ in range(2):
+            same(remote.run(program, inputs), expected[0])
+            assert remote.counters == expected[1]
+
+
+def test_contents_are_sent_once(program, inputs, expected, monkeypatch) -> None:
+    sent: list[bytes] = []
+    with serving() as (server, shared):
+        put = shared.contents.put
+        monkeypatch.setattr(shared.contents, "put", lambda sha256, data: (sent.append(sha256), put(sha256, data)))
+        for _ in range(3):
+            with runner(connect(server)) as remote:
+                same(remote.run(program, inputs), expected[0])
+        images = {hashlib.sha256(data).digest() for data in (program.instructions, program.constants)}
+        assert sorted(sent) == sorted(images)
+
+
+def test_clients_that_do_not_fit_together(inputs) -> None:
+    """Every step of each client pushes the other one's memory out of a device that is too small for both."""
+    kept = tw.compile_program(MODEL, "tiny", keep="all")
+    with tw.Device("functional") as local:
+        expected = local.run(kept, inputs)
+        tensors = local.tensors()
+    room = 2 * (len(kept.instructions) + len(kept.constants) + kept.arena_bytes) - 4096
+    results: dict[int, Any] = {}
+    with serving(room) as (server, _):
+
+        def client(number: int) -> None:
+            with runner(connect(server)) as remote:
+                mine = {name: value + np.float32(0.01 * number) for name, value in inputs.items()}
+                remote.run(kept, mine)
+                results[number] = remote.run(kept, inputs), remote.tensors()
+
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == 3
+        for outputs, held in results.values():
+            same(outputs, expected)
+            same(held, tensors)
+
+
+def test_waiting_clients_are_told(program, inputs, expected) -> None:
+    said: list[str | None] = []
+    with serving() as (server, shared), runner(connect(server)) as first:
+        first.load(program)
+        shared.device.go.clear()
+        one = threading.Thread(target=lambda: first.run(program, inputs))
+        one.start()
+        while not shared.device.runs:
+            time.sleep(0.01)
+
+        def second() -> None:
+            with runner(connect(server, notify=said.append)) as remote:
+                same(remote.run(program, inputs), expected[0])
+
+        two = threading.Thread(target=second)
+        two.start()
+        end = time.monotonic() + 20
+        while not any("waiting for 1 run of others" in (text or "") for text in said) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert shared.device.runs == 1
+        shared.device.go.set()
+        one.join()
+        two.join()
+        assert any("waiting" in (text or "") for text in said) and said[-1] is None
+
+
+def test_a_killed_client_leaves_the_device_usable(program, inputs, expected, tmp_path) -> None:
+    path = tmp_path / "digits.twp"
+    program.save(path)
+    with serving() as (server, shared):
+        shared.device.go.clear()
+        command = [sys.executable, "-m", "tilewright", "run", str(path), "--device", f"tcp://127.0.0.1:{server.port}"]
+        client = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while not shared.device.runs and time.monotonic() < end:
+            time.sleep(0.02)
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        shared.device.go.set()
+        with runner(connect(server)) as remote:
+            same(remote.run(program, inputs), expected[0])
+        end = time.monotonic() + 20
+        while shared.turns._waiting and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not [
+            part for part in shared._placed if not isinstance(part, bytes)
+        ]  # both clients' arenas are given back
+
+
+def test_a_stopped_machine_is_decoded(program, inputs) -> None:
+    with serving() as (server, _), runner(connect(server)) as remote:
+        with pytest.raises(DeviceError) as caught:
+            remote.run(program, inputs, timeout=50)
+        assert caught.value.code == ErrorCode.TIMEOUT
+        with tw.Device("cycle") as local, pytest.raises(DeviceError) as wanted:
+            local.run(program, inputs, timeout=50)
+        assert str(caught.value).split(" (")[0] == str(wanted.value).split(" (")[0]
+        remote.run(program, inputs)
+
+
+def test_a_broken_device_is_opened_again(program, inputs, expected) -> None:
+    with serving() as (server, shared):
+        with runner(connect(server)) as remote:
+            same(remote.run(program, inputs), expected[0])
+            broken = shared.device
+            broken.breaks = True
+            with pytest.raises(RemoteError, match="opened again: the link is dead"):
+                remote.run(program, inputs)
+            assert shared.device is not broken
+            with pytest.raises(RemoteError, match="connect again"):
+                remote.run(program, inputs)
+        with runner(connect(server)) as remote:
+            same(remote.run(program, inputs), expected[0])
+
+
+END = to_bytes(assemble("END"))
+
+
+def place(device: RemoteDevice, image: bytes) -> list[Region]:
+    address = device.allocate(len(image))
+    device.write(address, image)
+    return [Region(address, len(image), read=True)]
+
+
+NOISE = np.random.default_rng(3).integers(0, 256, 64, np.uint8).tobytes()
+BEYOND = to_bytes(assemble(f"GEMM_LOOP level={TINY.gemm_loops + 1}\nEND"))  # a larger machine has that level
+ENDLESS = to_bytes(assemble("GEMM_SYNC"))
+
+
+@pytest.mark.parametrize(
+    ("image", "length", "message"),
+    [
+        (NOISE, 4, "instruction 0"),
+        (BEYOND, 2, f"level must be 0..{TINY.gemm_loops - 1}"),
+        (ENDLESS, 1, "its last instruction is GEMM_SYNC"),
+        (END, 2, "too few for 2 instructions"),
+        (END, 0, "too few"),
+    ],
+)
+def test_damaged_programs_do_not_reach_the_device(image: bytes, length: int, message: str) -> None:
+    with serving() as (server, shared):
+        device = connect(server)
+        with pytest.raises(RemoteError, match=message):
+            device.run(place(device, image), 0, 0, length)
+        assert shared.device.runs == 0
+        device.run(place(device, END), 0, 0, 1)
+        assert shared.device.runs == 1
+
+
+def test_foreign_programs(program) -> None:
+    with serving() as (server, shared):
+        other = tw.compile_program(MODEL, "small")
+        with pytest.raises(ConfigMismatchError, match="compile for 'tiny'"):
+            connect(server, config=other.config)
+        with runner(connect(server)) as remote, pytest.raises(ConfigMismatchError):
+            remote.run(other, tw.random_inputs(other))
+        device = connect(server)
+        device.config = other.config  # a client that does not look
+        with pytest.raises(RemoteError, match="is for configuration"):
+            device.run(place(device, END), 0, 0, 1)
+        assert shared.device.runs == 0
+
+
+def test_requests_beyond_what_a_client_has() -> None:
+    with serving() as (server, _):
+        device = connect(server)
+        sha256 = hashlib.sha256(b"x").digest()
+        for request, message in (
+            (pb.Request(piece=pb.Piece(sha256=sha256, size=1, data=b"y")), "arrived damaged"),
+            (pb.Request(piece=pb.Piece(sha256=sha256, size=9, offset=4, data=b"y")), "out of order"),
+            (pb.Request(piece=pb.Piece(sha256=sha256, size=1 << 60, data=b"y")), "bytes more than"),
+            (pb.Request(read=pb.Read(arena=7, size=4)), "no arena 7"),
+            (pb.Request(write=pb.Write(arena=1, size=4, offset=2, data=b"abc")), "outside the 4"),
+            (pb.Request(read=pb.Read(arena=1, offset=1, size=4)), "outside the 4"),
+            (pb.Request(write=pb.Write(arena=1, size=8, data=b"a")), "has 4 bytes, not 8"),
+            (pb.Request(), "does not know"),
+        ):
+            with pytest.raises(RemoteError, match=message):
+                device._ask(request)
+        assert device._ask(pb.Request(have=pb.Have())).HasField("missing")  # the stream goes on
+
+
+def test_windows_end_where_contents_end() -> None:
+    """A region that claims more bytes than its contents have would show those of other clients beside it."""
+    with serving() as (server, shared):
+        other = connect(server)
+        other.run([*place(other, END), *place(other, b"secret" * 20)], 0, 0, 1)
+        device = connect(server)
+        mine = place(device, END)
+        device._upload([(mine[0], hashlib.sha256(END).digest())])
+        for size in (0, len(END) - 1, len(END) + 1, 1 << 20, 1 << 63):
+            region = pb.Region(sha256=hashlib.sha256(END).digest(), size=size)
+            run = pb.Run(regions=[region], program_length=1, fingerprint=TINY.fingerprint)
+            with pytest.raises(RemoteError, match=f"have {len(END)} bytes, not {size}"):
+                device._ask(pb.Request(run=run))
+        assert shared.device.runs == 1
+
+
+@pytest.mark.parametrize("values", [{"watchdog": 1 << 40}, {"timeout": 1 << 63}, {"program_offset": 8}])
+def test_runs_the_registers_cannot_express(values: dict[str, int]) -> None:
+    with serving() as (server, shared):
+        device = connect(server)
+        numbers = {"program_offset": 0} | values
+        with pytest.raises(DeviceError, match=r"must be (below 2\*\*32|a multiple of 16)"):
+            device.run(place(device, END), 0, numbers.pop("program_offset"), 1, **numbers)
+        assert shared.device.runs == 0
+
+
+def test_a_client_cannot_fill_the_memory_of_the_server(monkeypatch) -> None:
+    monkeypatch.setattr("tilewright.remote.server._CLIENT_BYTES", 10_000)
+    with serving() as (server, _):
+        device = connect(server)
+        write = pb.Request(write=pb.Write(arena=1, size=4, data=b"abcd"))
+        with pytest.raises(RemoteError, match="4 bytes more than the 10000 a client may have"):
+            for _ in range(100):
+                device._ask(write)
+        with pytest.raises(RemoteError, match="33 bytes are no SHA-256"):
+            device._ask(pb.Request(piece=pb.Piece(sha256=bytes(33), size=1)))
+        device._requests.put(pb.Request(read=pb.Read(arena=1, size=4)))
+        assert device._next().data.data == b"abcd"
+        device._ask(write)  # those before are on the device
+
+
+def test_tokens(program, inputs, expected) -> None:
+    with serving(token="secret") as (server, _):
+        target = f"127.0.0.1:{server.port}"
+        for token in (None, "wrong"):
+            with pytest.raises(RemoteError, match="token is missing or wrong"):
+                RemoteDevice(Address(target, token))
+        with runner(RemoteDevice(Address(target, "secret"))) as remote:
+            same(remote.run(program, inputs), expected[0])
+
+
+def test_tls(program, inputs, expected) -> None:
+    import trustme
+
+    authority, other = trustme.CA(), trustme.CA()
+    mine = authority.issue_cert("localhost")
+    chain = b"".join(pem.bytes() for pem in mine.cert_chain_pems)
+    with serving(tls=(chain, mine.private_key_pem.bytes())) as (server, _):
+        target, ca = f"127.0.0.1:{server.port}", authority.cert_pem.bytes()
+        with runner(RemoteDevice(Address(target, ca=ca, name="localhost"))) as remote:
+            same(remote.run(program, inputs), expected[0])
+        for bad in (
+            Address(target),
+            Address(target, ca=other.cert_pem.bytes(), name="localhost"),
+            Address(target, ca=ca),
+        ):
+            with pytest.raises(RemoteError, match="no answer"):
+                RemoteDevice(bad, seconds=1.0)
+
+
+def test_addresses(tmp_path, monkeypatch) -> None:
+    (tmp_path / "token").write_text("abc\n")
+    monkeypatch.setenv("TILEWRIGHT_TOKEN", "other")
+    assert Address.parse("board") == Address("board:7741", "other")
+    assert Address.parse(f"board:80?token-file={tmp_path / 'token'}&name=x") == Address("board:80", "abc", None, "x")
+    for text, message in (
+        ("", "HOST:PORT"),
+        ("a:b", "HOST:PORT"),
+        ("a:0", "HOST:PORT"),
+        ("a?x=1", "unknown option 'x'"),
+        ("a?ca=/nowhere", "cannot read /nowhere"),
+        (f"a?token-file={Path(sys.executable)}", "must hold a token: printable ASCII"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            Address.parse(text)
+    with pytest.raises(RemoteError, match="is `tilewright serve` running there"):
+        RemoteDevice(Address("127.0.0.1:9"), seconds=0.3)
+
+
+def test_the_command(program, tmp_path) -> None:
+    path = tmp_path / "digits.twp"
+    program.save(path)
+    here = [sys.executable, "-m", "tilewright"]
+    taken = socket.create_server(("127.0.0.1", 0))
+    for arguments, message in (
+        (["--listen", "0.0.0.0:0"], "give --token-file"),
+        (["--tls-cert", "x"], "go together"),
+        (["--device", "nothing"], "unknown device"),
+        (["--listen", "nonsense"], "must be HOST:PORT"),
+        (["--listen", f"127.0.0.1:{taken.getsockname()[1]}"], "cannot listen"),
+        (["--token-file", os.devnull], "must hold a token"),
+    ):
+        done = subprocess.run([*here, "serve", *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    served = subprocess.Popen([*here, "serve", "--config", "tiny", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert served.stdout is not None
+    where = re.search(r"tcp://\S+", served.stdout.readline())
+    assert where is not None
+    done = subprocess.run([*here, "run", str(path), "--device", where[0], "--check=all", "--reference", str(MODEL)],
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0 and "equal" in done.stdout, done.stderr
+    assert preset_of(where[0]) == "tiny"
+    done = subprocess.run([*here, "run", str(MODEL), "--device", where[0], "--json", "-"],
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert json.loads(done.stdout)["config"] == "tiny"  # that of the device
+    served.send_signal(signal.SIGTERM)
+    assert served.wait(20) == 0
+
+
+def test_a_second_interrupt_leaves_a_run_that_does_not_end() -> None:
+    command = [sys.executable, "-m", "tilewright", "serve", "--device", "cycle", "--config", "tiny"]
+    served = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert served.stdout is not None and served.stderr is not None
+    where = re.search(r"tcp://(\S+)", served.stdout.readline())
+    assert where is not None
+    said: list[str | None] = []
+    device = RemoteDevice(Address(where[1]), notify=said.append)
+    loops = "\n".join(f"GEMM_LOOP level={level} count=65535" for level in range(4))
+    regions = place(device, to_bytes(assemble(f"{loops}\nGEMM\nEND")))
+
+    def client() -> None:
+        with pytest.raises(RemoteError, match="broke"):
+            device.run(regions, 0, 0, 6)
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    end = time.monotonic() + 20
+    while not any("running for" in (text or "") for text in said) and time.monotonic() < end:
+        time.sleep(0.05)
+    served.send_signal(signal.SIGINT)
+    while "waiting for the run under way" not in served.stderr.readline():
+        pass
+    served.send_signal(signal.SIGINT)
+    assert served.wait(20) == -signal.SIGINT
+    thread.join()
+
+
+def test_generated_code_is_up_to_date() -> None:
+    for name, text in generate.generate().items():
+        assert (Path(generate.__file__).parent / name).read_text() == text
