@@ -13,14 +13,14 @@ import numpy as np
 from compiler import cpu
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
-from compiler.npu.bands import Group
-from compiler.npu.context import ConstantPool, Context
-from compiler.npu.emit import emit_step
-from compiler.npu.emitter import Emitter
+from compiler.npu.emit.context import ConstantPool, Context
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.plan import Plans
 from compiler.npu.partition import Partition
-from compiler.npu.search import MAX_EFFORT, Measure, Schedule, Scheduler, misfits, search
+from compiler.npu.schedule.bands import Group
+from compiler.npu.schedule.emission import emit_step
+from compiler.npu.schedule.search import MAX_EFFORT, Measure, Schedule, Scheduler, misfits, search
 from compiler.npu.steps import Arena, Step, group_steps, split_at_borders
-from compiler.npu.tiling import Plans
 from compiler.npu.views import View
 from compiler.passes import FRONTEND, run_passes
 from isa.config import NpuConfig

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from compiler.graph import Node
-from compiler.npu.conv import ConvLayer
-from compiler.npu.conv_tiling import Phase
-from compiler.npu.depthwise import DepthwiseLayer
-from compiler.npu.elementwise import ElementLayer
-from compiler.npu.layers import Add, Layer, Post
-from compiler.npu.pooling import MaxPoolLayer, MeanLayer
+from compiler.npu.layers.conv import ConvLayer
+from compiler.npu.layers.conv_tiling import Phase
+from compiler.npu.layers.depthwise import DepthwiseLayer
+from compiler.npu.layers.elementwise import ElementLayer
+from compiler.npu.layers.layer import Add, Layer, Post
+from compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
 from compiler.npu.support import add_constants, half_away_factor, mean_rule, stored_limits, stored_zero_point
 from compiler.npu.views import View
 from isa import numerics

@@ -13,8 +13,8 @@ import numpy as np
 
 from compiler.graph import QUANTIZED_OPS, Graph, Node, Tensor
 from compiler.npu import lower
-from compiler.npu.conv import DynamicWeights
-from compiler.npu.layers import Layer
+from compiler.npu.layers.conv import DynamicWeights
+from compiler.npu.layers.layer import Layer
 from compiler.npu.packing import PackedInput, plan_packing, repack_weights
 from compiler.npu.support import broadcast_ok, stored_zero_point, unsupported_reason
 from compiler.npu.views import View, packed, plane_shape, relayout_tables, unpack_tables

@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.search import policies
+from compiler.npu.schedule.search import policies
 from compiler.ops.product import QMatMul
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx
 
     from compiler.graph import Graph
-    from compiler.npu.search import Scheduler
+    from compiler.npu.schedule.search import Scheduler
     from tilewright.dynamic import DynamicModel
 
 

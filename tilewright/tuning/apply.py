@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from common.native import BuildError
-from compiler.npu.decisions import Decisions, schedule_of, signature
-from compiler.npu.layers import Layer
-from compiler.npu.search import Schedule, Scheduler
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.decisions import Decisions, schedule_of, signature
+from compiler.npu.schedule.search import Schedule, Scheduler
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.runtime.cost import program_cycles

@@ -10,10 +10,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from compiler.errors import CompileError
-from compiler.npu.decisions import Decisions, decisions_of, schedule_of
-from compiler.npu.layers import Layer
-from compiler.npu.search import Policy, Schedule, make_schedule, measure_schedule
-from compiler.npu.tiling import Plans
+from compiler.npu.emit.plan import Plans
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
+from compiler.npu.schedule.search import Policy, Schedule, make_schedule, measure_schedule
 from isa.config import NpuConfig
 from tilewright.runtime.cost import measure
 

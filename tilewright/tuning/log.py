@@ -17,7 +17,7 @@ from typing import Any
 
 from common.store import cache_folder, sources_digest
 from compiler.errors import CompileError
-from compiler.npu.decisions import Decisions
+from compiler.npu.schedule.decisions import Decisions
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 

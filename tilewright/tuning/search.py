@@ -1,9 +1,9 @@
 """Local search over the schedules of an NPU step, by exact cycles.
 
 It starts from the best of the schedules that the compiler makes under several policies, and tries moves (see
-`compiler.npu.neighbours`) in the order of the gain a ranker expects. A move is first measured with the layers around it
-alone; what gains there is measured with the whole step and taken if it gains there too. When no move is left, the
-search goes on from the next schedule, then from random changes of the best one.
+`compiler.npu.schedule.neighbours`) in the order of the gain a ranker expects. A move is first measured with the layers
+around it alone; what gains there is measured with the whole step and taken if it gains there too. When no move is
+left, the search goes on from the next schedule, then from random changes of the best one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from compiler.npu.decisions import Decisions, decisions_of
-from compiler.npu.neighbours import Move, Neighbourhood
-from compiler.npu.search import Policy, policies
+from compiler.npu.schedule.decisions import Decisions, decisions_of
+from compiler.npu.schedule.neighbours import Move, Neighbourhood
+from compiler.npu.schedule.search import Policy, policies
 from tilewright.tuning.evaluate import Evaluator, Span, Step
 from tilewright.tuning.ranker import Ranker
 

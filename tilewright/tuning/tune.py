@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.npu.decisions import Decisions
-from compiler.npu.search import Policy
+from compiler.npu.schedule.decisions import Decisions
+from compiler.npu.schedule.search import Policy
 from isa.program import Program
 from tilewright.errors import UsageError
 from tilewright.runtime.cost import program_cycles

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 import tilewright as tw
 from compiler.errors import CompileError
-from compiler.npu.decisions import Decisions, decisions_of, schedule_of, signature
-from compiler.npu.neighbours import Neighbourhood
-from compiler.npu.search import Policy
+from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of, signature
+from compiler.npu.schedule.neighbours import Neighbourhood
+from compiler.npu.schedule.search import Policy
 from isa.config import NpuConfig
 from tilewright.api.compilation import builder
 from tilewright.cli import cli

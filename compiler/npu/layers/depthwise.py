@@ -9,13 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler.npu.context import Context
-from compiler.npu.depthwise_passes import WindowPass, plan_passes
-from compiler.npu.emitter import Loop
-from compiler.npu.geometry import Border, Box, SlidingWindow
-from compiler.npu.layers import Layer
-from compiler.npu.tail import emit_accumulators, read_add_operand
-from compiler.npu.tiling import OutputRows, Plan, PlaneTiling, Pools, bands, boxes, chosen_rows
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.emitter import Loop
+from compiler.npu.emit.geometry import Border, Box
+from compiler.npu.emit.plan import Plan, Pools
+from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
+from compiler.npu.layers.depthwise_passes import WindowPass, plan_passes
+from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.sliding_window import SlidingWindow
+from compiler.npu.layers.tiling import OutputRows, PlaneTiling, bands, boxes, chosen_rows
 from isa.config import NpuConfig
 
 _LATENCY = 100

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from compiler.npu.context import BandTile, Context
-from compiler.npu.layers import Layer
-from compiler.npu.tiling import OutputRows
+from compiler.npu.emit.context import BandTile, Context
+from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.tiling import OutputRows
 from compiler.npu.views import View
 from isa.instructions import Engine, Source
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.npu.bands import Group, emit_group, group_of
-from compiler.npu.context import ConstantPool, Context
-from compiler.npu.emitter import Emitter
-from compiler.npu.layers import Layer, readers
-from compiler.npu.residency import Stay
-from compiler.npu.scratch import ScratchpadFull
+from compiler.npu.emit.context import ConstantPool, Context
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.scratch import ScratchpadFull
+from compiler.npu.layers.layer import Layer, readers
+from compiler.npu.schedule.bands import Group, emit_group, group_of
+from compiler.npu.schedule.residency import Stay
 from isa.instructions import Engine
 
 #: Share of the other engines' work that is not hidden behind the busiest one.

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import CompileError
-from compiler.npu.bands import Group, group_of
-from compiler.npu.layers import Layer, readers
-from compiler.npu.residency import Stay, resident_candidates
-from compiler.npu.search import Schedule
+from compiler.npu.layers.layer import Layer, readers
+from compiler.npu.schedule.bands import Group, group_of
+from compiler.npu.schedule.residency import Stay, resident_candidates
+from compiler.npu.schedule.search import Schedule
 from isa.config import NpuConfig
 
 #: Fields that name things or count work; they do not change what is emitted.

@@ -4,11 +4,11 @@ or in fused groups."""
 from __future__ import annotations
 
 from compiler.errors import CompileError
-from compiler.npu.bands import Group, emit_group
-from compiler.npu.context import Context
-from compiler.npu.layers import Layer
-from compiler.npu.residency import Stay
-from compiler.npu.scratch import ScratchpadFull
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.scratch import ScratchpadFull
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.bands import Group, emit_group
+from compiler.npu.schedule.residency import Stay
 from isa.program import Layer as LayerRow
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler.npu.geometry import SlidingWindow
+from compiler.npu.layers.sliding_window import SlidingWindow
 
 #: Largest values of DEPTHWISE's start and step fields.
 _MAX_START, _MAX_STEP = 63, 15

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from compiler.npu.context import Context
-from compiler.npu.elementwise import VectorLayer, uniform_params
-from compiler.npu.geometry import Border, Box, SlidingWindow
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.geometry import Border, Box
+from compiler.npu.layers.elementwise import VectorLayer, uniform_params
+from compiler.npu.layers.sliding_window import SlidingWindow
 from isa.instructions import Source
 
 #: The lowest int8: padding that never wins a maximum.

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler.npu.context import Context, Tile
-from compiler.npu.emitter import Loop
-from compiler.npu.geometry import Box
-from compiler.npu.layers import Layer
-from compiler.npu.tiling import OutputRows, Plan, PlaneTiling, Pools, boxes, chosen_rows, even_parts
+from compiler.npu.emit.context import Context, Tile
+from compiler.npu.emit.emitter import Loop
+from compiler.npu.emit.geometry import Box
+from compiler.npu.emit.plan import Plan, Pools
+from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.tiling import OutputRows, PlaneTiling, boxes, chosen_rows, even_parts
 from compiler.npu.views import View
 from isa.instructions import Source
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.npu.emitter import Emitter, Place
-from compiler.npu.geometry import Border, Box
-from compiler.npu.scratch import Heap, Ring, Rows
-from compiler.npu.tiling import Plans, Pools
+from compiler.npu.emit.emitter import Emitter, Place
+from compiler.npu.emit.geometry import Border, Box
+from compiler.npu.emit.plan import Plans, Pools
+from compiler.npu.emit.scratch import Heap, Ring, Rows
 from compiler.npu.views import View
 from isa import numerics
 from isa.config import NpuConfig

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from compiler.npu.context import Context
-from compiler.npu.geometry import Border
-from compiler.npu.layers import Layer
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.geometry import Border
+from compiler.npu.layers.layer import Layer
 from compiler.npu.views import View
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION

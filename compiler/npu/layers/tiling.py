@@ -1,45 +1,13 @@
-"""How a layer is cut into tiles: what a plan says whatever the kind of layer, and the sizes that are worth trying."""
+"""Tiles of a layer's output, and the sizes of tiles that are worth trying."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from compiler.npu.geometry import Box
+from compiler.npu.emit.geometry import Box
 from compiler.npu.views import View
-
-Tiling = TypeVar("Tiling", bound=tuple[Any, ...])
-
-
-class Pools(NamedTuple):
-    """ACT rows that a layer's tiles take: inputs, outputs and second operands, as many of each as are in flight."""
-
-    input: int
-    output: int
-    operand: int
-
-
-class Plan(NamedTuple, Generic[Tiling]):
-    """One way to cut a layer into tiles.
-
-    Attributes:
-        tiling: sizes of a tile and the order of tiles, by the names of the layer's kind. `str` of it is for reports.
-        pools: ACT rows the tiles take.
-        cycles: estimate for the layer, 0.0 where its kind makes none.
-    """
-
-    tiling: Tiling
-    pools: Pools
-    cycles: float = 0.0
-
-    def numbers(self) -> tuple[int, ...]:
-        """The tiling as plain numbers, as a kept schedule has them."""
-        return tuple(int(size) for size in self.tiling)
-
-
-#: Plans found so far, by layer, height and what is on the chip.
-Plans = dict[Hashable, Plan[Any]]
 
 
 class PlaneTiling(NamedTuple):

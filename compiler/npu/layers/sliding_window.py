@@ -1,47 +1,10 @@
-"""Boxes of tensors, and the part of an input that a part of an output needs."""
+"""The part of an input that a part of an output needs, where a window slides over the input."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-
-@dataclass(frozen=True)
-class Box:
-    """A box of a view: one image, channel blocks, rows and columns. Coordinates outside the tensor are padding."""
-
-    n: int
-    block: int
-    blocks: int
-    y0: int
-    y1: int
-    x0: int
-    x1: int
-
-    @property
-    def lines(self) -> int:
-        return self.y1 - self.y0
-
-    @property
-    def columns(self) -> int:
-        return self.x1 - self.x0
-
-    @property
-    def vectors(self) -> int:
-        return self.blocks * self.lines * self.columns
-
-
-class Border(NamedTuple):
-    """Rows and columns of padding around a tensor."""
-
-    top: int = 0
-    bottom: int = 0
-    left: int = 0
-    right: int = 0
-
-    def union(self, other: Border) -> Border:
-        """The smallest border that holds both."""
-        return Border(*(max(a, b) for a, b in zip(self, other, strict=True)))
+from compiler.npu.emit.geometry import Border, Box
 
 
 @dataclass(frozen=True)

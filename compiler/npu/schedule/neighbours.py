@@ -6,13 +6,13 @@ import heapq
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
-from compiler.npu.bands import group_of
-from compiler.npu.context import ConstantPool, Context
-from compiler.npu.decisions import Decisions, schedule_of
-from compiler.npu.emitter import Emitter
-from compiler.npu.layers import Layer, readers
-from compiler.npu.residency import Stay, place_residents, resident_candidates
-from compiler.npu.search import Schedule
+from compiler.npu.emit.context import ConstantPool, Context
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.layers.layer import Layer, readers
+from compiler.npu.schedule.bands import group_of
+from compiler.npu.schedule.decisions import Decisions, schedule_of
+from compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
+from compiler.npu.schedule.search import Schedule
 from isa.config import NpuConfig
 
 #: Rows of the last output per band that fused groups are tried with.

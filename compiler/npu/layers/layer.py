@@ -1,12 +1,5 @@
 """What the NPU is asked to do: the interface of a layer, which every kind of layer fills in in a file of its own.
 
-| kind | file |
-|---|---|
-| `ConvLayer` | `conv.py`, its tile sizes in `conv_tiling.py` |
-| `DepthwiseLayer` | `depthwise.py`, the order of its taps in `depthwise_passes.py` |
-| `ElementLayer` | `elementwise.py` |
-| `MaxPoolLayer`, `MeanLayer` | `pooling.py` |
-
 Whatever schedules layers (residency, fusion, search, emission of a step) knows only the methods of `Layer`.
 """
 
@@ -18,10 +11,11 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from compiler.npu.context import Context
-from compiler.npu.geometry import Border
-from compiler.npu.scratch import ScratchpadFull
-from compiler.npu.tiling import OutputRows, Plan
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.geometry import Border
+from compiler.npu.emit.plan import Plan
+from compiler.npu.emit.scratch import ScratchpadFull
+from compiler.npu.layers.tiling import OutputRows
 from compiler.npu.views import View
 from isa.instructions import Rounding
 from isa.program import ARENA_REGION

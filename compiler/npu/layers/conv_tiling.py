@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.npu.geometry import SlidingWindow
-from compiler.npu.tiling import Plan, Pools, bands, even_parts
+from compiler.npu.emit.plan import Plan, Pools
+from compiler.npu.layers.sliding_window import SlidingWindow
+from compiler.npu.layers.tiling import bands, even_parts
 from compiler.npu.views import View
 from isa.config import NpuConfig
 

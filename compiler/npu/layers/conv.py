@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler.npu.context import Context, Tile
-from compiler.npu.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
-from compiler.npu.emitter import Loop, Place
-from compiler.npu.geometry import Border, Box
-from compiler.npu.layers import Layer
-from compiler.npu.tail import emit_accumulators, read_add_operand
-from compiler.npu.tiling import OutputRows, Plan
+from compiler.npu.emit.context import Context, Tile
+from compiler.npu.emit.emitter import Loop, Place
+from compiler.npu.emit.geometry import Border, Box
+from compiler.npu.emit.plan import Plan
+from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
+from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
+from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.tiling import OutputRows
 from isa.config import NpuConfig
 from isa.instructions import Memory
 from isa.program import ARENA_REGION

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.errors import TilewrightError
-from compiler.npu.bands import Group
-from compiler.npu.context import ConstantPool, Context
-from compiler.npu.emit import emit_step
-from compiler.npu.emitter import Emitter
-from compiler.npu.fusion import choose_groups
-from compiler.npu.layers import Layer
-from compiler.npu.residency import Stay, choose_residents
-from compiler.npu.scratch import ScratchpadFull
-from compiler.npu.tiling import Plans
+from compiler.npu.emit.context import ConstantPool, Context
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.plan import Plans
+from compiler.npu.emit.scratch import ScratchpadFull
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.bands import Group
+from compiler.npu.schedule.emission import emit_step
+from compiler.npu.schedule.fusion import choose_groups
+from compiler.npu.schedule.residency import Stay, choose_residents
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
 
@@ -190,9 +190,8 @@ def _in_process(
     """Measures policies in a process of its own (here if that cannot be started)."""
     job = pickle.dumps((config, layers, outside, share, measure))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run(
-        [sys.executable, "-m", "compiler.npu.worker"], input=job, capture_output=True, env=environment, check=False
-    )
+    command = [sys.executable, "-m", "compiler.npu.schedule.worker"]
+    done = subprocess.run(command, input=job, capture_output=True, env=environment, check=False)
     if done.returncode == 0:
         result: Any = pickle.loads(done.stdout)
         return dict(result)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.npu.hazards import MEMORY_GRAIN, Access, Synchroniser
+from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
 from isa.config import NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import Engine, Memory, Rounding, Source

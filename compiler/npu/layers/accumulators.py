@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.npu.context import Context, Tile
-from compiler.npu.emitter import Loop
-from compiler.npu.geometry import Box
-from compiler.npu.layers import Post
+from compiler.npu.emit.context import Context, Tile
+from compiler.npu.emit.emitter import Loop
+from compiler.npu.emit.geometry import Box
+from compiler.npu.layers.layer import Post
 from isa.instructions import Source
 
 

@@ -1,0 +1,38 @@
+"""A plan: one way to cut a layer into tiles, whatever the kind of layer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+Tiling = TypeVar("Tiling", bound=tuple[Any, ...])
+
+
+class Pools(NamedTuple):
+    """ACT rows that a layer's tiles take: inputs, outputs and second operands, as many of each as are in flight."""
+
+    input: int
+    output: int
+    operand: int
+
+
+class Plan(NamedTuple, Generic[Tiling]):
+    """One way to cut a layer into tiles.
+
+    Attributes:
+        tiling: sizes of a tile and the order of tiles, by the names of the layer's kind. `str` of it is for reports.
+        pools: ACT rows the tiles take.
+        cycles: estimate for the layer, 0.0 where its kind makes none.
+    """
+
+    tiling: Tiling
+    pools: Pools
+    cycles: float = 0.0
+
+    def numbers(self) -> tuple[int, ...]:
+        """The tiling as plain numbers, as a kept schedule has them."""
+        return tuple(int(size) for size in self.tiling)
+
+
+#: Plans found so far, by layer, height and what is on the chip.
+Plans = dict[Hashable, Plan[Any]]
