@@ -1,13 +1,78 @@
-"""What is kept between runs: where, and the digest of the sources a result depends on."""
+"""Files: whole or not at all, kept between runs, and digests of the sources a result depends on."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
+import json
 import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, BinaryIO
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = (".py", ".cpp", ".h")
+
+
+# Writing.
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """A binary file, seekable, whose content becomes that of `path` when the block ends without an exception.
+
+    Readers see the old content or the new, never a part, and of several writers at once one wins. Nothing is left
+    behind when the block or the disk fails. A symbolic link stays, its target gets the content, and permissions of a
+    file that is there stay. What is no regular file (a device, a FIFO, a descriptor as /dev/stdout) is written to.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    target = _replaceable(Path(path))
+    if target is None:
+        content = io.BytesIO()
+        yield content
+        with open(path, "wb" if not os.path.isfile(path) else "ab") as file:
+            file.write(content.getbuffer())
+        return
+    temporary = target.with_name(f".writing-{secrets.token_hex(8)}")
+    try:
+        with open(temporary, "x+b") as file:
+            yield file
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: str | Path, content: bytes | str) -> None:
+    """Gives a file its content, text as UTF-8, in the manner of `writing`. Raises `OSError`."""
+    with writing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def _replaceable(path: Path) -> Path | None:
+    """The file to put in place of what is there, links followed; None where what is there has to be written to."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+    except FileNotFoundError:
+        pass
+    while path.is_symlink():
+        folder = path.parent.resolve()
+        if folder.is_relative_to("/proc"):  # an open file of a process, under its number
+            return None
+        path = folder / os.readlink(path)
+    return path
+
+
+# What is kept between runs.
 
 
 def cache_folder() -> Path:
@@ -16,6 +81,80 @@ def cache_folder() -> Path:
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
+
+
+def keep(path: Path, content: bytes | str) -> None:
+    """Keeps a result for the next run. A folder that cannot be written only costs time: it is no error."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+
+
+_SEAL_BYTES = hashlib.sha256().digest_size
+
+
+def keep_sealed(path: Path, content: bytes) -> None:
+    """As `keep`, behind a SHA-256 of the content by which `find_sealed` knows a damaged file."""
+    keep(path, hashlib.sha256(content).digest() + content)
+
+
+def find_sealed(path: Path) -> bytes | None:
+    """What `keep_sealed` kept; None if there is none, or a damaged one."""
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    seal, content = raw[:_SEAL_BYTES], raw[_SEAL_BYTES:]
+    return content if hashlib.sha256(content).digest() == seal else None
+
+
+def trim(folder: Path, pattern: str, limit: int) -> None:
+    """Deletes the files used longest ago, by their time, until three quarters of `limit` bytes are left, if there are
+    more."""
+    entries = []
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    if total <= limit:
+        return
+    for _, size, path in sorted(entries):
+        if total <= limit * 3 // 4:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink()
+            total -= size
+
+
+# Logs: one JSON object a line, with the version of its format, so that they can be sent and joined with `cat`.
+
+
+def append_records(path: Path, version: int, records: Iterable[Mapping[str, Any]]) -> None:
+    """Adds lines to a log in one write, so that processes that add at once do not mix theirs. Raises `OSError`."""
+    lines = [json.dumps({"version": version, **record}, separators=(",", ":")) + "\n" for record in records]
+    if lines:
+        with path.open("ab") as file:
+            file.write("".join(lines).encode())
+
+
+def read_records(path: Path, version: int) -> Iterator[dict[str, Any] | None]:
+    """The lines of a log without their version; None for one that is damaged or of another version.
+
+    Raises:
+        OSError, UnicodeDecodeError: the file cannot be read.
+    """
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            yield record if record.pop("version") == version else None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            yield None
+
+
+# Digests.
 
 
 def sources_digest(*patterns: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from common.store import write_atomically
 from fpga.area import COUNTS, AreaModel, calibration_file, known_cells, terms
 from fpga.errors import FpgaError
 from fpga.resources import Resources, sources_digest, synthesise
@@ -165,7 +166,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     }
     path = calibration_file(family)
     try:
-        path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+        write_atomically(path, json.dumps(stored, indent=1) + "\n")
     except OSError as problem:
         raise FpgaError(f"cannot write {path}: {problem.strerror}") from None
     say(f"{path.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")

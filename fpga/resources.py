@@ -6,12 +6,10 @@ Results are kept on disk by the content of the design, the script and the tool's
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import math
-import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -199,8 +197,4 @@ def read_json(path: Path) -> dict | None:
 
 def write_json(path: Path, value: dict) -> None:
     """Keeps a result; a folder that cannot be written only costs time."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(value), encoding="utf-8")
-        partial.replace(path)
+    store.keep(path, json.dumps(value))

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from common.errors import TilewrightError
+from common.store import write_atomically
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
 
@@ -207,13 +208,9 @@ class Program:
 
     def save(self, path: str | Path) -> None:
         """Writes the file; a failure leaves no partial file."""
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
         try:
-            partial.write_bytes(self.to_bytes())
-            partial.replace(path)
+            write_atomically(path, self.to_bytes())
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise ProgramError(f"cannot write {path}: {error.strerror}") from None
 
     @staticmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.store import write_atomically
 from isa.encoding import Op
 from isa.instructions import Engine
 from isa.program import Layer
@@ -142,4 +143,4 @@ def write_timeline(path: str | Path, ops: Sequence[Op], layers: Iterable[Layer],
         "displayTimeUnit": "ns",
         "otherData": {"unit": "1 us = 1 cycle"},
     }
-    Path(path).write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
+    write_atomically(path, json.dumps(document, separators=(",", ":")))

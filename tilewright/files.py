@@ -6,12 +6,13 @@ import contextlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from common import store
 from tilewright.errors import UsageError
 
 IMAGE_SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg")
@@ -30,27 +31,20 @@ def is_tflite(model: object) -> bool:
         raise UsageError(f"cannot read {model}: {error.strerror or error}") from None
 
 
-def write_atomically(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a temporary file beside `path` and renames it. Raises `UsageError` if that fails."""
-    path = Path(path)
-    temporary = ""
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """`common.store.writing` for results of a user. Raises `UsageError` if the file cannot be written."""
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = file.name
-            write(file)  # type: ignore[arg-type]
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        with store.writing(path) as file:
+            yield file
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """A whole file or none. Raises `UsageError`."""
+    with writing(path) as file:
+        file.write(data)
 
 
 def check_writable(path: str | Path) -> None:
@@ -63,8 +57,8 @@ def check_writable(path: str | Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """A whole text file or none."""
-    write_atomically(path, lambda file: file.write(text.encode()))
+    """A whole text file or none. Raises `UsageError`."""
+    write_bytes(path, text.encode())
 
 
 def write_files(folder: str | Path, contents: Mapping[str, str | bytes]) -> None:
@@ -81,7 +75,7 @@ def write_files(folder: str | Path, contents: Mapping[str, str | bytes]) -> None
                 if (folder / name).is_dir():
                     raise UsageError(f"cannot write {folder / name}: is a directory")
                 data = content.encode() if isinstance(content, str) else content
-                write_atomically(Path(scratch) / name, lambda file, data=data: file.write(data))  # type: ignore[misc]
+                (Path(scratch) / name).write_bytes(data)
             for name in contents:
                 os.replace(Path(scratch) / name, folder / name)
     except BaseException as error:
@@ -128,7 +122,8 @@ def write_arrays(folder: str | Path, arrays: Mapping[str, Any]) -> list[Path]:
         path = folder / f"{safe}.{suffix}"
         if path in written:
             path = folder / f"{safe}-{len(written)}.{suffix}"
-        write_atomically(path, lambda file, value=value: _save(file, value))  # type: ignore[misc]
+        with writing(path) as file:
+            _save(file, value)
         written.append(path)
     return written
 

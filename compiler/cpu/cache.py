@@ -7,19 +7,16 @@ content, so that a damaged one is compiled again; without a place to write, noth
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
-from common.store import cache_folder
+from common.store import cache_folder, find_sealed, keep_sealed, trim
 
 DISK_BYTES = 128 << 20  # above this the entries not used for longest are deleted
 MEMORY_BYTES = 32 << 20
-_DIGEST_BYTES = 32
 _TOUCH_SECONDS = 3600  # how old a used entry's time may get
 _STORES_PER_TRIM = 256
 
@@ -61,49 +58,18 @@ class ObjectCache:
 
     def _write(self, path: Path, data: bytes) -> None:
         if self._stores % _STORES_PER_TRIM == 0:
-            trim(directory(), DISK_BYTES)
+            trim(directory(), "*/*", DISK_BYTES)
         self._stores += 1
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-            try:
-                with os.fdopen(handle, "wb") as f:
-                    f.write(hashlib.sha256(data).digest() + data)
-                os.replace(name, path)  # atomic: others see the whole entry or none
-            except BaseException:
-                os.unlink(name)
-                raise
+        keep_sealed(path, data)
 
 
 def _read(path: Path) -> bytes | None:
-    try:
-        raw = path.read_bytes()
-        if hashlib.sha256(raw[_DIGEST_BYTES:]).digest() != raw[:_DIGEST_BYTES]:
-            return None
-        if time.time() - path.stat().st_mtime > _TOUCH_SECONDS:
-            with contextlib.suppress(OSError):
-                os.utime(path)
-    except OSError:
-        return None
-    return raw[_DIGEST_BYTES:]
-
-
-def trim(folder: Path, limit: int) -> None:
-    """Deletes the entries used longest ago until three quarters of `limit` bytes are left, if there are more."""
-    entries = []
-    for path in folder.glob("*/*"):
-        with contextlib.suppress(OSError):
-            stat = path.stat()
-            entries.append((stat.st_mtime, stat.st_size, path))
-    total = sum(size for _, size, _ in entries)
-    if total <= limit:
-        return
-    for _, size, path in sorted(entries):
-        if total <= limit * 3 // 4:
-            break
-        with contextlib.suppress(OSError):
-            path.unlink()
-            total -= size
+    """The entry, and its time made new, so that it is not deleted soon."""
+    found = find_sealed(path)
+    with contextlib.suppress(OSError):
+        if found is not None and time.time() - path.stat().st_mtime > _TOUCH_SECONDS:
+            os.utime(path)
+    return found
 
 
 objects = ObjectCache()

@@ -7,6 +7,7 @@ $TILEWRIGHT_CPU_TUNING names; "off" there uses none.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.store import cache_folder
+from common.store import append_records, cache_folder, read_records
 from compiler.cpu.target import Target
 
 VERSION = 1
@@ -39,9 +40,6 @@ class Finding:
     schedule: Mapping[str, Any]
     default_seconds: float
     seconds: float
-
-    def to_json(self) -> str:
-        return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":")) + "\n"
 
 
 def processor(target: Target) -> str:
@@ -75,28 +73,20 @@ def found(target: Target) -> Mapping[str, Mapping[str, Any]]:
 def _read(file: Path, modified: int, size: int) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     by_processor: dict[str, dict[str, Mapping[str, Any]]] = {}
     try:
-        text = file.read_text(encoding="utf-8")
+        records = [record for record in read_records(file, VERSION) if record is not None]
     except (OSError, UnicodeDecodeError):
         return {}
-    for line in text.splitlines():
-        try:
-            values = json.loads(line)
-            if values.pop("version") != VERSION:
-                continue
-            entry = Finding(**values)
+    for record in records:
+        with contextlib.suppress(ValueError, TypeError):
+            entry = Finding(**record)
             by_processor.setdefault(entry.processor, {})[entry.kernel] = dict(entry.schedule)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            continue
     return by_processor
 
 
 def add(findings: Iterable[Finding], file: Path) -> None:
-    """Appends in one write, so that searches that run at once do not mix lines."""
-    text = "".join(f.to_json() for f in findings)
-    if text:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("ab") as stream:
-            stream.write(text.encode())
+    """Appends to a log, which is made if missing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    append_records(file, VERSION, map(asdict, findings))
 
 
 def digest(target: Target) -> str:

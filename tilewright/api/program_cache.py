@@ -16,7 +16,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.store import cache_folder, sources_digest
+from common import store
 from isa.program import Program, ProgramError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ DISK_BYTES = 1 << 30  # above this the programs not used for longest are deleted
 
 def directory() -> Path:
     """Where programs are kept."""
-    return cache_folder() / "programs"
+    return store.cache_folder() / "programs"
 
 
 @functools.cache
@@ -37,7 +37,7 @@ def _sources() -> str:
 
     from compiler.cpu import Target
 
-    sources = sources_digest("common/**/*", "isa/**/*", "compiler/**/*", "simulator/**/*")
+    sources = store.sources_digest("common/**/*", "isa/**/*", "compiler/**/*", "simulator/**/*")
     return f"{sources} {llvmlite.__version__} {Target.host()} {platform.python_version()}"
 
 
@@ -75,19 +75,5 @@ def find(name: str) -> Program | None:
 
 def keep(name: str, program: Program) -> None:
     """Keeps a program; without a place to write, nothing happens."""
-    folder = directory()
-    with contextlib.suppress(OSError, ProgramError):
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f"{name}.{os.getpid()}"
-        partial.write_bytes(program.to_bytes())
-        partial.replace(folder / f"{name}.twp")
-        _trim(folder)
-
-
-def _trim(folder: Path) -> None:
-    files = sorted(((p.stat().st_mtime, p.stat().st_size, p) for p in folder.glob("*.twp")), reverse=True)
-    total = 0
-    for _, size, path in files:
-        total += size
-        if total > DISK_BYTES:
-            path.unlink(missing_ok=True)
+    store.keep(directory() / f"{name}.twp", program.to_bytes())
+    store.trim(directory(), "*.twp", DISK_BYTES)

@@ -11,7 +11,7 @@ from isa.config import NpuConfig
 from isa.encoding import DecodeError, check, to_bytes
 from tilewright.cli import common
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, write_atomically
+from tilewright.files import check_writable, write_bytes
 
 
 @click.command("asm", epilog="\b\nExamples:\n  tilewright asm test.s -o test.bin --config small\n")
@@ -38,4 +38,4 @@ def command(file: Path, output: Path, config: str | None) -> None:
         except DecodeError as error:
             raise UsageError(f"{file}: instruction {index}: {error}") from None
     image = to_bytes(operations)
-    write_atomically(output, lambda out: out.write(image))
+    write_bytes(output, image)

@@ -8,7 +8,7 @@ import click
 
 from tilewright.cli import common
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, read_arrays, write_atomically
+from tilewright.files import check_writable, read_arrays, write_bytes
 
 
 @click.command(
@@ -48,7 +48,7 @@ def command(
             model, arrays.get("", arrays), activation=activation, form=form, per_channel=not per_tensor
         )
     raw = result.SerializeToString()
-    write_atomically(output, lambda file: file.write(raw))
+    write_bytes(output, raw)
     found = {
         "output": str(output),
         "bytes": len(raw),

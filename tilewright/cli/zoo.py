@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tilewright.cli import common
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, write_atomically
+from tilewright.files import check_writable, write_bytes
 
 
 @click.group("zoo", epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n")
@@ -81,7 +81,7 @@ def build(name: str, output: Path, form: str, activation: str, small: bool, sett
                 model = zoo.build_quantized(name, form=form, activation=activation, **parameters)
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
-    write_atomically(output, lambda file: file.write(model.SerializeToString()))
+    write_bytes(output, model.SerializeToString())
     click.echo(f"{output}: {name}, {output.stat().st_size} bytes")
 
 

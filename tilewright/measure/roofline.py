@@ -11,7 +11,7 @@ import numpy as np
 
 from simulator.attribution import LOSSES, LayerLosses
 from tilewright.errors import UsageError
-from tilewright.files import write_atomically
+from tilewright.files import write_bytes
 from tilewright.measure.explain import Explanation, short_name
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def write_plot(path: Path, found: Explanation) -> None:
     data = buffer.getvalue()
     if kind == "html":
         data = _page(data.decode(), found).encode()
-    write_atomically(path, lambda file: file.write(data))
+    write_bytes(path, data)
 
 
 def _metadata(kind: str) -> dict[str, str | None]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UsageError
-from tilewright.files import write_atomically
+from tilewright.files import write_bytes
 from tilewright.sweep.networks import Network
 from tilewright.sweep.space import Point
 
@@ -125,7 +125,7 @@ class Database:
             path = self._model(network.digest)
             if not path.is_file():
                 path.parent.mkdir(exist_ok=True)
-                write_atomically(path, lambda file, content=network.content: file.write(content))  # type: ignore[misc]
+                write_bytes(path, network.content)
 
     def network_content(self, digest: str) -> bytes | None:
         """Bytes of a model, None if it was taken out of the folder."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.store import cache_folder, sources_digest
+from common.store import append_records, cache_folder, read_records, sources_digest
 from compiler.errors import CompileError
 from compiler.npu.schedule.decisions import Decisions
 from tilewright.errors import UsageError
@@ -27,12 +27,14 @@ ENVIRONMENT = "TILEWRIGHT_TUNING"
 
 @dataclass(frozen=True)
 class Finding:
-    """Attributes:
-    model, config: names, for people.
-    compiler: digest of the sources that turn decisions into cycles.
-    program: digest of the program's steps in order.
-    steps: decisions of each step, by `decisions.signature`.
-    default_cycles, cycles: of the whole program, without and with the decisions.
+    """What a search found for one program.
+
+    Attributes:
+        model, config: names, for people.
+        compiler: digest of the sources that turn decisions into cycles.
+        program: digest of the program's steps in order.
+        steps: decisions of each step, by `decisions.signature`.
+        default_cycles, cycles: of the whole program, without and with the decisions.
     """
 
     model: str
@@ -43,9 +45,9 @@ class Finding:
     default_cycles: int
     cycles: int
 
-    def to_json(self) -> str:
-        values = asdict(self) | {"steps": {step: d.to_dict() for step, d in self.steps.items()}}
-        return json.dumps({"version": VERSION, **values}, separators=(",", ":")) + "\n"
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as a record of the log."""
+        return asdict(self) | {"steps": {step: d.to_dict() for step, d in self.steps.items()}}
 
 
 class TuningLog:
@@ -60,17 +62,17 @@ class TuningLog:
         self.findings: list[Finding] = []
         self.skipped = 0
         try:
-            text = path.read_text(encoding="utf-8")
+            records = list(read_records(path, VERSION))
         except FileNotFoundError:
             return
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the tuning log {path}: {error}") from None
-        for line in text.splitlines():
-            found = _parse(line)
+        for record in records:
+            found = None if record is None else _finding(record)
             if found is not None:
                 self.findings.append(found)
             else:
-                self.skipped += bool(line.strip())
+                self.skipped += 1
 
     def best(self, step: str) -> Decisions | None:
         """The decisions for a step from the finding that gained most, those of this compiler first."""
@@ -90,10 +92,9 @@ class TuningLog:
         return None
 
     def add(self, finding: Finding) -> None:
-        """Appends in one write, so that searches that run at once do not mix lines."""
+        """Appends to the file and to `findings`."""
         self.check_writable()
-        with self.path.open("ab") as file:
-            file.write(finding.to_json().encode())
+        append_records(self.path, VERSION, [finding.to_dict()])
         self.findings.append(finding)
 
     def check_writable(self) -> None:
@@ -104,14 +105,11 @@ class TuningLog:
 
     def digest(self) -> str:
         """Changes when the findings do."""
-        return hashlib.sha256("".join(f.to_json() for f in self.findings).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([f.to_dict() for f in self.findings]).encode()).hexdigest()
 
 
-def _parse(line: str) -> Finding | None:
+def _finding(values: dict[str, Any]) -> Finding | None:
     try:
-        values: dict[str, Any] = json.loads(line)
-        if values.pop("version") != VERSION:
-            return None
         values["steps"] = {str(step): Decisions.from_dict(d) for step, d in values["steps"].items()}
         found = Finding(**values)
         return found if 0 < found.cycles <= found.default_cycles else None

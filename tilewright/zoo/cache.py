@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
@@ -14,9 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from common.store import cache_folder
-
-DIGEST = 32  # bytes of SHA-256 in front of each file: a damaged file is built anew
+from common.store import cache_folder, find_sealed, keep_sealed
 
 
 def folder() -> Path:
@@ -39,27 +35,10 @@ def cached(label: str, key: Iterable[bytes], make: Callable[[], onnx.ModelProto]
     for part in key:
         digest.update(hashlib.sha256(part).digest())
     path = folder() / f"{label}-{digest.hexdigest()[:24]}.onnx"
-    try:
-        data = path.read_bytes()
-        if hashlib.sha256(data[DIGEST:]).digest() == data[:DIGEST]:
-            return onnx.load_model_from_string(data[DIGEST:])
-    except (OSError, DecodeError):
-        pass
+    kept = find_sealed(path)
+    if kept is not None:
+        with suppress(DecodeError):
+            return onnx.load_model_from_string(kept)
     model = make()
-    data = model.SerializeToString()
-    with suppress(OSError):
-        write_atomically(path, hashlib.sha256(data).digest() + data)
+    keep_sealed(path, model.SerializeToString())
     return model
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a whole file or none: readers, and writers of the same file, never meet half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -1,5 +1,11 @@
-"""Where results are kept, and what a digest of sources covers."""
+"""Files are whole or not there, what is kept between runs, and what a digest of sources covers."""
 
+import json
+import os
+import resource
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,3 +46,160 @@ def test_digest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     flat = digests()[0]
     (tmp_path / "isa" / "a.py").rename(tmp_path / "isa" / "b.py")
     assert digests()[0] != flat
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestWriting:
+    def test_new_and_old_files(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.txt"
+        store.write_atomically(path, "äb")
+        assert path.read_bytes() == "äb".encode()
+        (tmp_path / "plain").touch()
+        assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+        path.chmod(0o640)
+        store.write_atomically(str(path), b"new")
+        assert path.read_bytes() == b"new" and stat.S_IMODE(path.stat().st_mode) == 0o640
+        assert names(tmp_path) == ["a.txt", "plain"]
+
+    def test_the_longest_names(self, tmp_path: Path) -> None:
+        path = tmp_path / ("n" * 255)
+        store.write_atomically(path, b"1")
+        assert path.read_bytes() == b"1"
+
+    @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+    def test_a_failure_leaves_the_old_content(self, tmp_path: Path, error: BaseException) -> None:
+        path = tmp_path / "a"
+        path.write_bytes(b"old")
+        for target in (path, tmp_path / "new"):
+            with pytest.raises(type(error)), store.writing(target) as file:
+                file.write(b"half")
+                raise error
+        assert names(tmp_path) == ["a"] and path.read_bytes() == b"old"
+
+    def test_a_full_disk(self, tmp_path: Path) -> None:
+        """The last bytes leave for the disk when the file is closed; that it takes only 1000 shows then."""
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                store.write_atomically(tmp_path / "a", bytes(5000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert names(tmp_path) == []
+
+    def test_folders(self, tmp_path: Path) -> None:
+        for path, error in ((tmp_path, IsADirectoryError), (tmp_path / "no" / "a", FileNotFoundError)):
+            with pytest.raises(error):
+                store.write_atomically(path, b"1")
+        assert names(tmp_path) == []
+
+    def test_links_stay(self, tmp_path: Path) -> None:
+        (tmp_path / "far").mkdir()
+        (tmp_path / "far" / "file").write_bytes(b"old")
+        (tmp_path / "link").symlink_to("second")
+        (tmp_path / "second").symlink_to(Path("far") / "file")
+        (tmp_path / "dangling").symlink_to("far/new")
+        (tmp_path / "round").symlink_to("round")
+        for name in ("link", "dangling"):
+            store.write_atomically(tmp_path / name, name)
+            assert (tmp_path / name).is_symlink() and (tmp_path / name).read_text() == name
+        assert names(tmp_path / "far") == ["file", "new"]
+        with pytest.raises(OSError):
+            store.write_atomically(tmp_path / "round", b"1")
+
+    def test_fifos(self, tmp_path: Path) -> None:
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        with ThreadPoolExecutor(1) as pool:
+            read = pool.submit(fifo.read_bytes)
+            with store.writing(fifo) as file:
+                file.write(b"later")
+                file.seek(0)  # as a writer of .npz does
+                file.write(b"L")
+            assert read.result(30) == b"Later"
+        assert stat.S_ISFIFO(fifo.stat().st_mode) and names(tmp_path) == ["fifo"]
+
+    def test_devices(self, tmp_path: Path) -> None:
+        before = os.stat("/dev/null")
+        store.write_atomically("/dev/null", b"gone")
+        (tmp_path / "link").symlink_to("/dev/null")
+        store.write_atomically(tmp_path / "link", b"gone")
+        after = os.stat("/dev/null")
+        assert stat.S_ISCHR(after.st_mode) and (after.st_ino, after.st_rdev) == (before.st_ino, before.st_rdev)
+        with pytest.raises(OSError, match="No space left"):
+            store.write_atomically("/dev/full", b"1")
+
+    def test_descriptors(self, tmp_path: Path) -> None:
+        """As /dev/stdout where the output goes to a file: that stays, and what comes after is in it."""
+        with open(tmp_path / "out", "ab") as out:
+            out.write(b"1")
+            out.flush()
+            store.write_atomically(f"/dev/fd/{out.fileno()}", b"2")
+            out.write(b"3")
+        assert (tmp_path / "out").read_bytes() == b"123"
+
+    def test_writers_at_once(self, tmp_path: Path) -> None:
+        """A reader finds one of the contents, whole, at any time."""
+        path, stop = tmp_path / "a", threading.Event()
+        contents = {bytes([n]) * 100_000 for n in range(4)}
+        store.write_atomically(path, bytes(100_000))
+
+        def write(content: bytes) -> None:
+            for _ in range(20):
+                store.write_atomically(path, content)
+
+        def read() -> set[bytes]:
+            found = set()
+            while not stop.is_set():
+                found.add(path.read_bytes())
+            return found
+
+        with ThreadPoolExecutor(5) as pool:
+            reader = pool.submit(read)
+            for writer in [pool.submit(write, content) for content in contents]:
+                writer.result(60)
+            stop.set()
+            assert reader.result(60) <= contents
+        assert names(tmp_path) == ["a"]
+
+
+class TestKeeping:
+    def test_sealed(self, tmp_path: Path) -> None:
+        path = tmp_path / "deep" / "a"
+        assert store.find_sealed(path) is None
+        store.keep_sealed(path, b"content")
+        assert store.find_sealed(path) == b"content"
+        raw = path.read_bytes()
+        for damaged in (b"", raw[:-1], raw[:20], raw[:-1] + b"x"):
+            path.write_bytes(damaged)
+            assert store.find_sealed(path) is None
+
+    def test_no_place_is_no_error(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        store.keep(tmp_path / "file" / "a", "1")
+        assert names(tmp_path) == ["file"]
+
+    def test_oldest_go_first(self, tmp_path: Path) -> None:
+        for i in range(8):
+            store.keep(tmp_path / "00" / f"{i}.o", bytes(100))
+            os.utime(tmp_path / "00" / f"{i}.o", (1000 + i, 1000 + i))
+        (tmp_path / "other").write_bytes(bytes(1000))
+        store.trim(tmp_path, "*/*", 800)
+        assert len(names(tmp_path / "00")) == 8
+        store.trim(tmp_path, "*/*", 799)
+        assert names(tmp_path / "00") == [f"{i}.o" for i in range(3, 8)] and (tmp_path / "other").exists()
+
+
+def test_records(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    store.append_records(path, 3, [])
+    assert not path.exists()
+    store.append_records(path, 3, [{"a": 1}, {"b": [2]}])
+    assert path.read_text() == '{"version":3,"a":1}\n{"version":3,"b":[2]}\n'
+    with path.open("a") as file:
+        file.write("\n".join(["no json", "", "[]", "{}", "3", json.dumps({"version": 2, "a": 1})]) + "\n")
+    store.append_records(path, 3, [{"c": 3}])
+    assert list(store.read_records(path, 3)) == [{"a": 1}, {"b": [2]}, None, None, None, None, None, {"c": 3}]

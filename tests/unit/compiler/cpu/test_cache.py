@@ -126,18 +126,6 @@ def test_targets_are_kept_apart(compiled: list[str]) -> None:
     assert len(codes) == 3
 
 
-def test_oldest_entries_go_first(folder: Path) -> None:
-    for i in range(8):
-        path = folder / "00" / f"{i}.o"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bytes(100))
-        os.utime(path, (1000 + i, 1000 + i))
-    cache.trim(folder, 800)
-    assert len(list(folder.glob("*/*"))) == 8
-    cache.trim(folder, 799)
-    assert sorted(p.name for p in folder.glob("*/*")) == [f"{i}.o" for i in range(3, 8)]
-
-
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MEMORY_BYTES", 250)
     for i in range(10):

@@ -123,8 +123,7 @@ def test_tuning_finds_what_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     (kernel,) = outcome.kernels
     assert kernel.signature.startswith("float32 product with a constant m200 k256 n256")
     assert kernel.best.rows > 1 and kernel.seconds < 0.7 * kernel.default_seconds
-    line = json.loads(kernel.finding(Target.host()).to_json())
-    assert line["schedule"] == kernel.changes and fits(kernel.changes, kernel.default)
+    assert kernel.finding(Target.host()).schedule == kernel.changes and fits(kernel.changes, kernel.default)
     assert outcome.to_dict()["kernels"][0]["changes"] == kernel.changes
     got, _ = run(graph, feeds, Schedules({kernel.signature: kernel.changes}))
     np.testing.assert_allclose(got, feeds["x"] @ constants["m"], rtol=1e-3, atol=1e-3)

@@ -145,7 +145,8 @@ def test_joined_logs_give_the_best(log: Path, tmp_path: Path) -> None:
     finding = TuningLog(log).findings[0]
     worse = Finding(**{**finding.__dict__, "cycles": finding.default_cycles})
     path = tmp_path / "joined.jsonl"
-    path.write_text(worse.to_json() + log.read_text() + worse.to_json())
+    for each in (worse, finding, worse):
+        TuningLog(path).add(each)
     (name,) = finding.steps
     assert TuningLog(path).best(name) == finding.steps[name]
 
