@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.common import needs
+from tests.common.paths import ROOT
 
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
@@ -16,7 +17,7 @@ os.environ.setdefault("TILEWRIGHT_TUNING", "off")  # of the user: pinned cycles 
 def models_dir() -> Path:
     """Folder of the reference models: $TILEWRIGHT_MODELS, or `../shared/models` beside the checkout."""
     named = os.environ.get("TILEWRIGHT_MODELS")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "models"
+    folder = Path(named) if named else ROOT.parent / "shared" / "models"
     if not folder.is_dir():
         needs.skip(needs.MODELS, f"{folder} is missing")
     return folder

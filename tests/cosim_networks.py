@@ -22,8 +22,8 @@ import tilewright as tw
 from isa.config import NpuConfig
 from isa.program import NpuStep, Program
 from tests.common.equality import CONFIGS
+from tests.common.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 DIGITS = ("tiny", "small", "base", "large", "narrow_in", "narrow_out")
 NETWORKS = ("resnet18_qdq", "mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "vit_tiny_qdq")
 CASES = [("digits", c) for c in DIGITS] + [(n, c) for n in NETWORKS for c in ("base", "small")]

@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from fpga.bridge.bridge import SerialBridge
 from fpga.sim.line import SimulatedLine
+from tests.common.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CLOCK, BAUD = 25_000_000, 3_000_000
 MEMORY = 4096
 BOARD_ID = int.from_bytes(b"test", "little")

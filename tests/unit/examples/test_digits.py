@@ -1,16 +1,16 @@
 """The committed digits files are what their README says; onnxruntime alone, no NPU."""
 
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import onnx
 import pytest
 
+from tests.common.paths import ROOT
 from tilewright import zoo
 
-FOLDER = Path(__file__).resolve().parents[3] / "examples" / "digits"
+FOLDER = ROOT / "examples" / "digits"
 
 
 @pytest.fixture(scope="module")

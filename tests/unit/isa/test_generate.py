@@ -14,8 +14,7 @@ from isa.encoding import DecodeError, check, decode, extract
 from isa.instructions import HEADER, INSTRUCTIONS, REGIONS, ErrorCode, Field
 from isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
 from tests.common import needs
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.common.paths import ROOT
 
 
 def test_nothing_is_stale() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import tilewright as tw
@@ -16,11 +14,12 @@ from isa.timing import MemoryTiming, gemm_signal
 from simulator import attribution
 from simulator.attribution import LOSSES, LayerLosses, attribute, bound_cycles, fused_layers, fused_row, segments
 from simulator.cycle import CycleDevice, Trace
+from tests.common.paths import ROOT
 from tilewright import zoo
 
 TINY = PRESETS["tiny"]
 ONE_QUEUE = TINY.with_(name="one_queue", vector_queue=0)
-DIGITS = Path(__file__).resolve().parents[3] / "examples" / "digits" / "digits_int8.onnx"
+DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
 def trace_of(ops: list[Op], config: NpuConfig = TINY, **timing: int) -> Trace:

@@ -14,10 +14,11 @@ from onnx import helper, numpy_helper
 import tilewright as tw
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
+from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.quantization import quantize_model
 
-DIGITS = Path(__file__).resolve().parents[3] / "examples" / "digits"
+DIGITS = ROOT / "examples" / "digits"
 
 
 @pytest.fixture(scope="module")

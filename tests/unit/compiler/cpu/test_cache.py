@@ -10,6 +10,7 @@ import pytest
 
 from compiler.cpu import Target, cache, compile_segment, elf, module
 from compiler.graph import Graph, Node, Tensor
+from tests.common.paths import ROOT
 from tests.unit.compiler.cpu.support import compile_all, execute
 from tests.unit.compiler.cpu.test_segment import small
 
@@ -92,10 +93,10 @@ from tests.unit.compiler.cpu.support import compile_all
 from tests.unit.compiler.cpu.test_segment import small
 print(hashlib.sha256(compile_all(small()).object_code).hexdigest())
 """
-    root, got = Path(__file__).resolve().parents[4], set()
+    got = set()
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        env = {**os.environ, "TILEWRIGHT_CACHE": str(tmp_path / name / "c"), "PYTHONPATH": str(root)}
+        env = {**os.environ, "TILEWRIGHT_CACHE": str(tmp_path / name / "c"), "PYTHONPATH": str(ROOT)}
         result = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path / name, env=env, check=True, capture_output=True, text=True
         )

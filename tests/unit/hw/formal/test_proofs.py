@@ -8,6 +8,7 @@ from hw.formal import solver
 from hw.formal.engine import FormalError, Model
 from hw.formal.proofs import PROOFS, Fault, broken, finds_fault, prove, table
 from hw.queue import Queue
+from tests.common.paths import ROOT
 
 FEW_CYCLES = 20
 
@@ -31,7 +32,7 @@ def test_finds_its_fault(proof, name) -> None:
 
 
 def test_documented() -> None:
-    assert table() in (Path(__file__).resolve().parents[4] / "docs" / "formal.md").read_text(encoding="utf-8")
+    assert table() in (ROOT / "docs" / "formal.md").read_text(encoding="utf-8")
 
 
 def test_a_fault_is_gone_afterwards() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from tests.common.paths import ROOT
 from tilewright.cli import cli
 
-MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
 def test_timeline_of_a_network(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from click.testing import CliRunner
 
 import tilewright as tw
 from isa.program import CpuStep
+from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.export.c_program import RUNTIME_HEADER, identifier, runtime_header
 
-MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 MACHINES = {"x86_64-linux": 62, "aarch64-linux": 183, "armv7-linux": 40, "riscv64-linux": 243}  # ELF, e_machine
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.measure import network_cycles
 from tilewright.measure.explain import short, short_name
 
-MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
 def invoke(*arguments: object, code: int = 0) -> Result:

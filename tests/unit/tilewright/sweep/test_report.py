@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from tests.common import needs
+from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.sweep import Database, load_space
 from tilewright.sweep import evaluate as evaluation
@@ -25,7 +26,7 @@ from tilewright.sweep.report.plots import Plot, front_plot, sensitivity_plot
 from tilewright.sweep.runner import Sweep
 from tilewright.sweep.search import search
 
-MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 SPACE = """
 constraints = ["cycles <= 20000"]
 [axes]

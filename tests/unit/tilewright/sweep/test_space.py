@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from isa.config import PRESETS, ConfigError
+from tests.common.paths import ROOT
 from tilewright.sweep import SpaceError, load_space
 from tilewright.sweep.expressions import Expression
 from tilewright.sweep.space import parse_space
 
-EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "sweeps"
+EXAMPLES = ROOT / "examples" / "sweeps"
 
 
 def test_axes_of_every_kind() -> None:

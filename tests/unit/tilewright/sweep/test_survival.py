@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[4]
+from tests.common.paths import ROOT
+
 SPACE = """
 base = "tiny"
 models = ["autoencoder", "ds_cnn"]

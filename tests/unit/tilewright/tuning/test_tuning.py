@@ -16,6 +16,7 @@ from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
 from compiler.npu.schedule.neighbours import Neighbourhood
 from compiler.npu.schedule.search import Policy
 from isa.config import NpuConfig
+from tests.common.paths import ROOT
 from tilewright.api.compilation import builder
 from tilewright.cli import cli
 from tilewright.runtime.cost import program_cycles
@@ -24,7 +25,7 @@ from tilewright.tuning.evaluate import Step
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.search import tune_step
 
-MODEL = Path(__file__).resolve().parents[4] / "examples" / "digits" / "digits_int8.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
 def invoke(*arguments: object, code: int = 0) -> Result:

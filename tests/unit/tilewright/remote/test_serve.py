@@ -29,6 +29,7 @@ from isa.device import Counters, DeviceError, Region
 from isa.encoding import to_bytes
 from isa.instructions import ErrorCode
 from simulator.cycle import CycleDevice
+from tests.common.paths import ROOT
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.remote import generate
 from tilewright.remote import remote_pb2 as pb
@@ -37,7 +38,7 @@ from tilewright.remote.server import Server
 from tilewright.remote.shared import SharedDevice
 from tilewright.runtime.devices import Runner, preset_of
 
-MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits_int8.onnx"
+MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 TINY = NpuConfig.load("tiny")
 
 

@@ -13,8 +13,7 @@ import tilewright as tw
 from fpga.sim.axi import AxiBoard
 from isa.config import preset
 from isa.program import Program
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.common.paths import ROOT
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +12,11 @@ from driver.transport.socket import SocketTransport
 from fpga.sim.axi import AxiBoard
 from isa.config import preset
 from tests.common.board_jobs import waiting_job
+from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.runtime.devices import preset_of
 
 pytestmark = pytest.mark.cosim
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def call(*arguments: str) -> int:

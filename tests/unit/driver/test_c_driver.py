@@ -19,9 +19,9 @@ from isa.registers import REGISTER, REGISTERS
 from isa.timing import MemoryTiming
 from tests.common import needs
 from tests.common.board_jobs import SIZE, copy_job
+from tests.common.paths import ROOT
 from tilewright.export import export_c
 
-ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "driver" / "c"
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
