@@ -15,6 +15,7 @@ import json
 import struct
 import zlib
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,18 @@ ARENA_REGION = 2
 
 class ProgramError(TilewrightError):
     """A program file that is damaged, of another version, or for another configuration."""
+
+
+class Layout(StrEnum):
+    """Which axis of a tensor holds its channels where the NPU has it in blocks of lanes.
+
+    The values are what a program file says and part of buffer names.
+    """
+
+    #: Axis 1, as convolutions and pools have it: [N, C, H, W] or [N, C, W].
+    CHANNELS_FIRST = "c1"
+    #: The last axis, as matrix products have it: the axis before it is W, those before that are N, and H is 1.
+    CHANNELS_LAST = "last"
 
 
 @dataclass

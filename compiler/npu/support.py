@@ -14,6 +14,7 @@ from compiler.ops.quantized_op import Clamped
 from isa import numerics
 from isa.config import NpuConfig
 from isa.instructions import Rounding
+from isa.program import Layout
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _BIGGEST_KERNEL = 63
@@ -132,18 +133,18 @@ def _elementwise(graph: Graph, node: Node, config: NpuConfig) -> str | None:
             return f"{name} is not int8 or uint8 with one scale"
     if graph.tensor(node.inputs[0]).is_const and graph.tensor(node.inputs[1]).is_const:
         return "both operands are constants"
-    if plane_shape(y.shape, "c1" if len(y.shape) == 4 else "last") is None:
+    if plane_shape(y.shape, Layout.CHANNELS_FIRST if len(y.shape) == 4 else Layout.CHANNELS_LAST) is None:
         return f"rank {len(y.shape)}"
     return None
 
 
-def broadcast_ok(shape: tuple[int, ...], out: tuple[int, ...], convention: str, const: bool) -> bool:
+def broadcast_ok(shape: tuple[int, ...], out: tuple[int, ...], layout: Layout, const: bool) -> bool:
     """True if an operand of `shape` can be walked along `out`: channels match (constants are spread over lanes)."""
     full = (1,) * (len(out) - len(shape)) + tuple(shape)
-    own, dims = plane_shape(full, convention), plane_shape(out, convention)
+    own, dims = plane_shape(full, layout), plane_shape(out, layout)
     if own is None or dims is None:
         return False
-    if convention == "last" and len(out) > 2 and full[:-2] != out[:-2] and int(np.prod(full[:-2])) != 1:
+    if layout is Layout.CHANNELS_LAST and len(out) > 2 and full[:-2] != out[:-2] and int(np.prod(full[:-2])) != 1:
         return False
     return const or own[1] == dims[1]
 
@@ -253,7 +254,11 @@ def _lut(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     if not config.table_lookup:
         return _NO_TABLES
     y = graph.tensor(node.outputs[0])
-    return None if plane_shape(y.shape, "c1" if len(y.shape) == 4 else "last") else f"rank {len(y.shape)}"
+    return (
+        None
+        if plane_shape(y.shape, Layout.CHANNELS_FIRST if len(y.shape) == 4 else Layout.CHANNELS_LAST)
+        else f"rank {len(y.shape)}"
+    )
 
 
 def _concat(graph: Graph, node: Node, config: NpuConfig) -> str | None:

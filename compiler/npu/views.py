@@ -1,22 +1,24 @@
 """How tensors look to the NPU: planes of channel vectors.
 
 A view is [N][CB][H][W] vectors of `block` lanes (CB = ceil(C / block)), W contiguous, everything else by strides.
-Two conventions say which model axis holds the channels: "c1" is axis 1 (convolutions, pooling), "last" the last axis
-(matrix products: rows are W). uint8 values are stored moved by 128 so that the machine sees int8.
+A `Layout` says which axis of the model's tensor holds the channels. uint8 values are stored minus 128, so that the
+machine sees int8.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from isa.program import Layout
 
-def plane_shape(shape: tuple[int, ...], convention: str) -> tuple[int, int, int, int] | None:
-    """(N, C, H, W) of a model shape, None if it has no such view."""
+
+def plane_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, int] | None:
+    """(N, C, H, W) of a tensor's shape in a layout, None where it has no such view."""
     if any(d == 0 for d in shape):
         return None
-    if convention == "last":
+    if layout is Layout.CHANNELS_LAST:
         if len(shape) < 1:
             return None
         rows = shape[-2] if len(shape) > 1 else 1
@@ -37,7 +39,7 @@ class View:
     Attributes:
         tensor: name of the model tensor.
         region: memory region.
-        offset: first byte, relative to the buffer until `allocate` has placed it.
+        offset: first byte, from the start of the buffer.
         buffer: name of the buffer (aliases share one).
         n, c, h, w: logical sizes; a broadcast axis has size 1 here.
         sn, sc, sh: bytes between images, channel blocks and rows; vectors of a row are contiguous.
@@ -64,15 +66,12 @@ class View:
     def nbytes(self) -> int:
         return self.n * self.cb * self.h * self.w * self.block
 
-    def at(self, offset: int) -> View:
-        return replace(self, offset=self.offset + offset)
-
     def address(self, n: int, cb: int, y: int, x: int) -> int:
         return self.offset + n * self.sn + cb * self.sc + y * self.sh + x * self.block
 
 
-def packed(tensor: str, buffer: str, region: int, dims: tuple[int, int, int, int], block: int) -> View:
-    """The dense view: [N][CB][H][W][block]."""
+def dense_view(tensor: str, buffer: str, region: int, dims: tuple[int, int, int, int], block: int) -> View:
+    """The view of a buffer that holds nothing but [N][CB][H][W][block]."""
     n, c, h, w = dims
     cb = -(-c // block)
     sh = w * block
@@ -80,58 +79,8 @@ def packed(tensor: str, buffer: str, region: int, dims: tuple[int, int, int, int
     return View(tensor, region, buffer, n, c, h, w, cb * sc, sc, sh, block)
 
 
-def relayout_tables(shape: tuple[int, ...], convention: str, block: int) -> tuple[tuple[int, ...], list[dict]]:
-    """Output shape and index tables of the `Relayout` op that packs a plain tensor into its dense view.
-
-    Returns:
-        ([N, CB, H, W, block], one {output dim: int32 table} per axis of `shape`).
-    """
-    dims = plane_shape(shape, convention)
-    assert dims is not None
-    n, c, h, w = dims
-    cb = -(-c // block)
-    out = (n, cb, h, w, block)
-    blocks = {1: np.arange(cb, dtype=np.int32) * block, 4: np.arange(block, dtype=np.int32)}
-    if convention == "last":
-        tables: list[dict] = _mixed_radix(shape[:-2], 0, n)
-        if len(shape) > 1:
-            tables.append({3: np.arange(w, dtype=np.int32)})
-        tables.append(blocks)
-        return out, tables
-    tables = [{0: np.arange(n, dtype=np.int32)}, blocks]
-    if len(shape) == 4:
-        tables += [{2: np.arange(h, dtype=np.int32)}, {3: np.arange(w, dtype=np.int32)}]
-    elif len(shape) == 3:
-        tables += [{3: np.arange(w, dtype=np.int32)}]
-    return out, tables
-
-
-def _mixed_radix(shape: tuple[int, ...], dim: int, size: int) -> list[dict]:
-    index = np.unravel_index(np.arange(size), shape) if shape else ()
-    return [{dim: i.astype(np.int32)} for i in index]
-
-
-def unpack_tables(shape: tuple[int, ...], convention: str, block: int) -> list[dict]:
-    """Index tables of the `Relayout` op from the dense view [N, CB, H, W, block] back to the plain `shape`."""
-    dims = plane_shape(shape, convention)
-    assert dims is not None
-    n, c, h, w = dims
-    channel = np.arange(c, dtype=np.int32)
-    rank = len(shape)
-    c_axis = rank - 1 if convention == "last" else 1
-    tables: list[dict] = [{}, {c_axis: channel // block}, {}, {}, {c_axis: channel % block}]
-    if convention == "last":
-        stride = 1
-        for axis in range(rank - 3, -1, -1):
-            tables[0][axis] = np.arange(shape[axis], dtype=np.int32) * stride
-            stride *= shape[axis]
-        if rank > 1:
-            tables[3][rank - 2] = np.arange(w, dtype=np.int32)
-        return tables
-    tables[0][0] = np.arange(n, dtype=np.int32)
-    if rank == 4:
-        tables[2][2] = np.arange(h, dtype=np.int32)
-        tables[3][3] = np.arange(w, dtype=np.int32)
-    elif rank == 3:
-        tables[3][2] = np.arange(w, dtype=np.int32)
-    return tables
+def planes_of(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, int]:
+    """As `plane_shape`, for a shape that has such a view."""
+    planes = plane_shape(shape, layout)
+    assert planes is not None, (shape, layout)
+    return planes

@@ -1,0 +1,162 @@
+"""Where lowering takes a layer's operands from."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.graph import Node, Tensor
+from compiler.npu.layers.conv import DynamicWeights
+from compiler.npu.place.blocked import BlockedBuffer, Contents
+from compiler.npu.place.convert import Converter
+from compiler.npu.place.layout import Layouts
+from compiler.npu.place.packing import PackedInput, plan_packing, repack_weights
+from compiler.npu.place.tables import Table
+from compiler.npu.support import stored_zero_point
+from compiler.npu.views import View, dense_view, planes_of
+from compiler.ops.elementwise import IDENTITY_TABLE
+from isa.config import NpuConfig
+from isa.program import ARENA_REGION, Layout
+
+
+class Operands:
+    """Views of what a layer reads and writes, in the layout it asks for; what is not there yet is converted.
+
+    Attributes:
+        graph: of the model.
+        config: of the machine.
+    """
+
+    def __init__(self, config: NpuConfig, layouts: Layouts, converter: Converter) -> None:
+        self.config, self.graph = config, converter.graph
+        self._layouts, self._converter = layouts, converter
+        self._views: dict[tuple[str, Layout, tuple[int, ...]], View] = {}
+
+    def layout(self, head: Node) -> Layout:
+        """The layout chosen for the chain with this head."""
+        return self._layouts.of(head)
+
+    def planes(self, name: str, layout: Layout) -> tuple[int, int, int, int]:
+        """(N, C, H, W) of a tensor."""
+        return planes_of(self.graph.tensor(name).shape, layout)
+
+    def view(self, name: str, layout: Layout, like: str | None = None) -> View:
+        """The blocked form of a tensor.
+
+        Args:
+            like: the tensor along which a broadcast operand is walked.
+        """
+        t = self.graph.tensor(name)
+        out = t.shape if like is None else self.graph.tensor(like).shape
+        key = name, layout, out
+        if key not in self._views:
+            self._views[key] = self._make_view(t, layout, out)
+        return self._views[key]
+
+    def _make_view(self, t: Tensor, layout: Layout, out: tuple[int, ...]) -> View:
+        full = (1,) * (len(out) - len(t.shape)) + t.shape
+        found = self._layouts.find(t.name)
+        if found is not None and found.layout is layout and full == t.shape:
+            return found.view
+        if t.data is not None and t.shape != out:  # one channel of a constant is spread over all lanes
+            axis = len(out) - 1 if layout is Layout.CHANNELS_LAST else 1
+            spread = (*full[:axis], planes_of(out, layout)[1], *full[axis + 1 :])
+            data = np.ascontiguousarray(np.broadcast_to(t.data.reshape(full), spread))
+            return self._converter.constant(t, data, layout)
+        return self._converter.blocked(t, full, layout)
+
+    def output(self, name: str) -> View:
+        """The blocked form, in a new buffer, of a tensor that a chain makes."""
+        made = self._layouts.blocked[name]
+        v = made.view
+        shape = v.n, v.cb, v.h, v.w, v.block
+        self.graph.add(Tensor(v.buffer, shape, np.dtype(np.int8)))
+        self._converter.buffers[v.buffer] = BlockedBuffer(v.buffer, name, Contents.TENSOR, shape, made.layout)
+        return v
+
+    def table(self, table: bytes | None, x: str, y: str) -> bytes:
+        """A 256-byte table between model bytes as the machine indexes it: by and with int8 bit patterns."""
+        raw = np.frombuffer(IDENTITY_TABLE if table is None else table, np.uint8)
+        flip_in, flip_out = (np.uint8(0x80 if self.graph.tensor(t).dtype == np.uint8 else 0) for t in (x, y))
+        return bytes(raw[np.arange(256, dtype=np.uint8) ^ flip_in] ^ flip_out)
+
+    def pack_input(
+        self,
+        node: Node,
+        kernel_shape: tuple[int, ...],
+        stride: tuple[int, int],
+        dilation: tuple[int, int],
+        pad: tuple[int, int],
+        group: int,
+    ) -> PackedInput | None:
+        """A packed input for a convolution with few channels on a tensor that comes from the CPU, else None."""
+        t, y = self.graph.tensor(node.inputs[0]), self.graph.tensor(node.outputs[0])
+        if group != 1 or self._layouts.find(t.name) is not None or t.is_const:
+            return None
+        first, block = Layout.CHANNELS_FIRST, self.config.block_in
+        size, out = planes_of(t.shape, first)[2:], planes_of(y.shape, first)[2:]
+        o, c, kh, kw = kernel_shape
+        plan = plan_packing(self.config, c, size, out, o, (kh, kw), stride, dilation, pad)
+        if plan is None:
+            return None
+        shape, tables = plan.tables(t.shape[0], block, stride[1], pad[1], dilation[1])
+        if len(t.shape) == 3:
+            del tables[2]
+        source = self._converter.plain(t.name)
+        fill = stored_zero_point(t)
+        rows = self._converter.pack(t, source, shape, tables, f"{t.name}@rows", None, fill=fill)
+        # A second conversion brings the packed channels into blocks.
+        n, h, w, channels = shape
+        i = [np.arange(k, dtype=np.int32) for k in (n, channels // block, h, w, block)]
+        moved: list[Table] = [{0: i[0]}, {2: i[2]}, {3: i[3]}, {1: i[1] * block, 4: i[4]}]
+        blocks = (n, channels // block, h, w, block)
+        name = self._converter.pack(
+            t, rows, blocks, moved, f"{t.name}@pack", Contents.PACKED_INPUT, layout=first, fill=fill
+        )
+        view = dense_view(t.name, name, ARENA_REGION, (n, channels, h, w), block)
+
+        def repack(weights: np.ndarray) -> np.ndarray:
+            small = repack_weights(plan, weights)
+            full = np.zeros((small.shape[0], channels, *small.shape[2:]), small.dtype)
+            full[:, : plan.packed_channels] = small
+            return full
+
+        return PackedInput(view, (plan.pad_rows, 0), (plan.stride_rows, 1), (plan.dilation_rows, 1), repack)
+
+    def dynamic_weights(self, node: Node, a_zero_point: int, scale: float) -> DynamicWeights:
+        """Packs the second operand of a product of activations into weight tiles and PRM rows, on the CPU.
+
+        Args:
+            a_zero_point: of the first operand as the machine holds it.
+            scale: of the requantiser.
+        """
+        b = self.graph.tensor(node.inputs[1])
+        source = self._converter.plain(b.name)
+        bi, bo = self.config.block_in, self.config.block_out
+        (k, n), batch = b.shape[-2:], b.shape[:-2]
+        vectors = -(-n // bi)
+        ob, kb = max(-(-n // bo), -(-vectors * bi // bo)), -(-k // bi)
+        count = math.prod(batch)
+        index = np.unravel_index(np.arange(count), batch) if batch else ()
+        i32 = np.int32
+        tables: list[Table] = [
+            *({0: i.astype(i32)} for i in index),
+            {2: np.arange(kb, dtype=i32) * bi, 4: np.arange(bi, dtype=i32)},
+            {1: np.arange(ob, dtype=i32) * bo, 3: np.arange(bo, dtype=i32)},
+        ]
+        shape = (count, ob, kb, bo, bi)
+        tiles = self._converter.pack(b, source, shape, tables, f"{b.name}@tiles", Contents.WEIGHT_TILES)
+        b_zero_point = stored_zero_point(b)
+        params = self.graph.unique(f"{b.name}@params")
+        rows = BlockedBuffer(
+            params, b.name, Contents.PRODUCT_PARAMS, (*batch, vectors, bi, 2), dtype=np.dtype(np.int32)
+        )
+        self.graph.add(Tensor(params, rows.shape, rows.dtype))
+        attrs = {
+            "a_zero_point": a_zero_point, "b_zero_point": b_zero_point, "scale": np.float32(scale), "lanes": bi,
+            "xor": 0x80 if b.dtype == np.uint8 else 0,
+        }  # fmt: skip
+        self._converter.tasks.append(Node("PackMatMulParams", [source], [params], attrs, params))
+        self._converter.buffers[params] = rows
+        return DynamicWeights(tiles, params, k, b_zero_point)

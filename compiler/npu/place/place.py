@@ -1,0 +1,121 @@
+"""NPU or CPU, for every node, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compiler.errors import CompileError
+from compiler.graph import QUANTIZED_OPS, Node
+from compiler.npu.place.kinds import KINDS, MOVES, is_elementwise
+from compiler.npu.place.wiring import Wiring
+from compiler.npu.support import broadcast_ok, unsupported_reason
+from isa.config import NpuConfig
+from isa.program import Layout
+
+
+@dataclass
+class Placement:
+    """Which nodes run on the NPU.
+
+    Attributes:
+        npu: the first output of every node that runs there; all others run on the CPU.
+        reasons: why a quantised node runs on the CPU, by the node's name (its first output where it has none).
+    """
+
+    npu: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def on_npu(self, node: Node) -> bool:
+        return node.outputs[0] in self.npu
+
+    def move_to_cpu(self, node: Node, reason: str) -> None:
+        self.npu.discard(node.outputs[0])
+        self.reasons[node.name or node.outputs[0]] = reason
+
+    def verify(self, wiring: Wiring) -> None:
+        """Raises `CompileError` if the NPU got a node it has no op for, or the CPU a quantised one without a reason."""
+        nodes = wiring.graph.nodes
+        unknown = self.npu - {node.outputs[0] for node in nodes if node.op in QUANTIZED_OPS}
+        if unknown:
+            raise CompileError(f"placement broken: no quantised node makes {', '.join(sorted(unknown))}")
+        for node in nodes:
+            known = self.on_npu(node) or (node.name or node.outputs[0]) in self.reasons
+            if node.op in QUANTIZED_OPS and not known:
+                raise CompileError(f"placement broken: {node.op} {node.name!r} is on the CPU without a reason")
+
+
+def place_nodes(
+    wiring: Wiring, config: NpuConfig, *, cpu_only: bool = False, excluded: Mapping[str, str] | None = None
+) -> Placement:
+    """Decides where every node runs.
+
+    Args:
+        cpu_only: the NPU gets nothing.
+        excluded: first outputs of nodes that are to run on the CPU, with the reason.
+    """
+    placement = Placement()
+    for node in wiring.graph.nodes:
+        reason = "the NPU was switched off" if cpu_only else _reason_against(wiring, node, config, excluded or {})
+        if reason is None:
+            placement.npu.add(node.outputs[0])
+        elif node.op in QUANTIZED_OPS:
+            placement.move_to_cpu(node, reason)
+    _move_islands(wiring, placement)
+    return placement
+
+
+def _reason_against(wiring: Wiring, node: Node, config: NpuConfig, excluded: Mapping[str, str]) -> str | None:
+    """Why a node cannot run on the NPU, None if it can."""
+    reason = unsupported_reason(wiring.graph, node, config)
+    if reason is None and is_elementwise(node.op):
+        reason = _reason_of_operands(wiring, node)
+    return excluded.get(node.outputs[0]) if reason is None else reason
+
+
+def _reason_of_operands(wiring: Wiring, node: Node) -> str | None:
+    layout = usual_layout(wiring, node)
+    out = wiring.shape(node.outputs[0])
+    for name in node.inputs:
+        t = wiring.tensor(name)
+        if not broadcast_ok(t.shape, out, layout, t.is_const):
+            return f"operand {name} of shape {list(t.shape)} does not follow channels of {list(out)}"
+    if all(wiring.shape(name) != out for name in node.inputs):
+        return "no operand has the shape of the result"
+    return None
+
+
+def usual_layout(wiring: Wiring, node: Node) -> Layout:
+    """The layout an elementwise node most likely works in, before it is known how its operands are made: that of a
+    neighbour with a layout of its own, else by rank."""
+    for name in (*node.inputs, *node.outputs):
+        producer = wiring.producers.get(name)
+        for neighbour in ([producer] if producer is not None else []) + wiring.readers(name):
+            kind = KINDS.get(neighbour.op)
+            if kind is not None and kind.layout is Layout.CHANNELS_FIRST:
+                return Layout.CHANNELS_FIRST if len(wiring.shape(name)) in (3, 4) else Layout.CHANNELS_LAST
+    return Layout.CHANNELS_FIRST if len(wiring.shape(node.outputs[0])) == 4 else Layout.CHANNELS_LAST
+
+
+def _move_islands(wiring: Wiring, placement: Placement) -> None:
+    """Elementwise work between CPU nodes goes to the CPU: two conversions cost more than they save."""
+    for node in wiring.graph.nodes:
+        if not placement.on_npu(node) or not is_elementwise(node.op):
+            continue
+        feeds = [wiring.producers.get(name) for name in node.inputs if not wiring.tensor(name).is_const]
+        readers = wiring.readers(node.outputs[0])
+        # Graph inputs and outputs count as the CPU's, but what stands alone between them is not moved there.
+        from_cpu = all((bool(readers) if p is None else not _reaches_npu(wiring, placement, p)) for p in feeds)
+        to_cpu = (bool(readers) or None not in feeds) and not any(placement.on_npu(r) for r in readers)
+        if feeds and from_cpu and to_cpu:
+            placement.move_to_cpu(node, "its neighbours run on the CPU")
+
+
+def _reaches_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:
+    """True if the node, or the one before the moves that lead to it, runs on the NPU."""
+    while node.op in MOVES:
+        before = wiring.producers.get(node.inputs[0])
+        if before is None:
+            return False
+        node = before
+    return placement.on_npu(node)

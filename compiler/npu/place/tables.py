@@ -1,0 +1,65 @@
+"""Index tables of the `Relayout` op, which moves a tensor between its plain form and the NPU's blocks.
+
+There is one table per axis of the source: {axis of the result: the source's index for every index along it}. Where
+several axes of the result walk along one axis of the source, their indices add up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.npu.views import planes_of
+from isa.program import Layout
+
+#: One axis of the source.
+Table = dict[int, np.ndarray]
+
+
+def pack_tables(shape: tuple[int, ...], layout: Layout, block: int) -> tuple[tuple[int, ...], list[Table]]:
+    """From a plain tensor of `shape` to the blocks of its dense view.
+
+    Returns:
+        ([N, CB, H, W, block], tables).
+    """
+    n, c, h, w = planes_of(shape, layout)
+    cb = -(-c // block)
+    channels = {1: _count(cb) * block, 4: _count(block)}
+    if layout is Layout.CHANNELS_LAST:
+        index = np.unravel_index(np.arange(n), shape[:-2]) if shape[:-2] else ()
+        tables: list[Table] = [{0: i.astype(np.int32)} for i in index]
+        if len(shape) > 1:
+            tables.append({3: _count(w)})
+        tables.append(channels)
+    else:
+        tables = [{0: _count(n)}, channels]
+        if len(shape) == 4:
+            tables.append({2: _count(h)})
+        if len(shape) > 2:
+            tables.append({3: _count(w)})
+    return (n, cb, h, w, block), tables
+
+
+def unpack_tables(shape: tuple[int, ...], layout: Layout, block: int) -> list[Table]:
+    """From the blocks of a dense view [N, CB, H, W, block] back to the plain tensor of `shape`."""
+    n, c, h, w = planes_of(shape, layout)
+    rank = len(shape)
+    c_axis = rank - 1 if layout is Layout.CHANNELS_LAST else 1
+    tables: list[Table] = [{}, {c_axis: _count(c) // block}, {}, {}, {c_axis: _count(c) % block}]
+    if layout is Layout.CHANNELS_LAST:
+        stride = 1
+        for axis in range(rank - 3, -1, -1):
+            tables[0][axis] = _count(shape[axis]) * stride
+            stride *= shape[axis]
+        if rank > 1:
+            tables[3][rank - 2] = _count(w)
+        return tables
+    tables[0][0] = _count(n)
+    if rank == 4:
+        tables[2][2] = _count(h)
+    if rank > 2:
+        tables[3][rank - 1] = _count(w)
+    return tables
+
+
+def _count(size: int) -> np.ndarray:
+    return np.arange(size, dtype=np.int32)

@@ -1,0 +1,47 @@
+"""Tasks: the units of work that are brought into order, layers on the NPU and nodes on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from compiler.errors import CompileError
+from compiler.graph import Node
+from compiler.npu.layers.layer import Layer
+
+Task = Layer | Node
+
+
+#: Ops of the nodes that bring the NPU's operands into its form, and its results back.
+_CONVERSIONS = frozenset({"Relayout", "PackMatMulParams"})
+
+
+def is_conversion(node: Node) -> bool:
+    """True for nodes that are not the model's, but conversions between CPU and NPU."""
+    return node.op in _CONVERSIONS
+
+
+def reads_of(task: Task) -> list[str]:
+    """Names of the tensors and buffers a task reads."""
+    if isinstance(task, Node):
+        return [name for name in task.inputs if name]
+    return [view.buffer for view in task.reads] + task.extra_reads
+
+
+def writes_of(task: Task) -> list[str]:
+    """Names of the tensors and buffers a task writes."""
+    return [name for name in task.outputs if name] if isinstance(task, Node) else [task.output.buffer]
+
+
+def verify_tasks(tasks: Sequence[Task], available: Collection[str], wanted: Collection[str]) -> None:
+    """Raises `CompileError` if a task reads what neither is `available` nor comes of a task before it, or something
+    `wanted` is never made."""
+    ready = set(available)
+    for task in tasks:
+        missing = [name for name in reads_of(task) if name not in ready]
+        if missing:
+            what = f"{task.op} {task.name!r}"
+            raise CompileError(f"layouts broken: {what} reads {missing[0]!r} before it is made")
+        ready.update(writes_of(task))
+    for name in wanted:
+        if name not in ready:
+            raise CompileError(f"layouts broken: {name!r} is never made")

@@ -1,0 +1,96 @@
+"""Emission: the instructions of every NPU step, and the rows of the reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from compiler import cpu
+from compiler.errors import CompileError
+from compiler.graph import Graph
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.place.tasks import is_conversion
+from compiler.npu.schedule.emission import emit_step
+from compiler.stages.memory import Memory
+from compiler.stages.order import LayerStep, NodeStep, Step
+from compiler.stages.schedule import Schedules
+from isa.config import NpuConfig
+from isa.encoding import Op
+from isa.program import CpuStep, Layer, NpuStep
+
+
+@dataclass
+class Emission:
+    """What runs.
+
+    Attributes:
+        image: all instructions.
+        steps: of the program, in order.
+        layers: rows of the reports, in order.
+    """
+
+    image: list[Op]
+    steps: list[NpuStep | CpuStep]
+    layers: list[Layer]
+
+    def describe_layers(self) -> str:
+        """One line per layer, with its tiles."""
+        return "\n".join(f"{row.name}: {row.op}, {row.tile or row.where}" for row in self.layers)
+
+    def describe_instructions(self) -> str:
+        """The whole image as assembly."""
+        from isa.assembler import disassemble
+
+        return disassemble(self.image)
+
+    def verify(self) -> None:
+        """Raises `CompileError` unless the NPU steps are slices that cover the image, each with END as its last."""
+        at = 0
+        for step in self.steps:
+            if isinstance(step, NpuStep):
+                if step.first != at or step.count < 1:
+                    raise CompileError(f"emission broken: a step starts at instruction {step.first}, not {at}")
+                at += step.count
+                if at > len(self.image) or self.image[at - 1].name != "END":
+                    raise CompileError(f"emission broken: instruction {at - 1} is not the END of its step")
+        if at != len(self.image):
+            raise CompileError(f"emission broken: the steps have {at} instructions, the image {len(self.image)}")
+
+
+def emit(
+    graph: Graph,
+    config: NpuConfig,
+    steps: list[Step],
+    schedules: Schedules,
+    segments: dict[int, cpu.Segment],
+    memory: Memory,
+    progress: Callable[[float], None] = lambda done: None,
+) -> Emission:
+    """Emits all steps; what the layers need of weights, parameters and tables goes to the memory's constants."""
+    emitter = Emitter(config, memory.arena.size)
+    context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
+    ran: list[NpuStep | CpuStep] = []
+    rows: list[Layer] = []
+    for number, step in enumerate(steps):
+        progress(number / len(steps))
+        if isinstance(step, LayerStep):
+            first = emitter.position
+            schedule = schedules.of[number]
+            schedule.use_tiles(context, step.tasks)
+            rows += emit_step(context, schedule.units, schedule.stays)
+            ran.append(NpuStep(first, emitter.position - first))
+        else:
+            ran.append(_cpu_step(number, step, segments[number]))
+            rows += [
+                Layer(node.name or node.outputs[0], node.op, "cpu", macs=graph.macs(node))
+                for node in step.tasks
+                if not is_conversion(node)
+            ]
+    return Emission(emitter.image, ran, rows)
+
+
+def _cpu_step(number: int, step: NodeStep, segment: cpu.Segment) -> CpuStep:
+    buffers = [*segment.inputs, *segment.constants, *segment.outputs]
+    ops = [f"{node.op} {node.name or node.outputs[0]}" for node in step.tasks]
+    return CpuStep(segment.symbol, f"cpu{number}", buffers, segment.workspace_bytes, ops, segment.description)

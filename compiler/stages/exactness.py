@@ -1,0 +1,44 @@
+"""Which tensors may differ from the reference by a quantisation step, and why."""
+
+from __future__ import annotations
+
+from compiler.graph import Graph, Node
+
+#: Float ops that only move or select values: they cannot differ from the reference in the last bit.
+_EXACT = {
+    "DequantizeLinear", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Concat",
+    "Split", "Gather", "Pad", "Expand", "Tile", "Relu", "Clip", "Max", "Min", "MaxPool", "Where", "Neg", "Abs",
+}  # fmt: skip
+
+
+def inexact_tensors(graph: Graph) -> dict[str, str]:
+    """Why a tensor may be off by a step, by name: its node says so, or it is quantised from computed floats, where a
+    difference in the last bit can flip the rounding."""
+    producers = graph.producers()
+    reasons = {}
+    for node in graph.nodes:
+        if node.reason:
+            reasons[node.outputs[0]] = node.reason
+        if node.op == "QuantizeLinear":
+            ops = _float_ops_before(graph, producers, node.inputs[0])
+            if ops:
+                text = f"quantised from float {', '.join(sorted(ops))}: last-bit differences can flip it"
+                reasons[node.outputs[0]] = text
+    return reasons
+
+
+def _float_ops_before(graph: Graph, producers: dict[str, Node], name: str) -> set[str]:
+    """Float ops that compute what `name` depends on."""
+    ops: set[str] = set()
+    seen: set[str] = set()
+    left = [name]
+    while left:
+        name = left.pop()
+        producer = producers.get(name)
+        if producer is None or name in seen or graph.tensor(name).dtype.kind != "f":
+            continue
+        seen.add(name)
+        if producer.op not in _EXACT:
+            ops.add(producer.op)
+            left += [operand for operand in producer.inputs if operand]
+    return ops

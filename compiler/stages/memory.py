@@ -1,0 +1,157 @@
+"""Memory: an offset for every buffer, in the device's arena and in the host's."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler import cpu
+from compiler.graph import Graph
+from compiler.npu.emit.context import ConstantPool
+from compiler.npu.place.tasks import reads_of, writes_of
+from compiler.npu.schedule.bands import Group
+from compiler.npu.schedule.search import Schedule
+from compiler.stages.memory_plan import MemoryPlan
+from compiler.stages.order import LayerStep, Step
+from compiler.stages.partition import Partition
+from compiler.stages.schedule import Schedules
+from compiler.stages.segments import is_kept
+
+
+@dataclass
+class Memory:
+    """Where everything lies.
+
+    Attributes:
+        arena: of the device, blocked buffers.
+        host: of the host process, plain tensors.
+        constants: the device's constant region, which the emission adds to.
+        blocked_constants: offsets in it, by name.
+        host_constants: constants of CPU kernels in the host arena: the section with the bytes, by name.
+    """
+
+    arena: MemoryPlan = field(default_factory=MemoryPlan)
+    host: MemoryPlan = field(default_factory=MemoryPlan)
+    constants: ConstantPool = field(default_factory=ConstantPool)
+    blocked_constants: dict[str, int] = field(default_factory=dict)
+    host_constants: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def device_offsets(self) -> dict[str, int]:
+        """Of all buffers the NPU reads or writes."""
+        return self.blocked_constants | self.arena.offsets
+
+    def verify(self) -> None:
+        """Raises `CompileError` if buffers overlap while both are needed."""
+        self.arena.verify("arena")
+        self.host.verify("host arena")
+
+    def __str__(self) -> str:
+        lines = [
+            f"arena {self.arena.size} bytes (separate places would take {self.arena.total}), "
+            f"host {self.host.size} bytes (separately {self.host.total})"
+        ]
+        for space, plan in (("arena", self.arena), ("host", self.host)):
+            offsets = plan.offsets
+            lines += [
+                f"  {space} {offsets[name]:>10} +{plan.nbytes(name):<9} {name}"
+                for name in sorted(offsets, key=offsets.__getitem__)
+            ]
+        return "\n".join(lines)
+
+
+def place_memory(
+    graph: Graph,
+    partition: Partition,
+    steps: list[Step],
+    schedules: Schedules,
+    segments: dict[int, cpu.Segment],
+    *,
+    keep_all: bool,
+) -> Memory:
+    """Places every buffer by the first and last task that needs it.
+
+    Args:
+        keep_all: quantised tensors keep their places to the end.
+    """
+    lives = _Lives(graph, partition, keep_all, end=sum(len(step.tasks) for step in steps) + 1)
+    position = 0
+    for name, data in partition.constants.items():
+        lives.memory.blocked_constants[name] = lives.memory.constants.place(data)
+    for name in graph.inputs:
+        lives.of_tensor(name, 0, lives.end)
+    for number, step in enumerate(steps):
+        if isinstance(step, LayerStep):
+            lives.of_layers(step, schedules.of[number], position)
+        else:
+            lives.of_segment(segments[number], position, position + len(step.tasks) - 1)
+        position += len(step.tasks)
+    for name in graph.outputs:
+        if graph.tensor(name).is_const:
+            lives.of_constant(name)
+        else:
+            lives.of_tensor(name, 0 if name in graph.inputs else lives.end, lives.end)
+    if keep_all:
+        for buffer in partition.buffers.values():
+            lives.memory.arena.need(buffer.name, buffer.nbytes, 0, lives.end)
+    lives.memory.arena.place()
+    lives.memory.host.place()
+    return lives.memory
+
+
+@dataclass
+class _Lives:
+    """From which position in the order of work to which one every buffer is needed; `end` is after the last."""
+
+    graph: Graph
+    partition: Partition
+    keep_all: bool
+    end: int
+    memory: Memory = field(default_factory=Memory)
+
+    def of_tensor(self, name: str, first: int, last: int) -> None:
+        self.memory.host.need(name, self.graph.tensor(name).nbytes, first, last)
+
+    def of_layers(self, step: LayerStep, schedule: Schedule, position: int) -> None:
+        """Buffers of an NPU step that do not stay on the chip. Layers of a group run at the same time, so what any of
+        them touches is needed as long as the group runs."""
+        on_chip = {stay.view.buffer for stay in schedule.stays}
+        layers = iter(step.tasks)
+        for unit in schedule.units:
+            count = len(unit.layers) if isinstance(unit, Group) else 1
+            if isinstance(unit, Group):
+                on_chip |= {between.view.buffer for between in unit.between}
+            for layer in itertools.islice(layers, count):
+                for name in (*reads_of(layer), *writes_of(layer)):
+                    buffer = self.partition.buffers.get(name)
+                    if buffer is not None and name not in on_chip:
+                        self.memory.arena.need(name, buffer.nbytes, position, position + count - 1)
+            position += count
+
+    def of_segment(self, segment: cpu.Segment, first: int, last: int) -> None:
+        for name in (*segment.inputs, *segment.outputs):
+            buffer = self.partition.buffers.get(name)
+            plan, nbytes = (
+                (self.memory.arena, buffer.nbytes)
+                if buffer is not None
+                else (self.memory.host, self.graph.tensor(name).nbytes)
+            )
+            kept = self.keep_all and is_kept(self.graph, self.partition, name)
+            plan.need(name, nbytes, 0 if kept else first, self.end if kept else last)
+        for name in segment.constants:
+            self.of_constant(name)
+
+    def of_constant(self, name: str) -> None:
+        """A constant of the graph that a CPU kernel or the user reads."""
+        self.of_tensor(name, 0, self.end)
+        section = f"constant{len(self.memory.host_constants)}"
+        self.memory.host_constants.setdefault(name, section)
+
+
+def constant_bytes(graph: Graph, name: str) -> bytes:
+    """A constant of the graph as the host arena holds it."""
+    data = graph.tensor(name).data
+    assert data is not None
+    return np.ascontiguousarray(data).tobytes()

@@ -1,0 +1,130 @@
+"""Steps: tasks grouped so that NPU and CPU take turns as seldom as possible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from compiler.errors import CompileError
+from compiler.graph import Graph, Node
+from compiler.npu.layers.layer import Layer
+from compiler.npu.place.tasks import Task, is_conversion, reads_of, writes_of
+from compiler.stages.partition import Partition
+
+
+@dataclass
+class LayerStep:
+    """Layers that the NPU runs one after the other, without the CPU in between."""
+
+    tasks: list[Layer]
+
+
+@dataclass
+class NodeStep:
+    """Nodes that the CPU runs one after the other, without the NPU in between."""
+
+    tasks: list[Node]
+
+
+Step = LayerStep | NodeStep
+
+
+def order_steps(graph: Graph, partition: Partition, *, keep_all: bool) -> list[Step]:
+    """The tasks of a partition as steps.
+
+    Args:
+        keep_all: steps end early, so that every tensor that may differ from the reference can be replaced after it.
+    """
+    constants = {name for name, t in graph.tensors.items() if t.is_const}
+    steps = group_steps(partition.tasks, {*graph.inputs, *constants, *partition.constants})
+    if keep_all:
+        steps = split_at_borders(steps, {node.outputs[0] for node in graph.nodes if node.reason})
+    return steps
+
+
+def group_steps(tasks: Sequence[Task], available: Iterable[str]) -> list[Step]:
+    """Orders tasks so that as few changes between NPU and CPU as possible remain, keeping their order otherwise.
+
+    Args:
+        available: tensors and buffers that are there from the start.
+    """
+    ready = set(available)
+    # Several layers may write parts of one buffer: it is there when the last one has written.
+    writers = Counter(name for task in tasks for name in writes_of(task))
+    steps: list[Step] = []
+    left = list(tasks)
+    on_npu, idle = False, 0
+    while left:
+        taken: list[Task] = []
+        while True:
+            later: list[Task] = []
+            before = len(taken)
+            for task in left:
+                if isinstance(task, Layer) == on_npu and all(name in ready for name in reads_of(task)):
+                    taken.append(task)
+                    writers.subtract(writes_of(task))
+                    ready.update(name for name in writes_of(task) if not writers[name])
+                else:
+                    later.append(task)
+            left = later
+            if len(taken) == before or not left:
+                break
+        if taken:
+            steps.append(_step(taken))
+        idle = 0 if taken else idle + 1
+        if idle > 1:  # neither side can go on
+            raise CompileError(f"order of work broken: {left[0].op} {left[0].name!r} never finds its operands")
+        on_npu = not on_npu
+    return steps
+
+
+def _step(tasks: Sequence[Task]) -> Step:
+    layers = [task for task in tasks if isinstance(task, Layer)]
+    return LayerStep(layers) if layers else NodeStep([task for task in tasks if isinstance(task, Node)])
+
+
+def split_at_borders(steps: list[Step], inexact: Collection[str] = ()) -> list[Step]:
+    """Ends a step after every QuantizeLinear of the CPU and every node that makes one of `inexact`, so that the result
+    can be replaced before anything reads it."""
+    split: list[Step] = []
+    for step in steps:
+        part: list[Task] = []
+        for task in step.tasks:
+            part.append(task)
+            if _ends_step(task, inexact):
+                split.append(_step(part))
+                part = []
+        if part:
+            split.append(_step(part))
+    return split
+
+
+def _ends_step(task: Task, inexact: Collection[str]) -> bool:
+    if isinstance(task, Layer):
+        return task.source in inexact
+    return task.op == "QuantizeLinear" or task.outputs[0] in inexact
+
+
+def reads_elsewhere(steps: Sequence[Step]) -> list[set[str]]:
+    """For every step, the names that other steps read."""
+    own = [{name for task in step.tasks for name in reads_of(task)} for step in steps]
+    readers = Counter(name for names in own for name in names)
+    return [set(readers) - {name for name in names if readers[name] == 1} for names in own]
+
+
+def describe_steps(steps: Sequence[Step]) -> str:
+    """One line per task."""
+    lines = []
+    for number, step in enumerate(steps):
+        lines.append(f"step {number}: {'NPU' if isinstance(step, LayerStep) else 'CPU'}")
+        lines += [f"  {_brief(task)}" for task in step.tasks]
+    return "\n".join(lines)
+
+
+def _brief(task: Task) -> str:
+    if isinstance(task, Layer):
+        return task.describe()
+    if is_conversion(task):  # without its tables
+        return f"{', '.join(task.outputs)} = {task.op}({', '.join(task.inputs)})"
+    return str(task)

@@ -1,0 +1,141 @@
+"""Package: everything into one `Program`."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from compiler import cpu
+from compiler.graph import Graph, Tensor
+from compiler.npu.views import View
+from compiler.stages.emission import Emission
+from compiler.stages.exactness import inexact_tensors
+from compiler.stages.memory import Memory, constant_bytes
+from compiler.stages.partition import Partition
+from isa.config import NpuConfig
+from isa.encoding import to_bytes
+from isa.program import Buffer, Program, TensorInfo
+
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+def package(
+    graph: Graph,
+    config: NpuConfig,
+    partition: Partition,
+    segments: dict[int, cpu.Segment],
+    memory: Memory,
+    emission: Emission,
+    *,
+    keep_all: bool,
+    target: cpu.Target,
+    threads: int,
+) -> Program:
+    """The program: what the stages before it made, and what a user may want to know of the model's tensors."""
+    return Program(
+        name=graph.name,
+        config=config,
+        instructions=to_bytes(emission.image),
+        constants=memory.constants.blob(),
+        arena_bytes=memory.arena.size,
+        host_bytes=memory.host.size,
+        buffers=_buffers(memory),
+        inputs=[_info(graph, memory, name) for name in graph.inputs],
+        outputs=[_info(graph, memory, name) for name in graph.outputs],
+        tensors=_quantised_tensors(graph, partition, memory),
+        steps=emission.steps,
+        layers=emission.layers,
+        sections=_sections(graph, segments, memory),
+        compiler=compiler_version(),
+        options={
+            "keep": "all" if keep_all else "outputs",
+            "host": target.triple,
+            "host_features": target.needed,
+            "threads": threads,
+        },
+        notes=[f"{name} runs on the CPU: {reason}" for name, reason in partition.reasons.items()],
+    )
+
+
+def compiler_version() -> str:
+    """ "tilewright VERSION"."""
+    try:
+        return f"tilewright {version('tilewright')}"
+    except PackageNotFoundError:
+        return "tilewright"
+
+
+def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: Memory) -> dict[str, bytes]:
+    """Object code and constants of the CPU steps, then constants that are outputs of the model."""
+    sections: dict[str, bytes] = {}
+
+    def add_constants(names: list[str]) -> None:
+        for name in names:
+            if name in memory.host_constants and memory.host_constants[name] not in sections:
+                sections[memory.host_constants[name]] = constant_bytes(graph, name)
+
+    for number, segment in segments.items():
+        sections[f"cpu{number}"] = segment.object_code
+        add_constants(segment.constants)
+    add_constants(graph.outputs)
+    return sections
+
+
+def _buffers(memory: Memory) -> list[Buffer]:
+    arena, host = memory.arena, memory.host
+    buffers = [Buffer(name, "arena", at, arena.nbytes(name)) for name, at in arena.offsets.items()]
+    for name, at in host.offsets.items():
+        buffers.append(Buffer(name, "host", at, host.nbytes(name), memory.host_constants.get(name, "")))
+    return buffers
+
+
+def _info(graph: Graph, memory: Memory, name: str) -> TensorInfo:
+    """An input or output of the model."""
+    t = graph.tensor(name)
+    buffer = name if name in memory.host.offsets else ""
+    return TensorInfo(name, t.shape, t.dtype.name, buffer, *_quantisation(t), where="cpu")
+
+
+def _quantised_tensors(graph: Graph, partition: Partition, memory: Memory) -> list[TensorInfo]:
+    """The model's quantised tensors that are in memory, or that the NPU keeps on the chip."""
+    infos = []
+    reasons = inexact_tensors(graph)
+    for name, t in graph.tensors.items():
+        if name not in partition.tensors or t.quant is None or t.is_const or t.dtype not in _BYTES:
+            continue
+        info = TensorInfo(name, t.shape, t.dtype.name, "", *_quantisation(t), reason=reasons.get(name, ""))
+        blocked = partition.blocked.get(name)
+        if blocked is not None and blocked.view.buffer in memory.arena.offsets and _is_dense(blocked.view):
+            view = blocked.view
+            info.buffer = view.buffer
+            info.relayout = {
+                "shape": [view.n, view.cb, view.h, view.w, view.block], "block": view.block,
+                "xor": 128 if t.dtype == np.uint8 else 0, "convention": blocked.layout,
+            }  # fmt: skip
+        elif name in memory.host.offsets:
+            info.buffer, info.where = name, "cpu"
+        elif blocked is not None:
+            info.reason = ""
+        else:
+            continue
+        infos.append(info)
+    return infos
+
+
+def _is_dense(view: View) -> bool:
+    sh = view.w * view.block
+    return (
+        view.offset == 0
+        and (view.sh == sh or view.h == 1)
+        and view.sc == view.h * sh
+        and view.sn in (view.cb * view.sc, 0)
+    )
+
+
+def _quantisation(t: Tensor) -> tuple[float | list[float] | None, int | list[int] | None]:
+    if t.quant is None:
+        return None, None
+    if t.quant.per_tensor:
+        return float(t.quant.scale), int(t.quant.zero_point)
+    return t.quant.scale.astype(float).tolist(), t.quant.zero_point.tolist()

@@ -1,0 +1,60 @@
+"""Schedule: what stays in the scratchpads between layers, and which layers run together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from compiler.npu.emit.plan import Plans
+from compiler.npu.schedule.search import Measure, Schedule, Scheduler, search
+from compiler.stages.order import LayerStep, Step, reads_elsewhere
+from isa.config import NpuConfig
+
+
+@dataclass
+class Schedules:
+    """The schedule of every NPU step.
+
+    Attributes:
+        of: by number of the step.
+        plans: tilings found on the way, which the emission uses again.
+    """
+
+    of: dict[int, Schedule] = field(default_factory=dict)
+    plans: Plans = field(default_factory=dict)
+
+
+def schedule_steps(
+    config: NpuConfig,
+    steps: list[Step],
+    *,
+    keep_all: bool = False,
+    effort: int = 1,
+    measure: Measure | None = None,
+    scheduler: Scheduler | None = None,
+    progress: Callable[[float], None] = lambda done: None,
+) -> Schedules:
+    """Finds a schedule for every NPU step.
+
+    Args:
+        keep_all: everything goes through memory.
+        effort, measure: of the search, see `compiler.npu.search.search`.
+        scheduler: asked first; None from it leaves the step to the search.
+        progress: called with the fraction done.
+    """
+    found = Schedules()
+    elsewhere = reads_elsewhere(steps)
+    for number, step in enumerate(steps):
+        if not isinstance(step, LayerStep):
+            continue
+        if keep_all:
+            found.of[number] = Schedule([], list(step.tasks))
+            continue
+
+        def done(fraction: float, number: int = number) -> None:
+            progress((number + fraction) / len(steps))
+
+        outside = elsewhere[number]
+        given = scheduler(config, step.tasks, outside) if scheduler is not None else None
+        found.of[number] = given or search(config, step.tasks, outside, effort, measure, found.plans, done)
+    return found

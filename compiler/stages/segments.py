@@ -1,0 +1,44 @@
+"""CPU segments: the nodes of every CPU step, compiled to native code."""
+
+from __future__ import annotations
+
+from compiler import cpu
+from compiler.errors import UnsupportedError
+from compiler.graph import Graph
+from compiler.stages.order import NodeStep, Step, reads_elsewhere
+from compiler.stages.partition import Partition
+
+
+def compile_segments(
+    graph: Graph, partition: Partition, steps: list[Step], *, keep_all: bool, target: cpu.Target, threads: int
+) -> dict[int, cpu.Segment]:
+    """Compiles every CPU step; the result is by number of the step. The graph gains packed weights.
+
+    Args:
+        keep_all: quantised tensors are written to memory even if nobody reads them there.
+
+    Raises:
+        UnsupportedError: naming node, attribute, value and what is supported.
+    """
+    segments: dict[int, cpu.Segment] = {}
+    elsewhere = reads_elsewhere(steps)
+    for number, step in enumerate(steps):
+        if not isinstance(step, NodeStep):
+            continue
+        made = {name: None for node in step.tasks for name in node.outputs if name}
+        read = {name: None for node in step.tasks for name in node.inputs if name}
+        inputs = [name for name in read if name not in made and not graph.tensor(name).is_const]
+        wanted = elsewhere[number].union(graph.outputs)
+        outputs = [name for name in made if name in wanted or (keep_all and is_kept(graph, partition, name))]
+        for node in step.tasks:
+            reason = cpu.unsupported_reason(graph, node)
+            if reason is not None:
+                raise UnsupportedError(reason)
+        symbol = f"tw_segment_{number}"
+        segments[number] = cpu.compile_segment(graph, step.tasks, inputs, outputs, symbol, target, threads=threads)
+    return segments
+
+
+def is_kept(graph: Graph, partition: Partition, name: str) -> bool:
+    """True for the tensors that `keep="all"` keeps in memory: the model's own quantised ones."""
+    return name in partition.tensors and graph.tensor(name).quant is not None
