@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
+"""Types of quantised activations."""
+
 
 @dataclass(frozen=True)
 class Quant:

@@ -32,26 +32,23 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
     control,
     convolution,
     elementwise,
-    gradient,
     linear,
-    machine_learning,
     movement,
     normalization,
     part,
     pooling,
-    preview,
     quantized,
     random,
     recurrent,
     reduction,
     sequences,
-    signal,
-    training,
 )
-from compiler.importer.builder import Builder
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.extras import gradient, machine_learning, preview, signal, training  # noqa: F401
+from compiler.importer.handlers import HANDLERS
 from compiler.importer.inputs import fixed_value, input_shapes
 from compiler.importer.loader import load, opset_of, reported, source_name
-from compiler.importer.onnx_node import OPSET, numpy_dtype
+from compiler.onnx_ops import OPSET, numpy_dtype
 
 __all__ = ["OPSET", "import_onnx"]
 
@@ -69,7 +66,7 @@ def import_onnx(
         shapes: concrete shape per graph input, needed where the model leaves dimensions open.
         constants: values of graph inputs to fix at compile time, such as a shape or axes the model takes at run time;
             those are no inputs of the result.
-        staged: see `Builder`.
+        staged: see `OnnxBuilder`.
 
     Returns:
         A verified graph; tensors keep their ONNX names.
@@ -89,7 +86,7 @@ def _build(
     graph = Graph(model.graph.name or name, OPSET)
     versions = {o.domain: o.version for o in model.opset_import}
     versions[""] = opset_of(model)
-    builder = Builder(graph, name, versions, staged)
+    builder = OnnxBuilder(graph, name, versions, HANDLERS, staged)
     for proto in model.graph.initializer:
         builder.initializer(proto)
     if model.graph.sparse_initializer:

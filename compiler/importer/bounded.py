@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 
 from compiler.errors import CompileError
-from compiler.importer.builder import Builder
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 BOUNDED_DOMAIN = "ai.tilewright.bounded"
 BOUNDED_OPS = ("NonZero", "Compress", "NonMaxSuppression")
@@ -27,7 +28,7 @@ def bounded_form(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 @handles(*BOUNDED_OPS, domain=BOUNDED_DOMAIN)
-def bounded(builder: Builder, node: OnnxNode) -> None:
+def bounded(builder: OnnxBuilder, node: OnnxNode) -> None:
     if node.op == "Compress":
         data, condition = (builder.shape(node.input(k)) for k in range(2))
         axis = node.attrs.get("axis")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from onnx import numpy_helper
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
 from compiler.importer.functions import OWN_OPS, function_body, own_types
-from compiler.importer.onnx_node import (
+from compiler.importer.onnx_node import OnnxNode
+from compiler.onnx_ops import (
     OPSET,
     UNTRUSTED,
     attribute_value,
@@ -23,7 +24,6 @@ from compiler.importer.onnx_node import (
     numpy_dtype,
     schema_of,
 )
-from compiler.importer.registry import HANDLERS, OnnxNode
 
 _FOLD_INTS = 1 << 14  # elements; shape arithmetic is never larger
 _FOLD_FLOATS = 64
@@ -39,23 +39,27 @@ _NEVER_FOLDED = {"QuantizeLinear", "DequantizeLinear", "RandomNormal", "RandomUn
                  "RandomUniformLike", "Multinomial", "Bernoulli", *UNTRUSTED}  # fmt: skip
 
 
-class Builder:
+class OnnxBuilder:
     """Builds one `Graph` from ONNX nodes.
 
     Args:
         graph: receives tensors and nodes; its opset is `onnx_node.OPSET`.
         file: name of the model, first in every message.
         versions: opset version by domain.
+        handlers: importers of ops by (domain, op).
         staged: what is only known at run time may be left to the host, so nothing large is unrolled or run in vain.
 
     Attributes:
         sequences: sequences and optionals whose structure is known at compile time, as lists of tensor names.
     """
 
-    def __init__(self, graph: Graph, file: str, versions: dict[str, int], staged: bool = False) -> None:
+    def __init__(
+        self, graph: Graph, file: str, versions: dict[str, int], handlers: Handlers, staged: bool = False
+    ) -> None:
         self.graph = graph
         self.file = file
         self.versions = versions
+        self.handlers = handlers
         self.staged = staged
         self.sequences: dict[str, list[str]] = {}
         self.current = OnnxNode("", [], [])
@@ -234,11 +238,11 @@ class Builder:
         for name in node.inputs:
             if name and name not in self.sequences:
                 self.tensor(name)
-        handler = HANDLERS.get((domain, node.op))
+        handler = self.handlers.get((domain, node.op))
         if handler is not None:
             handler(self, node)
         elif domain:
-            known = sorted(op for d, op in HANDLERS if d == domain)
+            known = sorted(op for d, op in self.handlers if d == domain)
             raise UnsupportedError(f"{node.label} of domain {domain!r} is not supported; supported: {', '.join(known)}")
         else:
             self.passthrough(node)
@@ -290,3 +294,7 @@ class Builder:
                 accepted = ", ".join(sorted(schema.attributes))
                 raise UnsupportedError(f"{node.label}: attribute {name!r} is not supported; accepted: {accepted}")
         self.emit(node.op, node.inputs, node.outputs, {**node.attrs, "consumed_inputs": None, **attrs})
+
+
+Handler = Callable[[OnnxBuilder, OnnxNode], None]
+Handlers = Mapping[tuple[str, str], Handler]

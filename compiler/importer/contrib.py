@@ -8,36 +8,37 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import UnsupportedError
-from compiler.importer.builder import Builder
+from compiler.importer.builder import OnnxBuilder
 from compiler.importer.convolution import conv_attrs
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 from compiler.importer.pooling import pool_attrs
 from compiler.importer.quantized import bias, operand, result, transposed
 from compiler.importer.reduction import normal_axes, softmax
-from compiler.importer.registry import OnnxNode, handles
 
 MS = "com.microsoft"
 
 
-def _dtype(builder: Builder, name: str) -> np.dtype:
+def _dtype(builder: OnnxBuilder, name: str) -> np.dtype:
     return builder.tensor(name).dtype
 
 
 @handles("QLinearAdd", "QLinearMul", domain=MS)
-def qlinear_binary(builder: Builder, node: OnnxNode) -> None:
+def qlinear_binary(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs A, A_scale, A_zero, B, B_scale, B_zero, C_scale, C_zero."""
     y = builder.emit(node.op.removeprefix("QLinear"), [operand(builder, node, 0), operand(builder, node, 3)])
     result(builder, node, y, 6, _dtype(builder, node.input(0)))
 
 
 @handles("QLinearSigmoid", "QLinearLeakyRelu", domain=MS)
-def qlinear_unary(builder: Builder, node: OnnxNode) -> None:
+def qlinear_unary(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs X, X_scale, X_zero, Y_scale, Y_zero."""
     y = builder.emit(node.op.removeprefix("QLinear"), [operand(builder, node, 0)], attrs=node.attrs)
     result(builder, node, y, 3, _dtype(builder, node.input(0)))
 
 
 @handles("QLinearSoftmax", domain=MS)
-def qlinear_softmax(builder: Builder, node: OnnxNode) -> None:
+def qlinear_softmax(builder: OnnxBuilder, node: OnnxNode) -> None:
     """As QLinearSigmoid; `opset` tells whether the axis alone or everything after it is normalised."""
     version = int(node.attrs.get("opset", 13))
     x = operand(builder, node, 0)
@@ -48,7 +49,7 @@ def qlinear_softmax(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("QLinearAveragePool", domain=MS)
-def qlinear_average_pool(builder: Builder, node: OnnxNode) -> None:
+def qlinear_average_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     last = bool(node.attrs.pop("channels_last", 0))
     x = operand(builder, node, 0)
     x = transposed(builder, x, to_last=False) if last else x
@@ -58,7 +59,7 @@ def qlinear_average_pool(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("QLinearGlobalAveragePool", domain=MS)
-def qlinear_global_average_pool(builder: Builder, node: OnnxNode) -> None:
+def qlinear_global_average_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     last = bool(node.attrs.get("channels_last", 0))
     x = operand(builder, node, 0)
     x = transposed(builder, x, to_last=False) if last else x
@@ -68,7 +69,7 @@ def qlinear_global_average_pool(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("NhwcMaxPool", domain=MS)
-def nhwc_max_pool(builder: Builder, node: OnnxNode) -> None:
+def nhwc_max_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     x = transposed(builder, node.input(0), to_last=False)
     y = transposed(
         builder, builder.emit("MaxPool", [x], attrs=pool_attrs(builder, node, x, average=False)), to_last=True
@@ -77,7 +78,7 @@ def nhwc_max_pool(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("QLinearConcat", domain=MS)
-def qlinear_concat(builder: Builder, node: OnnxNode) -> None:
+def qlinear_concat(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs Y_scale, Y_zero, then data, scale, zero for each operand."""
     parts = [operand(builder, node, i) for i in range(2, len(node.inputs), 3)]
     axis = normal_axes(node, [int(node.attrs["axis"])], len(builder.shape(parts[0])))[0]
@@ -86,7 +87,7 @@ def qlinear_concat(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("QLinearReduceMean", domain=MS)
-def qlinear_reduce_mean(builder: Builder, node: OnnxNode) -> None:
+def qlinear_reduce_mean(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs data, data_scale, data_zero, reduced_scale, reduced_zero."""
     x = operand(builder, node, 0)
     rank = len(builder.shape(x))
@@ -97,14 +98,14 @@ def qlinear_reduce_mean(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("QLinearWhere", domain=MS)
-def qlinear_where(builder: Builder, node: OnnxNode) -> None:
+def qlinear_where(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs condition, X, X_scale, X_zero, Y, Y_scale, Y_zero, Z_scale, Z_zero."""
     y = builder.emit("Where", [node.input(0), operand(builder, node, 1), operand(builder, node, 4)])
     result(builder, node, y, 7, _dtype(builder, node.input(1)))
 
 
 @handles("QGemm", domain=MS)
-def q_gemm(builder: Builder, node: OnnxNode) -> None:
+def q_gemm(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs A, a_scale, a_zero, B, b_scale, b_zero, C (int32), y_scale, y_zero; a float result without y_scale."""
     node.accept("alpha", 1.0)
     trans_b = int(node.attrs.get("transB", 0))
@@ -118,14 +119,14 @@ def q_gemm(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("MatMulIntegerToFloat", domain=MS)
-def mat_mul_integer_to_float(builder: Builder, node: OnnxNode) -> None:
+def mat_mul_integer_to_float(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs A, B, a_scale, b_scale, a_zero, b_zero, bias; f32(acc) * f32(a_scale * b_scale) + bias."""
     acc = builder.emit("MatMulInteger", [node.input(0), node.input(1), node.input(4), node.input(5)])
     _scaled(builder, node, acc, node.input(2), node.input(3), node.input(6))
 
 
 @handles("DynamicQuantizeMatMul", domain=MS)
-def dynamic_quantize_mat_mul(builder: Builder, node: OnnxNode) -> None:
+def dynamic_quantize_mat_mul(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs A (float), B, b_scale, b_zero, bias."""
     names = [builder.fresh() for _ in range(3)]
     builder.emit("DynamicQuantizeLinear", [node.input(0)], names)
@@ -133,7 +134,7 @@ def dynamic_quantize_mat_mul(builder: Builder, node: OnnxNode) -> None:
     _scaled(builder, node, acc, names[1], node.input(2), node.input(4))
 
 
-def _scaled(builder: Builder, node: OnnxNode, acc: str, a_scale: str, b_scale: str, addend: str) -> None:
+def _scaled(builder: OnnxBuilder, node: OnnxNode, acc: str, a_scale: str, b_scale: str, addend: str) -> None:
     scale = builder.emit("Mul", [a_scale, b_scale])
     real = builder.emit("Cast", [acc], attrs={"to": 1})
     if not addend:
@@ -145,7 +146,7 @@ def _scaled(builder: Builder, node: OnnxNode, acc: str, a_scale: str, b_scale: s
 # --- fused float ops of onnxruntime-optimised models ---
 
 
-def _activation(builder: Builder, node: OnnxNode, x: str, params: Sequence[float], outputs: list[str]) -> None:
+def _activation(builder: OnnxBuilder, node: OnnxNode, x: str, params: Sequence[float], outputs: list[str]) -> None:
     kind = node.attrs.get("activation", "")
     named: dict[str, dict[str, Any]] = {
         "": {}, "Relu": {}, "Tanh": {}, "Sigmoid": {},
@@ -161,7 +162,7 @@ def _activation(builder: Builder, node: OnnxNode, x: str, params: Sequence[float
 
 
 @handles("FusedConv", domain=MS)
-def fused_conv(builder: Builder, node: OnnxNode) -> None:
+def fused_conv(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs X, W, B, Z: activation(Conv(X, W, B) + Z)."""
     attrs = conv_attrs(builder, node, node.input(0), node.input(1))
     y = builder.emit("Conv", node.inputs[:3], attrs=attrs)
@@ -171,7 +172,7 @@ def fused_conv(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("FusedGemm", domain=MS)
-def fused_gemm(builder: Builder, node: OnnxNode) -> None:
+def fused_gemm(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs: dict[str, Any] = {k: node.attrs[k] for k in ("alpha", "beta", "transA", "transB") if k in node.attrs}
     y = builder.emit("Gemm", node.inputs, attrs=attrs)
     kind = node.attrs.get("activation", "")
@@ -180,7 +181,7 @@ def fused_gemm(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("FusedMatMul", "TransposeMatMul", domain=MS)
-def fused_mat_mul(builder: Builder, node: OnnxNode) -> None:
+def fused_mat_mul(builder: OnnxBuilder, node: OnnxNode) -> None:
     """alpha * op(A) x op(B) with the last two axes transposed."""
     node.accept("transBatchA", 0)
     node.accept("transBatchB", 0)
@@ -200,7 +201,7 @@ def fused_mat_mul(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Gelu", "BiasGelu", "FastGelu", "QuickGelu", domain=MS)
-def gelu(builder: Builder, node: OnnxNode) -> None:
+def gelu(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Gelu and BiasGelu by erf, FastGelu by tanh, QuickGelu as x * sigmoid(alpha * x)."""
     x = node.input(0)
     if node.input(1):
@@ -214,7 +215,7 @@ def gelu(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("SkipLayerNormalization", domain=MS)
-def skip_layer_normalization(builder: Builder, node: OnnxNode) -> None:
+def skip_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs input, skip, gamma, beta, bias; outputs output, mean, inv_std, sum."""
     if node.output(1) or node.output(2):
         raise UnsupportedError(f"{node.label}: the mean and inv_std outputs are not supported; output and sum are")

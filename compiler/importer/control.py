@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx
 
 from compiler.errors import CompileError, StagingError
-from compiler.importer.builder import Builder
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 MAX_UNROLLED = 20_000
 """Nodes a Loop or Scan may unroll to."""
@@ -17,7 +18,7 @@ STAGED_BRANCHES = 16
 
 
 @handles("If")
-def if_(builder: Builder, node: OnnxNode) -> None:
+def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
     """A constant condition takes its branch; otherwise both run and Where chooses, if the results have one shape."""
     taken = builder.const(node.input(0))
     if taken is not None:
@@ -41,7 +42,7 @@ def if_(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Loop")
-def loop(builder: Builder, node: OnnxNode) -> None:
+def loop(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Unrolled while the condition is a constant. Body: (i, cond, carried...) -> (cond, carried..., scanned...)."""
     body: onnx.GraphProto = node.attrs["body"]
     trips = builder.const(node.input(0))
@@ -68,7 +69,7 @@ def loop(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Scan")
-def scan(builder: Builder, node: OnnxNode) -> None:
+def scan(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Unrolled over the scanned axis. Body: (states..., slices...) -> (states..., slices...)."""
     if node.version < 9:
         _batched_scan(builder, node)
@@ -94,7 +95,7 @@ def scan(builder: Builder, node: OnnxNode) -> None:
             _stack(builder, node, row[::-1] if back else row, name, axis)
 
 
-def _batched_scan(builder: Builder, node: OnnxNode) -> None:
+def _batched_scan(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Opset 8: everything has a batch axis in front, each sequence a length of its own; axis 1 is scanned."""
     body: onnx.GraphProto = node.attrs["body"]
     count = int(node.attrs["num_scan_inputs"])
@@ -131,14 +132,14 @@ def _batched_scan(builder: Builder, node: OnnxNode) -> None:
             _stack(builder, node, row, name, 0)
 
 
-def _length(builder: Builder, node: OnnxNode, sizes: list[int]) -> int:
+def _length(builder: OnnxBuilder, node: OnnxNode, sizes: list[int]) -> int:
     if len(set(sizes)) != 1:
         raise CompileError(f"{node.label}: the scanned inputs differ in length: {sorted(set(sizes))}")
     return sizes[0]
 
 
 def _steps(
-    builder: Builder,
+    builder: OnnxBuilder,
     body: onnx.GraphProto,
     states: list[str],
     scanned: list[str],
@@ -160,13 +161,13 @@ def _steps(
     return states, rows
 
 
-def _check_size(builder: Builder, node: OnnxNode, body: onnx.GraphProto, steps: int) -> None:
+def _check_size(builder: OnnxBuilder, node: OnnxNode, body: onnx.GraphProto, steps: int) -> None:
     limit = STAGED_UNROLLED if builder.staged else MAX_UNROLLED
     if steps * max(len(body.node), 1) > limit:
         raise StagingError(f"{node.label}: unrolls to more than {limit} nodes; shorter loops are accepted")
 
 
-def _stack(builder: Builder, node: OnnxNode, row: list[str], name: str, axis: int) -> None:
+def _stack(builder: OnnxBuilder, node: OnnxNode, row: list[str], name: str, axis: int) -> None:
     if not row:
         raise StagingError(f"{node.label}: output {name!r} collects no iterations; at least one is needed")
     rank = len(builder.shape(row[0])) + 1

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.builder import Builder
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -48,7 +49,7 @@ def window_pads(
     return begins + ends
 
 
-def window_attrs(builder: Builder, node: OnnxNode, data: str, weights: str) -> dict[str, object]:
+def window_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, weights: str) -> dict[str, object]:
     """The normal attributes of a convolution of `data` [N,C,spatial] with `weights` [O,C/group,kernel]."""
     x, w = builder.shape(data), builder.shape(weights)
     rank = len(x) - 2
@@ -64,7 +65,7 @@ def window_attrs(builder: Builder, node: OnnxNode, data: str, weights: str) -> d
     return {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "group": group}
 
 
-def conv_attrs(builder: Builder, node: OnnxNode, data: str, weights: str) -> dict[str, object]:
+def conv_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, weights: str) -> dict[str, object]:
     """As `window_attrs` with explicit pads and no auto_pad, channel counts checked."""
     attrs = window_attrs(builder, node, data, weights)
     x, w, group = builder.shape(data), builder.shape(weights), int(str(attrs["group"]))
@@ -76,24 +77,24 @@ def conv_attrs(builder: Builder, node: OnnxNode, data: str, weights: str) -> dic
 
 
 @handles("Conv")
-def conv(builder: Builder, node: OnnxNode) -> None:
+def conv(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.emit("Conv", node.inputs, node.outputs, conv_attrs(builder, node, node.input(0), node.input(1)))
 
 
 @handles("ConvInteger")
-def conv_integer(builder: Builder, node: OnnxNode) -> None:
+def conv_integer(builder: OnnxBuilder, node: OnnxNode) -> None:
     if node.input(3):
         builder.need_const(node.input(3), "w_zero_point")
     builder.emit("ConvInteger", node.inputs, node.outputs, conv_attrs(builder, node, node.input(0), node.input(1)))
 
 
 @handles("ConvTranspose")
-def conv_transpose(builder: Builder, node: OnnxNode) -> None:
+def conv_transpose(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs = conv_transpose_attrs(builder, node, node.input(0), node.input(1))
     builder.emit("ConvTranspose", node.inputs, node.outputs, attrs)
 
 
-def conv_transpose_attrs(builder: Builder, node: OnnxNode, data: str, weights: str) -> dict[str, object]:
+def conv_transpose_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, weights: str) -> dict[str, object]:
     """Normal attributes of a transposed convolution: output_shape and auto_pad become pads.
 
     out = stride * (in - 1) + output_padding + (k - 1) * dilation + 1 - pad_begin - pad_end
@@ -125,7 +126,7 @@ def conv_transpose_attrs(builder: Builder, node: OnnxNode, data: str, weights: s
 
 
 @handles("DeformConv")
-def deform_conv(builder: Builder, node: OnnxNode) -> None:
+def deform_conv(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Columns at moved positions, then one product per group. Inputs X, W, offset, B, mask."""
     x, w, offset, bias, mask = (node.input(k) for k in range(5))
     if len(builder.shape(x)) != 4:

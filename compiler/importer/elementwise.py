@@ -7,13 +7,14 @@ import onnx
 
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.graph import Tensor
-from compiler.importer.builder import Builder
-from compiler.importer.onnx_node import numpy_dtype
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
+from compiler.onnx_ops import numpy_dtype
 
 
 @handles("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Greater", "Less", "Equal")
-def binary(builder: Builder, node: OnnxNode) -> None:
+def binary(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Opset 6 aligns B with A at `axis`; the normal form is NumPy's broadcasting."""
     a, b = node.input(0), node.input(1)
     if node.version < 7 and node.attrs.get("broadcast"):
@@ -28,7 +29,7 @@ def binary(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Clip")
-def clip(builder: Builder, node: OnnxNode) -> None:
+def clip(builder: OnnxBuilder, node: OnnxNode) -> None:
     x = node.input(0)
     if node.version >= 11:
         builder.emit("Clip", node.inputs, node.outputs)
@@ -39,7 +40,7 @@ def clip(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("PRelu")
-def prelu(builder: Builder, node: OnnxNode) -> None:
+def prelu(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Opset 6 has one slope, or one per channel."""
     x, slope = node.inputs
     rank, own = len(builder.shape(x)), builder.shape(slope)
@@ -50,7 +51,7 @@ def prelu(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Cast")
-def cast(builder: Builder, node: OnnxNode) -> None:
+def cast(builder: OnnxBuilder, node: OnnxNode) -> None:
     to = node.attrs.get("to")
     if isinstance(to, str):
         to = getattr(onnx.TensorProto, to, 0)
@@ -59,14 +60,14 @@ def cast(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("CastLike")
-def cast_like(builder: Builder, node: OnnxNode) -> None:
+def cast_like(builder: OnnxBuilder, node: OnnxNode) -> None:
     to = int(onnx.helper.np_dtype_to_tensor_dtype(builder.tensor(node.input(1)).dtype))
     attrs = {k: v for k, v in node.attrs.items() if k != "to"}
     builder.emit("Cast", [node.input(0)], node.outputs, {**attrs, "to": to})
 
 
 @handles("Constant")
-def constant(builder: Builder, node: OnnxNode) -> None:
+def constant(builder: OnnxBuilder, node: OnnxNode) -> None:
     if len(node.attrs) != 1:
         raise CompileError(f"{node.label}: needs exactly one value attribute, not {sorted(node.attrs)}")
     ((key, value),) = node.attrs.items()

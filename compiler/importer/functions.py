@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from compiler.graph import Node, Tensor
-from compiler.importer.onnx_node import OPSET, elem_type, schema_of, to_proto
+from compiler.onnx_ops import OPSET, elem_type, schema_of, to_proto
 
 _LIKE_FIRST_INPUT = {"GroupNormalization", "RMSNormalization", "Swish", "ReverseSequence"}
 _WRITTEN_OUT = {

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from compiler.errors import CompileError, OpenShapeError, StagingError
-from compiler.importer.onnx_node import numpy_dtype
+from compiler.onnx_ops import numpy_dtype
 
 
 def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequence[int]]) -> list[tuple[int, ...]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from compiler.importer.builder import Builder
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 
 @handles("Gemm")
-def gemm(builder: Builder, node: OnnxNode) -> None:
+def gemm(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Opset 6 had a `broadcast` attribute for C; the normal form always broadcasts."""
     attrs = {k: v for k, v in node.attrs.items() if k != "broadcast"}
     builder.emit("Gemm", node.inputs, node.outputs, attrs)

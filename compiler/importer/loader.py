@@ -11,7 +11,7 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from compiler.errors import CompileError, StagingError, UnsupportedError
-from compiler.importer.onnx_node import OPSET
+from compiler.onnx_ops import OPSET
 
 OLDEST_OPSET = 1
 _STANDARD = ("", "ai.onnx")

@@ -7,13 +7,14 @@ import math
 import numpy as np
 
 from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.builder import Builder
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 from compiler.importer.reduction import normal_axes
-from compiler.importer.registry import OnnxNode, handles
 
 
 @handles("Reshape")
-def reshape(builder: Builder, node: OnnxNode) -> None:
+def reshape(builder: OnnxBuilder, node: OnnxNode) -> None:
     """The target becomes a constant without 0 (copy) and -1 (whatever is left)."""
     data = builder.shape(node.input(0))
     shape = node.attrs.get("shape")
@@ -38,7 +39,7 @@ def reshape(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Squeeze")
-def squeeze(builder: Builder, node: OnnxNode) -> None:
+def squeeze(builder: OnnxBuilder, node: OnnxNode) -> None:
     shape = builder.shape(node.input(0))
     axes = _axes(builder, node, 1)
     axes = [i for i, d in enumerate(shape) if d == 1] if axes is None else normal_axes(node, axes, len(shape))
@@ -46,7 +47,7 @@ def squeeze(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Unsqueeze")
-def unsqueeze(builder: Builder, node: OnnxNode) -> None:
+def unsqueeze(builder: OnnxBuilder, node: OnnxNode) -> None:
     axes = _axes(builder, node, 1)
     if axes is None:
         raise CompileError(f"{node.label}: axes are missing")
@@ -54,7 +55,7 @@ def unsqueeze(builder: Builder, node: OnnxNode) -> None:
     builder.emit("Unsqueeze", [node.input(0), builder.ints("axes", axes)], node.outputs)
 
 
-def _axes(builder: Builder, node: OnnxNode, index: int) -> list[int] | None:
+def _axes(builder: OnnxBuilder, node: OnnxNode, index: int) -> list[int] | None:
     if "axes" in node.attrs:
         return [int(a) for a in node.attrs["axes"]]
     if not node.input(index):
@@ -63,7 +64,7 @@ def _axes(builder: Builder, node: OnnxNode, index: int) -> list[int] | None:
 
 
 @handles("Pad")
-def pad(builder: Builder, node: OnnxNode) -> None:
+def pad(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Pads for every axis, as a constant; the value as an input of the data's type."""
     data = node.input(0)
     rank, dtype = len(builder.shape(data)), builder.tensor(data).dtype
@@ -90,7 +91,7 @@ def pad(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Slice")
-def slice_(builder: Builder, node: OnnxNode) -> None:
+def slice_(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Constant starts, ends, axes and steps, all present; bounds clamped to the tensor."""
     shape = builder.shape(node.input(0))
     if node.version < 10:
@@ -125,7 +126,7 @@ def slice_(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Split")
-def split(builder: Builder, node: OnnxNode) -> None:
+def split(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Sizes as a constant input, always present; axis non-negative."""
     shape = builder.shape(node.input(0))
     axis = normal_axes(node, [int(node.attrs.get("axis", 0))], len(shape))[0]
@@ -144,14 +145,14 @@ def split(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Concat")
-def concat(builder: Builder, node: OnnxNode) -> None:
+def concat(builder: OnnxBuilder, node: OnnxNode) -> None:
     rank = len(builder.shape(node.input(0)))
     axis = normal_axes(node, [int(node.attrs.get("axis", 1))], rank)[0]
     builder.emit("Concat", node.inputs, node.outputs, {"axis": axis})
 
 
 @handles("Expand")
-def expand(builder: Builder, node: OnnxNode) -> None:
+def expand(builder: OnnxBuilder, node: OnnxNode) -> None:
     """The target becomes the whole output shape."""
     data = builder.shape(node.input(0))
     target = tuple(int(v) for v in builder.need_const(node.input(1), "the target shape").reshape(-1))
@@ -163,7 +164,7 @@ def expand(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Range")
-def range_(builder: Builder, node: OnnxNode) -> None:
+def range_(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Start, limit and delta as scalars; some exporters write one-element vectors."""
     names = [
         builder.constant(what, builder.need_const(name, what).reshape(-1)[0])
@@ -173,7 +174,7 @@ def range_(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Upsample")
-def upsample(builder: Builder, node: OnnxNode) -> None:
+def upsample(builder: OnnxBuilder, node: OnnxNode) -> None:
     scales = node.attrs.get("scales")
     scales = builder.constant("scales", scales, np.float32) if scales is not None else node.input(1)
     if not scales:
@@ -182,7 +183,7 @@ def upsample(builder: Builder, node: OnnxNode) -> None:
     _resize_10(builder, node, scales)
 
 
-def _resize_10(builder: Builder, node: OnnxNode, scales: str) -> None:
+def _resize_10(builder: OnnxBuilder, node: OnnxNode, scales: str) -> None:
     mode = node.attrs.get("mode", "nearest")
     if mode not in ("nearest", "linear", "bilinear"):
         raise UnsupportedError(f"{node.label}: mode={mode!r} is not supported; accepted: nearest, linear")
@@ -195,7 +196,7 @@ def _resize_10(builder: Builder, node: OnnxNode, scales: str) -> None:
 
 
 @handles("Resize")
-def resize(builder: Builder, node: OnnxNode) -> None:
+def resize(builder: OnnxBuilder, node: OnnxNode) -> None:
     """The region of interest is kept only where tf_crop_and_resize reads it; empty scales or sizes are left out."""
     if node.version < 11:
         builder.need_const(node.input(1), "scales")
@@ -221,6 +222,6 @@ def resize(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Scatter")
-def scatter(builder: Builder, node: OnnxNode) -> None:
+def scatter(builder: OnnxBuilder, node: OnnxNode) -> None:
     """The name of ScatterElements before opset 11."""
     builder.emit("ScatterElements", node.inputs, node.outputs, {"axis": int(node.attrs.get("axis", 0))})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from compiler.errors import CompileError
-from compiler.importer.builder import Builder
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 
 @handles("GroupNormalization")
-def group_normalization(builder: Builder, node: OnnxNode) -> None:
+def group_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Opset 18 has scale and bias per group; the normal form has them per channel."""
     inputs = list(node.inputs)
     if node.version < 21:

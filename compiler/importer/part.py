@@ -15,10 +15,11 @@ import onnx
 
 from compiler.errors import StagingError
 from compiler.graph import Graph, Tensor
-from compiler.importer.builder import Builder
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import HANDLERS, handles
 from compiler.importer.loader import reported
-from compiler.importer.onnx_node import OPSET
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.onnx_node import OnnxNode
+from compiler.onnx_ops import OPSET
 
 
 @dataclass
@@ -58,7 +59,7 @@ def import_part(
         Cut: see there. CompileError: the nodes are damaged, inconsistent or unsupported.
     """
     graph = Graph(name, OPSET)
-    builder = Builder(graph, name, dict(versions), staged=True)
+    builder = OnnxBuilder(graph, name, dict(versions), HANDLERS, staged=True)
     for key, value in constants.items():
         graph.add(Tensor(key, tuple(value.shape), value.dtype, value))
     for key, (shape, dtype) in types.items():
@@ -102,7 +103,7 @@ def _deciding(graph: Graph, wanted: Iterable[str], known: set[str]) -> tuple[str
     return tuple(found)
 
 
-def _left_to_the_host(builder: Builder, node: OnnxNode) -> None:
+def _left_to_the_host(builder: OnnxBuilder, node: OnnxNode) -> None:
     if not all(name in builder.graph.tensors and builder.const(name) is not None for name in node.inputs if name):
         raise StagingError(f"{node.label} runs on the host; a compiled program does not have it")
     builder.passthrough(node)

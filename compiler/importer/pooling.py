@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from compiler.errors import CompileError
-from compiler.importer.builder import Builder
+from compiler.importer.builder import OnnxBuilder
 from compiler.importer.convolution import auto_pad, spatial, window_pads
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 
-def pool_attrs(builder: Builder, node: OnnxNode, data: str, average: bool) -> dict[str, Any]:
+def pool_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, average: bool) -> dict[str, Any]:
     """Normal attributes of a pooling window over `data` [N,C,spatial]."""
     x = builder.shape(data)
     rank = len(x) - 2
@@ -51,32 +52,32 @@ def _ceil_ends(size: Any, kernel: Any, strides: Any, dilations: Any, pads: list[
 
 
 @handles("MaxPool")
-def max_pool(builder: Builder, node: OnnxNode) -> None:
+def max_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs = pool_attrs(builder, node, node.input(0), average=False)
     attrs["storage_order"] = int(node.attrs.get("storage_order", 0))
     builder.emit("MaxPool", node.inputs, node.outputs, attrs)
 
 
 @handles("AveragePool")
-def average_pool(builder: Builder, node: OnnxNode) -> None:
+def average_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.emit("AveragePool", node.inputs, node.outputs, pool_attrs(builder, node, node.input(0), average=True))
 
 
 @handles("LpPool")
-def lp_pool(builder: Builder, node: OnnxNode) -> None:
+def lp_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs = pool_attrs(builder, node, node.input(0), average=False)
     builder.emit("LpPool", node.inputs, node.outputs, {**attrs, "p": int(node.attrs.get("p", 2))})
 
 
 @handles("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pool(builder: Builder, node: OnnxNode) -> None:
+def global_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     if len(builder.shape(node.input(0))) < 3:
         raise CompileError(f"{node.label}: input {list(builder.shape(node.input(0)))} must be [N,C,spatial]")
     builder.passthrough(node)
 
 
 @handles("RoiAlign")
-def roi_align(builder: Builder, node: OnnxNode) -> None:
+def roi_align(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Before opset 16 there was one way to count pixels."""
     mode = node.attrs.get("coordinate_transformation_mode", "half_pixel")
     builder.passthrough(node, coordinate_transformation_mode=mode if node.version >= 16 else "output_half_pixel")

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.builder import Builder
+from compiler.importer.builder import OnnxBuilder
 from compiler.importer.convolution import conv_attrs
-from compiler.importer.onnx_node import numpy_dtype
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
+from compiler.onnx_ops import numpy_dtype
 
 
 def check_scale(label: str, name: str, scale: np.ndarray) -> None:
@@ -22,7 +23,7 @@ def check_scale(label: str, name: str, scale: np.ndarray) -> None:
 
 
 def parameters(
-    builder: Builder, node: OnnxNode, data: str, scale: str, zero_point: str, axis: int, block: int = 0
+    builder: OnnxBuilder, node: OnnxNode, data: str, scale: str, zero_point: str, axis: int, block: int = 0
 ) -> tuple[str, str]:
     """Checks one scale and zero point against the tensor they describe; one-element ones become scalars.
 
@@ -59,7 +60,7 @@ def parameters(
 
 
 def dequantize(
-    builder: Builder,
+    builder: OnnxBuilder,
     node: OnnxNode,
     data: str,
     scale: str,
@@ -82,7 +83,14 @@ def dequantize(
 
 
 def quantize(
-    builder: Builder, node: OnnxNode, data: str, scale: str, zero_point: str, output: str, axis: int = 1, **attrs: Any
+    builder: OnnxBuilder,
+    node: OnnxNode,
+    data: str,
+    scale: str,
+    zero_point: str,
+    output: str,
+    axis: int = 1,
+    **attrs: Any,
 ) -> str:
     """Emits QuantizeLinear; without a zero point it is 0 of the type `output_dtype` names, uint8 by default."""
     if not zero_point:
@@ -97,30 +105,30 @@ def quantize(
 
 @handles("QuantizeLinear")
 @handles("QuantizeLinear", domain="com.microsoft")
-def quantize_linear(builder: Builder, node: OnnxNode) -> None:
+def quantize_linear(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs = {k: v for k, v in node.attrs.items() if k in ("axis", "saturate", "block_size", "output_dtype")}
     quantize(builder, node, node.input(0), node.input(1), node.input(2), node.output(0), **attrs)
 
 
 @handles("DequantizeLinear")
 @handles("DequantizeLinear", domain="com.microsoft")
-def dequantize_linear(builder: Builder, node: OnnxNode) -> None:
+def dequantize_linear(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs = {k: v for k, v in node.attrs.items() if k in ("axis", "block_size")}
     dequantize(builder, node, node.input(0), node.input(1), node.input(2), node.output(0), **attrs)
 
 
-def operand(builder: Builder, node: OnnxNode, index: int, axis: int = 1) -> str:
+def operand(builder: OnnxBuilder, node: OnnxNode, index: int, axis: int = 1) -> str:
     """Dequantises the operand whose data, scale and zero point are inputs `index`, `index + 1`, `index + 2`."""
     return dequantize(builder, node, node.input(index), node.input(index + 1), node.input(index + 2), axis=axis)
 
 
-def result(builder: Builder, node: OnnxNode, data: str, index: int, dtype: np.dtype) -> None:
+def result(builder: OnnxBuilder, node: OnnxNode, data: str, index: int, dtype: np.dtype) -> None:
     """Quantises to the node's output by the scale and zero point at `index` (zero point 0 of `dtype` if missing)."""
     zero = node.input(index + 1) or builder.constant("zero_point", np.zeros(builder.shape(node.input(index)), dtype))
     quantize(builder, node, data, node.input(index), zero, node.output(0))
 
 
-def bias(builder: Builder, node: OnnxNode, name: str, x_scale: str, w_scale: str) -> str:
+def bias(builder: OnnxBuilder, node: OnnxNode, name: str, x_scale: str, w_scale: str) -> str:
     """Dequantises an int32 bias by `f32(x_scale * w_scale)`, per channel where the weights are."""
     if not name:
         return ""
@@ -135,7 +143,7 @@ def bias(builder: Builder, node: OnnxNode, name: str, x_scale: str, w_scale: str
     return dequantize(builder, node, name, scale, "", axis=len(builder.shape(name)) - 1)
 
 
-def transposed(builder: Builder, data: str, to_last: bool) -> str:
+def transposed(builder: OnnxBuilder, data: str, to_last: bool) -> str:
     """Moves the channel axis of `data` to the end, or from the end to axis 1."""
     rank = len(builder.shape(data))
     perm = [0, *range(2, rank), 1] if to_last else [0, rank - 1, *range(1, rank - 1)]
@@ -144,7 +152,7 @@ def transposed(builder: Builder, data: str, to_last: bool) -> str:
 
 @handles("QLinearConv")
 @handles("QLinearConv", domain="com.microsoft")
-def qlinear_conv(builder: Builder, node: OnnxNode) -> None:
+def qlinear_conv(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, B (int32)."""
     last = bool(node.attrs.pop("channels_last", 0))
     x, w = operand(builder, node, 0), operand(builder, node, 3, axis=0)
@@ -156,7 +164,7 @@ def qlinear_conv(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("QLinearMatMul")
-def qlinear_mat_mul(builder: Builder, node: OnnxNode) -> None:
+def qlinear_mat_mul(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero; b's parameters may be one per column."""
     a = operand(builder, node, 0, axis=max(len(builder.shape(node.input(0))) - 2, 0))
     b = operand(builder, node, 3, axis=max(len(builder.shape(node.input(3))) - 1, 0))

@@ -11,9 +11,10 @@ import numpy as np
 
 from compiler.errors import CompileError
 from compiler.graph import Tensor
-from compiler.importer.builder import Builder
-from compiler.importer.onnx_node import elem_type, numpy_dtype
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
+from compiler.onnx_ops import elem_type, numpy_dtype
 
 
 def generator(node: OnnxNode) -> np.random.RandomState:
@@ -23,7 +24,7 @@ def generator(node: OnnxNode) -> np.random.RandomState:
 
 
 @handles("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-def random(builder: Builder, node: OnnxNode) -> None:
+def random(builder: OnnxBuilder, node: OnnxNode) -> None:
     like = builder.tensor(node.input(0)) if node.input(0) else None
     kind = node.attrs.get("dtype")
     if kind is not None or like is None:
@@ -47,7 +48,7 @@ def random(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Multinomial")
-def multinomial(builder: Builder, node: OnnxNode) -> None:
+def multinomial(builder: OnnxBuilder, node: OnnxNode) -> None:
     """log-probabilities [batch, classes] -> classes [batch, samples]: where a uniform number falls in the sums."""
     batch, _ = builder.shape(node.input(0))
     dtype = numpy_dtype(int(node.attrs.get("dtype", 6)), f"{node.label}: attribute dtype")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from compiler.errors import CompileError
-from compiler.importer.builder import Builder
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 
 
 @handles("RNN", "GRU", "LSTM")
-def recurrent(builder: Builder, node: OnnxNode) -> None:
+def recurrent(builder: OnnxBuilder, node: OnnxNode) -> None:
     direction = node.attrs.get("direction", "forward")
     node.accept("direction", "forward", "reverse", "bidirectional")
     count = 2 if direction == "bidirectional" else 1

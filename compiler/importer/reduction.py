@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 
 from compiler.errors import CompileError
-from compiler.importer.builder import Builder
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
               "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")  # fmt: skip
 
 
 @handles(*REDUCTIONS)
-def reduce(builder: Builder, node: OnnxNode) -> None:
+def reduce(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Axes become a constant input, non-negative and sorted; all axes where none are named."""
     data, rank = node.input(0), len(builder.shape(node.input(0)))
     axes = node.attrs.get("axes")
@@ -42,14 +43,14 @@ def normal_axes(node: OnnxNode, axes: list[int], rank: int) -> list[int]:
 
 
 @handles("TopK")
-def top_k(builder: Builder, node: OnnxNode) -> None:
+def top_k(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs = {k: v for k, v in node.attrs.items() if k != "k"}
     k = builder.ints("k", [node.attrs["k"]]) if "k" in node.attrs else node.input(1)
     builder.emit("TopK", [node.input(0), k], node.outputs, attrs)
 
 
 @handles("Softmax", "LogSoftmax", "Hardmax")
-def softmax(builder: Builder, node: OnnxNode) -> None:
+def softmax(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Before opset 13 the op acts on all dimensions from `axis` on at once: reshape, act on the last, reshape back."""
     data = node.input(0)
     shape = builder.shape(data)

@@ -8,19 +8,20 @@ from __future__ import annotations
 import onnx
 
 from compiler.errors import CompileError, StagingError
-from compiler.importer.builder import Builder
+from compiler.importer.builder import OnnxBuilder
 from compiler.importer.control import STAGED_UNROLLED
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 
-def _sequence(builder: Builder, node: OnnxNode, index: int) -> list[str]:
+def _sequence(builder: OnnxBuilder, node: OnnxNode, index: int) -> list[str]:
     name = node.input(index)
     if name not in builder.sequences:
         raise StagingError(f"{node.label}: {name!r} is no sequence known at compile time")
     return builder.sequences[name]
 
 
-def _position(builder: Builder, node: OnnxNode, index: int, length: int, default: int = -1, last: int = -1) -> int:
+def _position(builder: OnnxBuilder, node: OnnxNode, index: int, length: int, default: int = -1, last: int = -1) -> int:
     """A constant position, -length..length+last; negative ones count from the end."""
     at = default
     if node.input(index):
@@ -34,42 +35,42 @@ def _position(builder: Builder, node: OnnxNode, index: int, length: int, default
 
 
 @handles("SequenceConstruct")
-def construct(builder: Builder, node: OnnxNode) -> None:
+def construct(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.sequences[node.output(0)] = list(node.inputs)
 
 
 @handles("SequenceEmpty")
-def empty(builder: Builder, node: OnnxNode) -> None:
+def empty(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.sequences[node.output(0)] = []
 
 
 @handles("SequenceInsert")
-def insert(builder: Builder, node: OnnxNode) -> None:
+def insert(builder: OnnxBuilder, node: OnnxNode) -> None:
     items = list(_sequence(builder, node, 0))
     items.insert(_position(builder, node, 2, len(items), len(items), 0), node.input(1))
     builder.sequences[node.output(0)] = items
 
 
 @handles("SequenceErase")
-def erase(builder: Builder, node: OnnxNode) -> None:
+def erase(builder: OnnxBuilder, node: OnnxNode) -> None:
     items = list(_sequence(builder, node, 0))
     del items[_position(builder, node, 1, len(items))]
     builder.sequences[node.output(0)] = items
 
 
 @handles("SequenceAt")
-def at(builder: Builder, node: OnnxNode) -> None:
+def at(builder: OnnxBuilder, node: OnnxNode) -> None:
     items = _sequence(builder, node, 0)
     builder.bind(items[_position(builder, node, 1, len(items))], node.output(0))
 
 
 @handles("SequenceLength")
-def length(builder: Builder, node: OnnxNode) -> None:
+def length(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.bind(builder.constant("length", len(_sequence(builder, node, 0)), "int64"), node.output(0))
 
 
 @handles("SplitToSequence")
-def split(builder: Builder, node: OnnxNode) -> None:
+def split(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Without sizes every slice is one element long, and loses the axis with keepdims=0."""
     data = node.input(0)
     shape = builder.shape(data)
@@ -95,7 +96,7 @@ def split(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("ConcatFromSequence")
-def concat(builder: Builder, node: OnnxNode) -> None:
+def concat(builder: OnnxBuilder, node: OnnxNode) -> None:
     items = _sequence(builder, node, 0)
     if not items:
         raise CompileError(f"{node.label}: the sequence {node.input(0)!r} is empty")
@@ -111,7 +112,7 @@ def concat(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("SequenceMap")
-def sequence_map(builder: Builder, node: OnnxNode) -> None:
+def sequence_map(builder: OnnxBuilder, node: OnnxNode) -> None:
     """The body runs once per element; tensors beside the first sequence are handed to every run."""
     body: onnx.GraphProto = node.attrs["body"]
     steps = len(_sequence(builder, node, 0))
@@ -126,22 +127,22 @@ def sequence_map(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Identity")
-def identity(builder: Builder, node: OnnxNode) -> None:
+def identity(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.bind(node.input(0), node.output(0))
 
 
 @handles("Optional")
-def optional(builder: Builder, node: OnnxNode) -> None:
+def optional(builder: OnnxBuilder, node: OnnxNode) -> None:
     if not node.input(0):
         raise StagingError(f"{node.label} makes an empty optional; a compiled program has none")
     builder.bind(node.input(0), node.output(0))
 
 
 @handles("OptionalGetElement")
-def optional_get(builder: Builder, node: OnnxNode) -> None:
+def optional_get(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.bind(node.input(0), node.output(0))
 
 
 @handles("OptionalHasElement")
-def optional_has(builder: Builder, node: OnnxNode) -> None:
+def optional_has(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.bind(builder.constant("present", bool(node.input(0))), node.output(0))

@@ -11,12 +11,12 @@ from compiler.npu.add_constants import find_add_constants
 from compiler.npu.views import plane_shape
 from compiler.ops.elementwise import AddConstants, QAdd
 from compiler.ops.quantized_op import Clamped
+from compiler.tensor import EIGHT_BIT
 from isa import numerics
 from isa.config import NpuConfig
 from isa.instructions import Rounding
 from isa.program import Layout
 
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _BIGGEST_KERNEL = 63
 
 
@@ -64,14 +64,14 @@ def unsupported_reason(graph: Graph, node: Node, config: NpuConfig) -> str | Non
     check = _CHECKS.get(node.op)
     if check is None:
         return f"{node.op} is not an NPU operation"
-    acts = [n for n in (*node.inputs, *node.outputs) if n and graph.tensor(n).dtype in _BYTES]
+    acts = [n for n in (*node.inputs, *node.outputs) if n and graph.tensor(n).dtype in EIGHT_BIT]
     for name in acts:
         t = graph.tensor(name)
         if t.size == 0:
             return f"{name} is empty"
     for name in (node.inputs[0], node.outputs[0]):
         t = graph.tensor(name)
-        if t.dtype not in _BYTES or t.quant is None or not t.quant.per_tensor:
+        if t.dtype not in EIGHT_BIT or t.quant is None or not t.quant.per_tensor:
             return f"{name} is not an int8 or uint8 tensor with one scale"
         if not np.isfinite(t.quant.scale) or not 2.0**-120 < float(t.quant.scale) < 2.0**120:
             return f"scale {float(t.quant.scale)} of {name} is outside 2^-120..2^120"
@@ -118,7 +118,7 @@ def _matmul(graph: Graph, node: Node, config: NpuConfig) -> str | None:
         return "batched constant weights" if len(w.shape) > 2 and w.size != w.shape[-1] * w.shape[-2] else None
     if len(node.inputs) > 2 and node.inputs[2]:
         return "product of two activations with bias"
-    if w.dtype not in _BYTES or w.quant is None or not w.quant.per_tensor:
+    if w.dtype not in EIGHT_BIT or w.quant is None or not w.quant.per_tensor:
         return "second operand is not int8 or uint8 with one scale"
     if x.shape[:-2] != w.shape[:-2]:
         return f"broadcast batch axes {x.shape[:-2]} and {w.shape[:-2]}"
@@ -129,7 +129,7 @@ def _elementwise(graph: Graph, node: Node, config: NpuConfig) -> str | None:
     y = graph.tensor(node.outputs[0])
     for name in node.inputs:
         t = graph.tensor(name)
-        if t.dtype not in _BYTES or t.quant is None or not t.quant.per_tensor:
+        if t.dtype not in EIGHT_BIT or t.quant is None or not t.quant.per_tensor:
             return f"{name} is not int8 or uint8 with one scale"
     if graph.tensor(node.inputs[0]).is_const and graph.tensor(node.inputs[1]).is_const:
         return "both operands are constants"
@@ -271,7 +271,7 @@ def _concat(graph: Graph, node: Node, config: NpuConfig) -> str | None:
         return _NO_TABLES
     for name in node.inputs:
         t = graph.tensor(name)
-        if t.dtype not in _BYTES:
+        if t.dtype not in EIGHT_BIT:
             return f"{name} is not int8 or uint8"
         if axis == 1 and name != node.inputs[-1] and t.shape[1] % config.block_in:
             return f"{t.shape[1]} channels of {name} are not a multiple of {config.block_in}"

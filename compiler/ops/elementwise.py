@@ -63,7 +63,7 @@ class QAdd(Clamped, Elementwise):
         if self.constants is not None:
             k = self.constants
             total = a.astype(np.int64) * k.ma + b.astype(np.int64) * k.mb + k.c
-            return np.clip(total >> k.shift, low, high).astype(result.dtype)
+            return np.asarray(np.clip(total >> k.shift, low, high), result.dtype)
         (sa, za), (sb, zb), (sy, zy) = _types(operands, result)
         return numerics.add_reference(a, b, sa, za, sb, zb, sy, zy, low, high).astype(result.dtype)
 
@@ -86,7 +86,7 @@ class QMul(Clamped, Elementwise):
         if self.zero_point_after:
             product = (a.astype(np.int32) - np.int32(za)) * (b.astype(np.int32) - np.int32(zb))
             value = np.rint(product.astype(np.float32) * numerics.product_scale(sa, sb, sy)) + np.int32(zy)
-            return np.clip(value, low, high).astype(result.dtype)
+            return np.asarray(np.clip(value, low, high), result.dtype)
         return numerics.mul_reference(a, b, sa, za, sb, zb, sy, zy, low, high).astype(result.dtype)
 
 

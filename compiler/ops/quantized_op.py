@@ -12,9 +12,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from compiler.tensor import Tensor
+from compiler.tensor import EIGHT_BIT, Tensor
 
-BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 Operands = Sequence[Tensor | None]
 C = TypeVar("C", bound="Clamped")
 
@@ -130,7 +129,7 @@ class Windowed(QuantizedOp, abstract=True):
 
 def activation_error(tensor: Tensor) -> str | None:
     """Why a tensor is no 8-bit activation with one scale, None if it is one."""
-    if tensor.dtype not in BYTES:
+    if tensor.dtype not in EIGHT_BIT:
         return f"{tensor.name} is {tensor.dtype}, not int8 or uint8"
     if tensor.quant is None or not tensor.quant.per_tensor:
         return f"{tensor.name} has no quantisation with one scale"
@@ -139,7 +138,7 @@ def activation_error(tensor: Tensor) -> str | None:
 
 def weights_error(tensor: Tensor | None, bias: Tensor | None, channels: int) -> str | None:
     """Why constant weights or their bias do not fit a product with so many output channels."""
-    if tensor is None or tensor.dtype not in BYTES or tensor.quant is None:
+    if tensor is None or tensor.dtype not in EIGHT_BIT or tensor.quant is None:
         return "weights are not int8 or uint8 with a scale"
     if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
         return f"bias {bias.name} is {bias.dtype}{list(bias.shape)}, not int32[{channels}]"

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 from compiler.errors import CompileError
 from compiler.graph import Graph
+from compiler.passes.annotate import annotate
+from compiler.passes.clean_up import clean_up
 from compiler.passes.eliminate import eliminate
 from compiler.passes.fold_batch_norm import fold_batch_norm
-from compiler.passes.fold_constants import fold_constants, fold_dequantized
+from compiler.passes.fold_constants import fold_constants
 from compiler.passes.fuse_activation import fuse_activation
 from compiler.passes.fuse_concat import fuse_concat
 from compiler.passes.fuse_lut import fuse_lut
 from compiler.passes.fuse_quantization import fuse_quantization
 from compiler.passes.merge_requantization import merge_requantization
 from compiler.passes.move_quantization import move_quantization
-from compiler.passes.quantization import annotate
 from compiler.passes.quantize_weights import quantize_weights
 from compiler.passes.reassociate_matmul import reassociate_matmul
 from compiler.passes.recognise import recognise
@@ -37,14 +38,6 @@ class Pass:
     name: str
     run: Callable[[Graph], None]
     doc: str
-
-
-def clean_up(graph: Graph) -> None:
-    """Eliminates and simplifies what the fusions left behind."""
-    fold_dequantized(graph)
-    eliminate(graph)
-    simplify(graph)
-    eliminate(graph)
 
 
 FRONTEND: tuple[Pass, ...] = (

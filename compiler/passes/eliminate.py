@@ -15,7 +15,8 @@ import numpy as np
 from compiler.graph import Graph, Node
 from compiler.ops.concat import QConcat
 from compiler.ops.elementwise import IDENTITY_TABLE, QLut
-from compiler.passes.quantization import EIGHT_BIT, quant_of
+from compiler.passes.annotate import quant_of
+from compiler.tensor import EIGHT_BIT
 
 _STATEFUL = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 

@@ -12,9 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from compiler.graph import Graph, Node
-from compiler.importer.onnx_node import evaluate as evaluate_onnx
+from compiler.onnx_ops import evaluate as evaluate_onnx
 from compiler.ops.elementwise import Elementwise
-from compiler.passes.quantization import dequantize, quant_of, quantize
+from compiler.passes.annotate import quant_of
+from compiler.quantization import dequantize, quantize
 
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
 
@@ -24,15 +25,15 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + _erf(x * math.sqrt(0.5)))
+    return np.asarray(0.5 * x * (1 + _erf(x * math.sqrt(0.5))))
 
 
 def _softplus(x: np.ndarray) -> np.ndarray:
-    return np.logaddexp(x, 0.0)
+    return np.asarray(np.logaddexp(x, 0.0))
 
 
 EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from compiler.errors import CompileError
 from compiler.graph import Graph, Node
-from compiler.importer.onnx_node import UNTRUSTED
+from compiler.onnx_ops import UNTRUSTED
 from compiler.ops.elementwise import Elementwise
+from compiler.passes.annotate import quant_of
 from compiler.passes.evaluate import node_value
-from compiler.passes.quantization import quant_of
 
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 LIMIT = 1 << 26  # elements of a result; larger constants stay as the ops that make them

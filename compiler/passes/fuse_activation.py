@@ -14,7 +14,7 @@ import numpy as np
 from compiler.graph import Graph, Node
 from compiler.ops.elementwise import QLut
 from compiler.ops.quantized_op import Clamped
-from compiler.passes.quantization import limits
+from compiler.quantization import limits
 
 
 def fuse_activation(graph: Graph) -> None:

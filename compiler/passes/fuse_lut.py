@@ -18,7 +18,7 @@ from compiler.errors import CompileError
 from compiler.graph import Graph, Node, Tensor
 from compiler.ops.elementwise import Elementwise, QLut
 from compiler.passes.evaluate import node_value
-from compiler.passes.quantization import is_activation
+from compiler.quantization import is_activation
 
 ELEMENTWISE = {
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu",

@@ -23,9 +23,11 @@ import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.ops.pooling import QMaxPool
+from compiler.passes.annotate import annotate, quant_of
 from compiler.passes.fold_constants import fold_constants
 from compiler.passes.integer_rules import RULES, Site
-from compiler.passes.quantization import EIGHT_BIT, annotate, is_activation, limits, quant_of, quantize
+from compiler.quantization import is_activation, limits, quantize
+from compiler.tensor import EIGHT_BIT
 
 
 def fuse_quantization(graph: Graph) -> None:

@@ -15,7 +15,9 @@ import math
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant
-from compiler.passes.quantization import EIGHT_BIT, limits, quant_of
+from compiler.passes.annotate import quant_of
+from compiler.quantization import limits
+from compiler.tensor import EIGHT_BIT
 
 
 def merge_requantization(graph: Graph) -> None:

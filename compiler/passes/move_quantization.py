@@ -15,8 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.passes.annotate import MONOTONE, MOVES, annotate, quant_of
 from compiler.passes.fold_constants import fold_constants
-from compiler.passes.quantization import EIGHT_BIT, MONOTONE, MOVES, annotate, is_activation, quant_of, quantize
+from compiler.quantization import is_activation, quantize
+from compiler.tensor import EIGHT_BIT
 
 
 def move_quantization(graph: Graph) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.passes.quantization import is_activation, quant_of, quantize
+from compiler.passes.annotate import quant_of
+from compiler.quantization import is_activation, quantize
 
 _OPS = {"Conv", "ConvTranspose", "Gemm"}
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant
-from compiler.passes.quantization import EIGHT_BIT, quant_of
+from compiler.passes.annotate import quant_of
+from compiler.tensor import EIGHT_BIT
 
 
 def constant_weights(graph: Graph, dequantize: Node | None, axis: int) -> tuple[np.ndarray, Quant] | None:

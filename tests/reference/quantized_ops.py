@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from compiler.graph import QUANTIZED_OPS, Graph, Node, Quant
-from compiler.importer.onnx_node import evaluate
+from compiler.onnx_ops import evaluate
 
 F32 = np.float32
 

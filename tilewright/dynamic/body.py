@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from compiler.importer.onnx_node import dense_of
+from compiler.onnx_ops import dense_of
 from tilewright.dynamic.part import Block, Item, Part, Run
 from tilewright.dynamic.values import Value, from_proto
 

@@ -13,8 +13,8 @@ import onnx
 from compiler.errors import UnsupportedError
 from compiler.graph import Graph
 from compiler.importer.bounded import BOUNDED_OPS, bounded_form
-from compiler.importer.onnx_node import attribute_value
 from compiler.importer.part import Cut, import_part, reads_of
+from compiler.onnx_ops import attribute_value
 from isa.device import Counters
 from isa.program import Program
 from tilewright.dynamic.host import HOST, Call

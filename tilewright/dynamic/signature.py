@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from compiler.importer.loader import load, source_name
-from compiler.importer.onnx_node import numpy_dtype
+from compiler.onnx_ops import numpy_dtype
 from tilewright.dynamic.values import Value, as_value, describe
 from tilewright.errors import InputError, UsageError
 

@@ -15,7 +15,6 @@ import numpy as np
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
 from compiler.importer.loader import one_line
-from compiler.importer.onnx_node import OPSET
 from compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
     arithmetic,
     convolution,
@@ -30,9 +29,10 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
     resize,
     tables,
 )
-from compiler.importer.tflite.builder import FILE, PLANES, Builder
-from compiler.importer.tflite.registry import handler_of
+from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from compiler.importer.tflite.handlers import handler_of
 from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
+from compiler.onnx_ops import OPSET
 
 __all__ = ["import_tflite", "is_tflite", "plane_tensors"]
 
@@ -76,13 +76,13 @@ def _bytes(source: str | Path | bytes) -> bytes:
         raise CompileError(f"{source}: cannot be read: {error.strerror or error}") from error
 
 
-def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Builder:
+def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> TfliteBuilder:
     graph = Graph(Path(name).stem, OPSET)
     inputs = [model.tensors[i] for i in dict.fromkeys(model.inputs)]
     for key in shapes:
         if key not in {t.name for t in inputs}:
             raise CompileError(f"a shape is given for {key!r}, which is no input of the model")
-    b = Builder(graph, model, checked=not shapes)
+    b = TfliteBuilder(graph, model, checked=not shapes)
     for t in inputs:
         _input(b, t, shapes.get(t.name))
     for op in model.ops:
@@ -104,7 +104,7 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Bui
     return b
 
 
-def _input(b: Builder, t: FileTensor, given: Sequence[int] | None) -> None:
+def _input(b: TfliteBuilder, t: FileTensor, given: Sequence[int] | None) -> None:
     if t.dtype is None:
         accepted = "float32, int8, uint8, int32, int64 and bool are accepted"
         raise UnsupportedError(f"input {t.name!r} is {t.type_name}; {accepted}")
@@ -121,7 +121,7 @@ def _input(b: Builder, t: FileTensor, given: Sequence[int] | None) -> None:
     b.forms[t.index] = {FILE: t.name}
 
 
-def _output(b: Builder, t: FileTensor) -> None:
+def _output(b: TfliteBuilder, t: FileTensor) -> None:
     graph = b.graph
     found = b.form_of(t, FILE)
     if found != t.name or t.index in b.model.inputs:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.tflite.builder import FILE, Builder
+from compiler.importer.tflite.builder import FILE, TfliteBuilder
 from compiler.importer.tflite.elementwise import operands
-from compiler.importer.tflite.registry import PLAIN, handles
+from compiler.importer.tflite.handlers import PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.onnx_ops import elem_type
 
 _UNARY = {
     "ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "SIN": "Sin", "COS": "Cos", "SIGN": "Sign",
@@ -23,58 +23,58 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def source(b: Builder) -> tuple[str, str]:
+def source(b: TfliteBuilder) -> tuple[str, str]:
     """Input 0 as real values in the form it exists in, and the form."""
     form = b.layout(0)
     return b.real(0, form), form
 
 
 @handles(*_UNARY, table=PLAIN)
-def unary(b: Builder, op: FileOp) -> None:
+def unary(b: TfliteBuilder, op: FileOp) -> None:
     x, form = source(b)
     b.quantize_into(b.onnx(_UNARY[op.name], [x]), form)
 
 
 @handles("RSQRT", table=PLAIN)
-def rsqrt(b: Builder, op: FileOp) -> None:
+def rsqrt(b: TfliteBuilder, op: FileOp) -> None:
     x, form = source(b)
     b.quantize_into(b.onnx("Reciprocal", [b.onnx("Sqrt", [x])]), form)
 
 
 @handles("SQUARE", table=PLAIN)
-def square(b: Builder, op: FileOp) -> None:
+def square(b: TfliteBuilder, op: FileOp) -> None:
     x, form = source(b)
     b.quantize_into(b.onnx("Mul", [x, x]), form)
 
 
 @handles("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", table=PLAIN)
-def clip(b: Builder, op: FileOp) -> None:
+def clip(b: TfliteBuilder, op: FileOp) -> None:
     x, form = source(b)
     low, high = {"RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}[op.name]
     b.quantize_into(b.clipped(x, low, high), form)
 
 
 @handles("LEAKY_RELU", table=PLAIN)
-def leaky_relu(b: Builder, op: FileOp) -> None:
+def leaky_relu(b: TfliteBuilder, op: FileOp) -> None:
     x, form = source(b)
     b.quantize_into(b.onnx("LeakyRelu", [x], {"alpha": float(op.option("Alpha", 0.0))}), form)
 
 
 @handles("GELU", table=PLAIN)
-def gelu(b: Builder, op: FileOp) -> None:
+def gelu(b: TfliteBuilder, op: FileOp) -> None:
     x, form = source(b)
     kind = "tanh" if op.option("Approximate", False) else "none"
     b.quantize_into(b.onnx("Gelu", [x], {"approximate": kind}), form)
 
 
 @handles("HARD_SWISH", table=PLAIN)
-def hard_swish(b: Builder, op: FileOp) -> None:
+def hard_swish(b: TfliteBuilder, op: FileOp) -> None:
     x, form = source(b)
     b.quantize_into(b.onnx("HardSwish", [x]), form)
 
 
 @handles("CAST", table=PLAIN)
-def cast(b: Builder, op: FileOp) -> None:
+def cast(b: TfliteBuilder, op: FileOp) -> None:
     """Integers as they are stored: a cast looks at no scale."""
     form, t = b.layout(0), b.target()
     assert t.dtype is not None
@@ -82,7 +82,7 @@ def cast(b: Builder, op: FileOp) -> None:
     b.onnx("Identity", [x], output=b.result(b.graph.tensor(x).shape, form))
 
 
-def real_operands(b: Builder) -> tuple[list[str], str]:
+def real_operands(b: TfliteBuilder) -> tuple[list[str], str]:
     """Both inputs as real values in one form; and the form. Raises CompileError where they do not broadcast."""
     shapes = b.shape(0), b.shape(1)
     try:
@@ -94,7 +94,7 @@ def real_operands(b: Builder) -> tuple[list[str], str]:
 
 
 @handles(*_BINARY, table=PLAIN)
-def binary(b: Builder, op: FileOp) -> None:
+def binary(b: TfliteBuilder, op: FileOp) -> None:
     names, form = real_operands(b)
     value = b.onnx(_BINARY[op.name], names)
     if op.name in ("ADD", "SUB", "MUL", "DIV"):
@@ -103,14 +103,14 @@ def binary(b: Builder, op: FileOp) -> None:
 
 
 @handles("SQUARED_DIFFERENCE", table=PLAIN)
-def squared_difference(b: Builder, op: FileOp) -> None:
+def squared_difference(b: TfliteBuilder, op: FileOp) -> None:
     names, form = real_operands(b)
     difference = b.onnx("Sub", names)
     b.quantize_into(b.onnx("Mul", [difference, difference]), form)
 
 
 @handles("FLOOR_DIV", "FLOOR_MOD", table=PLAIN)
-def floor_div(b: Builder, op: FileOp) -> None:
+def floor_div(b: TfliteBuilder, op: FileOp) -> None:
     """The remainder has the sign of the divisor, the quotient is rounded down."""
     (x, y), form = real_operands(b)
     floats = b.graph.tensor(x).dtype.kind == "f"
@@ -126,7 +126,7 @@ def floor_div(b: Builder, op: FileOp) -> None:
 
 
 @handles(*_COMPARE, "NOT_EQUAL", table=PLAIN)
-def compare(b: Builder, op: FileOp) -> None:
+def compare(b: TfliteBuilder, op: FileOp) -> None:
     """Quantised operands of one scale are compared as integers."""
     qa, qb = b.source(0).quant, b.source(1).quant
     if b.is_steps(b.source(0)) and qa is not None and qa.same_as(qb):
@@ -138,13 +138,13 @@ def compare(b: Builder, op: FileOp) -> None:
 
 
 @handles("PRELU", table=PLAIN)
-def prelu(b: Builder, op: FileOp) -> None:
+def prelu(b: TfliteBuilder, op: FileOp) -> None:
     (x, slope), form = real_operands(b)
     b.quantize_into(b.onnx("PRelu", [x, slope]), form)
 
 
 @handles("SELECT", "SELECT_V2", table=PLAIN)
-def select(b: Builder, op: FileOp) -> None:
+def select(b: TfliteBuilder, op: FileOp) -> None:
     choice, names = b.value(0, FILE), [b.real(1), b.real(2)]
     shape, rank = b.shape(0), len(b.shape(1))
     if op.name == "SELECT" and len(shape) == 1 and rank > 1:
@@ -153,7 +153,7 @@ def select(b: Builder, op: FileOp) -> None:
 
 
 @handles("ZEROS_LIKE", table=PLAIN)
-def zeros_like(b: Builder, op: FileOp) -> None:
+def zeros_like(b: TfliteBuilder, op: FileOp) -> None:
     x, form = source(b)
     t = b.graph.tensor(x)
     b.quantize_into(b.constant("zeros", np.zeros(t.shape, t.dtype)), form)

@@ -12,14 +12,14 @@ import tflite
 
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.importer.onnx_node import default_attributes, evaluate, infer
 from compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
+from compiler.onnx_ops import default_attributes, evaluate, infer
 from compiler.ops import QuantizedOp
+from compiler.tensor import EIGHT_BIT
 
 FILE, PLANES = "file", "planes"
 _TO_PLANES, _TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
-_STEPS = (*_BYTES, np.dtype(np.int16))
+_STEPS = (*EIGHT_BIT, np.dtype(np.int16))
 _MAX_ELEMENTS = 1 << 33
 _FOLDED = 1 << 14  # elements of integer arithmetic done at import: shapes, indices, loop counters
 
@@ -32,7 +32,7 @@ def file_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(shape[i] for i in _TO_FILE)
 
 
-class Builder:
+class TfliteBuilder:
     """Builds one `Graph`.
 
     Args:
@@ -89,8 +89,8 @@ class Builder:
 
     def byte_quant(self, t: FileTensor) -> Quant:
         """Scale and zero point of an int8 or uint8 activation. Raises UnsupportedError for others."""
-        if t.dtype not in _BYTES or t.quant is None:
-            given = t.type_name + ("" if t.quant is not None or t.dtype not in _BYTES else " without scale")
+        if t.dtype not in EIGHT_BIT or t.quant is None:
+            given = t.type_name + ("" if t.quant is not None or t.dtype not in EIGHT_BIT else " without scale")
             raise self.refuse(f"{t.name!r} is {given}; int8 and uint8 with one scale are accepted")
         if not t.quant.per_tensor or not float(t.quant.scale) > 0:
             raise self.refuse(f"{t.name!r} must have one positive scale")
@@ -100,7 +100,7 @@ class Builder:
         return t.quant
 
     def is_bytes(self, t: FileTensor) -> bool:
-        return t.dtype in _BYTES and t.quant is not None
+        return t.dtype in EIGHT_BIT and t.quant is not None
 
     def is_steps(self, t: FileTensor) -> bool:
         """Whether its integers stand for reals: 8 or 16 bits with a scale."""

@@ -6,15 +6,15 @@ import numpy as np
 import tflite
 
 from compiler.graph import Quant
-from compiler.importer.tflite.builder import FILE, PLANES, Builder
-from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.schema import FileOp, FileTensor
 from compiler.ops.convolution import QConv, QConvTranspose
 from compiler.ops.product import QMatMul
 
 
 def windows(
-    b: Builder, size: tuple[int, ...], kernel: list[int], strides: list[int], dilations: list[int], padding: int
+    b: TfliteBuilder, size: tuple[int, ...], kernel: list[int], strides: list[int], dilations: list[int], padding: int
 ) -> tuple[list[int], list[int]]:
     """Output sizes and pads (begins, then ends) of SAME or VALID padding."""
     if min([*kernel, *strides, *dilations, *size]) < 1:
@@ -37,7 +37,7 @@ def windows(
     return out, begins + ends
 
 
-def weights(b: Builder, k: int, channel_axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def weights(b: TfliteBuilder, k: int, channel_axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """int8 values, scales and zero points (of shape () or [channels]) of constant weights."""
     t = b.source(k)
     data = b.const(k, "weights")
@@ -54,7 +54,7 @@ def weights(b: Builder, k: int, channel_axis: int) -> tuple[np.ndarray, np.ndarr
     return data, t.quant.scale, zero
 
 
-def bias(b: Builder, k: int, channels: int) -> list[str]:
+def bias(b: TfliteBuilder, k: int, channels: int) -> list[str]:
     if not b.has(k):
         return []
     t, data = b.source(k), b.const(k, "bias")
@@ -63,7 +63,7 @@ def bias(b: Builder, k: int, channels: int) -> list[str]:
     return [b.constant(t.name, data.reshape(-1))]
 
 
-def image(b: Builder, k: int) -> tuple[int, ...]:
+def image(b: TfliteBuilder, k: int) -> tuple[int, ...]:
     """Shape of an input of rank 4 (NHWC)."""
     shape = b.shape(k)
     if len(shape) != 4:
@@ -71,14 +71,14 @@ def image(b: Builder, k: int) -> tuple[int, ...]:
     return shape
 
 
-def _kernel(b: Builder, t: FileTensor, data: np.ndarray) -> np.ndarray:
+def _kernel(b: TfliteBuilder, t: FileTensor, data: np.ndarray) -> np.ndarray:
     if data.ndim != 4 or data.size == 0:
         raise b.damaged(f"weights {t.name!r} have shape {list(data.shape)}")
     return data
 
 
 @handles("CONV_2D")
-def conv_2d(b: Builder, op: FileOp) -> None:
+def conv_2d(b: TfliteBuilder, op: FileOp) -> None:
     shape = image(b, 0)
     data, scale, zero = weights(b, 1, 0)
     data = _kernel(b, b.source(1), data)
@@ -88,7 +88,7 @@ def conv_2d(b: Builder, op: FileOp) -> None:
 
 
 @handles("DEPTHWISE_CONV_2D")
-def depthwise_conv_2d(b: Builder, op: FileOp) -> None:
+def depthwise_conv_2d(b: TfliteBuilder, op: FileOp) -> None:
     shape = image(b, 0)
     data, scale, zero = weights(b, 1, 3)
     data = _kernel(b, b.source(1), data)
@@ -98,7 +98,7 @@ def depthwise_conv_2d(b: Builder, op: FileOp) -> None:
 
 
 def _conv(
-    b: Builder, shape: tuple[int, ...], data: np.ndarray, scale: np.ndarray, zero: np.ndarray, group: int
+    b: TfliteBuilder, shape: tuple[int, ...], data: np.ndarray, scale: np.ndarray, zero: np.ndarray, group: int
 ) -> None:
     op = b.op
     kernel = list(data.shape[2:])
@@ -117,7 +117,7 @@ def _conv(
 
 
 @handles("TRANSPOSE_CONV")
-def transpose_conv(b: Builder, op: FileOp) -> None:
+def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
     """output_shape, weights [O,kh,kw,C], x, optional bias."""
     data, scale, zero = weights(b, 1, 0)
     data = _kernel(b, b.source(1), data)
@@ -140,7 +140,7 @@ def transpose_conv(b: Builder, op: FileOp) -> None:
     b.quantized(conv.clamped(*b.clamp()), inputs, y)
 
 
-def _builtin_bias(b: Builder, scale: np.ndarray, channels: int) -> str:
+def _builtin_bias(b: TfliteBuilder, scale: np.ndarray, channels: int) -> str:
     """The bias with which the machine's rule comes closest to `floor(acc * f + 1/2 + 2^(s-1))`, f = m * 2^s and
     1/2 <= m < 1, which rounding twice upwards is: the last term is that of 1/(2m) more in acc, at least 1/2."""
     x, y = b.byte_quant(b.source(2)), b.byte_quant(b.target())
@@ -149,7 +149,7 @@ def _builtin_bias(b: Builder, scale: np.ndarray, channels: int) -> str:
     return b.constant("bias", given + (factor < 0.5), np.int32)
 
 
-def transposed_pads(b: Builder, weights_shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+def transposed_pads(b: TfliteBuilder, weights_shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
     """Strides, pads and output padding of a TRANSPOSE_CONV with weights [O,kh,kw,C]."""
     op, target, shape = b.op, b.ints(0, "output shape"), image(b, 2)
     o, *kernel, c = weights_shape
@@ -171,7 +171,7 @@ def transposed_pads(b: Builder, weights_shape: tuple[int, ...]) -> tuple[list[in
 
 
 @handles("FULLY_CONNECTED")
-def fully_connected(b: Builder, op: FileOp) -> None:
+def fully_connected(b: TfliteBuilder, op: FileOp) -> None:
     if op.option("WeightsFormat", 0) != 0:
         raise b.refuse("shuffled weights are not supported")
     data, scale, zero = weights(b, 1, 0)
@@ -203,7 +203,7 @@ def fully_connected(b: Builder, op: FileOp) -> None:
 
 
 @handles("BATCH_MATMUL")
-def batch_matmul(b: Builder, op: FileOp) -> None:
+def batch_matmul(b: TfliteBuilder, op: FileOp) -> None:
     names = []
     for k, accessor in ((0, "AdjX"), (1, "AdjY")):
         name, rank = b.value(k, FILE), len(b.shape(k))

@@ -12,15 +12,15 @@ from flatbuffers import flexbuffers
 from onnx import TensorProto
 
 from compiler.graph import Node, Tensor
-from compiler.importer.tflite.builder import Builder
-from compiler.importer.tflite.registry import PLAIN, handles
+from compiler.importer.tflite.builder import TfliteBuilder
+from compiler.importer.tflite.handlers import PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
 
 _MAX_STEPS = 512
 _GONE = -1e30
 
 
-def _options(b: Builder) -> dict[str, Any]:
+def _options(b: TfliteBuilder) -> dict[str, Any]:
     try:
         found = flexbuffers.Loads(b.op.custom)
     except Exception as error:  # the reader raises many kinds on damaged bytes
@@ -35,7 +35,7 @@ def _options(b: Builder) -> dict[str, Any]:
 
 
 @handles("TFLite_Detection_PostProcess", table=PLAIN)
-def detection_postprocess(b: Builder, op: FileOp) -> None:
+def detection_postprocess(b: TfliteBuilder, op: FileOp) -> None:
     """Inputs: encodings [1,N,4+], scores [1,N,C], anchors [N,4]. Outputs: boxes, classes, scores, count."""
     o = _options(b)
     encodings, scores, anchors = b.shape(0), b.shape(1), b.shape(2)
@@ -70,7 +70,7 @@ def detection_postprocess(b: Builder, op: FileOp) -> None:
     _results(b, kept, corners, boxes, values, kinds)
 
 
-def _corners(b: Builder, o: dict[str, Any], n: int) -> list[str]:
+def _corners(b: TfliteBuilder, o: dict[str, Any], n: int) -> list[str]:
     """ymin, xmin, ymax, xmax [N] as float32, computed in float64."""
 
     def columns(k: int, width: int) -> list[str]:
@@ -99,7 +99,7 @@ def _corners(b: Builder, o: dict[str, Any], n: int) -> list[str]:
     return [b.onnx(kind, [c, h]) for kind in ("Sub", "Add") for c, h in zip(centres, halves)]
 
 
-def _suppress(b: Builder, o: dict[str, Any], corners: list[str], scores: str, steps: int) -> tuple[str, str]:
+def _suppress(b: TfliteBuilder, o: dict[str, Any], corners: list[str], scores: str, steps: int) -> tuple[str, str]:
     """Box index and score [classes, steps] of the best boxes of scores [classes, N]; `_GONE` where none is left."""
     threshold = b.constant("threshold", o["nms_score_threshold"], np.float32)
     overlap = b.constant("overlap", o["nms_iou_threshold"], np.float32)
@@ -124,7 +124,7 @@ def _suppress(b: Builder, o: dict[str, Any], corners: list[str], scores: str, st
     return b.onnx("Concat", boxes, {"axis": 1}), b.onnx("Concat", values, {"axis": 1})
 
 
-def _best(b: Builder, values: str, count: int) -> tuple[str, str]:
+def _best(b: TfliteBuilder, values: str, count: int) -> tuple[str, str]:
     names = [b.graph.unique(f"best.{part}") for part in ("values", "places")]
     for name, dtype in zip(names, (np.float32, np.int64)):
         b.graph.add(Tensor(name, (count,), np.dtype(dtype)))
@@ -134,7 +134,7 @@ def _best(b: Builder, values: str, count: int) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def _results(b: Builder, kept: int, corners: list[str], boxes: str, values: str, kinds: str) -> None:
+def _results(b: TfliteBuilder, kept: int, corners: list[str], boxes: str, values: str, kinds: str) -> None:
     """The four outputs, zeros behind the last detection."""
     count = b.graph.tensor(values).size
     there = b.onnx(

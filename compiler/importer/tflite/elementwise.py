@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Quant
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.tflite.builder import FILE, PLANES, Builder, planes_shape
+from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, planes_shape
 from compiler.importer.tflite.fixed_point import Integers, multiplier_of
+from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.movement import same_type
-from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.onnx_ops import elem_type
 from compiler.ops.elementwise import AddConstants, QAdd, QMul
 from compiler.ops.softmax import QSoftmax
 from isa import numerics
 
 
-def operands(b: Builder, rank: int) -> tuple[list[str], str]:
+def operands(b: TfliteBuilder, rank: int) -> tuple[list[str], str]:
     """Both inputs in one form, broadcastable; and the form."""
     form = b.layout(0, 1) if rank == 4 else FILE
     names = []
@@ -41,7 +41,7 @@ def operands(b: Builder, rank: int) -> tuple[list[str], str]:
 
 
 @handles("ADD", "SUB", "MUL")
-def binary(b: Builder, op: FileOp) -> None:
+def binary(b: TfliteBuilder, op: FileOp) -> None:
     shapes = b.shape(0), b.shape(1)
     try:
         out = np.broadcast_shapes(*shapes)
@@ -69,7 +69,7 @@ def binary(b: Builder, op: FileOp) -> None:
     b.onnx("Cast", [clamped], {"to": elem_type(b.graph.tensor(result).dtype)}, result)
 
 
-def _unusual_scales(b: Builder, names: list[str], qa: Quant, qb: Quant, qy: Quant) -> str:
+def _unusual_scales(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy: Quant) -> str:
     """The builtin kernels' rule, which LiteRT takes where a scale is far from that of the result."""
     ints = Integers(b)
     x, y = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qa, qb)))
@@ -84,7 +84,7 @@ def _unusual_scales(b: Builder, names: list[str], qa: Quant, qb: Quant, qy: Quan
 
 
 @handles("PRELU")
-def prelu(b: Builder, op: FileOp) -> None:
+def prelu(b: TfliteBuilder, op: FileOp) -> None:
     """Below zero the product with the slope is scaled, both ways in fixed point, ties away from zero."""
     x, slope, y = b.source(0), b.source(1), b.target()
     qx, qa, qy = (b.byte_quant(t) for t in (x, slope, y))
@@ -103,7 +103,7 @@ def prelu(b: Builder, op: FileOp) -> None:
 
 
 @handles("MAXIMUM", "MINIMUM")
-def extremum(b: Builder, op: FileOp) -> None:
+def extremum(b: TfliteBuilder, op: FileOp) -> None:
     """The stored integers; LiteRT demands one scale."""
     same_type(b, 0, 1)
     names, form = operands(b, max(len(b.shape(0)), len(b.shape(1))))
@@ -112,7 +112,7 @@ def extremum(b: Builder, op: FileOp) -> None:
 
 
 @handles("SOFTMAX")
-def softmax(b: Builder, op: FileOp) -> None:
+def softmax(b: TfliteBuilder, op: FileOp) -> None:
     if op.option("Beta", 1.0) != 1.0:
         raise b.refuse(f"beta={op.option('Beta', 1.0)}; 1 is accepted")
     shape = b.shape(0)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.tflite.builder import Builder
+from compiler.importer.tflite.builder import TfliteBuilder
+from compiler.onnx_ops import elem_type
 
 Array = np.ndarray
 _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
@@ -41,7 +41,7 @@ class Integers:
         b: the graph's builder.
     """
 
-    def __init__(self, b: Builder) -> None:
+    def __init__(self, b: TfliteBuilder) -> None:
         self.b = b
         self._tables: dict[int, str] = {}
 
@@ -111,7 +111,7 @@ class Integers:
 
 
 def _saturated(x: Array) -> Array:
-    return np.clip(x, -32768, 32767)
+    return np.asarray(np.clip(x, -32768, 32767))
 
 
 def _times(a: Array | int, b: Array | int) -> Array:

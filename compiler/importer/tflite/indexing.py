@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.tflite.builder import FILE, PLANES, Builder
+from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.convolution import image
+from compiler.importer.tflite.handlers import PLAIN, handles
 from compiler.importer.tflite.movement import axis_of, move, same_type
-from compiler.importer.tflite.registry import PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.onnx_ops import elem_type
 
 
-def _constant_result(b: Builder, value: np.ndarray) -> None:
+def _constant_result(b: TfliteBuilder, value: np.ndarray) -> None:
     """The op's output is known."""
     b.graph.tensor(b.result(value.shape)).data = value.astype(b.target().dtype)
 
 
 @handles("SHAPE", "RANK", table=PLAIN)
-def shape_of(b: Builder, op: FileOp) -> None:
+def shape_of(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     _constant_result(b, np.array(shape if op.name == "SHAPE" else len(shape)))
 
 
 @handles("RANGE", table=PLAIN)
-def range_op(b: Builder, op: FileOp) -> None:
+def range_op(b: TfliteBuilder, op: FileOp) -> None:
     start, limit, step = (b.const(k, what).reshape(-1)[0] for k, what in enumerate(("start", "limit", "step")))
     if step == 0 or abs((float(limit) - float(start)) / float(step)) > 1 << 20:
         raise b.damaged(f"from {start} to {limit} by {step}")
@@ -32,7 +32,7 @@ def range_op(b: Builder, op: FileOp) -> None:
 
 
 @handles("FILL", "BROADCAST_TO", table=PLAIN)
-def fill(b: Builder, op: FileOp) -> None:
+def fill(b: TfliteBuilder, op: FileOp) -> None:
     value, dims = (1, 0) if op.name == "FILL" else (0, 1)
     shape = b.ints(dims, "shape")
     if any(s < 0 for s in shape) or len(shape) > 8:
@@ -41,7 +41,7 @@ def fill(b: Builder, op: FileOp) -> None:
 
 
 @handles("TILE", table=PLAIN)
-def tile(b: Builder, op: FileOp) -> None:
+def tile(b: TfliteBuilder, op: FileOp) -> None:
     shape, times = b.shape(0), b.ints(1, "multiples")
     if len(times) != len(shape) or any(t < 0 for t in times):
         raise b.damaged(f"multiples {times} of {list(shape)}")
@@ -51,7 +51,7 @@ def tile(b: Builder, op: FileOp) -> None:
 
 
 @handles("REVERSE_V2", table=PLAIN)
-def reverse(b: Builder, op: FileOp) -> None:
+def reverse(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     axes = [axis_of(b, a, len(shape)) for a in b.ints(1, "axes")]
     same_type(b, 0)
@@ -60,7 +60,7 @@ def reverse(b: Builder, op: FileOp) -> None:
 
 
 @handles("MIRROR_PAD", table=PLAIN)
-def mirror_pad(b: Builder, op: FileOp) -> None:
+def mirror_pad(b: TfliteBuilder, op: FileOp) -> None:
     """One Gather per padded axis."""
     shape, table = b.shape(0), b.const(1, "paddings")
     edge = int(op.option("Mode", 0) == 1)  # SYMMETRIC repeats the edge itself
@@ -81,7 +81,7 @@ def mirror_pad(b: Builder, op: FileOp) -> None:
 
 
 @handles("SPACE_TO_DEPTH", "DEPTH_TO_SPACE", table=PLAIN)
-def space_to_depth(b: Builder, op: FileOp) -> None:
+def space_to_depth(b: TfliteBuilder, op: FileOp) -> None:
     n, h, w, c = image(b, 0)
     size = op.option("BlockSize", 0)
     down = op.name == "SPACE_TO_DEPTH"
@@ -94,7 +94,7 @@ def space_to_depth(b: Builder, op: FileOp) -> None:
 
 
 @handles("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", table=PLAIN)
-def space_to_batch(b: Builder, op: FileOp) -> None:
+def space_to_batch(b: TfliteBuilder, op: FileOp) -> None:
     """[N, space, rest] and [N*blocks, space/blocks, rest], with padding before, or cropping behind."""
     shape, x = list(b.shape(0)), b.source(0)
     blocks, edges = b.ints(1, "block shape"), b.const(2, "paddings")
@@ -136,14 +136,14 @@ def space_to_batch(b: Builder, op: FileOp) -> None:
     move(b, "Slice", [name, *limits], {}, final, FILE)
 
 
-def _indices(b: Builder, k: int) -> str:
+def _indices(b: TfliteBuilder, k: int) -> str:
     if b.graph.tensor(b.value(k)).dtype.kind != "i":
         raise b.damaged(f"indices {b.source(k).name!r} are {b.source(k).type_name}")
     return b.onnx("Cast", [b.value(k)], {"to": elem_type(np.dtype(np.int64))})
 
 
 @handles("GATHER")
-def gather(b: Builder, op: FileOp) -> None:
+def gather(b: TfliteBuilder, op: FileOp) -> None:
     shape, indices = b.shape(0), b.shape(1)
     axis, batch = axis_of(b, op.option("Axis", 0), len(shape)), op.option("BatchDims", 0)
     same_type(b, 0)
@@ -161,12 +161,12 @@ def gather(b: Builder, op: FileOp) -> None:
 
 
 @handles("EMBEDDING_LOOKUP", table=PLAIN)
-def embedding_lookup(b: Builder, op: FileOp) -> None:
+def embedding_lookup(b: TfliteBuilder, op: FileOp) -> None:
     b.quantize_into(b.onnx("Gather", [b.real(1), _indices(b, 0)], {"axis": 0}))
 
 
 @handles("GATHER_ND", table=PLAIN)
-def gather_nd(b: Builder, op: FileOp) -> None:
+def gather_nd(b: TfliteBuilder, op: FileOp) -> None:
     shape, indices = b.shape(0), b.shape(1)
     if not indices or not 0 < indices[-1] <= len(shape):
         raise b.damaged(f"indices {list(indices)} of {list(shape)}")
@@ -176,7 +176,7 @@ def gather_nd(b: Builder, op: FileOp) -> None:
 
 
 @handles("ONE_HOT", table=PLAIN)
-def one_hot(b: Builder, op: FileOp) -> None:
+def one_hot(b: TfliteBuilder, op: FileOp) -> None:
     """Inputs: indices, depth, on and off value."""
     pair = [b.onnx("Reshape", [b.value(k), b.constant("shape", [1], np.int64)]) for k in (3, 2)]
     values = b.onnx("Concat", pair, {"axis": 0})

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from compiler.importer.tflite.builder import FILE, PLANES, Builder
-from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.schema import FileOp
 from compiler.ops.concat import QConcat
-from compiler.passes.quantization import requantize_table
+from compiler.quantization import requantize_table
 
 _AXIS_IN_PLANES = (0, 2, 3, 1)  # of the file's axis
 
 
-def same_type(b: Builder, *ks: int, outputs: int = 1) -> None:
+def same_type(b: TfliteBuilder, *ks: int, outputs: int = 1) -> None:
     """Raises UnsupportedError unless inputs `ks` and all outputs have one type and scale."""
     first = b.source(ks[0])
     for t in [*(b.source(k) for k in ks), *(b.target(k) for k in range(outputs))]:
@@ -26,24 +26,26 @@ def same_type(b: Builder, *ks: int, outputs: int = 1) -> None:
             raise b.refuse(f"{first.name!r} and {t.name!r} must have the same scale and zero point")
 
 
-def axis_of(b: Builder, axis: int, rank: int) -> int:
+def axis_of(b: TfliteBuilder, axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise b.damaged(f"axis {axis} of rank {rank}")
     return axis % rank
 
 
-def move(b: Builder, op: str, inputs: Sequence[str], attrs: dict[str, Any], shape: Sequence[int], form: str) -> None:
+def move(
+    b: TfliteBuilder, op: str, inputs: Sequence[str], attrs: dict[str, Any], shape: Sequence[int], form: str
+) -> None:
     b.onnx(op, inputs, attrs, b.result(shape, form))
 
 
-def reshape(b: Builder, shape: Sequence[int], k: int = 0) -> None:
+def reshape(b: TfliteBuilder, shape: Sequence[int], k: int = 0) -> None:
     same_type(b, k)
     target = b.constant("shape", shape, np.int64)
     move(b, "Reshape", [b.value(k, FILE), target], {"allowzero": 1}, shape, FILE)
 
 
 @handles("RESHAPE")
-def reshape_op(b: Builder, op: FileOp) -> None:
+def reshape_op(b: TfliteBuilder, op: FileOp) -> None:
     if b.has(1):
         target = b.ints(1, "shape")
     elif op.options is not None:
@@ -60,7 +62,7 @@ def reshape_op(b: Builder, op: FileOp) -> None:
 
 
 @handles("SQUEEZE")
-def squeeze(b: Builder, op: FileOp) -> None:
+def squeeze(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     count = op.options.SqueezeDimsLength() if op.options is not None else 0
     dims = {axis_of(b, int(op.options.SqueezeDims(i)), len(shape)) for i in range(min(count, 8))}
@@ -70,14 +72,14 @@ def squeeze(b: Builder, op: FileOp) -> None:
 
 
 @handles("EXPAND_DIMS")
-def expand_dims(b: Builder, op: FileOp) -> None:
+def expand_dims(b: TfliteBuilder, op: FileOp) -> None:
     shape, (axis, *_) = list(b.shape(0)), b.ints(1, "axis")
     shape.insert(axis_of(b, axis, len(shape) + 1), 1)
     reshape(b, shape)
 
 
 @handles("TRANSPOSE")
-def transpose(b: Builder, op: FileOp) -> None:
+def transpose(b: TfliteBuilder, op: FileOp) -> None:
     shape, perm = b.shape(0), b.ints(1, "permutation")
     if sorted(perm) != list(range(len(shape))):
         raise b.damaged(f"permutation {perm} of {list(shape)}")
@@ -86,7 +88,7 @@ def transpose(b: Builder, op: FileOp) -> None:
 
 
 @handles("PAD", "PADV2")
-def pad(b: Builder, op: FileOp) -> None:
+def pad(b: TfliteBuilder, op: FileOp) -> None:
     shape, x = b.shape(0), b.source(0)
     table = b.const(1, "paddings")
     if table.shape != (len(shape), 2) or table.dtype.kind != "i" or np.any(table < 0) or np.any(table > 1 << 20):
@@ -107,7 +109,7 @@ def pad(b: Builder, op: FileOp) -> None:
 
 
 @handles("CONCATENATION")
-def concatenation(b: Builder, op: FileOp) -> None:
+def concatenation(b: TfliteBuilder, op: FileOp) -> None:
     if b.activation() != (-np.inf, np.inf):
         raise b.refuse("a fused activation is not supported")
     ks = range(len(op.inputs))
@@ -142,7 +144,7 @@ def concatenation(b: Builder, op: FileOp) -> None:
     b.quantized(QConcat(axis=axis, tables=tuple(tables)), names, b.result(out, form))
 
 
-def _slice(b: Builder, starts: list[int], ends: list[int], steps: list[int], final: Sequence[int] | None) -> None:
+def _slice(b: TfliteBuilder, starts: list[int], ends: list[int], steps: list[int], final: Sequence[int] | None) -> None:
     """Emits a slice given per axis of the file, then the shape without the axes that were dropped."""
     shape = b.shape(0)
     same_type(b, 0)
@@ -164,7 +166,7 @@ def _slice(b: Builder, starts: list[int], ends: list[int], steps: list[int], fin
 
 
 @handles("SLICE")
-def slice_op(b: Builder, op: FileOp) -> None:
+def slice_op(b: TfliteBuilder, op: FileOp) -> None:
     shape, begin, size = b.shape(0), b.ints(1, "begin"), b.ints(2, "size")
     if not len(shape) == len(begin) == len(size):
         raise b.damaged(f"begin {begin} and size {size} of {list(shape)}")
@@ -175,7 +177,7 @@ def slice_op(b: Builder, op: FileOp) -> None:
 
 
 @handles("STRIDED_SLICE")
-def strided_slice(b: Builder, op: FileOp) -> None:
+def strided_slice(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     begin, end, strides = b.ints(1, "begin"), b.ints(2, "end"), b.ints(3, "strides")
     masks = {name: op.option(f"{name}Mask", 0) for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
@@ -226,7 +228,7 @@ def strided_slice(b: Builder, op: FileOp) -> None:
 
 
 @handles("SPLIT", "SPLIT_V")
-def split(b: Builder, op: FileOp) -> None:
+def split(b: TfliteBuilder, op: FileOp) -> None:
     data, axis_input = (1, 0) if op.name == "SPLIT" else (0, 2)
     shape = b.shape(data)
     axis = axis_of(b, b.ints(axis_input, "axis")[0], len(shape))
@@ -254,7 +256,7 @@ def split(b: Builder, op: FileOp) -> None:
 
 
 @handles("PACK")
-def pack(b: Builder, op: FileOp) -> None:
+def pack(b: TfliteBuilder, op: FileOp) -> None:
     ks = range(len(op.inputs))
     same_type(b, *ks)
     shape = b.shape(0)
@@ -275,7 +277,7 @@ def pack(b: Builder, op: FileOp) -> None:
 
 
 @handles("UNPACK")
-def unpack(b: Builder, op: FileOp) -> None:
+def unpack(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     axis = axis_of(b, op.option("Axis", 0), len(shape))
     same_type(b, 0, outputs=len(op.outputs))

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.graph import Tensor
-from compiler.importer.tflite.builder import FILE, PLANES, Builder
+from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.convolution import windows
+from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.reduction import axes_of
-from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
 from compiler.ops.elementwise import QLut
 from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
@@ -18,7 +18,7 @@ from isa import numerics
 
 
 @handles("AVERAGE_POOL_2D", "MAX_POOL_2D")
-def pool(b: Builder, op: FileOp) -> None:
+def pool(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     if len(shape) != 4:
         raise b.damaged(f"input has shape {list(shape)}, rank 4 is needed")
@@ -50,7 +50,7 @@ def pool(b: Builder, op: FileOp) -> None:
 
 
 @handles("MEAN")
-def mean(b: Builder, op: FileOp) -> None:
+def mean(b: TfliteBuilder, op: FileOp) -> None:
     """Over axes 1 and 2 of an image as it is; any others are brought into the place of its two."""
     shape, rank = b.shape(0), len(b.shape(0))
     axes, keep = axes_of(b, 1), bool(op.option("KeepDims", False))

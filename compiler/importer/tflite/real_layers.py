@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.importer.tflite.builder import PLANES, Builder
+from compiler.importer.tflite.builder import PLANES, TfliteBuilder
 from compiler.importer.tflite.convolution import image, transposed_pads, windows
-from compiler.importer.tflite.registry import PLAIN, handles
+from compiler.importer.tflite.handlers import PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
 
 
-def _weights(b: Builder, k: int, rank: int) -> np.ndarray:
+def _weights(b: TfliteBuilder, k: int, rank: int) -> np.ndarray:
     """Constant weights as float32."""
     t = b.source(k)
     b.const(k, "weights")
@@ -20,7 +20,7 @@ def _weights(b: Builder, k: int, rank: int) -> np.ndarray:
     return data.astype(np.float32)
 
 
-def _bias(b: Builder, k: int, channels: int) -> list[str]:
+def _bias(b: TfliteBuilder, k: int, channels: int) -> list[str]:
     """Bias as float32; integers count products of an input step and a weight step."""
     if not b.has(k):
         return []
@@ -35,7 +35,7 @@ def _bias(b: Builder, k: int, channels: int) -> list[str]:
     return [b.constant(t.name, data, np.float32)]
 
 
-def _conv(b: Builder, weights: np.ndarray, group: int) -> None:
+def _conv(b: TfliteBuilder, weights: np.ndarray, group: int) -> None:
     """`weights` as [O, C/group, kh, kw]."""
     op, shape = b.op, image(b, 0)
     kernel = list(weights.shape[2:])
@@ -48,7 +48,7 @@ def _conv(b: Builder, weights: np.ndarray, group: int) -> None:
 
 
 @handles("CONV_2D", table=PLAIN)
-def conv_2d(b: Builder, op: FileOp) -> None:
+def conv_2d(b: TfliteBuilder, op: FileOp) -> None:
     shape, data = image(b, 0), _weights(b, 1, 4)
     if shape[3] % data.shape[3] or data.shape[0] % (shape[3] // data.shape[3]):
         raise b.damaged(f"{shape[3]} channels and weights {list(data.shape)}")
@@ -56,7 +56,7 @@ def conv_2d(b: Builder, op: FileOp) -> None:
 
 
 @handles("DEPTHWISE_CONV_2D", table=PLAIN)
-def depthwise_conv_2d(b: Builder, op: FileOp) -> None:
+def depthwise_conv_2d(b: TfliteBuilder, op: FileOp) -> None:
     shape, data = image(b, 0), _weights(b, 1, 4)
     if data.shape[0] != 1 or data.shape[3] % shape[3]:
         raise b.damaged(f"{shape[3]} channels and weights {list(data.shape)}")
@@ -64,7 +64,7 @@ def depthwise_conv_2d(b: Builder, op: FileOp) -> None:
 
 
 @handles("TRANSPOSE_CONV", table=PLAIN)
-def transpose_conv(b: Builder, op: FileOp) -> None:
+def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
     data = _weights(b, 1, 4)
     strides, pads, extra = transposed_pads(b, data.shape)
     attrs = {"kernel_shape": data.shape[1:3], "strides": strides, "pads": pads, "output_padding": extra}
@@ -74,7 +74,7 @@ def transpose_conv(b: Builder, op: FileOp) -> None:
 
 
 @handles("FULLY_CONNECTED", table=PLAIN)
-def fully_connected(b: Builder, op: FileOp) -> None:
+def fully_connected(b: TfliteBuilder, op: FileOp) -> None:
     if op.option("WeightsFormat", 0) != 0:
         raise b.refuse("shuffled weights are not supported")
     shape = b.shape(0)
@@ -101,7 +101,7 @@ def fully_connected(b: Builder, op: FileOp) -> None:
 
 
 @handles("BATCH_MATMUL", table=PLAIN)
-def batch_matmul(b: Builder, op: FileOp) -> None:
+def batch_matmul(b: TfliteBuilder, op: FileOp) -> None:
     names = []
     for k, accessor in ((0, "AdjX"), (1, "AdjY")):
         name, rank = b.real(k), len(b.shape(k))
@@ -114,7 +114,7 @@ def batch_matmul(b: Builder, op: FileOp) -> None:
 
 
 @handles("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", table=PLAIN)
-def pool(b: Builder, op: FileOp) -> None:
+def pool(b: TfliteBuilder, op: FileOp) -> None:
     shape = image(b, 0)
     kernel = [op.option("FilterHeight", 0), op.option("FilterWidth", 0)]
     strides = [op.option("StrideH", 0), op.option("StrideW", 0)]
@@ -131,7 +131,7 @@ def pool(b: Builder, op: FileOp) -> None:
 
 
 @handles("SOFTMAX", "LOG_SOFTMAX", table=PLAIN)
-def softmax(b: Builder, op: FileOp) -> None:
+def softmax(b: TfliteBuilder, op: FileOp) -> None:
     x = b.real(0)
     beta = float(op.option("Beta", 1.0)) if op.name == "SOFTMAX" else 1.0
     if beta != 1.0:
@@ -140,7 +140,7 @@ def softmax(b: Builder, op: FileOp) -> None:
 
 
 @handles("L2_NORMALIZATION", table=PLAIN)
-def l2_normalization(b: Builder, op: FileOp) -> None:
+def l2_normalization(b: TfliteBuilder, op: FileOp) -> None:
     """Over the last axis, by the length or 1e-6."""
     x, rank = b.real(0), len(b.shape(0))
     axes = b.constant("axes", [rank - 1], np.int64)
@@ -150,7 +150,7 @@ def l2_normalization(b: Builder, op: FileOp) -> None:
 
 
 @handles("LOCAL_RESPONSE_NORMALIZATION", table=PLAIN)
-def local_response_normalization(b: Builder, op: FileOp) -> None:
+def local_response_normalization(b: TfliteBuilder, op: FileOp) -> None:
     radius = op.option("Radius", 5)
     attrs = {"size": 2 * radius + 1, "bias": op.option("Bias", 1.0), "beta": op.option("Beta", 0.5)}
     attrs["alpha"] = op.option("Alpha", 1.0) * (2 * radius + 1)
@@ -158,7 +158,7 @@ def local_response_normalization(b: Builder, op: FileOp) -> None:
 
 
 @handles("RESIZE_BILINEAR", table=PLAIN)
-def resize_bilinear(b: Builder, op: FileOp) -> None:
+def resize_bilinear(b: TfliteBuilder, op: FileOp) -> None:
     shape, size = image(b, 0), b.ints(1, "size")
     if len(size) != 2 or min(size) < 1:
         raise b.damaged(f"{list(shape)} to {size}")

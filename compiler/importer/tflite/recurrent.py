@@ -9,9 +9,9 @@ import numpy as np
 import tflite
 
 from compiler.graph import Quant
-from compiler.importer.tflite.builder import FILE, Builder
+from compiler.importer.tflite.builder import FILE, TfliteBuilder
 from compiler.importer.tflite.fixed_point import Integers, logistic_table, multiplier_of, tanh_table
-from compiler.importer.tflite.registry import HANDLERS, PLAIN, handles
+from compiler.importer.tflite.handlers import HANDLERS, PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
 
 _ACTIVATIONS = {
@@ -46,7 +46,7 @@ _SINGLE = _direction(1, 18, (20, 21, 22, 23))
 _FORWARD, _BACKWARD = _direction(1, 35, ()), _direction(18, 37, ())
 
 
-def _sequence(b: Builder, time_major: bool) -> tuple[str, tuple[int, int, int]]:
+def _sequence(b: TfliteBuilder, time_major: bool) -> tuple[str, tuple[int, int, int]]:
     """Input 0 as rows [T*B, K] of its own type; and T, B, K."""
     shape = b.shape(0)
     if len(shape) != 3 or min(shape) < 1:
@@ -61,7 +61,7 @@ def _sequence(b: Builder, time_major: bool) -> tuple[str, tuple[int, int, int]]:
     return b.onnx("Reshape", [x, b.constant("shape", [t * n, shape[2]], np.int64)]), (t, n, shape[2])
 
 
-def _accept(b: Builder, at: _Inputs, allowed: bool) -> None:
+def _accept(b: TfliteBuilder, at: _Inputs, allowed: bool) -> None:
     given = {
         "peepholes": any(map(b.has, at.peepholes)), "a projection": b.has(at.projection[0]),
         "layer normalisation": any(map(b.has, at.norms)),
@@ -75,7 +75,7 @@ def _accept(b: Builder, at: _Inputs, allowed: bool) -> None:
         raise b.refuse("diagonal recurrent weights are not supported")
 
 
-def _matrix(b: Builder, k: int, what: str, rows: int, columns: int) -> np.ndarray:
+def _matrix(b: TfliteBuilder, k: int, what: str, rows: int, columns: int) -> np.ndarray:
     data = b.const(k, what)
     if data.shape != (rows, columns):
         raise b.damaged(f"{what} {b.source(k).name!r} have shape {list(data.shape)}, not {[rows, columns]}")
@@ -83,7 +83,7 @@ def _matrix(b: Builder, k: int, what: str, rows: int, columns: int) -> np.ndarra
 
 
 def _unrolled(
-    b: Builder, gates: str, sizes: tuple[int, int], reverse: bool, step: Callable[[str], str], shape: list[int]
+    b: TfliteBuilder, gates: str, sizes: tuple[int, int], reverse: bool, step: Callable[[str], str], shape: list[int]
 ) -> str:
     """Runs `step` on the rows of each time of gates [T*B, N]; its results as [T, B, ...]."""
     t, n = sizes
@@ -96,13 +96,13 @@ def _unrolled(
     return outputs[0] if t == 1 else b.onnx("Concat", [outputs[i] for i in range(t)], {"axis": 0})
 
 
-def _parts(b: Builder, gates: str, count: int, cells: int) -> list[str]:
+def _parts(b: TfliteBuilder, gates: str, count: int, cells: int) -> list[str]:
     """The gates side by side in the last axis, one by one."""
     limits = [[b.constant("slice", [v], np.int64) for v in (i * cells, (i + 1) * cells, 1, 1)] for i in range(count)]
     return [b.onnx("Slice", [gates, *ends]) for ends in limits]
 
 
-def _float_lstm(b: Builder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
+def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
     """Real values [T, B, N]; integer weights are taken as the floats they stand for."""
     _accept(b, at, allowed=True)
     t, n, k = sizes
@@ -170,7 +170,7 @@ def _float_lstm(b: Builder, at: _Inputs, x: str, sizes: tuple[int, int, int], re
     return _unrolled(b, rows, (t, n), reverse, step, [1, n, units])
 
 
-def _finish(b: Builder, made: str, time_major: bool, k: int = 0) -> None:
+def _finish(b: TfliteBuilder, made: str, time_major: bool, k: int = 0) -> None:
     """[T, B, N] as the file's order."""
     made = made if time_major else b.onnx("Transpose", [made], {"perm": [1, 0, 2]})
     if b.is_steps(b.target(k)) and b.graph.tensor(made).dtype == b.target(k).dtype:
@@ -180,14 +180,14 @@ def _finish(b: Builder, made: str, time_major: bool, k: int = 0) -> None:
 
 
 @handles("UNIDIRECTIONAL_SEQUENCE_LSTM", table=PLAIN)
-def float_lstm(b: Builder, op: FileOp) -> None:
+def float_lstm(b: TfliteBuilder, op: FileOp) -> None:
     major = bool(op.option("TimeMajor", False))
     x, sizes = _sequence(b, major)
     _finish(b, _float_lstm(b, _SINGLE, b.dequantized(x, b.source(0)), sizes, False), major)
 
 
 @handles("BIDIRECTIONAL_SEQUENCE_LSTM", table=PLAIN)
-def bidirectional_lstm(b: Builder, op: FileOp) -> None:
+def bidirectional_lstm(b: TfliteBuilder, op: FileOp) -> None:
     if any(map(b.has, range(39, 48))):
         raise b.refuse("auxiliary inputs are not supported")
     major = bool(op.option("TimeMajor", True))
@@ -206,7 +206,7 @@ def _scale(q: Quant | None) -> np.float32:
 
 
 @handles("UNIDIRECTIONAL_SEQUENCE_LSTM", table=HANDLERS)
-def integer_lstm(b: Builder, op: FileOp) -> None:
+def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
     """8-bit input, output and weights, 16-bit cell: gates with 3 integer bits, states rounded away from zero."""
     at, ints = _SINGLE, Integers(b)
     _accept(b, at, allowed=False)
@@ -270,7 +270,7 @@ def integer_lstm(b: Builder, op: FileOp) -> None:
     _finish(b, _unrolled(b, rows, (t, n), False, step, [1, n, cells]), major)
 
 
-def _svdf_sizes(b: Builder) -> tuple[int, int]:
+def _svdf_sizes(b: TfliteBuilder) -> tuple[int, int]:
     """Rank and units. Raises CompileError where the inputs disagree."""
     shape, rank = b.shape(0), b.op.option("Rank", 1)
     filters, columns = _matrix(b, 1, "weights", b.shape(1)[0], shape[-1]).shape if len(b.shape(1)) == 2 else (0, 0)
@@ -282,7 +282,7 @@ def _svdf_sizes(b: Builder) -> tuple[int, int]:
 
 
 @handles("SVDF", table=PLAIN)
-def float_svdf(b: Builder, op: FileOp) -> None:
+def float_svdf(b: TfliteBuilder, op: FileOp) -> None:
     """From the reset state only the newest entry of each filter's memory is not 0."""
     rank, units = _svdf_sizes(b)
     n = b.shape(0)[0]
@@ -297,7 +297,7 @@ def float_svdf(b: Builder, op: FileOp) -> None:
 
 
 @handles("SVDF", table=HANDLERS)
-def integer_svdf(b: Builder, op: FileOp) -> None:
+def integer_svdf(b: TfliteBuilder, op: FileOp) -> None:
     """8-bit features, 16-bit state and weights of time."""
     ints = Integers(b)
     rank, units = _svdf_sizes(b)

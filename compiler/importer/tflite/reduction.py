@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Node, Tensor
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.tflite.builder import FILE, Builder
+from compiler.importer.tflite.builder import FILE, TfliteBuilder
+from compiler.importer.tflite.handlers import PLAIN, handles
 from compiler.importer.tflite.movement import axis_of
-from compiler.importer.tflite.registry import PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.onnx_ops import elem_type
 
 _REDUCTIONS = {
     "SUM": "ReduceSum", "MEAN": "ReduceMean", "REDUCE_PROD": "ReduceProd", "REDUCE_MAX": "ReduceMax",
@@ -17,14 +17,14 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
-def axes_of(b: Builder, k: int) -> list[int]:
+def axes_of(b: TfliteBuilder, k: int) -> list[int]:
     """The distinct axes that constant input `k` names, of input 0; in order."""
     rank = len(b.shape(0))
     return sorted({axis_of(b, a, rank) for a in b.ints(k, "axes")})
 
 
 @handles(*_REDUCTIONS, table=PLAIN)
-def reduce(b: Builder, op: FileOp) -> None:
+def reduce(b: TfliteBuilder, op: FileOp) -> None:
     """Extrema of quantised tensors of one scale are those of their integers."""
     axes, keep = axes_of(b, 1), int(bool(op.option("KeepDims", False)))
     qx = b.source(0).quant
@@ -38,7 +38,7 @@ def reduce(b: Builder, op: FileOp) -> None:
 
 
 @handles("ARG_MAX", "ARG_MIN", table=PLAIN)
-def arg_extremum(b: Builder, op: FileOp) -> None:
+def arg_extremum(b: TfliteBuilder, op: FileOp) -> None:
     """The first of equal ones; on quantised tensors that of their integers."""
     kind, t = ("ArgMax" if op.name == "ARG_MAX" else "ArgMin"), b.target()
     axis = axis_of(b, b.ints(1, "axis")[0], len(b.shape(0)))
@@ -48,7 +48,7 @@ def arg_extremum(b: Builder, op: FileOp) -> None:
 
 
 @handles("CUMSUM", table=PLAIN)
-def cumsum(b: Builder, op: FileOp) -> None:
+def cumsum(b: TfliteBuilder, op: FileOp) -> None:
     x = b.real(0)
     axis = b.constant("axis", axis_of(b, b.ints(1, "axis")[0], len(b.shape(0))), np.int64)
     attrs = {"exclusive": int(op.option("Exclusive", False)), "reverse": int(op.option("Reverse", False))}
@@ -56,7 +56,7 @@ def cumsum(b: Builder, op: FileOp) -> None:
 
 
 @handles("TOPK_V2", table=PLAIN)
-def top_k(b: Builder, op: FileOp) -> None:
+def top_k(b: TfliteBuilder, op: FileOp) -> None:
     """Largest first along the last axis; values, then indices."""
     shape, (k, *_) = b.shape(0), b.ints(1, "k")
     if not shape or not 0 < k <= shape[-1] or len(op.outputs) != 2:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from compiler.importer.tflite.builder import PLANES, Builder
+from compiler.importer.tflite.builder import PLANES, TfliteBuilder
+from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.movement import same_type
-from compiler.importer.tflite.registry import handles
 from compiler.importer.tflite.schema import FileOp
 
 _ONE = 1 << 11
@@ -27,7 +27,7 @@ def _positions(n: int, out: int, align: bool, half_pixel: bool) -> tuple[np.ndar
 
 
 @handles("RESIZE_BILINEAR")
-def resize_bilinear(b: Builder, op: FileOp) -> None:
+def resize_bilinear(b: TfliteBuilder, op: FileOp) -> None:
     """Sums stay below 2^31: float64 holds them exactly."""
     shape, size = b.shape(0), b.ints(1, "size")
     if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
@@ -61,7 +61,7 @@ def _nearest(n: int, out: int, align: bool, half_pixel: bool) -> np.ndarray:
 
 
 @handles("RESIZE_NEAREST_NEIGHBOR")
-def resize_nearest(b: Builder, op: FileOp) -> None:
+def resize_nearest(b: TfliteBuilder, op: FileOp) -> None:
     shape, size = b.shape(0), b.ints(1, "size")
     if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
         raise b.damaged(f"{list(shape)} to {size}")

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from compiler.graph import Quant
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.tflite.builder import FILE, Builder
+from compiler.importer.tflite.builder import FILE, TfliteBuilder
 from compiler.importer.tflite.fixed_point import multiplier_of, multiply
-from compiler.importer.tflite.registry import handles
+from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.schema import FileOp
+from compiler.onnx_ops import elem_type
 from compiler.ops.elementwise import QLut
 
 
@@ -20,7 +20,7 @@ def every(dtype: np.dtype) -> np.ndarray:
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64)
 
 
-def emit(b: Builder, values: np.ndarray) -> None:
+def emit(b: TfliteBuilder, values: np.ndarray) -> None:
     """Makes the op's output from input 0 by a table of output values (clamped here)."""
     y = b.target()
     assert y.dtype is not None
@@ -31,14 +31,14 @@ def emit(b: Builder, values: np.ndarray) -> None:
     b.quantized(QLut(table=table.tobytes()), [source], b.result(b.graph.tensor(source).shape, form))
 
 
-def _types(b: Builder) -> tuple[np.ndarray, Quant, Quant]:
+def _types(b: TfliteBuilder) -> tuple[np.ndarray, Quant, Quant]:
     x = b.source(0)
     qx, qy = b.byte_quant(x), b.byte_quant(b.target())
     assert x.dtype is not None
     return every(x.dtype) - int(qx.zero_point), qx, qy
 
 
-def ideal(b: Builder, function: Callable[[np.ndarray], np.ndarray]) -> None:
+def ideal(b: TfliteBuilder, function: Callable[[np.ndarray], np.ndarray]) -> None:
     """The function in float64 of the float32 input, rounded to float32, then to steps."""
     q, qx, qy = _types(b)
     with np.errstate(all="ignore"):
@@ -47,12 +47,12 @@ def ideal(b: Builder, function: Callable[[np.ndarray], np.ndarray]) -> None:
 
 
 @handles("LOGISTIC")
-def logistic(b: Builder, op: FileOp) -> None:
+def logistic(b: TfliteBuilder, op: FileOp) -> None:
     ideal(b, lambda x: 1 / (1 + np.exp(-x)))
 
 
 @handles("SQRT")
-def sqrt(b: Builder, op: FileOp) -> None:
+def sqrt(b: TfliteBuilder, op: FileOp) -> None:
     """Rounded down."""
     q, qx, qy = _types(b)
     y = np.sqrt(np.maximum(q, 0).astype(np.float32) * qx.scale)
@@ -60,7 +60,7 @@ def sqrt(b: Builder, op: FileOp) -> None:
 
 
 @handles("ABS")
-def absolute(b: Builder, op: FileOp) -> None:
+def absolute(b: TfliteBuilder, op: FileOp) -> None:
     q, qx, qy = _types(b)
     ratio = float(np.float32(qx.scale) / np.float32(qy.scale))
     y = np.abs(q) if ratio == 1 else multiply(np.abs(q), *multiplier_of(ratio))
@@ -68,7 +68,7 @@ def absolute(b: Builder, op: FileOp) -> None:
 
 
 @handles("NEG")
-def neg(b: Builder, op: FileOp) -> None:
+def neg(b: TfliteBuilder, op: FileOp) -> None:
     """The stored integers are negated, whatever the scales are."""
     x = b.source(0)
     _types(b)
@@ -77,12 +77,12 @@ def neg(b: Builder, op: FileOp) -> None:
 
 
 @handles("TANH")
-def tanh(b: Builder, op: FileOp) -> None:
+def tanh(b: TfliteBuilder, op: FileOp) -> None:
     ideal(b, np.tanh)
 
 
 @handles("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
-def relu(b: Builder, op: FileOp) -> None:
+def relu(b: TfliteBuilder, op: FileOp) -> None:
     low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
     q, qx, qy = _types(b)
     bounds = b.clamp_of(b.target(), low, high)
@@ -99,7 +99,7 @@ def scaled_by_256(q: np.ndarray, positive: float, negative: float, zero_point: i
 
 
 @handles("LEAKY_RELU")
-def leaky_relu(b: Builder, op: FileOp) -> None:
+def leaky_relu(b: TfliteBuilder, op: FileOp) -> None:
     q, qx, qy = _types(b)
     ratio = np.float32(qx.scale) / np.float32(qy.scale)
     slope = np.float32(op.option("Alpha", 0.0))
@@ -107,7 +107,7 @@ def leaky_relu(b: Builder, op: FileOp) -> None:
 
 
 @handles("HARD_SWISH")
-def hard_swish(b: Builder, op: FileOp) -> None:
+def hard_swish(b: TfliteBuilder, op: FileOp) -> None:
     """LiteRT's fixed-point form: 7 fractional bits, 16-bit multipliers."""
     q, qx, qy = _types(b)
     hires = np.float32(np.float32(1) / np.float32(128)) * np.float32(qx.scale)
@@ -138,7 +138,7 @@ def _to_16_bits(m: int) -> int:
 
 
 def _saturate_16(x: np.ndarray) -> np.ndarray:
-    return np.clip(x, -32768, 32767)
+    return np.asarray(np.clip(x, -32768, 32767))
 
 
 def _doubling_high_16(x: np.ndarray, m: int) -> np.ndarray:
@@ -161,7 +161,7 @@ def _rounding_right(x: np.ndarray, amount: int) -> np.ndarray:
 
 
 @handles("QUANTIZE")
-def quantize(b: Builder, op: FileOp) -> None:
+def quantize(b: TfliteBuilder, op: FileOp) -> None:
     x, y = b.source(0), b.target()
     form = b.layout(0)
     if not (b.is_bytes(x) and b.is_bytes(y)):
@@ -181,7 +181,7 @@ def quantize(b: Builder, op: FileOp) -> None:
 
 
 @handles("DEQUANTIZE")
-def dequantize(b: Builder, op: FileOp) -> None:
+def dequantize(b: TfliteBuilder, op: FileOp) -> None:
     """Also float16 to float32, and constants of several scales."""
     x = b.source(0)
     form = FILE if x.data is not None else b.layout(0)

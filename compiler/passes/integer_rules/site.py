@@ -8,7 +8,8 @@ import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.ops.quantized_op import Clamped, QuantizedOp
-from compiler.passes.quantization import is_activation, quant_of, requantize_table
+from compiler.passes.annotate import quant_of
+from compiler.quantization import is_activation, requantize_table
 
 
 @dataclass

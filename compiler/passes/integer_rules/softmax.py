@@ -8,7 +8,7 @@ from compiler.graph import Node
 from compiler.ops.softmax import QSoftmax
 from compiler.passes.integer_rules.rule import integer_rule
 from compiler.passes.integer_rules.site import Site
-from compiler.passes.quantization import limits
+from compiler.quantization import limits
 
 
 @integer_rule("Softmax")

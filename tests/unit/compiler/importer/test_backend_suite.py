@@ -15,7 +15,7 @@ from onnx.backend.test.loader import load_model_tests
 from compiler.errors import CompileError
 from compiler.graph import QUANTIZED_OPS
 from compiler.importer import import_onnx
-from compiler.importer.onnx_node import schema_of
+from compiler.onnx_ops import schema_of
 from compiler.passes import run_passes
 from tests.reference import quantized_ops
 

@@ -7,13 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from compiler.importer.tflite.builder import Builder
-    from compiler.importer.tflite.schema import FileOp
+from compiler.importer.tflite.builder import TfliteBuilder
+from compiler.importer.tflite.schema import FileOp
 
-Handler = Callable[["Builder", "FileOp"], None]
+Handler = Callable[[TfliteBuilder, FileOp], None]
 HANDLERS: dict[str, Handler] = {}
 PLAIN: dict[str, Handler] = {}
 

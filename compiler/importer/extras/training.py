@@ -8,16 +8,17 @@ import numpy as np
 
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Tensor
-from compiler.importer.builder import Builder
-from compiler.importer.onnx_node import elem_type
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 from compiler.importer.random import generator
-from compiler.importer.registry import OnnxNode, handles
+from compiler.onnx_ops import elem_type
 
 TRAINING = "ai.onnx.preview.training"
 
 
 @handles("Dropout")
-def dropout(builder: Builder, node: OnnxNode) -> None:
+def dropout(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inference: the identity and a mask of ones. Training: the mask is drawn at compile time, see `random`."""
     x = builder.tensor(node.input(0))
     mode = builder.need_const(node.input(2), "training_mode") if node.input(2) else np.False_
@@ -40,7 +41,7 @@ def dropout(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("BatchNormalization")
-def batch_normalization(builder: Builder, node: OnnxNode) -> None:
+def batch_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Training mode, named by an attribute since opset 14 and by the number of outputs before, gives the statistics of
     this batch mixed into the running ones: Y, mean, variance, and until opset 13 those of the batch alone."""
     if node.version < 9:
@@ -75,14 +76,14 @@ def batch_normalization(builder: Builder, node: OnnxNode) -> None:
             builder.emit("Identity", [new], [name])
 
 
-def _cast(builder: Builder, name: str, dtype: np.dtype) -> str:
+def _cast(builder: OnnxBuilder, name: str, dtype: np.dtype) -> str:
     return name if builder.tensor(name).dtype == dtype else builder.emit("Cast", [name], attrs={"to": elem_type(dtype)})
 
 
 class Arithmetic:
     """Writes formulas over tensors of one type; numbers become constants."""
 
-    def __init__(self, builder: Builder, dtype: np.dtype) -> None:
+    def __init__(self, builder: OnnxBuilder, dtype: np.dtype) -> None:
         self.builder, self.dtype = builder, dtype
 
     def _operand(self, value: str | float) -> str:
@@ -122,14 +123,14 @@ def _groups(node: OnnxNode, count: int) -> list[Sequence[str]]:
     return [tuple(rest[i::n]) for i in range(n)]
 
 
-def _setup(builder: Builder, node: OnnxNode, x: str) -> tuple[Arithmetic, str, str, str]:
+def _setup(builder: OnnxBuilder, node: OnnxNode, x: str) -> tuple[Arithmetic, str, str, str]:
     """Formulas in the type of x; rate and step count in that type, and whether this is not the first step."""
     dtype = builder.tensor(x).dtype
     later = builder.emit("Greater", [node.input(1), builder.constant("zero", 0, builder.tensor(node.input(1)).dtype)])
     return Arithmetic(builder, dtype), _cast(builder, node.input(0), dtype), _cast(builder, node.input(1), dtype), later
 
 
-def _finish(builder: Builder, node: OnnxNode, results: list[list[str]]) -> None:
+def _finish(builder: OnnxBuilder, node: OnnxNode, results: list[list[str]]) -> None:
     """Outputs: the first result of every parameter, then the second, ..."""
     flat = [result[k] for k in range(len(results[0])) for result in results]
     for value, name in zip(flat, node.outputs):
@@ -138,7 +139,7 @@ def _finish(builder: Builder, node: OnnxNode, results: list[list[str]]) -> None:
 
 
 @handles("Adagrad", domain=TRAINING)
-def adagrad(builder: Builder, node: OnnxNode) -> None:
+def adagrad(builder: OnnxBuilder, node: OnnxNode) -> None:
     a = node.attrs
     results = []
     for x, g, h in _groups(node, 3):
@@ -152,7 +153,7 @@ def adagrad(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Adam", domain=TRAINING)
-def adam(builder: Builder, node: OnnxNode) -> None:
+def adam(builder: OnnxBuilder, node: OnnxNode) -> None:
     a = node.attrs
     alpha, beta = a.get("alpha", 0.9), a.get("beta", 0.999)
     results = []
@@ -169,7 +170,7 @@ def adam(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Momentum", domain=TRAINING)
-def momentum(builder: Builder, node: OnnxNode) -> None:
+def momentum(builder: OnnxBuilder, node: OnnxNode) -> None:
     a = node.attrs
     mode = a.get("mode", "standard")
     if mode not in ("standard", "nesterov"):

@@ -6,13 +6,14 @@ from onnx import defs
 
 from compiler.errors import UnsupportedError
 from compiler.graph import Node
-from compiler.importer.builder import Builder
+from compiler.importer.builder import OnnxBuilder
 from compiler.importer.functions import function_body
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
 
 
 @handles("FlexAttention", domain="ai.onnx.preview")
-def flex_attention(builder: Builder, node: OnnxNode) -> None:
+def flex_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Attention with graphs that change scores and probabilities; the definition holds those graphs' nodes."""
     inputs = [builder.tensor(name) if name else None for name in node.inputs]
     whole = Node(node.op, node.inputs, node.outputs, node.attrs, node.name)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.builder import Builder
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
+from compiler.onnx_ops import elem_type
 
 ML = "ai.onnx.ml"
 MODES = {"BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4, "BRANCH_NEQ": 5, "LEAF": 7}
@@ -19,14 +20,14 @@ AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-def _real(builder: Builder, name: str) -> str:
+def _real(builder: OnnxBuilder, name: str) -> str:
     """Numbers as floats: float64 stays, everything else becomes float32."""
     if builder.tensor(name).dtype in (np.float32, np.float64):
         return name
     return builder.emit("Cast", [name], attrs={"to": elem_type(np.dtype(np.float32))})
 
 
-def _single(builder: Builder, name: str) -> str:
+def _single(builder: OnnxBuilder, name: str) -> str:
     float32 = np.dtype(np.float32)
     if builder.tensor(name).dtype == float32:
         return name
@@ -34,7 +35,7 @@ def _single(builder: Builder, name: str) -> str:
 
 
 @handles("ArrayFeatureExtractor", domain=ML)
-def array_feature_extractor(builder: Builder, node: OnnxNode) -> None:
+def array_feature_extractor(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Elements of the last axis; the result has at least two dimensions."""
     data, at = node.inputs
     flat = builder.emit("Reshape", [at, builder.ints("shape", [-1 if builder.tensor(at).size else 0])])
@@ -45,7 +46,7 @@ def array_feature_extractor(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Binarizer", domain=ML)
-def binarizer(builder: Builder, node: OnnxNode) -> None:
+def binarizer(builder: OnnxBuilder, node: OnnxNode) -> None:
     dtype = builder.tensor(node.input(0)).dtype
     threshold = builder.constant("threshold", node.attrs.get("threshold", 0.0), dtype)
     above = builder.emit("Greater", [node.input(0), threshold])
@@ -53,7 +54,7 @@ def binarizer(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Scaler", domain=ML)
-def scaler(builder: Builder, node: OnnxNode) -> None:
+def scaler(builder: OnnxBuilder, node: OnnxNode) -> None:
     """(x - offset) * scale in float32."""
     x = _single(builder, node.input(0))
     offset, scale = (np.asarray(node.attrs.get(k, d), np.float32) for k, d in (("offset", [0.0]), ("scale", [1.0])))
@@ -62,7 +63,7 @@ def scaler(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Normalizer", domain=ML)
-def normalizer(builder: Builder, node: OnnxNode) -> None:
+def normalizer(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Rows divided by their largest element, sum of magnitudes or length; rows of zeros stay."""
     how = node.attrs.get("norm", "MAX")
     ops = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
@@ -77,7 +78,7 @@ def normalizer(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("LinearRegressor", domain=ML)
-def linear_regressor(builder: Builder, node: OnnxNode) -> None:
+def linear_regressor(builder: OnnxBuilder, node: OnnxNode) -> None:
     targets = int(node.attrs.get("targets", 1))
     weights = np.asarray(node.attrs["coefficients"], np.float32).reshape(targets, -1)
     y = builder.emit("MatMul", [_single(builder, node.input(0)), builder.constant("weights", weights.T.copy())])
@@ -88,7 +89,7 @@ def linear_regressor(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("Imputer", domain=ML)
-def imputer(builder: Builder, node: OnnxNode) -> None:
+def imputer(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Replaces one value (often NaN) by another, which may depend on the column."""
     x = node.input(0)
     dtype = builder.tensor(x).dtype
@@ -104,7 +105,7 @@ def imputer(builder: Builder, node: OnnxNode) -> None:
     builder.emit("Where", [hit, builder.constant("imputed", values, dtype), x], [node.output(0)])
 
 
-def _transformed(builder: Builder, node: OnnxNode, y: str, transform: str) -> None:
+def _transformed(builder: OnnxBuilder, node: OnnxNode, y: str, transform: str) -> None:
     """The node's output: scores after the transform the standard names."""
     if transform not in ("NONE", "SOFTMAX", "LOGISTIC"):
         raise UnsupportedError(
@@ -153,7 +154,7 @@ class Forest:
                 raise CompileError(f"{node.label}: the nodes of a tree form a cycle")
         return depth - 1
 
-    def emit(self, builder: Builder, node: OnnxNode, x: str, targets: int, aggregate: str) -> str:
+    def emit(self, builder: OnnxBuilder, node: OnnxNode, x: str, targets: int, aggregate: str) -> str:
         """The op over x [rows, features]: [rows, targets]."""
         rows, features = builder.shape(x)
         bad = [f for f in self.feature if not 0 <= f < features]
@@ -184,7 +185,7 @@ class Forest:
 
 
 @handles("TreeEnsemble", domain=ML)
-def tree_ensemble(builder: Builder, node: OnnxNode) -> None:
+def tree_ensemble(builder: OnnxBuilder, node: OnnxNode) -> None:
     a = node.attrs
     forest = Forest()
     modes, splits = np.asarray(a["nodes_modes"]), np.asarray(a["nodes_splits"])
@@ -230,7 +231,7 @@ def tree_ensemble(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("TreeEnsembleRegressor", domain=ML)
-def tree_ensemble_regressor(builder: Builder, node: OnnxNode) -> None:
+def tree_ensemble_regressor(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Nodes are named by tree and number; the first node of a tree is its root."""
     a = node.attrs
     reals = lambda name: np.asarray(a.get(f"{name}_as_tensor", a.get(name, ()))).tolist()

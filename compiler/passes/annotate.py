@@ -1,19 +1,14 @@
-"""What the quantisation passes share: reading scales off Q/DQ nodes, and the float32 rules of the tables.
+"""Scale and zero point onto the tensors that QuantizeLinear writes and DequantizeLinear reads.
 
-quantize(x)   = sat(RNE(f32(x / s)) + z)            s, x float32
-dequantize(q) = f32(f32(q - z) * s)
+Ops that move elements, or pick the largest or smallest, leave them as they are: they are carried through those.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from isa import numerics
-
-EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
+from compiler.graph import Graph, Node, Quant
+from compiler.quantization import is_activation
 
 MOVES = {
     "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "GatherElements", "GatherND",
@@ -68,33 +63,3 @@ def _carry(graph: Graph, node: Node, forward: bool) -> None:
                 tensor.quant = data.quant
     elif not forward and data.quant is None and is_activation(results[0]) and data.dtype == results[0].dtype:
         data.quant = results[0].quant
-
-
-def is_activation(tensor: Tensor | None) -> bool:
-    """True for an 8-bit tensor with one scale."""
-    return tensor is not None and tensor.dtype in EIGHT_BIT and tensor.quant is not None and tensor.quant.per_tensor
-
-
-def limits(dtype: np.dtype) -> tuple[int, int]:
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
-
-
-def quantize(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
-    """float32 -> 8 bit, per tensor. NaN becomes the lower limit, as the saturating conversion of x86 does."""
-    values = np.asarray(x, np.float32)
-    with np.errstate(all="ignore"):
-        known = np.where(np.isnan(values), np.float32(-np.inf), values)
-        return np.asarray(numerics.quantize(known, quant.scale, int(quant.zero_point), dtype))
-
-
-def dequantize(q: np.ndarray, quant: Quant) -> np.ndarray:
-    """8 bit -> float32, per tensor."""
-    with np.errstate(over="ignore"):
-        return np.asarray(numerics.dequantize(q, quant.scale, quant.zero_point), np.float32)
-
-
-def requantize_table(source: Quant, source_dtype: np.dtype, target: Quant, target_dtype: np.dtype) -> np.ndarray:
-    """uint8[256]: byte of the target for each byte of the source, by dequantise then quantise."""
-    every = np.arange(256, dtype=np.uint8).view(source_dtype)
-    return quantize(dequantize(every, source), target, target_dtype).view(np.uint8)

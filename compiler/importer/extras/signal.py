@@ -7,16 +7,17 @@ import math
 import numpy as np
 
 from compiler.errors import CompileError
-from compiler.importer.builder import Builder
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
+from compiler.onnx_ops import elem_type
 
 LONGEST = 512
 """Transforms above this length are split where they can be: n^2 work and memory become n (p + q)."""
 
 
 @handles("DFT")
-def dft(builder: Builder, node: OnnxNode) -> None:
+def dft(builder: OnnxBuilder, node: OnnxNode) -> None:
     """[..., n, ..., 1 or 2] -> [..., k, ..., 2], real and imaginary parts last; inverse and one-sided: real, [..., 1].
 
     The axis is an input since opset 20; before, an attribute with the default 1.
@@ -43,7 +44,7 @@ def dft(builder: Builder, node: OnnxNode) -> None:
 
 
 @handles("STFT")
-def stft(builder: Builder, node: OnnxNode) -> None:
+def stft(builder: OnnxBuilder, node: OnnxNode) -> None:
     """signal [batch, samples, 1 or 2] -> [batch, frames, bins, 2]; window [w] with w up to the frame length."""
     signal = node.input(0)
     if len(builder.shape(signal)) == 2:
@@ -72,11 +73,11 @@ def stft(builder: Builder, node: OnnxNode) -> None:
     builder.emit("Identity", [y], [node.output(0)])
 
 
-def _integer(builder: Builder, name: str, what: str) -> int:
+def _integer(builder: OnnxBuilder, name: str, what: str) -> int:
     return int(builder.need_const(name, what).reshape(-1)[0])
 
 
-def _transform(builder: Builder, x: str, length: int, inverse: bool, onesided: bool) -> str:
+def _transform(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool) -> str:
     """Along the last but one axis of [..., n, 1 or 2]; n is cut or extended by zeros to the length."""
     shape, dtype = builder.shape(x), builder.tensor(x).dtype
     wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
@@ -92,11 +93,11 @@ def _transform(builder: Builder, x: str, length: int, inverse: bool, onesided: b
     return builder.emit("Cast", [y], attrs={"to": elem_type(dtype)}) if dtype != wide else y
 
 
-def _reshape(builder: Builder, x: str, shape: list[int]) -> str:
+def _reshape(builder: OnnxBuilder, x: str, shape: list[int]) -> str:
     return builder.emit("Reshape", [x, builder.ints("shape", shape)], attrs={"allowzero": 1})
 
 
-def _direct(builder: Builder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
+def _direct(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
     """One product: [rows, n, c] -> [rows, k, c']."""
     rows, n, parts = builder.shape(x)
     # Numbers of input and output points that count; what lies beyond the length is ignored.
@@ -125,7 +126,7 @@ def _split(length: int) -> int:
     return next(p for p in range(math.isqrt(length), 0, -1) if length % p == 0)
 
 
-def _long(builder: Builder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
+def _long(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
     """Through the complex transform of the whole length."""
     _, n, parts = builder.shape(x)
     points_in = length // 2 + 1 if inverse and onesided else length
@@ -151,12 +152,12 @@ def _long(builder: Builder, x: str, length: int, inverse: bool, onesided: bool, 
     return _slice(builder, y, length // 2 + 1, 1) if onesided else y
 
 
-def _slice(builder: Builder, x: str, end: int, axis: int) -> str:
+def _slice(builder: OnnxBuilder, x: str, end: int, axis: int) -> str:
     bounds = [builder.ints(what, [v]) for what, v in (("starts", 0), ("ends", end), ("axes", axis), ("steps", 1))]
     return builder.emit("Slice", [x, *bounds])
 
 
-def _complex(builder: Builder, x: str, inverse: bool, dtype: np.dtype) -> str:
+def _complex(builder: OnnxBuilder, x: str, inverse: bool, dtype: np.dtype) -> str:
     """[rows, n, 2] -> [rows, n, 2] without scaling, n = p q: q-point transforms, a turn of each value, p-point ones."""
     rows, n, _ = builder.shape(x)
     p = _split(n)

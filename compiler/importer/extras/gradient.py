@@ -8,15 +8,16 @@ import numpy as np
 
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Node
-from compiler.importer.builder import Builder
-from compiler.importer.onnx_node import elem_type
-from compiler.importer.registry import OnnxNode, handles
+from compiler.importer.builder import OnnxBuilder
+from compiler.importer.handlers import handles
+from compiler.importer.onnx_node import OnnxNode
+from compiler.onnx_ops import elem_type
 
 
 class Tape:
     """Writes derivative formulas: `adjoint` of a node's output to adjoints of its inputs."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: OnnxBuilder) -> None:
         self.builder = builder
 
     def emit(self, op: str, *inputs: str, **attrs: object) -> str:
@@ -132,7 +133,7 @@ RULES: dict[str, Rule] = {
 
 
 @handles("Gradient", domain="ai.onnx.preview.training")
-def gradient(builder: Builder, node: OnnxNode) -> None:
+def gradient(builder: OnnxBuilder, node: OnnxNode) -> None:
     """dy/dx for the graph's tensors `xs`, at the values the inputs have, which may be other tensors than `xs`."""
     xs, zs, y = list(node.attrs["xs"]), list(node.attrs.get("zs") or []), node.attrs["y"]
     if len(node.inputs) != len(xs) + len(zs):
@@ -164,7 +165,7 @@ def gradient(builder: Builder, node: OnnxNode) -> None:
             builder.emit("Identity", [adjoints.get(value) or builder.constant("zero", none)], [name])
 
 
-def _between(builder: Builder, sources: set[str], y: str) -> list[Node]:
+def _between(builder: OnnxBuilder, sources: set[str], y: str) -> list[Node]:
     """Nodes that y needs, as far back as the sources, in order."""
     needed, path = {y} - sources, []
     for inner in reversed(builder.graph.nodes):
@@ -174,7 +175,7 @@ def _between(builder: Builder, sources: set[str], y: str) -> list[Node]:
     return path[::-1]
 
 
-def _again(builder: Builder, path: list[Node], at: dict[str, str]) -> list[Node]:
+def _again(builder: OnnxBuilder, path: list[Node], at: dict[str, str]) -> list[Node]:
     """The same nodes over other values; `at` maps old names to new ones and grows."""
     first = len(builder.graph.nodes)
     for inner in path:
