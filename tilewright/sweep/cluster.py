@@ -1,5 +1,8 @@
 """The processes of a local cluster: one Dask scheduler, and workers of one thread each behind nannies.
 
+What Dask's processes are told, they execute. So they listen on the loopback interface alone, and speak TLS with a key
+made for this cluster, which only its owner can read: other users of the machine cannot connect.
+
 Scheduler and workers are processes of their own, so any of them can die without the command: nannies replace workers,
 the command replaces the scheduler (`runner`). They end with the command, however it ends (`lifeline`).
 """
@@ -15,9 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from distributed.security import Security
+
 from tilewright.errors import UsageError
 
 _START_SECONDS = 60.0
+_LOOPBACK = "127.0.0.1"
 _PRELOAD = "tilewright.sweep.lifeline"
 
 
@@ -30,6 +36,8 @@ class LocalCluster:
 
     Attributes:
         address: of the scheduler.
+        security: what a client needs to connect.
+        scratch: folder of the processes' files, gone after `stop`.
 
     Raises:
         UsageError: the scheduler does not come up; names the log.
@@ -39,21 +47,39 @@ class LocalCluster:
         self._log = log.open("ab")
         self._scratch = tempfile.TemporaryDirectory(prefix="tilewright-sweep-", ignore_cleanup_errors=True)
         self._processes: list[subprocess.Popen[bytes]] = []
-        where = Path(self._scratch.name) / "scheduler.json"
+        self.scratch = Path(self._scratch.name)
+        where = self.scratch / "scheduler.json"
+        self.security = Security.temporary()
+        loopback = (
+            "--host", f"tls://{_LOOPBACK}", "--no-dashboard", "--dashboard-address", f"{_LOOPBACK}:0", *self._keys(),
+        )  # fmt: skip
         try:
             self._start(
-                "dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show",
-                "--dashboard-address", ":0", "--scheduler-file", str(where), "--preload", _PRELOAD,
+                "dask_scheduler", *loopback, "--port", "0", "--no-show", "--scheduler-file", str(where),
+                "--preload", _PRELOAD,
             )  # fmt: skip
             self.address = self._wait_for(where)
             self._start(
-                "dask_worker", self.address, "--nworkers", str(jobs), "--nthreads", "1", "--no-dashboard",
-                "--dashboard-address", ":0", "--memory-limit", "0", "--host", "127.0.0.1", "--local-directory",
-                self._scratch.name, "--preload-nanny", _PRELOAD,
+                "dask_worker", self.address, *loopback, "--nworkers", str(jobs), "--nthreads", "1",
+                "--memory-limit", "0", "--local-directory", str(self.scratch), "--preload-nanny", _PRELOAD,
             )  # fmt: skip
         except BaseException:
             self.stop()
             raise
+
+    def _keys(self) -> list[str]:
+        """The options that name the key and the certificate, written to the scratch folder, which has mode 700."""
+        options = []
+        for option, text in (
+            ("--tls-ca-file", self.security.tls_ca_file),
+            ("--tls-cert", self.security.tls_scheduler_cert),
+            ("--tls-key", self.security.tls_scheduler_key),
+        ):
+            path = self.scratch / f"{option.removeprefix('--tls-')}.pem"
+            path.touch(mode=0o600)
+            path.write_text(text)
+            options += [option, str(path)]
+        return options
 
     def _start(self, module: str, *arguments: str) -> None:
         root = str(Path(__file__).resolve().parents[2])

@@ -131,8 +131,9 @@ class Dispatcher:
                 if self._scheduler is None:
                     self.cluster = LocalCluster(self._jobs, self._log)
                 address = self._scheduler or (self.cluster.address if self.cluster else "")
+                security = self.cluster.security if self.cluster else None
                 with dask.config.set({"distributed.comm.timeouts.connect": f"{_CONNECT_SECONDS}s"}):
-                    self._client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+                    self._client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False, security=security)
                 self._client.register_plugin(self._models)
                 self._identity = self._client.scheduler_info().get("id")
                 return
