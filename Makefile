@@ -82,6 +82,9 @@ pins: $(STAMP) ## write the pinned cycle counts of the tests anew
 golden: $(STAMP) ## write the golden texts of the tests anew
 	$(BIN)/python -m tests.unit.compiler.npu.golden
 
+pictures: $(STAMP) ## draw the pictures of the documentation anew
+	$(BIN)/python examples/pictures.py
+
 bitstreams: $(STAMP) ## bitstreams of every board and configuration known to fit, in build/bitstreams (hours)
 	$(BIN)/tilewright fpga build --all -o build/bitstreams
 

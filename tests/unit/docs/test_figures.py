@@ -1,0 +1,182 @@
+"""Figures in the documentation are those that the commands beside them print today."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from compiler.passes import FRONTEND
+from fpga import area
+from fpga.boards import BOARDS
+from isa import timing
+from isa.config import NpuConfig, preset
+from isa.instructions import INSTRUCTION_BYTES, ErrorCode
+from tests.unit.docs.pages import ROOT, Page, read
+from tilewright import zoo
+from tilewright.cli import cli
+from tilewright.measure.explain import explain
+
+DIGITS = "examples/digits/digits_int8.onnx"
+_MODELS: dict[str, str] = {"digits": DIGITS}
+
+
+def page(name: str) -> Page:
+    return read(Path(name))
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """Cells of the rows of every table in a page."""
+    for line in text.splitlines():
+        if line.startswith("|") and not line.startswith("|--"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def table(name: str) -> dict[str, list[str]]:
+    """Rows of a page's tables by their first cell, without marks."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return {cells[0].replace("`", ""): cells[1:] for cells in rows(text)}
+
+
+def plain(line: str) -> str:
+    """A line without what differs from run to run: seconds and speeds."""
+    return " ".join(re.sub(r"[\d.]+ (s|GMAC/s)\b", r"_ \1", line).split())
+
+
+def model(name: str) -> bytes:
+    return (ROOT / _MODELS[name]).read_bytes() if name in _MODELS else zoo.build_quantized(name)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md"])
+def test_pages_do_what_they_show(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python blocks run, and commands after a prompt print the lines shown below them. `cat` shows a file to write."""
+    monkeypatch.chdir(tmp_path)
+    compared = 0
+    for language, text in page(name).blocks:
+        if language == "python":
+            exec(compile(text, name, "exec"), {"__name__": "__main__"})
+        for command, *shown in _parts(text):
+            if command.startswith("cat "):
+                Path(command.split()[1]).write_text("\n".join(shown) + "\n", encoding="utf-8")
+                continue
+            assert command.startswith("tilewright "), command
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                cli.main(command.split()[1:], prog_name="tilewright")
+            assert not ended.value.code, command
+            printed = {plain(line) for line in capsys.readouterr().out.splitlines()}
+            missing = [line for line in shown if line not in ("", "...") and plain(line) not in printed]
+            assert not missing, f"{command} printed {sorted(printed)}"
+            compared += len(shown)
+    assert compared > 1
+
+
+def _parts(text: str) -> list[list[str]]:
+    """The commands of a console block, each with the lines below it."""
+    return [part.splitlines() for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
+
+
+def cycles_in_readme() -> list[tuple[str, str]]:
+    found = []
+    for cells in rows((ROOT / "README.md").read_text(encoding="utf-8")):
+        match = re.fullmatch(r"`tilewright run (\S+)\.onnx --backend cycle`", cells[-1])
+        if match:
+            found.append((Path(match[1]).name.removesuffix("_int8"), cells[-2]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        pytest.param(
+            *row, marks=[pytest.mark.slow, pytest.mark.network] if row[0] in ("resnet18", "mobilenet_v2") else []
+        )
+        for row in cycles_in_readme()
+    ],
+)
+def test_cycles_of_readme(name: str, shown: str) -> None:
+    program = tw.compile_program(model(name), "base")
+    found = explain(program)
+    assert shown.startswith(f"{found.cycles:,} cycles")
+    assert "of the bound" not in shown or f"{found.bound / found.cycles:.1%}".replace("%", " %") in shown
+
+
+def test_readme_measures_networks() -> None:
+    assert {"digits", "resnet8", "resnet18", "mobilenet_v2"} == {name for name, _ in cycles_in_readme()}
+
+
+def test_picture_is_of_today() -> None:
+    cycles = dict(cycles_in_readme())["resnet8"].split()[0]
+    assert f"{cycles} cycles" in (ROOT / "docs/images/timeline.svg").read_text(encoding="utf-8")
+
+
+MEMORY = {
+    "digits": "digits", "keyword spotting (ds_cnn)": "ds_cnn", "ResNet-8": "resnet8",
+    "anomaly detection (autoencoder)": "autoencoder", "visual wake words (vww)": "vww",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", MEMORY)
+def test_memory_of_networks(row: str) -> None:
+    """The table of docs/fpga.md: KiB of instructions, constants and arena."""
+    needed = []
+    for config in ("tiny", "small"):
+        program = tw.compile_program(model(MEMORY[row]), config)
+        count = len(program.instructions) // INSTRUCTION_BYTES
+        nbytes = count * INSTRUCTION_BYTES + len(program.constants) + program.arena_bytes
+        needed.append(str(-(-nbytes // 1024)))
+    assert table("docs/fpga.md")[row] == needed
+
+
+def test_points_of_boards() -> None:
+    """docs/boards.md and docs/fpga.md name every point of the boards with its clock and memory."""
+    boards, built = table("docs/boards.md"), (ROOT / "docs/fpga.md").read_text(encoding="utf-8")
+    for board in BOARDS.values():
+        (row,) = [cells for name, cells in boards.items() if name.startswith(f"[{board.name}]")]
+        for config, point in board.points.items():
+            assert f"`{config}` at {point.clock_mhz:g} MHz" in row[1]
+            shown = f"--board {board.name} --config {config} -o bits` |"
+            (line,) = [line for line in built.splitlines() if shown in line]
+            assert f"| {point.clock_mhz:g} MHz, highest " in line
+
+
+def test_constants_of_timing() -> None:
+    """The first table of docs/machine.md has the values of `base`."""
+    config, compared = preset("base"), 0
+    for name, cells in table("docs/machine.md").items():
+        names = [re.sub(r"\(config\)", "", n.strip()) for n in name.split(",")]
+        if not all(hasattr(timing, n) for n in names):
+            continue
+        values = [getattr(timing, n) for n in names]
+        values = [v(config) if callable(v) else v for v in values]
+        assert cells[0] == ", ".join(map(str, values)), name
+        compared += len(values)
+    assert compared > 10
+
+
+def test_error_codes() -> None:
+    shown = table("docs/errors.md")
+    assert [shown[str(code.value)][0] for code in ErrorCode if code.value > 3] == [c.name for c in ErrorCode if c > 3]
+
+
+def test_passes() -> None:
+    """docs/compiler.md lists the passes of the front end in their order."""
+    listed = [name for name in table("docs/compiler.md") if name in {p.name for p in FRONTEND}]
+    assert listed == [p.name for p in FRONTEND]
+
+
+def test_held_back_areas() -> None:
+    """docs/sweeps.md: the area model beside the syntheses it was not fitted to."""
+    stored = json.loads(area.calibration_file("ecp5").read_text(encoding="utf-8"))
+    shown = [tuple(cells) for cells in rows((ROOT / "docs/sweeps.md").read_text(encoding="utf-8")) if len(cells) == 5]
+    for point in stored["points"]:
+        if point["held_back"]:
+            found = area.estimate(NpuConfig.from_dict(point["config"]), "ecp5")
+            lut, ff = (f"{getattr(found, key) / point[key] * 100 - 100:+.1f} %" for key in ("lut", "ff"))
+            assert any(row[1:] == (f"{point['lut']:,}", lut, f"{point['ff']:,}", ff) for row in shown), (point, lut, ff)
