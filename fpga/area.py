@@ -3,125 +3,27 @@
     python -m fpga.area base                    what the model says
     python -m fpga.area --calibrate             synthesise the calibration points, fit, write area_FAMILY.json
 
-Each resource is a sum of `coefficient * term`, LUTs used as memory counted apart; the terms (see `terms`) are what the
-RTL has one of: lanes, products, bank ports, semaphores, levels of the loop nests. The coefficients are those of least
-relative error, none negative, over the synthesised points in `area_FAMILY.json`, which also holds the error on points
-that were not used. A change of the RTL needs a new calibration; `tests/unit/fpga/test_area.py` notices.
+The terms are in `fpga.area_model`. Their coefficients are those of least relative error, none negative, over the
+synthesised points in `area_FAMILY.json`, which also holds the error on points that were not used. A change of the RTL
+needs a new calibration; `tests/unit/fpga/test_area.py` notices.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
-from fpga.area_memory import lut_cell, scratchpad_memories
+from fpga.area_calibration import calibrate as run_calibration
+from fpga.area_model import COUNTS, AreaModel, calibration_file
 from fpga.errors import FpgaError
-from fpga.resources import FAMILIES, Resources, family_named, sources_digest
-from hw.ports import PC_BITS
+from fpga.resources import FAMILIES, Resources, family_named
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
-from isa.timing import TABLE_WORD_BYTES
 
-COUNTS = ("lut", "ff", "dsp", "bram")
-_ENGINES = [e for e in Engine if e != Engine.FETCH]
-_ENTRY_BITS = INSTRUCTION_BITS + PC_BITS
+#: Calibration points.
 POINTS = 12
-
-
-def calibration_file(family: str) -> Path:
-    """Where the coefficients of a family are."""
-    return Path(__file__).with_name(f"area_{family}.json")
-
-
-def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
-    """What needs no calibration: the LUTs of memories whose cells can be counted; for every engine without a queue of
-    its own, the register of a queue's head, and a LUT in front of each of its bits, less."""
-    heads = (len(_ENGINES) - _queues(config)) * _ENTRY_BITS
-    return {
-        "lut": float(_memory_cells(config, family)[0] * lut_cell(family).luts - heads),
-        "ff": float(-heads),
-        "dsp": 0.0,
-        "bram": 0.0,
-    }
-
-
-def _queues(config: NpuConfig) -> int:
-    return len({queue_of(engine, config) for engine in _ENGINES})
-
-
-def _memory_cells(config: NpuConfig, family: str) -> tuple[int, int]:
-    """Cells of LUT memory in queues and scratchpads, and bits of the multiplexers behind stacked ones."""
-    cell, scratchpads = lut_cell(family), scratchpad_memories(config, family)
-    deep = -(-(1 << (config.queue_depth - 1).bit_length()) // cell.words)
-    queues = _queues(config)
-    cells = queues * -(-_ENTRY_BITS // cell.width) * deep
-    return cells + scratchpads.lut_cells, queues * _ENTRY_BITS * (deep - 1) + scratchpads.mux_bits
-
-
-def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
-    """The terms of every resource, without their coefficients."""
-    c = config
-    logic = {
-        "fixed": 1.0,
-        "lanes of VECTOR": float(c.block_in),
-        "outputs of the array": float(c.block_out),
-        "products": float(c.macs_per_cycle),
-        "semaphores": float(c.semaphores),
-        # A level has a count, and a stride per address: three in GEMM, four in VECTOR.
-        "fields of loop levels": 4.0 * c.gemm_loops + 5.0 * c.vector_loops,
-        "bytes of the bus": float(c.bus_bytes),
-        "address bits": float(c.axi_address_bits),
-    }
-    lut = logic | {
-        # STORE reads as many rows as a beat holds.
-        "bank ports of ACT": float((3 * c.block_in + max(c.block_in, c.bus_bytes)) * c.act_banks),
-        "byte selection of LUT": float(c.block_in * min(c.bus_bytes, TABLE_WORD_BYTES) * c.table_lookup),
-        "operands of the window": float(c.block_in * c.block_in * c.depthwise),
-        "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
-        "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),
-        "multiplexers of memories": float(_memory_cells(c, family)[1]),
-    }
-    return {
-        "lut": lut,
-        "ff": logic | {"window": float(c.block_in * c.block_in * c.depthwise)},
-        "dsp": {"products": logic["products"], "lanes of VECTOR": logic["lanes of VECTOR"]},
-        "bram": {"fixed": 1.0, "scratchpads": float(scratchpad_memories(c, family).blocks)},
-    }
-
-
-@dataclass(frozen=True)
-class AreaModel:
-    """Coefficients of one family.
-
-    Attributes:
-        coefficients: per resource, per term.
-        error: per resource, the largest relative error on the points held back from the fit.
-        sources: `fpga.resources.sources_digest` of the RTL it was calibrated on.
-    """
-
-    family: str
-    coefficients: dict[str, dict[str, float]]
-    error: dict[str, float]
-    sources: str = ""
-
-    @property
-    def stale(self) -> bool:
-        """The RTL has changed since."""
-        return self.sources != sources_digest()
-
-    def estimate(self, config: NpuConfig) -> Resources:
-        """The counts of a configuration."""
-        found = {}
-        known = known_cells(config, self.family)
-        for count, values in terms(config, self.family).items():
-            factors = self.coefficients[count]
-            found[count] = round(known[count] + sum(factors.get(term, 0.0) * value for term, value in values.items()))
-        return Resources(**found)
 
 
 @functools.cache
@@ -152,9 +54,7 @@ def estimate(config: NpuConfig, family: str = "ecp5") -> Resources:
 def main(config: str | None, family: str, calibrate: bool, points: int) -> None:
     """Estimate the area of CONFIG (a preset or file), or calibrate the model."""
     if calibrate:
-        from fpga.area_calibration import calibrate as run
-
-        run(family, points, click.echo)
+        run_calibration(family, points, click.echo)
         load.cache_clear()
     model = load(family)
     shown: dict[str, Any] = {"largest error on held-back points": {k: f"{v:.1%}" for k, v in model.error.items()}}

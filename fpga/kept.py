@@ -1,0 +1,49 @@
+"""Runs of the tools outside of a build: their results are kept on disk by the content they come from."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from common import store
+from fpga.errors import FpgaError
+from fpga.toolchain import Step, run
+
+
+def run_named(step: Step, folder: Path, name: str) -> None:
+    """`fpga.toolchain.run` with messages that name what was built. Raises `FpgaError`."""
+    try:
+        run(step, folder)
+    except FpgaError as error:
+        raise FpgaError(f"{name}: {str(error).partition(' (see ')[0]}") from None  # the folder is gone by then
+
+
+@functools.cache
+def tool_version(package: str) -> str:
+    """Of a package of the tools. Raises `FpgaError` if it is missing."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        raise FpgaError(f"{package} is not installed; pip install 'tilewright[sweep]'") from None
+
+
+def cache_file(kind: str, *content: str) -> Path:
+    """Where the result for this content is kept: $TILEWRIGHT_CACHE (else the user's cache folder) / synthesis."""
+    digest = hashlib.sha256("\0".join(content).encode()).hexdigest()
+    return store.cache_folder() / "synthesis" / f"{kind}-{digest[:32]}.json"
+
+
+def read_json(path: Path) -> dict | None:
+    """A kept result; None if there is none, or a damaged one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: Path, value: dict) -> None:
+    """Keeps a result; a folder that cannot be written only costs time."""
+    store.keep(path, json.dumps(value))
