@@ -1,7 +1,7 @@
 """Schedules: how a kernel is tiled, ordered, vectorised, unrolled and packed, as data apart from what it computes.
 
 A kernel asks for its schedule by a signature of what it computes (`Schedules.get`) and gets the default, or what was
-found by measurement on this processor (`compiler.cpu.tune`, `compiler.cpu.schedule_log`).
+found by measurement on this processor (`compiler.cpu.tune`, `compiler.cpu.findings`).
 """
 
 from __future__ import annotations

@@ -13,12 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cpu import assemble, compile_segment, fuse, run_rules
 from compiler.cpu.expr import Buffer
-from compiler.cpu.loader import load
-from compiler.cpu.module import Module
+from compiler.cpu.findings import Finding, processor
+from compiler.cpu.ir.module import Module
+from compiler.cpu.object.compiler import compile_module
+from compiler.cpu.object.loader import load
 from compiler.cpu.schedule import Schedule, Schedules
-from compiler.cpu.schedule_log import Finding, processor
+from compiler.cpu.segment import compile_segment, run_rules
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.entry import entry_point
+from compiler.cpu.stages.memory import SLACK
+from compiler.cpu.stages.stage import Emission, LoopStage, RowStage, describe
 from compiler.cpu.target import Target
 from compiler.errors import CompileError
 from compiler.graph import Graph, Node, Tensor
@@ -29,8 +34,8 @@ _ROUNDS = (5, 60)
 
 
 @dataclass
-class Kernel:
-    """Something with a schedule to be found.
+class Tunable:
+    """A kernel whose schedule is searched.
 
     Attributes:
         signature: of the schedule.
@@ -136,7 +141,7 @@ def tune(
     return outcome
 
 
-def _search(kernel: Kernel, target: Target, over: Callable[[], bool]) -> Tuned:
+def _search(kernel: Tunable, target: Target, over: Callable[[], bool]) -> Tuned:
     best, best_run = kernel.default, kernel.compile(Schedules())
     assert best_run is not None
     default_run, tried = best_run, 0
@@ -180,13 +185,13 @@ def _compare(a: Callable[[], None], b: Callable[[], None]) -> tuple[float, float
     return min(times[0]), min(times[1])
 
 
-def _products(graph: Graph, target: Target, known: Sequence[Tuned]) -> Iterator[Kernel]:
+def _products(graph: Graph, target: Target, known: Sequence[Tuned]) -> Iterator[Tunable]:
     """One kernel per signature of a matrix product or convolution, measured with the packing around it."""
-    found: dict[str, Kernel] = {}
+    found: dict[str, Tunable] = {}
     for node in graph:
         part = _part(graph, node)
         asked = Schedules()
-        ctx = fuse.Context(part, [node], part.outputs, target, dry=True, schedules=asked)
+        ctx = Context(part, [node], part.outputs, target, dry=True, schedules=asked)
         try:
             run_rules(ctx, [node])
         except CompileError:
@@ -204,7 +209,7 @@ def _products(graph: Graph, target: Target, known: Sequence[Tuned]) -> Iterator[
                 arrays += [_random(part.tensor(n).size, part.tensor(n).dtype) for n in segment.outputs]
                 return _call(segment.object_code, "tuned", arrays, segment.workspace_bytes)
 
-            found[signature] = Kernel(signature, signature, default, 1, make)
+            found[signature] = Tunable(signature, signature, default, 1, make)
     yield from found.values()
 
 
@@ -221,40 +226,40 @@ def _part(graph: Graph, node: Node) -> Graph:
     return part
 
 
-def _loops(graph: Graph, target: Target, known: Sequence[Tuned]) -> Iterator[Kernel]:
+def _loops(graph: Graph, target: Target, known: Sequence[Tuned]) -> Iterator[Tunable]:
     """One kernel per different loop nest of the whole graph."""
     schedules = Schedules({k.signature: changes(k.best, k.default) for k in known})
     whole = Graph(graph.name, graph.opset)
     whole.tensors, whole.nodes = dict(graph.tensors), list(graph.nodes)
-    ctx = fuse.Context(whole, whole.nodes, graph.outputs, target, dry=False, schedules=schedules)
+    ctx = Context(whole, whole.nodes, graph.outputs, target, schedules=schedules)
     run_rules(ctx, whole.nodes)
-    found: dict[str, Kernel] = {}
+    found: dict[str, Tunable] = {}
     for stage in ctx.stages:
-        if not isinstance(stage, fuse.LoopStage | fuse.RowStage):
+        if not isinstance(stage, LoopStage | RowStage):
             continue
         asked = Schedules()
-        plain = stage.emit(Module(target, asked))[0]
+        plain = stage.emit(Emission(Module(target), asked)).name
         ((signature, default),) = asked.asked.items()
         if signature in found:
             found[signature].count += 1
             continue
 
         def make(schedules: Schedules, stage: Any = stage, plain: str = plain) -> Callable[[], None] | None:
-            module = Module(target, schedules)
-            name, buffers = stage.emit(module)
-            if schedules.found and name == plain:
+            module = Module(target)
+            call = stage.emit(Emission(module, schedules))
+            if schedules.found and call.name == plain:
                 return None
-            code = module.compile("tuned", assemble.entry("tuned", name, len(buffers)))
-            return _call(code, "tuned", [_memory(b) for b in buffers], 0)
+            entry = entry_point(module, "tuned", [call], {b: k for k, b in enumerate(call.buffers)}, {})
+            return _call(compile_module(module, "tuned", entry), "tuned", [_memory(b) for b in call.buffers], 0)
 
-        found[signature] = Kernel(signature, assemble.describe_stage(stage), default, 1, make)
+        found[signature] = Tunable(signature, describe(stage), default, 1, make)
     yield from found.values()
 
 
 def _memory(buffer: Buffer) -> np.ndarray:
     if buffer.data is not None:
         return np.ascontiguousarray(buffer.data)
-    memory = np.zeros(buffer.nbytes + fuse.SLACK, np.uint8)  # integers may be indices
+    memory = np.zeros(buffer.nbytes + SLACK, np.uint8)  # integers may be indices
     if buffer.dtype == "f32":
         memory[: buffer.nbytes] = _random(buffer.size, np.dtype(np.float32)).view(np.uint8)
     return memory

@@ -22,6 +22,7 @@ def compile_segments(
     """
     segments: dict[int, cpu.Segment] = {}
     elsewhere = reads_elsewhere(steps)
+    packed = cpu.PackedConstants(graph)
     for number, step in enumerate(steps):
         if not isinstance(step, NodeStep):
             continue
@@ -35,7 +36,9 @@ def compile_segments(
             if reason is not None:
                 raise UnsupportedError(reason)
         symbol = f"tw_segment_{number}"
-        segments[number] = cpu.compile_segment(graph, step.tasks, inputs, outputs, symbol, target, threads=threads)
+        segments[number] = cpu.compile_segment(
+            graph, step.tasks, inputs, outputs, symbol, target, threads=threads, packed=packed
+        )
     return segments
 
 

@@ -54,9 +54,9 @@ def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | Non
     if b"location" in content:
         return None
     digest = hashlib.sha256(content)
-    from compiler.cpu import Target, schedule_log
+    from compiler.cpu import Target, findings
 
-    known = _sources(), schedule_log.digest(Target.host())
+    known = _sources(), findings.digest(Target.host())
     digest.update(json.dumps([*known, *options], sort_keys=True, default=str).encode())
     return digest.hexdigest()
 

@@ -21,14 +21,14 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
     Args:
         log: file the findings are added to; None for the one that every compile reads.
     """
-    from compiler.cpu import Target, schedule_log
+    from compiler.cpu import Target, findings
     from compiler.cpu.tune import tune
     from compiler.passes import run_passes
     from tilewright.api.compilation import import_model
 
-    file = Path(log) if log is not None else schedule_log.path()
+    file = Path(log) if log is not None else findings.path()
     if file is None or log == "off":
-        raise UsageError(f"the log is switched off (--log or {schedule_log.ENVIRONMENT}); name one with --log FILE")
+        raise UsageError(f"the log is switched off (--log or {findings.ENVIRONMENT}); name one with --log FILE")
     if log is not None:
         check_writable(file)
     target = Target.host()
@@ -38,11 +38,11 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
         found = tune(graph, target, budget, progress=working.fraction)
         better = [k for k in found.kernels if k.best != k.default]
         try:
-            schedule_log.add((k.finding(target) for k in better), file)
+            findings.add((k.finding(target) for k in better), file)
         except OSError as error:
             raise UsageError(f"cannot write the log {file}: {error.strerror}") from None
     if json_path is not None:
-        common.emit_json(json_path, found.to_dict() | {"log": str(file), "processor": schedule_log.processor(target)})
+        common.emit_json(json_path, found.to_dict() | {"log": str(file), "processor": findings.processor(target)})
     if json_path == "-":
         return
     console = common.table_console()

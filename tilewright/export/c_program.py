@@ -107,7 +107,7 @@ class _Writer:
 
     def objects(self) -> dict[str, bytes]:
         """The kernels; entry points are named after the program, so that several programs link together."""
-        from compiler.cpu import elf
+        from compiler.cpu.object import elf
 
         return {
             f"{self._kernel(s)}.o": elf.join([self.program.sections[s.section]], s.symbol, self._kernel(s))

@@ -197,7 +197,7 @@ def _difference(a: np.ndarray, b: np.ndarray) -> float:
 @contextlib.contextmanager
 def _empty_kernel_cache() -> Iterator[None]:
     """Compile times are of a first compilation."""
-    from compiler.cpu import cache
+    from compiler.cpu.object import cache
 
     before = os.environ.get("TILEWRIGHT_CACHE")
     cache.objects.forget()

@@ -37,7 +37,7 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
 
 def load_kernel(object_code: bytes, symbol: str, threads: int) -> Callable[..., None]:
     """The CPU step's entry point."""
-    from compiler.cpu import loader
+    from compiler.cpu.object import loader
 
     return loader.load(object_code, symbol, threads)
 

@@ -9,18 +9,19 @@ is in the first-level cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer, Expr, Index, Rewriter, Var, can_merge, load
-from compiler.cpu.fuse import Context, KernelStage, Value
-from compiler.cpu.loops import emit_assign
-from compiler.cpu.lower import Function
-from compiler.cpu.microkernels import amx
-from compiler.cpu.microkernels.tile import split_rows, tile_f32, tile_i8
-from compiler.cpu.module import Module
+from compiler.cpu.expr import Assignment, Buffer, Expr, Index, Rewriter, Var, can_merge, load
+from compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
+from compiler.cpu.loops.assign import emit_assign
+from compiler.cpu.loops.function import Function
+from compiler.cpu.microkernels.amx import COLUMNS, GROUPS, ROWS, define_amx_tile
+from compiler.cpu.microkernels.tile import ByteProduct, FloatProduct, Tile, define_tile, split_rows
 from compiler.cpu.schedule import GemmSchedule
+from compiler.cpu.stages.stage import KernelStage, Stage
+from compiler.cpu.stages.value import Value
 from compiler.cpu.target import Target
 
 PACK_BYTES = 1 << 20  # of packed B at a time: stays in the second-level cache
@@ -75,7 +76,7 @@ class Domain:
 
 @dataclass(eq=False)
 class Gemm:
-    """A matmul that stores itself together with what is computed from it (see `fuse.Accumulator`).
+    """A matmul that stores itself together with what is computed from it (see `value.Accumulator`).
 
     Attributes:
         k: length of the sums (groups of four for int8).
@@ -92,34 +93,26 @@ class Gemm:
     schedule: GemmSchedule
     integer: bool = False
     a_signed: bool = True
-    columns: tuple[int, int] = field(default=(0, 0))
 
-    def store(
-        self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, offset: Index, label: str
-    ) -> None:
-        domain = self.split(variables, body, offset)
-        panel = self.schedule.vectors * ctx.target.lanes
+    def stage(self, acc: Value, what: Assignment, label: str, target: Target) -> Stage:
+        domain = self.split(what.variables, what.body, what.offset)
+        panel = self.schedule.vectors * target.lanes
         direct = isinstance(self.b, DirectOperand)
         extent = self.b.pitch if isinstance(self.b, DirectOperand) else domain.c.extent
         rows, cols = self._block(domain.r.extent, extent, panel)
-        self.columns = rows, cols
         width = -(-rows * cols // panel) * panel
         kind = "i32" if self.integer else "f32"
-        ldb = width + ctx.target.lanes  # an odd number of vectors, so that rows do not share cache sets
+        ldb = width + target.lanes  # an odd number of vectors, so that rows do not share cache sets
         temps = []
         packed = Buffer("", kind, self.k * ldb, "temp", private=True)
         if not isinstance(self.b, PanelOperand) and not direct:
             temps.append(packed)
-        most = max(size for _, size in self._tiles(domain.m.extent, ctx.target))
+        most = max(size for _, size in self.tiles(domain.m.extent, target))
         tile = Buffer("", kind, most * width, "temp", private=True)
         temps.append(tile)
-
-        def write(f: Function) -> None:
-            self._emit(f, domain, acc, buffer, tile, packed, width, ldb)
-
+        job = Job(self, target, domain, acc, what.buffer, tile, packed, (rows, cols), width, ldb)
         kind = "int8" if self.integer else "float32"
-        stage = KernelStage(f"{label}: {kind} product; {self.schedule}", write, temps, threaded=True)
-        ctx.stages.append(stage)
+        return KernelStage(f"{label}: {kind} product; {self.schedule}", job.emit, temps, threaded=True)
 
     def _block(self, rows: int, cols: int, panel: int) -> tuple[int, int]:
         """Rows and columns of one column block: whole rows where they fit, few wasted lanes."""
@@ -139,153 +132,215 @@ class Gemm:
                 best, best_cost = r, cost
         return best, cols
 
-    def _emit(
-        self, f: Function, d: Domain, acc: Value, out: Buffer, tile: Buffer, packed: Buffer, width: int, ldb: int
-    ) -> None:
-        rows, cols = self.columns
-        module, target = f.module, f.module.target
-        panel = self.schedule.vectors * target.lanes
-        r0, c0, rr, cc = Var.new(d.r.extent), Var.new(d.c.extent), Var.new(rows), Var.new(min(cols, d.c.extent))
-        row, col = Index.of(r0) + Index.of(rr), Index.of(c0) + Index.of(cc)
-        direct = self.b if isinstance(self.b, DirectOperand) else None
-        pieces = [] if isinstance(self.b, PanelOperand | DirectOperand) else self.b(d.batch, row, col)
-        table = module.data(np.asarray(direct.table, np.int64) * 4) if direct else "null"
-        what = self._divided(d, rows, cols, module.threads)
-        with (
-            f.loops(d.batch, divide=what if isinstance(what, Var) else None),
-            f.divided(d.r.extent, rows) if what == "rows" else f.loop(0, d.r.extent, rows) as rv,
-            f.divided(d.c.extent, cols) if what == "columns" else f.loop(0, d.c.extent, cols) as cv,
-        ):
-            f.variables[r0], f.variables[c0] = rv, cv
-            nr = _bounded(f, d.r.extent, rv, rows)
-            nc = str(d.c.extent) if direct else _bounded(f, d.c.extent, cv, cols)
-            whole = cols == d.c.extent
-            count = f.op(f"mul nsw i64 {nr}, {cols if direct else nc}")
-            first_b = ""
-            if direct:
-                start = f.op(f"mul nsw i64 {rv}, {cols}")
-                first_b = f.op(f"add nsw i64 {f.index(direct.base(d.batch))}, {start}")
-            for variables, body, k in pieces:
-                offset = k * ldb + Index.of(rr) * cols + Index.of(cc)
-                with f.everyone():  # each thread has a `packed` of its own
-                    _nest(f, variables, rr, cc, nr, nc, whole, body, packed, offset)
-            done = 0
-            for tiles, size in self._tiles(d.m.extent, target):
-                with f.divided(tiles) if what == "tiles" else f.loop(0, tiles) as t:
-                    first = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {t}, {size}')}, {done}")
-                    a = self._a_pointer(f, d, first)
-                    name = self._tile(module, size, width, ldb)
-                    with f.loop(0, count, panel) as p:
-                        c = f.element(tile, p)
-                        if isinstance(self.b, PanelOperand):
-                            at = f.op(f"mul nsw i64 {f.op(f'add nsw i64 {cv}, {p}')}, {self.k}")
-                            unit = 4 if self.integer else 1
-                            b = f.element(self.b.buffer, f.op(f"mul nsw i64 {at}, {unit}"))
-                        elif direct:
-                            b = f.element(direct.buffer, f.op(f"add nsw i64 {first_b}, {p}"))
-                        else:
-                            b = f.element(packed, p)
-                        f.do(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {self.k}, ptr {table})")
-                    self._epilogue(f, d, acc, out, tile, width, (rr, cc, nr, nc, whole), (r0, c0), first, size)
-                done += tiles * size
-
-    def _divided(self, d: Domain, rows: int, cols: int, threads: int) -> str | Var:
-        """Which loop the threads share: blocks of rows or columns, a batch, else the tiles of A."""
-        if -(-d.r.extent // rows) >= threads:
-            return "rows"
-        if -(-d.c.extent // cols) >= threads:
-            return "columns"
-        return next((v for v in d.batch if v.extent >= threads), "tiles")
-
-    def _a_pointer(self, f: Function, d: Domain, first: str) -> str:
-        unit = 4 if self.integer else 1
-        stride = self.a.row_stride if self.a.row_stride is not None else self.k * unit
-        base = f.index(self.a.offset(d.batch))
-        return f.element(self.a.buffer, f.op(f"add nsw i64 {base}, {f.op(f'mul nsw i64 {first}, {stride}')}"))
-
-    def _in_matrix_registers(self, target: Target) -> bool:
+    def in_matrix_registers(self, target: Target) -> bool:
         """Whether AMX can take the product: A's rows contiguous, k and columns in whole registers."""
         return (
             target.has_amx
             and self.integer
             and self.a.row_stride is not None
             and not isinstance(self.b, DirectOperand)
-            and self.k % amx.GROUPS == 0
-            and self.schedule.vectors * target.lanes == amx.COLUMNS
+            and self.k % GROUPS == 0
+            and self.schedule.vectors * target.lanes == COLUMNS
         )
 
-    def _tiles(self, m: int, target: Target) -> list[tuple[int, int]]:
+    def tiles(self, m: int, target: Target) -> list[tuple[int, int]]:
         """Tiles along the rows of A: (count, rows) pairs."""
         tiles = []
-        if self._in_matrix_registers(target):
-            for rows in (2 * amx.ROWS, amx.ROWS):
+        if self.in_matrix_registers(target):
+            for rows in (2 * ROWS, ROWS):
                 count, m = divmod(m, rows)
                 tiles += [(count, rows)] if count else []
         return tiles + (split_rows(m, self.schedule.rows) if m else [])
 
-    def _tile(self, module: Module, size: int, width: int, ldb: int) -> str:
-        panels = isinstance(self.b, PanelOperand)
-        ldb_of = (
-            None
-            if isinstance(self.b, DirectOperand)
-            else self.schedule.vectors * module.target.lanes
-            if panels
-            else ldb
-        )
-        if ldb_of is not None and size >= amx.ROWS and self._in_matrix_registers(module.target):
-            assert self.a.row_stride is not None
-            return amx.tile_amx(module, size, self.a.row_stride, ldb_of, width, self.a_signed)
-        unit = 4 if self.integer else 1
-        a_row, a_k = (unit, size * unit) if self.a.row_stride is None else (self.a.row_stride, unit)
-        if self.integer:
-            return tile_i8(module, size, self.schedule.vectors, a_row, a_k, ldb_of, width, self.a_signed)
-        return tile_f32(module, size, self.schedule.vectors, a_row, a_k, ldb_of, width)
 
-    def _epilogue(self, f, d, acc, out, tile, width, block, corner, first, size) -> None:  # type: ignore[no-untyped-def]
-        """Applies the epilogue to `size` rows of the tile buffer and stores them."""
-        rr, cc, nr, nc, whole = block
-        r0, c0 = corner
+@dataclass(frozen=True)
+class Block:
+    """A block of columns: rows `r` and columns `c` from the current ones on.
+
+    Attributes:
+        r0, c0: loop variables over the blocks' first rows and columns.
+        r, c: loop variables within the block.
+        rows, cols: how many of each there are.
+        whole: it has all columns of its rows.
+    """
+
+    r0: Var
+    c0: Var
+    r: Var
+    c: Var
+    rows: Number
+    cols: Number
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """The kernel of a product that is stored with what follows it.
+
+    Attributes:
+        gemm: the product.
+        target: machine it is for.
+        domain: the result's loop variables, and what is computed of each element.
+        acc: the product's value, as it stands in the domain's body.
+        out: where the result goes.
+        tile: memory of the sums of one row of tiles.
+        packed: memory of B's columns in order.
+        columns: rows and columns of a block of columns.
+        width: of `tile`, elements.
+        ldb: from one row of `packed` to the next, elements.
+    """
+
+    gemm: Gemm
+    target: Target
+    domain: Domain
+    acc: Value
+    out: Buffer
+    tile: Buffer
+    packed: Buffer
+    columns: tuple[int, int]
+    width: int
+    ldb: int
+
+    def emit(self, f: Function) -> None:
+        d, b = self.domain, self.gemm.b
+        rows, cols = self.columns
+        r0, c0, rr, cc = Var.new(d.r.extent), Var.new(d.c.extent), Var.new(rows), Var.new(min(cols, d.c.extent))
+        row, col = Index.of(r0) + Index.of(rr), Index.of(c0) + Index.of(cc)
+        direct = b if isinstance(b, DirectOperand) else None
+        pieces = [] if isinstance(b, PanelOperand | DirectOperand) else b(d.batch, row, col)
+        what = self._divided(f.module.threads)
+        divide = f.sharing.divided
+        with (
+            f.loops(d.batch, divide=what if isinstance(what, Var) else None),
+            divide(d.r.extent, rows) if what == "rows" else f.loop(0, d.r.extent, rows) as rv,
+            divide(d.c.extent, cols) if what == "columns" else f.loop(0, d.c.extent, cols) as cv,
+        ):
+            f.variables[r0], f.variables[c0] = rv, cv
+            nr = _bounded(f, d.r.extent, rv, rows)
+            nc = d.c.extent if direct else _bounded(f, d.c.extent, cv, cols)
+            block = Block(r0, c0, rr, cc, nr, nc, cols == d.c.extent)
+            count = f.mul(nr, cols if direct else nc)
+            first_b = cv
+            if direct:
+                start = f.mul(rv, cols)
+                first_b = f.add(f.index(direct.base(d.batch)), start)
+            for variables, body, k in pieces:
+                offset = k * self.ldb + Index.of(rr) * cols + Index.of(cc)
+                with f.sharing.everyone():  # each thread has a `packed` of its own
+                    _nest(f, Assignment(variables, body, self.packed, offset), block)
+            done = 0
+            for tiles, size in self.gemm.tiles(d.m.extent, self.target):
+                with divide(tiles) if what == "tiles" else f.loop(0, tiles) as t:
+                    first = f.add(f.mul(t, size), done)
+                    self._multiply(f, first, size, count, first_b)
+                    self._epilogue(f, block, first, size)
+                done += tiles * size
+
+    def _divided(self, threads: int) -> str | Var:
+        """Which loop the threads share: blocks of rows or columns, a batch, else the tiles of A."""
+        d, (rows, cols) = self.domain, self.columns
+        if -(-d.r.extent // rows) >= threads:
+            return "rows"
+        if -(-d.c.extent // cols) >= threads:
+            return "columns"
+        return next((v for v in d.batch if v.extent >= threads), "tiles")
+
+    def _multiply(self, f: Function, first: Operand, size: int, count: Operand, first_b: Operand) -> None:
+        """The tiles of `size` rows of A from `first` on, over `count` columns of B.
+
+        Args:
+            first_b: where they start: the column in panels, or the element of an operand in place.
+        """
+        b = self.gemm.b
+        table = pointer_to("null")
+        if isinstance(b, DirectOperand):
+            table = pointer_to(f.module.data(np.asarray(b.table, np.int64) * 4))
+        a = self._a_pointer(f, first)
+        name = self._function(f, size)
+        with f.loop(0, count, self._panel) as p:
+            c = f.element(self.tile, p)
+            if isinstance(b, PanelOperand):
+                at = f.mul(f.add(first_b, p), self.gemm.k)
+                start = f.element(b.buffer, f.mul(at, self._unit))
+            elif isinstance(b, DirectOperand):
+                start = f.element(b.buffer, f.add(first_b, p))
+            else:
+                start = f.element(self.packed, p)
+            f.run(f"@{name}", [a, start, c, i64(self.gemm.k), table])
+
+    @property
+    def _panel(self) -> int:
+        """Columns of a register tile."""
+        return self.gemm.schedule.vectors * self.target.lanes
+
+    @property
+    def _unit(self) -> int:
+        """Elements of A or B that are multiplied at a time: neighbours along k."""
+        return 4 if self.gemm.integer else 1
+
+    def _a_pointer(self, f: Function, first: Operand) -> Operand:
+        a = self.gemm.a
+        stride = a.row_stride if a.row_stride is not None else self.gemm.k * self._unit
+        base = f.index(a.offset(self.domain.batch))
+        return f.element(a.buffer, f.add(base, f.mul(first, stride)))
+
+    def _function(self, f: Function, size: int) -> str:
+        """The register tile's function for `size` rows."""
+        gemm, a, b = self.gemm, self.gemm.a, self.gemm.b
+        unit = self._unit
+        a_row, a_k = (unit, size * unit) if a.row_stride is None else (a.row_stride, unit)
+        scale = 1 if gemm.integer else 4  # strides of A in bytes
+        b_row = self._panel if isinstance(b, PanelOperand) else self.ldb
+        tile = Tile(
+            size, gemm.schedule.vectors, a_row * scale, a_k * scale,
+            None if isinstance(b, DirectOperand) else b_row * 4, self.width * 4,
+        )  # fmt: skip
+        if tile.b_row is not None and size >= ROWS and gemm.in_matrix_registers(self.target):
+            return define_amx_tile(f.module, tile, gemm.a_signed)
+        product = ByteProduct(f.module, gemm.a_signed) if gemm.integer else FloatProduct(f.module)
+        return define_tile(f.module, tile, product)
+
+    def _epilogue(self, f: Function, block: Block, first: Operand, size: int) -> None:
+        """Computes what follows from `size` rows of the tile buffer, the result's rows from `first` on."""
+        d = self.domain
         m, base = Var.new(size), Var.new(d.m.extent)
         f.variables[base] = first
-        here = load(tile, Index.of(m) * width + Index.of(rr) * self.columns[1] + Index.of(cc))
+        here = load(self.tile, Index.of(m) * self.width + Index.of(block.r) * self.columns[1] + Index.of(block.c))
         rewrite = Rewriter(
-            {d.m: Index.of(base) + Index.of(m), d.r: Index.of(r0) + Index.of(rr), d.c: Index.of(c0) + Index.of(cc)},
-            lambda e: here if e.op == "acc" and e.value[0] is acc else None,
+            {
+                d.m: Index.of(base) + Index.of(m),
+                d.r: Index.of(block.r0) + Index.of(block.r),
+                d.c: Index.of(block.c0) + Index.of(block.c),
+            },
+            lambda e: here if e.op == "acc" and e.value[0] is self.acc else None,
         )
-        _nest(f, [m], rr, cc, nr, nc, whole, rewrite(d.body), out, rewrite.index(d.offset))
+        _nest(f, Assignment([m], rewrite(d.body), self.out, rewrite.index(d.offset)), block)
 
 
-def _bounded(f: Function, extent: int, start: str, step: int) -> str:
+def _bounded(f: Function, extent: int, start: Operand, step: int) -> Number:
     if extent % step == 0:
-        return str(step)
-    return f.intrinsic("smin", "i64", f.op(f"sub nsw i64 {extent}, {start}"), str(step))
+        return step
+    return f.intrinsic("smin", f.sub(extent, start), step)
 
 
-def _nest(
-    f: Function,
-    variables: list[Var],
-    rr: Var,
-    cc: Var,
-    nr: str,
-    nc: str,
-    whole: bool,
-    body: Expr,
-    out: Buffer,
-    at: Index,
-) -> None:
+def _nest(f: Function, what: Assignment, block: Block) -> None:
     """Loops over variables, then over the block's rows and columns, as one loop where the accesses allow."""
-    if rr.extent == 1:
-        drop = Rewriter({rr: Index(0)})
-        inner, bounds = [cc], {cc: nc}
+    variables, body, out, at = what
+    r, c = block.r, block.c
+    inner: list[Var]
+    bounds: dict[Var, Number]
+    if r.extent == 1:
+        drop = Rewriter({r: Index(0)})
+        inner, bounds = [c], {c: block.cols}
         body, at = drop(body), drop.index(at)
-    elif whole and can_merge(rr, cc, [body], at):
-        j = Var.new(rr.extent * cc.extent)
-        join = Rewriter({rr: Index(0), cc: Index.of(j)})
+    elif block.whole and can_merge(r, c, [body], at):
+        j = Var.new(r.extent * c.extent)
+        join = Rewriter({r: Index(0), c: Index.of(j)})
         body, at = join(body), join.index(at)
-        inner, bounds = [j], {j: f.op(f"mul nsw i64 {nr}, {nc}")}
+        inner, bounds = [j], {j: f.mul(block.rows, block.cols)}
     else:
-        inner, bounds = [rr, cc], {rr: nr, cc: nc}
-    emit_assign(f, [*variables, *inner], body, out, at, bounds)
+        inner, bounds = [r, c], {r: block.rows, c: block.cols}
+    emit_assign(f, Assignment([*variables, *inner], body, out, at), bounds)
 
 
 def pack_rows(a: np.ndarray, limit: int) -> np.ndarray:

@@ -6,7 +6,120 @@ function `(a, b, c, k, table)`; equal tiles of different layers are the same fun
 
 from __future__ import annotations
 
-from compiler.cpu.module import Module
+from dataclasses import dataclass
+from typing import Protocol
+
+from compiler.cpu.ir.module import Module
+from compiler.cpu.ir.types import vector
+from compiler.cpu.ir.writer import Operand, Writer, pointer_to
+
+HEAD = "hidden void @NAME(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %k, ptr noalias %table) #0"
+A, B, C, TABLE = (pointer_to(f"%{name}") for name in ("a", "b", "c", "table"))
+K = Operand("%k", "i64")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Size of a tile, and the strides of its operands in bytes.
+
+    Attributes:
+        rows: of A and C.
+        vectors: columns of B and C, in vectors.
+        a_row, a_k: strides of A along rows and k.
+        b_row: stride of B along k; None if the offsets of B's rows come from a table.
+        c_row: stride of C along rows.
+
+    For int8, k counts groups of four neighbours, which are summed into each int32.
+    """
+
+    rows: int
+    vectors: int
+    a_row: int
+    a_k: int
+    b_row: int | None
+    c_row: int
+
+
+class Product(Protocol):
+    """What a tile multiplies.
+
+    Attributes:
+        stem: of the function's name.
+        sums: vector type of the sums.
+        row: vector type of B.
+    """
+
+    stem: str
+    sums: str
+    row: str
+
+    def spread(self, w: Writer, number: int, p: Operand) -> Operand:
+        """The element of A at `p` in all lanes; `number` is its row."""
+
+    def add(self, w: Writer, name: str, a: Operand, b: Operand, sums: Operand) -> Operand:
+        """`sums + a * b`, called `name`."""
+
+
+class FloatProduct:
+    """float32 products, by fused multiply-add where there is one."""
+
+    stem = "tile"
+
+    def __init__(self, module: Module) -> None:
+        self.lanes = module.target.lanes
+        self.fused = module.target.has_fma
+        self.sums = self.row = vector("float", self.lanes)
+
+    def spread(self, w: Writer, number: int, p: Operand) -> Operand:
+        element = w.load("float", p, 4, f"s{number}")
+        return w.splat(element, self.lanes, (f"i{number}", f"x{number}"))
+
+    def add(self, w: Writer, name: str, a: Operand, b: Operand, sums: Operand) -> Operand:
+        if self.fused:
+            fma = w.declared(f"@llvm.fma.v{self.lanes}f32", *[self.sums] * 4)
+            return w.call(fma, self.sums, [a, b, sums], name)
+        product = w.binary("fmul", a, b, "contract", f"{name}p")
+        return w.binary("fadd", product, sums, "contract", name)
+
+
+class ByteProduct:
+    """int8 products, one operand signed and the other unsigned: four neighbours along k are summed into each int32.
+
+    Args:
+        a_signed: A is the signed one.
+    """
+
+    stem = "tilei"
+
+    def __init__(self, module: Module, a_signed: bool) -> None:
+        target = module.target
+        self.lanes, self.bits, self.dot = target.lanes, target.vector_bits, target.has_vnni
+        self.a_signed = a_signed
+        self.sums, self.row = vector("i32", self.lanes), vector("i8", 4 * self.lanes)
+
+    def spread(self, w: Writer, number: int, p: Operand) -> Operand:
+        group = w.load("i32", p, 1, f"s{number}")
+        whole = w.splat(group, self.lanes, (f"i{number}", f"w{number}"))
+        return w.convert("bitcast", whole, self.row, f"x{number}")
+
+    def add(self, w: Writer, name: str, a: Operand, b: Operand, sums: Operand) -> Operand:
+        if self.dot:
+            dot = w.declared(f"@llvm.x86.avx512.vpdpbusd.{self.bits}", self.sums, self.sums, self.row, self.row)
+            unsigned, signed = (b, a) if self.a_signed else (a, b)
+            return w.call(dot, self.sums, [sums, unsigned, signed], name)
+        for j in range(4):
+            x = self._byte(w, f"{name}a{j}", a, j, self.a_signed)
+            y = self._byte(w, f"{name}b{j}", b, j, not self.a_signed)
+            product = w.mul(x, y, "", f"{name}p{j}")
+            sums = w.add(sums, product, "", name if j == 3 else f"{name}t{j}")
+        return sums
+
+    def _byte(self, w: Writer, name: str, v: Operand, j: int, signed: bool) -> Operand:
+        """Byte j of every int32 lane, extended by shifts."""
+        by = lambda n: Operand(f"splat (i32 {n})", self.sums)
+        lanes = w.convert("bitcast", v, self.sums, f"{name}w")
+        high = w.binary("shl", lanes, by(24 - 8 * j), called=f"{name}l")
+        return w.binary("ashr" if signed else "lshr", high, by(24), called=name)
 
 
 def split_rows(m: int, limit: int) -> list[tuple[int, int]]:
@@ -16,122 +129,33 @@ def split_rows(m: int, limit: int) -> list[tuple[int, int]]:
     return [(count, rows) for count, rows in ((more, base + 1), (tiles - more, base)) if count]
 
 
-def tile_f32(module: Module, rows: int, vectors: int, a_row: int, a_k: int, ldb: int | None, ldc: int) -> str:
-    """The float32 tile.
-
-    Args:
-        rows: rows of the tile.
-        vectors: columns in vectors.
-        a_row, a_k: strides of A along rows and k, elements.
-        ldb, ldc: row strides of B and C, elements; without `ldb` the offsets of B's rows come from a table.
-    """
-    lanes = module.target.lanes
-    vec = f"<{lanes} x float>"
-    if module.target.has_fma:
-        intrinsic = module.declare(
-            f"@llvm.fma.v{lanes}f32", f"declare {vec} @llvm.fma.v{lanes}f32({vec}, {vec}, {vec})"
-        )
-
-    def product(n: str, a: str, b: str, s: str) -> list[str]:
-        if module.target.has_fma:
-            return [f"{n} = call {vec} {intrinsic}({vec} {a}, {vec} {b}, {vec} {s})"]
-        return [f"{n}p = fmul contract {vec} {a}, {b}", f"{n} = fadd contract {vec} {n}p, {s}"]
-
-    def operand(r: int, p: str) -> list[str]:
-        return [
-            f"%s{r} = load float, ptr {p}, align 4",
-            f"%i{r} = insertelement {vec} poison, float %s{r}, i64 0",
-            f"%x{r} = shufflevector {vec} %i{r}, {vec} poison, <{lanes} x i32> zeroinitializer",
-        ]
-
-    return _tile(
-        module, "tile", rows, vectors, a_row * 4, a_k * 4, ldb and ldb * 4, ldc * 4, vec, vec, operand, product
-    )
-
-
-def tile_i8(
-    module: Module, rows: int, vectors: int, a_row: int, a_k: int, ldb: int | None, ldc: int, a_signed: bool
-) -> str:
-    """The int8 tile: four neighbours along k are summed into each int32.
-
-    Args:
-        a_row: stride of A along rows, bytes; a_k: along groups of four k, bytes.
-        ldb: stride of B along groups of four k, in groups (int32); ldc: of C, elements.
-        a_signed: A is signed and B unsigned, or the other way round.
-    """
-    lanes = module.target.lanes
-    vec, raw = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
-    bits = module.target.vector_bits
-    if module.target.has_vnni:
-        name = f"@llvm.x86.avx512.vpdpbusd.{bits}"
-        module.declare(name, f"declare {vec} {name}({vec}, {raw}, {raw})")
-
-    def product(n: str, a: str, b: str, s: str) -> list[str]:
-        if module.target.has_vnni:
-            u, v = (b, a) if a_signed else (a, b)
-            return [f"{n} = call {vec} {name}({vec} {s}, {raw} {u}, {raw} {v})"]
-        out, total = [], s
-        for j in range(4):
-            # Byte j of every int32 lane, extended by shifts.
-            for x, signed, t in ((a, a_signed, "a"), (b, not a_signed, "b")):
-                w = f"{n}{t}{j}"
-                out.append(f"{w}w = bitcast {raw} {x} to {vec}")
-                out.append(f"{w}l = shl {vec} {w}w, splat (i32 {24 - 8 * j})")
-                out.append(f"{w} = {'ashr' if signed else 'lshr'} {vec} {w}l, splat (i32 24)")
-            out.append(f"{n}p{j} = mul {vec} {n}a{j}, {n}b{j}")
-            last = n if j == 3 else f"{n}t{j}"
-            out.append(f"{last} = add {vec} {total}, {n}p{j}")
-            total = last
-        return out
-
-    def operand(r: int, p: str) -> list[str]:
-        return [
-            f"%s{r} = load i32, ptr {p}, align 1",
-            f"%i{r} = insertelement {vec} poison, i32 %s{r}, i64 0",
-            f"%w{r} = shufflevector {vec} %i{r}, {vec} poison, <{lanes} x i32> zeroinitializer",
-            f"%x{r} = bitcast {vec} %w{r} to {raw}",
-        ]
-
-    return _tile(module, "tilei", rows, vectors, a_row, a_k, ldb and ldb * 4, ldc * 4, vec, raw, operand, product)
-
-
-def _tile(module, stem, rows, vectors, a_row, a_k, ldb, ldc, vec, raw, operand, product) -> str:  # type: ignore[no-untyped-def]
-    """The loop over k around either kind of product; all strides in bytes."""
+def define_tile(module: Module, tile: Tile, product: Product) -> str:
+    """The function of a tile: a loop over k around the products. Returns its name."""
+    w = Writer(module, indent="")
     width = module.target.vector_bits // 8
-    phis, body, tail = [], [], []
-    for v in range(vectors):
-        body += [f"%bp{v} = getelementptr i8, ptr %bk, i64 {v * width}", f"%b{v} = load {raw}, ptr %bp{v}, align 4"]
-    for r in range(rows):
-        body.append(f"%ap{r} = getelementptr i8, ptr %ak, i64 {r * a_row}")
-        body += operand(r, f"%ap{r}")
-        for v in range(vectors):
-            n = f"{r}.{v}"
-            phis.append(f"%c{n} = phi {vec} [ zeroinitializer, %entry ], [ %n{n}, %loop ]")
-            body += product(f"%n{n}", f"%x{r}", f"%b{v}", f"%c{n}")
-            tail.append(f"%o{n} = getelementptr i8, ptr %c, i64 {r * ldc + v * width}")
-            tail.append(f"store {vec} %n{n}, ptr %o{n}, align 4")
-    lines = [
-        "define hidden void @NAME(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %k, ptr noalias %table) #0 {",
-        "entry:",
-        "br label %loop",
-        "loop:",
-        "%kk = phi i64 [ 0, %entry ], [ %next, %loop ]",
-        *phis,
-        f"%ao = mul i64 %kk, {a_k}",
-        "%ak = getelementptr i8, ptr %a, i64 %ao",
-        *(
-            [f"%bo = mul i64 %kk, {ldb}"]
-            if ldb is not None
-            else ["%tp = getelementptr i64, ptr %table, i64 %kk", "%bo = load i64, ptr %tp, align 8"]
-        ),
-        "%bk = getelementptr i8, ptr %b, i64 %bo",
-        *body,
-        "%next = add nuw nsw i64 %kk, 1",
-        "%more = icmp slt i64 %next, %k",
-        "br i1 %more, label %loop, label %exit",
-        "exit:",
-        *tail,
-        "ret void",
-        "}\n",
-    ]
-    return module.define_text("\n".join(lines), stem)
+    cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+    w.jump("loop")
+    w.label("loop")
+    k = w.phi("i64", [(0, "entry"), ("%next", "loop")], "kk")
+    starts = {
+        (r, v): w.phi(product.sums, [("zeroinitializer", "entry"), (f"%n{r}.{v}", "loop")], f"c{r}.{v}")
+        for r, v in cells
+    }
+    a = w.at("i8", A, w.mul(k, tile.a_k, "", "ao"), "ak")
+    if tile.b_row is not None:
+        offset = w.mul(k, tile.b_row, "", "bo")
+    else:
+        offset = w.load("i64", w.at("i64", TABLE, k, "tp"), 8, "bo")
+    b = w.at("i8", B, offset, "bk")
+    columns = [w.load(product.row, w.at("i8", b, v * width, f"bp{v}"), 4, f"b{v}") for v in range(tile.vectors)]
+    sums = {}
+    for r in range(tile.rows):
+        x = product.spread(w, r, w.at("i8", a, r * tile.a_row, f"ap{r}"))
+        for v, column in enumerate(columns):
+            sums[r, v] = product.add(w, f"n{r}.{v}", x, column, starts[r, v])
+    following = w.add(k, 1, "nuw nsw", "next")
+    w.branch(w.icmp("slt", following, K, "more"), "loop", "exit")
+    w.label("exit")
+    for r, v in cells:
+        w.store(sums[r, v], w.at("i8", C, r * tile.c_row + v * width, f"o{r}.{v}"), 4)
+    return module.define(w.text(HEAD), product.stem)

@@ -3,103 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from compiler.cpu.lower import Function
+from compiler.cpu.ir.types import vector
+from compiler.cpu.ir.writer import Operand, Writer
 
 BLOCK = 16
 
 
-def _mask(high: bool, groups: int) -> str:
-    """Interleaves the low (or high) halves of every 16-byte group of two vectors."""
-    n = BLOCK * groups
-    picks = []
-    for g in range(groups):
-        for i in range(8):
-            k = g * BLOCK + i + (8 if high else 0)
-            picks += [k, n + k]
-    return f"<{n} x i32> <{', '.join(f'i32 {p}' for p in picks)}>"
+@dataclass(frozen=True)
+class Bytes:
+    """What happens to the bytes that are moved.
+
+    Attributes:
+        flip: XORed onto every byte read.
+        fill: stands where nothing is read.
+    """
+
+    flip: int
+    fill: int
 
 
-def transpose_registers(f: Function, rows: Sequence[str], groups: int) -> list[str]:
-    """16 vectors of `groups` 16-byte groups; within each group, the 16 x 16 bytes are transposed."""
-    vec = f"<{BLOCK * groups} x i8>"
-    low, high = _mask(False, groups), _mask(True, groups)
-    cur = list(rows)
-    for _ in range(4):
-        following = []
-        for i in range(8):
-            for mask in (low, high):
-                following.append(f.op(f"shufflevector {vec} {cur[i]}, {vec} {cur[i + 8]}, {mask}"))
-        cur = following
-    return cur
+@dataclass(frozen=True)
+class Rows:
+    """The source rows of a block.
+
+    Attributes:
+        at: pointer to row i.
+        step: distance of neighbours within a row, bytes.
+        valid: which rows exist; the others are filled.
+    """
+
+    at: Callable[[int], Operand]
+    step: int
+    valid: Sequence[bool] = (True,) * BLOCK
 
 
 def transpose_block(
-    f: Function,
-    source: Callable[[int], str],
-    target: Callable[[int], str],
-    groups: int,
-    wide_rows: bool,
-    valid: Sequence[bool],
-    flip: int,
-    fill: int,
-    step: int = 1,
-    group_stride: int = 0,
+    w: Writer, source: Rows, target: Callable[[int], Operand], groups: int, wide_rows: bool, content: Bytes
 ) -> None:
     """One 16 x 16 block, or `groups` of them.
 
     Args:
-        source: pointer to row i of the block.
         target: pointer to column j of the block, where the 16 transposed bytes go.
-        wide_rows: the groups lie along the source rows (`source(i)` is read 16 * groups wide and group g of column j
-            goes to `target(16 * g + j)`); otherwise along the target rows (row i of group g is `source(16 * g + i)`
-            and `target(j)` is written 16 * groups wide).
-        valid: which rows exist; the others are `fill`.
-        flip: XORed onto every byte read.
-        step: distance of neighbours within a source row, bytes.
+        wide_rows: the groups lie along the source rows (`source.at(i)` is read 16 * groups wide and group g of column
+            j goes to `target(16 * g + j)`); otherwise along the target rows (row i of group g is
+            `source.at(16 * g + i)` and `target(j)` is written 16 * groups wide).
     """
-    n = BLOCK * groups
-    vec, one = f"<{n} x i8>", f"<{BLOCK} x i8>"
-
-    def read(p: str, count: int) -> str:
-        if step == 1:
-            return f.op(f"load <{count} x i8>, ptr {p}, align 1")
-        wide = count * step - (step - 1)
-        v = f.op(f"load <{wide} x i8>, ptr {p}, align 1")
-        picks = ", ".join(f"i32 {i * step}" for i in range(count))
-        return f.op(f"shufflevector <{wide} x i8> {v}, <{wide} x i8> poison, <{count} x i32> <{picks}>")
-
+    full = vector("i8", BLOCK * groups)
     rows = []
     for i in range(BLOCK):
-        if not valid[i]:
-            rows.append(f"splat (i8 {fill})")
+        if not source.valid[i]:
+            rows.append(Operand(f"splat (i8 {content.fill})", full))
             continue
         if wide_rows:
-            v = read(source(i), n)
+            v = _row(w, source.at(i), BLOCK * groups, source.step)
         else:
-            parts = [read(source(BLOCK * g + i), BLOCK) for g in range(groups)]
-            v = _concatenate(f, parts)
-        rows.append(f.op(f"xor {vec} {v}, splat (i8 {flip})") if flip else v)
-    for j, v in enumerate(transpose_registers(f, rows, groups)):
+            v = _concatenate(w, [_row(w, source.at(BLOCK * g + i), BLOCK, source.step) for g in range(groups)])
+        rows.append(w.xor(v, Operand(f"splat (i8 {content.flip})", full)) if content.flip else v)
+    for j, v in enumerate(_transpose_registers(w, rows, groups)):
         if not wide_rows:
-            f.do(f"store {vec} {v}, ptr {target(j)}, align 1")
+            w.store(v, target(j), 1)
             continue
         for g in range(groups):
-            part = v
-            if groups > 1:
-                picks = ", ".join(f"i32 {g * BLOCK + i}" for i in range(BLOCK))
-                part = f.op(f"shufflevector {vec} {v}, {vec} poison, <{BLOCK} x i32> <{picks}>")
-            f.do(f"store {one} {part}, ptr {target(BLOCK * g + j)}, align 1")
+            part = v if groups == 1 else w.shuffle(v, None, range(g * BLOCK, (g + 1) * BLOCK))
+            w.store(part, target(BLOCK * g + j), 1)
 
 
-def _concatenate(f: Function, parts: list[str]) -> str:
+def _row(w: Writer, p: Operand, count: int, step: int) -> Operand:
+    """`count` bytes at distances of `step`."""
+    if step == 1:
+        return w.load(vector("i8", count), p, 1)
+    wide = count * step - (step - 1)
+    return w.shuffle(w.load(vector("i8", wide), p, 1), None, [i * step for i in range(count)])
+
+
+def _transpose_registers(w: Writer, rows: Sequence[Operand], groups: int) -> list[Operand]:
+    """16 vectors of `groups` 16-byte groups; within each group, the 16 x 16 bytes are transposed."""
+    masks = [_interleave(high, groups) for high in (False, True)]
+    current = list(rows)
+    for _ in range(4):
+        current = [w.shuffle(current[i], current[i + 8], mask) for i in range(8) for mask in masks]
+    return current
+
+
+def _interleave(high: bool, groups: int) -> list[int]:
+    """Picks that interleave the low (or high) halves of every 16-byte group of two vectors."""
+    n, first = BLOCK * groups, 8 if high else 0
+    return [p for g in range(groups) for k in range(g * BLOCK + first, g * BLOCK + first + 8) for p in (k, n + k)]
+
+
+def _concatenate(w: Writer, parts: list[Operand]) -> Operand:
     width = BLOCK
     while len(parts) > 1:
-        picks = ", ".join(f"i32 {i}" for i in range(2 * width))
-        vec = f"<{width} x i8>"
-        parts = [
-            f.op(f"shufflevector {vec} {a}, {vec} {b}, <{2 * width} x i32> <{picks}>")
-            for a, b in zip(parts[::2], parts[1::2])
-        ]
+        parts = [w.shuffle(a, b, range(2 * width)) for a, b in zip(parts[::2], parts[1::2])]
         width *= 2
     return parts[0]

@@ -24,6 +24,6 @@ from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
     sampling,
     trees,
 )
-from compiler.cpu.ops.registry import OPS
+from compiler.cpu.ops.rules import RULES
 
-__all__ = ["OPS"]
+__all__ = ["RULES"]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 
 from compiler.cpu.expr import Expr, Index, Var, const, maximum, minimum, select
-from compiler.cpu.fuse import Context, Value
-from compiler.cpu.lower import Function
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ir.writer import Operand, i64
+from compiler.cpu.loops.function import Function
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 
 class _Count:
@@ -21,12 +23,12 @@ class _Count:
         self.buffer = ctx.buffer(self.value)
 
     def reset(self, f: Function) -> None:
-        f.store(self.buffer, "0", "0")
+        f.write(self.buffer, 0, i64(0))
 
-    def take(self, f: Function) -> str:
+    def take(self, f: Function) -> Operand:
         """The next free row."""
-        row = f.load(self.buffer, "0")
-        f.store(self.buffer, "0", f.op(f"add nsw i64 {row}, 1"))
+        row = f.read(self.buffer, 0)
+        f.write(self.buffer, 0, f.add(row, 1))
         return row
 
 
@@ -42,7 +44,7 @@ def non_zero(ctx: Context) -> None:
         with f.loops(variables), f.when(f.value(hit)):
             column = count.take(f)
             for k, v in enumerate(variables):
-                f.store(target, f.op(f"add nsw i64 {k * x.size}, {column}"), f.variables[v])
+                f.write(target, f.add(k * x.size, column), f.variables[v])
 
     ctx.kernel(write, [out, count.value])
     ctx.bind(out, 0)
@@ -69,11 +71,10 @@ def compress(ctx: Context) -> None:
             row = count.take(f)
             with f.loop(0, outer) as o, f.loop(0, inner) as i:
 
-                def at(length: int, position: str) -> str:
-                    start = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {o}, {length}')}, {position}")
-                    return f.op(f"add nsw i64 {f.op(f'mul nsw i64 {start}, {inner}')}, {i}")
+                def at(length: int, position: Operand) -> Operand:
+                    return f.add(f.mul(f.add(f.mul(o, length), position), inner), i)
 
-                f.store(target, at(shape[axis], row), f.load(source, at(x.shape[axis], f.variables[along])))
+                f.write(target, at(shape[axis], row), f.read(source, at(x.shape[axis], f.variables[along])))
 
     ctx.kernel(write, [out, count.value])
     ctx.bind(out, 0)
@@ -101,30 +102,31 @@ def non_max_suppression(ctx: Context) -> None:
     overlaps = _overlap(ctx, boxes, b, i, j) > scalar(3, const(0.0, "f32"))
     best_score = ctx.read(scores, [Index.of(v) for v in (b, c, i)])
 
+    dead = Operand("0", "i8")
+
     def write(f: Function) -> None:
         count.reset(f)
         rounds = f.value(limit)
         with f.loops([b, c]):
             with f.loops([j]):
-                f.store(alive, f.variables[j], f.op(f"zext i1 {f.value(worth)} to i8"))
+                f.write(alive, f.variables[j], f.convert("zext", f.value(worth), "i8"))
             with f.loop(0, rounds):
-                f.store(chosen, "0", "-1")
-                with f.loops([j]), f.when(f.op(f"icmp ne i8 {f.load(alive, f.variables[j])}, 0")):
-                    so_far = f.load(chosen, "0")
-                    f.variables[i] = f.intrinsic("smax", "i64", so_far, "0")
-                    better = f.op(f"fcmp ogt float {f.value(score)}, {f.value(best_score)}")
-                    first = f.op(f"icmp slt i64 {so_far}, 0")
-                    take = f.op(f"or i1 {better}, {first}")
-                    f.store(chosen, "0", f.op(f"select i1 {take}, i64 {f.variables[j]}, i64 {so_far}"))
-                found = f.load(chosen, "0")
-                with f.when(f.op(f"icmp sge i64 {found}, 0")):
-                    start = f.op(f"mul nsw i64 {count.take(f)}, 3")
+                f.write(chosen, 0, i64(-1))
+                with f.loops([j]), f.when(f.icmp("ne", f.read(alive, f.variables[j]), 0)):
+                    so_far = f.read(chosen, 0)
+                    f.variables[i] = f.intrinsic("smax", so_far, 0)
+                    better = f.fcmp("ogt", f.value(score), f.value(best_score))
+                    take = f.or_(better, f.icmp("slt", so_far, 0))
+                    f.write(chosen, 0, f.select(take, f.variables[j], so_far))
+                found = f.read(chosen, 0)
+                with f.when(f.icmp("sge", found, 0)):
+                    start = f.mul(count.take(f), 3)
                     for k, value in enumerate((f.variables[b], f.variables[c], found)):
-                        f.store(target, f.op(f"add nsw i64 {start}, {k}"), value)
-                    f.store(alive, found, "0")
+                        f.write(target, f.add(start, k), value)
+                    f.write(alive, found, dead)
                     f.variables[i] = found
                     with f.loops([j]), f.when(f.value(overlaps)):
-                        f.store(alive, f.variables[j], "0")
+                        f.write(alive, f.variables[j], dead)
 
     ctx.kernel(write, [out, count.value, left, best])
     ctx.bind(out, 0)

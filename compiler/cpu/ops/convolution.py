@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.cpu.expr import Expr, Index, Rewriter, Var, const, fma, reduce
-from compiler.cpu.fuse import SLACK, Context, Value
 from compiler.cpu.microkernels.gemm import DIRECT_COLUMNS, DirectOperand, Domain, Gemm, RowOperand, pack_rows
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.movement import pad_constant
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.memory import SLACK
+from compiler.cpu.stages.value import Value
 
 MAX_TAPS = 32  # depthwise kernels up to this many taps are written out
 
@@ -36,7 +38,7 @@ class Window:
         return len(self.kernel)
 
 
-def window(ctx: Context, spatial: Sequence[int], kernel: Sequence[int], kernel_attr: str = "kernel_shape") -> Window:
+def window(ctx: Context, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
     """Reads the window attributes; `auto_pad` becomes explicit pads."""
     n = len(spatial)
     kernel = list(kernel)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from compiler.cpu.expr import Index, linear
-from compiler.cpu.fuse import Context
-from compiler.cpu.lower import Function
+from compiler.cpu.ir.casts import cast
+from compiler.cpu.ir.writer import Operand
+from compiler.cpu.loops.function import Function
 from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
 
 
 @op("Det")
@@ -21,43 +23,45 @@ def det(ctx: Context) -> None:
     lead = [Index.of(v) for v in variables]
     value = widen(ctx.read(x, [*lead, *(Index.of(v) for v in matrix)])).to("f64")
     target, memory = ctx.buffer(out), ctx.buffer(work)
-    at = lambda f, i, j: f.op(f"add nsw i64 {f.op(f'mul nsw i64 {i}, {n}')}, {j}")
+    zero, one = Operand("0.0", "double"), Operand("1.0", "double")
 
     def write(f: Function) -> None:
+        entry = lambda i, j: f.read(memory, f.add(f.mul(i, n), j))
+        put = lambda i, j, v: f.write(memory, f.add(f.mul(i, n), j), v)
         product, best, pivot = f.alloca("double", 1, 8), f.alloca("double", 1, 8), f.alloca("i64", 1, 8)
         with f.loops(variables):
             with f.loops(matrix):
-                f.store(memory, f.index(linear([Index.of(v) for v in matrix], (n, n))), f.value(value))
-            f.do(f"store double 1.0, ptr {product}")
+                f.write(memory, f.index(linear([Index.of(v) for v in matrix], (n, n))), f.value(value))
+            f.store(one, product)
             with f.loop(0, n) as k:
-                f.do(f"store double -1.0, ptr {best}")
-                f.do(f"store i64 {k}, ptr {pivot}")
+                f.store(Operand("-1.0", "double"), best)
+                f.store(k, pivot)
                 with f.loop(k, n) as i:
-                    size = f.intrinsic("fabs", "double", f.load(memory, at(f, i, k)))
-                    with f.when(f.op(f"fcmp ogt double {size}, {f.op(f'load double, ptr {best}')}")):
-                        f.do(f"store double {size}, ptr {best}")
-                        f.do(f"store i64 {i}, ptr {pivot}")
-                p = f.op(f"load i64, ptr {pivot}")
-                swapped = f.op(f"icmp ne i64 {p}, {k}")
+                    size = f.intrinsic("fabs", entry(i, k))
+                    with f.when(f.fcmp("ogt", size, f.load("double", best))):
+                        f.store(size, best)
+                        f.store(i, pivot)
+                p = f.load("i64", pivot)
+                swapped = f.icmp("ne", p, k)
                 with f.when(swapped), f.loop(0, n) as j:
-                    a, b = f.load(memory, at(f, k, j)), f.load(memory, at(f, p, j))
-                    f.store(memory, at(f, k, j), b)
-                    f.store(memory, at(f, p, j), a)
-                diagonal = f.load(memory, at(f, k, k))
-                signed = f.op(f"select i1 {swapped}, double {f.op(f'fneg double {diagonal}')}, double {diagonal}")
-                so_far = f.op(f"load double, ptr {product}")
-                f.do(f"store double {f.op(f'fmul double {so_far}, {signed}')}, ptr {product}")
+                    a, b = entry(k, j), entry(p, j)
+                    put(k, j, b)
+                    put(p, j, a)
+                diagonal = entry(k, k)
+                signed = f.select(swapped, f.fneg(diagonal), diagonal)
+                f.store(f.fmul(f.load("double", product), signed), product)
                 # A column of zeros makes the product zero; what is eliminated with it does not matter.
-                divisor = f.op(f"select i1 {f.op(f'fcmp oeq double {diagonal}, 0.0')}, double 1.0, double {diagonal}")
-                with f.loop(f.op(f"add nsw i64 {k}, 1"), n) as i:
-                    factor = f.op(f"fdiv double {f.load(memory, at(f, i, k))}, {divisor}")
+                divisor = f.select(f.fcmp("oeq", diagonal, zero), one, diagonal)
+                with f.loop(f.add(k, 1), n) as i:
+                    factor = f.fdiv(entry(i, k), divisor)
                     with f.loop(k, n) as j:
-                        part = f.op(f"fmul double {factor}, {f.load(memory, at(f, k, j))}")
-                        f.store(memory, at(f, i, j), f.op(f"fsub double {f.load(memory, at(f, i, j))}, {part}"))
-            result = f.op(f"load double, ptr {product}")
+                        part = f.fmul(factor, entry(k, j))
+                        at = f.add(f.mul(i, n), j)
+                        f.write(memory, at, f.fsub(entry(i, j), part))
+            result = f.load("double", product)
             if target.dtype != "f64":
-                result = f.cast(result, "f64", target.dtype)
-            f.store(target, f.index(linear(lead, out.shape)), result)
+                result = cast(f, result, "f64", target.dtype)
+            f.write(target, f.index(linear(lead, out.shape)), result)
 
     ctx.kernel(write, [out, work])
     ctx.bind(out)

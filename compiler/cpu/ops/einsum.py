@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from compiler.cpu.expr import Expr, Index, Var, linear, reduce, unravel
-from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.matmul import matmul_value
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 
 def parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
@@ -51,7 +54,7 @@ def einsum(ctx: Context) -> None:
         rows, cols = [l for l in result if l in a and l not in b], [l for l in result if l in b and l not in a]
         inner = [l for l in operands[0] if l in b and l not in result]
         if set(batch + rows + inner) == a and set(batch + cols + inner) == b and inner:
-            _as_matmul(ctx, at, sizes, batch, rows, cols, inner, result)
+            _as_matmul(ctx, at, Contraction(sizes, batch, rows, cols, inner, result))
             return
     summed = [l for l in sizes if l not in result]
 
@@ -67,7 +70,29 @@ def einsum(ctx: Context) -> None:
     ctx.define(shape, values[0].dtype, fn, 20 + math.prod(sizes[l] for l in summed))
 
 
-def _as_matmul(ctx: Context, at, sizes, batch, rows, cols, inner, result) -> None:  # type: ignore[no-untyped-def]
+@dataclass(frozen=True)
+class Contraction:
+    """An einsum of two operands that is a matrix product: its labels by role.
+
+    Attributes:
+        sizes: of the dimensions, by label.
+        batch: in both operands and the result.
+        rows, cols: in the first or second operand and the result.
+        inner: in both operands, summed over.
+        result: all labels of the result, in order.
+    """
+
+    sizes: dict[str, int]
+    batch: list[str]
+    rows: list[str]
+    cols: list[str]
+    inner: list[str]
+    result: list[str]
+
+
+def _as_matmul(ctx: Context, at: Callable[[int, dict[str, Index]], Expr], c: Contraction) -> None:
+    """By the product's kernel; `at` reads an element of an operand."""
+    sizes, batch, rows, cols, inner, result = c.sizes, c.batch, c.rows, c.cols, c.inner, c.result
     lead = tuple(sizes[l] for l in batch)
     m, n, k = (math.prod(sizes[l] for l in group) for group in (rows, cols, inner))
 

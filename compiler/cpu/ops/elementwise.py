@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu import mathlib as m
 from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, call, clamp, const, maximum, minimum, select
-from compiler.cpu.fuse import CHEAP, Context, Value
-from compiler.cpu.ops.registry import op
-from compiler.cpu.small_types import convert, is_small_float
+from compiler.cpu.expr import mathlib as m
+from compiler.cpu.expr.small_types import convert, is_small_float
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import CHEAP, Context
+from compiler.cpu.stages.value import Value
 
 HALVES = ("f16", "bf16")
 

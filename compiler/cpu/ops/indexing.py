@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from compiler.cpu.expr import (
     Dynamic,
     Expr,
     Index,
-    Var,
     const,
     guard,
     index_value,
@@ -18,9 +19,10 @@ from compiler.cpu.expr import (
     minimum,
     select,
 )
-from compiler.cpu.fuse import Context, Value
-from compiler.cpu.lower import Function
-from compiler.cpu.ops.registry import op
+from compiler.cpu.loops.function import Function
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 
 def position(e: Expr, n: int) -> Index:
@@ -70,7 +72,8 @@ def gather_nd(ctx: Context) -> None:
     ctx.define(ctx.out_shape(), x.dtype, fn, 6)
 
 
-def _combine(ctx: Context, how: str, dtype: str):  # type: ignore[no-untyped-def]
+def _combine(ctx: Context, how: str, dtype: str) -> str | None:
+    """How updates are joined with what is there; None replaces it."""
     kinds = {"none": None, "add": "add", "mul": "mul", "max": "max", "min": "min"}
     if how not in kinds:
         raise ctx.unsupported(f"reduction={how!r}", ", ".join(kinds))
@@ -79,13 +82,14 @@ def _combine(ctx: Context, how: str, dtype: str):  # type: ignore[no-untyped-def
     return kinds[how]
 
 
-def _scatter(ctx: Context, x: Value, updates: Value, variables: list[Var], target_of, how: str) -> None:  # type: ignore[no-untyped-def]
-    """Copies x, then writes every update in order."""
+def _scatter(ctx: Context, x: Value, updates: Value, target_of: Callable[[list[Index]], list[Index]]) -> None:
+    """Copies x, then writes every update in order, by the node's `reduction`."""
+    variables = updates.vars()
     out = ctx.temp(x.shape, x.dtype)
     variables_x = x.vars()
     ctx.assign(out, variables_x, ctx.read(x, [Index.of(v) for v in variables_x]))
     ctx.buffer(updates)
-    combine = _combine(ctx, how, x.dtype)
+    combine = _combine(ctx, ctx.attr("reduction", "none"), x.dtype)
     target = ctx.buffer(out)
     value = ctx.read(updates, [Index.of(v) for v in variables])
     offset = linear(target_of([Index.of(v) for v in variables]), x.shape)
@@ -94,8 +98,8 @@ def _scatter(ctx: Context, x: Value, updates: Value, variables: list[Var], targe
         with f.loops(variables):
             at, v = f.index(offset), f.value(value)
             if combine:
-                v = f.fold(combine, x.dtype, f.load(target, at), v, True)
-            f.store(target, at, v)
+                v = f.fold(combine, x.dtype, f.read(target, at), v, True)
+            f.write(target, at, v)
 
     ctx.kernel(write, [out])
     ctx.bind(out)
@@ -109,7 +113,7 @@ def scatter_elements(ctx: Context) -> None:
     def target(idx: list[Index]) -> list[Index]:
         return [*idx[:axis], position(ctx.read(at, idx), x.shape[axis]), *idx[axis + 1 :]]
 
-    _scatter(ctx, x, updates, updates.vars(), target, ctx.attr("reduction", "none"))
+    _scatter(ctx, x, updates, target)
 
 
 @op("TensorScatter")
@@ -146,7 +150,7 @@ def scatter_nd(ctx: Context) -> None:
         head, tail = idx[: at.rank - 1], idx[at.rank - 1 :]
         return [*(position(ctx.read(at, [*head, Index(k)]), x.shape[k]) for k in range(depth)), *tail]
 
-    _scatter(ctx, x, updates, updates.vars(), target, ctx.attr("reduction", "none"))
+    _scatter(ctx, x, updates, target)
 
 
 @op("OneHot")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.cpu.expr import Expr, Index, Var, const, linear, reduce
-from compiler.cpu.fuse import CHEAP, Context, Value
 from compiler.cpu.microkernels.gemm import Gemm, PanelOperand, RowOperand, pack_panels, pack_rows
 from compiler.cpu.ops.convolution import (
     Window,
@@ -29,7 +28,9 @@ from compiler.cpu.ops.convolution import (
 )
 from compiler.cpu.ops.matmul import batch_index, split_matmul
 from compiler.cpu.ops.movement import pad_constant
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import CHEAP, Context
+from compiler.cpu.stages.value import Value
 
 ZeroPoint = Callable[[Sequence[Index]], Expr]  # of an output index; int32
 

@@ -8,17 +8,21 @@ image all end there.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from compiler.cpu.expr import Buffer, Expr, Index, Var, const, guard, index_value, linear, load, lookup, reduce
-from compiler.cpu.fuse import Context, Value
-from compiler.cpu.lower import Function
-from compiler.cpu.microkernels.transpose import BLOCK, transpose_block
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ir.writer import Number, Operand, pointer_to
+from compiler.cpu.loops.function import Function
+from compiler.cpu.microkernels.transpose import BLOCK, Bytes, Rows, transpose_block
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 MAX_BOXES = 48  # above this the tables are looked up element by element
 MIN_PADDED = 4  # boxes from which on a border around the input is tried, which leaves fewer
@@ -183,7 +187,17 @@ def _joined(loops: list[Loop]) -> list[Loop]:
     return out
 
 
-def emit_box(f: Function, box: Box, x: Buffer, out: Buffer, flip: int, fill: int) -> None:
+@dataclass(frozen=True)
+class Move:
+    """From where to where the bytes go, and what happens to them."""
+
+    source: Buffer
+    target: Buffer
+    content: Bytes
+
+
+def emit_box(f: Function, box: Box, move: Move) -> None:
+    """Writes the part of the output that a box is."""
     lanes = _nest(box.lanes) if box.valid.all() else None
     affine = lanes is not None and len(lanes) == 1
     loops = box.loops
@@ -192,15 +206,16 @@ def emit_box(f: Function, box: Box, x: Buffer, out: Buffer, flip: int, fill: int
     if not contiguous and along and box.valid.any() and (len(box.lanes) >= BLOCK or not affine):
         k = min(along, key=lambda k: loops[k].read)
         if loops[k].extent >= BLOCK and len(box.lanes) >= BLOCK:
-            _transposed(f, box, k, x, out, flip, fill)
+            _transposed(f, box, k, move)
             return
+    flip, fill = move.content.flip, Operand(str(move.content.fill), "i8")
     for run in lane_runs(box):
         with _nested(f, [*loops, *run.loops], box.read + run.read, box.write + run.write) as (r, w):
             if not run.valid:
-                f.store(out, w, str(fill))
+                f.write(move.target, w, fill)
                 continue
-            v = f.load(x, r)
-            f.store(out, w, f.op(f"xor i8 {v}, {flip}") if flip else v)
+            v = f.read(move.source, r)
+            f.write(move.target, w, f.xor(v, flip) if flip else v)
 
 
 @dataclass
@@ -247,105 +262,75 @@ def lane_runs(box: Box) -> list[Run]:
         runs = joined
 
 
-class _nested:
-    """A nest of affine loops as one context manager; gives the read and write offsets."""
-
-    def __init__(self, f: Function, loops: list[Loop], read: int, write: int) -> None:
-        self.f, self.loops, self.read, self.write = f, loops, str(read), str(write)
-        self.open: list = []
-
-    def __enter__(self) -> tuple[str, str]:
-        f, r, w = self.f, self.read, self.write
-        for l in self.loops:
-            manager = f.loop(0, l.extent)
-            i = manager.__enter__()
-            self.open.append(manager)
-            r = f.op(f"add nsw i64 {r}, {f.op(f'mul nsw i64 {i}, {l.read}')}")
-            w = f.op(f"add nsw i64 {w}, {f.op(f'mul nsw i64 {i}, {l.write}')}")
-        return r, w
-
-    def __exit__(self, *error: object) -> None:
-        for manager in reversed(self.open):
-            manager.__exit__(None, None, None)
+@contextlib.contextmanager
+def _nested(f: Function, loops: Sequence[Loop], read: Number, write: Number) -> Iterator[tuple[Number, Number]]:
+    """A nest of affine loops; gives the offsets in input and output."""
+    with contextlib.ExitStack() as stack:
+        for l in loops:
+            i = stack.enter_context(f.loop(0, l.extent))
+            read = f.add(read, f.mul(i, l.read))
+            write = f.add(write, f.mul(i, l.write))
+        yield read, write
 
 
-def _transposed(f: Function, box: Box, k: int, x: Buffer, out: Buffer, flip: int, fill: int) -> None:
+def _transposed(f: Function, box: Box, k: int, move: Move) -> None:
     """Lanes (contiguous in the output) against loop k (contiguous in the input)."""
     across = box.loops[k]
     rest = [l for i, l in enumerate(box.loops) if i != k]
     lanes, n = box.lanes, len(box.lanes)
     steps = np.diff(lanes)
-    regular = box.valid.all() and n > 4 * BLOCK and np.all(steps == steps[0])
-    if regular:
-        _transposed_wide(f, across, rest, box, int(steps[0]), x, out, flip, fill)
+    if box.valid.all() and n > 4 * BLOCK and np.all(steps == steps[0]):
+        _transposed_wide(f, box, across, rest, move)
         return
     starts = [*range(0, n - BLOCK, BLOCK), n - BLOCK]  # the last block may overlap its neighbour
     whole = [first for first in starts if box.valid[first : first + BLOCK].all()]
     if len(whole) < MIN_TABLE:
         whole = []
     with _nested(f, rest, box.read, box.write) as (r, w):
-        base_in, base_out = f.element(x, r), f.element(out, w)
+        base_in, base_out = f.element(move.source, r), f.element(move.target, w)
 
-        def block(first: str, offsets: list[str], valid: list[bool]) -> None:
-            to = _byte(f, base_out, first)
+        def block(first: Number, offsets: Sequence[Number], valid: Sequence[bool]) -> None:
+            to = f.at("i8", base_out, first)
 
-            def strip(j: str, groups: int) -> None:
-                a = _byte(f, base_in, f.op(f"mul nsw i64 {j}, {across.read}"))
-                b = _byte(f, to, f.op(f"mul nsw i64 {j}, {across.write}"))
-                transpose_block(
-                    f,
-                    lambda i: _byte(f, a, offsets[i]),
-                    lambda j: _byte(f, b, str(j * across.write)),
-                    groups,
-                    True,
-                    valid,
-                    flip,
-                    fill,
-                    across.read,
-                )
+            def strip(j: Operand, groups: int) -> None:
+                a = f.at("i8", base_in, f.mul(j, across.read))
+                b = f.at("i8", to, f.mul(j, across.write))
+                rows = Rows(lambda i: f.at("i8", a, offsets[i]), across.read, valid)
+                transpose_block(f, rows, lambda j: f.at("i8", b, j * across.write), groups, True, move.content)
 
             _strips(f, across.extent, strip)
 
         if whole:  # one block of code for all, its offsets from a table
-            rows = [[first, *lanes[first : first + BLOCK]] for first in whole]
-            table = f.module.data(np.asarray(rows, np.int64))
-            with f.loop(0, len(rows)) as g:
-                row = f.op(f"getelementptr [{BLOCK + 1} x i64], ptr {table}, i64 {g}")
-                entry = [f.op(f"getelementptr i64, ptr {row}, i64 {i}") for i in range(BLOCK + 1)]
-                first, *offsets = [f.op(f"load i64, ptr {p}, align 8") for p in entry]
+            table = pointer_to(f.module.data(np.asarray([[s, *lanes[s : s + BLOCK]] for s in whole], np.int64)))
+            with f.loop(0, len(whole)) as g:
+                row = f.at(f"[{BLOCK + 1} x i64]", table, g)
+                entry = [f.at("i64", row, i) for i in range(BLOCK + 1)]
+                first, *offsets = [f.load("i64", p, 8) for p in entry]
                 block(first, offsets, [True] * BLOCK)
         for start in starts:
             if start not in whole:
-                valid = box.valid[start : start + BLOCK]
-                block(str(start), [str(v) for v in lanes[start : start + BLOCK]], [bool(v) for v in valid])
+                valid = [bool(v) for v in box.valid[start : start + BLOCK]]
+                block(start, [int(v) for v in lanes[start : start + BLOCK]], valid)
 
 
-def _transposed_wide(f, across, rest, box, step, x, out, flip, fill) -> None:  # type: ignore[no-untyped-def]
+def _transposed_wide(f: Function, box: Box, across: Loop, rest: Sequence[Loop], move: Move) -> None:
     """Many lanes in regular steps (a plane read from blocked channels): vectors along the lanes."""
-    n = len(box.lanes)
+    n, step = len(box.lanes), int(box.lanes[1] - box.lanes[0])
     with _nested(f, rest, box.read + int(box.lanes[0]), box.write) as (r, w):
-        base_in, base_out = f.element(x, r), f.element(out, w)
+        base_in, base_out = f.element(move.source, r), f.element(move.target, w)
         for first in [*range(0, across.extent - BLOCK, BLOCK), across.extent - BLOCK]:
 
-            def block(j: str, groups: int, first: int = first) -> None:
-                a = _byte(f, base_in, f.op(f"mul nsw i64 {j}, {step}"))
-                b = _byte(f, base_out, j)
-                transpose_block(
-                    f,
-                    lambda i: _byte(f, a, str(i * step + first * across.read)),
-                    lambda i: _byte(f, b, str((first + i) * across.write)),
-                    groups,
-                    False,
-                    [True] * BLOCK,
-                    flip,
-                    fill,
-                    across.read,
-                )
+            def block(j: Operand, groups: int, first: int = first) -> None:
+                a = f.at("i8", base_in, f.mul(j, step))
+                b = f.at("i8", base_out, j)
+                rows = Rows(lambda i: f.at("i8", a, i * step + first * across.read), across.read)
+                to = lambda i: f.at("i8", b, (first + i) * across.write)
+                transpose_block(f, rows, to, groups, False, move.content)
 
             _strips(f, n, block)
 
 
-def _strips(f: Function, extent: int, block) -> None:  # type: ignore[no-untyped-def]
+def _strips(f: Function, extent: int, block: Callable[[Operand, int], None]) -> None:
     """Covers `extent` by strips of 64 and 16; the last strip overlaps where 16 does not divide."""
     wide = extent // (4 * BLOCK) * 4 * BLOCK
     if wide:
@@ -353,11 +338,7 @@ def _strips(f: Function, extent: int, block) -> None:  # type: ignore[no-untyped
             block(j, 4)
     if extent > wide:
         with f.loop(wide, extent, BLOCK) as j:
-            block(f.intrinsic("smin", "i64", j, str(extent - BLOCK)), 1)
-
-
-def _byte(f: Function, p: str, offset: str) -> str:
-    return f.op(f"getelementptr i8, ptr {p}, i64 {offset}")
+            block(f.intrinsic("smin", j, extent - BLOCK), 1)
 
 
 @op("Relayout")
@@ -386,7 +367,7 @@ def relayout(ctx: Context) -> None:
 
         def write(f: Function) -> None:
             for box in analysis.boxes:
-                emit_box(f, box, buffer, target, flip, fill)
+                emit_box(f, box, Move(buffer, target, Bytes(flip, fill)))
 
         ctx.kernel(write, [out], label="Relayout")
     else:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compiler.cpu.expr import Expr, Index, Rewriter, Var, can_merge, const, linear, reduce
-from compiler.cpu.fuse import Context, Value
 from compiler.cpu.microkernels.gemm import Domain, Gemm, PanelOperand, RowOperand, pack_panels
 from compiler.cpu.ops.elementwise import HALVES, widen
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 
 def batch_index(v: Value, batch: Sequence[Index], tail: Sequence[Index]) -> list[Index]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Var, const, linear, lookup
-from compiler.cpu.fuse import Context, Value
-from compiler.cpu.ops.registry import op
+from compiler.cpu.expr import Assignment, Expr, Index, Var, const, linear, lookup
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 
 @op("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
@@ -99,7 +100,7 @@ def concatenate(ctx: Context, values: list[Value], axis: int, shape: tuple[int, 
         idx = [Index.of(x) for x in variables]
         at = [i + start if k == axis else i for k, i in enumerate(idx)]
         if v.size:
-            parts.append((variables, ctx.read(v, idx), out.buffer, linear(at, shape)))
+            parts.append(Assignment(variables, ctx.read(v, idx), out.buffer, linear(at, shape)))
         start += v.shape[axis]
     ctx.assign_all(parts)
     ctx.bind(out)
@@ -128,14 +129,14 @@ def pad_constant(
             if count > 0 and int(np.prod(box)):
                 variables = [Var.new(n) for n in box]
                 at = [Index.of(v) + (before[k] if k < d else start if k == d else 0) for k, v in enumerate(variables)]
-                parts.append((variables, fill, out.buffer, linear(at, shape)))
+                parts.append(Assignment(variables, fill, out.buffer, linear(at, shape)))
     variables = x.vars()
     if x.size:
         idx = [Index.of(v) for v in variables]
         body = ctx.read(x, idx)
         if flip is not None:
             body = body.to("u8") ^ flip if flip else body.to("u8")
-        parts.append((variables, body, out.buffer, linear([i + b for i, b in zip(idx, before)], shape)))
+        parts.append(Assignment(variables, body, out.buffer, linear([i + b for i, b in zip(idx, before)], shape)))
     ctx.assign_all(parts, f"{ctx.node.op} pad")
     return out
 
@@ -209,7 +210,7 @@ def tile(ctx: Context) -> None:
     at = [Index.of(o) * n + Index.of(i) for o, i, n in zip(outer, inner, x.shape)]
     order = [v for pair in zip(outer, inner) for v in pair]
     body = ctx.read(x, [Index.of(i) for i in inner])
-    ctx.assign_all([(order, body, out.buffer, linear(at, shape))])
+    ctx.assign_all([Assignment(order, body, out.buffer, linear(at, shape))])
     ctx.bind(out)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from compiler.cpu import mathlib as m
 from compiler.cpu.expr import Expr, Index, Var, call, const, guard, index_value, reduce, select
-from compiler.cpu.fuse import Context, ElementFn, Value
+from compiler.cpu.expr import mathlib as m
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.reduction import lowest, reduced
-from compiler.cpu.ops.registry import op
-from compiler.cpu.rows import Statistics, Stored, by_rows
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.rows import Statistics, Stored, by_rows
+from compiler.cpu.stages.value import ElementFn, Value
 
 
 def wide(dtype: str) -> str:

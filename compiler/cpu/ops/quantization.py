@@ -17,10 +17,11 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.fuse import Context, Value
+from compiler.cpu.expr.small_types import convert, is_small_float, round_through
 from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.registry import op
-from compiler.cpu.small_types import convert, is_small_float, round_through
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 
 def saturate(x: Expr, zero_point: Expr | int, dtype: str, low: int | None = None, high: int | None = None) -> Expr:

@@ -7,14 +7,15 @@ import math
 import numpy as np
 
 from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, int_range, load, select
-from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.convolution import Window, padded
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
 from compiler.cpu.ops.movement import concatenate
 from compiler.cpu.ops.pooling import count_at, counts, window_fold
 from compiler.cpu.ops.quantization import saturate
 from compiler.cpu.ops.reduction import lowest, reduced
-from compiler.cpu.ops.registry import quantized
+from compiler.cpu.ops.rules import quantized
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 from compiler.graph import Quant
 from compiler.ops.concat import QConcat
 from compiler.ops.convolution import QConv, QConvTranspose

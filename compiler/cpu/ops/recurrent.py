@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from compiler.cpu import mathlib as m
 from compiler.cpu.expr import (
+    Assignment,
     Dynamic,
     Expr,
     Index,
@@ -19,12 +19,14 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.fuse import Context, ElementFn, Value
-from compiler.cpu.loops import emit_assign
-from compiler.cpu.lower import Function
+from compiler.cpu.expr import mathlib as m
+from compiler.cpu.loops.assign import emit_assign
+from compiler.cpu.loops.function import Function
 from compiler.cpu.ops.elementwise import HALVES, widen
 from compiler.cpu.ops.matmul import matmul_value
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import ElementFn, Value
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 Activation = Callable[[Expr], Expr]
@@ -149,7 +151,7 @@ class Sequence:
         b, j = Var.new(self.batch), Var.new(high - low)
         at = [Index.of(b), Index.of(j) + low]
         assert target.buffer is not None
-        emit_assign(f, [b, j], fn(*at).to(target.dtype), target.buffer, linear(at, target.shape))
+        emit_assign(f, Assignment([b, j], fn(*at).to(target.dtype), target.buffer, linear(at, target.shape)))
 
     def emit(self, f: Function) -> None:
         """The whole direction: initial states, steps, final states."""
@@ -171,7 +173,7 @@ class Sequence:
                 at = [d, Index.of(b), Index.of(j)]
                 assert final.buffer is not None
                 value = self.read(state, *at[1:]).to(final.dtype)
-                emit_assign(f, [b, j], value, final.buffer, linear(at, final.shape))
+                emit_assign(f, Assignment([b, j], value, final.buffer, linear(at, final.shape)))
 
     def _first(self, name: str) -> Callable[[Index, Index], Expr]:
         """The state before the first step."""
@@ -190,7 +192,7 @@ class Sequence:
         value = select(self.running(bi), self.read(self.h_next, bi, ji), self.zero()).to(self.y.dtype)
         assert self.y.buffer is not None
         at = [self.when(bi), Index(self.direction), bi, ji]
-        emit_assign(f, [b, j], value, self.y.buffer, linear(at, self.y.shape))
+        emit_assign(f, Assignment([b, j], value, self.y.buffer, linear(at, self.y.shape)))
 
     def rnn(self, f: Function) -> None:
         (act,) = self.functions

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.cpu import mathlib as m
 from compiler.cpu.expr import (
     FLOATS,
     Expr,
@@ -21,11 +20,15 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.fuse import Context, Value
-from compiler.cpu.llvm_types import literal, llvm_type
-from compiler.cpu.lower import Function
+from compiler.cpu.expr import mathlib as m
+from compiler.cpu.ir.casts import cast, constant
+from compiler.cpu.ir.types import llvm_type
+from compiler.cpu.ir.writer import Operand, i64
+from compiler.cpu.loops.function import Function
 from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 
 def lowest(dtype: str) -> Expr:
@@ -177,19 +180,18 @@ def cumulative_sum(ctx: Context) -> None:
     def write(f: Function) -> None:
         slot = f.alloca(t, 1, 8)
         with f.loop(0, outer) as o, f.loop(0, inner) as i:
-            f.do(f"store {t} {literal(1 if product else 0, kind)}, ptr {slot}")
+            f.store(constant(1 if product else 0, kind, 0), slot)
             with f.loop(0, n) as k:
                 if backwards:
-                    k = f.op(f"sub nsw i64 {n - 1}, {k}")
-                at = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {o}, {n}')}, {k}")
-                at = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {at}, {inner}')}, {i}")
-                v = f.load(source, at)
-                v = v if kind == x.dtype else f.cast(v, x.dtype, kind)
-                old = f.op(f"load {t}, ptr {slot}")
+                    k = f.sub(n - 1, k)
+                at = f.add(f.mul(f.add(f.mul(o, n), k), inner), i)
+                v = f.read(source, at)
+                v = v if kind == x.dtype else cast(f, v, x.dtype, kind)
+                old = f.load(t, slot)
                 new = f.fold("mul" if product else "add", kind, old, v, True)
-                f.do(f"store {t} {new}, ptr {slot}")
+                f.store(new, slot)
                 result = old if exclusive else new
-                f.store(target, at, result if kind == x.dtype else f.cast(result, kind, x.dtype))
+                f.write(target, at, result if kind == x.dtype else cast(f, result, kind, x.dtype))
 
     ctx.kernel(write, [out])
     ctx.bind(out)
@@ -205,41 +207,37 @@ def top_k(ctx: Context) -> None:
     n, k, inner = x.shape[axis], shape[axis], math.prod(x.shape[axis + 1 :])
     outer = math.prod(x.shape[:axis])
     source, out, index = ctx.buffer(x), ctx.buffer(values), ctx.buffer(places)
-    t = llvm_type(x.dtype)
     if x.dtype in ("bf16", "b"):
         raise ctx.unsupported(f"input type {x.dtype}", "float16, float32, float64, integers")
-    if x.dtype in FLOATS:
-        better = f"fcmp {'ogt' if largest else 'olt'} {t}"
-    else:
-        better = f"icmp {'u' if x.dtype[0] == 'u' else 's'}{'gt' if largest else 'lt'} {t}"
+    sign = "o" if x.dtype in FLOATS else "u" if x.dtype[0] == "u" else "s"
+    better = f"{sign}{'gt' if largest else 'lt'}"
 
     def write(f: Function) -> None:
         with f.loop(0, outer) as o, f.loop(0, inner) as i, f.loop(0, n) as j:
 
-            def at(length: int, position: str) -> str:
-                row = f.op(f"add nsw i64 {f.op(f'mul nsw i64 {o}, {length}')}, {position}")
-                return f.op(f"add nsw i64 {f.op(f'mul nsw i64 {row}, {inner}')}, {i}")
+            def at(length: int, position: Operand) -> Operand:
+                return f.add(f.mul(f.add(f.mul(o, length), position), inner), i)
 
-            v = f.load(source, at(n, j))
-            filled = f.intrinsic("smin", "i64", j, str(k))
+            compare = f.fcmp if x.dtype in FLOATS else f.icmp
+            v = f.read(source, at(n, j))
+            filled = f.intrinsic("smin", j, k)
             # The place to insert: behind every element that is at least as good.
             slot = f.alloca("i64", 1, 8)
-            f.do(f"store i64 0, ptr {slot}")
+            f.store(i64(0), slot)
             with f.loop(0, filled) as p:
-                beaten = f.op(f"{better} {v}, {f.load(out, at(k, p))}")
-                behind = f.op(f"select i1 {beaten}, i64 0, i64 1")
-                old = f.op(f"load i64, ptr {slot}")
-                f.do(f"store i64 {f.op(f'add i64 {old}, {behind}')}, ptr {slot}")
-            place = f.op(f"load i64, ptr {slot}")
-            with f.when(f.op(f"icmp slt i64 {place}, {k}")):
-                last = f.intrinsic("smin", "i64", filled, str(k - 1))
-                with f.loop(0, f.op(f"sub nsw i64 {last}, {place}")) as s:
-                    to = f.op(f"sub nsw i64 {last}, {s}")
-                    origin = f.op(f"sub nsw i64 {to}, 1")
-                    f.store(out, at(k, to), f.load(out, at(k, origin)))
-                    f.store(index, at(k, to), f.load(index, at(k, origin)))
-                f.store(out, at(k, place), v)
-                f.store(index, at(k, place), j)
+                beaten = compare(better, v, f.read(out, at(k, p)))
+                behind = f.select(beaten, i64(0), i64(1))
+                f.store(f.add(f.load("i64", slot), behind, ""), slot)
+            place = f.load("i64", slot)
+            with f.when(f.icmp("slt", place, k)):
+                last = f.intrinsic("smin", filled, k - 1)
+                with f.loop(0, f.sub(last, place)) as s:
+                    to = f.sub(last, s)
+                    origin = f.sub(to, 1)
+                    for kept in (out, index):
+                        f.write(kept, at(k, to), f.read(kept, at(k, origin)))
+                f.write(out, at(k, place), v)
+                f.write(index, at(k, place), j)
 
     ctx.kernel(write, [values, places])
     ctx.bind(values, 0)

@@ -16,11 +16,13 @@ from compiler.cpu.expr import (
     minimum,
     select,
 )
-from compiler.cpu.fuse import Context, Value
-from compiler.cpu.lower import Function, llvm_type
+from compiler.cpu.ir.types import llvm_type
+from compiler.cpu.loops.function import Function
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.indexing import position
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 
 def _bounded(e: Expr, n: int) -> Index:
@@ -46,17 +48,15 @@ def pool_kernel(
     def write(f: Function) -> None:
         type_ = llvm_type(start.dtype)
         with f.loops(variables):
-            saved = dict(f.memo)
-            sum_ = f.alloca(type_, 1, 8)
-            f.do(f"store {type_} {f.value(start)}, ptr {sum_}")
-            bounds = {v: f.value(c) for v, c in zip(inner, counts)}
-            with f.loops(inner, bounds):
-                v = f.value(value)
-                old = f.op(f"load {type_}, ptr {sum_}")
-                f.do(f"store {type_} {f.fold(kind, start.dtype, old, v, True)}, ptr {sum_}")
-            f.store(total, "0", f.op(f"load {type_}, ptr {sum_}"))
-            f.memo = saved
-            f.store(target, f.index(offset), f.value(finish))
+            with f.scope():
+                sum_ = f.alloca(type_, 1, 8)
+                f.store(f.value(start), sum_)
+                bounds = {v: f.value(c) for v, c in zip(inner, counts)}
+                with f.loops(inner, bounds):
+                    v = f.value(value)
+                    f.store(f.fold(kind, start.dtype, f.load(type_, sum_), v, True), sum_)
+                f.write(total, 0, f.load(type_, sum_))
+            f.write(target, f.index(offset), f.value(finish))
 
     ctx.kernel(write, [out, slot])
     ctx.bind(out)

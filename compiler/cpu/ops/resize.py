@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from compiler.cpu.expr import FLOATS, Expr, Index, call, clamp, const, index_value, int_range, lookup, select
-from compiler.cpu.fuse import Context, Value
 from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = (

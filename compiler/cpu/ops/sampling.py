@@ -24,10 +24,12 @@ from compiler.cpu.expr import (
     select,
     unravel,
 )
-from compiler.cpu.fuse import Context, Value
-from compiler.cpu.lower import Function
+from compiler.cpu.ir.writer import i64
+from compiler.cpu.loops.function import Function
 from compiler.cpu.ops.elementwise import HALVES, widen
-from compiler.cpu.ops.registry import op
+from compiler.cpu.ops.rules import op
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
 
 CUBIC = -0.75
 
@@ -208,18 +210,17 @@ def max_unpool(ctx: Context) -> None:
 
     def write(f: Function) -> None:
         with f.loop(0, x.size) as i:
-            at = f.load(index, i)
+            at = f.read(index, i)
             if remap:
-                rest, to = at, "0"
+                rest, to = at, i64(0)
                 for piece, step in zip(pieces, steps):
-                    q = f.op(f"sdiv i64 {rest}, {piece}")
-                    rest = f.op(f"sub i64 {rest}, {f.op(f'mul i64 {q}, {piece}')}")
-                    to = f.op(f"add i64 {to}, {f.op(f'mul i64 {q}, {step}')}")
+                    q = f.binary("sdiv", rest, piece)
+                    rest = f.sub(rest, f.mul(q, piece, ""), "")
+                    to = f.add(to, f.mul(q, step, ""), "")
                 at = to
-            low = f.op(f"icmp sge i64 {at}, 0")
-            high = f.op(f"icmp slt i64 {at}, {out.size}")
-            with f.when(f.op(f"and i1 {low}, {high}")):
-                f.store(target, at, f.load(source, i))
+            low, high = f.icmp("sge", at, 0), f.icmp("slt", at, out.size)
+            with f.when(f.and_(low, high)):
+                f.write(target, at, f.read(source, i))
 
     ctx.kernel(write, [out])
     ctx.bind(out)

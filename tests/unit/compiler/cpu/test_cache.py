@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.cpu import Target, cache, compile_segment, elf, module
+from compiler.cpu import Target, compile_segment
+from compiler.cpu.object import cache, compiler, elf
 from compiler.graph import Graph, Node, Tensor
 from tests.common.paths import ROOT
 from tests.unit.compiler.cpu.support import compile_all, execute
@@ -26,8 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that went through LLVM."""
     texts: list[str] = []
-    emit = module.Module._emit
-    monkeypatch.setattr(module.Module, "_emit", lambda self, text, plain: texts.append(text) or emit(self, text, plain))
+    emit = compiler.emit
+    monkeypatch.setattr(compiler, "emit", lambda t, text, plain: texts.append(text) or emit(t, text, plain))
     return texts
 
 

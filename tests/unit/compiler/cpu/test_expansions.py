@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from compiler.cpu import Target
-from compiler.cpu.expansions import expand
 from compiler.cpu.expr import fma
-from compiler.cpu.fuse import Context
-from compiler.cpu.lower import Function
-from compiler.cpu.ops import OPS
+from compiler.cpu.ir.expansions import expand
+from compiler.cpu.ir.writer import Operand
+from compiler.cpu.loops.function import Function
+from compiler.cpu.ops import RULES
+from compiler.cpu.stages.context import Context
 from compiler.graph import Graph, Node, Tensor
 from tests.common import needs
 from tests.unit.compiler.cpu.support import execute
@@ -41,7 +42,7 @@ def run_fma(target: Target, inputs: list[np.ndarray]) -> np.ndarray:
 
 def test_fma(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal to the instruction, on operands for which float64 alone rounds twice, too."""
-    monkeypatch.setitem(OPS, "TestFma", fma_rule)
+    monkeypatch.setitem(RULES, "TestFma", fma_rule)
     random = np.random.default_rng(0)
     bits = random.integers(0, 1 << 32, (3, 20000), dtype=np.uint64).astype(np.uint32).view(np.float32)
     k = random.integers(1, 2048, (2, 20000)).astype(np.float32)
@@ -64,9 +65,10 @@ def test_fma(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_where_needed() -> None:
     """A target with the instruction gets it."""
-    from compiler.cpu.module import Module
+    from compiler.cpu.ir.module import Module
 
+    zero = Operand("0.0", "float")
     for target in (Target.named("aarch64-linux"), Target.named("riscv64-linux"), Target.named("x86_64-linux")):
         f = Function(Module(target))
-        assert expand(f, "fma", "float", ("0.0", "0.0", "0.0")) is None
-        assert expand(f, "roundeven", "float", ("0.0",)) is None
+        assert expand(f, "fma", zero, zero, zero) is None
+        assert expand(f, "roundeven", zero) is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from compiler.cpu import Target, compile_segment, load, schedule_log
+from compiler.cpu import Target, compile_segment, findings, load
 from compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules, fits
 from compiler.cpu.tune import changes, tune
 from compiler.graph import Graph
@@ -79,34 +79,34 @@ def test_what_does_not_fit_is_not_used() -> None:
         assert Schedules({"k": wrong}).get("k", default) == default
 
 
-def finding(kernel: str, target: Target, **schedule: object) -> schedule_log.Finding:
-    return schedule_log.Finding(schedule_log.processor(target), kernel, schedule, 2.0, 1.0)
+def finding(kernel: str, target: Target, **schedule: object) -> findings.Finding:
+    return findings.Finding(findings.processor(target), kernel, schedule, 2.0, 1.0)
 
 
 def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later compiles of the same kernels on the same processor use what was found; damaged lines do no harm."""
     file = tmp_path / "log.jsonl"
-    monkeypatch.setenv(schedule_log.ENVIRONMENT, str(file))
+    monkeypatch.setenv(findings.ENVIRONMENT, str(file))
     target = Target.host()
-    assert schedule_log.found(target) == {}
-    before = schedule_log.digest(target)
+    assert findings.found(target) == {}
+    before = findings.digest(target)
     graph, feeds, want = network()
     asked = Schedules()
     run(graph, feeds, asked)
     signature = next(s for s, d in asked.asked.items() if isinstance(d, GemmSchedule))
     other = replace(target, cpu="another")
-    schedule_log.add([finding(signature, target, rows=5), finding(signature, target, rows=6)], file)
+    findings.add([finding(signature, target, rows=5), finding(signature, target, rows=6)], file)
     with file.open("a") as stream:
         stream.write('{"version": 1, "processor"\n[]\n{"version": 99}\n')
-    schedule_log.add([finding(signature, other, rows=7)], file)
-    assert schedule_log.found(target) == {signature: {"rows": 6}}
-    assert schedule_log.found(other) == {signature: {"rows": 7}}
-    assert schedule_log.digest(target) != before
+    findings.add([finding(signature, other, rows=7)], file)
+    assert findings.found(target) == {signature: {"rows": 6}}
+    assert findings.found(other) == {signature: {"rows": 7}}
+    assert findings.digest(target) != before
     segment = compile_segment(graph, graph.nodes, graph.inputs, graph.outputs, "s")
     assert any("tile 6 x" in line for line in segment.description)
     np.testing.assert_allclose(execute(segment, graph, feeds)[0], want, rtol=1e-4, atol=1e-7)
-    monkeypatch.setenv(schedule_log.ENVIRONMENT, "off")
-    assert schedule_log.found(target) == {} and schedule_log.path() is None
+    monkeypatch.setenv(findings.ENVIRONMENT, "off")
+    assert findings.found(target) == {} and findings.path() is None
 
 
 def test_tuning_finds_what_is_better(monkeypatch: pytest.MonkeyPatch) -> None:

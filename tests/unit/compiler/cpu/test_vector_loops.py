@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from compiler.cpu import Target, compile_segment, loops
+from compiler.cpu import Target, compile_segment
+from compiler.cpu.loops import streaming
 from compiler.graph import Graph, Node, Tensor
 from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import compile_all, execute, run_reference, to_graph
@@ -60,7 +61,7 @@ def test_transposes_are_blocked() -> None:
 @pytest.mark.parametrize("offset", [0, 4], ids=["aligned", "unaligned"])
 def test_streaming_stores(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
     """Large results go past the caches where they are aligned, and are the same where they are not."""
-    monkeypatch.setattr(loops, "STREAM_BYTES", 0)
+    monkeypatch.setattr(streaming, "STREAM_BYTES", 0)
     x = RNG.standard_normal((5, 16 * 7)).astype(np.float32)
     graph = node_graph("HardSwish", x, x.shape)
     segment = compile_all(graph)

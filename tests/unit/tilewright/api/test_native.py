@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import tilewright as tw
-from compiler.cpu import schedule_log
+from compiler.cpu import findings
 from isa.program import Program
 from tests.common import onnx_models
 from tilewright import zoo
@@ -85,7 +85,7 @@ def test_tune_cpu(tmp_path: Path) -> None:
     assert found["kernels"] and found["log"] == str(log) and found["processor"]
     kept = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     assert len(kept) == sum(bool(k["changes"]) for k in found["kernels"])
-    assert all(k["version"] == schedule_log.VERSION and k["seconds"] < k["default_seconds"] for k in kept)
+    assert all(k["version"] == findings.VERSION and k["seconds"] < k["default_seconds"] for k in kept)
 
 
 def test_command_mistakes(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ in float64, whose versions are good to about 1e-13, and rounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from compiler.cpu.expr import Expr, call, clamp, const, fma, select
+from compiler.cpu.expr.form import Expr, call, clamp, const, fma, select
 
 LOG2E = 1.4426950408889634
 LN2_HI, LN2_LO = 0.6931471803691238, 1.9082149292705877e-10
@@ -150,7 +150,7 @@ def softplus(x: Expr) -> Expr:
     return clamp(x, 0.0, None) + log1p(e)
 
 
-def _wide(fn):  # type: ignore[no-untyped-def]
+def _wide(fn: Callable[..., Expr]) -> Callable[..., Expr]:
     """Computes in float64 whatever the type."""
     return lambda *args: fn(*(a.to("f64") for a in args)).to(args[0].dtype)
 

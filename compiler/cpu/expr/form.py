@@ -5,40 +5,19 @@
 * `Expr` is a scalar expression: constants, reads of a buffer at an `Index`, arithmetic, `guard` (a read only where
   a condition holds), and `reduce` (a fold over reduction variables).
 
-dtypes are short strings: f16 bf16 f32 f64 i8 .. i64 u8 .. u64, b (bool, one byte in memory). Those of
-`compiler.cpu.small_types` can only be moved and converted.
+Types of elements are short strings, see `compiler.cpu.expr.dtypes`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-_NAMES = {
-    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "b",
-    **{f"{u}int{n}": f"{'u' if u else 'i'}{n}" for u in ("", "u") for n in (2, 4, 8, 16, 32, 64)},
-    **{f"float{n}": f"f{n.replace('_', '')}"
-       for n in ("8_e4m3fn", "8_e4m3fnuz", "8_e5m2", "8_e5m2fnuz", "8_e8m0fnu", "4_e2m1fn")},
-}  # fmt: skip
-SIZES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "b": 1, **{f"{s}{n}": n // 8 for s in "iu" for n in (8, 16, 32, 64)},
-         **dict.fromkeys(("i4", "u4", "i2", "u2"), 1),
-         **dict.fromkeys(("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu", "f4e2m1fn"), 1)}  # fmt: skip
-FLOATS = ("f16", "bf16", "f32", "f64")
-
-
-def dtype_of(dtype: Any) -> str | None:
-    """Short name of a numpy dtype, None where the kernels have no such type."""
-    return _NAMES.get(np.dtype(dtype).name)
-
-
-def int_range(dtype: str) -> tuple[int, int]:
-    bits = int(dtype[1:])
-    return (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
+from compiler.cpu.expr.dtypes import FLOATS, SIZES
 
 _serial = itertools.count()
 
@@ -60,6 +39,8 @@ class Var:
 
 @dataclass(frozen=True)
 class Quotient:
+    """`index // divisor`."""
+
     index: Index
     divisor: int
 
@@ -70,6 +51,8 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Remainder:
+    """`index % divisor`, from 0 on."""
+
     index: Index
     divisor: int
 
@@ -327,6 +310,15 @@ class Expr:
         return Expr("bitcast", (self,), dtype)
 
 
+class Assignment(NamedTuple):
+    """`buffer[offset] = body` over the whole domain of the loop variables."""
+
+    variables: list[Var]
+    body: Expr
+    buffer: Buffer
+    offset: Index
+
+
 def const(value: Any, dtype: str) -> Expr:
     return Expr("const", (), dtype, value)
 
@@ -417,74 +409,3 @@ def _dynamics(index: Index) -> list[Expr]:
         elif not isinstance(atom, Var):
             out += _dynamics(atom.index)
     return out
-
-
-class Rewriter:
-    """Rebuilds expressions with loop variables replaced by indices, and nodes by `replace(expr) -> Expr | None`."""
-
-    def __init__(self, variables: dict[Var, Index], replace: Callable[[Expr], Expr | None] | None = None) -> None:
-        self.variables, self.replace = variables, replace
-        self.memo: dict[int, Expr] = {}
-        self.atoms: dict[int, Dynamic] = {}
-
-    def index(self, index: Index) -> Index:
-        out = Index(index.const)
-        for atom, c in index.terms:
-            out = out + self.atom(atom) * c
-        return out
-
-    def atom(self, atom: Atom) -> Index:
-        if isinstance(atom, Var):
-            return self.variables.get(atom, Index.of(atom))
-        if isinstance(atom, Quotient):
-            return self.index(atom.index) // atom.divisor
-        if isinstance(atom, Remainder):
-            return self.index(atom.index) % atom.divisor
-        if isinstance(atom, Lookup):
-            return Index.of(Lookup(self.index(atom.index), atom.table))
-        if id(atom) not in self.atoms:
-            self.atoms[id(atom)] = Dynamic(self(atom.expr), atom.low, atom.high)
-        return Index.of(self.atoms[id(atom)])
-
-    def __call__(self, e: Expr) -> Expr:
-        if id(e) in self.memo:
-            return self.memo[id(e)]
-        out = self.replace(e) if self.replace else None
-        if out is None:
-            if e.op == "load":
-                out = load(e.value[0], self.index(e.value[1]))
-            elif e.op == "index":
-                out = index_value(self.index(e.value))
-            elif e.op == "acc":
-                out = Expr("acc", (), e.dtype, (e.value[0], tuple(self.index(i) for i in e.value[1])))
-            elif e.args:
-                out = Expr(e.op, tuple(self(a) for a in e.args), e.dtype, e.value)
-            else:
-                out = e
-        self.memo[id(e)] = out
-        return out
-
-
-def merge(variables: list[Var], exprs: list[Expr], offset: Index) -> tuple[list[Var], list[Expr], Index]:
-    """Joins neighbouring loops that every access walks as one, so that inner loops are long."""
-    single = {v: Index(0) for v in variables if v.extent == 1}
-    if single:
-        drop = Rewriter(dict(single))
-        exprs, offset = [drop(e) for e in exprs], drop.index(offset)
-    variables = [v for v in variables if v.extent != 1]
-    for k in range(len(variables) - 2, -1, -1):
-        a, b = variables[k], variables[k + 1]
-        if can_merge(a, b, exprs, offset):
-            v = Var.new(a.extent * b.extent)
-            rewrite = Rewriter({a: Index(0), b: Index.of(v)})
-            exprs, offset = [rewrite(e) for e in exprs], rewrite.index(offset)
-            variables[k : k + 2] = [v]
-    return variables, exprs, offset
-
-
-def can_merge(a: Var, b: Var, exprs: Sequence[Expr], offset: Index) -> bool:
-    for index in [offset, *(i for e in exprs for i in indices(e))]:
-        ca, cb = index.coefficient(a), index.coefficient(b)
-        if ca is None or cb is None or ca != cb * b.extent:
-            return False
-    return True

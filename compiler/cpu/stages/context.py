@@ -1,4 +1,4 @@
-"""From nodes to stages: which values are computed inside their consumer's loop and which get memory.
+"""`Context`: from nodes to stages. Which values are computed inside their consumer's loop, which get memory.
 
 A `Value` starts lazy: a function from an output index to an expression. A consumer that reads it once per element
 calls that function, which is the fusion: Dequantize -> op -> Quantize becomes one loop. A value is given memory
@@ -9,16 +9,15 @@ at its own index becomes the epilogue of the micro-kernel's tile.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from compiler.cpu.expr import (
+    Assignment,
     Buffer,
     Expr,
     Index,
@@ -31,132 +30,51 @@ from compiler.cpu.expr import (
     unravel,
     walk,
 )
-from compiler.cpu.loops import Part, emit_assign, emit_rows
-from compiler.cpu.lower import Function
-from compiler.cpu.module import Module
-from compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules
-from compiler.cpu.small_types import NUMPY, number_of
+from compiler.cpu.expr.small_types import NUMPY, number_of
+from compiler.cpu.loops.function import Function
+from compiler.cpu.schedule import GemmSchedule, Schedules
+from compiler.cpu.stages.stage import KernelStage, LoopStage, Stage
+from compiler.cpu.stages.value import ElementFn, Value
 from compiler.cpu.target import Target
 from compiler.errors import UnsupportedError
 from compiler.graph import Graph, Node
 
 CHEAP = 2  # work per element up to which a value is recomputed rather than stored
 MAX_COST = 120  # work per element above which a chain is cut, so that loops stay vectorisable
-SLACK = 1024  # bytes behind the arena: vectors may read past the last buffer
 BAKE_BYTES = 4096  # constants up to this size live in the object
 
-ElementFn = Callable[[list[Index]], Expr]
 
+class PackedConstants:
+    """Constants made for kernels, by what they hold: equal ones of a graph are one tensor of it.
 
-class Stage(Protocol):
-    """A kernel call: one LLVM function over some buffers."""
+    Args:
+        graph: takes them.
+    """
 
-    label: str
-    temps: list[Buffer]
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._names: dict[tuple[str, str], str] = {}
 
-    def emit(self, module: Module) -> tuple[str, list[Buffer]]: ...
-
-
-class Accumulator(Protocol):
-    """A matmul or convolution whose result has not been stored yet."""
-
-    def store(
-        self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, offset: Index, label: str
-    ) -> None: ...
-
-
-@dataclass(eq=False)
-class Value:
-    """A tensor during fusion: in a buffer, or computed by `fn`, or the result of `acc`."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    buffer: Buffer | None = None
-    fn: ElementFn | None = None
-    cost: int = 0
-    acc: Accumulator | None = None
-    label: str = ""
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    def vars(self) -> list[Var]:
-        return [Var.new(n) for n in self.shape]
-
-
-@dataclass(eq=False)
-class LoopStage:
-    """Assignments `buffer[offset] = body` over rectangular domains, in order, as one function."""
-
-    label: str
-    parts: list[Part]
-    temps: list[Buffer] = field(default_factory=list)
-    schedule: LoopSchedule = field(default_factory=LoopSchedule)
-
-    def emit(self, module: Module) -> tuple[str, list[Buffer]]:
-        def write(f: Function) -> None:
-            for part in self.parts:
-                emit_assign(f, *part)
-
-        return scheduled(self, module, write)
-
-
-def scheduled(
-    stage: LoopStage | RowStage, module: Module, write: Callable[[Function], None]
-) -> tuple[str, list[Buffer]]:
-    """Writes a stage by the schedule found for it. Its signature is the text it has by the default schedule."""
-    default = LoopSchedule()
-    f = Function(module, default)
-    write(f)
-    signature = f"loop {hashlib.sha256(f.text('NAME').encode()).hexdigest()[:24]}"
-    stage.schedule = module.schedules.get(signature, default)
-    if stage.schedule != default:
-        f = Function(module, stage.schedule)
-        write(f)
-    return module.define(f, "loop" if f.plain else "vector"), list(f.params)
-
-
-@dataclass(eq=False)
-class RowStage:
-    """For every point of `outer`, assignments one after the other; values of one point are in local memory."""
-
-    label: str
-    outer: list[Var]
-    parts: list[Part]
-    temps: list[Buffer] = field(default_factory=list)
-    schedule: LoopSchedule = field(default_factory=LoopSchedule)
-
-    def emit(self, module: Module) -> tuple[str, list[Buffer]]:
-        return scheduled(self, module, lambda f: emit_rows(f, self.outer, self.parts))
-
-
-@dataclass(eq=False)
-class KernelStage:
-    """A kernel written with `Function` by an operator."""
-
-    label: str
-    write: Callable[[Function], None]
-    temps: list[Buffer] = field(default_factory=list)
-    threaded: bool = False  # divides its work itself
-
-    def emit(self, module: Module) -> tuple[str, list[Buffer]]:
-        f = Function(module)
-        with contextlib.nullcontext() if self.threaded else f.alone():
-            self.write(f)
-        return module.define(f, "kernel"), list(f.params)
+    def name(self, stem: str, data: np.ndarray) -> str:
+        """The tensor that holds `data`; a new one is called after `stem`."""
+        content = np.ascontiguousarray(data)
+        key = stem, hashlib.sha256(content.tobytes() + str((data.dtype, data.shape)).encode()).hexdigest()
+        if self._names.get(key) not in self.graph.tensors:
+            self._names[key] = self.graph.constant(stem, content)
+        return self._names[key]
 
 
 class Context:
-    """State of compiling one segment.
+    """State of compiling one segment: what operators' rules read, and the values and stages that they make.
 
     Args:
+        graph: holds the tensors.
+        nodes: of the segment.
+        outputs: tensors wanted by others.
+        target: machine to compile for.
         dry: only find out whether everything is supported; large constants are not packed.
         schedules: of the kernels.
+        packed: takes constants made for kernels.
     """
 
     def __init__(
@@ -165,20 +83,21 @@ class Context:
         nodes: Sequence[Node],
         outputs: Sequence[str],
         target: Target,
-        dry: bool,
+        dry: bool = False,
         schedules: Schedules | None = None,
+        packed: PackedConstants | None = None,
     ) -> None:
         self.graph, self.target, self.dry = graph, target, dry
         self.schedules = schedules or Schedules()
+        self.packed = packed or PackedConstants(graph)
         self.opset = graph.opset
         self.outputs = set(outputs)
         self.uses = Counter(i for node in nodes for i in node.inputs if i)
         self.values: dict[str, Value] = {}
-        self.stages: list[Any] = []
+        self.stages: list[Stage] = []
         self.consts: dict[str, Buffer] = {}
         self.output_buffers: dict[str, Buffer] = {}
         self.node = nodes[0] if nodes else Node("", [], [])
-        self._packed: dict[tuple[str, str], str] = {}
 
     # What operators read.
 
@@ -263,11 +182,7 @@ class Context:
         if data.nbytes <= BAKE_BYTES or self.dry:
             return Value(shape, dtype, Buffer("", dtype, data.size, "baked", data))
         if name is None:
-            key = (stem, hash_of(data))
-            name = _graph_constants(self.graph).get(key)
-            if name is None:
-                name = self.graph.constant(stem, np.ascontiguousarray(data))
-                _graph_constants(self.graph)[key] = name
+            name = self.packed.name(stem, data)
         buffer = self.consts.setdefault(name, Buffer(name, dtype, data.size, "const", data))
         return Value(shape, dtype, buffer)
 
@@ -315,12 +230,12 @@ class Context:
         if tuple(v.shape) != want:
             raise self.unsupported(f"result has shape {v.shape}, the graph says {want}", "consistent shapes")
         if name in self.outputs:
-            self._output(name, v)
+            self.output(name, v)
         elif (self.uses[name] > 1 and v.cost > CHEAP) or v.cost > MAX_COST:
             self.buffer(v)
         return v
 
-    def _output(self, name: str, v: Value) -> None:
+    def output(self, name: str, v: Value) -> None:
         if v.buffer is not None and v.buffer.role == "temp" and v.buffer.size == v.size and not v.buffer.pinned:
             v.buffer.role, v.buffer.name = "output", name
             self.output_buffers[name] = v.buffer
@@ -352,19 +267,29 @@ class Context:
         """Stage `out[at] = body` over the variables' domain; `at` defaults to the variables."""
         assert out.buffer is not None
         idx = [Index.of(v) for v in variables] if at is None else at
-        self.assign_all([(variables, body, out.buffer, linear(idx, out.shape))])
+        self.assign_all([Assignment(variables, body, out.buffer, linear(idx, out.shape))])
 
-    def assign_all(self, parts: list[tuple[list[Var], Expr, Buffer, Index]], label: str = "") -> None:
+    def assign_all(self, parts: Sequence[Assignment], label: str = "") -> None:
+        """Stages all the assignments, as one loop stage where they are not computed with an accumulator."""
+        label = label or self.node.op
         plain = []
-        for variables, body, buffer, offset in parts:
-            fused = self._resolve(variables, body)
-            body = self._settle(body)
-            if fused is not None and fused.acc is not None:
-                fused.acc.store(self, variables, body, fused, buffer, offset, label or self.node.op)
+        for part in parts:
+            fused, part = self._settled(part)
+            if fused is not None:
+                self._stage_fused(fused, part, label)
             else:
-                plain.append((variables, body, buffer, offset))
+                plain.append(part)
         if plain:
-            self.stages.append(LoopStage(label or self.node.op, plain))
+            self.stages.append(LoopStage(label, plain))
+
+    def _settled(self, what: Assignment) -> tuple[Value | None, Assignment]:
+        """The accumulator it is computed with, if any; reads of all others are of their memory."""
+        fused = self._resolve(what.variables, what.body)
+        return fused, what._replace(body=self._settle(what.body))
+
+    def _stage_fused(self, fused: Value, what: Assignment, label: str) -> None:
+        assert fused.acc is not None
+        self.stages.append(fused.acc.stage(fused, what, label, self.target))
 
     def _resolve(self, variables: list[Var], body: Expr) -> Value | None:
         """The accumulator `body` can be the epilogue of; all others are stored now."""
@@ -400,14 +325,11 @@ class Context:
         variables = v.vars()
         idx = [Index.of(x) for x in variables]
         label = v.label or self.node.op
-        body = self.read(v, idx)
-        fused = self._resolve(variables, body)
-        body = self._settle(body)
-        if fused is not None and fused.acc is not None:
-            fused.acc.store(self, variables, body, fused, target, linear(idx, v.shape), label)
-            v.buffer = target
-            return
-        self.stages.append(LoopStage(label, [(variables, body, target, linear(idx, v.shape))]))
+        fused, what = self._settled(Assignment(variables, self.read(v, idx), target, linear(idx, v.shape)))
+        if fused is not None:
+            self._stage_fused(fused, what, label)
+        else:
+            self.stages.append(LoopStage(label, [what]))
         v.buffer = target
 
     def alias(self, v: Value, shape: Sequence[int], out: int = 0) -> None:
@@ -430,15 +352,3 @@ class Context:
 
 def _same_index(at: Sequence[Index], variables: Sequence[Var]) -> bool:
     return all(v.extent == 1 or i == Index.of(v) for i, v in zip(at, variables))
-
-
-def hash_of(data: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(data).tobytes() + str((data.dtype, data.shape)).encode()).hexdigest()
-
-
-def _graph_constants(graph: Graph) -> dict[tuple[str, str], str]:
-    """Packed constants already added to a graph, so that compiling again does not add them again."""
-    table = graph.__dict__.setdefault("_cpu_packed", {})
-    for key in [k for k, name in table.items() if name not in graph.tensors]:
-        del table[key]
-    return table

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 from compiler.cpu.target import Target
 
 
-class Kernel:
+class LoadedSegment:
     """A loaded segment: call it with the addresses of its buffers and of its workspace.
 
     Args:
@@ -28,8 +28,8 @@ class Kernel:
         self._entry(table, ctypes.c_void_p(workspace or 0))
 
 
-class ParallelKernel:
-    """As `Kernel`, for a segment of several threads.
+class ThreadedSegment:
+    """As `LoadedSegment`, of several threads.
 
     Args:
         engine: keeps the code alive.
@@ -76,4 +76,4 @@ def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., Non
     address = engine.get_function_address(symbol)
     if not address:
         raise ValueError(f"object code has no symbol {symbol!r}")
-    return Kernel(engine, address) if threads == 1 else ParallelKernel(engine, address, threads)
+    return LoadedSegment(engine, address) if threads == 1 else ThreadedSegment(engine, address, threads)

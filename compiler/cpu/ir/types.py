@@ -8,16 +8,32 @@ from typing import Any
 import numpy as np
 
 from compiler.cpu.expr import SIZES
-from compiler.cpu.small_types import NUMPY, code_of
+from compiler.cpu.expr.small_types import NUMPY, code_of
 
 _TYPES = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "b": "i1", **dict.fromkeys(NUMPY, "i8")}
 _SHORT = {"float": "f32", "double": "f64", "half": "f16"}
 
 
 def llvm_type(dtype: str, memory: bool = False) -> str:
+    """The type of an element in a register, or in memory, where a bool is a byte."""
     if memory and dtype == "b":
         return "i8"
     return _TYPES.get(dtype) or f"i{dtype[1:]}"
+
+
+def vector(type_: str, lanes: int) -> str:
+    """`lanes` elements of a type; the type itself for 0."""
+    return f"<{lanes} x {type_}>" if lanes else type_
+
+
+def lanes_of(type_: str) -> int:
+    """The elements of a vector type, 0 for any other."""
+    return int(type_[1:].partition(" ")[0]) if type_.startswith("<") else 0
+
+
+def element_of(type_: str) -> str:
+    """The type of a vector's elements, any other type itself."""
+    return type_[1:-1].partition(" x ")[2] if type_.startswith("<") else type_
 
 
 def literal(value: Any, dtype: str) -> str:
@@ -42,7 +58,5 @@ def literal(value: Any, dtype: str) -> str:
 
 def suffix(type_: str) -> str:
     """How intrinsics' names spell a type."""
-    if type_.startswith("<"):
-        count, _, element = type_[1:-1].partition(" x ")
-        return f"v{count}{suffix(element)}"
-    return _SHORT.get(type_, type_)
+    lanes, element = lanes_of(type_), element_of(type_)
+    return f"{f'v{lanes}' if lanes else ''}{_SHORT.get(element, element)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ALIGNMENT = 64  # bytes; a cache line and the widest vector
+SLACK = 1024  # bytes behind the arena: vectors may read past the last buffer
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from compiler.cpu.fuse import Context
+from compiler.cpu.stages.context import Context
 from compiler.ops import QuantizedOp
 
 Rule = Callable[[Context], None]
 Q = TypeVar("Q", bound=QuantizedOp)
-OPS: dict[str, Rule] = {}
+RULES: dict[str, Rule] = {}
 
 
 def op(*names: str) -> Callable[[Rule], Rule]:
@@ -18,7 +18,7 @@ def op(*names: str) -> Callable[[Rule], Rule]:
 
     def register(rule: Rule) -> Rule:
         for name in names:
-            OPS[name] = rule
+            RULES[name] = rule
         return rule
 
     return register
@@ -33,7 +33,7 @@ def quantized(kind: type[Q]) -> Callable[[Callable[[Context, Q], None]], Callabl
             assert isinstance(attributes, kind)
             kernel(ctx, attributes)
 
-        OPS[kind.name] = rule
+        RULES[kind.name] = rule
         return kernel
 
     return register

@@ -4,13 +4,9 @@ writes that element of a result of the same size."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from compiler.cpu.expr import SIZES, Buffer, Index, Rewriter, walk
-
-if TYPE_CHECKING:
-    from compiler.cpu.fuse import Stage
-    from compiler.cpu.loops import Part
+from compiler.cpu.expr import SIZES, Assignment, Buffer, Index, Rewriter, walk
+from compiler.cpu.stages.stage import LoopStage, RowStage, Stage
 
 
 def in_place(stages: Sequence[Stage], life: Mapping[Buffer, Sequence[int]]) -> dict[Buffer, Buffer]:
@@ -21,13 +17,13 @@ def in_place(stages: Sequence[Stage], life: Mapping[Buffer, Sequence[int]]) -> d
     """
     homes: dict[Buffer, Buffer] = {}
     for step, stage in enumerate(stages):
-        parts: list[Part] = getattr(stage, "parts", [])
-        if not parts or len({p[2] for p in parts if p[2].role == "temp" and not p[2].private}) != 1:
+        parts = stage.parts if isinstance(stage, LoopStage | RowStage) else []
+        if not parts or len({p.buffer for p in parts if p.buffer.role == "temp" and not p.buffer.private}) != 1:
             continue
-        target = parts[-1][2]
+        target = parts[-1].buffer
         if target not in life or life[target][0] != step or target.pinned or target.private:
             continue
-        for source in dict.fromkeys(e.value[0] for p in parts for e in walk(p[1]) if e.op == "load"):
+        for source in dict.fromkeys(e.value[0] for p in parts for e in walk(p.body) if e.op == "load"):
             fits = source.nbytes == target.nbytes and SIZES[source.dtype] == SIZES[target.dtype]
             ends = source in life and life[source][1] == step and not source.pinned and not source.private
             if fits and ends and source not in homes.values() and _element_by_element(parts, source, target):
@@ -43,9 +39,9 @@ def root(homes: Mapping[Buffer, Buffer], buffer: Buffer) -> Buffer:
     return buffer
 
 
-def _element_by_element(parts: Sequence[Part], source: Buffer, target: Buffer) -> bool:
+def _element_by_element(parts: Sequence[Assignment], source: Buffer, target: Buffer) -> bool:
     """No part reads an element of `source` after that element of `target` was written."""
-    inner, _, _, offset = parts[-1]
+    inner, offset = parts[-1].variables, parts[-1].offset
     written = False
     for variables, body, buffer, _ in parts:
         loads = [e for e in walk(body) if e.op == "load" and e.value[0] is source]

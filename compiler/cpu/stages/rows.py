@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.cpu.expr import SIZES, Buffer, Expr, Index, Rewriter, Var, linear, load, reduce, walk
-from compiler.cpu.fuse import CHEAP, Context, ElementFn, RowStage, Value
-from compiler.cpu.loops import LINE, STREAM_BYTES
+from compiler.cpu.expr import SIZES, Assignment, Buffer, Expr, Index, Rewriter, Var, linear, load, reduce, walk
+from compiler.cpu.loops.streaming import LINE, STREAM_BYTES
+from compiler.cpu.stages.context import CHEAP, Context
+from compiler.cpu.stages.stage import RowStage, Stage
+from compiler.cpu.stages.value import ElementFn, Value
+from compiler.cpu.target import Target
 
 MIN_ROW = 8  # elements; shorter rows are not worth a loop each
 
@@ -72,7 +75,7 @@ class Fused:
     outer: list[Var]
     extents: Sequence[int]
     result: tuple[Buffer, Callable[[list[Index]], Index]] | None = None
-    parts: list[tuple[list[Var], Expr, Buffer, Index]] = field(default_factory=list)
+    parts: list[Assignment] = field(default_factory=list)
     temps: list[Buffer] = field(default_factory=list)
 
     def inner(self) -> list[Var]:
@@ -89,27 +92,26 @@ class Fused:
             row = Buffer("", dtype, math.prod(self.extents), "temp", private=True)
             self.temps.append(row)
             place = lambda idx: linear(idx[len(self.outer) :], self.extents)
-        self.parts.append((inner, fn(self.at(inner)), row, place(self.at(inner))))
+        self.parts.append(Assignment(inner, fn(self.at(inner)), row, place(self.at(inner))))
         return lambda idx: load(row, place(idx))
 
     def fold(self, kind: str, fn: ElementFn, init: Expr, finish: Callable[[Expr], Expr] = lambda e: e) -> ElementFn:
         inner = self.inner()
         slot = Buffer("", init.dtype, 1, "local")
-        self.parts.append(([], finish(reduce(kind, inner, fn(self.at(inner)), init)), slot, Index(0)))
+        self.parts.append(Assignment([], finish(reduce(kind, inner, fn(self.at(inner)), init)), slot, Index(0)))
         value = load(slot, Index(0))
         return lambda idx: value
 
 
 @dataclass(eq=False)
 class Rows:
-    """A value whose rows are computed one by one, with what follows (see `fuse.Accumulator`)."""
+    """A value whose rows are computed one by one, with what follows (see `value.Accumulator`)."""
 
     recipe: Recipe
     rank: int  # of a row
 
-    def store(
-        self, ctx: Context, variables: list[Var], body: Expr, acc: Value, buffer: Buffer, offset: Index, label: str
-    ) -> None:
+    def stage(self, acc: Value, what: Assignment, label: str, target: Target) -> Stage:
+        variables, body, buffer, offset = what
         outer, inner = variables[: -self.rank], variables[-self.rank :]
         rows = Fused(outer, [v.extent for v in inner])
         row_bytes = math.prod(rows.extents) * SIZES[buffer.dtype]
@@ -119,8 +121,8 @@ class Rows:
         element = self.recipe(rows)
         here = element([Index.of(v) for v in variables])
         follow = Rewriter({}, lambda e: here if e.op == "acc" and e.value[0] is acc else None)
-        rows.parts.append((inner, follow(body), buffer, offset))
-        ctx.stages.append(RowStage(f"{label}: rows", outer, rows.parts, rows.temps))
+        rows.parts.append(Assignment(inner, follow(body), buffer, offset))
+        return RowStage(f"{label}: rows", outer, rows.parts, rows.temps)
 
 
 def by_rows(

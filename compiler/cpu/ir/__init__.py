@@ -1,0 +1,1 @@
+"""LLVM IR as text: functions written instruction by instruction, and expressions over them."""

@@ -1,0 +1,75 @@
+"""The functions of one segment as text, with what they use: tables of constants, declarations of intrinsics.
+
+Functions are named by the hash of their text, so equal ones, of one segment or of many, are one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import numpy as np
+
+from compiler.cpu.target import Target
+
+_REFERENCE = re.compile(r"@[\w.]+")
+
+
+class Module:
+    """All functions of one segment.
+
+    Args:
+        target: machine they are for.
+        threads: that run each function together.
+    """
+
+    def __init__(self, target: Target, threads: int = 1) -> None:
+        self.target = target
+        self.threads = threads
+        self.declarations: dict[str, str] = {}
+        self.globals: dict[str, str] = {}
+        self.functions: dict[str, str] = {}  # by name with @
+
+    def declare(self, name: str, text: str) -> str:
+        """Makes a function of elsewhere known; returns its name."""
+        self.declarations[name] = text
+        return name
+
+    def data(self, array: np.ndarray) -> str:
+        """A constant array inside the object; equal ones are shared."""
+        raw = np.ascontiguousarray(array).tobytes()
+        name = f"@d{hashlib.sha256(raw).hexdigest()[:20]}"
+        if name not in self.globals:
+            text = "".join(f"\\{b:02X}" for b in raw)
+            self.globals[name] = f'{name} = internal constant [{len(raw)} x i8] c"{text}", align 64'
+        return name
+
+    def define(self, text: str, stem: str) -> str:
+        """Adds a function written with the name NAME, or finds the equal one; returns its name."""
+        name = f"{stem}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+        self.functions[f"@{name}"] = text.replace("@NAME(", f"@{name}(", 1)
+        return name
+
+    def unit(self, definition: str) -> str:
+        """The module of one function: what it calls is declared, the tables it uses are part of it."""
+        bits = self.target.vector_bits
+        wide = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"' if bits > 128 else ""
+        used = list(dict.fromkeys(_REFERENCE.findall(definition)))[1:]
+        return "\n".join(
+            [
+                f'target triple = "{self.target.triple}"',
+                *(self.globals[r] for r in used if r in self.globals),
+                *(self.declarations[r] for r in used if r in self.declarations),
+                *(_declaration(self.functions[r]) for r in used if r in self.functions),
+                definition,
+                f"attributes #0 = {{ nounwind noinline {wide} }}",
+                f"attributes #1 = {{ nounwind {wide} }}",
+                "!0 = !{i32 1}",
+            ]
+        )
+
+
+def _declaration(definition: str) -> str:
+    """`declare` for a `define`."""
+    head = definition[: definition.index(")") + 1]
+    return re.sub(r" %[\w.]+", "", head.replace("define", "declare", 1))

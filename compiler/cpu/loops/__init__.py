@@ -1,0 +1,1 @@
+"""Loop nests over expressions: vectors, reductions, transposed blocks, rows."""

@@ -1,0 +1,41 @@
+"""`Function`: one LLVM function of a kernel, with reductions and a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compiler.cpu.expr import Buffer, Expr
+from compiler.cpu.ir.emitter import Emitter
+from compiler.cpu.ir.module import Module
+from compiler.cpu.ir.writer import Operand
+from compiler.cpu.loops.reduce import emit_reduce
+from compiler.cpu.schedule import LoopSchedule
+
+
+class Function(Emitter):
+    """One LLVM function of a kernel being written.
+
+    Args:
+        module: takes what the function uses.
+        schedule: of its loops.
+        homes: buffers that lie in the memory of others.
+
+    Attributes:
+        plain: it has loops over scalars that LLVM should vectorise.
+    """
+
+    def __init__(
+        self, module: Module, schedule: LoopSchedule | None = None, homes: Mapping[Buffer, Buffer] | None = None
+    ) -> None:
+        super().__init__(module, homes)
+        self.schedule = schedule or LoopSchedule()
+        self.plain = False
+
+    def reduction(self, e: Expr) -> Operand:
+        value, plain = emit_reduce(self, e, self.schedule)
+        self.plain |= plain
+        return value
+
+    def define(self, stem: str) -> str:
+        """Adds the finished function to the module; returns its name."""
+        return self.module.define(self.definition("NAME"), stem)

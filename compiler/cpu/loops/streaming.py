@@ -1,0 +1,35 @@
+"""Large results stored past the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.cpu.expr import SIZES, Buffer, Index, Var
+from compiler.cpu.ir.emitter import Emitter
+
+LINE = 64  # bytes of a cache line
+STREAM_BYTES = 16 << 20  # results from this size on are not worth keeping in caches
+
+
+def either_way(f: Emitter, buffer: Buffer, nest: Callable[[], None]) -> None:
+    """`nest` with stores past the caches where `buffer` starts at a line of theirs, else with plain ones."""
+    address = f.convert("ptrtoint", f.pointer(buffer), "i64")
+    aligned = f.icmp("eq", f.and_(address, LINE - 1), 0)
+    with f.when(aligned):
+        f.streaming = f.streamed = True
+        nest()
+        f.streaming = False
+    with f.when(f.negated(aligned)):
+        nest()
+
+
+def streams(f: Emitter, buffer: Buffer, offset: Index, lane: Var, lanes: int) -> bool:
+    """The result is larger than caches and every vector one of their lines: written past them, it costs no read."""
+    size = SIZES[buffer.dtype]
+    steps = [c for atom, c in offset.terms if atom != lane]
+    return (
+        buffer.role == "output"
+        and buffer.nbytes >= STREAM_BYTES
+        and lanes * size == LINE == f.module.target.vector_bits // 8
+        and all(n * size % LINE == 0 for n in (offset.const, *steps))
+    )

@@ -1,0 +1,1 @@
+"""Object code: compiled by LLVM, kept, joined, loaded."""

@@ -1,0 +1,130 @@
+"""`compile_segment`: nodes of a graph to one relocatable object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.cpu import findings
+from compiler.cpu.expr import Buffer
+from compiler.cpu.ir.module import Module
+from compiler.cpu.object.compiler import compile_module
+from compiler.cpu.ops import RULES
+from compiler.cpu.schedule import Schedules
+from compiler.cpu.stages.context import Context, PackedConstants
+from compiler.cpu.stages.entry import entry_point
+from compiler.cpu.stages.plan import Memory, plan
+from compiler.cpu.stages.stage import describe
+from compiler.cpu.stages.value import ElementFn, Value
+from compiler.cpu.target import Target
+from compiler.errors import UnsupportedError
+from compiler.graph import Graph, Node
+
+
+@dataclass
+class Segment:
+    """Compiled nodes.
+
+    Attributes:
+        symbol: name of the entry point.
+        object_code: relocatable object.
+        inputs: tensors passed first, in this order, C-contiguous.
+        constants: tensors of the graph passed next; small ones are in the object instead. Weights in the
+            micro-kernels' order are added to the graph under new names.
+        outputs: tensors passed last.
+        workspace_bytes: size of the workspace, which must be aligned to 64 bytes.
+        description: one line per kernel.
+        memory: the workspace, against what it would take without reuse.
+        threads: that must call the entry point together.
+    """
+
+    symbol: str
+    object_code: bytes
+    inputs: list[str]
+    constants: list[str]
+    outputs: list[str]
+    workspace_bytes: int
+    description: list[str]
+    memory: Memory
+    threads: int = 1
+
+
+def run_rules(ctx: Context, nodes: Sequence[Node]) -> None:
+    """Lets every node's rule define its values in `ctx`."""
+    for node in nodes:
+        ctx.node = node
+        rule = RULES.get(node.op)
+        if rule is None:
+            raise ctx.unsupported("no CPU kernel for this op", ", ".join(sorted(RULES)))
+        rule(ctx)
+
+
+def unsupported_reason(graph: Graph, node: Node) -> str | None:
+    """Why `node` cannot be compiled, None if it can."""
+    ctx = Context(graph, [node], [o for o in node.outputs if o], Target.host(), dry=True)
+    try:
+        for name in [*node.inputs, *node.outputs]:
+            if name:
+                ctx.shape(name)
+        run_rules(ctx, [node])
+    except UnsupportedError as e:
+        return str(e)
+    return None
+
+
+def compile_segment(
+    graph: Graph,
+    nodes: list[Node],
+    inputs: list[str],
+    outputs: list[str],
+    symbol: str,
+    target: Target | None = None,
+    schedules: Schedules | None = None,
+    threads: int = 1,
+    packed: PackedConstants | None = None,
+) -> Segment:
+    """Compiles `nodes`, in topological order and of static shapes, into one object.
+
+    Args:
+        graph: holds the tensors; packed weights are added to it.
+        nodes: what to compile.
+        inputs: tensors made elsewhere.
+        outputs: tensors wanted by others.
+        symbol: name of the entry point.
+        target: machine to compile for, by default this one.
+        schedules: of the kernels; by default what the log says of the target.
+        threads: that share the work; the results are the same for every number.
+        packed: weights packed for other segments of the graph, which this one may use.
+
+    Raises:
+        UnsupportedError: naming node, attribute, value and what is supported.
+    """
+    target = target or Target.host()
+    schedules = schedules or Schedules(findings.found(target))
+    ctx = Context(graph, nodes, outputs, target, schedules=schedules, packed=packed)
+    run_rules(ctx, nodes)
+    for name in outputs:
+        if name not in ctx.output_buffers:  # an input or constant handed straight through
+            ctx.node = Node("Identity", [name], [name])
+            ctx.output(name, Value(ctx.value(name).shape, ctx.value(name).dtype, fn=_reader(ctx, name)))
+    planned = plan(ctx.stages, Module(target, threads), schedules)
+    buffers = dict.fromkeys(b for call in planned.calls for b in call.buffers)
+    used = {b.name for b in buffers if b.role == "const"}
+    constants = [name for name in ctx.consts if name in used]
+    places = {name: k for k, name in enumerate([*inputs, *constants])}
+    outside = {name: len(places) + k for k, name in enumerate(outputs)}
+    slots = {b: _slot(b, places, outside) for b in buffers if b not in planned.offsets}
+    entry = entry_point(planned.module, symbol, planned.calls, slots, planned.offsets)
+    code = compile_module(planned.module, symbol, entry)
+    kernels = [describe(stage) for stage in ctx.stages]
+    memory = planned.memory
+    return Segment(symbol, code, list(inputs), constants, list(outputs), memory.arena, kernels, memory, threads)
+
+
+def _slot(buffer: Buffer, places: dict[str, int], outputs: dict[str, int]) -> int:
+    return outputs[buffer.name] if buffer.role == "output" else places[buffer.name]
+
+
+def _reader(ctx: Context, name: str) -> ElementFn:
+    source = ctx.value(name)
+    return lambda idx: ctx.read(source, idx)

@@ -1,0 +1,71 @@
+"""The entry point of a segment: it calls the functions, between which the threads meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compiler.cpu.expr import Buffer
+from compiler.cpu.ir.module import Module
+from compiler.cpu.ir.threads import PART
+from compiler.cpu.ir.writer import Operand, Writer, i64, pointer_to
+from compiler.cpu.stages.stage import Call
+
+SPINS = 500  # looks at the counter before a thread gives way
+SCHED_YIELD = 24  # number of the system call, Linux on x86-64
+_BUFFERS, _WORKSPACE, _COUNTER = (pointer_to(f"%{name}") for name in ("buffers", "workspace", "counter"))
+
+
+def entry_point(
+    module: Module, symbol: str, calls: Sequence[Call], slots: Mapping[Buffer, int], offsets: Mapping[Buffer, int]
+) -> str:
+    """The definition of `symbol(buffers, workspace)`.
+
+    With several threads each calls it with its number and the address of a counter, 0 at first, at which they meet
+    after every call.
+
+    Args:
+        module: of the functions.
+        symbol: its name.
+        calls: what it calls, in order.
+        slots: places in `buffers` of the buffers that come from outside.
+        offsets: of the other buffers in `workspace`, bytes.
+    """
+    w = Writer(module)
+    several = module.threads > 1
+    made: dict[Buffer, Operand] = {}
+    for n, b in enumerate(dict.fromkeys(b for call in calls for b in call.buffers)):
+        if b in offsets:
+            made[b] = w.at("i8", _WORKSPACE, offsets[b], f"b{n}")
+        else:
+            made[b] = w.load("ptr", w.at("ptr", _BUFFERS, slots[b], f"q{n}"), 8, f"b{n}")
+    for step, call in enumerate(calls):
+        w.run(f"@{call.name}", [*(made[b] for b in call.buffers), *([PART] if several else [])])
+        if several:
+            _meet(w, step)
+    extra = ", i64 %part, ptr noalias %counter" if several else ""
+    return w.text(f"void @{symbol}(ptr noalias %buffers, ptr noalias %workspace{extra}) #1")
+
+
+def _meet(w: Writer, step: int) -> None:
+    """Waits until all threads have done step number `step`; after a while it lets others have the processor."""
+    target, threads = w.module.target, w.module.threads
+    wait, spin, more, give_way, go = (f"{name}{step}" for name in ("wait", "spin", "more", "yield", "go"))
+    w.op(f"atomicrmw add ptr {_COUNTER}, i64 1 seq_cst", "i64", f"old{step}")
+    w.jump(wait)
+    w.label(wait)
+    w.jump(spin)
+    w.label(spin)
+    turn = w.phi("i64", [(0, wait), (f"%next{step}", more)], f"turn{step}")
+    if target.triple.startswith("x86"):
+        w.run(w.declared("@llvm.x86.sse2.pause", "void"), [])
+    now = w.op(f"load atomic i64, ptr {_COUNTER} seq_cst, align 8", "i64", f"now{step}")
+    w.branch(w.icmp("sge", now, (step + 1) * threads, f"met{step}"), go, more)
+    w.label(more)
+    following = w.add(turn, 1, "", f"next{step}")
+    w.branch(w.icmp("sge", following, SPINS, f"long{step}"), give_way, spin)
+    w.label(give_way)
+    if target.triple.startswith("x86_64") and "linux" in target.triple:
+        system_call = 'asm sideeffect "syscall", "={rax},{rax},~{rcx},~{r11},~{memory}"'
+        w.call(system_call, "i64", [i64(SCHED_YIELD)], f"gone{step}")
+    w.jump(wait)
+    w.label(go)

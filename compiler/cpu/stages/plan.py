@@ -1,0 +1,86 @@
+"""Stages to calls of functions, and the workspace they share: which buffer lies where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.cpu.expr import Buffer
+from compiler.cpu.ir.module import Module
+from compiler.cpu.ir.threads import private_bytes
+from compiler.cpu.schedule import Schedules
+from compiler.cpu.stages.in_place import in_place, root
+from compiler.cpu.stages.memory import SLACK, Lifetime, place
+from compiler.cpu.stages.stage import Call, Emission, LoopStage, RowStage, Stage
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The workspace of a segment, bytes.
+
+    Attributes:
+        arena: its size.
+        separate: what the tensors in it would take in places of their own.
+        live: the most that is in use at one time; no arena can be smaller.
+    """
+
+    arena: int
+    separate: int
+    live: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The calls of a segment in order, and where the buffers of its workspace are.
+
+    Attributes:
+        module: the functions.
+        calls: of them.
+        offsets: bytes from the start of the workspace.
+        memory: how much it is.
+    """
+
+    module: Module
+    calls: list[Call]
+    offsets: dict[Buffer, int]
+    memory: Memory
+
+
+def plan(stages: Sequence[Stage], module: Module, schedules: Schedules) -> Plan:
+    """Writes the functions of all stages and places what lies between them."""
+    into = Emission(module, schedules)
+    calls: list[Call] = []
+    life: dict[Buffer, list[int]] = {}
+    for step, stage in enumerate(stages):
+        calls.append(stage.emit(into))
+        for b in [*calls[-1].buffers, *stage.temps]:
+            if b.role == "temp":
+                life.setdefault(b, [step, step])[1] = step
+    homes = in_place(stages, life)
+    calls = _move_in(stages, into, calls, homes)
+    for b in reversed(homes):  # a chain of results ends in the first one's memory
+        first = root(homes, b)
+        life[first][1] = max(life[first][1], life.pop(b)[1])
+    threads = module.threads
+    sizes = {b: threads * private_bytes(b) if b.private and threads > 1 else b.nbytes for b in life}
+    offsets, arena = place([Lifetime(sizes[b], *life[b]) for b in life])
+    live = (sum(sizes[b] for b in life if life[b][0] <= k <= life[b][1]) for k in range(len(calls)))
+    separate = sum(sizes.values()) + sum(b.nbytes for b in homes)
+    memory = Memory(arena + SLACK if life else 0, separate, max(live, default=0))
+    return Plan(module, calls, dict(zip(life, offsets)), memory)
+
+
+def _move_in(stages: Sequence[Stage], into: Emission, calls: Sequence[Call], homes: dict[Buffer, Buffer]) -> list[Call]:
+    """Writes the stages whose result is in an operand's memory anew: both are one pointer there."""
+    into.homes = {b: root(homes, b) for b in homes}
+    moved = []
+    for stage, call in zip(stages, calls):
+        if isinstance(stage, LoopStage | RowStage) and stage.parts[-1].buffer in homes:
+            moved.append(stage.emit(into))
+        else:
+            moved.append(Call(call.name, [root(homes, b) for b in call.buffers]))
+    used = {f"@{call.name}" for call in moved}
+    functions = into.module.functions
+    for name in [n for n in functions if n.startswith(("@loop_", "@vector_")) and n not in used]:
+        del functions[name]
+    return moved
