@@ -24,7 +24,7 @@ def _allow_amx() -> bool:
     """Asks Linux to let this process use the matrix registers (arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA)."""
     if not sys.platform.startswith("linux"):
         return False
-    return ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0
+    return bool(ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0)
 
 
 @dataclass(frozen=True, kw_only=True)

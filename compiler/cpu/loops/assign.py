@@ -100,7 +100,7 @@ def _column_wise(fold: Expr, inner: Var) -> bool:
     """The loop variable, not the reduction's, walks memory contiguously."""
     last = fold.value[1][-1]
     reads = list(indices(fold.args[0]))
-    if inner.extent < 4 or any(inner in i.terms for i in reads):
+    if inner.extent < 4:
         return False
     along = [i.coefficient(inner) for i in reads]
     return any(c is not None and 0 < abs(c) <= 4 for c in along) and not any(i.coefficient(last) == 1 for i in reads)

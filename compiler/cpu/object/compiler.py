@@ -68,4 +68,4 @@ def emit(target: Target, text: str, plain: bool) -> bytes:
     builder = llvm.create_pass_builder(machine, options)
     passes = builder.getModulePassManager()
     passes.run(module, builder)
-    return machine.emit_object(module)
+    return bytes(machine.emit_object(module))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, call, clamp, const, maximum, minimum, select
+from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, call, clamp, const, fma, maximum, minimum, select
 from compiler.cpu.expr import mathlib as m
 from compiler.cpu.expr.small_types import convert, is_small_float
 from compiler.cpu.ops.rules import op
@@ -183,7 +183,7 @@ def _mod(fmod: bool) -> Callable[[Expr, Expr], Expr]:
         if a.dtype in FLOATS:
             # Exact only while the quotient is below 2^53 (float32) or 2^24-ish ratios in float64.
             x, y = a.to("f64"), b.to("f64")
-            r = m.fma(-call("trunc", x / y), y, x)
+            r = fma(-call("trunc", x / y), y, x)
             r = select(call("fabs", y).eq(math.inf) & (call("fabs", x) < math.inf), x, r)
             if fmod:
                 return select(r.eq(0.0), call("copysign", r, x), r).to(a.dtype)

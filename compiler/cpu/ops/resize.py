@@ -54,9 +54,9 @@ def nearest_index(x: np.ndarray, how: str, ctx: Context) -> np.ndarray:
     if how == "round_prefer_ceil":
         return np.floor(x + np.float32(0.5)).astype(np.int64)
     if how == "floor":
-        return np.floor(x).astype(np.int64)
+        return np.asarray(np.floor(x), np.int64)
     if how == "ceil":
-        return np.ceil(x).astype(np.int64)
+        return np.asarray(np.ceil(x), np.int64)
     raise ctx.unsupported(f"nearest_mode={how!r}", "round_prefer_floor, round_prefer_ceil, floor, ceil")
 
 
