@@ -11,6 +11,7 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from compiler.errors import CompileError, StagingError, UnsupportedError
+from compiler.importer.external_data import load_external_data
 from compiler.onnx_ops import OPSET
 
 OLDEST_OPSET = 1
@@ -64,13 +65,17 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
     model = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         model.CopyFrom(source)
+        path = None
     else:
-        data, folder = _read(source)
+        data, path = _read(source)
         try:
             model.ParseFromString(data)
         except (DecodeError, RuntimeError, ValueError) as error:
             raise CompileError(f"{name}: not an ONNX model, or damaged: {one_line(error)}") from error
-        _load_external(model, name, folder)
+    try:
+        load_external_data(model, path)
+    except CompileError as error:
+        raise CompileError(f"{name}: {error}") from None
     _check_header(model, name)
     for value in model.graph.output:
         # The checker asks for what is inferred anyway, and nobody reads.
@@ -99,21 +104,9 @@ def _read(source: str | Path | bytes) -> tuple[bytes, Path | None]:
         return bytes(source), None
     path = Path(source)
     try:
-        return path.read_bytes(), path.parent
+        return path.read_bytes(), path
     except OSError as error:
         raise CompileError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _load_external(model: onnx.ModelProto, name: str, folder: Path | None) -> None:
-    external = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
-    if not external:
-        return
-    if folder is None:
-        raise CompileError(f"{name}: initialiser {external[0].name!r} has external data; give a file name, not bytes")
-    try:
-        onnx.load_external_data_for_model(model, str(folder))
-    except Exception as error:
-        raise CompileError(f"{name}: external data cannot be loaded: {one_line(error)}") from error
 
 
 def _check_header(model: onnx.ModelProto, name: str) -> None:
