@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from compiler.importer.external_data import read_model
 from tilewright.errors import UsageError
 
 BATCH = 16  # samples at once where the model leaves the first dimension open
@@ -58,7 +59,7 @@ def _load(path: str | Path) -> onnx.ModelProto:
     from google.protobuf.message import DecodeError
 
     try:
-        model = onnx.load(str(path))
+        model = read_model(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
     except DecodeError:

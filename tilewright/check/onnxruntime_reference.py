@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from compiler.importer.external_data import read_model
 from tilewright.check.litert_reference import LiteRtReference
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
@@ -35,7 +36,7 @@ def load_model(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
     try:
         if isinstance(model, bytes):
             return onnx.load_model_from_string(model)
-        return onnx.load(str(model))
+        return read_model(model)
     except Exception as error:
         where = "model" if isinstance(model, bytes) else str(model)
         raise UsageError(f"{where}: the reference cannot read it: {_first_line(error)}") from None

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from compiler.errors import CompileError
+from compiler.importer.external_data import read_model
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 
@@ -57,12 +59,11 @@ def _resolve(text: str) -> Network:
     if path.is_file():
         if is_tflite(path):
             return Network(network_name(text), path.read_bytes())
-        import onnx
         from google.protobuf.message import DecodeError
 
         try:  # by onnx, so that weights in files beside it come along
-            return Network(network_name(text), onnx.load(path).SerializeToString())
-        except (DecodeError, ValueError, OSError) as error:
+            return Network(network_name(text), read_model(path).SerializeToString())
+        except (DecodeError, ValueError, OSError, CompileError) as error:
             raise UsageError(f"cannot read model {path}: {error}") from None
     from tilewright.zoo import ZOO, build_quantized
 
