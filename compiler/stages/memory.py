@@ -11,7 +11,6 @@ from compiler import cpu
 from compiler.graph import Graph
 from compiler.npu.emit.context import ConstantPool
 from compiler.npu.place.tasks import reads_of, writes_of
-from compiler.npu.schedule.bands import Group
 from compiler.npu.schedule.search import Schedule
 from compiler.stages.memory_plan import MemoryPlan
 from compiler.stages.order import LayerStep, Step
@@ -120,9 +119,8 @@ class _Lives:
         on_chip = {stay.view.buffer for stay in schedule.stays}
         layers = iter(step.tasks)
         for unit in schedule.units:
-            count = len(unit.layers) if isinstance(unit, Group) else 1
-            if isinstance(unit, Group):
-                on_chip |= {between.view.buffer for between in unit.between}
+            count = len(unit.layers)
+            on_chip |= {between.view.buffer for between in unit.between}
             for layer in itertools.islice(layers, count):
                 for name in (*reads_of(layer), *writes_of(layer)):
                     buffer = self.partition.buffers.get(name)

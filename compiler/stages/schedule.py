@@ -48,7 +48,7 @@ def schedule_steps(
         if not isinstance(step, LayerStep):
             continue
         if keep_all:
-            found.of[number] = Schedule([], list(step.tasks))
+            found.of[number] = Schedule.plain(step.tasks)
             continue
 
         def done(fraction: float, number: int = number) -> None:

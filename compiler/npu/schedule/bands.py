@@ -31,11 +31,15 @@ class Between:
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that run together, `step` rows of the last output at a time."""
+    """Layers that run together, `step` rows of the last output at a time; or one layer alone, with step 0."""
 
     layers: tuple[Layer, ...]
-    between: tuple[Between, ...]
+    between: tuple[Between, ...] = ()
     step: int = 0
+
+    @property
+    def fused(self) -> bool:
+        return len(self.layers) > 1
 
 
 def group_of(

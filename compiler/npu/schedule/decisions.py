@@ -62,7 +62,7 @@ class Decisions:
 
 def decisions_of(schedule: Schedule) -> Decisions:
     """What a schedule decided."""
-    units = tuple((len(u.layers), u.step) if isinstance(u, Group) else (1, 0) for u in schedule.units)
+    units = tuple((len(unit.layers), unit.step) for unit in schedule.units)
     stays = tuple(sorted((stay.first, stay.start) for stay in schedule.stays))
     return Decisions(stays, units, tuple(sorted(schedule.tiles.items())))
 
@@ -81,14 +81,14 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
         stays.append(replace(able[first], start=start))
     held = {stay.view.buffer for stay in stays}
     read_by = readers(layers)
-    units: list[Group | Layer] = []
+    units: list[Group] = []
     at = 0
     for count, step in decisions.units:
         part = layers[at : at + count]
         if count < 1 or len(part) < count:
             raise CompileError(f"the decisions are for other layers than these {len(layers)}")
         if count == 1:
-            units.append(part[0])
+            units.append(Group((part[0],)))
         else:
             group = group_of(layers, at, count, read_by, outside)
             if group is None or not 0 < step < part[-1].output.h or any(p.output.buffer in held for p in part[:-1]):

@@ -12,11 +12,11 @@ from compiler.npu.schedule.residency import Stay
 from isa.program import Layer as LayerRow
 
 
-def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay], start: int = 0) -> list[LayerRow]:
+def emit_step(context: Context, units: list[Group], stays: list[Stay], start: int = 0) -> list[LayerRow]:
     """Emits all layers and END; returns their report rows.
 
     Args:
-        units: single layers and groups in order.
+        units: groups of layers in order.
         stays: tensors that live in ACT between layers.
         start: number of the first layer; what earlier layers left in ACT is taken to be there.
 
@@ -29,18 +29,17 @@ def emit_step(context: Context, units: list[Group | Layer], stays: list[Stay], s
             stay.settle(context)
     for unit in units:
         index = start + len(rows)
-        members = list(unit.layers) if isinstance(unit, Group) else [unit]
-        covered = range(index, index + len(members))
+        covered = range(index, index + len(unit.layers))
         first = context.emitter.position
         for stay in stays:
             if stay.first in covered:
                 stay.settle(context)
         try:
-            rows += _emit_group(context, unit) if isinstance(unit, Group) else [_emit_one(context, unit)]
+            rows += _emit_group(context, unit) if unit.fused else [_emit_one(context, unit.layers[0])]
         except ScratchpadFull as error:
-            c = context.config
+            c, layer = context.config, unit.layers[0]
             raise CompileError(
-                f"{members[0].op} {members[0].name!r} does not fit configuration {c.name!r} "
+                f"{layer.op} {layer.name!r} does not fit configuration {c.name!r} "
                 f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
             ) from None
         head = rows[index - start]  # the borders of residents are filled for the layer that makes them

@@ -30,21 +30,21 @@ def choose_groups(
     outside: set[str],
     drain: float = 0.25,
     longest: int = 8,
-) -> list[Group | Layer]:
-    """Cuts the layers of a step into single layers and fused groups.
+) -> list[Group]:
+    """Cuts the layers of a step into groups: fused ones, and single layers.
 
     Args:
         drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
         longest: layers in a group at most.
     """
     if longest <= 1:
-        return list(layers)
+        return [Group((layer,)) for layer in layers]
     read_by = readers(layers)
     held = {s.view.buffer for s in stays}
-    best: list[tuple[float, int, Group | None]] = [(0.0, 0, None)]
+    best: list[tuple[float, int, Group]] = [(0.0, 0, Group(()))]
     for end in range(1, len(layers) + 1):
         alone = best[end - 1][0] + _cost_alone(context, layers, end - 1, stays)
-        options: list[tuple[float, int, Group | None]] = [(alone, end - 1, None)]
+        options = [(alone, end - 1, Group((layers[end - 1],)))]
         for first in range(end - 2, max(-1, end - 1 - longest), -1):
             if layers[first].output.buffer in held:
                 break
@@ -55,12 +55,11 @@ def choose_groups(
             if step:
                 options.append((best[first][0] + cost, first, replace(group, step=step)))
         best.append(min(options, key=lambda o: o[0]))
-    units: list[Group | Layer] = []
+    units: list[Group] = []
     at = len(layers)
     while at:
-        _, first, group = best[at]
-        units.append(group if group is not None else layers[first])
-        at = first
+        _, at, group = best[at]
+        units.append(group)
     return units[::-1]
 
 

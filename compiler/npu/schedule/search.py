@@ -55,8 +55,13 @@ class Schedule:
     """What stays in ACT, which layers run together, and tiles of layers (by number) other than the usual ones."""
 
     stays: list[Stay]
-    units: list[Group | Layer]
+    units: list[Group]
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def plain(layers: list[Layer]) -> Schedule:
+        """Every layer alone, nothing stays in ACT."""
+        return Schedule([], [Group((layer,)) for layer in layers])
 
     def use_tiles(self, context: Context, layers: list[Layer]) -> None:
         """Makes the emission of these layers use the schedule's tiles."""
@@ -105,7 +110,7 @@ def make_schedule(config: NpuConfig, layers: list[Layer], outside: set[str], pol
         except TilewrightError:
             continue
         return schedule
-    return Schedule([], list(layers))
+    return Schedule.plain(layers)
 
 
 def _dry(config: NpuConfig, plans: Plans) -> Context:
@@ -134,7 +139,7 @@ def measure_schedule(
 ) -> float:
     """Exact cycles of a step, or of its units first..end-1 alone, by a schedule; infinite if it does not fit."""
     first, end = units or (0, len(schedule.units))
-    start = sum(len(u.layers) if isinstance(u, Group) else 1 for u in schedule.units[:first])
+    start = sum(len(unit.layers) for unit in schedule.units[:first])
     offsets, at = {}, 0
     for view in (v for layer in layers for v in (*layer.reads, layer.output)):
         if view.buffer not in offsets:
