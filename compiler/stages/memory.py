@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,7 +82,7 @@ def place_memory(
         lives.of_tensor(name, 0, lives.end)
     for number, step in enumerate(steps):
         if isinstance(step, LayerStep):
-            lives.of_layers(step, schedules.of[number], position)
+            lives.of_layers(schedules.of[number], position)
         else:
             lives.of_segment(segments[number], position, position + len(step.tasks) - 1)
         position += len(step.tasks)
@@ -113,20 +112,19 @@ class _Lives:
     def of_tensor(self, name: str, first: int, last: int) -> None:
         self.memory.host.need(name, self.graph.tensor(name).nbytes, first, last)
 
-    def of_layers(self, step: LayerStep, schedule: Schedule, position: int) -> None:
+    def of_layers(self, schedule: Schedule, position: int) -> None:
         """Buffers of an NPU step that do not stay on the chip. Layers of a group run at the same time, so what any of
         them touches is needed as long as the group runs."""
         on_chip = {stay.view.buffer for stay in schedule.stays}
-        layers = iter(step.tasks)
         for unit in schedule.units:
-            count = len(unit.layers)
+            last = position + len(unit.layers) - 1
             on_chip |= {between.view.buffer for between in unit.between}
-            for layer in itertools.islice(layers, count):
+            for layer in unit.layers:
                 for name in (*reads_of(layer), *writes_of(layer)):
                     buffer = self.partition.buffers.get(name)
                     if buffer is not None and name not in on_chip:
-                        self.memory.arena.need(name, buffer.nbytes, position, position + count - 1)
-            position += count
+                        self.memory.arena.need(name, buffer.nbytes, position, last)
+            position = last + 1
 
     def of_segment(self, segment: cpu.Segment, first: int, last: int) -> None:
         for name in (*segment.inputs, *segment.outputs):
