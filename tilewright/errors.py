@@ -1,10 +1,6 @@
 """Errors of the public API; like all `TilewrightError`s they are one clear line."""
 
-from common.errors import TilewrightError
-
-
-class UsageError(TilewrightError):
-    """A call that cannot be right: an unknown name, a missing file, a contradiction."""
+from common.errors import TilewrightError, UsageError
 
 
 class InputError(UsageError):
@@ -13,3 +9,6 @@ class InputError(UsageError):
 
 class ConfigMismatchError(TilewrightError):
     """A program compiled for another configuration than that of the device."""
+
+
+__all__ = ["ConfigMismatchError", "InputError", "TilewrightError", "UsageError"]

@@ -87,7 +87,9 @@ def emit(
                 for node in step.tasks
                 if not is_conversion(node)
             ]
-    return Emission(emitter.image, ran, rows)
+    emission = Emission(emitter.image, ran, rows)
+    emission.verify()
+    return emission
 
 
 def _cpu_step(number: int, step: NodeStep, segment: cpu.Segment) -> CpuStep:

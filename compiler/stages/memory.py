@@ -11,6 +11,7 @@ from compiler.graph import Graph
 from compiler.npu.emit.context import ConstantPool
 from compiler.npu.place.tasks import reads_of, writes_of
 from compiler.npu.schedule.search import Schedule
+from compiler.options import CompileOptions
 from compiler.stages.memory_plan import MemoryPlan
 from compiler.stages.order import LayerStep, Step
 from compiler.stages.partition import Partition
@@ -66,15 +67,10 @@ def place_memory(
     steps: list[Step],
     schedules: Schedules,
     segments: dict[int, cpu.Segment],
-    *,
-    keep_all: bool,
+    options: CompileOptions,
 ) -> Memory:
-    """Places every buffer by the first and last task that needs it.
-
-    Args:
-        keep_all: quantised tensors keep their places to the end.
-    """
-    lives = _Lives(graph, partition, keep_all, end=sum(len(step.tasks) for step in steps) + 1)
+    """Places every buffer by the first and last task that needs it; what is to be kept has its place to the end."""
+    lives = _Lives(graph, partition, options.keep_all, end=sum(len(step.tasks) for step in steps) + 1)
     position = 0
     for name, data in partition.constants.items():
         lives.memory.blocked_constants[name] = lives.memory.constants.place(data)
@@ -91,11 +87,12 @@ def place_memory(
             lives.of_constant(name)
         else:
             lives.of_tensor(name, 0 if name in graph.inputs else lives.end, lives.end)
-    if keep_all:
+    if options.keep_all:
         for buffer in partition.buffers.values():
             lives.memory.arena.need(buffer.name, buffer.nbytes, 0, lives.end)
     lives.memory.arena.place()
     lives.memory.host.place()
+    lives.memory.verify()
     return lives.memory
 
 

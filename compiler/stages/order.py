@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from compiler.errors import CompileError
 from compiler.graph import Graph, Node
 from compiler.npu.layers.layer import Layer
-from compiler.npu.place.tasks import Task, is_conversion, reads_of, writes_of
+from compiler.npu.place.tasks import Task, describe, reads_of, writes_of
+from compiler.options import CompileOptions
 from compiler.stages.partition import Partition
 
 
@@ -19,6 +20,9 @@ class LayerStep:
 
     tasks: list[Layer]
 
+    def __str__(self) -> str:
+        return "\n".join(["NPU", *(f"  {describe(task)}" for task in self.tasks)])
+
 
 @dataclass
 class NodeStep:
@@ -26,19 +30,19 @@ class NodeStep:
 
     tasks: list[Node]
 
+    def __str__(self) -> str:
+        return "\n".join(["CPU", *(f"  {describe(task)}" for task in self.tasks)])
+
 
 Step = LayerStep | NodeStep
 
 
-def order_steps(graph: Graph, partition: Partition, *, keep_all: bool) -> list[Step]:
-    """The tasks of a partition as steps.
-
-    Args:
-        keep_all: steps end early, so that every tensor that may differ from the reference can be replaced after it.
-    """
+def order_steps(graph: Graph, partition: Partition, options: CompileOptions) -> list[Step]:
+    """The tasks of a partition as steps. Where all tensors are kept, steps end early, so that every tensor that may
+    differ from the reference can be replaced right after it is made."""
     constants = {name for name, t in graph.tensors.items() if t.is_const}
     steps = group_steps(partition.tasks, {*graph.inputs, *constants, *partition.constants})
-    if keep_all:
+    if options.keep_all:
         steps = split_at_borders(steps, {node.outputs[0] for node in graph.nodes if node.reason})
     return steps
 
@@ -111,20 +115,3 @@ def reads_elsewhere(steps: Sequence[Step]) -> list[set[str]]:
     own = [{name for task in step.tasks for name in reads_of(task)} for step in steps]
     readers = Counter(name for names in own for name in names)
     return [set(readers) - {name for name in names if readers[name] == 1} for names in own]
-
-
-def describe_steps(steps: Sequence[Step]) -> str:
-    """One line per task."""
-    lines = []
-    for number, step in enumerate(steps):
-        lines.append(f"step {number}: {'NPU' if isinstance(step, LayerStep) else 'CPU'}")
-        lines += [f"  {_brief(task)}" for task in step.tasks]
-    return "\n".join(lines)
-
-
-def _brief(task: Task) -> str:
-    if isinstance(task, Layer):
-        return task.describe()
-    if is_conversion(task):  # without its tables
-        return f"{', '.join(task.outputs)} = {task.op}({', '.join(task.inputs)})"
-    return str(task)

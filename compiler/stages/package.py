@@ -9,6 +9,7 @@ import numpy as np
 from compiler import cpu
 from compiler.graph import Graph, Tensor
 from compiler.npu.views import View
+from compiler.options import CompileOptions
 from compiler.stages.emission import Emission
 from compiler.stages.exactness import inexact_tensors
 from compiler.stages.memory import Memory, constant_bytes
@@ -27,12 +28,10 @@ def package(
     segments: dict[int, cpu.Segment],
     memory: Memory,
     emission: Emission,
-    *,
-    keep_all: bool,
-    target: cpu.Target,
-    threads: int,
+    options: CompileOptions,
 ) -> Program:
     """The program: what the stages before it made, and what a user may want to know of the model's tensors."""
+    target = options.target()
     return Program(
         name=graph.name,
         config=config,
@@ -49,12 +48,12 @@ def package(
         sections=_sections(graph, segments, memory),
         compiler=compiler_version(),
         options={
-            "keep": "all" if keep_all else "outputs",
+            "keep": options.keep,
             "host": target.triple,
             "host_features": target.needed,
-            "threads": threads,
+            "threads": options.threads,
         },
-        notes=[f"{name} runs on the CPU: {reason}" for name, reason in partition.reasons.items()],
+        notes=[f"{name} runs on the CPU: {reason}" for name, reason in partition.placement.reasons.items()],
     )
 
 
@@ -105,7 +104,7 @@ def _quantised_tensors(graph: Graph, partition: Partition, memory: Memory) -> li
         if name not in partition.tensors or t.quant is None or t.is_const or t.dtype not in _BYTES:
             continue
         info = TensorInfo(name, t.shape, t.dtype.name, "", *_quantisation(t), reason=reasons.get(name, ""))
-        blocked = partition.blocked.get(name)
+        blocked = partition.layouts.blocked.get(name)
         if blocked is not None and blocked.view.buffer in memory.arena.offsets and _is_dense(blocked.view):
             view = blocked.view
             info.buffer = view.buffer

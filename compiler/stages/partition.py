@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.graph import Graph, Node
+from compiler.graph import Graph
 from compiler.npu import lower
 from compiler.npu.layers.layer import Layer
-from compiler.npu.place.blocked import Blocked, BlockedBuffer
+from compiler.npu.place.blocked import BlockedBuffer
 from compiler.npu.place.convert import Converter
-from compiler.npu.place.layout import choose_layouts
+from compiler.npu.place.layout import Layouts, choose_layouts
 from compiler.npu.place.operands import Operands
-from compiler.npu.place.place import place_nodes
-from compiler.npu.place.tails import Chain, fuse_tails, verify_work
-from compiler.npu.place.tasks import Task, verify_tasks
+from compiler.npu.place.place import Placement, place_nodes
+from compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
+from compiler.npu.place.tasks import Task, describe, verify_tasks
 from compiler.npu.place.wiring import Wiring
 from compiler.npu.schedule.search import misfits
+from compiler.options import CompileOptions
 from isa.config import NpuConfig
 
 
@@ -29,29 +30,37 @@ class Partition:
         tasks: layers of the NPU and nodes of the CPU.
         buffers: in the arena, which layers read and write, by name.
         constants: bytes of blocked constants the NPU reads, by name.
-        blocked: the model's tensors that are there in blocked form.
-        reasons: why a quantised node runs on the CPU, by node name.
+        placement, work, layouts: the decisions that led there.
     """
 
     tensors: frozenset[str]
     tasks: list[Task]
     buffers: dict[str, BlockedBuffer]
     constants: dict[str, bytes]
-    blocked: dict[str, Blocked]
-    reasons: dict[str, str]
+    placement: Placement
+    work: Work
+    layouts: Layouts
+
+    def describe_work(self) -> str:
+        """One line per chain or CPU node."""
+        return "\n".join(str(piece) if isinstance(piece, Chain) else f"CPU  {piece}" for piece in self.work)
+
+    def describe_tasks(self) -> str:
+        """One line per task, then the buffers between CPU and NPU."""
+        tasks = (f"{'NPU' if isinstance(task, Layer) else 'CPU'}  {describe(task)}" for task in self.tasks)
+        return "\n".join([*tasks, *map(str, self.buffers.values())])
+
+    def describe_reasons(self) -> list[str]:
+        """Why quantised nodes run on the CPU, one line each."""
+        return [f"on the CPU: {name}: {reason}" for name, reason in self.placement.reasons.items()]
 
 
-def partition(graph: Graph, config: NpuConfig, *, keep_all: bool = False, cpu_only: bool = False) -> Partition:
-    """Divides a graph between NPU and CPU. The graph gains the tensors that conversions make.
-
-    Args:
-        keep_all: every quantised tensor is to be in memory: no node joins another.
-        cpu_only: the NPU gets nothing.
-    """
+def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Partition:
+    """Divides a graph between NPU and CPU. The graph gains the tensors that conversions make."""
     tensors = frozenset(graph.tensors)
     excluded: dict[str, str] = {}
     while True:
-        found = _attempt(graph, config, tensors, keep_all, cpu_only, excluded)
+        found = _attempt(graph, config, tensors, options, excluded)
         more = misfits(config, [task for task in found.tasks if isinstance(task, Layer)])
         if not more.keys() - excluded.keys():
             return found
@@ -59,18 +68,13 @@ def partition(graph: Graph, config: NpuConfig, *, keep_all: bool = False, cpu_on
 
 
 def _attempt(
-    graph: Graph,
-    config: NpuConfig,
-    tensors: frozenset[str],
-    keep_all: bool,
-    cpu_only: bool,
-    excluded: Mapping[str, str],
+    graph: Graph, config: NpuConfig, tensors: frozenset[str], options: CompileOptions, excluded: Mapping[str, str]
 ) -> Partition:
     """The partition if the nodes that make `excluded` run on the CPU."""
     wiring = Wiring.of(graph)
-    placement = place_nodes(wiring, config, cpu_only=cpu_only, excluded=excluded)
+    placement = place_nodes(wiring, config, cpu_only=options.cpu_only, excluded=excluded)
     placement.verify(wiring)
-    work = fuse_tails(wiring, placement, fuse=not keep_all)
+    work = fuse_tails(wiring, placement, fuse=not options.keep_all)
     verify_work(work, wiring, placement)
     layouts = choose_layouts(wiring, work, config.block_in)
     converter = Converter(wiring, layouts, config)
@@ -79,12 +83,10 @@ def _attempt(
         converter.plain(name)
     constants = {name for name, t in graph.tensors.items() if t.is_const}
     verify_tasks(converter.tasks, {*graph.inputs, *constants, *converter.constants}, graph.outputs)
-    return Partition(
-        tensors, converter.tasks, converter.buffers, converter.constants, layouts.blocked, placement.reasons
-    )
+    return Partition(tensors, converter.tasks, converter.buffers, converter.constants, placement, work, layouts)
 
 
-def _lower(work: list[Chain | Node], operands: Operands, converter: Converter) -> None:
+def _lower(work: Work, operands: Operands, converter: Converter) -> None:
     """Turns chains into layers, which ask for their operands."""
     for piece in work:
         if isinstance(piece, Chain):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from compiler.npu.emit.plan import Plans
 from compiler.npu.schedule.search import Measure, Schedule, Scheduler, search
+from compiler.options import CompileOptions
 from compiler.stages.order import LayerStep, Step, reads_elsewhere
 from isa.config import NpuConfig
 
@@ -27,18 +28,16 @@ class Schedules:
 def schedule_steps(
     config: NpuConfig,
     steps: list[Step],
+    options: CompileOptions,
     *,
-    keep_all: bool = False,
-    effort: int = 1,
     measure: Measure | None = None,
     scheduler: Scheduler | None = None,
     progress: Callable[[float], None] = lambda done: None,
 ) -> Schedules:
-    """Finds a schedule for every NPU step.
+    """Finds a schedule for every NPU step. Where all tensors are kept, everything goes through memory.
 
     Args:
-        keep_all: everything goes through memory.
-        effort, measure: of the search, see `compiler.npu.search.search`.
+        measure: exact cycles, see `compiler.npu.schedule.search.search`.
         scheduler: asked first; None from it leaves the step to the search.
         progress: called with the fraction done.
     """
@@ -47,7 +46,7 @@ def schedule_steps(
     for number, step in enumerate(steps):
         if not isinstance(step, LayerStep):
             continue
-        if keep_all:
+        if options.keep_all:
             found.of[number] = Schedule.plain(step.tasks)
             continue
 
@@ -56,5 +55,5 @@ def schedule_steps(
 
         outside = elsewhere[number]
         given = scheduler(config, step.tasks, outside) if scheduler is not None else None
-        found.of[number] = given or search(config, step.tasks, outside, effort, measure, found.plans, done)
+        found.of[number] = given or search(config, step.tasks, outside, options.effort, measure, found.plans, done)
     return found

@@ -5,21 +5,20 @@ from __future__ import annotations
 from compiler import cpu
 from compiler.errors import UnsupportedError
 from compiler.graph import Graph
+from compiler.options import CompileOptions
 from compiler.stages.order import NodeStep, Step, reads_elsewhere
 from compiler.stages.partition import Partition
 
 
 def compile_segments(
-    graph: Graph, partition: Partition, steps: list[Step], *, keep_all: bool, target: cpu.Target, threads: int
+    graph: Graph, partition: Partition, steps: list[Step], options: CompileOptions
 ) -> dict[int, cpu.Segment]:
     """Compiles every CPU step; the result is by number of the step. The graph gains packed weights.
-
-    Args:
-        keep_all: quantised tensors are written to memory even if nobody reads them there.
 
     Raises:
         UnsupportedError: naming node, attribute, value and what is supported.
     """
+    target = options.target()
     segments: dict[int, cpu.Segment] = {}
     elsewhere = reads_elsewhere(steps)
     packed = cpu.PackedConstants(graph)
@@ -30,16 +29,25 @@ def compile_segments(
         read = {name: None for node in step.tasks for name in node.inputs if name}
         inputs = [name for name in read if name not in made and not graph.tensor(name).is_const]
         wanted = elsewhere[number].union(graph.outputs)
-        outputs = [name for name in made if name in wanted or (keep_all and is_kept(graph, partition, name))]
+        outputs = [name for name in made if name in wanted or (options.keep_all and is_kept(graph, partition, name))]
         for node in step.tasks:
             reason = cpu.unsupported_reason(graph, node)
             if reason is not None:
                 raise UnsupportedError(reason)
         symbol = f"tw_segment_{number}"
         segments[number] = cpu.compile_segment(
-            graph, step.tasks, inputs, outputs, symbol, target, threads=threads, packed=packed
+            graph, step.tasks, inputs, outputs, symbol, target, threads=options.threads, packed=packed
         )
     return segments
+
+
+def describe_segments(segments: dict[int, cpu.Segment]) -> str:
+    """What every segment reads and writes, and its kernels."""
+    lines = []
+    for number, segment in segments.items():
+        lines.append(f"step {number}: {', '.join(segment.inputs)} -> {', '.join(segment.outputs)}")
+        lines += [f"  {kernel}" for kernel in segment.description]
+    return "\n".join(lines)
 
 
 def is_kept(graph: Graph, partition: Partition, name: str) -> bool:

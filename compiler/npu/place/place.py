@@ -33,6 +33,10 @@ class Placement:
         self.npu.discard(node.outputs[0])
         self.reasons[node.name or node.outputs[0]] = reason
 
+    def __str__(self) -> str:
+        lines = [f"NPU  {name}" for name in sorted(self.npu)]
+        return "\n".join([*lines, *(f"CPU  {name}: {reason}" for name, reason in self.reasons.items())])
+
     def verify(self, wiring: Wiring) -> None:
         """Raises `CompileError` if the NPU got a node it has no op for, or the CPU a quantised one without a reason."""
         nodes = wiring.graph.nodes

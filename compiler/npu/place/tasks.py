@@ -32,6 +32,15 @@ def writes_of(task: Task) -> list[str]:
     return [name for name in task.outputs if name] if isinstance(task, Node) else [task.output.buffer]
 
 
+def describe(task: Task) -> str:
+    """One line; conversions without their tables."""
+    if isinstance(task, Layer):
+        return task.describe()
+    if is_conversion(task):
+        return f"{', '.join(task.outputs)} = {task.op}({', '.join(task.inputs)})"
+    return str(task)
+
+
 def verify_tasks(tasks: Sequence[Task], available: Collection[str], wanted: Collection[str]) -> None:
     """Raises `CompileError` if a task reads what neither is `available` nor comes of a task before it, or something
     `wanted` is never made."""

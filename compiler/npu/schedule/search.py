@@ -34,7 +34,6 @@ from isa.encoding import to_bytes
 
 #: (configuration, instruction image, arena bytes) -> cycles.
 Measure = Callable[[NpuConfig, bytes, int], int]
-MAX_EFFORT = 3
 
 
 @dataclass(frozen=True)

@@ -120,11 +120,6 @@ def test_shapes() -> None:
     refused(model, "'z'", "'x0'", shapes={"z": (4, 5)})
 
 
-def test_unknown_pass() -> None:
-    with pytest.raises(CompileError, match="unknown pass 'fold'; the passes are annotate, "):
-        run_passes(import_onnx(small()), print_after=["fold"])
-
-
 @pytest.mark.parametrize("name", ["conv", "gemm", "concat", "movement", "silu", "resize_nearest", "max_pool"])
 def test_flipped_and_cut(name: str) -> None:
     """Damaged bytes give a graph or a CompileError, never anything else."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler.graph import Graph
+from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS, NpuConfig
 
@@ -42,7 +43,7 @@ class Golden:
         for stage in self.stages:
             printed: list[str] = []
             compile_graph(
-                self.graph(), self.config, effort=self.effort, print_after=(stage,),
+                self.graph(), self.config, CompileOptions(effort=self.effort, print_after=(stage,)),
                 out=lambda text, printed=printed: printed.append(str(text).rstrip("\n")),
             )  # fmt: skip
             parts.append("\n".join([f"== {stage} ==", *printed, ""]))

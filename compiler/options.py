@@ -1,0 +1,79 @@
+"""`CompileOptions`: everything a user may choose about the compilation of a graph, checked in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from common.errors import UsageError
+
+if TYPE_CHECKING:
+    from compiler.cpu.target import Target
+
+MAX_EFFORT = 3
+MAX_THREADS = 64
+KEEP = ("outputs", "all")
+#: What `print_after` knows besides the passes of the front end.
+STAGES = ("place", "tails", "layouts", "tasks", "partition", "schedule", "segments", "allocate", "emit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """Choices about a compilation; wrong ones are refused when the object is made.
+
+    Attributes:
+        keep: "outputs", or "all" to keep every quantised tensor in memory: nothing is fused away, nothing reused.
+        effort: of the schedule search, 0..3: 0 no fusion, 1 fusion by counting, 2 and 3 several schedules by exact
+            cycles.
+        cpu_only: leave the NPU out.
+        host: machine the CPU kernels are for, one of `compiler.cpu.target.HOSTS`; None for this one.
+        threads: that share the work of every CPU kernel, 1..64; results are the same for every number. 1 with a host.
+        print_after: names of passes and stages to print after; "all" for every one.
+
+    Raises:
+        UsageError: a value that is not accepted. CompileError: an unknown host.
+    """
+
+    keep: str = "outputs"
+    effort: int = 1
+    cpu_only: bool = False
+    host: str | None = None
+    threads: int = 1
+    print_after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.keep not in KEEP:
+            raise UsageError(f'keep must be "outputs" or "all", not {self.keep!r}')
+        if not 0 <= self.effort <= MAX_EFFORT:
+            raise UsageError(f"effort must be 0..{MAX_EFFORT}, not {self.effort!r}")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise UsageError(f"threads must be 1..{MAX_THREADS}, not {self.threads!r}")
+        if self.threads > 1 and self.host is not None:
+            raise UsageError("threads are for kernels of this machine: with a host there is one")
+        if self.host is not None:
+            self.target()
+        if self.print_after:
+            _check_passes(self.print_after)
+
+    @property
+    def keep_all(self) -> bool:
+        return self.keep == "all"
+
+    def target(self) -> Target:
+        """The machine the CPU kernels are for."""
+        from compiler.cpu.target import Target  # LLVM takes 0.6 s to import
+
+        return Target.host() if self.host is None else Target.named(self.host)
+
+    def prints(self, stage: str) -> bool:
+        """True if a pass or stage is to be printed after."""
+        return stage in self.print_after or "all" in self.print_after
+
+
+def _check_passes(names: tuple[str, ...]) -> None:
+    from compiler.passes import FRONTEND  # 0.5 s to import, which only printing needs this early
+
+    known = [*(p.name for p in FRONTEND), *STAGES]
+    for name in names:
+        if name not in known and name != "all":
+            raise UsageError(f"unknown pass {name!r}; the passes are {', '.join(known)} (or all)")
