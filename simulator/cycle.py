@@ -273,7 +273,9 @@ class CycleDevice(InProcess):
         fault = clock.error
         if self.functional:
             try:
-                native.run(self.config, self.scratchpads, self.memory.data, regions, program, (1 << 40))
+                # No engine makes more than one step a cycle: so the explanation takes no longer than the run did.
+                steps = clock.counters.cycles or 1
+                native.run(self.config, self.scratchpads, self.memory.data, regions, program, steps)
             except DeviceError as told:
                 if (told.code, told.engine, told.pc) == (fault.code, clock.engine, clock.pc):
                     return DeviceError(str(told), fault.code, clock.engine, clock.pc, fault.address)

@@ -89,6 +89,14 @@ def test_errors() -> None:
     assert fails([op("LOAD_SYNC", signal0=9)] * 256).code == ErrorCode.SEMAPHORE_OVERFLOW
 
 
+def test_a_timeout_ends_the_data_too() -> None:
+    """The functional part, which finds the words for the error, stops as early as the clock."""
+    for engine in ("GEMM", "VECTOR"):
+        counts = (65535, 65535, 200)  # hours of the functional simulator, and below its own limit
+        loops = [op(f"{engine}_LOOP", level=level, count=count) for level, count in enumerate(counts)]
+        assert fails([*loops, op(engine)], timeout=3000).code == ErrorCode.TIMEOUT
+
+
 def test_a_timeout_of_just_enough_cycles() -> None:
     cycles = run(CycleDevice(TINY), PROGRAM)
     assert cycles is not None and run(CycleDevice(TINY), PROGRAM, timeout=cycles) == cycles
