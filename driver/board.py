@@ -134,6 +134,7 @@ class BoardDevice:
         config: what the program needs; None takes the board as it is, if its configuration is a preset.
         seconds: of wall time a run may take.
         wait: seconds to wait for another process that holds the board.
+        reset_seconds: of wall time a reset may take.
 
     Attributes:
         closed: by `close`, or because the transport failed; open the board again.
@@ -148,9 +149,15 @@ class BoardDevice:
     keeps_programs = True
 
     def __init__(
-        self, transport: Transport, config: NpuConfig | None = None, *, seconds: float = 60.0, wait: float = 60.0
+        self,
+        transport: Transport,
+        config: NpuConfig | None = None,
+        *,
+        seconds: float = 60.0,
+        wait: float = 60.0,
+        reset_seconds: float = RESET_SECONDS,
     ) -> None:
-        self.transport, self.seconds = transport, seconds
+        self.transport, self.seconds, self.reset_seconds = transport, seconds, reset_seconds
         self._mutex = threading.RLock()
         self.closed = False
         try:
@@ -369,7 +376,7 @@ class BoardDevice:
             )
 
     def _quiet(self) -> bool:
-        return _until(lambda: not self._status() & mask("STATUS", "BUSY", "RESETTING", "ERROR"), RESET_SECONDS)
+        return _until(lambda: not self._status() & mask("STATUS", "BUSY", "RESETTING", "ERROR"), self.reset_seconds)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
+from driver.board import BoardDevice
 from isa.device import Counters, Device, Region
 from isa.encoding import Op, op, to_bytes
+from isa.host import mask, state_of
 from isa.instructions import Memory
+from isa.registers import REGISTER
 
 SIZE = 256  # bytes that are copied
 
@@ -53,6 +59,36 @@ def endless_job(device: Device) -> Job:
 def waiting_job(device: Device) -> Job:
     """Waits for a semaphore nobody signals."""
     return Job(device, [op("LOAD_SYNC", wait0=3), op("END")])
+
+
+def in_mid_run(device: BoardDevice, action: Callable[[], object], looks: int = 5) -> None:
+    """Does something once, while the driver waits for a run, when it has looked for its end so many times."""
+    wait, counted = device.transport.wait, itertools.count(1)
+
+    def watched(seconds: float) -> bool:
+        if next(counted) == looks:
+            action()
+        return wait(seconds)
+
+    device.transport.wait = watched  # type: ignore[method-assign]
+
+
+def at_command(device: BoardDevice, name: str, then: Callable[[Callable[[], None]], None]) -> None:
+    """Hands the writing of a command into CONTROL to `then`, which may do it, or not, or more."""
+    write = device.transport.write_registers
+
+    def watched(offset: int, values: Sequence[int]) -> None:
+        if (offset, list(values)) == (REGISTER["CONTROL"].offset, [mask("CONTROL", name)]):
+            then(lambda: write(offset, values))
+        else:
+            write(offset, values)
+
+    device.transport.write_registers = watched  # type: ignore[method-assign]
+
+
+def state(device: BoardDevice) -> str:
+    """What STATUS says of a board."""
+    return state_of(device.transport.read_registers(REGISTER["STATUS"].offset, 1)[0])
 
 
 def check_copy(device: Device, seed: int = 0) -> None:

@@ -53,6 +53,10 @@ class Wire:
         if not self.dead:
             self.link.write_registers(offset, [value])
 
+    def fall(self) -> None:
+        """Off its bus."""
+        self.dead = True
+
     def wait(self, seconds: float) -> bool:
         came = self.link.wait(seconds) and not self.deaf
         self.interrupts += came

@@ -25,8 +25,8 @@ from tilewright.remote.shared import Arena, Part, Refusal, SharedDevice
 _CLIENTS = 64
 #: Seconds between two words to a client that waits.
 _WORD = 1.0
-#: Bytes of arenas, of writes to them that wait for a run, and of contents under way one client may have.
-_CLIENT_BYTES = 2 << 30
+#: Bytes that one client may have: of arenas, of writes to them that wait for a run, and of contents under way.
+CLIENT_BYTES = 2 << 30
 log = logging.getLogger("tilewright.serve")
 
 
@@ -38,6 +38,7 @@ class Server:
         address: HOST:PORT; port 0 takes a free one.
         token: what clients have to say, None = nothing.
         tls: (certificate chain, private key) as PEM, None = not encrypted.
+        client_bytes: of memory one client may take up.
 
     Attributes:
         port: listened at.
@@ -47,9 +48,15 @@ class Server:
     """
 
     def __init__(
-        self, shared: SharedDevice, address: str, token: str | None = None, tls: tuple[bytes, bytes] | None = None
+        self,
+        shared: SharedDevice,
+        address: str,
+        token: str | None = None,
+        tls: tuple[bytes, bytes] | None = None,
+        *,
+        client_bytes: int = CLIENT_BYTES,
     ) -> None:
-        self.shared, self._token = shared, token
+        self.shared, self.client_bytes, self._token = shared, client_bytes, token
         self._runs = ThreadPoolExecutor(1, "run")
         self._server = grpc.server(
             ThreadPoolExecutor(_CLIENTS, "client"), options=OPTIONS, maximum_concurrent_rpcs=_CLIENTS
@@ -180,8 +187,8 @@ class _Session:
 
     def _limit(self, more: int) -> None:
         held = sum(a.size + a.waiting for a in self.arenas.values()) + sum(map(len, self._coming.values()))
-        if held + more > _CLIENT_BYTES:
-            raise Refusal(f"{more} bytes more than the {_CLIENT_BYTES} a client may have")
+        if held + more > self.server.client_bytes:
+            raise Refusal(f"{more} bytes more than the {self.server.client_bytes} a client may have")
 
     def _read(self, read: pb.Read) -> Iterator[pb.Response]:
         if read.arena not in self.arenas:

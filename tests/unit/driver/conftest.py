@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -38,10 +37,10 @@ def client() -> Iterator[Callable[..., subprocess.Popen]]:
         code = (
             "from pathlib import Path, PosixPath\n"
             "from driver.address import open_transport; from driver.board import BoardDevice\n"
-            "from tests.common.board_jobs import endless_job; from tests.common.linux_boards import Way\n"
-            f"job = endless_job(BoardDevice({transport}))\n"
-            "print('running', flush=True)\n"
-            "job.run()\n"
+            "from tests.common.board_jobs import endless_job, in_mid_run; from tests.common.linux_boards import Way\n"
+            f"device = BoardDevice({transport})\n"
+            "in_mid_run(device, lambda: print('running', flush=True), looks=1)\n"
+            "endless_job(device).run(seconds=3600)\n"
         )
         process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -52,7 +51,6 @@ def client() -> Iterator[Callable[..., subprocess.Popen]]:
         )
         started.append(process)
         assert process.stdout is not None and process.stdout.readline() == "running\n"
-        time.sleep(0.3)  # it prints just before START
         return process
 
     yield start

@@ -5,7 +5,6 @@ Faults are in test_faults.py, for this transport and others.
 
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,7 +124,7 @@ def test_other_processes_wait_their_turn(axi: AxiBoard, digits: Program, tmp_pat
     ]
     for seed, process in enumerate(running):
         expected = tw.Device("functional").run(digits, tw.random_inputs(digits, seed))["output"]
-        assert process.communicate(timeout=120)[0].strip() == expected.tobytes().hex()
+        assert process.communicate()[0].strip() == expected.tobytes().hex()
 
 
 # Several programs.
@@ -207,7 +206,6 @@ def test_a_dead_socket(tmp_path: Path) -> None:
         BoardDevice(SocketTransport(tmp_path / "none"))
     with AxiBoard(TINY, tmp_path / "npu.sock") as board:
         held = device(board)
-    start = time.monotonic()
     with pytest.raises(TransportError, match="the connection broke"):
         held.read(held.transport.base, 4)
-    assert held.closed and time.monotonic() - start < 5
+    assert held.closed

@@ -1,7 +1,7 @@
 """What goes wrong with boards, on every transport to an AXI bus: the Verilated NPU behind a socket, UIO and PCIe.
 
 Each test breaks something, wants one clear error, and then a run with the right bytes. The serial line has faults of
-its own (test_serial_board.py).
+its own (transport/test_serial.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import itertools
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,17 +27,26 @@ from hw.sim.device import RtlDevice
 from isa.config import preset
 from isa.device import DeviceError, Region
 from isa.encoding import Op, op
-from isa.host import state_of
 from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode, Memory
 from isa.program import Program
 from tests.common.board_jobs import SIZE as COPIED
-from tests.common.board_jobs import Job, check_copy, copy_job, endless_job, waiting_job
+from tests.common.board_jobs import (
+    Job,
+    at_command,
+    check_copy,
+    copy_job,
+    endless_job,
+    in_mid_run,
+    state,
+    waiting_job,
+)
 from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Way, Wire, caches
 from tilewright.runtime.devices import Runner
 from tilewright.runtime.executor import Executor
 
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
+PATIENT = 120.0  # seconds for what must happen, however busy this machine is
 
 
 @pytest.fixture
@@ -66,7 +74,7 @@ def linux(request: pytest.FixtureRequest, tmp_path: Path, board: AxiBoard, monke
 
 
 def device(way: Way, **options: float) -> BoardDevice:
-    return BoardDevice(way.open(), TINY, **options)
+    return BoardDevice(way.open(), TINY, **({"reset_seconds": PATIENT} | options))
 
 
 # Errors of programs.
@@ -138,28 +146,24 @@ def test_a_run_without_end_is_given_up(way: Way) -> None:
         check_copy(board)
 
 
-def test_a_stuck_bus_is_reported_and_may_recover(way: Way, board: AxiBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driver.board.RESET_SECONDS", 0.2)
-    with device(way) as dev:
+def test_a_stuck_bus_is_reported_and_may_recover(way: Way, board: AxiBoard) -> None:
+    with device(way, reset_seconds=0.2) as dev:
         job = copy_job(dev)
         board.stick()
         with pytest.raises(DeviceError, match="the bus does not answer the NPU; load the bitstream anew"):
             job.run(b"x" * COPIED, seconds=0.3)
         board.stick(False)
+        dev.reset_seconds = PATIENT
         check_copy(dev)
 
 
-def test_a_stuck_bus_is_found_by_the_next_process(way: Way, board: AxiBoard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told within the time of a reset, and without a hang."""
-    monkeypatch.setattr("driver.board.RESET_SECONDS", 0.2)
-    with device(way) as dev:
+def test_a_stuck_bus_is_found_by_the_next_process(way: Way, board: AxiBoard) -> None:
+    with device(way, reset_seconds=0.2) as dev:
         board.stick()
         with pytest.raises(DeviceError, match="load the bitstream anew"):
             copy_job(dev).run(b"x" * COPIED, seconds=0.3)
-    start = time.monotonic()
     with pytest.raises(DeviceError, match="the reset does not end"):
-        device(way)
-    assert time.monotonic() - start < 20
+        device(way, reset_seconds=0.2)
     assert probe(way.open()).state in ("busy", "resetting")
     board.stick(False)
     with device(way) as dev:
@@ -191,25 +195,22 @@ def test_a_killed_client_leaves_the_board_usable(way: Way, client: Callable[...,
 def test_an_interrupted_run_is_stopped(way: Way, client: Callable[..., subprocess.Popen]) -> None:
     process = client(f"{way!r}.open_elsewhere()")
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) != 0
+    assert process.wait(PATIENT) != 0
     assert probe(way.open()).state == "idle"
 
 
-def test_an_interrupt_while_start_is_on_its_way(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = BoardDevice._command
-
-    def interrupted(self: BoardDevice, name: str) -> None:
-        command(self, name)
-        if name == "START":
-            raise KeyboardInterrupt
+def test_an_interrupt_while_start_is_on_its_way(way: Way) -> None:
+    def interrupted(start: Callable[[], None]) -> None:
+        start()
+        raise KeyboardInterrupt
 
     with device(way) as dev:
         job = endless_job(dev)
-        with monkeypatch.context() as patch:
-            patch.setattr(BoardDevice, "_command", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                job.run()
-        assert state_of(dev._status()) == "idle"
+        at_command(dev, "START", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            job.run()
+        assert state(dev) == "idle"
+    with device(way) as dev:
         check_copy(dev)
 
 
@@ -253,25 +254,19 @@ def test_lost_interrupts_cost_time_only(linux: Way, board: AxiBoard) -> None:
     wire = Wire(board.path)
     wire.deaf = True
     with BoardDevice(linux.open(wire), TINY) as dev:
-        start = time.monotonic()
         check_copy(dev)
-        assert wire.interrupts == 0 and time.monotonic() - start < 20
+        assert wire.interrupts == 0
 
 
 def test_a_board_that_falls_off_its_bus(linux: Way, board: AxiBoard) -> None:
     """Registers that read all ones look busy; that is no reason to wait for the end of the run."""
     wire = Wire(board.path)
-    with BoardDevice(linux.open(wire), TINY, seconds=60) as dev:
+    with BoardDevice(linux.open(wire), TINY, seconds=3600) as dev:
         job = endless_job(dev)
-
-        def fall() -> None:
-            wire.dead = True
-
-        threading.Timer(0.3, fall).start()
-        start = time.monotonic()
+        in_mid_run(dev, wire.fall)
         with pytest.raises(TransportError, match="STATUS reads 0xffffffff: the board is gone from its bus"):
             job.run()
-        assert time.monotonic() - start < 20 and dev.closed
+        assert dev.closed
     assert "IDENTITY reads 0xffffffff" in probe(linux.open(wire)).problem
     with device(linux) as dev:
         check_copy(dev)

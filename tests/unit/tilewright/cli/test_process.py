@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.common import needs
+from tests.common.waiting import HANG
 
 COMMAND = [sys.executable, "-m", "tilewright"]
 
@@ -72,8 +72,7 @@ def test_interrupt(tmp_path):
     )
     with fifo.open("wb"):  # opens as soon as the process reads
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)  # a reader at the end of its file would go on
-    _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=HANG)  # a reader at the end of its file would go on
     assert process.returncode == 130
     assert "Traceback" not in stderr and not (tmp_path / "out.bin").exists()
 

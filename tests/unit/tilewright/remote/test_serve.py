@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 import tilewright as tw
-from common.allocator import Allocator
+from common.allocator import MemoryFull
 from common.errors import TilewrightError
 from isa.assembler import assemble
 from isa.config import NpuConfig
@@ -30,10 +31,12 @@ from isa.encoding import to_bytes
 from isa.instructions import ErrorCode
 from simulator.cycle import CycleDevice
 from tests.common.paths import ROOT
+from tests.common.waiting import HANG, wait_until
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.remote import generate
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import Address, RemoteDevice, RemoteError
+from tilewright.remote.protocol import METHOD, OPTIONS, SERVICE
 from tilewright.remote.server import Server
 from tilewright.remote.shared import SharedDevice
 from tilewright.runtime.devices import Runner, preset_of
@@ -51,12 +54,22 @@ class Watched(CycleDevice):
         self.go = threading.Event()
         self.go.set()
         self.breaks = False
-        if room is not None:
-            self.memory._places = Allocator(1, room)
+        self.room, self.held = room, dict[int, int]()
+
+    def allocate(self, nbytes: int) -> int:
+        if self.room is not None and sum(self.held.values()) + nbytes > self.room:
+            raise MemoryFull("the device is small")
+        address = super().allocate(nbytes)
+        self.held[address] = nbytes
+        return address
+
+    def free(self, address: int) -> None:
+        del self.held[address]
+        super().free(address)
 
     def run(self, *arguments: Any, **options: Any) -> Counters:
         self.runs += 1
-        assert self.go.wait(30)
+        assert self.go.wait(HANG)
         if self.breaks:
             self.breaks, self.closed = False, True
             raise TilewrightError("the link is dead")
@@ -78,6 +91,22 @@ def serving(room: int | None = None, **options: Any) -> Iterator[tuple[Server, S
 
 def connect(server: Server, **options: Any) -> RemoteDevice:
     return RemoteDevice(Address(f"127.0.0.1:{server.port}"), **options)
+
+
+class Stream:
+    """A client that says what it likes, without looking at it first."""
+
+    def __init__(self, server: Server) -> None:
+        self._requests: queue.SimpleQueue[pb.Request] = queue.SimpleQueue()
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{server.port}", OPTIONS)
+        call = self._channel.stream_stream(f"/{SERVICE}/{METHOD}", pb.Request.SerializeToString, pb.Response.FromString)
+        self._responses = call(iter(self._requests.get, None))
+        assert next(self._responses).HasField("welcome")
+
+    def ask(self, request: pb.Request) -> pb.Response:
+        """The first answer."""
+        self._requests.put(request)
+        return next(self._responses)
 
 
 def runner(device: RemoteDevice) -> Runner:
@@ -161,8 +190,7 @@ def test_waiting_clients_are_told(program, inputs, expected) -> None:
         shared.device.go.clear()
         one = threading.Thread(target=lambda: first.run(program, inputs))
         one.start()
-        while not shared.device.runs:
-            time.sleep(0.01)
+        wait_until(lambda: shared.device.runs)
 
         def second() -> None:
             with runner(connect(server, notify=said.append)) as remote:
@@ -170,9 +198,7 @@ def test_waiting_clients_are_told(program, inputs, expected) -> None:
 
         two = threading.Thread(target=second)
         two.start()
-        end = time.monotonic() + 20
-        while not any("waiting for 1 run of others" in (text or "") for text in said) and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_until(lambda: any("waiting for 1 run of others" in (text or "") for text in said))
         assert shared.device.runs == 1
         shared.device.go.set()
         one.join()
@@ -187,20 +213,14 @@ def test_a_killed_client_leaves_the_device_usable(program, inputs, expected, tmp
         shared.device.go.clear()
         command = [sys.executable, "-m", "tilewright", "run", str(path), "--device", f"tcp://127.0.0.1:{server.port}"]
         client = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60
-        while not shared.device.runs and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_until(lambda: shared.device.runs)
         client.send_signal(signal.SIGKILL)
         client.wait()
         shared.device.go.set()
         with runner(connect(server)) as remote:
             same(remote.run(program, inputs), expected[0])
-        end = time.monotonic() + 20
-        while shared.turns._waiting and time.monotonic() < end:
-            time.sleep(0.02)
-        assert not [
-            part for part in shared._placed if not isinstance(part, bytes)
-        ]  # both clients' arenas are given back
+        contents = sorted(len(data) for data in (program.instructions, program.constants))
+        wait_until(lambda: sorted(shared.device.held.values()) == contents, "both clients' arenas to be given back")
 
 
 def test_a_stopped_machine_is_decoded(program, inputs) -> None:
@@ -279,7 +299,7 @@ def test_foreign_programs(program) -> None:
 
 def test_requests_beyond_what_a_client_has() -> None:
     with serving() as (server, _):
-        device = connect(server)
+        stream = Stream(server)
         sha256 = hashlib.sha256(b"x").digest()
         for request, message in (
             (pb.Request(piece=pb.Piece(sha256=sha256, size=1, data=b"y")), "arrived damaged"),
@@ -291,9 +311,8 @@ def test_requests_beyond_what_a_client_has() -> None:
             (pb.Request(write=pb.Write(arena=1, size=8, data=b"a")), "has 4 bytes, not 8"),
             (pb.Request(), "does not know"),
         ):
-            with pytest.raises(RemoteError, match=message):
-                device._ask(request)
-        assert device._ask(pb.Request(have=pb.Have())).HasField("missing")  # the stream goes on
+            assert message in stream.ask(request).refused.message
+        assert stream.ask(pb.Request(have=pb.Have())).HasField("missing")  # the stream goes on
 
 
 def test_windows_end_where_contents_end() -> None:
@@ -301,14 +320,12 @@ def test_windows_end_where_contents_end() -> None:
     with serving() as (server, shared):
         other = connect(server)
         other.run([*place(other, END), *place(other, b"secret" * 20)], 0, 0, 1)
-        device = connect(server)
-        mine = place(device, END)
-        device._upload([(mine[0], hashlib.sha256(END).digest())])
+        stream, sha256 = Stream(server), hashlib.sha256(END).digest()
+        assert stream.ask(pb.Request(piece=pb.Piece(sha256=sha256, size=len(END), data=END))).HasField("accepted")
         for size in (0, len(END) - 1, len(END) + 1, 1 << 20, 1 << 63):
-            region = pb.Region(sha256=hashlib.sha256(END).digest(), size=size)
+            region = pb.Region(sha256=sha256, size=size)
             run = pb.Run(regions=[region], program_length=1, fingerprint=TINY.fingerprint)
-            with pytest.raises(RemoteError, match=f"have {len(END)} bytes, not {size}"):
-                device._ask(pb.Request(run=run))
+            assert f"have {len(END)} bytes, not {size}" in stream.ask(pb.Request(run=run)).refused.message
         assert shared.device.runs == 1
 
 
@@ -322,19 +339,19 @@ def test_runs_the_registers_cannot_express(values: dict[str, int]) -> None:
         assert shared.device.runs == 0
 
 
-def test_a_client_cannot_fill_the_memory_of_the_server(monkeypatch) -> None:
-    monkeypatch.setattr("tilewright.remote.server._CLIENT_BYTES", 10_000)
-    with serving() as (server, _):
-        device = connect(server)
+def test_a_client_cannot_fill_the_memory_of_the_server() -> None:
+    with serving(client_bytes=10_000) as (server, _):
+        stream = Stream(server)
         write = pb.Request(write=pb.Write(arena=1, size=4, data=b"abcd"))
-        with pytest.raises(RemoteError, match="4 bytes more than the 10000 a client may have"):
-            for _ in range(100):
-                device._ask(write)
-        with pytest.raises(RemoteError, match="33 bytes are no SHA-256"):
-            device._ask(pb.Request(piece=pb.Piece(sha256=bytes(33), size=1)))
-        device._requests.put(pb.Request(read=pb.Read(arena=1, size=4)))
-        assert device._next().data.data == b"abcd"
-        device._ask(write)  # those before are on the device
+        answers = [stream.ask(write) for _ in range(100)]
+        assert answers[0].HasField("accepted")
+        assert "4 bytes more than the 10000 a client may have" in answers[-1].refused.message
+        assert (
+            "33 bytes are no SHA-256"
+            in stream.ask(pb.Request(piece=pb.Piece(sha256=bytes(33), size=1))).refused.message
+        )
+        assert stream.ask(pb.Request(read=pb.Read(arena=1, size=4))).data.data == b"abcd"
+        assert stream.ask(write).HasField("accepted")  # those before are on the device
 
 
 def test_tokens(program, inputs, expected) -> None:
@@ -398,7 +415,7 @@ def test_the_command(program, tmp_path) -> None:
         (["--listen", f"127.0.0.1:{taken.getsockname()[1]}"], "cannot listen"),
         (["--token-file", os.devnull], "must hold a token"),
     ):
-        done = subprocess.run([*here, "serve", *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*here, "serve", *arguments], capture_output=True, text=True, timeout=HANG)
         assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 1
     served = subprocess.Popen([*here, "serve", "--config", "tiny", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True)  # fmt: skip
@@ -406,14 +423,14 @@ def test_the_command(program, tmp_path) -> None:
     where = re.search(r"tcp://\S+", served.stdout.readline())
     assert where is not None
     done = subprocess.run([*here, "run", str(path), "--device", where[0], "--check=all", "--reference", str(MODEL)],
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+                          capture_output=True, text=True, timeout=HANG)  # fmt: skip
     assert done.returncode == 0 and "equal" in done.stdout, done.stderr
     assert preset_of(where[0]) == "tiny"
     done = subprocess.run([*here, "run", str(MODEL), "--device", where[0], "--json", "-"],
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+                          capture_output=True, text=True, timeout=HANG)  # fmt: skip
     assert json.loads(done.stdout)["config"] == "tiny"  # that of the device
     served.send_signal(signal.SIGTERM)
-    assert served.wait(20) == 0
+    assert served.wait(HANG) == 0
 
 
 def test_a_second_interrupt_leaves_a_run_that_does_not_end() -> None:
@@ -435,14 +452,12 @@ def test_a_second_interrupt_leaves_a_run_that_does_not_end() -> None:
 
     thread = threading.Thread(target=client)
     thread.start()
-    end = time.monotonic() + 20
-    while not any("running for" in (text or "") for text in said) and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_until(lambda: any("running for" in (text or "") for text in said))
     served.send_signal(signal.SIGINT)
     while "waiting for the run under way" not in served.stderr.readline():
         pass
     served.send_signal(signal.SIGINT)
-    assert served.wait(20) == -signal.SIGINT
+    assert served.wait(HANG) == -signal.SIGINT
     thread.join()
 
 

@@ -8,14 +8,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.common.paths import ROOT
+from tests.common.waiting import HANG, wait_until
 
 SPACE = """
 base = "tiny"
@@ -44,14 +43,14 @@ def results(folder: Path) -> int:
         return 0
 
 
-def wait_until(
-    condition: Callable[[], bool], process: subprocess.Popen[str] | None = None, seconds: float = 120
-) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.02)
+def wait_for(count: int, folder: Path, command: subprocess.Popen[str]) -> None:
+    """Until the sweep has so many results."""
+
+    def there() -> bool:
+        assert command.poll() is None, command.communicate()
+        return results(folder) >= count
+
+    wait_until(there, f"{count} results")
 
 
 def cluster_of(command: subprocess.Popen[str]) -> dict[str, list[psutil.Process]]:
@@ -71,25 +70,25 @@ def cluster_of(command: subprocess.Popen[str]) -> dict[str, list[psutil.Process]
 def test_kills_of_worker_scheduler_and_command(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text(SPACE)
     command = start(tmp_path, "--jobs", "2")
-    wait_until(lambda: results(tmp_path) >= 2, command)
+    wait_for(2, tmp_path, command)
     os.kill(cluster_of(command)["worker"][0].pid, signal.SIGKILL)
     seen = results(tmp_path)
-    wait_until(lambda: results(tmp_path) >= seen + 3, command)
+    wait_for(seen + 3, tmp_path, command)
     os.kill(cluster_of(command)["scheduler"][0].pid, signal.SIGKILL)
     seen = results(tmp_path)
-    wait_until(lambda: results(tmp_path) >= seen + 3, command)
+    wait_for(seen + 3, tmp_path, command)
     processes = [p for group in cluster_of(command).values() for p in group]
     command.kill()
     command.wait()
     before = results(tmp_path)
     assert 8 <= before < RESULTS
-    psutil.wait_procs(processes, timeout=30)
+    psutil.wait_procs(processes, timeout=HANG)
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes), "processes were left"
     with sqlite3.connect(tmp_path / "out" / "sweep.sqlite") as database:
         assert database.execute("pragma integrity_check").fetchone()[0] == "ok"
 
     resumed = start(tmp_path, "--jobs", "2", "--json", "-")
-    output, errors = resumed.communicate(timeout=240)
+    output, errors = resumed.communicate(timeout=HANG)
     assert resumed.returncode == 0, errors
     report = json.loads(output)
     assert (report["computed"], report["reused"]) == (RESULTS - before, before)
@@ -100,7 +99,7 @@ def test_kills_of_worker_scheduler_and_command(tmp_path: Path) -> None:
 def test_scheduler_of_others_gone(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text(SPACE)
     command = start(tmp_path, "--scheduler", "tcp://127.0.0.1:9")
-    _, errors = command.communicate(timeout=120)
+    _, errors = command.communicate(timeout=HANG)
     assert command.returncode == 2
     assert errors.splitlines()[-1].startswith("tilewright: error: no Dask scheduler at tcp://127.0.0.1:9"), errors
     assert "Traceback" not in errors
