@@ -11,31 +11,46 @@ import functools
 
 import numpy as np
 
+from compiler.npu.stored import StoredType, stored_limits, stored_type
+from compiler.ops.elementwise import AddConstants, QAdd
+from compiler.tensor import Tensor
 from isa import numerics
 
 _MULTIPLIER_LIMIT = (1 << 23) - 1
 
 
+def stored_add_constants(op: QAdd, a: Tensor, b: Tensor, y: Tensor) -> AddConstants | None:
+    """Constants of VECTOR_ADD for values as the machine stores them; None where there are none that equal the op."""
+    types = stored_type(a), stored_type(b), stored_type(y)
+    if op.constants is not None:
+        return _moved_constants(op.constants, *(shift for _, _, shift in types))
+    return find_add_constants(*types, *stored_limits(y, op))
+
+
+def _moved_constants(given: AddConstants, oa: int, ob: int, oy: int) -> AddConstants | None:
+    """A QAdd's own constants for values stored minus `oa`, `ob`, `oy`; None where the machine has no room for them."""
+    c = given.c + oa * given.ma + ob * given.mb - (oy << given.shift)
+    reach = (abs(given.ma) + abs(given.mb)) * 128 + abs(c)
+    if max(abs(given.ma), abs(given.mb)) > _MULTIPLIER_LIMIT or not 0 <= given.shift < 32 or reach >= 1 << 31:
+        return None
+    return AddConstants(given.ma, given.mb, c, given.shift)
+
+
 @functools.lru_cache(maxsize=4096)
 def find_add_constants(
-    a_type: tuple[float, int, int], b_type: tuple[float, int, int], y_type: tuple[float, int, int], low: int, high: int
-) -> dict[str, int] | None:
-    """Constants for VECTOR_ADD that equal `numerics.add_reference` for all operands.
+    a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int
+) -> AddConstants | None:
+    """Constants of VECTOR_ADD that equal `numerics.add_reference` for all operands, None where none were found.
 
     Args:
-        a_type, b_type, y_type: (float32 scale, zero point in the model's type, what the machine subtracts from
-            values of that type to hold them as int8: 128 for uint8, else 0).
-        low, high: clamp in the machine's int8.
-
-    Returns:
-        {"ma", "mb", "c", "shift"}, or None where no constants were found.
+        low, high: clamp of the values as they are stored.
     """
     q = np.arange(-128, 128, dtype=np.int64)
     (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
     a, b = q[:, None], q[None, :]
     target = numerics.add_reference(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
     if low >= high:
-        return {"ma": 0, "mb": 0, "c": 0, "shift": 0}
+        return AddConstants(0, 0, 0, 0)
     ra, rb = float(np.float32(sa) / np.float32(sy)), float(np.float32(sb) / np.float32(sy))
     # Only pairs next to a step of the target can bound c: keep those for the quick test.
     edge = np.zeros(target.shape, bool)
@@ -63,7 +78,7 @@ def find_add_constants(
             c = min(max((full[0] + full[1]) // 2, -(1 << 31)), (1 << 31) - 1)
             total = a * ma + b * mb + c
             if abs(total).max() < 1 << 31 and np.array_equal(np.clip(total >> shift, low, high), target):
-                return {"ma": ma, "mb": mb, "c": int(c), "shift": shift}
+                return AddConstants(ma, mb, int(c), shift)
     return None
 
 

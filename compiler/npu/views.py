@@ -84,3 +84,14 @@ def planes_of(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, in
     planes = plane_shape(shape, layout)
     assert planes is not None, (shape, layout)
     return planes
+
+
+def broadcast_ok(shape: tuple[int, ...], out: tuple[int, ...], layout: Layout, const: bool) -> bool:
+    """True if an operand of `shape` can be walked along `out`: channels match (constants are spread over lanes)."""
+    full = (1,) * (len(out) - len(shape)) + tuple(shape)
+    own, dims = plane_shape(full, layout), plane_shape(out, layout)
+    if own is None or dims is None:
+        return False
+    if layout is Layout.CHANNELS_LAST and len(out) > 2 and full[:-2] != out[:-2] and int(np.prod(full[:-2])) != 1:
+        return False
+    return const or own[1] == dims[1]

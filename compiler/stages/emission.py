@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from compiler import cpu
 from compiler.errors import CompileError
 from compiler.graph import Graph
+from compiler.npu.blocks.tasks import is_conversion
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.emitter import Emitter
-from compiler.npu.place.tasks import is_conversion
 from compiler.npu.schedule.emission import emit_step
 from compiler.stages.memory import Memory
 from compiler.stages.order import LayerStep, NodeStep, Step

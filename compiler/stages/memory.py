@@ -8,8 +8,8 @@ import numpy as np
 
 from compiler import cpu
 from compiler.graph import Graph
+from compiler.npu.blocks.tasks import reads_of, writes_of
 from compiler.npu.emit.context import ConstantPool
-from compiler.npu.place.tasks import reads_of, writes_of
 from compiler.npu.schedule.search import Schedule
 from compiler.options import CompileOptions
 from compiler.stages.memory_plan import MemoryPlan

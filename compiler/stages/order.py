@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from compiler.errors import CompileError
 from compiler.graph import Graph, Node
+from compiler.npu.blocks.tasks import Task, describe, reads_of, writes_of
 from compiler.npu.layers.layer import Layer
-from compiler.npu.place.tasks import Task, describe, reads_of, writes_of
 from compiler.options import CompileOptions
 from compiler.stages.partition import Partition
 

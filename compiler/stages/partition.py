@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler.graph import Graph
-from compiler.npu import lower
+from compiler.npu.blocks.blocked import BlockedBuffer
+from compiler.npu.blocks.convert import Converter
+from compiler.npu.blocks.layouts import Layouts
+from compiler.npu.blocks.operands import Operands
+from compiler.npu.blocks.tasks import Task, describe, verify_tasks
+from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.layers.layer import Layer
-from compiler.npu.place.blocked import BlockedBuffer
-from compiler.npu.place.convert import Converter
-from compiler.npu.place.layout import Layouts, choose_layouts
-from compiler.npu.place.operands import Operands
+from compiler.npu.ops import lower
+from compiler.npu.place.layout import choose_layouts
 from compiler.npu.place.place import Placement, place_nodes
 from compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
-from compiler.npu.place.tasks import Task, describe, verify_tasks
-from compiler.npu.place.wiring import Wiring
 from compiler.npu.schedule.search import misfits
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
@@ -90,8 +91,7 @@ def _lower(work: Work, operands: Operands, converter: Converter) -> None:
     """Turns chains into layers, which ask for their operands."""
     for piece in work:
         if isinstance(piece, Chain):
-            for layer in lower.LOWER[piece.head.op](operands, piece.head, list(piece.tail)):
-                layer.source = piece.head.outputs[0]
+            for layer in lower(operands.graph, piece.head, operands, list(piece.tail)):
                 converter.run_layer(layer)
         else:
             converter.run_node(piece)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compiler.errors import CompileError
-from compiler.graph import QUANTIZED_OPS, Node
-from compiler.npu.place.kinds import KINDS, MOVES, is_elementwise
-from compiler.npu.place.wiring import Wiring
-from compiler.npu.support import broadcast_ok, unsupported_reason
+from compiler.graph import Node
+from compiler.npu.blocks.alias import MOVES
+from compiler.npu.blocks.wiring import Wiring
+from compiler.npu.ops import is_elementwise, npu_op_of, unsupported_reason
+from compiler.npu.views import broadcast_ok
 from isa.config import NpuConfig
 from isa.program import Layout
 
@@ -40,12 +41,12 @@ class Placement:
     def verify(self, wiring: Wiring) -> None:
         """Raises `CompileError` if the NPU got a node it has no op for, or the CPU a quantised one without a reason."""
         nodes = wiring.graph.nodes
-        unknown = self.npu - {node.outputs[0] for node in nodes if node.op in QUANTIZED_OPS}
+        unknown = self.npu - {node.outputs[0] for node in nodes if node.quantized is not None}
         if unknown:
             raise CompileError(f"placement broken: no quantised node makes {', '.join(sorted(unknown))}")
         for node in nodes:
             known = self.on_npu(node) or (node.name or node.outputs[0]) in self.reasons
-            if node.op in QUANTIZED_OPS and not known:
+            if node.quantized is not None and not known:
                 raise CompileError(f"placement broken: {node.op} {node.name!r} is on the CPU without a reason")
 
 
@@ -63,7 +64,7 @@ def place_nodes(
         reason = "the NPU was switched off" if cpu_only else _reason_against(wiring, node, config, excluded or {})
         if reason is None:
             placement.npu.add(node.outputs[0])
-        elif node.op in QUANTIZED_OPS:
+        elif node.quantized is not None:
             placement.move_to_cpu(node, reason)
     _move_islands(wiring, placement)
     return placement
@@ -72,7 +73,7 @@ def place_nodes(
 def _reason_against(wiring: Wiring, node: Node, config: NpuConfig, excluded: Mapping[str, str]) -> str | None:
     """Why a node cannot run on the NPU, None if it can."""
     reason = unsupported_reason(wiring.graph, node, config)
-    if reason is None and is_elementwise(node.op):
+    if reason is None and is_elementwise(node):
         reason = _reason_of_operands(wiring, node)
     return excluded.get(node.outputs[0]) if reason is None else reason
 
@@ -95,8 +96,8 @@ def usual_layout(wiring: Wiring, node: Node) -> Layout:
     for name in (*node.inputs, *node.outputs):
         producer = wiring.producers.get(name)
         for neighbour in ([producer] if producer is not None else []) + wiring.readers(name):
-            kind = KINDS.get(neighbour.op)
-            if kind is not None and kind.layout is Layout.CHANNELS_FIRST:
+            op = npu_op_of(neighbour)
+            if op is not None and op.layout is Layout.CHANNELS_FIRST:
                 return Layout.CHANNELS_FIRST if len(wiring.shape(name)) in (3, 4) else Layout.CHANNELS_LAST
     return Layout.CHANNELS_FIRST if len(wiring.shape(node.outputs[0])) == 4 else Layout.CHANNELS_LAST
 
@@ -104,7 +105,7 @@ def usual_layout(wiring: Wiring, node: Node) -> Layout:
 def _move_islands(wiring: Wiring, placement: Placement) -> None:
     """Elementwise work between CPU nodes goes to the CPU: two conversions cost more than they save."""
     for node in wiring.graph.nodes:
-        if not placement.on_npu(node) or not is_elementwise(node.op):
+        if not placement.on_npu(node) or not is_elementwise(node):
             continue
         feeds = [wiring.producers.get(name) for name in node.inputs if not wiring.tensor(name).is_const]
         readers = wiring.readers(node.outputs[0])

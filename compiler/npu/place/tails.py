@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from compiler.errors import CompileError
 from compiler.graph import Node
-from compiler.npu.place.kinds import KINDS, MOVES
+from compiler.npu.blocks.alias import MOVES
+from compiler.npu.blocks.wiring import Wiring
+from compiler.npu.ops import NpuOp, npu_op_of
 from compiler.npu.place.place import Placement
-from compiler.npu.place.wiring import Wiring
+from compiler.ops.elementwise import QAdd, QLut
 from isa.program import Layout
 
 
@@ -20,6 +23,11 @@ class Chain:
 
     head: Node
     tail: tuple[Node, ...] = ()
+
+    @property
+    def op(self) -> NpuOp[Any]:
+        """How the NPU runs the head."""
+        return _needed_op(self.head)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -74,6 +82,12 @@ def verify_work(work: Work, wiring: Wiring, placement: Placement) -> None:
             raise CompileError(f"order of work broken: {node.op} {node.name!r} is done {counts[id(node)]} times")
 
 
+def _needed_op(node: Node) -> NpuOp[Any]:
+    op = npu_op_of(node)
+    assert op is not None, node
+    return op
+
+
 def _find_tails(wiring: Wiring, placement: Placement) -> dict[str, list[Node]]:
     """Tails by the head's first output."""
     tails: dict[str, list[Node]] = {}
@@ -82,8 +96,8 @@ def _find_tails(wiring: Wiring, placement: Placement) -> dict[str, list[Node]]:
     for head in reversed(wiring.graph.nodes):
         if not placement.on_npu(head) or head.outputs[0] in taken:
             continue
-        kind = KINDS[head.op]
-        takes_add, takes_table = kind.takes_add, kind.takes_table
+        op = _needed_op(head)
+        takes_add, takes_table = op.takes_add, op.takes_table
         tail: list[Node] = []
         value = head.outputs[0]
         while value not in wiring.graph.outputs:
@@ -93,9 +107,9 @@ def _find_tails(wiring: Wiring, placement: Placement) -> dict[str, list[Node]]:
             reader = readers[0]
             if reader.outputs[0] in tails:  # a head itself, whose own tail goes with it
                 break
-            if reader.op == "QAdd" and takes_add and _can_add(wiring, head, reader, value):
+            if isinstance(reader.quantized, QAdd) and takes_add and _can_add(wiring, head, reader, value):
                 takes_add = False
-            elif reader.op == "QLut" and takes_table:
+            elif isinstance(reader.quantized, QLut) and takes_table:
                 takes_add = takes_table = False
             else:
                 break
@@ -115,4 +129,4 @@ def _can_add(wiring: Wiring, head: Node, add: Node, value: str) -> bool:
     shape = wiring.shape(add.outputs[0])
     if wiring.shape(value) != shape or wiring.shape(b if a == value else a) != shape:
         return False
-    return KINDS[head.op].layout is Layout.CHANNELS_LAST or len(shape) in (3, 4)
+    return _needed_op(head).layout is Layout.CHANNELS_LAST or len(shape) in (3, 4)

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from compiler.graph import Node, Tensor
+from compiler.npu.blocks.blocked import BlockedBuffer, Contents
+from compiler.npu.blocks.convert import Converter
+from compiler.npu.blocks.layouts import Layouts
+from compiler.npu.blocks.packing import PackedInput, plan_packing, repack_weights
+from compiler.npu.blocks.tables import Table
 from compiler.npu.layers.conv import DynamicWeights
-from compiler.npu.place.blocked import BlockedBuffer, Contents
-from compiler.npu.place.convert import Converter
-from compiler.npu.place.layout import Layouts
-from compiler.npu.place.packing import PackedInput, plan_packing, repack_weights
-from compiler.npu.place.tables import Table
-from compiler.npu.support import stored_zero_point
+from compiler.npu.stored import stored_zero_point
 from compiler.npu.views import View, dense_view, planes_of
 from compiler.ops.elementwise import IDENTITY_TABLE
 from isa.config import NpuConfig

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Node, Tensor
+from compiler.npu.blocks.blocked import BlockedBuffer, Contents
+from compiler.npu.blocks.layouts import Layouts
+from compiler.npu.blocks.tables import Table, pack_tables, unpack_tables
+from compiler.npu.blocks.tasks import Task
+from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.layers.layer import Layer
-from compiler.npu.place.blocked import BlockedBuffer, Contents
-from compiler.npu.place.layout import Layouts
-from compiler.npu.place.tables import Table, pack_tables, unpack_tables
-from compiler.npu.place.tasks import Task
-from compiler.npu.place.wiring import Wiring
 from compiler.npu.views import View, dense_view, planes_of
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION, CONSTANT_REGION, Layout

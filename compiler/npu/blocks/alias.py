@@ -6,11 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.graph import Node, Tensor
-from compiler.npu.place.blocked import Blocked
+from compiler.npu.blocks.blocked import Blocked
 from compiler.npu.views import View, plane_shape
 from isa.program import Layout
 
 _FIRST, _LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
+
+
+#: Ops that only rearrange a tensor: where the blocked bytes stay where they are, they cost nothing.
+MOVES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose"})
 
 
 def alias_of(move: Node, before: Tensor, after: Tensor, source: Blocked) -> Blocked | None:

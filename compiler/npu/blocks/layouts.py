@@ -1,0 +1,51 @@
+"""The layouts chosen for the NPU's work, and the tensors that are there in blocked form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from compiler.graph import Node
+from compiler.npu.blocks.alias import MOVES, alias_of
+from compiler.npu.blocks.blocked import Blocked
+from compiler.npu.blocks.wiring import Wiring
+from isa.program import Layout
+
+
+@dataclass
+class Layouts:
+    """The layouts chosen, and the tensors that are there in blocked form.
+
+    Attributes:
+        chosen: the layout a chain works in, by the first output of its head.
+        blocked: tensors that chains make; aliases of them are added when somebody asks for one.
+    """
+
+    wiring: Wiring
+    chosen: dict[str, Layout] = field(default_factory=dict)
+    blocked: dict[str, Blocked] = field(default_factory=dict)
+
+    def of(self, head: Node) -> Layout:
+        return self.chosen[head.outputs[0]]
+
+    def find(self, name: str) -> Blocked | None:
+        """The blocked form of a tensor: made by a chain, or an alias through moves that leave the bytes in place."""
+        if name in self.blocked:
+            return self.blocked[name]
+        move = self.wiring.producers.get(name)
+        if move is None or move.op not in MOVES:
+            return None
+        source = self.find(move.inputs[0])
+        if source is None:
+            return None
+        alias = alias_of(move, self.wiring.tensor(move.inputs[0]), self.wiring.tensor(name), source)
+        if alias is not None:
+            self.blocked[name] = alias
+        return alias
+
+    def __str__(self) -> str:
+        lines = []
+        for name, found in self.blocked.items():
+            v = found.view
+            what = f"alias of {v.buffer}" if found.alias else v.buffer
+            lines.append(f"{name}: {what} [{v.n} {v.cb} {v.h} {v.w} {v.block}]")
+        return "\n".join(lines)

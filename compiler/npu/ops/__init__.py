@@ -1,0 +1,10 @@
+"""How the NPU runs the quantised ops. One file per family; each registers its classes with `npu_op`."""
+
+from __future__ import annotations
+
+from compiler.discover import import_modules
+from compiler.npu.ops.npu_op import NPU_OPS, NpuOp, is_elementwise, lower, npu_op, npu_op_of, unsupported_reason
+
+import_modules(__path__, __name__)
+
+__all__ = ["NPU_OPS", "NpuOp", "is_elementwise", "lower", "npu_op", "npu_op_of", "unsupported_reason"]

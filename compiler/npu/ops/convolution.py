@@ -1,0 +1,144 @@
+"""QConv and QConvTranspose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Node
+from compiler.npu.blocks.operands import Operands
+from compiler.npu.layers.conv import ConvLayer
+from compiler.npu.layers.conv_tiling import Phase
+from compiler.npu.layers.depthwise import DepthwiseLayer
+from compiler.npu.layers.layer import Layer
+from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from compiler.npu.ops.tail import fuse_tail, labels
+from compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
+from compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
+from compiler.npu.stored import stored_zero_point
+from compiler.ops.convolution import QConv, QConvTranspose
+from isa.config import NpuConfig
+from isa.program import Layout
+
+
+def _unsupported(node: TypedNode[QConv | QConvTranspose]) -> str | None:
+    w = node.operand(1)
+    if not w.is_const or w.dtype != np.int8:
+        return "weights are not int8 constants"
+    return bias_unsupported(node) or window_unsupported(node)
+
+
+@npu_op(QConv)
+class Conv(NpuOp[QConv]):
+    """Convolution on the array; depthwise ones in its window mode, where the machine has that."""
+
+    condition = (
+        "int8 constant weights, constant bias, 1 or 2 spatial axes, kernel up to 63, stride and dilation up to 64, "
+        "pads 0..255"
+    )
+    layout = Layout.CHANNELS_FIRST
+    takes_add = takes_table = True
+
+    def unsupported(self, node: TypedNode[QConv], config: NpuConfig) -> str | None:
+        return _unsupported(node)
+
+    def lower(self, node: TypedNode[QConv], operands: Operands, tail: list[Node]) -> list[Layer]:
+        x, w, y, op = node.x, node.operand(1), node.y, node.op
+        assert w.data is not None and w.quant is not None
+        data = w.data if len(op.kernel) == 2 else w.data[:, :, None, :]
+        post, scale = requantiser(node, data.shape[0])
+        sets = split_zero_point(data, w.quant.zero_point)
+        bias, fill, macs = corrected_bias(node, sets), stored_zero_point(x), node.graph.macs(node.node)
+        stride, dilation, pad = rows_columns(op.strides), rows_columns(op.dilations), begin_pads(op)
+        depthwise = op.group == x.shape[1] == y.shape[1] and op.group > 1 and len(sets) == 1
+        depthwise = depthwise and bool(operands.config.depthwise)  # else diagonal tiles of the grouped convolution
+        packed = None
+        if not depthwise:
+            packed = operands.pack_input(node.node, data.shape, stride, dilation, pad, op.group)
+        if packed is None:
+            view = operands.view(x.name, Layout.CHANNELS_FIRST)
+        else:
+            view, pad, stride, dilation = packed.view, packed.pad, packed.stride, packed.dilation
+            sets = np.stack([packed.repack(w_set) for w_set in sets])
+        name, ops = labels([node.node, *tail])
+        made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, y.name))
+        if depthwise:
+            return [DepthwiseLayer(
+                name, ops, [view], made, post, macs, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad,
+                stride=stride, dilation=dilation, fill=fill,
+            )]  # fmt: skip
+        return [ConvLayer(
+            name, ops, [view], made, post, macs, phases=[Phase(sets, pad, stride, dilation)], bias=bias, scale=scale,
+            group=op.group, fill=fill,
+        )]  # fmt: skip
+
+
+@npu_op(QConvTranspose)
+class ConvTranspose(NpuOp[QConvTranspose]):
+    """Transposed convolution: one ordinary convolution for each phase of the output's rows and columns."""
+
+    condition = "as QConv, not with stride and dilation together"
+    layout = Layout.CHANNELS_FIRST
+    takes_add = takes_table = True
+
+    def unsupported(self, node: TypedNode[QConvTranspose], config: NpuConfig) -> str | None:
+        if max(node.op.dilations) > 1 and max(node.op.strides) > 1:
+            return "ConvTranspose with stride and dilation"
+        return _unsupported(node)
+
+    def lower(self, node: TypedNode[QConvTranspose], operands: Operands, tail: list[Node]) -> list[Layer]:
+        x, w, y, op = node.x, node.operand(1), node.y, node.op
+        assert w.data is not None and w.quant is not None
+        data, group = w.data if len(op.kernel) == 2 else w.data[:, :, None, :], op.group
+        c, og, kh, kw = data.shape
+        # [C, O/g, kh, kw] -> [O, C/g, kh, kw], kernel mirrored so that taps walk forward over the input.
+        swapped = data.reshape(group, c // group, og, kh, kw).transpose(0, 2, 1, 3, 4)
+        mirrored = swapped.reshape(group * og, c // group, kh, kw)[:, :, ::-1, ::-1]
+        zero_point = w.quant.zero_point
+        if zero_point.ndim and zero_point.size != group * og:
+            zero_point = np.tile(zero_point, group)
+        post, scale = requantiser(node, og if w.quant.scale.ndim else group * og)
+        if scale.size != group * og:
+            scale = np.tile(scale, group)
+        sets = split_zero_point(mirrored, zero_point)
+        stride, dilation, pad = rows_columns(op.strides), rows_columns(op.dilations), begin_pads(op)
+        # The bias correction assumes zero-point padding around the input, so that every tap counts once.
+        phases = []
+        out = rows_columns(y.shape[2:])
+        for py in range(min(stride[0], out[0])):
+            for px in range(min(stride[1], out[1])):
+                axes = [_phase_axis(p, pad[i], (kh, kw)[i], stride[i], dilation[i]) for i, p in ((0, py), (1, px))]
+                (ky0, ny, pad_y), (kx0, nx, pad_x) = axes
+                if ny == 0 or nx == 0:
+                    taps = np.zeros((*sets.shape[:3], 1, 1), np.int8)
+                    pad_y = pad_x = 0
+                else:
+                    taps = sets[:, :, :, ky0 :: stride[0], kx0 :: stride[1]]
+                inner = dilation if stride == (1, 1) else (1, 1)
+                phases.append(Phase(taps, (pad_y, pad_x), (1, 1), inner, stride, (py, px)))
+        bias = np.stack([corrected_bias(node, p.weights) for p in phases])
+        view = operands.view(x.name, Layout.CHANNELS_FIRST)
+        name, ops = labels([node.node, *tail])
+        made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, y.name))
+        return [ConvLayer(
+            name, ops, [view], made, post, node.graph.macs(node.node), phases=phases, bias=bias, scale=scale,
+            group=group, fill=stored_zero_point(x),
+        )]  # fmt: skip
+
+
+def _phase_axis(phase: int, pad: int, kernel: int, stride: int, dilation: int) -> tuple[int, int, int]:
+    """Taps of one output phase along one axis, in the mirrored kernel.
+
+    Output o = q*stride + phase gets input i through kernel index k (unmirrored) when o + pad = i*stride + k*dilation.
+
+    Returns:
+        (first mirrored index, number of taps, pad of the phase's ordinary convolution).
+    """
+    if stride == 1:
+        return 0, kernel, (kernel - 1) * dilation - pad
+    first = (phase + pad) % stride  # unmirrored k of this phase: first, first + stride, ...
+    count = -(-(kernel - first) // stride) if first < kernel else 0
+    if count == 0:
+        return 0, 0, 0
+    last = first + (count - 1) * stride
+    # Input row of tap k at q is q + (phase + pad - k) / stride; the mirrored order starts at the largest k.
+    return kernel - 1 - last, count, -((phase + pad - last) // stride)

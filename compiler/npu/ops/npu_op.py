@@ -1,0 +1,125 @@
+"""What the NPU knows of an op: when it can run it, in which layout, and the layers that do it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from compiler.graph import Graph, Node
+from compiler.npu.blocks.operands import Operands
+from compiler.npu.layers.layer import Layer
+from compiler.ops import QuantizedOp
+from compiler.tensor import EIGHT_BIT, Tensor
+from isa.config import NpuConfig
+from isa.program import Layout
+
+Q = TypeVar("Q", bound=QuantizedOp)
+O = TypeVar("O", bound=QuantizedOp, covariant=True)
+C = TypeVar("C", bound="type[NpuOp[Any]]")
+
+
+@dataclass(frozen=True)
+class TypedNode(Generic[O]):
+    """A node whose op is known, with its tensors."""
+
+    graph: Graph
+    node: Node
+    op: O
+
+    def operand(self, index: int) -> Tensor:
+        return self.graph.tensor(self.node.inputs[index])
+
+    def has(self, index: int) -> bool:
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    @property
+    def x(self) -> Tensor:
+        return self.operand(0)
+
+    @property
+    def y(self) -> Tensor:
+        return self.graph.tensor(self.node.outputs[0])
+
+
+class NpuOp(ABC, Generic[Q]):
+    """How the NPU runs one quantised op.
+
+    Attributes:
+        condition: when it does, for the documentation.
+        layout: in which it works; None for elementwise ops, which work in the layout of their operands.
+        takes_add: a QAdd behind it can run in the same pass over the data.
+        takes_table: so can a QLut.
+    """
+
+    condition: ClassVar[str]
+    layout: ClassVar[Layout | None] = None
+    takes_add: ClassVar[bool] = False
+    takes_table: ClassVar[bool] = False
+
+    @abstractmethod
+    def unsupported(self, node: TypedNode[Q], config: NpuConfig) -> str | None:
+        """Why the machine cannot run the node exactly, None if it can."""
+
+    @abstractmethod
+    def lower(self, node: TypedNode[Q], operands: Operands, tail: list[Node]) -> list[Layer]:
+        """The layers for the node and the nodes that run in its pass.
+
+        Args:
+            operands: gives the views of what the layers read and write.
+            tail: QAdd and QLut nodes, as far as the op takes them.
+        """
+
+
+NPU_OPS: dict[type[QuantizedOp], NpuOp[Any]] = {}
+"""The ops the NPU has; all others run on the CPU."""
+
+
+def npu_op(kind: type[QuantizedOp]) -> Callable[[C], C]:
+    """Registers an `NpuOp` class as the way the NPU runs `kind`."""
+
+    def register(cls: C) -> C:
+        NPU_OPS[kind] = cls()
+        return cls
+
+    return register
+
+
+def npu_op_of(node: Node) -> NpuOp[Any] | None:
+    """How the NPU runs a node's op, None for ops it does not have."""
+    return NPU_OPS.get(type(node.quantized)) if node.quantized is not None else None
+
+
+def is_elementwise(node: Node) -> bool:
+    """True for ops of the NPU without a layout of their own."""
+    found = npu_op_of(node)
+    return found is not None and found.layout is None
+
+
+def unsupported_reason(graph: Graph, node: Node, config: NpuConfig) -> str | None:
+    """Why a node cannot run on the NPU, None if the NPU runs it exactly."""
+    found = npu_op_of(node)
+    if found is None or node.quantized is None:
+        return f"{node.op} is not an NPU operation"
+    for name in (*node.inputs, *node.outputs):
+        if name and graph.tensor(name).dtype in EIGHT_BIT and graph.tensor(name).size == 0:
+            return f"{name} is empty"
+    for name in (node.inputs[0], node.outputs[0]):
+        t = graph.tensor(name)
+        if t.dtype not in EIGHT_BIT or t.quant is None or not t.quant.per_tensor:
+            return f"{name} is not an int8 or uint8 tensor with one scale"
+        if not np.isfinite(t.quant.scale) or not 2.0**-120 < float(t.quant.scale) < 2.0**120:
+            return f"scale {float(t.quant.scale)} of {name} is outside 2^-120..2^120"
+    return found.unsupported(TypedNode(graph, node, node.quantized), config)
+
+
+def lower(graph: Graph, head: Node, operands: Operands, tail: list[Node]) -> list[Layer]:
+    """The layers for a node that the NPU runs, and for the nodes that run in its pass."""
+    assert head.quantized is not None
+    layers = NPU_OPS[type(head.quantized)].lower(TypedNode(graph, head, head.quantized), operands, tail)
+    for layer in layers:
+        layer.source = head.outputs[0]
+    return layers

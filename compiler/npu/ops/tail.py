@@ -1,0 +1,42 @@
+"""Adds and tables in the pass of the layer before them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from compiler.graph import Graph, Node
+from compiler.npu.add_constants import stored_add_constants
+from compiler.npu.blocks.operands import Operands
+from compiler.npu.layers.layer import Add, Post
+from compiler.npu.stored import stored_limits
+from compiler.ops.elementwise import AddConstants, QAdd, QLut
+from isa.program import Layout
+
+
+def labels(nodes: list[Node]) -> tuple[str, str]:
+    """Name and op of a layer that runs these nodes, for the reports."""
+    return " + ".join(n.name or n.outputs[0] for n in nodes), "+".join(n.op for n in nodes)
+
+
+def fuse_tail(operands: Operands, post: Post, tail: list[Node], layout: Layout, value: str) -> str:
+    """Folds QAdd and QLut nodes that follow `value` into `post`; returns the name of the tensor the layer now makes."""
+    for node in tail:
+        match node.quantized:
+            case QLut(table=table):
+                post.lut = operands.table(table, node.inputs[0], node.outputs[0])
+            case QAdd() as add:
+                constants = add_constants(operands.graph, node, add)
+                first = node.inputs[0] == value
+                view = operands.view(node.inputs[1 if first else 0], layout, like=node.outputs[0])
+                low, high = stored_limits(operands.graph.tensor(node.outputs[0]), add)
+                post.add = Add(view, asdict(constants if first else constants.swapped()), low, high)
+        value = node.outputs[0]
+    return value
+
+
+def add_constants(graph: Graph, node: Node, op: QAdd) -> AddConstants:
+    """The machine's constants of a QAdd that the NPU runs, in the order of its operands."""
+    a, b = (graph.tensor(name) for name in node.inputs)
+    found = stored_add_constants(op, a, b, graph.tensor(node.outputs[0]))
+    assert found is not None
+    return found

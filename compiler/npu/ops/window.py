@@ -1,0 +1,32 @@
+"""What convolutions and pools share: their windows as (rows, columns), and the limits of the machine."""
+
+from __future__ import annotations
+
+from compiler.npu.ops.npu_op import TypedNode
+from compiler.ops.quantized_op import Windowed
+
+_BIGGEST_KERNEL = 63
+
+
+def rows_columns(values: tuple[int, ...], absent: int = 1) -> tuple[int, int]:
+    """Values per spatial axis as (rows, columns). A single axis runs along columns, with `absent` for the rows."""
+    return (values[0], values[1]) if len(values) == 2 else (absent, values[0])
+
+
+def begin_pads(op: Windowed) -> tuple[int, int]:
+    """(rows, columns) in front of the input."""
+    return rows_columns(op.pads[: len(op.kernel)], 0)
+
+
+def window_unsupported(node: TypedNode[Windowed]) -> str | None:
+    """Why the machine cannot walk a window, None if it can."""
+    op, rank = node.op, len(node.op.kernel)
+    if rank not in (1, 2):
+        return f"{rank} spatial axes; the NPU has 1 or 2"
+    if max(op.kernel) > _BIGGEST_KERNEL:
+        return f"kernel {list(op.kernel)} is larger than {_BIGGEST_KERNEL}"
+    if max(op.strides) > 64 or max(op.dilations) > 64:
+        return "stride or dilation above 64"
+    if min(op.pads) < 0 or max(op.pads) > 255:
+        return f"pads {list(op.pads)} outside 0..255"
+    return None

@@ -1,0 +1,29 @@
+"""Values as the machine stores them: uint8 minus 128, so that everything is int8."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.ops.quantized_op import Clamped
+from compiler.tensor import Tensor
+
+#: Scale, zero point in the model's type, and what the machine subtracts from stored values: 128 for uint8, else 0.
+StoredType = tuple[float, int, int]
+
+
+def stored_type(t: Tensor) -> StoredType:
+    assert t.quant is not None
+    return float(t.quant.scale), int(t.quant.zero_point), 128 if t.dtype == np.uint8 else 0
+
+
+def stored_zero_point(t: Tensor) -> int:
+    """The zero point as the machine holds the tensor."""
+    _, zero_point, shift = stored_type(t)
+    return zero_point - shift
+
+
+def stored_limits(t: Tensor, op: Clamped) -> tuple[int, int]:
+    """The clamp of an op's result as the machine holds it."""
+    low, high = op.limits(t.dtype)
+    shift = stored_type(t)[2]
+    return low - shift, high - shift
