@@ -16,10 +16,11 @@ from fpga.boards import BOARDS
 from isa import timing
 from isa.config import NpuConfig, preset
 from isa.instructions import INSTRUCTION_BYTES, ErrorCode
-from tests.unit.docs.pages import ROOT, Page, read
+from tests.unit.docs.pages import ROOT, Page, pages, read
 from tilewright import zoo
 from tilewright.cli import cli
 from tilewright.measure.explain import explain
+from tilewright.sweep.space import load_space
 
 DIGITS = "examples/digits/digits_int8.onnx"
 _MODELS: dict[str, str] = {"digits": DIGITS}
@@ -151,7 +152,7 @@ def test_constants_of_timing() -> None:
     config, compared = preset("base"), 0
     for name, cells in table("docs/machine.md").items():
         names = [re.sub(r"\(config\)", "", n.strip()) for n in name.split(",")]
-        if not all(hasattr(timing, n) for n in names):
+        if len(cells) != 2 or not all(hasattr(timing, n) for n in names):
             continue
         values = [getattr(timing, n) for n in names]
         values = [v(config) if callable(v) else v for v in values]
@@ -180,3 +181,22 @@ def test_held_back_areas() -> None:
             found = area.estimate(NpuConfig.from_dict(point["config"]), "ecp5")
             lut, ff = (f"{getattr(found, key) / point[key] * 100 - 100:+.1f} %" for key in ("lut", "ff"))
             assert any(row[1:] == (f"{point['lut']:,}", lut, f"{point['ff']:,}", ff) for row in shown), (point, lut, ff)
+
+
+def test_fingerprints() -> None:
+    """Wherever a preset is shown with its fingerprint, it is that of today."""
+    found = 0
+    for other in pages():
+        text = (ROOT / other.path).read_text(encoding="utf-8")
+        for name, fingerprint in re.findall(r"(tiny|small|base|large)'? \(([0-9a-f]{16})\)", text):
+            assert fingerprint == preset(name).fingerprint, other.path
+            found += 1
+    assert found
+
+
+def test_points_of_example_sweeps() -> None:
+    """docs/sweeps.md says how many points each space has."""
+    shown = table("docs/sweeps.md")
+    for path in (ROOT / "examples/sweeps").glob("*.toml"):
+        space = load_space(path)
+        assert shown[path.name][1] == str(space.budget if space.method != "grid" else space.size), path.name
