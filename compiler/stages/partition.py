@@ -47,9 +47,10 @@ class Partition:
         return "\n".join(str(piece) if isinstance(piece, Chain) else f"CPU  {piece}" for piece in self.work)
 
     def describe_tasks(self) -> str:
-        """One line per task, then the buffers between CPU and NPU."""
+        """One line per task, then the buffers between CPU and NPU, then the NPU's constants."""
         tasks = (f"{'NPU' if isinstance(task, Layer) else 'CPU'}  {describe(task)}" for task in self.tasks)
-        return "\n".join([*tasks, *map(str, self.buffers.values())])
+        constants = (f"{name}: constant of {len(data)} bytes" for name, data in self.constants.items())
+        return "\n".join([*tasks, *map(str, self.buffers.values()), *constants])
 
     def describe_reasons(self) -> list[str]:
         """Why quantised nodes run on the CPU, one line each."""

@@ -2,52 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from compiler.graph import Graph, Quant
+from compiler.graph import Graph
 from isa.config import PRESETS
-from tests.network.layer_cases import Case
 from tests.unit.compiler.npu.golden import golden
+from tests.unit.compiler.npu.net import Net
 
 TINY = PRESETS["tiny"]
 EMISSION = ("schedule", "emit")
-
-
-class Net(Case):
-    """A graph of int8 tensors, layer after layer."""
-
-    def __init__(self) -> None:
-        super().__init__(seed=0)
-
-    def quant(self, dtype: Any) -> Quant:
-        return Quant.of(np.float32(0.05), 3)
-
-    def plane(self, channels: int, size: int) -> str:
-        """A graph input [1, channels, size, size]."""
-        return self.input((1, channels, size, size), np.int8)
-
-    def conv(self, x: str, outputs: int, kernel: int = 1, stride: int = 1, group: int = 1) -> str:
-        n, c, h, w = self.graph.tensor(x).shape
-        weights = self.weights((outputs, c // group, kernel, kernel), 1, 0)
-        out = tuple((size + 2 * (kernel // 2) - kernel) // stride + 1 for size in (h, w))
-        return self.finish(
-            "QConv", [x, weights], (n, outputs, *out), np.int8, kernel=[kernel] * 2, strides=[stride] * 2,
-            dilations=[1, 1], pads=[kernel // 2] * 4, group=group, out_min=-128, out_max=127,
-        )  # fmt: skip
-
-    def add(self, a: str, b: str) -> str:
-        return self.finish("QAdd", [a, b], self.graph.tensor(a).shape, np.int8, out_min=-128, out_max=127)
-
-    def table(self, x: str) -> str:
-        table = np.arange(256, dtype=np.uint8)[::-1].tobytes()
-        return self.finish("QLut", [x], self.graph.tensor(x).shape, np.int8, table=table)
-
-    def done(self, *outputs: str) -> Graph:
-        self.graph.outputs += outputs
-        self.graph.verify("the test")
-        return self.graph
 
 
 @golden(*EMISSION)

@@ -1,0 +1,72 @@
+"""Small graphs of int8 tensors for tests of the back end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.graph import Graph, Node, Quant
+from tests.network.layer_cases import Case
+
+
+class Net(Case):
+    """A graph of int8 tensors, layer after layer."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+
+    def quant(self, dtype: Any) -> Quant:
+        return Quant.of(np.float32(0.05), 3)
+
+    def plane(self, channels: int, size: int) -> str:
+        """A graph input [1, channels, size, size]."""
+        return self.input((1, channels, size, size), np.int8)
+
+    def conv(self, x: str, outputs: int, kernel: int = 1, stride: int = 1, group: int = 1) -> str:
+        n, c, h, w = self.graph.tensor(x).shape
+        weights = self.weights((outputs, c // group, kernel, kernel), 1, 0)
+        out = tuple((size + 2 * (kernel // 2) - kernel) // stride + 1 for size in (h, w))
+        return self.finish(
+            "QConv", [x, weights], (n, outputs, *out), np.int8, kernel=[kernel] * 2, strides=[stride] * 2,
+            dilations=[1, 1], pads=[kernel // 2] * 4, group=group, out_min=-128, out_max=127,
+        )  # fmt: skip
+
+    def add(self, a: str, b: str) -> str:
+        return self.finish("QAdd", [a, b], self.graph.tensor(a).shape, np.int8, out_min=-128, out_max=127)
+
+    def table(self, x: str) -> str:
+        table = np.arange(256, dtype=np.uint8)[::-1].tobytes()
+        return self.finish("QLut", [x], self.graph.tensor(x).shape, np.int8, table=table)
+
+    def product(self, a: str, columns: int | str) -> str:
+        """A matrix product with constant weights, or with another tensor of that name."""
+        *rows, k = self.graph.tensor(a).shape
+        b = self.constant((k, columns)) if isinstance(columns, int) else columns
+        shape = (*rows, self.graph.tensor(b).shape[-1])
+        return self.finish("QMatMul", [a, b], shape, np.int8, out_min=-128, out_max=127)
+
+    def softmax(self, x: str) -> str:
+        """An op that the NPU never takes."""
+        return self.finish("QSoftmax", [x], self.graph.tensor(x).shape, np.int8)
+
+    def constant(self, shape: tuple[int, ...]) -> str:
+        """An int8 constant of ones."""
+        return self.graph.constant("c", np.ones(shape, np.int8), self.quant(np.int8))
+
+    def reshape(self, x: str, *shape: int) -> str:
+        return self.move("Reshape", [x, self.graph.constant("shape", np.array(shape, np.int64))], shape, {})
+
+    def transpose(self, x: str, *perm: int) -> str:
+        shape = tuple(self.graph.tensor(x).shape[axis] for axis in perm)
+        return self.move("Transpose", [x], shape, {"perm": list(perm)})
+
+    def move(self, op: str, inputs: list[str], shape: tuple[int, ...], attrs: dict[str, Any]) -> str:
+        name = self.tensor(f"{op}.{len(self.graph.nodes)}", shape, np.int8, self.graph.tensor(inputs[0]).quant)
+        self.graph.nodes.append(Node(op, inputs, [name], attrs, name))
+        return name
+
+    def done(self, *outputs: str) -> Graph:
+        self.graph.outputs += outputs
+        self.graph.verify("the test")
+        return self.graph

@@ -1,0 +1,78 @@
+"""Which nodes run on the NPU, and the reasons of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.errors import CompileError
+from compiler.graph import Graph
+from compiler.npu.place.place import Placement, place_nodes
+from compiler.npu.place.wiring import Wiring
+from isa.config import PRESETS
+from tests.unit.compiler.npu.net import Net
+
+TINY = PRESETS["tiny"]
+
+
+def placed(graph: Graph, **chosen: object) -> Placement:
+    wiring = Wiring.of(graph)
+    placement = place_nodes(wiring, TINY, **chosen)  # type: ignore[arg-type]
+    placement.verify(wiring)
+    return placement
+
+
+def test_reasons() -> None:
+    net = Net()
+    y = net.conv(net.plane(4, 4), 4)
+    z = net.softmax(y)
+    placement = placed(net.done(z))
+    assert placement.npu == {y}
+    assert placement.reasons == {z: "QSoftmax is not an NPU operation"}
+
+
+def test_switched_off_and_excluded() -> None:
+    net = Net()
+    a = net.conv(net.plane(4, 4), 4)
+    b = net.conv(a, 4)
+    graph = net.done(b)
+    assert placed(graph, cpu_only=True).reasons == dict.fromkeys((a, b), "the NPU was switched off")
+    placement = placed(graph, excluded={a: "too large"})
+    assert placement.npu == {b} and placement.reasons == {a: "too large"}
+
+
+def test_operands_must_follow_channels() -> None:
+    net = Net()
+    y = net.conv(net.plane(4, 4), 4)
+    narrow = net.input((1, 1, 4, 4), np.int8)
+    z = net.finish("QMul", [y, narrow], (1, 4, 4, 4), np.int8, out_min=-128, out_max=127)
+    assert "does not follow channels" in placed(net.done(z)).reasons[z]
+
+
+def test_island_goes_to_the_cpu() -> None:
+    net = Net()
+    z = net.table(net.softmax(net.plane(4, 4)))
+    assert placed(net.done(net.softmax(z))).reasons[z] == "its neighbours run on the CPU"
+
+
+def test_alone_in_the_graph_stays_on_the_npu() -> None:
+    net = Net()
+    z = net.table(net.plane(4, 4))
+    assert placed(net.done(z)).npu == {z}
+
+
+def test_moves_lead_to_the_npu() -> None:
+    """A Reshape between a convolution and a table does not make an island of the table."""
+    net = Net()
+    z = net.table(net.reshape(net.conv(net.plane(4, 4), 4), 1, 4, 16))
+    assert z in placed(net.done(net.softmax(z))).npu
+
+
+def test_verify() -> None:
+    net = Net()
+    net.done(net.softmax(net.plane(4, 4)))
+    wiring = Wiring.of(net.graph)
+    with pytest.raises(CompileError, match="on the CPU without a reason"):
+        Placement().verify(wiring)
+    with pytest.raises(CompileError, match="no quantised node makes x0"):
+        Placement({"x0"}).verify(wiring)

@@ -1,0 +1,41 @@
+"""Index tables of conversions, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.npu.place.tables import Table, pack_tables, unpack_tables
+from isa.program import Layout
+
+SHAPES = [
+    ((2, 5, 3, 4), Layout.CHANNELS_FIRST),
+    ((2, 5, 3), Layout.CHANNELS_FIRST),
+    ((2, 5), Layout.CHANNELS_FIRST),
+    ((2, 3, 4, 5), Layout.CHANNELS_LAST),
+    ((3, 5), Layout.CHANNELS_LAST),
+    ((5,), Layout.CHANNELS_LAST),
+]
+
+
+def relayout(source: np.ndarray, shape: tuple[int, ...], tables: list[Table]) -> np.ndarray:
+    """What the op does: along each axis of the source, the indices of its table add up; outside the source it is 0."""
+    result = np.zeros(shape, source.dtype)
+    for at in np.ndindex(*shape):
+        index = tuple(sum(int(values[at[axis]]) for axis, values in table.items()) for table in tables)
+        if all(0 <= i < size for i, size in zip(index, source.shape, strict=True)):
+            result[at] = source[index]
+    return result
+
+
+@pytest.mark.parametrize(("shape", "layout"), SHAPES)
+def test_there_and_back(shape: tuple[int, ...], layout: Layout) -> None:
+    plain = np.arange(1, 1 + np.prod(shape)).reshape(shape)
+    blocks, tables = pack_tables(shape, layout, 4)
+    packed = relayout(plain, blocks, tables)
+    channels_last = plain if layout is Layout.CHANNELS_LAST else np.moveaxis(plain, 1, -1)
+    n, cb, h, w, block = blocks
+    vectors = np.moveaxis(packed, 1, 3).reshape(n * h * w, cb * block)
+    np.testing.assert_array_equal(vectors[:, :5], channels_last.reshape(n * h * w, 5))
+    assert not vectors[:, 5:].any()
+    np.testing.assert_array_equal(relayout(packed, shape, unpack_tables(shape, layout, 4)), plain)
