@@ -6,9 +6,9 @@ import pytest
 
 from compiler.errors import CompileError
 from compiler.graph import Node
+from compiler.npu.blocks.tasks import verify_tasks
 from compiler.npu.layers.elementwise import ElementLayer
 from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.place.tasks import verify_tasks
 from compiler.npu.views import dense_view
 from compiler.stages.order import LayerStep, Step, group_steps, reads_elsewhere, split_at_borders
 from isa.program import ARENA_REGION

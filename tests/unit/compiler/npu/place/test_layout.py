@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.place.layout import Layouts, choose_layouts
 from compiler.npu.place.place import place_nodes
 from compiler.npu.place.tails import fuse_tails
-from compiler.npu.place.wiring import Wiring
 from isa.config import PRESETS
 from isa.program import Layout
 from tests.unit.compiler.npu.net import Net

@@ -7,9 +7,9 @@ import pytest
 
 from compiler.errors import CompileError
 from compiler.graph import Graph
+from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.place.place import place_nodes
 from compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
-from compiler.npu.place.wiring import Wiring
 from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.npu.place.tables import Table, pack_tables, unpack_tables
+from compiler.npu.blocks.tables import Table, pack_tables, unpack_tables
 from isa.program import Layout
 
 SHAPES = [

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from compiler.graph import Node, Quant, Tensor
-from compiler.npu.place.alias import alias_of
-from compiler.npu.place.blocked import Blocked
+from compiler.npu.blocks.alias import alias_of
+from compiler.npu.blocks.blocked import Blocked
 from compiler.npu.views import View, dense_view, planes_of
 from isa.program import ARENA_REGION, Layout
 
