@@ -1,0 +1,55 @@
+"""Allocation of scratchpad rows: rings that remember what they hold, a heap of activations."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.npu.emit.scratch import Heap, Ring, ScratchpadFull
+
+
+def test_ring_hands_out_in_rotation() -> None:
+    ring = Ring(10)
+    assert [ring.take(4), ring.take(4), ring.take(4)] == [0, 4, 0]
+
+
+def test_ring_aligns() -> None:
+    ring = Ring(16, align=4)
+    assert [ring.take(3), ring.take(3), ring.take(4), ring.take(4), ring.take(1)] == [0, 4, 8, 12, 0]
+
+
+def test_ring_finds_until_the_rows_are_used_again() -> None:
+    ring = Ring(10)
+    ring.take(4, "a")
+    ring.take(4, "b")
+    assert (ring.find("a"), ring.find("b"), ring.find("c")) == (0, 4, None)
+    ring.take(3, "c")  # does not fit behind b: over the start of a
+    assert (ring.find("a"), ring.find("b"), ring.find("c")) == (None, 4, 0)
+    ring.forget()
+    assert ring.find("b") is None
+
+
+def test_ring_takes_no_more_than_it_has() -> None:
+    with pytest.raises(ScratchpadFull, match="11 rows of 10"):
+        Ring(10).take(11)
+
+
+def test_heap_rotates_through_the_gaps() -> None:
+    heap = Heap(12)
+    a, b = heap.take(4), heap.take(4)
+    assert (a.start, b.start) == (0, 4)
+    a.free()
+    assert heap.take(4).start == 8  # goes on, although rows 0..3 are free: they may still be in use
+    assert heap.take(4).start == 0
+
+
+def test_heap_tells_what_is_free() -> None:
+    heap = Heap(12, first=100)
+    assert heap.take_at(104, 2).start == 104
+    assert (heap.free_rows, heap.largest_gap) == (10, 6)
+    assert heap.take_low(5).start == 106
+    with pytest.raises(ScratchpadFull, match="5 rows of ACT, 5 free"):
+        heap.take(5)  # four and one
+    with pytest.raises(ScratchpadFull, match=r"rows 103\.\.105 of ACT are in use"):
+        heap.take_at(103, 2)
+    with pytest.raises(ScratchpadFull, match=r"rows 111\.\.113 of ACT are in use"):
+        heap.take_at(111, 2)  # beyond the end
