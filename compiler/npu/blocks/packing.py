@@ -46,7 +46,9 @@ class PackingPlan:
     def packed_channels(self) -> int:
         return self.rows * self.kernel[1] * self.channels
 
-    def tables(self, n: int, block: int, stride_w: int, pad_w: int, dilation_w: int) -> tuple[tuple[int, ...], list]:
+    def tables(
+        self, n: int, block: int, stride_w: int, pad_w: int, dilation_w: int
+    ) -> tuple[tuple[int, ...], list[dict[int, np.ndarray]]]:
         """The `Relayout` from [N, C, H, W] to [N, h, w, packed channels, padded to whole blocks].
 
         Returns:
