@@ -10,11 +10,11 @@ import functools
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from common import processes
 from common.errors import TilewrightError
 from common.store import cache_folder
 
@@ -44,12 +44,25 @@ def machine(command: str, march: str = _NATIVE) -> str:
 
 def run(command: Sequence[str | Path], what: str, environment: dict[str, str] | None = None) -> str:
     """What a tool prints. Raises `BuildError` with `what` and its first error where it fails."""
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if result.returncode:
-        lines = result.stderr.splitlines()
-        found = [line for line in lines if "error" in line.lower()] or lines or [f"exit status {result.returncode}"]
-        raise BuildError(f"{what}: {found[0].strip()}")
-    return result.stdout
+    return run_all([command], 1, what, environment)[0]
+
+
+def run_all(
+    commands: Sequence[Sequence[str | Path]], jobs: int, what: str, environment: dict[str, str] | None = None
+) -> list[str]:
+    """What several runs of a tool print, at most `jobs` at a time. Raises `BuildError` as `run` does."""
+    try:
+        outcomes = processes.run_all(
+            [processes.Command(command, environment=environment) for command in commands], jobs
+        )
+    except OSError as error:
+        raise BuildError(f"{what}: {error.filename}: {error.strerror}") from None
+    for outcome in outcomes:
+        if outcome.status:
+            lines = outcome.errors.decode(errors="replace").splitlines()
+            found = [line for line in lines if "error" in line.lower()] or lines or [f"exit status {outcome.status}"]
+            raise BuildError(f"{what}: {found[0].strip()}")
+    return [outcome.output.decode(errors="replace") for outcome in outcomes]
 
 
 def shared_library(

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, Any
 
 _POLL_SECONDS = 0.01
-_live: set[int] = set()  # groups
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,6 @@ def started(arguments: Sequence[str | Path], **options: Any) -> Iterator[subproc
     """
     process = subprocess.Popen([str(a) for a in arguments], start_new_session=True, **options)
     guard = None
-    _live.add(process.pid)
     try:
         guard = subprocess.Popen(
             ["/bin/sh", "-c", f"trap '' INT TERM HUP; read -r _; kill -KILL -{process.pid}"],
@@ -118,13 +116,6 @@ def started(arguments: Sequence[str | Path], **options: Any) -> Iterator[subproc
             assert guard.stdin is not None
             guard.stdin.close()
         process.wait()
-        _live.discard(process.pid)
-
-
-def end_all() -> None:
-    """Ends every child that runs, for a pool of threads that is to stop at once: each of them sees its child end."""
-    for group in list(_live):
-        _kill(group)
 
 
 def _kill(group: int) -> None:

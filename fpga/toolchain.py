@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.processes import started
 from fpga.block_registers import move_registers
 from fpga.carries import open_carries
 from fpga.errors import FpgaError
@@ -353,17 +354,13 @@ def execute(
     """
     before, start = _children(), time.monotonic()
     pipe = subprocess.PIPE
-    with subprocess.Popen([*command], cwd=directory, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            while True:
-                try:
-                    output, errors = process.communicate(timeout=1)
-                    break
-                except subprocess.TimeoutExpired:
-                    watch()
-        except BaseException:  # of `watch`, or Ctrl-C
-            process.kill()
-            raise
+    with started(command, cwd=directory, stdout=pipe, stderr=pipe, text=True) as process:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=1)
+                break
+            except subprocess.TimeoutExpired:
+                watch()
     if process.returncode != 0:
         lines = (errors + output).splitlines()
         found = [line for line in lines if line.startswith("ERROR") or "error:" in line.lower()]

