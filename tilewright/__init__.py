@@ -7,20 +7,40 @@
 >>> report = tw.check("model.onnx", keep="all")
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from common.errors import TilewrightError
-from isa.config import NpuConfig
-from isa.program import Program
-from tilewright.api.compilation import compile, compile_program, load
-from tilewright.check.model import CheckReport, check
 from tilewright.errors import ConfigMismatchError, InputError, UsageError
-from tilewright.export import export_c
-from tilewright.runtime.devices import Device, Runner
-from tilewright.runtime.inputs import random_inputs
 
 if TYPE_CHECKING:
-    from tilewright.dynamic import DynamicModel
+    from isa.config import NpuConfig
+    from isa.program import Program
+    from tilewright.api.compilation import compile, compile_program
+    from tilewright.checking.model import check
+    from tilewright.checking.report import CheckReport
+    from tilewright.dynamic.model import DynamicModel
+    from tilewright.export import export_c
+    from tilewright.files import load
+    from tilewright.runtime.devices import Device, Runner
+    from tilewright.runtime.inputs import random_inputs
+
+#: Where each public name is, imported when it is asked for. Running a compiled program takes a quarter of a second to
+#: import; the compiler, onnx and the reference runtimes would take another second.
+_HOMES = {
+    "CheckReport": "tilewright.checking.report",
+    "Device": "tilewright.runtime.devices",
+    "DynamicModel": "tilewright.dynamic.model",
+    "NpuConfig": "isa.config",
+    "Program": "isa.program",
+    "Runner": "tilewright.runtime.devices",
+    "check": "tilewright.checking.model",
+    "compile": "tilewright.api.compilation",
+    "compile_program": "tilewright.api.compilation",
+    "export_c": "tilewright.export",
+    "load": "tilewright.files",
+    "random_inputs": "tilewright.runtime.inputs",
+}
 
 __all__ = [
     "CheckReport",
@@ -43,9 +63,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Models compiled while they run need onnx; programs do not."""
-    if name == "DynamicModel":
-        from tilewright.dynamic import DynamicModel
+    """A public name of `_HOMES`."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
 
-        return DynamicModel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,4 +1,4 @@
-"""Reading arrays and writing results so that a failure leaves nothing half written."""
+"""Reading programs and arrays, and writing results so that a failure leaves nothing half written."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from common import store
+from isa.program import Program
 from tilewright.errors import UsageError
 
 IMAGE_SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg")
+
+
+def load(path: str | Path) -> Program:
+    """Reads a compiled program. Raises `isa.ProgramError` if it is unreadable or damaged."""
+    return Program.load(path)
 
 
 def is_tflite(model: object) -> bool:

@@ -28,7 +28,7 @@ from compiler.importer import OPSET, import_onnx
 from compiler.pipeline import compile_graph
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.dynamic import DynamicModel
+from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import InputError, UsageError
 from tilewright.runtime.devices import Device
 

@@ -20,14 +20,13 @@ import numpy as np
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.api.compilation import compile
+from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import UsageError
 from tilewright.quantization import quantize_model
 
 if TYPE_CHECKING:
     import onnx
     import torch
-
-    from tilewright.dynamic import DynamicModel
 
 OPSET = 20
 

@@ -12,6 +12,7 @@ from onnx import helper
 
 from compiler.importer.external_data import read_model
 from tilewright.errors import UsageError
+from tilewright.zoo.quantization import quantize
 
 BATCH = 16  # samples at once where the model leaves the first dimension open
 
@@ -39,8 +40,6 @@ def quantize_model(
     Raises:
         UsageError: no ONNX model, it is quantised already, calibration that does not fit, or onnxruntime refuses.
     """
-    from tilewright.zoo.quantization import quantize
-
     loaded = _load(model) if isinstance(model, str | Path) else model
     done = {n.op_type for n in loaded.graph.node} & {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QGemm"}
     if done:

@@ -18,7 +18,7 @@ import tilewright as tw
 from tests.common import c_programs, needs, onnx_models
 from tests.common.paths import ROOT
 from tilewright import zoo
-from tilewright.zoo.registry import ZOO
+from tilewright.zoo.catalogue import ZOO
 
 DIGITS = ROOT / "examples" / "digits"
 ON_HOSTS = pytest.mark.parametrize("host", c_programs.HOSTS)

@@ -1,4 +1,4 @@
-"""`compile`, `compile_program` and `load`."""
+"""`compile` and `compile_program`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import numpy as np
 from compiler.errors import OpenShapeError, StagingError
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.api import program_cache
+from tilewright import program_cache
 from tilewright.errors import UsageError
-from tilewright.export import RUNTIME_HEADER, runtime_header
 from tilewright.files import is_tflite
+from tilewright.tuning.log import open_log
 
 if TYPE_CHECKING:
     import onnx
 
-    from compiler.graph import Graph
-    from compiler.npu.schedule.search import Scheduler
-    from tilewright.dynamic import DynamicModel
+    from tilewright.dynamic.model import DynamicModel
 
 
 MAX_THREADS = 64
@@ -53,7 +51,7 @@ def compile(
     except (StagingError, OpenShapeError):
         if keep != "outputs" or options.get("host") or options.get("print_after") or is_tflite(model):
             raise
-    from tilewright.dynamic import DynamicModel
+    from tilewright.dynamic.model import DynamicModel  # the importer and onnx: 0.6 s that one program need not wait for
 
     chosen = {key: value for key, value in options.items() if key in ("effort", "cpu_only", "cache")}
     return DynamicModel(model, config, shapes, constants=constants, **chosen)
@@ -112,8 +110,6 @@ def compile_program(
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None
-    from tilewright.tuning.log import open_log
-
     log = open_log(tuning) if keep == "outputs" and not cpu_only and not print_after else None
     name = None
     if cache and not print_after:
@@ -124,13 +120,14 @@ def compile_program(
     if found is not None:
         found.compile_seconds = time.perf_counter() - start
         return found
+    # The compiler takes 0.8 s to import: a program from the cache need not wait for it.
+    from tilewright.api.build import build_tuned, builder
+
     build = builder(
         model, chosen, given, constants=constants, staged=staged, keep=keep, host=host, cpu_only=cpu_only,
         threads=threads, effort=effort, print_after=print_after, progress=progress,
     )  # fmt: skip
     if log is not None and log.findings:
-        from tilewright.tuning.apply import build_tuned
-
         program = build_tuned(build, log, trust=effort <= 1)
     else:
         program = build(None)
@@ -138,92 +135,3 @@ def compile_program(
     if name is not None:
         program_cache.keep(name, program)
     return program
-
-
-def builder(
-    model: str | Path | bytes | onnx.ModelProto,
-    config: NpuConfig,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    *,
-    constants: Mapping[str, Any] | None = None,
-    staged: bool = False,
-    keep: str = "outputs",
-    host: str | None = None,
-    cpu_only: bool = False,
-    threads: int = 1,
-    effort: int = 1,
-    print_after: Sequence[str] = (),
-    progress: Callable[[str, float], None] | None = None,
-) -> Callable[[Scheduler | None], Program]:
-    """What compiles a model, as often as it is called, with the schedules a scheduler gives; arguments as `compile`."""
-
-    def build(scheduler: Scheduler | None) -> Program:
-        from compiler.cpu import Target
-        from compiler.pipeline import compile_graph
-        from tilewright.runtime.cost import measure
-
-        graph = import_model(model, dict(shapes) if shapes else None, constants, staged)
-        ranges = _input_ranges(graph)
-        program = compile_graph(
-            graph,
-            config,
-            keep=keep,
-            effort=effort,
-            print_after=tuple(print_after),
-            progress=progress,
-            cpu_only=cpu_only,
-            host=Target.named(host) if host is not None else None,
-            threads=threads,
-            measure=measure,
-            scheduler=scheduler,
-        )
-        if host is not None:
-            program.sections[RUNTIME_HEADER] = runtime_header()
-        if ranges:
-            program.options["input_ranges"] = ranges
-        if isinstance(model, str | Path):
-            program.name = Path(model).stem
-        return program
-
-    return build
-
-
-def import_model(
-    model: str | Path | bytes | onnx.ModelProto,
-    shapes: dict[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    staged: bool = False,
-) -> Graph:
-    """The graph of an ONNX or TFLite model."""
-    if is_tflite(model):
-        from compiler.importer.tflite import import_tflite
-
-        if constants:
-            raise UsageError("values of inputs can be fixed in ONNX models only")
-        return import_tflite(model, shapes)  # type: ignore[arg-type]
-    from compiler.importer import import_onnx
-
-    return import_onnx(model, shapes, dict(constants or {}), staged)  # type: ignore[arg-type]
-
-
-def load(path: str | Path) -> Program:
-    """Reads a compiled program. Raises `isa.ProgramError` if it is unreadable or damaged."""
-    return Program.load(path)
-
-
-def _input_ranges(graph: Graph) -> dict[str, list[float]]:
-    """For float inputs that are quantised right away: the real values that can be represented."""
-    ranges: dict[str, list[float]] = {}
-    users: dict[str, list[Any]] = graph.consumers()
-    for name in graph.inputs:
-        readers = users.get(name, [])
-        if len(readers) != 1 or readers[0].op != "QuantizeLinear" or readers[0].inputs[0] != name:
-            continue
-        scale, zero = (graph.const(i) if i else None for i in (*readers[0].inputs[1:3], "")[:2])
-        dtype = graph.tensor(readers[0].outputs[0]).dtype
-        if scale is None or scale.size != 1 or dtype not in (np.dtype(np.int8), np.dtype(np.uint8)):
-            continue
-        s, z = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) if zero is not None else 0
-        limits = np.iinfo(dtype)
-        ranges[name] = [s * (int(limits.min) - z), s * (int(limits.max) - z)]
-    return ranges

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from compiler import cpu
+from compiler.passes import run_passes
+from tilewright.api.build import import_model
 from tilewright.errors import UsageError
 from tilewright.runtime.executor import aligned_zeros
 
@@ -37,9 +39,6 @@ class NativeModel:
         target: cpu.Target | None = None,
         threads: int = 1,
     ) -> None:
-        from compiler.passes import run_passes
-        from tilewright.api.compilation import import_model
-
         started = time.perf_counter()
         self.graph = graph = import_model(model, dict(shapes) if shapes else None)
         run_passes(graph)

@@ -6,16 +6,37 @@ import click
 
 from tilewright.cli.group import Cli
 
-#: The commands in the order of the help; each is `command` of the module of its name.
-COMMANDS = (
-    "compile", "quantize", "run", "explain", "compare", "tune", "info", "disasm", "asm", "export-c", "config", "rtl",
-    "fpga", "probe", "serve", "backends", "zoo", "bench", "mlperf-tiny", "sweep", "report",
-)  # fmt: skip
+#: The commands in the order of the help, with the first sentence of what each says of itself; each is `command` of the
+#: module of its name. They stand here so that `tilewright --help` imports no command: 0.2 s in place of 0.9 s.
+COMMANDS = {
+    "compile": "Compile MODEL (quantised ONNX) into a program file.",
+    "quantize": "Quantise MODEL (float ONNX) to 8 bits with onnxruntime's static quantiser.",
+    "run": "Run MODEL, an ONNX or TFLite model or a compiled program, once.",
+    "explain": "Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.",
+    "compare": "Compare A and B, two configurations or two programs, layer by layer.",
+    "tune": "Search faster schedules for MODEL, by exact cycles, until the budget is used up.",
+    "info": "Show what becomes of MODEL (an ONNX or TFLite model or a compiled program), layer by layer.",
+    "disasm": "Print the instructions of FILE, a compiled program or a raw image (.bin), with layers as comments.",
+    "asm": "Assemble FILE into a raw instruction image, 16 bytes an instruction.",
+    "export-c": "Write PROGRAM, compiled with --host, as objects, C sources and a Makefile.",
+    "config": "List and show NPU configurations.",
+    "rtl": "Write the NPU as Verilog: one file, its README and its lint rules.",
+    "fpga": "Bitstreams for small boards, with yosys and nextpnr from pip.",
+    "probe": "Say what the board at ADDRESS is: configuration, memory, state. It is not changed.",
+    "serve": "Share a device over the network.",
+    "backends": "List the devices programs can run on.",
+    "zoo": "Well-known networks with seeded weights, as ONNX.",
+    "bench": "Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread.",
+    "mlperf-tiny": "Measure the four MLPerf Tiny networks and compare their outputs with LiteRT.",
+    "sweep": "Sweep the configurations of SPACE over some networks.",
+    "report": "Make a page of the sweep in DIR: fronts, what each axis does, tables, and the inside of a point.",
+}
 
 
 @click.command(
     cls=Cli,
-    modules={name: f"tilewright.cli.{name.replace('-', '_')}" for name in COMMANDS},
+    summaries=COMMANDS,
+    package=__name__,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=(

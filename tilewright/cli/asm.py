@@ -9,7 +9,7 @@ import click
 from isa.assembler import assemble
 from isa.config import NpuConfig
 from isa.encoding import DecodeError, check, to_bytes
-from tilewright.cli import common
+from tilewright.cli import arguments
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_bytes
 
@@ -17,7 +17,7 @@ from tilewright.files import check_writable, write_bytes
 @click.command("asm", epilog="\b\nExamples:\n  tilewright asm test.s -o test.bin --config small\n")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Instruction image to write.")
-@common.config_option
+@arguments.config_option
 def command(file: Path, output: Path, config: str | None) -> None:
     """Assemble FILE into a raw instruction image, 16 bytes an instruction.
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.runtime.devices import BACKENDS
 
 
 @click.command(
     "backends", epilog="\b\nExamples:\n  tilewright backends\n  tilewright run model.onnx --backend functional\n"
 )
-@common.json_option
+@arguments.json_option
 def command(json_path: str | None) -> None:
     """List the devices programs can run on."""
     if json_path is not None:
         found = {b.name: {"summary": b.summary, "available": b.available} for b in BACKENDS.values()}
-        common.emit_json(json_path, found)
+        terminal.emit_json(json_path, found)
     if json_path == "-":
         return
     table = Table()
@@ -25,4 +25,4 @@ def command(json_path: str | None) -> None:
         table.add_column(heading)
     for b in BACKENDS.values():
         table.add_row(f"{b.name}://ADDRESS" if b.scheme else b.name, b.summary, "yes" if b.available else "no")
-    common.table_console().print(table)
+    terminal.table_console().print(table)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
+from rich import box
+from rich.table import Table
 
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.measure import cpu_speed, speed
 
@@ -26,13 +29,13 @@ from tilewright.measure import cpu_speed, speed
 )
 @click.option("--model", type=click.Path(path_type=Path), help="An ONNX model instead of ResNet-18.")
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs; medians are reported.")
-@common.config_option
-@common.json_option
+@arguments.config_option
+@arguments.json_option
 def command(
     cpu: bool, only: tuple[str, ...], model: Path | None, runs: int, config: str | None, json_path: str | None
 ) -> None:
     """Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread."""
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     if cpu:
         if model is not None or config is not None:
             raise UsageError("--cpu measures its own cases: --model and --config do not go with it")
@@ -40,21 +43,81 @@ def command(
         return
     if only:
         raise UsageError("--only goes with --cpu")
-    with common.Working("measuring") as working, common.stdout_for_json(json_path):
+    with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         result = speed.measure(model, config=config or "base", runs=runs, progress=working.update)
     if json_path is not None:
-        common.emit_json(json_path, result)
+        terminal.emit_json(json_path, result)
     if json_path != "-":
-        common.table_console().print(speed.table(result))
+        terminal.table_console().print(_speed_table(result))
 
 
 def _measure_cpu(only: tuple[str, ...], json_path: str | None) -> None:
-    with common.Working("measuring") as working, common.stdout_for_json(json_path):
+    with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         result = cpu_speed.measure(only, progress=working.update)
     if json_path is not None:
-        common.emit_json(json_path, result)
+        terminal.emit_json(json_path, result)
     if json_path != "-":
-        console = common.table_console()
-        for shown in (cpu_speed.table(result), cpu_speed.memory_table(result)):
+        console = terminal.table_console()
+        for shown in (_kernel_table(result), _memory_table(result)):
             if shown is not None:
                 console.print(shown)
+
+
+def _speed_table(result: dict[str, Any]) -> Table:
+    """For people."""
+    shown = Table(title=f"{result['model']} for {result['config']}, medians of {result['runs']} runs")
+    for heading in ("what", "seconds", "GMAC/s"):
+        shown.add_column(heading, justify="left" if heading == "what" else "right")
+
+    def row(what: str, seconds: float | None) -> None:
+        if seconds is not None:
+            shown.add_row(what, f"{seconds:.4f}", f"{result['macs'] / seconds / 1e9:.2f}")
+
+    shown.add_row("compile", f"{result['compile_seconds']:.2f}", "")
+    row("functional simulator", result["run_seconds"])
+    row(f"{result['reference']}, 1 thread, same model", result["reference_seconds"])
+    row(f"{result['reference']}, 1 thread, uint8 activations", result["reference_uint8_seconds"])
+    shown.add_row("simulator / fastest onnxruntime", f"{result['ratio']:.2f}x", "")
+    shown.add_row("bytes equal", "yes" if result["equal"] else "no", "")
+    return shown
+
+
+def _kernel_table(result: dict[str, Any]) -> Table:
+    """For people."""
+    heading = f"{result['cpu']}, {result['threads']} thread(s), onnxruntime {result['onnxruntime']}: minima, and ratios"
+    caption = "ratios are our time over theirs: below 1 is faster"
+    shown = Table(title=heading, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("case", "ours ms", "ort ms", "/ ort", "median", "limit", "/ numpy", "compile", "arena"):
+        shown.add_column(name, justify="left" if name == "case" else "right", no_wrap=True)
+    group = ""
+    for row in result["cases"]:
+        if group not in ("", row["group"]):
+            shown.add_section()
+        group = row["group"]
+        ratio = f"{row['ratio']:.2f}" + ("" if row["within"] else " [red]over[/red]")
+        shown.add_row(
+            row["name"],
+            f"{row['seconds']['ours'] * 1e3:.3f}",
+            f"{row['seconds']['onnxruntime'] * 1e3:.3f}",
+            ratio,
+            f"{row['median_ratio']:.2f}",
+            "" if row["limit"] is None else f"{row['limit']:.1f}",
+            "" if row["numpy_ratio"] is None else f"{row['numpy_ratio']:.2f}",
+            f"{row['compile_seconds']:.2f} s",
+            f"{row['arena_bytes'] / 1e6:.1f} MB",
+        )
+    return shown
+
+
+def _memory_table(result: dict[str, Any]) -> Table | None:
+    """Peak memory for people, None where it was not measured."""
+    if not result["memory"]:
+        return None
+    title = "peak resident memory of a process that runs the network"
+    shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("network", "ours MB", "onnxruntime MB", "ratio"):
+        shown.add_column(name, justify="left" if name == "network" else "right")
+    for row in result["memory"]:
+        mb = (f"{row[key] / 1e6:.0f}" for key in ("bytes", "onnxruntime_bytes"))
+        shown.add_row(row["name"], *mb, f"{row['ratio']:.2f}")
+    return shown

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from rich import box
+from rich.table import Table
 
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
-from tilewright.cli import common
+from tilewright.cli import arguments, programs, terminal
 from tilewright.errors import UsageError
+from tilewright.measure.compare import Comparison, Pair, compare, differences
+from tilewright.measure.explain import Explanation, explain
+from tilewright.measure.labels import short_name
 
 
 @click.command(
@@ -31,13 +36,13 @@ from tilewright.errors import UsageError
     type=click.Path(path_type=Path),
     help="The network to run on two configurations; repeatable.",
 )
-@common.config_option
-@common.shape_option
-@common.effort_option
-@common.latency_option
-@common.interval_option
+@arguments.config_option
+@arguments.shape_option
+@arguments.effort_option
+@arguments.latency_option
+@arguments.interval_option
 @click.option("--layers/--no-layers", default=None, help="The table per layer; by default with one network only.")
-@common.json_option
+@arguments.json_option
 def command(
     a: str,
     b: str,
@@ -55,26 +60,23 @@ def command(
     A configuration is a preset, a .json or a .toml file and needs --model; a program may also be a model, which is
     compiled for --config first. Cycles are those of the cycle-level simulator.
     """
-    from tilewright.measure.compare import compare, table, totals_table
-    from tilewright.measure.explain import explain
-
-    common.prepare_json(json_path)
-    timing = common.memory_timing(latency, interval)
+    terminal.prepare_json(json_path)
+    timing = arguments.memory_timing(latency, interval)
     found = []
     for left, right in _sides(a, b, models, config):
         explained = []
         for path, chosen in (left, right):
-            program, compiled = common.open_program(path, chosen, shapes, effort=effort, json_path=json_path)
+            program, compiled = programs.open_program(path, chosen, shapes, effort=effort, json_path=json_path)
             if not compiled and chosen is not None:
                 raise UsageError(f"{path} is compiled already: a configuration has no effect on it")
-            with common.Working(f"running {program.name}"), common.stdout_for_json(json_path):
+            with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
                 explained.append(explain(program, timing))
         found.append(compare(*explained))
     if json_path is not None:
-        common.emit_json(json_path, [each.to_dict() for each in found])
+        terminal.emit_json(json_path, [each.to_dict() for each in found])
     if json_path == "-":
         return
-    console = common.table_console()
+    console = terminal.table_console()
     if layers or (layers is None and len(found) == 1):
         for each in found:
             console.print(table(each, console.width))
@@ -108,3 +110,57 @@ def _sides(a: str, b: str, models: tuple[Path, ...], config: str | None) -> list
 
 def _is_config(name: str) -> bool:
     return name in PRESETS or Path(name).suffix in (".json", ".toml")
+
+
+def table(found: Comparison, width: int) -> Table:
+    """For people: cycles and utilisation of both sides, the ratio, and what made most of the difference."""
+    a, b = found.a.program, found.b.program
+    title = f"a: {_label(found.a)}\nb: {_label(found.b)}"
+    if a.config != b.config:
+        changed = ", ".join(f"{k} {x} -> {y}" for k, (x, y) in differences(a.config, b.config).items())
+        title += f"\n{changed}" if changed else ""
+    shown = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_footer=True
+    )
+    whole = Pair("all", found.a.rows, found.b.rows)
+    room = max(12, min(max((len(pair.name) for pair in found.pairs), default=0), width - 84))
+    cells = [_cells(pair, room) for pair in [*found.pairs, whole]]
+    headings = ("layer", "a cycles", "util", "b cycles", "util", "b/a", "difference made by")
+    for heading, footer in zip(headings, cells[-1]):
+        left = heading in (headings[0], headings[-1])
+        shown.add_column(heading, footer=footer, justify="left" if left else "right", no_wrap=True)
+    for row in cells[:-1]:
+        shown.add_row(*row)
+    return shown
+
+
+def _label(found: Explanation) -> str:
+    config = found.program.config
+    return f"{found.program.name} on {config.name} ({config.block_in}x{config.block_out}), {found.cycles:,} cycles"
+
+
+def _cells(pair: Pair, room: int) -> list[str]:
+    cells = [short_name(pair.name, room)]
+    for cycles, bound in zip(pair.cycles, pair.bounds):
+        cells += [f"{cycles}", f"{bound / cycles:.0%}"] if cycles else ["-", ""]
+    both = all(pair.cycles)
+    cells.append(f"{pair.cycles[1] / pair.cycles[0]:.2f}" if both else "")
+    largest = sorted(pair.changes.items(), key=lambda change: -abs(change[1]))[:2] if both else []
+    total = pair.cycles[1] - pair.cycles[0]
+    cells.append(", ".join(f"{key} {n:+d}" for key, n in largest if abs(n) >= max(1, abs(total) // 10)))
+    return cells
+
+
+def totals_table(found: list[Comparison]) -> Table:
+    """One row per network."""
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    shown.add_column("network", no_wrap=True)
+    for heading in ("a cycles", "util", "b cycles", "util", "b/a", "a bytes", "b bytes"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for each in found:
+        cells = [each.a.program.name]
+        for side in (each.a, each.b):
+            cells += [f"{side.cycles:,}", f"{side.bound / side.cycles:.0%}" if side.cycles else ""]
+        traffic = [f"{s.counters.bytes_read + s.counters.bytes_written:,}" for s in (each.a, each.b)]
+        shown.add_row(*cells, f"{each.ratio:.3f}", *traffic)
+    return shown

@@ -9,7 +9,7 @@ import click
 
 from compiler.errors import StagingError
 from isa.program import Program
-from tilewright.cli import common, fixed_values
+from tilewright.cli import arguments, fixed_values, programs, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 
@@ -25,10 +25,10 @@ from tilewright.files import check_writable
         "  tilewright compile model.onnx -o model.twp --print-after fuse_quantization\n"
     ),
 )
-@common.model_argument
+@arguments.model_argument
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Program file to write.")
-@common.config_option
-@common.shape_option
+@arguments.config_option
+@arguments.shape_option
 @fixed_values.option
 @click.option(
     "--host",
@@ -41,9 +41,9 @@ from tilewright.files import check_writable
     "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="That share every CPU kernel's work."
 )
 @click.option("--print-after", multiple=True, metavar="PASS", help="Print the graph after this pass; repeatable.")
-@common.effort_option
-@common.tuning_option("--tuning")
-@common.json_option
+@arguments.effort_option
+@arguments.tuning_option("--tuning")
+@arguments.json_option
 def command(
     model: Path,
     output: Path,
@@ -64,27 +64,27 @@ def command(
     this machine's CPU, or for that of --host.
     """
     check_writable(output)
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     if model.is_file() and Program.is_program(model):
         raise UsageError(f"{model} is a compiled program, not a model")
     options: dict[str, Any] = {"effort": effort, "print_after": print_after, "host": host, "cpu_only": cpu_only}
     options |= {"threads": threads} if threads > 1 else {}
     options |= {"tuning": tuning, "constants": fixed_values.parse(model, values)}
     try:
-        program, _ = common.open_program(model, config, shapes, json_path=json_path, **options)
+        program, _ = programs.open_program(model, config, shapes, json_path=json_path, **options)
     except StagingError as error:
         raise UsageError(f"{error}; `tilewright run` takes it in parts, --value fixes inputs that decide") from None
     program.save(output)
-    found = common.totals(program)
+    found = programs.totals(program)
     if json_path is not None:
-        common.emit_json(json_path, found | {"output": str(output), "notes": program.notes})
+        terminal.emit_json(json_path, found | {"output": str(output), "notes": program.notes})
     if json_path != "-":
-        console = common.table_console()
+        console = terminal.table_console()
         for note in [] if cpu_only else program.notes:  # each would say that the NPU is left out
             console.print(f"note: {note}", markup=False)
         console.print(
-            f"{output}: {common.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU "
+            f"{output}: {terminal.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU "
             f"({program.config.name}), {len(found['cpu_ops'])} ops on the CPU, {found['instructions']} instructions, "
-            f"{common.human(found['constant_bytes'], 'B')} constants; {program.compile_seconds:.2f} s",
+            f"{terminal.human(found['constant_bytes'], 'B')} constants; {program.compile_seconds:.2f} s",
             markup=False,
         )

@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from isa.config import PRESETS, NpuConfig
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 
 
 @click.group(
@@ -17,11 +17,11 @@ def command() -> None:
 
 
 @command.command("list", epilog="\b\nExamples:\n  tilewright config list --json -\n")
-@common.json_option
+@arguments.json_option
 def list_(json_path: str | None) -> None:
     """List the presets."""
     if json_path is not None:
-        common.emit_json(json_path, {name: c.to_dict() for name, c in PRESETS.items()})
+        terminal.emit_json(json_path, {name: c.to_dict() for name, c in PRESETS.items()})
     if json_path == "-":
         return
     table = Table()
@@ -31,7 +31,7 @@ def list_(json_path: str | None) -> None:
         array = f"{c.block_in} x {c.block_out}"
         memory = f"{c.scratchpad_bytes / 1024:.0f} KiB"
         table.add_row(name, str(c.macs_per_cycle), array, memory, f"{c.axi_data_bits} bit", c.fingerprint)
-    common.table_console().print(table)
+    terminal.table_console().print(table)
 
 
 @command.command(

@@ -9,7 +9,7 @@ import click
 from isa.assembler import disassemble_one
 from isa.encoding import from_bytes
 from isa.program import CpuStep, Program
-from tilewright.cli import common
+from tilewright.cli import programs
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_text
 
@@ -31,7 +31,7 @@ def command(file: Path, output: Path | None) -> None:
     elif file.is_file() and not Program.is_program(file):
         raise UsageError(f"{file} is not a compiled program; `tilewright compile` makes one")
     else:
-        text = listing(common.open_program(file, None)[0])
+        text = listing(programs.open_program(file, None)[0])
     if output is not None:
         write_text(output, text)
     else:

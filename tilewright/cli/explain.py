@@ -5,10 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from rich import box
+from rich.table import Table
 
-from tilewright.cli import common
+from isa.program import Layer
+from simulator.attribution import LOSSES, LayerLosses
+from tilewright.cli import arguments, programs, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
+from tilewright.measure.explain import Explanation, explain
+from tilewright.measure.labels import short, short_name
+from tilewright.measure.roofline import check_suffix, write_plot
+
+#: Columns of the table: what they sum up.
+_COLUMNS = {
+    "pad": ("padding",), "win": ("window",), "traf": ("traffic",), "load": ("load",), "post": ("vector",),
+    "store": ("store",), "fill": ("fill",), "rest": ("fetch", "pipeline"), "ovl": ("overlap",),
+}  # fmt: skip
 
 
 @click.command(
@@ -20,19 +33,19 @@ from tilewright.files import check_writable
         "  tilewright explain model.onnx --latency 200 --interval 2 --json -\n"
     ),
 )
-@common.model_argument
-@common.config_option
-@common.shape_option
-@common.effort_option
-@common.latency_option
-@common.interval_option
+@arguments.model_argument
+@arguments.config_option
+@arguments.shape_option
+@arguments.effort_option
+@arguments.latency_option
+@arguments.interval_option
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write a roofline plot: .png, .svg, or .html with all numbers.",
 )
-@common.json_option
+@arguments.json_option
 def command(
     model: Path,
     config: str | None,
@@ -48,26 +61,103 @@ def command(
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle
     above that has a cause.
     """
-    from tilewright.measure.explain import explain, summary, table
-    from tilewright.measure.roofline import check_suffix, write_plot
-
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     if plot is not None:
         check_suffix(plot)
         check_writable(plot)
-    program, compiled = common.open_program(model, config, shapes, effort=effort, json_path=json_path)
+    program, compiled = programs.open_program(model, config, shapes, effort=effort, json_path=json_path)
     if not compiled and config is not None:
         raise UsageError(f"{model} is compiled already: --config has no effect on it")
-    timing = common.memory_timing(latency, interval)
-    with common.Working(f"running {program.name}"), common.stdout_for_json(json_path):
+    timing = arguments.memory_timing(latency, interval)
+    with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
         found = explain(program, timing)
         if plot is not None:
             write_plot(plot, found)
     if json_path is not None:
-        common.emit_json(json_path, found.to_dict())
+        terminal.emit_json(json_path, found.to_dict())
     if json_path == "-":
         return
-    console = common.table_console()
+    console = terminal.table_console()
     console.print(table(found, console.width))
     for line in summary(found):
         console.print(line, markup=False)
+
+
+def table(found: Explanation, width: int) -> Table:
+    """For people: per cent of each layer's cycles, so that a row sums up to 100."""
+    shown = Table(
+        title=f"{found.program.name} for {found.program.config.name}: cycles per layer, and per cent of them",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+        pad_edge=False,
+        show_footer=True,
+    )
+    narrow = width < 98  # leaves out MAC and bytes
+    names = [row.layer.name for row in found.rows]
+    room = max(12, min(max(map(len, names), default=0), width - (68 if narrow else 86)))
+    shown.add_column("layer", footer="all", no_wrap=True)
+    sums = _cells(_sum(found.rows), room)
+    for place, heading in enumerate(("MAC", "bytes", "least", "bound", "cycles", "util", *_COLUMNS), 1):
+        if not (narrow and place <= 3):
+            shown.add_column(heading, justify="right", no_wrap=True, footer=sums[place])
+    for row in found.rows:
+        cells = _cells(row, room)
+        shown.add_row(cells[0], *cells[4 if narrow else 1 :])
+    return shown
+
+
+def _sum(rows: list[LayerLosses]) -> LayerLosses:
+    """All rows as one; its bound is the sum of theirs."""
+    layer = Layer(
+        "all", "", "npu", macs=sum(r.layer.macs for r in rows), read_bytes=sum(r.layer.read_bytes for r in rows),
+        write_bytes=sum(r.layer.write_bytes for r in rows), minimum_bytes=sum(r.layer.minimum_bytes for r in rows),
+    )  # fmt: skip
+    bound = sum(r.bound for r in rows)
+    losses = {key: sum(r.losses[key] for r in rows) for key in LOSSES}
+    return LayerLosses(layer, [], sum(r.cycles for r in rows), bound, bound, losses=losses)
+
+
+def _cells(row: LayerLosses, room: int) -> list[str]:
+    layer = row.layer
+    cells = [short_name(layer.name, room), short(layer.macs)]
+    cells += [short(layer.read_bytes + layer.write_bytes), short(layer.minimum_bytes)]
+    cells += [str(row.bound), str(row.cycles), f"{row.utilization:.0%}" if row.cycles else ""]
+    for keys in _COLUMNS.values():
+        share = sum(row.losses[key] for key in keys) / row.cycles if row.cycles else 0.0
+        cells.append("" if round(100 * share) == 0 else f"{100 * share:.0f}")
+    return cells
+
+
+def summary(found: Explanation) -> list[str]:
+    """The lines under the table."""
+    peak, bus = found.program.config.macs_per_cycle, found.program.config.bus_bytes
+    lines = [
+        "bound = max(MAC / peak, least bytes / bus), util = bound / cycles; lost: pad padding of channels and pixels, "
+        "win depthwise window, traf avoidable traffic, load waiting for LOAD, post for VECTOR, store for STORE, "
+        "fill array empty before and after a layer, rest pipelines and fetch, ovl shared with neighbours",
+        f"{found.cycles:,} cycles, bound {found.bound:,} ({_percent(found.bound, found.cycles)}); "
+        f"peak {peak} MAC and {bus} B per cycle; memory latency {found.timing.read_latency}, "
+        f"a beat every {found.timing.read_interval}",
+    ]
+    lost = sorted(((n, key) for key, n in found.losses.items() if n), reverse=True)
+    if lost:
+        parts = ", ".join(f"{key} {n:,} ({_percent(n, found.cycles)})" for n, key in lost)
+        lines.append(f"{found.cycles - found.bound:,} cycles above the bound: {parts}")
+    fill: dict[str, int] = {}
+    for row in found.rows:
+        for cause, n in row.fill.items():
+            fill[cause] = fill.get(cause, 0) + n
+    if any(fill.values()):
+        parts = ", ".join(f"{cause} {n:,}" for cause, n in sorted(fill.items(), key=lambda f: -f[1]) if n)
+        lines.append(f"fill waited for: {parts}")
+    cpu = found.cpu_layers
+    if cpu:
+        names = ", ".join(f"{layer.name} ({layer.op})" for layer in cpu[:8])
+        more = f" and {len(cpu) - 8} more" if len(cpu) > 8 else ""
+        lines.append(f"on the CPU, not counted: {names}{more}")
+    return lines
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "0%"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from isa.program import Program
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.export import export_c, identifier
 
 
@@ -23,14 +23,14 @@ from tilewright.export import export_c, identifier
 @click.argument("program", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--name", metavar="IDENTIFIER", help="Name of the program in C; by default made from the file's.")
-@common.json_option
+@arguments.json_option
 def command(program: Path, output: Path, name: str | None, json_path: str | None) -> None:
     """Write PROGRAM, compiled with --host, as objects, C sources and a Makefile."""
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     loaded = Program.load(program)
     files = export_c(loaded, output, name or identifier(program.stem))
     if json_path is not None:
-        common.emit_json(json_path, {"folder": str(output), "host": loaded.options["host"], "files": files})
+        terminal.emit_json(json_path, {"folder": str(output), "host": loaded.options["host"], "files": files})
     if json_path != "-":
         sources = ", ".join(files)
-        common.table_console().print(f"{output}: for {loaded.options['host']}: {sources}", markup=False)
+        terminal.table_console().print(f"{output}: for {loaded.options['host']}: {sources}", markup=False)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from tilewright.dynamic import Signature, signatures
+from tilewright.dynamic.signature import Signature, signatures
 from tilewright.errors import UsageError
 from tilewright.files import read_arrays
 

@@ -15,7 +15,7 @@ from fpga.report import Report, read_report
 from fpga.zynq import build as zynq_builder
 from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
 from isa.config import NpuConfig
-from tilewright.cli import common, fpga_flash, fpga_resources, fpga_zynq
+from tilewright.cli import arguments, fpga_flash, fpga_resources, fpga_zynq, terminal
 from tilewright.errors import UsageError
 
 
@@ -56,7 +56,7 @@ command.add_command(fpga_zynq.fetch_tools)
 @click.option(
     "--all", "everything", is_flag=True, help="Every board and configuration of `fpga boards`, a folder each."
 )
-@common.config_option
+@arguments.config_option
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write; made if missing."
 )
@@ -78,7 +78,7 @@ command.add_command(fpga_zynq.fetch_tools)
     show_default=True,
     help="Placements with this seed and those after it, of which the best is routed.",
 )
-@common.json_option
+@arguments.json_option
 def build(
     board_name: str | None,
     everything: bool,
@@ -120,10 +120,10 @@ def build(
         raise UsageError("give a --board, or --all")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     reports = []
     for target, configuration, point, folder in jobs:
-        with common.Working("generating", log=True) as working:
+        with terminal.Working("generating", log=True) as working:
             result = builder.build(
                 target, configuration, point, folder, seed=seed, tries=tries, progress=working.update
             )
@@ -132,7 +132,7 @@ def build(
             _print(result)
     if json_path is not None:
         found = [r.to_dict() for r in reports]
-        common.emit_json(json_path, found if everything else found[0])
+        terminal.emit_json(json_path, found if everything else found[0])
 
 
 def _build_zynq(
@@ -141,17 +141,17 @@ def _build_zynq(
     chosen = NpuConfig.load(config) if config else board.open_config or NpuConfig.load("base")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
-    common.prepare_json(json_path)
-    with common.Working("generating", log=True) as working:
+    terminal.prepare_json(json_path)
+    with terminal.Working("generating", log=True) as working:
         result = zynq_builder.build(board, chosen, output, clock_mhz=clock_mhz, seed=seed, progress=working.update)
     if json_path != "-":
         _print(result)
     if json_path is not None:
-        common.emit_json(json_path, result.to_dict())
+        terminal.emit_json(json_path, result.to_dict())
 
 
 @command.command(epilog="\b\nExamples:\n  tilewright fpga boards\n  tilewright fpga boards --json -\n")
-@common.json_option
+@arguments.json_option
 def boards(json_path: str | None) -> None:
     """List the boards and the configurations known to fit."""
     rows = [
@@ -182,7 +182,7 @@ def boards(json_path: str | None) -> None:
         for b in ZYNQ_BOARDS.values()
     ]
     if json_path is not None:
-        common.emit_json(json_path, rows)
+        terminal.emit_json(json_path, rows)
     if json_path == "-":
         return
     table = Table("board", "FPGA", "LUT", "DSP", "BRAM", "configurations", box=None)
@@ -198,18 +198,18 @@ def boards(json_path: str | None) -> None:
         if "export_clock_mhz" in row:
             known = f"{known}{', ' if known else ''}fpga export ({row['export_clock_mhz']:g} MHz)"
         table.add_row(*(str(row[k]) for k in ("board", "title", "lut", "dsp", "bram")), known)
-    common.table_console().print(table)
+    terminal.table_console().print(table)
 
 
 @command.command(epilog="\b\nExamples:\n  tilewright fpga report bits\n")
 @click.argument("folder", type=click.Path(path_type=Path))
-@common.json_option
+@arguments.json_option
 def report(folder: Path, json_path: str | None) -> None:
     """Show the report of a build again."""
     found = read_report(folder)
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     if json_path is not None:
-        common.emit_json(json_path, found.to_dict())
+        terminal.emit_json(json_path, found.to_dict())
     if json_path != "-":
         _print(found)
 
@@ -219,4 +219,4 @@ def _print(result: Report) -> None:
     table.add_row("board", f"{result.board}, configuration {result.config} ({result.fingerprint})")
     for row in result.rows():
         table.add_row(*row)
-    common.table_console().print(table)
+    terminal.table_console().print(table)

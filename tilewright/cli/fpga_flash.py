@@ -9,7 +9,7 @@ import click
 
 from driver.transport.serial import DEFAULT_BAUD
 from fpga import flash as flasher
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 
 
 @click.command(
@@ -17,18 +17,18 @@ from tilewright.cli import common
 )
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--permanent", is_flag=True, help="Into the board's flash memory: loaded again whenever power comes.")
-@common.json_option
+@arguments.json_option
 def flash(folder: Path, permanent: bool, json_path: str | None) -> None:
     """Put the bitstream in FOLDER, which a build wrote, on its board.
 
     It is there until the power goes, except with --permanent, and on the OrangeCrab, whose bootloader always writes the
     flash memory. The loader of the board must be on the PATH: openFPGALoader, dfu-util for the OrangeCrab.
     """
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     done = flasher.flash(folder, permanent=permanent, output=sys.stderr if json_path == "-" else None)
     if json_path is not None:
         facts = {"board": done.report.board, "config": done.report.config, "sha256": done.report.sha256}
-        common.emit_json(json_path, facts | {"command": list(done.command), "permanent": done.permanent})
+        terminal.emit_json(json_path, facts | {"command": list(done.command), "permanent": done.permanent})
     if json_path != "-":
         stays = "in its flash memory" if done.permanent else "until the power goes"
         click.echo(f"{done.report.config} is on the {done.report.board}, {stays}")

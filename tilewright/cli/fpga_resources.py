@@ -9,7 +9,7 @@ from rich.table import Table
 
 from fpga.resources import FAMILIES, synthesise
 from isa.config import NpuConfig
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 
 
 @click.command(
@@ -30,16 +30,16 @@ from tilewright.cli import common
     show_default=True,
     help="xc7 is Zynq-7000, xcup UltraScale+; repeatable.",
 )
-@common.json_option
+@arguments.json_option
 def resources(configs: tuple[str, ...], families: tuple[str, ...], json_path: str | None) -> None:
     """Count the cells of the NPU alone after synthesis by yosys: minutes each, kept in the cache."""
     chosen = [NpuConfig.load(name) for name in configs]
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     table = Table("configuration", "family", "LUT", "FF", "DSP", "block RAM", box=None)
     rows = []
     for config in chosen:
         for family in families:
-            with common.Working(f"{config.name} on {family}"):
+            with terminal.Working(f"{config.name} on {family}"):
                 found = synthesise(config, family)
             values = asdict(found)
             del values["fmax_mhz"]
@@ -47,6 +47,6 @@ def resources(configs: tuple[str, ...], families: tuple[str, ...], json_path: st
             memories = f"{found.bram} x {FAMILIES[family].block}"
             table.add_row(config.name, family, *(str(n) for n in (found.lut, found.ff, found.dsp)), memories)
     if json_path is not None:
-        common.emit_json(json_path, rows)
+        terminal.emit_json(json_path, rows)
     if json_path != "-":
-        common.table_console().print(table)
+        terminal.table_console().print(table)

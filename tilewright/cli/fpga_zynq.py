@@ -10,7 +10,7 @@ from fpga.zynq import export as exporter
 from fpga.zynq import tools
 from fpga.zynq.boards import zynq_board_named
 from isa.config import NpuConfig
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 
 
@@ -19,7 +19,7 @@ from tilewright.errors import UsageError
     epilog=("\b\nExamples:\n  tilewright fpga export --board ultra96_v2 --config base -o ultra96\n  make -C ultra96\n"),
 )
 @click.option("--board", "board_name", required=True, metavar="BOARD", help="A board with a Zynq of `fpga boards`.")
-@common.config_option
+@arguments.config_option
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write; made if missing."
 )
@@ -32,7 +32,7 @@ def export(board_name: str, config: str | None, output: Path, clock_mhz: float |
     board, chosen = zynq_board_named(board_name), NpuConfig.load(config or "base")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
-    with common.Working("generating"):
+    with terminal.Working("generating"):
         try:
             written = exporter.write(board, chosen, output, clock_mhz)
         except OSError as error:
@@ -43,19 +43,19 @@ def export(board_name: str, config: str | None, output: Path, clock_mhz: float |
 
 @click.command("fetch-tools", epilog="\b\nExamples:\n  tilewright fpga fetch-tools\n")
 @click.option("--mirror", default=tools.MIRROR, show_default=True, metavar="URL", help="Of Debian's archive.")
-@common.json_option
+@arguments.json_option
 def fetch_tools(mirror: str, json_path: str | None) -> None:
     """Unpack the open tools of Zynq-7000 into the cache folder: 31 MB to download, 211 MB on disk.
 
     nextpnr-himbaechel-xilinx, prjxray and prjxray-database of Debian unstable, with the libraries they need. apt checks
     their signatures; nothing is installed. Tools on the PATH are used instead if they are there.
     """
-    common.prepare_json(json_path)
-    with common.Working(f"{mirror} {tools.SUITE}") as working:
+    terminal.prepare_json(json_path)
+    with terminal.Working(f"{mirror} {tools.SUITE}") as working:
         packages, nbytes = tools.fetch(mirror, working.update)
     result = {"mirror": mirror, "suite": tools.SUITE, "packages": packages, "bytes": nbytes}
     if json_path is not None:
-        common.emit_json(json_path, result | {"folder": str(tools.folder())})
+        terminal.emit_json(json_path, result | {"folder": str(tools.folder())})
     if json_path != "-":
         click.echo(f"{len(packages)} packages, {nbytes / 1e6:.0f} MB, from {mirror} {tools.SUITE}")
         click.echo(f"unpacked in {tools.folder()}")

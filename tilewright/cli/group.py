@@ -24,21 +24,39 @@ class Cli(click.Group):
     """A group whose commands return an exit code or None and raise on errors.
 
     Args:
-        modules: by command, the module that has it as `command`; imported when it is asked for.
+        summaries: what the group's help says of each command. A command is `command` of the module of its name in
+            `package`, imported when it is asked for.
+        package: with the modules of the commands.
     """
 
-    def __init__(self, *arguments: Any, modules: dict[str, str] | None = None, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, summaries: dict[str, str] | None = None, package: str = "", **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
-        self._modules = modules or {}
+        self._summaries, self._package = summaries or {}, package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self._modules, *super().list_commands(ctx)]
+        return [*self._summaries, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in self._modules:
-            command: click.Command = importlib.import_module(self._modules[cmd_name]).command
+        if cmd_name in self._summaries:
+            module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
+            command = module.command
+            assert isinstance(command, click.Command)
             return command
         return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, none of which is imported for it."""
+        room = formatter.width - 6 - max((len(name) for name in self._summaries), default=0)
+        rows = [
+            (name, click.Command(name, help=text).get_short_help_str(room)) for name, text in self._summaries.items()
+        ]
+        if not rows:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def main(  # type: ignore[override]
         self,

@@ -11,18 +11,18 @@ import click
 from rich.table import Table
 
 from isa.program import CpuStep, Program, TensorInfo
-from tilewright.cli import common
+from tilewright.cli import arguments, programs, terminal
 
 
 @click.command(
     "info",
     epilog="\b\nExamples:\n  tilewright info model.twp\n  tilewright info model.onnx --config large --json -\n",
 )
-@common.model_argument
-@common.config_option
-@common.shape_option
-@common.effort_option
-@common.json_option
+@arguments.model_argument
+@arguments.config_option
+@arguments.shape_option
+@arguments.effort_option
+@arguments.json_option
 def command(
     model: Path, config: str | None, shapes: tuple[tuple[str, list[int]], ...], effort: int, json_path: str | None
 ) -> None:
@@ -30,17 +30,17 @@ def command(
 
     Per layer: where it runs, its multiply-accumulates, bytes read and written, and how it is cut into tiles.
     """
-    common.prepare_json(json_path)
-    program, _ = common.open_program(model, config, shapes, effort=effort, json_path=json_path)
+    terminal.prepare_json(json_path)
+    program, _ = programs.open_program(model, config, shapes, effort=effort, json_path=json_path)
     if json_path is not None:
-        common.emit_json(json_path, describe(program))
+        terminal.emit_json(json_path, describe(program))
     if json_path != "-":
         show(program)
 
 
 def describe(program: Program) -> dict[str, Any]:
     """The JSON form."""
-    return common.totals(program) | {
+    return programs.totals(program) | {
         "inputs": [_tensor(t) for t in program.inputs],
         "outputs": [_tensor(t) for t in program.outputs],
         "layers": [asdict(layer) for layer in program.layers],
@@ -73,7 +73,7 @@ def _tensor(info: TensorInfo) -> dict[str, Any]:
 
 def show(program: Program) -> None:
     """The table form."""
-    console = common.table_console()
+    console = terminal.table_console()
     table = Table(title=f"{program.name} for {program.config.name}", title_justify="left")
     for heading in ("layer", "op", "where", "tile"):
         table.add_column(heading, overflow="fold")
@@ -81,17 +81,17 @@ def show(program: Program) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for layer in program.layers:
         sizes = (layer.macs, layer.read_bytes, layer.write_bytes, layer.minimum_bytes)
-        texts = [common.human(x) if x else "" for x in sizes]
+        texts = [terminal.human(x) if x else "" for x in sizes]
         table.add_row(layer.name, layer.op, layer.where, layer.tile, *texts)
     console.print(table)
     for kind, infos in (("input", program.inputs), ("output", program.outputs)):
         for t in infos:
             console.print(f"{kind:7} {t.name}: {t.dtype} {'x'.join(map(str, t.shape))}", markup=False)
-    found = common.totals(program)
+    found = programs.totals(program)
     console.print(
-        f"{common.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU; "
-        f"{found['instructions']} instructions, {common.human(found['constant_bytes'], 'B')} constants, "
-        f"{common.human(found['arena_bytes'], 'B')} arena, {common.human(found['host_bytes'], 'B')} host memory",
+        f"{terminal.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU; "
+        f"{found['instructions']} instructions, {terminal.human(found['constant_bytes'], 'B')} constants, "
+        f"{terminal.human(found['arena_bytes'], 'B')} arena, {terminal.human(found['host_bytes'], 'B')} host memory",
         markup=False,
     )
     ops = Counter(op.split()[0] for op in found["cpu_ops"] if op)

@@ -7,7 +7,9 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from tilewright.cli import common
+from driver.address import open_transport
+from driver.board import probe
+from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISTAKE
 
 
@@ -29,21 +31,18 @@ from tilewright.cli.group import MISTAKE
     metavar="SECONDS",
     help="How long to wait for another process that holds the board.",
 )
-@common.json_option
+@arguments.json_option
 def command(address: str, wait: float, json_path: str | None) -> int:
     """Say what the board at ADDRESS is: configuration, memory, state. It is not changed.
 
     ADDRESS is one of serial:PORT, uio:NAME, pcie:SLOT?size=BYTES, socket:PATH. The exit code is 2 if the board cannot
     be used.
     """
-    from driver.address import open_transport
-    from driver.board import probe
-
-    common.prepare_json(json_path)
-    with common.Working(f"asking {address}"):
+    terminal.prepare_json(json_path)
+    with terminal.Working(f"asking {address}"):
         info = probe(open_transport(address.removeprefix("board://")), wait=wait)
     if json_path is not None:
-        common.emit_json(json_path, asdict(info))
+        terminal.emit_json(json_path, asdict(info))
     if json_path != "-":
         table = Table(show_header=False)
         rows = {
@@ -55,7 +54,7 @@ def command(address: str, wait: float, json_path: str | None) -> int:
         }
         for name, value in (rows | info.details | ({"error": info.error} if info.error else {})).items():
             table.add_row(name, value)
-        common.table_console().print(table)
+        terminal.table_console().print(table)
     if info.problem:
         click.echo(f"tilewright: error: {info.name}: {info.problem}", err=True)
         return MISTAKE

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, read_arrays, write_bytes
+from tilewright.quantization import quantize_model
 
 
 @click.command(
@@ -31,19 +32,17 @@ from tilewright.files import check_writable, read_arrays, write_bytes
 @click.option("--activation", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True)
 @click.option("--form", type=click.Choice(["qdq", "qoperator"]), default="qdq", show_default=True)
 @click.option("--per-tensor", is_flag=True, help="One scale per weight tensor instead of one per output channel.")
-@common.json_option
+@arguments.json_option
 def command(
     model: Path, calibration: Path, output: Path, activation: str, form: str, per_tensor: bool, json_path: str | None
 ) -> None:
     """Quantise MODEL (float ONNX) to 8 bits with onnxruntime's static quantiser."""
-    from tilewright.quantization import quantize_model
-
     check_writable(output)
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     arrays = read_arrays(calibration)
     if not arrays:
         raise UsageError(f"input file {calibration} has no arrays")
-    with common.Working(f"quantising {model.name}"), common.stdout_for_json(json_path):
+    with terminal.Working(f"quantising {model.name}"), terminal.stdout_for_json(json_path):
         result = quantize_model(
             model, arrays.get("", arrays), activation=activation, form=form, per_channel=not per_tensor
         )
@@ -59,7 +58,7 @@ def command(
         ),
     }
     if json_path is not None:
-        common.emit_json(json_path, found)
+        terminal.emit_json(json_path, found)
     if json_path != "-":
-        console = common.table_console()
+        console = terminal.table_console()
         console.print(f"{output}: {form}, {activation} activations, {len(raw)} bytes", markup=False)

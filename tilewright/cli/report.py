@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 
 
@@ -28,7 +28,7 @@ from tilewright.errors import UsageError
 @click.option("--point", type=int, metavar="N", help="Point to look into; by default the best by the first objective.")
 @click.option("--against", type=int, metavar="N",
               help="Point to compare it with; by default the best by the last objective.")  # fmt: skip
-@common.json_option
+@arguments.json_option
 def command(
     folder: Path,
     output: Path | None,
@@ -41,18 +41,18 @@ def command(
 
     The page is one file that needs no network; each plot is written as PNG and SVG besides.
     """
-    try:
+    try:  # here, because `report --help` works without the extra
         from tilewright.sweep.report import write_report
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is missing: pip install 'tilewright[sweep]'") from None
 
-    common.prepare_json(json_path)
-    with common.Working("reading") as working, common.stdout_for_json(json_path):
+    terminal.prepare_json(json_path)
+    with terminal.Working("reading") as working, terminal.stdout_for_json(json_path):
         found = write_report(
             folder, output or folder / "report", sweep=sweep, point=point, against=against, progress=working.fraction
         )
     if json_path is not None:
-        common.emit_json(json_path, found)
+        terminal.emit_json(json_path, found)
     if json_path != "-":
         click.echo(f"{found['page']}: {found['points']} points, {len(found['front'])} on the front; "
                    f"{len(found['plots'])} plots beside it")  # fmt: skip

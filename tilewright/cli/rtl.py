@@ -9,7 +9,7 @@ import click
 
 from hw import verilog
 from isa.config import NpuConfig
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.files import write_files
 
@@ -18,11 +18,11 @@ from tilewright.files import write_files
     "rtl",
     epilog="\b\nExamples:\n  tilewright rtl --config tiny -o rtl\n  tilewright rtl --config my.toml -o rtl --json -\n",
 )
-@common.config_option
+@arguments.config_option
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write; made if missing."
 )
-@common.json_option
+@arguments.json_option
 def command(output: Path, config: str | None, json_path: str | None) -> None:
     """Write the NPU as Verilog: one file, its README and its lint rules.
 
@@ -34,13 +34,13 @@ def command(output: Path, config: str | None, json_path: str | None) -> None:
         raise UsageError(f"cannot write {output}: not a folder")
     if not output.parent.is_dir():
         raise UsageError(f"cannot write {output}: no such directory {output.parent}")
-    common.prepare_json(json_path)
-    with common.Working(f"writing the Verilog of {chosen.name}"):
+    terminal.prepare_json(json_path)
+    with terminal.Working(f"writing the Verilog of {chosen.name}"):
         files = verilog.files(chosen)
     write_files(output, files)
     source = verilog.file_name(chosen)
     if json_path is not None:
-        common.emit_json(json_path, _summary(chosen, output, files))
+        terminal.emit_json(json_path, _summary(chosen, output, files))
     if json_path != "-":
         lines = files[source].count("\n")
         click.echo(f"{output / source}: top module {verilog.TOP}, {lines} lines, configuration {chosen.fingerprint}")

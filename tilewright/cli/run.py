@@ -5,28 +5,30 @@ from __future__ import annotations
 import hashlib
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 from rich.table import Table
 
+import tilewright as tw
 from compiler.errors import OpenShapeError, StagingError
 from isa.program import Program
 from simulator.attribution import bound_cycles
 from simulator.cycle import CycleDevice
 from simulator.timeline import write_timeline
-from tilewright.check.model import check
-from tilewright.check.report import CheckReport
-from tilewright.cli import common, fixed_values, run_dynamic
+from tilewright.checking.report import CheckReport
+from tilewright.cli import arguments, fixed_values, programs, run_dynamic, terminal
 from tilewright.cli.group import MISMATCH
-from tilewright.dynamic import DynamicModel
 from tilewright.errors import UsageError
 from tilewright.files import IMAGE_SUFFIXES, check_writable, read_arrays, write_arrays
 from tilewright.images import FITS, RANGES, ImageOptions, image_input
 from tilewright.measure.explain import performance
 from tilewright.runtime.devices import Device, Runner, preset_of
 from tilewright.runtime.inputs import random_inputs
+
+if TYPE_CHECKING:
+    from tilewright.dynamic.model import DynamicModel
 
 _MOST_ROWS = 20  # of the table of differences
 
@@ -51,7 +53,7 @@ class RunCommand(click.Command):
         "  tilewright run model.onnx --check=all --json -   every quantised tensor against onnxruntime\n"
     ),
 )
-@common.model_argument
+@arguments.model_argument
 @click.argument("files", nargs=-1)
 @click.option(
     "--input",
@@ -86,10 +88,10 @@ class RunCommand(click.Command):
     "--backend", "--device", "backend", default="functional", show_default=True,
     help="Device to run on: board://serial:PORT an FPGA, tcp://HOST:PORT one of another machine; see `backends`.",
 )  # fmt: skip
-@common.config_option
-@common.shape_option
+@arguments.config_option
+@arguments.shape_option
 @fixed_values.option
-@common.effort_option
+@arguments.effort_option
 @click.option(
     "--check",
     "check_mode",
@@ -118,7 +120,7 @@ class RunCommand(click.Command):
     metavar="A:B",
     help="Cycles A..B-1 of every run only, for --trace-file (by default FILE is MODEL.vcd).",
 )
-@common.json_option
+@arguments.json_option
 def command(
     model: Path,
     files: tuple[str, ...],
@@ -143,23 +145,23 @@ def command(
 
     Inputs come from --input (or simply as FILES after the model) or are random.
     """
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"cannot write to {output}: it is a file, not a directory")
     if timeline is not None:
         if backend != "cycle":
             raise UsageError(f"--timeline needs a clock: add --backend cycle (not {backend!r})")
         check_writable(timeline)
-    options, notes = waveform_options(backend, model, trace_file, trace_window), common.Notes()
+    options, notes = waveform_options(backend, model, trace_file, trace_window), terminal.Notes()
     if backend.startswith("tcp://"):
         options["notify"] = notes
     if config is None and not Program.is_program(model):
         config = preset_of(backend)
     runner = Device(backend, config, **options) if config is not None else Device(backend, **options)
-    given, constants = common.same_input_once(shapes), fixed_values.parse(model, values)
+    given, constants = arguments.same_input_once(shapes), fixed_values.parse(model, values)
     program: Program | DynamicModel
     try:
-        program, compiled = common.open_program(
+        program, compiled = programs.open_program(
             model, config, shapes, effort=effort, json_path=json_path, constants=constants
         )
         arrays = gather_inputs(program, [*files, *inputs], seed, ImageOptions(image_fit, image_range))
@@ -174,7 +176,7 @@ def command(
     if timeline is not None and not isinstance(program, Program):
         raise UsageError(f"--timeline shows one program; {model} is compiled in parts while it runs")
     report: CheckReport | None = None
-    with common.Working(f"running {program.name}") as notes.working:
+    with terminal.Working(f"running {program.name}") as notes.working:
         if isinstance(program, Program):
             runner.load(program)
         start = time.perf_counter()
@@ -188,8 +190,8 @@ def command(
     if check_mode and golden is not None:
         if isinstance(program, Program):
             given = {t.name: list(t.shape) for t in program.inputs}
-        with common.Working("comparing with the reference"), common.stdout_for_json(json_path):
-            report = check(
+        with terminal.Working("comparing with the reference"), terminal.stdout_for_json(json_path):
+            report = tw.check(
                 golden,
                 arrays,
                 shapes=given,
@@ -203,7 +205,7 @@ def command(
         write_arrays(output, outputs)
     result = summarise(program, runner, outputs, seconds, report)
     if json_path is not None:
-        common.emit_json(json_path, result)
+        terminal.emit_json(json_path, result)
     if json_path != "-":
         show(result, report)
     return MISMATCH if report is not None and not report.ok else 0
@@ -280,7 +282,7 @@ def summarise(
 ) -> dict[str, Any]:
     """The JSON form of a run."""
     parts = [program] if isinstance(program, Program) else program.ran
-    counted = common.totals(program) if isinstance(program, Program) else run_dynamic.totals(program)
+    counted = programs.totals(program) if isinstance(program, Program) else run_dynamic.totals(program)
     result: dict[str, Any] = {
         "model": program.name,
         "config": program.config.name,
@@ -317,7 +319,7 @@ def describe_output(value: Any) -> dict[str, Any]:
 
 def show(result: dict[str, Any], report: CheckReport | None) -> None:
     """The table form of a run."""
-    console = common.table_console()
+    console = terminal.table_console()
     table = Table(title=f"{result['model']} on {result['backend']} ({result['config']})", title_justify="left")
     for heading in ("output", "type", "shape", "sha256"):
         table.add_column(heading)
@@ -327,7 +329,7 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
     count = result.get("programs", 0)
     programs = f"{count} program{'' if count == 1 else 's'}; " if count else ""
     console.print(
-        f"{common.human(result['macs'], 'MAC')}, {result['npu_mac_fraction']:.2%} on the NPU, "
+        f"{terminal.human(result['macs'], 'MAC')}, {result['npu_mac_fraction']:.2%} on the NPU, "
         f"{len(result['cpu_ops'])} ops on the CPU; {programs}run {result['run_seconds']:.3f} s, "
         f"{result['gmacs_per_second']:.2f} GMAC/s",
         markup=False,
@@ -335,7 +337,7 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
     if "cycles" in result:
         console.print(
             f"{result['cycles']:,} cycles, bound {result['bound_cycles']:,} ({result['utilization']:.1%}); "
-            f"{common.human(result['bytes_read'], 'B')} read, {common.human(result['bytes_written'], 'B')} written",
+            f"{terminal.human(result['bytes_read'], 'B')} read, {terminal.human(result['bytes_written'], 'B')} written",
             markup=False,
         )
     if report is None:

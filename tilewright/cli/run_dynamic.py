@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import tilewright as tw
 from compiler.errors import OpenShapeError, StagingError
 from isa.program import Program, TensorInfo
-from tilewright.api.compilation import compile_program
-from tilewright.cli import common
-from tilewright.dynamic import DynamicModel, Signature
+from tilewright.cli import programs, terminal
+from tilewright.dynamic.signature import Signature
 from tilewright.errors import UsageError
 from tilewright.files import IMAGE_SUFFIXES, read_arrays
 from tilewright.runtime.inputs import random_input
+
+if TYPE_CHECKING:
+    from tilewright.dynamic.model import DynamicModel
 
 
 def resolve(
@@ -33,13 +36,13 @@ def resolve(
     Args:
         reason: why there is no program without inputs.
     """
-    dynamic = DynamicModel(model, config or "base", shapes, constants=constants, effort=effort)
+    dynamic = tw.DynamicModel(model, config or "base", shapes, constants=constants, effort=effort)
     arrays = _inputs(dynamic, files, seed, reason)
     if isinstance(reason, OpenShapeError):
         given = {name: list(array.shape) for name, array in arrays.items()}
         try:
-            with common.Working(f"compiling {model.name}") as working, common.stdout_for_json(json_path):
-                program = compile_program(
+            with terminal.Working(f"compiling {model.name}") as working, terminal.stdout_for_json(json_path):
+                program = tw.compile_program(
                     model, config or "base", given, constants=constants, effort=effort, progress=working.fraction
                 )
             return program, arrays
@@ -98,8 +101,8 @@ def _random(signature: Signature, random: np.random.Generator) -> np.ndarray | N
 
 
 def totals(model: DynamicModel) -> dict[str, Any]:
-    """As `common.totals`, of the programs of the last run together."""
-    parts = [common.totals(program) for program in model.ran]
+    """As `programs.totals`, of the programs of the last run together."""
+    parts = [programs.totals(program) for program in model.ran]
     summed = ("macs", "npu_macs", "cpu_ops", "instructions", "constant_bytes", "compile_seconds")
     found: dict[str, Any] = {"model": model.name, "config": model.config.name, "programs": len(parts)}
     for key in summed:

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import click
 
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
+from tilewright.remote.client import read_token
+from tilewright.remote.server import Server
+from tilewright.remote.shared import SharedDevice
+from tilewright.runtime.devices import open_device
 
 
 @click.command(
@@ -26,7 +30,7 @@ from tilewright.errors import UsageError
     ),
 )
 @click.option("--device", default="functional", show_default=True, help="What to share; see `backends`.")
-@common.config_option
+@arguments.config_option
 @click.option(
     "--listen", default="127.0.0.1:7741", show_default=True, metavar="HOST:PORT", help="Port 0 takes a free one."
 )
@@ -50,11 +54,6 @@ def command(
     Clients use it as tcp://HOST:PORT. They wait for each other in order; programs are sent once. Only instructions for
     the NPU are accepted, checked against the device's configuration before they reach it: no code runs on this machine.
     """
-    from tilewright.remote.client import read_token
-    from tilewright.remote.server import Server
-    from tilewright.remote.shared import SharedDevice
-    from tilewright.runtime.devices import open_device
-
     token = read_token(token_file) if token_file is not None else None
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together")
@@ -67,7 +66,7 @@ def command(
     if token is not None and tls is None and not _loopback(host):
         click.echo("warning: without --tls-cert the token can be read on its way", err=True)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
-    with common.Working(f"opening {device}"):
+    with terminal.Working(f"opening {device}"):
         shared = SharedDevice(lambda: open_device(device, config), keep << 20)
     server = Server(shared, listen, token, tls)
     ended = threading.Event()

@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from tilewright.cli import common
+from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.errors import UsageError
 
@@ -51,8 +51,8 @@ _WIDTH = 100
 @click.option("--verify", type=click.IntRange(0, 1000), default=0, metavar="N",
               help="Run N points on the RTL too and compare the cycles; exit code 1 if they differ.")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Compute results again that failed before.")
-@common.effort_option
-@common.json_option
+@arguments.effort_option
+@arguments.json_option
 def command(
     space: Path,
     output: Path,
@@ -70,31 +70,29 @@ def command(
     SPACE is a TOML file: axes, constraints, search and objectives; see docs/sweeps.md. Every result is in
     DIR/sweep.sqlite as soon as it is known.
     """
-    try:
+    try:  # here, because `sweep --help` works without the extra
         from tilewright import sweep
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is missing: pip install 'tilewright[sweep]'") from None
-    from tilewright.sweep.networks import network_name
-
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is not a folder")
     named = [name for text in models for name in _split(text)]
     named = named or list(sweep.load_space(space).models) or list(sweep.DEFAULT_NETWORKS)
-    loaded = sweep.load_space(space, [network_name(name) for name in named])
-    with common.Working("reading networks"):
+    loaded = sweep.load_space(space, [sweep.network_name(name) for name in named])
+    with terminal.Working("reading networks"):
         networks = sweep.resolve(named)
-    with _Bar(loaded.objectives[0].text) as bar, common.stdout_for_json(json_path):
+    with _Bar(loaded.objectives[0].text) as bar, terminal.stdout_for_json(json_path):
         try:
             outcome = sweep.run(
-                loaded, networks, output, jobs=jobs or common.cpus(), scheduler=scheduler, tool=synth, effort=effort,
+                loaded, networks, output, jobs=jobs or arguments.cpus(), scheduler=scheduler, tool=synth, effort=effort,
                 retry_failed=retry_failed, verify=verify, progress=bar.show,
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
             raise
     if json_path is not None:
-        common.emit_json(json_path, _json(outcome, output))
+        terminal.emit_json(json_path, _json(outcome, output))
     if json_path != "-":
         _print(outcome, loaded, output, synth)
     wrong = [v for v in outcome.verifications if v["state"] != "done" or v["rtl_cycles"] != v["simulated_cycles"]]
@@ -134,7 +132,7 @@ class _Bar:
         """Takes a `sweep.runner.Progress`."""
         speed = self._bar.tasks[0].speed
         rate = f", {60 * speed:.1f}/min" if speed else ""
-        best = f", best {self.objective} {common.human(progress.best)}" if progress.best is not None else ""
+        best = f", best {self.objective} {terminal.human(progress.best)}" if progress.best is not None else ""
         self._bar.update(
             self._task, completed=progress.done, total=progress.planned, description=f"points{rate}{best}"
         )  # fmt: skip
@@ -163,7 +161,7 @@ def _area_note(family: str) -> str:
 
 
 def _print(outcome: Any, space: Any, output: Path, synth: str) -> None:
-    console = common.table_console()
+    console = terminal.table_console()
     front = outcome.front[:_SHOWN]
     varied = [axis.field for axis in space.axes if len({point["assignment"][axis.field] for point in front}) > 1]
     together = len(varied) > _AXIS_COLUMNS
@@ -180,8 +178,8 @@ def _print(outcome: Any, space: Any, output: Path, synth: str) -> None:
         metrics = point["metrics"]
         axes = [str(point["assignment"][name]) for name in varied]
         cells = [str(point["number"]), *([", ".join(axes)] if together else axes)]
-        cells += [common.human(metrics[f"objective{n}"]) for n in range(len(objectives))]
-        cells += [f"{metrics[name]:.1%}" if name == "utilization" else common.human(metrics[name]) for name in shown]
+        cells += [terminal.human(metrics[f"objective{n}"]) for n in range(len(objectives))]
+        cells += [f"{metrics[name]:.1%}" if name == "utilization" else terminal.human(metrics[name]) for name in shown]
         table.add_row(*cells)
     if outcome.front:
         console.print(table)

@@ -10,8 +10,11 @@ from rich.table import Table
 
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.cli import common
+from tilewright.api.build import builder
+from tilewright.cli import arguments, terminal, tune_cpu
 from tilewright.errors import UsageError
+from tilewright.tuning.log import open_log
+from tilewright.tuning.tune import tune
 
 
 @click.command(
@@ -24,17 +27,17 @@ from tilewright.errors import UsageError
         "  tilewright tune --cpu float.onnx --budget 120           kernels of this processor\n"
     ),
 )
-@common.model_argument
+@arguments.model_argument
 @click.option("--cpu", is_flag=True, help="Tune the kernels of this processor instead, by measuring them.")
-@common.config_option
-@common.shape_option
+@arguments.config_option
+@arguments.shape_option
 @click.option(
     "--budget", type=click.FloatRange(1.0), default=60.0, show_default=True, metavar="SECONDS", help="Time to search."
 )
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; by default one per core.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random restarts.")
-@common.tuning_option("--log")
-@common.json_option
+@arguments.tuning_option("--log")
+@arguments.json_option
 def command(
     model: Path,
     cpu: bool,
@@ -52,12 +55,7 @@ def command(
     saves cycles. Ctrl-C ends the search and keeps what was found. A log is a text file with one finding per line: logs
     of several people can be joined by concatenation.
     """
-    from tilewright.api.compilation import builder
-    from tilewright.cli import tune_cpu
-    from tilewright.tuning.log import open_log
-    from tilewright.tuning.tune import tune
-
-    common.prepare_json(json_path)
+    terminal.prepare_json(json_path)
     if not model.is_file():
         raise UsageError(f"cannot read {model}: {'is a directory' if model.is_dir() else 'no such file'}")
     if Program.is_program(model):
@@ -65,20 +63,20 @@ def command(
     if cpu:
         if config is not None or jobs is not None:
             raise UsageError("--cpu measures kernels on this processor: --config and --jobs do not go with it")
-        tune_cpu.run(model, common.same_input_once(shapes), budget, tuning, json_path)
+        tune_cpu.run(model, arguments.same_input_once(shapes), budget, tuning, json_path)
         return
     log = open_log(tuning)
     if log is None:
         raise UsageError("the tuning log is switched off; name one with --log FILE")
     log.check_writable()
-    build = builder(model, NpuConfig.load(config or "base"), common.same_input_once(shapes))
-    with common.Working(f"tuning {model.name}") as working, common.stdout_for_json(json_path):
-        found = tune(build, log, budget, jobs=jobs or common.cpus(), seed=seed, progress=working.fraction)
+    build = builder(model, NpuConfig.load(config or "base"), arguments.same_input_once(shapes))
+    with terminal.Working(f"tuning {model.name}") as working, terminal.stdout_for_json(json_path):
+        found = tune(build, log, budget, jobs=jobs or arguments.cpus(), seed=seed, progress=working.fraction)
     if json_path is not None:
-        common.emit_json(json_path, found.to_dict() | {"log": str(log.path)})
+        terminal.emit_json(json_path, found.to_dict() | {"log": str(log.path)})
     if json_path == "-":
         return
-    console = common.table_console()
+    console = terminal.table_console()
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for heading in ("step", "layers", "cycles", "tuned", "change", "tried", "moves"):
         shown.add_column(heading, justify="right", no_wrap=True)

@@ -8,7 +8,11 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from tilewright.cli import common
+from compiler.cpu import Target, schedule_log
+from compiler.cpu.tune import tune
+from compiler.passes import run_passes
+from tilewright.api.build import import_model
+from tilewright.cli import terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 
@@ -21,18 +25,13 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
     Args:
         log: file the findings are added to; None for the one that every compile reads.
     """
-    from compiler.cpu import Target, findings
-    from compiler.cpu.tune import tune
-    from compiler.passes import run_passes
-    from tilewright.api.compilation import import_model
-
     file = Path(log) if log is not None else findings.path()
     if file is None or log == "off":
         raise UsageError(f"the log is switched off (--log or {findings.ENVIRONMENT}); name one with --log FILE")
     if log is not None:
         check_writable(file)
     target = Target.host()
-    with common.Working(f"tuning {model.name}") as working, common.stdout_for_json(json_path):
+    with terminal.Working(f"tuning {model.name}") as working, terminal.stdout_for_json(json_path):
         graph = import_model(model, dict(shapes))
         run_passes(graph)
         found = tune(graph, target, budget, progress=working.fraction)
@@ -42,10 +41,10 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
         except OSError as error:
             raise UsageError(f"cannot write the log {file}: {error.strerror}") from None
     if json_path is not None:
-        common.emit_json(json_path, found.to_dict() | {"log": str(file), "processor": findings.processor(target)})
+        terminal.emit_json(json_path, found.to_dict() | {"log": str(file), "processor": findings.processor(target)})
     if json_path == "-":
         return
-    console = common.table_console()
+    console = terminal.table_console()
     console.print(_table(found.kernels))
     before, after = found.default_seconds, found.seconds
     text = f"{model.name}: {len(found.kernels)} kernels, {len(better)} made faster"

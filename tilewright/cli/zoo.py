@@ -9,9 +9,11 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tilewright.cli import common
+from tilewright import zoo
+from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_bytes
+from tilewright.zoo import ZOO
 
 
 @click.group("zoo", epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n")
@@ -20,14 +22,12 @@ def command() -> None:
 
 
 @command.command("list", epilog="\b\nExamples:\n  tilewright zoo list\n")
-@common.json_option
+@arguments.json_option
 def list_(json_path: str | None) -> None:
     """List the networks and their parameters."""
-    from tilewright.zoo import ZOO
-
     if json_path is not None:
         found = {n: {"summary": e.summary, "parameters": e.parameters, "small": dict(e.small)} for n, e in ZOO.items()}
-        common.emit_json(json_path, found)
+        terminal.emit_json(json_path, found)
     if json_path == "-":
         return
     table = Table()
@@ -35,7 +35,7 @@ def list_(json_path: str | None) -> None:
         table.add_column(heading, overflow="fold")
     for name, e in ZOO.items():
         table.add_row(name, e.summary, ", ".join(f"{k}={v}" for k, v in e.parameters.items()))
-    common.table_console().print(table)
+    terminal.table_console().print(table)
 
 
 @command.command(
@@ -67,14 +67,12 @@ def list_(json_path: str | None) -> None:
 @click.option("--set", "settings", multiple=True, metavar="PARAMETER=VALUE", help="A parameter; repeatable.")
 def build(name: str, output: Path, form: str, activation: str, small: bool, settings: tuple[str, ...]) -> None:
     """Build network NAME and quantise it."""
-    from tilewright import zoo
-
     check_writable(output)
-    if name not in zoo.ZOO:
-        raise UsageError(f"no network {name!r} in the zoo; there are {', '.join(sorted(zoo.ZOO))}")
-    parameters: dict[str, Any] = (dict(zoo.ZOO[name].small) if small else {}) | dict(map(_setting, settings))
+    if name not in ZOO:
+        raise UsageError(f"no network {name!r} in the zoo; there are {', '.join(sorted(ZOO))}")
+    parameters: dict[str, Any] = (dict(ZOO[name].small) if small else {}) | dict(map(_setting, settings))
     try:
-        with common.Working(f"building {name}"):
+        with terminal.Working(f"building {name}"):
             if form == "float":
                 model = zoo.build(name, **parameters)
             else:

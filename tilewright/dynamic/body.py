@@ -1,25 +1,233 @@
-"""A graph of a dynamic model and its constants."""
+"""Graphs of a dynamic model as items to run: compiled parts, and calls of the host between them."""
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 
-from compiler.onnx_ops import dense_of
-from tilewright.dynamic.part import Block, Item, Part, Run
-from tilewright.dynamic.values import Value, from_proto
+from compiler.errors import UnsupportedError
+from compiler.graph import Graph
+from compiler.importer.bounded import BOUNDED_OPS, bounded_form
+from compiler.importer.part import Cut, import_part, reads_of
+from compiler.onnx_ops import attribute_value, dense_of
+from isa.device import Counters
+from isa.program import Program
+from tilewright.dynamic.host import HOST, Call
+from tilewright.dynamic.host.moves import BY_VALUE
+from tilewright.dynamic.programs import PartPrograms
+from tilewright.dynamic.values import Value, describe, from_proto, is_number
+from tilewright.runtime.devices import Runner
 
-if TYPE_CHECKING:
-    from tilewright.dynamic.model import DynamicModel
+_STANDARD = ("", "ai.onnx")
+_CONTROL = {"If", "Loop", "Scan", "SequenceMap"}
+_MOST_PINNED = 1 << 16  # elements of a value that programs are made for
+_MOST_KEYS = 1 << 14  # combinations of shapes and values remembered
+
+
+@dataclass
+class ModelRun:
+    """One run of a dynamic model: where, and what it counted.
+
+    Attributes:
+        options: for the device.
+        programs, seconds: those that ran, and the wall time of each.
+    """
+
+    runner: Runner
+    options: dict[str, Any]
+    counters: list[Counters] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
+
+
+class Item(Protocol):
+    """A piece of a body.
+
+    Attributes:
+        reads: names it takes, constants of the model not among them.
+        makes: names it can make; `writes` those that are wanted.
+        drops: names nobody needs after it.
+    """
+
+    reads: list[str]
+    makes: list[str]
+    writes: list[str]
+    drops: list[str]
+
+    def run(self, run: ModelRun, scope: Scope) -> Mapping[str, Value] | Block:
+        """The values of `writes`, or items that make them."""
+        ...
+
+
+class Block:
+    """Items in order.
+
+    Args:
+        outputs: names wanted from them.
+    """
+
+    def __init__(self, items: Sequence[Item], outputs: Iterable[str]) -> None:
+        self.items = list(items)
+        needed = set(outputs)
+        made = {name for item in items for name in item.makes}
+        for item in reversed(self.items):
+            item.writes = [n for n in item.makes if n in needed]
+            item.drops = sorted(made.intersection((*item.reads, *item.makes)) - needed)
+            needed.update(item.reads)
+
+
+class HostCall:
+    """A node that runs on the host.
+
+    Args:
+        bounded: the node's bounded form, which ran before; what is left is to take the used part of its result.
+    """
+
+    def __init__(self, body: Body, node: onnx.NodeProto, bounded: onnx.NodeProto | None = None) -> None:
+        self.node = node
+        self.domain = "" if node.domain in _STANDARD else node.domain
+        self.label = f"{node.op_type} {node.name or (node.output[0] if node.output else '')!r}"
+        self.attrs = {a.name: attribute_value(a) for a in node.attribute}
+        self.inputs = list(node.input if bounded is None else bounded.output)
+        self.reads = body.variables(reads_of([node]) if bounded is None else self.inputs)
+        self.makes = [n for n in node.output if n]
+        self.writes = self.makes
+        self.drops: list[str] = []
+        self.version = body.programs.versions.get(self.domain, 1)
+        self.function = HOST.get((self.domain if bounded is None else bounded.domain, node.op_type))
+        looped = body.looped or node.op_type != "If"
+        self.bodies = {id(g): body.inner(g, looped) for g in self.attrs.values() if isinstance(g, onnx.GraphProto)}
+
+    def run(self, run: ModelRun, scope: Scope) -> Mapping[str, Value] | Block:
+        values = [scope[name] if name else None for name in self.inputs]
+        if self.function is None:
+            odd = next((v for v in values if v is not None and not is_number(v)), None)
+            raise UnsupportedError(f"{self.label} takes tensors of numbers, not {describe(odd)}")
+        call = Call(
+            self.node.op_type,
+            self.domain,
+            self.label,
+            self.version,
+            self.attrs,
+            list(self.node.output),
+            lambda graph, arguments: self.bodies[id(graph)].run(run, arguments, scope),
+        )
+        found = self.function(call, values)
+        results = [v if v is None or isinstance(v, list) else np.asarray(v) for v in found]
+        return {n: v for n, v in zip(self.node.output, results) if n}
+
+
+class CompiledNodes:
+    """Consecutive nodes, compiled for every combination of shapes they meet.
+
+    Where they cannot be one program for some shapes, other items take their place for those shapes: nodes before, the
+    host, nodes after. What was compiled before stays as it is.
+    """
+
+    def __init__(self, body: Body, nodes: list[onnx.NodeProto]) -> None:
+        self.body, self.nodes = body, nodes
+        self.names = reads_of(nodes)
+        self.reads = body.variables(self.names)
+        self.makes = [o for node in nodes for o in node.output if o]
+        self.writes: list[str] = []
+        self.drops: list[str] = []
+        self._content = body.digest(nodes, [n for n in self.names if n not in self.reads])
+        self._pinned: dict[Hashable, set[str]] = {}
+        self._blocks: dict[Hashable, Block] = {}
+        self._ways: dict[tuple[int, str], Block] = {}
+        self._strings = [n for n in self.names if n not in self.reads and not is_number(body.constant(n))]
+
+    def run(self, run: ModelRun, scope: Scope) -> Mapping[str, Value] | Block:
+        if not self.writes:
+            return {}
+        odd = {n for n in self.reads if not is_number(scope[n])}.union(self._strings)
+        for index, node in enumerate(self.nodes) if odd else ():
+            if odd.intersection(reads_of([node])):
+                return self._by_host(index)
+        values: dict[str, np.ndarray] = {n: scope[n] for n in self.reads}  # type: ignore[misc]
+        shapes = tuple((v.shape, v.dtype) for v in values.values())
+        if len(self._pinned) >= _MOST_KEYS:
+            self._pinned.clear()
+        pinned = self._pinned.setdefault(shapes, set())
+        while True:
+            fixed = tuple((n, values[n].tobytes()) for n in sorted(pinned))
+            key = (self._content, tuple(self.writes), tuple(self.reads), shapes, fixed)
+            if key in self._blocks:
+                return self._blocks[key]
+            try:
+                program = self.body.programs.program(key, lambda: self._import(values, pinned))
+            except Cut as cut:
+                block = self._learn(cut, values, pinned)
+                if block is not None:
+                    if len(self._blocks) >= _MOST_KEYS:
+                        self._blocks.clear()
+                    self._blocks[key] = block
+            else:
+                return self._call(run, program, values)
+
+    def _call(self, run: ModelRun, program: Program, values: Mapping[str, np.ndarray]) -> Mapping[str, Value]:
+        start = time.perf_counter()
+        result = run.runner.hold(program).run({t.name: values[t.name] for t in program.inputs}, **run.options)
+        run.seconds.append(time.perf_counter() - start)
+        run.counters.append(result.counters)
+        run.programs.append(program)
+        return {name: result.outputs[name] for name in self.writes}
+
+    def _import(self, values: Mapping[str, np.ndarray], pinned: set[str]) -> Graph:
+        body = self.body
+        constants = {n: body.constant(n) for n in self.names if n not in self.reads}
+        constants |= {n: values[n] for n in pinned}
+        types = {n: (v.shape, v.dtype) for n, v in values.items()}
+        return import_part(body.programs.file, self.nodes, body.programs.versions, types, constants, self.writes)
+
+    def _learn(self, cut: Cut, values: Mapping[str, np.ndarray], pinned: set[str]) -> Block | None:
+        """Pins the values that are missing, or finds the items to run instead: values are made first, or the host runs
+        the node."""
+        node, body = self.nodes[cut.node], self.body
+        standard = node.domain in _STANDARD
+        if standard and node.op_type in BOUNDED_OPS:
+            bounded = bounded_form(node)
+            crop = lambda: [HostCall(body, node, bounded)]
+            return self._way(cut.node, "bounded", [bounded], crop, cut.node + 1)
+        by_host = standard and (node.op_type in _CONTROL or (body.looped and node.op_type in BY_VALUE))
+        if cut.names and not by_host:
+            if not values.keys() >= set(cut.names):
+                return self._way(cut.node, "before", [], lambda: [], cut.node)
+            large = [n for n in cut.names if values[n].size > _MOST_PINNED]
+            if large or pinned.issuperset(cut.names):
+                raise UnsupportedError(cut.reason)
+            pinned.update(cut.names)
+            return None
+        if ("" if standard else node.domain, node.op_type) not in HOST:
+            raise UnsupportedError(cut.reason)
+        return self._by_host(cut.node)
+
+    def _by_host(self, index: int) -> Block:
+        return self._way(index, "host", [], lambda: [HostCall(self.body, self.nodes[index])], index + 1)
+
+    def _way(
+        self, index: int, kind: str, more: list[onnx.NodeProto], middle: Callable[[], Sequence[Item]], rest: int
+    ) -> Block:
+        """Items instead of this part: the nodes before `index` and `more`, `middle`, the nodes from `rest` on."""
+        found = self._ways.get((index, kind))
+        if found is None:
+            before, after = [*self.nodes[:index], *more], self.nodes[rest:]
+            items: list[Item] = [CompiledNodes(self.body, before)] if before else []
+            items += middle()
+            items += [CompiledNodes(self.body, after)] if after else []
+            found = self._ways[index, kind] = Block(items, self.writes)
+        return found
 
 
 class Scope:
-    """Values by name: those of a body's run, then those of the runs around it, then constants."""
+    """Values by name while a body runs: those of a body's run, then those of the runs around it, then constants."""
 
     def __init__(self, body: Body, values: dict[str, Value], outer: Scope | None) -> None:
         self.body, self.values, self.outer = body, values, outer
@@ -34,9 +242,10 @@ class Scope:
 
 
 class Body:
-    """The main graph or a subgraph.
+    """The main graph of a dynamic model or one of its subgraphs, as items to run one after the other.
 
     Args:
+        programs: compiles the parts.
         outer: the body around it.
         looped: runs many times in one run of the model.
         given: constants beside the initialisers.
@@ -44,13 +253,13 @@ class Body:
 
     def __init__(
         self,
-        model: DynamicModel,
+        programs: PartPrograms,
         graph: onnx.GraphProto,
         outer: Body | None = None,
         looped: bool = False,
         given: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        self.model, self.outer, self.looped = model, outer, looped
+        self.programs, self.outer, self.looped = programs, outer, looped
         self._protos = {t.name: t for t in graph.initializer}
         self._constants: dict[str, np.ndarray] = dict(given or {})
         for sparse in graph.sparse_initializer:
@@ -60,11 +269,11 @@ class Body:
         self.outputs = [o.name for o in graph.output]
         made = {o for node in graph.node for o in node.output}
         self.local = made | set(self.inputs)
-        self._block = Block([Part(self, list(graph.node))] if graph.node else [], self.outputs)
+        self._block = Block([CompiledNodes(self, list(graph.node))] if graph.node else [], self.outputs)
 
     def inner(self, graph: onnx.GraphProto, looped: bool) -> Body:
         """The body of a subgraph."""
-        return Body(self.model, graph, self, looped)
+        return Body(self.programs, graph, self, looped)
 
     # Constants.
 
@@ -112,7 +321,7 @@ class Body:
 
     # Running.
 
-    def run(self, run: Run, arguments: Sequence[Value], outer: Scope | None = None) -> list[Value]:
+    def run(self, run: ModelRun, arguments: Sequence[Value], outer: Scope | None = None) -> list[Value]:
         """The outputs for arguments in the order of the inputs."""
         scope = Scope(self, dict(zip(self.inputs, arguments)), outer)
         work: deque[Item | list[str]] = deque(self._block.items)  # lists are names to drop

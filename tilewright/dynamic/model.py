@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from compiler.graph import Graph
 from compiler.importer.inputs import fixed_value
 from compiler.importer.loader import load, opset_of, source_name
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.api import program_cache
-from tilewright.dynamic.body import Body
-from tilewright.dynamic.part import Run
+from tilewright.dynamic.body import Body, ModelRun
+from tilewright.dynamic.programs import PartPrograms
 from tilewright.dynamic.signature import check_values, signature_of
 from tilewright.dynamic.values import Value
 from tilewright.errors import UsageError
 from tilewright.runtime.devices import Device, Runner
 from tilewright.runtime.executor import RunResult, add_counters
-
-KEPT_BYTES = 512 << 20
-"""Programs a model keeps in memory, those used last; on disk they are kept by `program_cache`."""
 
 
 class DynamicModel:
@@ -67,26 +59,27 @@ class DynamicModel:
         cpu_only: bool = False,
         cache: bool = True,
     ) -> None:
-        self.file = source_name(model)
-        proto = load(model, self.file)
-        self.name = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or self.file
+        file = source_name(model)
+        proto = load(model, file)
+        self.name = Path(model).stem if isinstance(model, str | Path) else proto.graph.name or file
         self.config = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
-        self.versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
-        self.versions[""] = opset_of(proto)
-        self.effort, self.cpu_only, self.cache = effort, cpu_only, cache
+        versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+        versions[""] = opset_of(proto)
+        self._programs = PartPrograms(file, versions, self.config, effort=effort, cpu_only=cpu_only, cache=cache)
         infos = {i.name: i for i in proto.graph.input}
         for name in (*(constants or {}), *(shapes or {})):
             if name not in infos:
                 raise UsageError(f"{self.name}: no input {name!r}; inputs: {', '.join(infos)}")
         self.constants = {name: fixed_value(infos[name], value) for name, value in (constants or {}).items()}
-        self._body = Body(self, proto.graph, given=self.constants)
+        self._body = Body(self._programs, proto.graph, given=self.constants)
         self.inputs = [signature_of(infos[n], (shapes or {}).get(n)) for n in self._body.inputs]
         self.outputs = list(self._body.outputs)
-        self.compilations = 0
         self.ran: list[Program] = []
-        self._programs: OrderedDict[Hashable, Program] = OrderedDict()
-        self._kept_bytes = 0
         self._runner: Runner | None = None
+
+    @property
+    def compilations(self) -> int:
+        return self._programs.compilations
 
     def __repr__(self) -> str:
         return f"DynamicModel({self.name!r}, {', '.join(map(str, self.inputs))})"
@@ -121,39 +114,8 @@ class DynamicModel:
             InputError: inputs that do not fit. CompileError: a part cannot be compiled. DeviceError: see `Runner.run`.
         """
         values = check_values(self.name, self.inputs, inputs)
-        run = Run(runner, options)
+        run = ModelRun(runner, options)
         found = self._body.run(run, list(values.values()))
         self.ran = run.programs
         outputs: Any = dict(zip(self.outputs, found))
         return RunResult(outputs, add_counters(run.counters), run.seconds)
-
-    def program(self, key: Hashable, graph_of: Callable[[], Graph]) -> Program:
-        """The program for a key: kept, found on disk, or compiled from `graph_of()`."""
-        kept = self._programs.get(key)
-        if kept is not None:
-            self._programs.move_to_end(key)
-            return kept
-        name = self._cache_name(key)
-        program = program_cache.find(name) if name is not None else None
-        if program is None:
-            program = self._compile(graph_of())
-            self.compilations += 1
-            if name is not None:
-                program_cache.keep(name, program)
-        self._programs[key] = program
-        self._kept_bytes += program.footprint
-        while self._kept_bytes > KEPT_BYTES and len(self._programs) > 1:
-            self._kept_bytes -= self._programs.popitem(last=False)[1].footprint
-        return program
-
-    def _cache_name(self, key: Hashable) -> str | None:
-        if not self.cache:
-            return None
-        options = json.dumps([self.config.to_dict(), self.effort, self.cpu_only, self.versions], sort_keys=True)
-        return program_cache.key(hashlib.sha256(repr(key).encode()).digest(), options)
-
-    def _compile(self, graph: Graph) -> Program:
-        from compiler.pipeline import compile_graph
-        from tilewright.runtime.cost import measure
-
-        return compile_graph(graph, self.config, effort=self.effort, cpu_only=self.cpu_only, measure=measure)

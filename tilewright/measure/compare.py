@@ -6,12 +6,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from isa.config import NpuConfig
 from simulator.attribution import LOSSES, LayerLosses
-from tilewright.measure.explain import Explanation, short_name
+from tilewright.measure.explain import Explanation
 
 
 @dataclass
@@ -115,57 +112,3 @@ def compare(a: Explanation, b: Explanation) -> Comparison:
     for pair in pairs.values():
         pair.name = " + ".join(dict.fromkeys(m.name for row in pair.a or pair.b for m in row.members))
     return Comparison(a, b, list(pairs.values()))
-
-
-def table(found: Comparison, width: int) -> Table:
-    """For people: cycles and utilisation of both sides, the ratio, and what made most of the difference."""
-    a, b = found.a.program, found.b.program
-    title = f"a: {_label(found.a)}\nb: {_label(found.b)}"
-    if a.config != b.config:
-        changed = ", ".join(f"{k} {x} -> {y}" for k, (x, y) in differences(a.config, b.config).items())
-        title += f"\n{changed}" if changed else ""
-    shown = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_footer=True
-    )
-    whole = Pair("all", found.a.rows, found.b.rows)
-    room = max(12, min(max((len(pair.name) for pair in found.pairs), default=0), width - 84))
-    cells = [_cells(pair, room) for pair in [*found.pairs, whole]]
-    headings = ("layer", "a cycles", "util", "b cycles", "util", "b/a", "difference made by")
-    for heading, footer in zip(headings, cells[-1]):
-        left = heading in (headings[0], headings[-1])
-        shown.add_column(heading, footer=footer, justify="left" if left else "right", no_wrap=True)
-    for row in cells[:-1]:
-        shown.add_row(*row)
-    return shown
-
-
-def _label(found: Explanation) -> str:
-    config = found.program.config
-    return f"{found.program.name} on {config.name} ({config.block_in}x{config.block_out}), {found.cycles:,} cycles"
-
-
-def _cells(pair: Pair, room: int) -> list[str]:
-    cells = [short_name(pair.name, room)]
-    for cycles, bound in zip(pair.cycles, pair.bounds):
-        cells += [f"{cycles}", f"{bound / cycles:.0%}"] if cycles else ["-", ""]
-    both = all(pair.cycles)
-    cells.append(f"{pair.cycles[1] / pair.cycles[0]:.2f}" if both else "")
-    largest = sorted(pair.changes.items(), key=lambda change: -abs(change[1]))[:2] if both else []
-    total = pair.cycles[1] - pair.cycles[0]
-    cells.append(", ".join(f"{key} {n:+d}" for key, n in largest if abs(n) >= max(1, abs(total) // 10)))
-    return cells
-
-
-def totals_table(found: list[Comparison]) -> Table:
-    """One row per network."""
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    shown.add_column("network", no_wrap=True)
-    for heading in ("a cycles", "util", "b cycles", "util", "b/a", "a bytes", "b bytes"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for each in found:
-        cells = [each.a.program.name]
-        for side in (each.a, each.b):
-            cells += [f"{side.cycles:,}", f"{side.bound / side.cycles:.0%}" if side.cycles else ""]
-        traffic = [f"{s.counters.bytes_read + s.counters.bytes_written:,}" for s in (each.a, each.b)]
-        shown.add_row(*cells, f"{each.ratio:.3f}", *traffic)
-    return shown

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tilewright import zoo
+
 LARGE = (64, 256, 1024)  # 64 MiB of float32: more than second-level caches hold
 Nodes = Sequence[tuple[str, Sequence[str], dict[str, object]]]
 
@@ -163,8 +165,6 @@ def _matmul_integer(m: int, k: int, n: int) -> Callable[[], onnx.ModelProto]:
 
 def _network(name: str, **parameters: bool) -> Callable[[], onnx.ModelProto]:
     def make() -> onnx.ModelProto:
-        from tilewright import zoo
-
         return zoo.build(name, cache=True, **parameters)
 
     return make

@@ -21,9 +21,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from rich import box
-from rich.table import Table
+from threadpoolctl import threadpool_limits
 
+from compiler.cpu import Target, cache
+from tilewright.api.compilation import compile_program
+from tilewright.api.native import NativeModel
 from tilewright.errors import UsageError
 from tilewright.measure.cpu_cases import CASES, Case
 
@@ -62,8 +64,6 @@ def measure(
     """
     import onnxruntime
 
-    from compiler.cpu import Target
-
     cases = select(only)
     rows = []
     with _one_numpy_thread():
@@ -89,8 +89,6 @@ def measure(
 
 @contextlib.contextmanager
 def _one_numpy_thread() -> Iterator[None]:
-    from threadpoolctl import threadpool_limits
-
     with threadpool_limits(1):
         yield
 
@@ -133,8 +131,6 @@ def bound_session(
 
 
 def _measure(case: Case, threads: int) -> dict[str, Any]:
-    from tilewright.api.native import NativeModel
-
     model = case.model()
     inputs = inputs_of(model)
     with _empty_kernel_cache():
@@ -197,8 +193,6 @@ def _difference(a: np.ndarray, b: np.ndarray) -> float:
 @contextlib.contextmanager
 def _empty_kernel_cache() -> Iterator[None]:
     """Compile times are of a first compilation."""
-    from compiler.cpu.object import cache
-
     before = os.environ.get("TILEWRIGHT_CACHE")
     cache.objects.forget()
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
@@ -239,10 +233,8 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 def _peak_memory(case: Case) -> dict[str, Any]:
     """Peak resident bytes of a process that loads and runs the compiled program, and of one with onnxruntime."""
-    import tilewright as tw
-
     model = case.model()
-    program = tw.compile_program(model, cache=False)
+    program = compile_program(model, cache=False)
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         paths = {n: str(Path(folder) / n) for n in ("model.onnx", "program.twp", "inputs.npz")}
         onnx.save(model, paths["model.onnx"])
@@ -258,44 +250,3 @@ def _peak_of(script: str, *arguments: str) -> int:
         [sys.executable, "-c", script + _PEAK, *arguments], capture_output=True, text=True, check=True
     )
     return int(done.stdout) * 1024
-
-
-def table(result: dict[str, Any]) -> Table:
-    """For people."""
-    heading = f"{result['cpu']}, {result['threads']} thread(s), onnxruntime {result['onnxruntime']}: minima, and ratios"
-    caption = "ratios are our time over theirs: below 1 is faster"
-    shown = Table(title=heading, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("case", "ours ms", "ort ms", "/ ort", "median", "limit", "/ numpy", "compile", "arena"):
-        shown.add_column(name, justify="left" if name == "case" else "right", no_wrap=True)
-    group = ""
-    for row in result["cases"]:
-        if group not in ("", row["group"]):
-            shown.add_section()
-        group = row["group"]
-        ratio = f"{row['ratio']:.2f}" + ("" if row["within"] else " [red]over[/red]")
-        shown.add_row(
-            row["name"],
-            f"{row['seconds']['ours'] * 1e3:.3f}",
-            f"{row['seconds']['onnxruntime'] * 1e3:.3f}",
-            ratio,
-            f"{row['median_ratio']:.2f}",
-            "" if row["limit"] is None else f"{row['limit']:.1f}",
-            "" if row["numpy_ratio"] is None else f"{row['numpy_ratio']:.2f}",
-            f"{row['compile_seconds']:.2f} s",
-            f"{row['arena_bytes'] / 1e6:.1f} MB",
-        )
-    return shown
-
-
-def memory_table(result: dict[str, Any]) -> Table | None:
-    """Peak memory for people, None where it was not measured."""
-    if not result["memory"]:
-        return None
-    title = "peak resident memory of a process that runs the network"
-    shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("network", "ours MB", "onnxruntime MB", "ratio"):
-        shown.add_column(name, justify="left" if name == "network" else "right")
-    for row in result["memory"]:
-        mb = (f"{row[key] / 1e6:.0f}" for key in ("bytes", "onnxruntime_bytes"))
-        shown.add_row(row["name"], *mb, f"{row['ratio']:.2f}")
-    return shown

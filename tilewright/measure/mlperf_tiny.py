@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.table import Table
 
 from isa.config import NpuConfig
+from tilewright.api.compilation import compile_program
+from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.errors import UsageError
+from tilewright.runtime.devices import Device
+from tilewright.runtime.inputs import random_inputs
 
 NETWORKS = (
     ("keyword spotting", "kws_dscnn_int8.tflite"),
@@ -21,7 +23,6 @@ NETWORKS = (
     ("visual wake words", "vww_mobilenet_int8.tflite"),
     ("anomaly detection", "ad_autoencoder_int8.tflite"),
 )
-_SHORT = dict(zip((name for name, _ in NETWORKS), ("KWS", "IC", "VWW", "AD")))
 INPUTS = {"kws_dscnn_int8.tflite": "kws_inputs.npz"}
 _RANDOM_INPUTS = 3
 
@@ -54,24 +55,21 @@ def measure(
 
 
 def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float) -> dict[str, Any]:
-    import tilewright as tw
-    from tilewright.check.litert_reference import LiteRtReference
-
-    program = tw.compile_program(models / file, config)
+    program = compile_program(models / file, config)
     reference = LiteRtReference(models / file)
     name, out = program.inputs[0].name, program.outputs[0].name
     labels: np.ndarray | None = None
-    samples = [tw.random_inputs(program, seed)[name] for seed in range(_RANDOM_INPUTS)]
+    samples = [random_inputs(program, seed)[name] for seed in range(_RANDOM_INPUTS)]
     if file in INPUTS and (models / INPUTS[file]).is_file():
         with np.load(models / INPUTS[file]) as data:
             labels = data["labels"]
             samples = [x.reshape(program.inputs[0].shape) for x in data["inputs"]]
     start = time.perf_counter()
-    with tw.Device("functional") as device:
+    with Device("functional") as device:
         got = [device.run(program, {name: x})[out].reshape(-1) for x in samples]
     seconds = (time.perf_counter() - start) / len(samples)
     expected = [reference.run({name: x})[out].reshape(-1) for x in samples]
-    with tw.Device("cycle") as device:
+    with Device("cycle") as device:
         device.run(program, {name: samples[0]})
         counters = device.counters
     assert counters is not None and counters.cycles is not None
@@ -89,24 +87,3 @@ def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float
         for key, results in (("accuracy", got), ("reference_accuracy", expected)):
             entry[key] = float(np.mean([int(np.argmax(y)) == int(label) for y, label in zip(results, labels)]))
     return entry
-
-
-def table(entries: list[dict[str, Any]]) -> Table:
-    """For people."""
-    from tilewright.cli.common import human
-
-    first = entries[0] if entries else {"config": "", "mhz": 0}
-    title = f"MLPerf Tiny on {first['config']} at {first['mhz']:g} MHz"
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, collapse_padding=True)
-    shown.add_column("")
-    headings = ("MAC", "cycles", "us", "constants", "arena", "read", "written", "inputs", "top-1", "differ")
-    for heading in headings:
-        shown.add_column(heading, justify="right")
-    for e in entries:
-        sizes = [human(e[k], "B") for k in ("constant_bytes", "arena_bytes", "bytes_read", "bytes_written")]
-        top = "" if e["accuracy"] is None else f"{e['accuracy']:.1%} ({e['reference_accuracy']:.1%})"
-        inputs = f"{e['inputs']}{'' if e['inputs_are_real'] else ' random'}"
-        differ = f"{e['output_mismatches']}/{e['output_bytes']}"
-        work = human(e["macs"]), f"{e['cycles']:,}", f"{e['latency_us']:.1f}"
-        shown.add_row(_SHORT[e["network"]], *work, *sizes, inputs, top, differ)
-    return shown

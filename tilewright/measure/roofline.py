@@ -12,7 +12,8 @@ import numpy as np
 from simulator.attribution import LOSSES, LayerLosses
 from tilewright.errors import UsageError
 from tilewright.files import write_bytes
-from tilewright.measure.explain import Explanation, short_name
+from tilewright.measure.explain import Explanation
+from tilewright.measure.labels import short_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from rich.table import Table
 
 from isa.config import NpuConfig
+from tilewright import zoo
+from tilewright.api.compilation import compile_program
+from tilewright.checking.onnxruntime_reference import Reference, load_model
+from tilewright.runtime.devices import Device
+from tilewright.runtime.inputs import random_inputs
 
 MODEL_FILE = "resnet18_qdq.onnx"
 
 
-def bench_model(model: str | Path | None = None) -> tuple[str, onnx.ModelProto, onnx.ModelProto | None]:
+def speed_model(model: str | Path | None = None) -> tuple[str, onnx.ModelProto, onnx.ModelProto | None]:
     """What to call the model, the model, and its form with uint8 activations (None for a model of one's own)."""
-    from tilewright import zoo
-    from tilewright.check.onnxruntime_reference import load_model
-
     if model is not None:
         return Path(model).stem, load_model(model), None
     fastest = zoo.build_quantized("resnet18", activation="uint8")
@@ -56,16 +57,13 @@ def measure(
         Seconds, GMAC/s, whether the bytes are equal, and `ratio`: seconds on the simulator over those of the fastest
         onnxruntime run.
     """
-    import tilewright as tw
-    from tilewright.check.onnxruntime_reference import Reference
-
     progress("getting the model")
-    name, proto, other = bench_model(model)
+    name, proto, other = speed_model(model)
     progress(f"compiling {name}")
-    program = tw.compile_program(proto, config, cache=False)
-    inputs = tw.random_inputs(program)
+    program = compile_program(proto, config, cache=False)
+    inputs = random_inputs(program)
     exact = Reference(proto)
-    with tw.Device("functional") as device:
+    with Device("functional") as device:
         expected = exact.run(inputs)  # this first round also warms everything up
         outputs = device.run(program, inputs)
         calls: dict[str, Callable[[], object]] = {
@@ -99,22 +97,3 @@ def measure(
         "ratio": seconds / min(x for key, x in median.items() if key != "simulator"),
         "equal": all(outputs[n].tobytes() == expected[n].tobytes() for n in outputs),
     }
-
-
-def table(result: dict[str, Any]) -> Table:
-    """For people."""
-    shown = Table(title=f"{result['model']} for {result['config']}, medians of {result['runs']} runs")
-    for heading in ("what", "seconds", "GMAC/s"):
-        shown.add_column(heading, justify="left" if heading == "what" else "right")
-
-    def row(what: str, seconds: float | None) -> None:
-        if seconds is not None:
-            shown.add_row(what, f"{seconds:.4f}", f"{result['macs'] / seconds / 1e9:.2f}")
-
-    shown.add_row("compile", f"{result['compile_seconds']:.2f}", "")
-    row("functional simulator", result["run_seconds"])
-    row(f"{result['reference']}, 1 thread, same model", result["reference_seconds"])
-    row(f"{result['reference']}, 1 thread, uint8 activations", result["reference_uint8_seconds"])
-    shown.add_row("simulator / fastest onnxruntime", f"{result['ratio']:.2f}x", "")
-    shown.add_row("bytes equal", "yes" if result["equal"] else "no", "")
-    return shown

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,10 +21,6 @@ from isa.program import Program
 from tilewright.errors import UsageError
 from tilewright.runtime.executor import Executor, RunResult, check_config
 from tilewright.runtime.forcing import kept_tensors
-
-if TYPE_CHECKING:
-    from tilewright.dynamic import DynamicModel
-
 
 HELD_BYTES = 256 << 20
 """Memory of programs held beside each other."""
@@ -57,49 +54,40 @@ class Backend:
             return False
 
 
-def _functional(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
-    from simulator.functional import FunctionalDevice
+def _imported(module: str, name: str) -> Any:
+    """A class or function of a device's package.
 
-    return FunctionalDevice(config, **options)
-
-
-def _cycle(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
-    from simulator.cycle import CycleDevice
-
-    return CycleDevice(config, **options)
+    Imported when a device of the kind is opened: grpc, the serial port and Amaranth take 0.1 to 0.2 s each and are not
+    installed everywhere.
+    """
+    return getattr(import_module(module), name)
 
 
-def _rtl(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
-    from hw.sim.device import RtlDevice
+def _simulator(module: str, name: str) -> Callable[..., isa.device.Device]:
+    """How a device in this machine is made: the class of that name, which takes a configuration and options."""
+    return lambda config, address, **options: _imported(module, name)(config, **options)
 
-    return RtlDevice(config, **options)
 
-
-def _board(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
-    from driver.address import open_transport
-    from driver.board import BoardDevice
-
-    return BoardDevice(open_transport(address), config, **options)
+def _board(config: NpuConfig | None, address: str, **options: Any) -> isa.device.Device:
+    transport = _imported("driver.address", "open_transport")(address)
+    found: isa.device.Device = _imported("driver.board", "BoardDevice")(transport, config, **options)
+    return found
 
 
 def _board_preset(address: str) -> str:
-    from driver.address import open_transport
-    from driver.board import BoardDevice
-
-    with BoardDevice(open_transport(address)) as device:
-        return device.config.name
+    with _imported("driver.board", "BoardDevice")(_imported("driver.address", "open_transport")(address)) as device:
+        name: str = device.config.name
+        return name
 
 
-def _remote(config: NpuConfig, address: str, **options: Any) -> isa.device.Device:
-    from tilewright.remote.client import Address, RemoteDevice
-
-    return RemoteDevice(Address.parse(address), config, **options)
+def _remote(config: NpuConfig | None, address: str, **options: Any) -> isa.device.Device:
+    client = import_module("tilewright.remote.client")
+    found: isa.device.Device = client.RemoteDevice(client.Address.parse(address), config, **options)
+    return found
 
 
 def _remote_preset(address: str) -> str:
-    from tilewright.remote.client import Address, RemoteDevice
-
-    device = RemoteDevice(Address.parse(address))
+    device: Any = _remote(None, address)
     device.close()
     found = host.preset_of(device.config.fingerprint)
     if found is None:
@@ -118,15 +106,18 @@ def register(backend: Backend) -> None:
     BACKENDS[backend.name] = backend
 
 
-register(Backend("functional", "functional simulator: the definition of the ISA, no clock", _functional,
-                 "simulator.functional"))  # fmt: skip
-register(Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL", _cycle,
-                 "simulator.cycle"))  # fmt: skip
-register(Backend("rtl", "the RTL itself in Verilator, built on first use", _rtl, "hw.sim.device"))
-register(Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", True,
-                 _board_preset))  # fmt: skip
-register(Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True,
-                 _remote_preset))  # fmt: skip
+for _backend in (
+    Backend("functional", "functional simulator: the definition of the ISA, no clock",
+            _simulator("simulator.functional", "FunctionalDevice"), "simulator.functional"),
+    Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL",
+            _simulator("simulator.cycle", "CycleDevice"), "simulator.cycle"),
+    Backend("rtl", "the RTL itself in Verilator, built on first use", _simulator("hw.sim.device", "RtlDevice"),
+            "hw.sim.device"),
+    Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", True,
+            _board_preset),
+    Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True, _remote_preset),
+):  # fmt: skip
+    register(_backend)
 
 
 def _find(name: str) -> tuple[Backend, str]:
@@ -152,6 +143,16 @@ def preset_of(name: str) -> str | None:
 
 def _as_config(config: NpuConfig | str | Path) -> NpuConfig:
     return config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+
+
+class ModelInParts(Protocol):
+    """A model that is no single program but runs on a `Runner` as a series of them: a `DynamicModel`."""
+
+    name: str
+
+    def run(self, runner: Runner, inputs: Mapping[str, Any] | Any, **options: Any) -> RunResult:
+        """Runs once; see `DynamicModel.run`."""
+        ...
 
 
 class Runner:
@@ -264,7 +265,7 @@ class Runner:
 
     def run(
         self,
-        program: Program | DynamicModel,
+        program: Program | ModelInParts,
         inputs: Mapping[str, Any] | np.ndarray,
         *,
         force: Mapping[str, np.ndarray] | None = None,
@@ -285,7 +286,7 @@ class Runner:
         return self.run_detailed(program, inputs, force=force, **options).outputs
 
     def run_detailed(
-        self, program: Program | DynamicModel, inputs: Mapping[str, Any] | np.ndarray, **options: Any
+        self, program: Program | ModelInParts, inputs: Mapping[str, Any] | np.ndarray, **options: Any
     ) -> RunResult:
         """As `run`, with counters and times."""
         if not isinstance(program, Program):

@@ -10,22 +10,33 @@ have memory of its own (programs compiled with keep="all" give it).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-from isa.program import Buffer, TensorInfo
+from isa.program import Buffer, Program, TensorInfo
 from tilewright.errors import UsageError
 from tilewright.runtime.layout import dtype_of
-
-if TYPE_CHECKING:
-    from tilewright.runtime.executor import Executor
 
 #: Exclusive-or with any of these moves a byte by at least 40 steps, so that a rounding that went the other way is never
 #: taken for the fill; there are many, so that a constant tensor does not look like it either.
 _MARKS = np.array([x for x in range(64, 256) if 2 * (1 << (x.bit_length() - 1)) - x >= 40], np.uint8)
 #: Share of bytes that must have changed for the whole tensor to count as written.
 _NEARLY_ALL = 0.9
+
+
+class TensorMemory(Protocol):
+    """A program in memory, whose tensors can be read and overwritten: what forcing needs of an `Executor`."""
+
+    program: Program
+
+    def get(self, info: TensorInfo) -> np.ndarray:
+        """The value of a tensor kept in memory, as a fresh array."""
+        ...
+
+    def put(self, info: TensorInfo, value: np.ndarray) -> None:
+        """Overwrites a tensor kept in memory."""
+        ...
 
 
 def kept_tensors(program_tensors: list[TensorInfo]) -> dict[str, TensorInfo]:
@@ -48,9 +59,17 @@ def sharing(buffers: list[Buffer], name: str) -> str | None:
 
 
 class Forcing:
-    """The forced tensors of one run."""
+    """The forced tensors of one run.
 
-    def __init__(self, executor: Executor, force: Mapping[str, np.ndarray]) -> None:
+    Args:
+        executor: runs the program and holds its tensors.
+        force: values by tensor.
+
+    Raises:
+        UsageError: a tensor is not kept, shares its memory, or its value does not fit.
+    """
+
+    def __init__(self, executor: TensorMemory, force: Mapping[str, np.ndarray]) -> None:
         self.executor = executor
         known = kept_tensors(executor.program.tensors)
         self.infos: dict[str, TensorInfo] = {}

@@ -3,10 +3,10 @@
 `load_space` reads a space, `run` sweeps it into a database that a killed sweep resumes from, `Database` reads it.
 """
 
-from .database import Database
-from .networks import DEFAULT_NETWORKS, Network, resolve
-from .runner import Outcome, run
-from .space import Point, Space, SpaceError, load_space
+from tilewright.sweep.database import Database
+from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
+from tilewright.sweep.runner import Outcome, run
+from tilewright.sweep.space import Point, Space, SpaceError, load_space
 
 __all__ = [
     "DEFAULT_NETWORKS",
@@ -17,6 +17,7 @@ __all__ = [
     "Space",
     "SpaceError",
     "load_space",
+    "network_name",
     "resolve",
     "run",
 ]

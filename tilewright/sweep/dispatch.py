@@ -6,7 +6,7 @@ import contextlib
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from distributed import Client, Future
 
 from tilewright.errors import UsageError
 from tilewright.sweep.cluster import LocalCluster
-from tilewright.sweep.evaluate import Models, evaluate
+from tilewright.sweep.worker import Models, evaluate
 
 #: Tasks in flight per thread of the cluster: enough that none waits for the command, few enough to lose.
 _PER_THREAD = 3
@@ -177,7 +177,3 @@ def _result_of(future: Future) -> dict[str, Any] | None:
         died = type(error).__name__ == "KilledWorker"
         return {"state": "failed", "error": "the worker died each time it was tried" if died else text, "seconds": None}
     return None
-
-
-#: What makes a `Dispatcher`; tests put others in its place.
-MakeDispatcher = Callable[[], Dispatcher]

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from compiler.errors import CompileError
 from compiler.importer.external_data import read_model
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
+from tilewright.zoo import ZOO, build_quantized
 
 #: MLPerf Tiny's four, and one of ImageNet size; from the zoo, so that they are there on a fresh machine.
 DEFAULT_NETWORKS = ("resnet8", "ds_cnn", "vww", "autoencoder", "mobilenet_v2")
@@ -59,13 +62,10 @@ def _resolve(text: str) -> Network:
     if path.is_file():
         if is_tflite(path):
             return Network(network_name(text), path.read_bytes())
-        from google.protobuf.message import DecodeError
-
         try:  # by onnx, so that weights in files beside it come along
             return Network(network_name(text), read_model(path).SerializeToString())
         except (DecodeError, ValueError, OSError, CompileError) as error:
             raise UsageError(f"cannot read model {path}: {error}") from None
-    from tilewright.zoo import ZOO, build_quantized
 
     name, _, settings = text.partition(":")
     if name not in ZOO:

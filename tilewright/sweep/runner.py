@@ -15,7 +15,6 @@ from isa.config import ConfigError
 from tilewright.errors import UsageError
 from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
-from tilewright.sweep.evaluate import sources_digest
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import Network
 from tilewright.sweep.search import Assignment, Told, pareto_front, planned, search
@@ -29,6 +28,7 @@ from tilewright.sweep.space import (
     Space,
     network_key,
 )
+from tilewright.sweep.worker import sources_digest
 
 TOOLS = ("model", "yosys", "nextpnr")
 

@@ -12,8 +12,8 @@ from compiler.npu.schedule.search import Schedule, Scheduler
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.runtime.cost import program_cycles
-from tilewright.tuning.evaluate import Step
 from tilewright.tuning.log import TuningLog, program_digest
+from tilewright.tuning.trials import Step
 
 #: Makes the program; asks the scheduler, if there is one, for the schedule of every NPU step.
 Build = Callable[[Scheduler | None], Program]

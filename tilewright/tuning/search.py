@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from compiler.npu.schedule.decisions import Decisions, decisions_of
 from compiler.npu.schedule.neighbours import Move, Neighbourhood
 from compiler.npu.schedule.search import Policy, policies
-from tilewright.tuning.evaluate import Evaluator, Span, Step
 from tilewright.tuning.ranker import Ranker
+from tilewright.tuning.trials import Evaluator, Span, Step
 
 #: Moves measured at once, per process.
 _BATCH = 8

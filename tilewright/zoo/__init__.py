@@ -4,9 +4,9 @@
 `ZOO` lists the networks and their parameters.
 """
 
-from .measure import count_macs, count_parameters, with_batch
-from .quantization import quantize, random_inputs
-from .registry import ZOO, ZooEntry, build, build_quantized
+from tilewright.zoo.catalogue import ZOO, ZooEntry, build, build_quantized
+from tilewright.zoo.facts import count_macs, count_parameters, with_batch
+from tilewright.zoo.quantization import quantize, random_inputs
 
 __all__ = [
     "ZOO",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from .builder import Builder, Size, Value, pair
+from tilewright.zoo.builder import Builder, Size, Value, pair
 
 
 def double_conv(b: Builder, x: Value, channels: int) -> Value:

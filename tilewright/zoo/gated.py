@@ -6,7 +6,7 @@ import math
 
 import onnx
 
-from .builder import Builder, Size, Value, pair, scaled_channels
+from tilewright.zoo.builder import Builder, Size, Value, pair, scaled_channels
 
 # MobileNetV3-Small: (kernel, expanded channels, output channels, squeeze-and-excite, activation, stride).
 V3_BLOCKS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from .builder import Builder, Size, Value, pair, scaled_channels
+from tilewright.zoo.builder import Builder, Size, Value, pair, scaled_channels
 
 # (output channels at alpha 1, stride) of MobileNetV1's thirteen separable blocks.
 V1_BLOCKS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]

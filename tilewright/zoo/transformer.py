@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx
 
-from .builder import Builder, Size, Value, pair
+from tilewright.zoo.builder import Builder, Size, Value, pair
 
 
 def attention(b: Builder, x: Value, heads: int) -> Value:

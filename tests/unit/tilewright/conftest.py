@@ -10,14 +10,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import tilewright as tw
 from isa.config import PRESETS, NpuConfig
 from isa.encoding import op, to_bytes
 from isa.instructions import Memory
@@ -183,8 +181,8 @@ def hand_compiler(monkeypatch, hand):
         chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
         return make_program(keep, chosen)
 
-    monkeypatch.setattr(import_module("tilewright.check.model"), "compile_program", compile)
-    monkeypatch.setattr(tw, "compile_program", compile)
+    for module in ("tilewright", "tilewright.checking.model", "tilewright.measure.speed"):
+        monkeypatch.setattr(f"{module}.compile_program", compile)
     return compile
 
 

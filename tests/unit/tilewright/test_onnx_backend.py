@@ -11,7 +11,7 @@ import tilewright.onnx_backend as backend
 from compiler.errors import CompileError, StagingError
 from isa.program import Program
 from tests.common.onnx_models import model_of
-from tilewright.dynamic import DynamicModel
+from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import InputError, UsageError
 
 FLOAT = TensorProto.FLOAT

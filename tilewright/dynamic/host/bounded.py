@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.importer.bounded import BOUNDED_DOMAIN, BOUNDED_OPS, crop_axis
-from tilewright.dynamic.host.registry import Call, host_op
+from tilewright.dynamic.host.operators import Call, host_op
 from tilewright.dynamic.values import Value
 
 

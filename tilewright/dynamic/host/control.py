@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dynamic.host.registry import Call, host_op
+from tilewright.dynamic.host.operators import Call, host_op
 from tilewright.dynamic.values import Value
 
 

@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from tilewright.dynamic.host.registry import Call, host_op
+from tilewright.dynamic.host.operators import Call, host_op
 from tilewright.dynamic.values import Value
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dynamic.host.registry import Call, host_op
+from tilewright.dynamic.host.operators import Call, host_op
 from tilewright.dynamic.values import Value
 
 #: Ops whose shape parameters may be run-time values; on the host they need no program per value.

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tilewright.dynamic.host.registry import Call, host_op
+from tilewright.dynamic.host.operators import Call, host_op
 from tilewright.dynamic.values import Value, describe, strings
 
 

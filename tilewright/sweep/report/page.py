@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
 from simulator.attribution import LOSSES
 from tilewright.measure.compare import Comparison, differences
-from tilewright.measure.explain import Explanation, short_name
+from tilewright.measure.explain import Explanation
+from tilewright.measure.labels import short_name
 from tilewright.sweep.report.data import SweepData
+from tilewright.sweep.report.inside import Inside
 from tilewright.sweep.report.plots import Plot
-
-if TYPE_CHECKING:
-    from tilewright.sweep.report.write import Inside
 
 _COLUMNS = ("cycles", "utilization", "dram_bytes", "scratchpad_bytes", "lut", "ff", "dsp", "bram", "fmax_mhz")
 _HEADINGS = {"utilization": "util", "dram_bytes": "DRAM bytes", "scratchpad_bytes": "on chip", "fmax_mhz": "MHz"}

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from isa.instructions import Engine
-from tilewright.measure.explain import Explanation, short
+from tilewright.measure.explain import Explanation
+from tilewright.measure.labels import short
 from tilewright.sweep.report.data import Quantity, SweepData, effect
 
 _STYLE: Any = {

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UsageError
 from tilewright.files import write_files
-from tilewright.measure.compare import Comparison, compare, differences
-from tilewright.measure.explain import Explanation, explain
-from tilewright.measure.roofline import figure as roofline_figure
+from tilewright.measure.compare import differences
 from tilewright.sweep.database import FILE, Database
 from tilewright.sweep.report.data import SweepData, load
+from tilewright.sweep.report.inside import look_inside
 from tilewright.sweep.report.page import render
-from tilewright.sweep.report.plots import Plot, front_plot, sensitivity_plot, timeline_plot
+from tilewright.sweep.report.plots import front_plot, sensitivity_plot
 
 PAGE = "report.html"
-
-
-@dataclass
-class Inside:
-    """A chosen point, and beside it another one, on one network.
-
-    Attributes:
-        network: name.
-        explanation: of the chosen point.
-        comparison: of the other point (a) with the chosen one (b), None without another.
-        plots: roofline and timeline of the chosen point.
-    """
-
-    network: str
-    explanation: Explanation
-    comparison: Comparison | None
-    plots: list[Plot]
 
 
 def write_report(
@@ -82,7 +63,7 @@ def write_report(
             if content is None:
                 missing.append(name)
             else:
-                insides.append(_inside(data, name, content, chosen, other))
+                insides.append(look_inside(data, name, content, chosen, other))
     progress("writing", 0.9)
     plots = [*fronts, *effects, *(plot for inside in insides for plot in inside.plots)]
     page = render(data, fronts, effects, insides, missing, chosen, other)
@@ -120,21 +101,3 @@ def _chosen(data: SweepData, point: int | None, against: int | None) -> tuple[in
         return first, data.point(against)["number"]
     cheap = min(ends, key=lambda n: data.point(n)["metrics"][last])
     return first, cheap if cheap != first else None
-
-
-def _inside(data: SweepData, name: str, content: bytes, chosen: int, other: int | None) -> Inside:
-    def run(number: int) -> Explanation:
-        from tilewright.api.compilation import compile_program
-
-        point = data.machine(number)
-        config = point.config.with_(name=f"point {number}")
-        program = compile_program(content, config, effort=data.row["effort"], tuning="off")
-        program.name = name
-        return explain(program, point.timing)
-
-    found = run(chosen)
-    label = "".join(c if c.isalnum() else "_" for c in name)
-    roofline = Plot(f"roofline_{label}", "Roofline", "A point per layer, its area the layer's share of the cycles.",
-                    roofline_figure(found))  # fmt: skip
-    comparison = compare(run(other), found) if other is not None else None
-    return Inside(name, found, comparison, [roofline, timeline_plot(found, label)])

@@ -8,7 +8,7 @@ import pytest
 
 import tilewright as tw
 from compiler.graph import Graph, Node, Tensor
-from tilewright.api.compilation import _input_ranges
+from tilewright.api.build import input_ranges
 
 
 @pytest.fixture
@@ -91,11 +91,11 @@ def quantised_input(dtype=np.int8, zero=3, extra=False) -> Graph:
     return graph
 
 
-def test_input_ranges():
-    assert _input_ranges(quantised_input()) == {"x": [-65.5, 62.0]}
-    assert _input_ranges(quantised_input(np.uint8, 0)) == {"x": [0.0, 127.5]}
-    assert _input_ranges(quantised_input(extra=True)) == {}
-    assert _input_ranges(Graph()) == {}
+def testinput_ranges():
+    assert input_ranges(quantised_input()) == {"x": [-65.5, 62.0]}
+    assert input_ranges(quantised_input(np.uint8, 0)) == {"x": [0.0, 127.5]}
+    assert input_ranges(quantised_input(extra=True)) == {}
+    assert input_ranges(Graph()) == {}
 
 
 def test_random_inputs(hand):

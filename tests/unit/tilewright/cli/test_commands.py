@@ -1,6 +1,8 @@
 """The command line in this process, on hand-made programs."""
 
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import click
@@ -11,7 +13,7 @@ from click.testing import CliRunner
 import tilewright as tw
 from isa.assembler import assemble
 from isa.encoding import to_bytes
-from tilewright.cli import cli, common
+from tilewright.cli import COMMANDS, cli, terminal
 from tilewright.cli.group import Cli
 
 
@@ -343,8 +345,8 @@ class TestRtl:
 def test_long_work_in_a_log(monkeypatch, capsys):
     """A line for each stage, and for what goes on for a minute; none at all without `log`."""
     clock = [100.0]
-    monkeypatch.setattr(common, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    with common.Working("synthesis", log=True) as logged, common.Working("synthesis") as silent:
+    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with terminal.Working("synthesis", log=True) as logged, terminal.Working("synthesis") as silent:
         for clock[0], text in [
             (103, "synthesis"), (165.2, "routing: pass 1"), (200, "routing: pass 2"), (226, "routing: pass 3"),
             (227, "routing: pass 4"), (900.9, "bitstream"),
@@ -352,3 +354,18 @@ def test_long_work_in_a_log(monkeypatch, capsys):
             logged.update(text)
             silent.update(text)
     assert capsys.readouterr().err == "  1:05 routing: pass 1\n  2:06 routing: pass 3\n 13:20 bitstream\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_says_of_a_command_what_it_says_of_itself(name: str) -> None:
+    """The group's help has the sentences in a table, so that it need not import the commands."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None and command.name == name
+    assert " ".join((command.help or "").split("\n\n")[0].split()) == COMMANDS[name]
+
+
+def test_the_help_imports_no_command() -> None:
+    code = "import sys; from tilewright.cli import cli; cli.main(['--help'], standalone_mode=False); " \
+        "print([m for m in sys.modules if m.partition('.')[0] in ('numpy', 'onnx', 'compiler')])"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -89,7 +89,7 @@ def test_programs_are_found_on_disk(tmp_path, monkeypatch):
 
 
 def test_programs_used_longest_ago_are_dropped(monkeypatch):
-    monkeypatch.setattr("tilewright.dynamic.model.KEPT_BYTES", 1)
+    monkeypatch.setattr("tilewright.dynamic.programs.KEPT_BYTES", 1)
     model = tw.compile(dynamic_models.transformer(), cache=False)
     for _ in range(2):
         for length in (3, 4):

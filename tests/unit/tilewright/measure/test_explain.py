@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from tests.common.paths import ROOT
 from tilewright.cli import cli
+from tilewright.cli.network_cycles import main
 from tilewright.measure import network_cycles
-from tilewright.measure.explain import short, short_name
+from tilewright.measure.labels import short, short_name
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
@@ -99,7 +100,7 @@ def test_network_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     small = network_cycles.Target("ds_cnn", 27, 20, 54, quick=True)
     monkeypatch.setattr(network_cycles, "TARGETS", (small, network_cycles.Target("resnet50", 1, 1)))
     out = tmp_path / "cycles.json"
-    done = CliRunner().invoke(network_cycles.main, ["--quick", "--json", str(out)])
+    done = CliRunner().invoke(main, ["--quick", "--json", str(out)])
     assert done.exit_code == 0 and "ds_cnn" in done.output, done.output
     (entry,) = json.loads(out.read_text())
     check_performance(entry)

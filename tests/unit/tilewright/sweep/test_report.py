@@ -19,7 +19,7 @@ from tests.common import needs
 from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.sweep import Database, load_space
-from tilewright.sweep import evaluate as evaluation
+from tilewright.sweep import worker as evaluation
 from tilewright.sweep.networks import Network
 from tilewright.sweep.report.data import SweepData, effect, load
 from tilewright.sweep.report.plots import Plot, front_plot, sensitivity_plot

@@ -17,13 +17,13 @@ from compiler.npu.schedule.neighbours import Neighbourhood
 from compiler.npu.schedule.search import Policy
 from isa.config import NpuConfig
 from tests.common.paths import ROOT
-from tilewright.api.compilation import builder
+from tilewright.api.build import builder
 from tilewright.cli import cli
 from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.apply import Advisor, build_tuned
-from tilewright.tuning.evaluate import Step
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.search import tune_step
+from tilewright.tuning.trials import Step
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 

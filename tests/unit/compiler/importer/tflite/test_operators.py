@@ -11,7 +11,7 @@ import tilewright as tw
 from tests.common.tflite_models import Model, Op, T
 from tests.unit.compiler.importer.tflite import tflite_networks as networks
 from tests.unit.compiler.importer.tflite.tflite_ops import CASES, MOVES, move_case
-from tilewright.check.litert_reference import LiteRtReference
+from tilewright.checking.litert_reference import LiteRtReference
 
 
 def compare(data: bytes, r: np.random.Generator) -> None:

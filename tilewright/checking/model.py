@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
 from compiler.errors import OpenShapeError, StagingError
 from isa.config import NpuConfig
 from isa.program import Program, TensorInfo
 from tilewright.api.compilation import compile, compile_program
-from tilewright.check.report import CheckReport, Difference, TensorRow, compare
+from tilewright.checking.dynamic_model import check_outputs
+from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.checking.onnxruntime_reference import Reference, reference_of
+from tilewright.checking.report import CheckReport, Difference, TensorRow, compare
+from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import UsageError
 from tilewright.runtime.devices import Device, Runner
 from tilewright.runtime.executor import RunResult
 from tilewright.runtime.forcing import kept_tensors, sharing
 from tilewright.runtime.inputs import check_inputs, random_inputs
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tilewright.check.litert_reference import LiteRtReference
-    from tilewright.check.onnxruntime_reference import Reference
-    from tilewright.dynamic import DynamicModel
 
 #: How far a border tensor may be off for its reason to count: one step, in few elements. The last bit of a float flips
 #: a rounding in about one of 1e4 elements; more is a wrong rule, not a rounding.
@@ -65,8 +63,6 @@ def check(
         TilewrightError: the model cannot be compiled, run, or run by the reference. Differences do not raise: see the
             report's `ok` and `mismatches`.
     """
-    from tilewright.check.onnxruntime_reference import reference_of
-
     if keep not in ("outputs", "all"):
         raise UsageError(f'keep must be "outputs" or "all", not {keep!r}')
     if program is not None:
@@ -76,8 +72,6 @@ def check(
     if not isinstance(normal, Program):
         if keep == "all" or not isinstance(inputs, Mapping):
             raise UsageError(f"{normal.name} is compiled in parts: give its inputs by name, and compare outputs only")
-        from tilewright.check.dynamic_model import check_outputs
-
         return check_outputs(model, normal, inputs, runner)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
     reference = reference_of(model)

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from compiler.importer.external_data import read_model
-from tilewright.check.litert_reference import LiteRtReference
+from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 

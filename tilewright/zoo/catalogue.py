@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from .cache import cached
-from .dense_prediction import autoencoder, segmentation
-from .gated import efficientnet, squeeze_excite
-from .mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
-from .quantization import quantize
-from .resnet import resnet8, resnet18, resnet50
-from .transformer import transformer
+from tilewright.zoo.cache import cached
+from tilewright.zoo.dense_prediction import autoencoder, segmentation
+from tilewright.zoo.gated import efficientnet, squeeze_excite
+from tilewright.zoo.mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
+from tilewright.zoo.quantization import quantize
+from tilewright.zoo.resnet import resnet8, resnet18, resnet50
+from tilewright.zoo.transformer import transformer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from onnx import helper
 
 import tilewright as tw
 from tests.common.onnx_models import graph_of, model_of
-from tilewright.check.onnxruntime_reference import Reference, downstream, load_model, same_bytes
-from tilewright.check.report import CheckReport, compare
+from tilewright.checking.onnxruntime_reference import Reference, downstream, load_model, same_bytes
+from tilewright.checking.report import CheckReport, compare
 
 
 @pytest.fixture

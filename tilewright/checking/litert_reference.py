@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from compiler.importer.tflite import plane_tensors
+from compiler.importer.tflite.schema import read
 from tilewright.errors import UsageError
 
 _OUTPUTS_FIELD = 8  # of the graph's table in the schema
@@ -26,8 +29,6 @@ class LiteRtReference:
     """
 
     def __init__(self, model: str | Path | bytes) -> None:
-        from compiler.importer.tflite.schema import read
-
         self.data = bytes(model) if isinstance(model, bytes) else Path(model).read_bytes()
         self.file = read(self.data)
         self._index = {t.name: t.index for t in self.file.tensors}
@@ -35,14 +36,10 @@ class LiteRtReference:
 
     @functools.cached_property
     def _planes(self) -> dict[str, str]:
-        from compiler.importer.tflite import plane_tensors
-
         return plane_tensors(self.data)
 
     @property
     def name(self) -> str:
-        from importlib.metadata import version
-
         return f"LiteRT {version('ai-edge-litert')}"
 
     def quantised_tensors(self) -> list[str]:

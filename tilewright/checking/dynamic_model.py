@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tilewright.check.report import CheckReport, Difference, TensorRow, compare
+from tilewright.checking.onnxruntime_reference import reference_of
+from tilewright.checking.report import CheckReport, Difference, TensorRow, compare
+from tilewright.dynamic.model import DynamicModel
 from tilewright.dynamic.values import Value, as_value
 from tilewright.errors import UsageError
 from tilewright.runtime.devices import Runner
-
-if TYPE_CHECKING:
-    from tilewright.dynamic.model import DynamicModel
 
 
 def check_outputs(reference_model: Any, model: DynamicModel, inputs: Mapping[str, Any], runner: Runner) -> CheckReport:
@@ -25,8 +24,6 @@ def check_outputs(reference_model: Any, model: DynamicModel, inputs: Mapping[str
     Raises:
         TilewrightError: one of them cannot be run.
     """
-    from tilewright.check.onnxruntime_reference import reference_of
-
     reference = reference_of(reference_model)
     expected = reference.run({**model.constants, **inputs})
     got = model.run(runner, inputs).outputs

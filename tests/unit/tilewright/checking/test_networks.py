@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from importlib import import_module
 
 import numpy as np
 import onnx
@@ -13,6 +12,7 @@ from onnx import helper
 import tilewright as tw
 from tests.common.onnx_models import model_of
 from tilewright import zoo
+from tilewright.checking import model
 
 COMMAND = [sys.executable, "-m", "tilewright"]
 
@@ -64,14 +64,14 @@ def test_one_wrong_weight_is_seen(resnet8, monkeypatch):
     report = tw.check(resnet8, program=program)
     assert not report.ok
 
-    real = import_module("tilewright.check.model").compile_program
+    real = model.compile_program
 
     def damaged(*args, **options):
         result = real(*args, **options)
         result.constants = flip(result.constants, len(result.constants) // 2)
         return result
 
-    monkeypatch.setattr(import_module("tilewright.check.model"), "compile_program", damaged)
+    monkeypatch.setattr(model, "compile_program", damaged)
     report = tw.check(resnet8, keep="all")
     assert not report.ok
     first = next(r for r in report.rows if r.status == "mismatch")

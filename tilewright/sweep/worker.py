@@ -11,19 +11,24 @@ import functools
 import hashlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed import WorkerPlugin
 
 from common import store
+from compiler.graph import Graph
+from compiler.passes import FRONTEND, run_passes
+from compiler.pipeline import compile_graph
+from fpga.resources import synthesise
+from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.program import Program
 from isa.timing import MemoryTiming
+from simulator.attribution import bound_cycles
+from simulator.cycle import CycleDevice
+from tilewright.api.build import import_model
 from tilewright.errors import UsageError
-from tilewright.runtime.cost import run_npu_steps
-
-if TYPE_CHECKING:
-    from compiler.graph import Graph
+from tilewright.runtime.cost import measure, run_npu_steps
 
 _models: dict[str, bytes] = {}
 _compiling = threading.Lock()  # workers may have several threads; the compiler has one
@@ -62,9 +67,6 @@ def evaluate(task: dict[str, Any]) -> dict[str, Any]:
 
 def _cycles(task: dict[str, Any]) -> dict[str, Any]:
     """One network on one configuration."""
-    from simulator.attribution import bound_cycles
-    from simulator.cycle import CycleDevice
-
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
     program = _compile(task, config)
     compiled = program.compile_seconds
@@ -89,9 +91,6 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
 
 def _verify(task: dict[str, Any]) -> dict[str, Any]:
     """The same network on the RTL and on the cycle-level simulator."""
-    from hw.sim.device import RtlDevice
-    from simulator.cycle import CycleDevice
-
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
     program = _compile(task, config)
     simulated = run_npu_steps(program, CycleDevice(config, timing, functional=False)).cycles
@@ -104,8 +103,6 @@ def _verify(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _synthesise(task: dict[str, Any]) -> dict[str, Any]:
-    from fpga.resources import synthesise
-
     config = NpuConfig.from_dict(task["config"])
     found = synthesise(config, task["family"], task["tool"])
     return {name: getattr(found, name) for name in ("lut", "ff", "dsp", "bram", "fmax_mhz")}
@@ -115,9 +112,6 @@ _KINDS = {"cycles": _cycles, "verify": _verify, "synthesis": _synthesise}
 
 
 def _compile(task: dict[str, Any], config: NpuConfig) -> Program:
-    from compiler.pipeline import compile_graph
-    from tilewright.runtime.cost import measure
-
     if task["sources"] != sources_digest():
         raise UsageError("the worker runs other sources of Tilewright than the command; start it from the same version")
     with _compiling:
@@ -128,9 +122,6 @@ def _compile(task: dict[str, Any], config: NpuConfig) -> Program:
 @functools.lru_cache(maxsize=16)
 def _graph(digest: str) -> Graph:
     """A network after the passes that do not depend on the configuration; once per worker."""
-    from compiler.passes import FRONTEND, run_passes
-    from tilewright.api.compilation import import_model
-
     if digest not in _models:
         raise UsageError(f"the worker has no model {digest}")
     graph = import_model(_models[digest])

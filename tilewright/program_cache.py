@@ -16,7 +16,10 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import llvmlite
+
 from common import store
+from compiler.cpu import Target, findings
 from isa.program import Program, ProgramError
 
 if TYPE_CHECKING:
@@ -33,10 +36,6 @@ def directory() -> Path:
 @functools.cache
 def _sources() -> str:
     """Names everything that decides how a model is compiled."""
-    import llvmlite
-
-    from compiler.cpu import Target
-
     sources = store.sources_digest("common/**/*", "isa/**/*", "compiler/**/*", "simulator/**/*")
     return f"{sources} {llvmlite.__version__} {Target.host()} {platform.python_version()}"
 
@@ -54,8 +53,6 @@ def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | Non
     if b"location" in content:
         return None
     digest = hashlib.sha256(content)
-    from compiler.cpu import Target, findings
-
     known = _sources(), findings.digest(Target.host())
     digest.update(json.dumps([*known, *options], sort_keys=True, default=str).encode())
     return digest.hexdigest()

@@ -1,0 +1,99 @@
+"""Arguments and options that several commands have, and what their values mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from isa.timing import MemoryTiming
+from tilewright.errors import UsageError
+
+Command = Callable[..., Any]
+
+
+class Shape(click.ParamType):
+    """NAME=1,3,224,224"""
+
+    name = "NAME=SIZES"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, list[int]]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = value.rpartition("=")
+        try:
+            sizes = [int(x) for x in text.replace("x", ",").split(",")] if text else []
+        except ValueError:
+            sizes = [-1]
+        if not equals or not name or any(x < 0 for x in sizes):
+            self.fail(f"{value!r} must be a name and sizes, such as input=1,3,224,224", param, ctx)
+        return name, sizes
+
+
+model_argument = click.argument("model", type=click.Path(path_type=Path))
+config_option = click.option(
+    "--config", metavar="PRESET|FILE", help="NPU configuration: a preset (see `config list`), .json or .toml file."
+)
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, type=Shape(), help="Shape of an input the model leaves open; repeatable."
+)
+effort_option = click.option(
+    "--effort",
+    type=click.IntRange(0, 3),
+    default=1,
+    show_default=True,
+    help="Schedule search: 0 no fusion, 1 fusion by counting, 2 and 3 measure candidates with the cycle simulator.",
+)
+
+
+def tuning_option(flag: str) -> Callable[[Command], Command]:
+    """The tuning log, under the name it has in the command; the argument is called `tuning`."""
+    return click.option(
+        flag,
+        "tuning",
+        metavar="FILE",
+        help='Log of tuned schedules; by default $TILEWRIGHT_TUNING, else the user\'s. "off" uses none.',
+    )
+
+
+json_option = click.option(
+    "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; - for standard output, and nothing else."
+)
+
+latency_option = click.option(
+    "--latency",
+    type=click.IntRange(1, 4096),
+    default=MemoryTiming().read_latency,
+    show_default=True,
+    help="Cycles from a read request to its first beat.",
+)
+interval_option = click.option(
+    "--interval",
+    type=click.IntRange(1, 64),
+    default=MemoryTiming().read_interval,
+    show_default=True,
+    help="Cycles between beats; 2 is half the bandwidth.",
+)
+
+
+def memory_timing(latency: int, interval: int) -> MemoryTiming:
+    """What `--latency` and `--interval` say."""
+    return MemoryTiming(read_latency=latency, read_interval=interval, write_interval=interval)
+
+
+def same_input_once(shapes: tuple[tuple[str, list[int]], ...]) -> dict[str, list[int]]:
+    """The --shape options as a dict. Raises `UsageError` for a name given twice."""
+    result: dict[str, list[int]] = {}
+    for name, sizes in shapes:
+        if name in result:
+            raise UsageError(f"--shape {name} is given twice")
+        result[name] = sizes
+    return result
+
+
+def cpus() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,52 @@
+"""`python -m tilewright.cli.network_cycles`, or `make bench-cycles`: the zoo's networks on the cycle simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tilewright.cli import arguments, terminal
+from tilewright.measure.network_cycles import measure
+
+
+@click.command(epilog="\b\nExamples:\n  python -m tilewright.cli.network_cycles --quick\n")
+@arguments.config_option
+@arguments.json_option
+@click.option("--quick", is_flag=True, help="Only the small networks.")
+def main(config: str | None, json_path: str | None, quick: bool) -> None:
+    """Cycles of the zoo's networks."""
+    terminal.prepare_json(json_path)
+    with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
+        entries = measure(config or "base", quick=quick, progress=working.update)
+    if json_path is not None:
+        terminal.emit_json(json_path, entries)
+    if json_path != "-":
+        terminal.table_console().print(_table(entries))
+        click.echo("* the bar is reached, ** the stretch target too (they are for base)")
+
+
+def _table(entries: list[dict[str, Any]]) -> Table:
+    """For people; * = at or below the bar, ** = at or below the stretch target."""
+    config = entries[0]["config"] if entries else ""
+    shown = Table(title=f"cycles on {config}, in thousands", title_justify="left")
+    shown.add_column("network")
+    for heading in ("cycles", "bound", "util", "bar", "stretch", "", "U65-256", "compile s", "run s"):
+        shown.add_column(heading, justify="right")
+    for e in entries:
+        stars = "**" if e["cycles"] <= e["stretch_cycles"] else "*" if e["cycles"] <= e["bar_cycles"] else ""
+        cycles = [_thousands(e[key]) for key in ("cycles", "bound_cycles")]
+        targets = [_thousands(e[key]) for key in ("bar_cycles", "stretch_cycles")]
+        other = _thousands(e["ethos_u65_256_cycles"]) if e["ethos_u65_256_cycles"] else ""
+        seconds = f"{e['compile_seconds']:.2f}", f"{e['run_seconds']:.2f}"
+        shown.add_row(e["network"], *cycles, f"{e['utilization']:.1%}", *targets, stars, other, *seconds)
+    return shown
+
+
+def _thousands(cycles: int) -> str:
+    return f"{cycles / 1000:.1f}" if cycles < 1e6 and cycles % 1000 else f"{cycles / 1000:.0f}"
+
+
+if __name__ == "__main__":
+    main()

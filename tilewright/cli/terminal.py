@@ -1,0 +1,114 @@
+"""What commands write: tables and progress for people, JSON for programs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from tilewright.files import check_writable, write_text
+
+PROGRESS_AFTER_SECONDS = 2.0
+LOGGED_EVERY_SECONDS = 60.0
+_PIPED_WIDTH = 160  # columns
+
+
+def table_console() -> Console:
+    """Console for results, on standard output."""
+    console = Console(highlight=False, soft_wrap=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+class Working:
+    """A progress line on standard error, on a terminal, when it takes longer than two seconds.
+
+    Parameters:
+        text: what is being done.
+        log: where standard error is no terminal, lines with the time since the first: for each text with other words
+            before its colon than the one before, and once a minute.
+    """
+
+    def __init__(self, text: str, *, log: bool = False) -> None:
+        console = Console(stderr=True)
+        self._log = log and not console.is_terminal
+        self._stage = text
+        self._start = self._logged = time.monotonic()
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task: TaskID = self._progress.add_task(text, total=None)
+        self._timer = threading.Timer(PROGRESS_AFTER_SECONDS, self._progress.start) if console.is_terminal else None
+
+    def __enter__(self) -> Working:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._progress.stop()
+
+    def fraction(self, text: str, done: float) -> None:
+        """As `update`, the whole being 1."""
+        self.update(text, done, 1.0)
+
+    def update(self, text: str, done: float | None = None, total: float | None = None) -> None:
+        """What is being done now, and how much of it."""
+        stage, now = text.partition(":")[0], time.monotonic()
+        if self._log and (stage != self._stage or now - self._logged >= LOGGED_EVERY_SECONDS):
+            self._stage, self._logged = stage, now
+            minutes, seconds = divmod(int(now - self._start), 60)
+            click.echo(f"{minutes:3}:{seconds:02} {text}", err=True)
+        self._progress.update(self._task, description=text, completed=done, total=total)
+
+
+class Notes:
+    """Takes what a device says while it waits to the progress line there is at the time."""
+
+    def __init__(self) -> None:
+        self.working: Working | None = None
+
+    def __call__(self, text: str | None) -> None:
+        if self.working is not None and text is not None:
+            self.working.update(text)
+
+
+@contextlib.contextmanager
+def stdout_for_json(json_path: str | None) -> Iterator[None]:
+    """While standard output is kept for JSON, whatever else prints goes to standard error."""
+    with contextlib.redirect_stdout(sys.stderr) if json_path == "-" else contextlib.nullcontext():
+        yield
+
+
+def prepare_json(json_path: str | None) -> None:
+    """Raises `UsageError` if the JSON file could not be written later."""
+    if json_path not in (None, "-"):
+        check_writable(str(json_path))
+
+
+def emit_json(json_path: str, value: Any) -> None:
+    """Writes JSON to a file or standard output."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    if json_path == "-":
+        click.echo(text, nl=False)
+    else:
+        write_text(json_path, text)
+
+
+def human(value: float, unit: str = "") -> str:
+    """1234567 as 1.23 M."""
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.{max(0, 2 - int(math.log10(abs(value) / factor)))}f} {prefix}{unit}"
+    return f"{value:g} {unit}".rstrip()

@@ -1,0 +1,71 @@
+"""The programs that the parts of a dynamic model are compiled to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+
+from compiler.graph import Graph
+from compiler.pipeline import compile_graph
+from isa.config import NpuConfig
+from isa.program import Program
+from tilewright import program_cache
+from tilewright.runtime.cost import measure
+
+KEPT_BYTES = 512 << 20
+"""Programs a model keeps in memory, those used last; on disk they are kept by `program_cache`."""
+
+
+class PartPrograms:
+    """The programs of a dynamic model's parts, compiled when they are first asked for.
+
+    Args:
+        file: the model's file or name, for messages.
+        versions: opset version by domain.
+        config: of the NPU.
+        effort: of the schedule search, 0..3.
+        cpu_only: leave the NPU out.
+        cache: keep programs on disk.
+
+    Attributes:
+        compilations: programs compiled so far; those found on disk are not counted.
+    """
+
+    def __init__(
+        self, file: str, versions: Mapping[str, int], config: NpuConfig, *, effort: int, cpu_only: bool, cache: bool
+    ) -> None:
+        self.file, self.versions, self.config = file, versions, config
+        self.effort, self.cpu_only, self.cache = effort, cpu_only, cache
+        self.compilations = 0
+        self._programs: OrderedDict[Hashable, Program] = OrderedDict()
+        self._kept_bytes = 0
+
+    def program(self, key: Hashable, graph_of: Callable[[], Graph]) -> Program:
+        """The program for a key: kept, found on disk, or compiled from `graph_of()`."""
+        kept = self._programs.get(key)
+        if kept is not None:
+            self._programs.move_to_end(key)
+            return kept
+        name = self._cache_name(key)
+        program = program_cache.find(name) if name is not None else None
+        if program is None:
+            program = self._compile(graph_of())
+            self.compilations += 1
+            if name is not None:
+                program_cache.keep(name, program)
+        self._programs[key] = program
+        self._kept_bytes += program.footprint
+        while self._kept_bytes > KEPT_BYTES and len(self._programs) > 1:
+            self._kept_bytes -= self._programs.popitem(last=False)[1].footprint
+        return program
+
+    def _cache_name(self, key: Hashable) -> str | None:
+        if not self.cache:
+            return None
+        options = json.dumps([self.config.to_dict(), self.effort, self.cpu_only, self.versions], sort_keys=True)
+        return program_cache.key(hashlib.sha256(repr(key).encode()).digest(), options)
+
+    def _compile(self, graph: Graph) -> Program:
+        return compile_graph(graph, self.config, effort=self.effort, cpu_only=self.cpu_only, measure=measure)
