@@ -13,7 +13,7 @@ from compiler.cpu import Target
 from compiler.graph import Graph
 from compiler.importer import import_onnx
 from compiler.importer.tflite import import_tflite
-from compiler.npu.search import Scheduler
+from compiler.npu.schedule.search import Scheduler
 from compiler.pipeline import compile_graph
 from isa.config import NpuConfig
 from isa.program import Program

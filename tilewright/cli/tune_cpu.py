@@ -8,7 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from compiler.cpu import Target, schedule_log
+from compiler.cpu import Target, findings
 from compiler.cpu.tune import tune
 from compiler.passes import run_passes
 from tilewright.api.build import import_model

@@ -23,7 +23,8 @@ import numpy as np
 import onnx
 from threadpoolctl import threadpool_limits
 
-from compiler.cpu import Target, cache
+from compiler.cpu import Target
+from compiler.cpu.object import cache
 from tilewright.api.compilation import compile_program
 from tilewright.api.native import NativeModel
 from tilewright.errors import UsageError
