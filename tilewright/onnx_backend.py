@@ -25,6 +25,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from compiler.errors import OpenShapeError, StagingError
 from compiler.importer import OPSET, import_onnx
+from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
 from isa.config import NpuConfig
 from isa.program import Program
@@ -76,7 +77,7 @@ class TilewrightRep(BackendRep):
         self.model: Program | DynamicModel
         try:
             graph = import_onnx(model, dict(shapes) if shapes else None, self._options["constants"])
-            self.model = compile_graph(graph, chosen, cpu_only=cpu_only)
+            self.model = compile_graph(graph, chosen, CompileOptions(cpu_only=cpu_only))
         except (OpenShapeError, StagingError):
             if ahead:
                 raise

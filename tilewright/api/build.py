@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from compiler.cpu import Target
 from compiler.graph import Graph
 from compiler.importer import import_onnx
 from compiler.importer.tflite import import_tflite
 from compiler.npu.schedule.search import Scheduler
+from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
 from isa.config import NpuConfig
 from isa.program import Program
@@ -21,67 +22,63 @@ from tilewright.errors import UsageError
 from tilewright.export import RUNTIME_HEADER, runtime_header
 from tilewright.files import is_tflite
 from tilewright.runtime.cost import measure
-from tilewright.tuning.apply import build_tuned
+from tilewright.tuning.apply import Build, build_tuned
 
-__all__ = ["build_tuned", "builder", "import_model"]
+__all__ = ["ModelSource", "build_tuned", "builder", "input_ranges"]
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model to compile, with what fixes its shapes.
+
+    Attributes:
+        model: ONNX or TFLite file, its bytes, or an ONNX ModelProto (left unchanged).
+        shapes: shape per input, needed where the model leaves dimensions open.
+        constants: values of inputs to fix now, by name.
+        staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
+    """
+
+    model: str | Path | bytes | onnx.ModelProto
+    shapes: Mapping[str, Sequence[int]] | None = None
+    constants: Mapping[str, Any] | None = None
+    staged: bool = False
+
+    def graph(self) -> Graph:
+        """The model as a graph of its own.
+
+        Raises:
+            CompileError: the model is damaged, or its shapes are not known.
+        """
+        shapes = dict(self.shapes) if self.shapes else None
+        if is_tflite(self.model):
+            if self.constants:
+                raise UsageError("values of inputs can be fixed in ONNX models only")
+            return import_tflite(self.model, shapes)  # type: ignore[arg-type]
+        return import_onnx(self.model, shapes, dict(self.constants or {}), self.staged)  # type: ignore[arg-type]
 
 
 def builder(
-    model: str | Path | bytes | onnx.ModelProto,
+    source: ModelSource,
     config: NpuConfig,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    *,
-    constants: Mapping[str, Any] | None = None,
-    staged: bool = False,
-    keep: str = "outputs",
-    host: str | None = None,
-    cpu_only: bool = False,
-    threads: int = 1,
-    effort: int = 1,
-    print_after: Sequence[str] = (),
+    options: CompileOptions | None = None,
     progress: Callable[[str, float], None] | None = None,
-) -> Callable[[Scheduler | None], Program]:
-    """What compiles a model, as often as it is called, with the schedules a scheduler gives; arguments as `compile`."""
+) -> Build:
+    """What compiles a model, as often as it is called, with the schedules a scheduler gives."""
+    chosen = options or CompileOptions()
 
     def build(scheduler: Scheduler | None) -> Program:
-        graph = import_model(model, dict(shapes) if shapes else None, constants, staged)
+        graph = source.graph()
         ranges = input_ranges(graph)
-        program = compile_graph(
-            graph,
-            config,
-            keep=keep,
-            effort=effort,
-            print_after=tuple(print_after),
-            progress=progress,
-            cpu_only=cpu_only,
-            host=Target.named(host) if host is not None else None,
-            threads=threads,
-            measure=measure,
-            scheduler=scheduler,
-        )
-        if host is not None:
+        program = compile_graph(graph, config, chosen, progress=progress, measure=measure, scheduler=scheduler)
+        if chosen.host is not None:
             program.sections[RUNTIME_HEADER] = runtime_header()
         if ranges:
             program.options["input_ranges"] = ranges
-        if isinstance(model, str | Path):
-            program.name = Path(model).stem
+        if isinstance(source.model, str | Path):
+            program.name = Path(source.model).stem
         return program
 
     return build
-
-
-def import_model(
-    model: str | Path | bytes | onnx.ModelProto,
-    shapes: dict[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    staged: bool = False,
-) -> Graph:
-    """The graph of an ONNX or TFLite model."""
-    if is_tflite(model):
-        if constants:
-            raise UsageError("values of inputs can be fixed in ONNX models only")
-        return import_tflite(model, shapes)  # type: ignore[arg-type]
-    return import_onnx(model, shapes, dict(constants or {}), staged)  # type: ignore[arg-type]
 
 
 def input_ranges(graph: Graph) -> dict[str, list[float]]:

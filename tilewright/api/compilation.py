@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler.errors import OpenShapeError, StagingError
+from compiler.options import CompileOptions
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright import program_cache
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     import onnx
 
     from tilewright.dynamic.model import DynamicModel
-
-
-MAX_THREADS = 64
 
 
 def compile(
@@ -99,14 +98,11 @@ def compile_program(
         StagingError: shapes depend on values that are only known while the model runs.
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
     """
-    if keep not in ("outputs", "all"):
-        raise UsageError(f'keep must be "outputs" or "all", not {keep!r}')
+    options = CompileOptions(
+        keep=keep, effort=effort, cpu_only=cpu_only, host=host, threads=threads, print_after=tuple(print_after)
+    )
     if isinstance(model, str | Path) and not Path(model).is_file():
         raise UsageError(f"no such model file: {model}")
-    if not 1 <= threads <= MAX_THREADS:
-        raise UsageError(f"threads must be 1..{MAX_THREADS}, not {threads!r}")
-    if threads > 1 and host is not None:
-        raise UsageError("threads are for kernels of this machine: with a host there is one")
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None
@@ -114,19 +110,16 @@ def compile_program(
     name = None
     if cache and not print_after:
         fixed = {n: (str(np.asarray(v).dtype), np.asarray(v).tolist()) for n, v in (constants or {}).items()}
-        options = fixed, keep, effort, host, cpu_only, threads, log.digest() if log is not None else ""
-        name = program_cache.key(model, chosen.to_dict(), given, *options)
+        found_by = fixed, asdict(options), log.digest() if log is not None else ""
+        name = program_cache.key(model, chosen.to_dict(), given, *found_by)
     found = program_cache.find(name) if name is not None else None
     if found is not None:
         found.compile_seconds = time.perf_counter() - start
         return found
     # The compiler takes 0.8 s to import: a program from the cache need not wait for it.
-    from tilewright.api.build import build_tuned, builder
+    from tilewright.api.build import ModelSource, build_tuned, builder
 
-    build = builder(
-        model, chosen, given, constants=constants, staged=staged, keep=keep, host=host, cpu_only=cpu_only,
-        threads=threads, effort=effort, print_after=print_after, progress=progress,
-    )  # fmt: skip
+    build = builder(ModelSource(model, given, constants, staged), chosen, options, progress)
     if log is not None and log.findings:
         program = build_tuned(build, log, trust=effort <= 1)
     else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler import cpu
 from compiler.passes import run_passes
-from tilewright.api.build import import_model
+from tilewright.api.build import ModelSource
 from tilewright.errors import UsageError
 from tilewright.runtime.executor import aligned_zeros
 
@@ -40,7 +40,7 @@ class NativeModel:
         threads: int = 1,
     ) -> None:
         started = time.perf_counter()
-        self.graph = graph = import_model(model, dict(shapes) if shapes else None)
+        self.graph = graph = ModelSource(model, shapes).graph()
         run_passes(graph)
         for node in graph:
             reason = cpu.unsupported_reason(graph, node)

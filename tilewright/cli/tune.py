@@ -10,7 +10,7 @@ from rich.table import Table
 
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.api.build import builder
+from tilewright.api.build import ModelSource, builder
 from tilewright.cli import arguments, terminal, tune_cpu
 from tilewright.errors import UsageError
 from tilewright.tuning.log import open_log
@@ -69,7 +69,7 @@ def command(
     if log is None:
         raise UsageError("the tuning log is switched off; name one with --log FILE")
     log.check_writable()
-    build = builder(model, NpuConfig.load(config or "base"), arguments.same_input_once(shapes))
+    build = builder(ModelSource(model, arguments.same_input_once(shapes)), NpuConfig.load(config or "base"))
     with terminal.Working(f"tuning {model.name}") as working, terminal.stdout_for_json(json_path):
         found = tune(build, log, budget, jobs=jobs or arguments.cpus(), seed=seed, progress=working.fraction)
     if json_path is not None:

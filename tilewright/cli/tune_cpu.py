@@ -11,7 +11,7 @@ from rich.table import Table
 from compiler.cpu import Target, findings
 from compiler.cpu.tune import tune
 from compiler.passes import run_passes
-from tilewright.api.build import import_model
+from tilewright.api.build import ModelSource
 from tilewright.cli import terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
@@ -32,7 +32,7 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
         check_writable(file)
     target = Target.host()
     with terminal.Working(f"tuning {model.name}") as working, terminal.stdout_for_json(json_path):
-        graph = import_model(model, dict(shapes))
+        graph = ModelSource(model, shapes).graph()
         run_passes(graph)
         found = tune(graph, target, budget, progress=working.fraction)
         better = [k for k in found.kernels if k.best != k.default]

@@ -10,6 +10,7 @@ import onnx
 
 from compiler.importer.inputs import fixed_value
 from compiler.importer.loader import load, opset_of, source_name
+from compiler.options import CompileOptions
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.dynamic.body import Body, ModelRun
@@ -65,7 +66,9 @@ class DynamicModel:
         self.config = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
         versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
         versions[""] = opset_of(proto)
-        self._programs = PartPrograms(file, versions, self.config, effort=effort, cpu_only=cpu_only, cache=cache)
+        self._programs = PartPrograms(
+            file, versions, self.config, CompileOptions(effort=effort, cpu_only=cpu_only), cache
+        )
         infos = {i.name: i for i in proto.graph.input}
         for name in (*(constants or {}), *(shapes or {})):
             if name not in infos:

@@ -6,8 +6,10 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import asdict
 
 from compiler.graph import Graph
+from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
 from isa.config import NpuConfig
 from isa.program import Program
@@ -25,8 +27,7 @@ class PartPrograms:
         file: the model's file or name, for messages.
         versions: opset version by domain.
         config: of the NPU.
-        effort: of the schedule search, 0..3.
-        cpu_only: leave the NPU out.
+        options: of the compiler.
         cache: keep programs on disk.
 
     Attributes:
@@ -34,10 +35,10 @@ class PartPrograms:
     """
 
     def __init__(
-        self, file: str, versions: Mapping[str, int], config: NpuConfig, *, effort: int, cpu_only: bool, cache: bool
+        self, file: str, versions: Mapping[str, int], config: NpuConfig, options: CompileOptions, cache: bool
     ) -> None:
         self.file, self.versions, self.config = file, versions, config
-        self.effort, self.cpu_only, self.cache = effort, cpu_only, cache
+        self.options, self.cache = options, cache
         self.compilations = 0
         self._programs: OrderedDict[Hashable, Program] = OrderedDict()
         self._kept_bytes = 0
@@ -64,8 +65,8 @@ class PartPrograms:
     def _cache_name(self, key: Hashable) -> str | None:
         if not self.cache:
             return None
-        options = json.dumps([self.config.to_dict(), self.effort, self.cpu_only, self.versions], sort_keys=True)
+        options = json.dumps([self.config.to_dict(), asdict(self.options), self.versions], sort_keys=True)
         return program_cache.key(hashlib.sha256(repr(key).encode()).digest(), options)
 
     def _compile(self, graph: Graph) -> Program:
-        return compile_graph(graph, self.config, effort=self.effort, cpu_only=self.cpu_only, measure=measure)
+        return compile_graph(graph, self.config, self.options, measure=measure)

@@ -17,6 +17,7 @@ from distributed import WorkerPlugin
 
 from common import store
 from compiler.graph import Graph
+from compiler.options import CompileOptions
 from compiler.passes import FRONTEND, run_passes
 from compiler.pipeline import compile_graph
 from fpga.resources import synthesise
@@ -26,7 +27,7 @@ from isa.program import Program
 from isa.timing import MemoryTiming
 from simulator.attribution import bound_cycles
 from simulator.cycle import CycleDevice
-from tilewright.api.build import import_model
+from tilewright.api.build import ModelSource
 from tilewright.errors import UsageError
 from tilewright.runtime.cost import measure, run_npu_steps
 
@@ -116,7 +117,7 @@ def _compile(task: dict[str, Any], config: NpuConfig) -> Program:
         raise UsageError("the worker runs other sources of Tilewright than the command; start it from the same version")
     with _compiling:
         graph = copy.deepcopy(_graph(task["network"]))
-        return compile_graph(graph, config, effort=task["effort"], measure=measure)
+        return compile_graph(graph, config, CompileOptions(effort=task["effort"]), measure=measure)
 
 
 @functools.lru_cache(maxsize=16)
@@ -124,6 +125,6 @@ def _graph(digest: str) -> Graph:
     """A network after the passes that do not depend on the configuration; once per worker."""
     if digest not in _models:
         raise UsageError(f"the worker has no model {digest}")
-    graph = import_model(_models[digest])
+    graph = ModelSource(_models[digest]).graph()
     run_passes(graph, FRONTEND)
     return graph

@@ -1,28 +1,24 @@
 """compile, load, random inputs and input ranges."""
 
-import sys
-from types import ModuleType
-
 import numpy as np
 import pytest
 
 import tilewright as tw
 from compiler.graph import Graph, Node, Tensor
+from compiler.options import CompileOptions
 from tilewright.api.build import input_ranges
 
 
 @pytest.fixture
 def pipeline(monkeypatch, hand):
-    """A stand-in for `compiler.pipeline` that notes how it is called."""
+    """A stand-in for `compile_graph` that notes the graphs and options it is called with."""
     calls = []
 
-    def compile_graph(graph, config, *, keep="outputs", effort=1, print_after=(), **options):
-        calls.append({"graph": graph, "config": config, "keep": keep, "effort": effort, "print_after": print_after})
-        return hand.make_program(keep, config)
+    def compile_graph(graph, config, options, **_):
+        calls.append((graph, options))
+        return hand.make_program(options.keep, config)
 
-    module = ModuleType("compiler.pipeline")
-    module.compile_graph = compile_graph
-    monkeypatch.setitem(sys.modules, "compiler.pipeline", module)
+    monkeypatch.setattr("tilewright.api.build.compile_graph", compile_graph)
     return calls
 
 
@@ -40,9 +36,9 @@ def test_compile_takes_every_kind_of_model_and_config(pipeline, hand, model_file
     ):
         assert tw.compile(model_file, config).config.name == name
     tw.compile(model_file, keep="all", effort=3, print_after=["eliminate"])
-    assert pipeline[-1]["keep"] == "all" and pipeline[-1]["effort"] == 3
-    assert pipeline[-1]["print_after"] == ("eliminate",)
-    assert pipeline[-1]["graph"].inputs == ["x"]
+    graph, options = pipeline[-1]
+    assert options == CompileOptions(keep="all", effort=3, print_after=("eliminate",))
+    assert graph.inputs == ["x"]
 
 
 @pytest.mark.parametrize(

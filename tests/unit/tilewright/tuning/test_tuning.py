@@ -17,7 +17,7 @@ from compiler.npu.schedule.neighbours import Neighbourhood
 from compiler.npu.schedule.search import Policy
 from isa.config import NpuConfig
 from tests.common.paths import ROOT
-from tilewright.api.build import builder
+from tilewright.api.build import ModelSource, builder
 from tilewright.cli import cli
 from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.apply import Advisor, build_tuned
@@ -46,7 +46,7 @@ def run_cycles(program: tw.Program) -> tuple[dict[str, np.ndarray], int]:
 def step() -> Step:
     """The digits network's NPU step at base."""
     advisor = Advisor(lambda name: None)
-    builder(MODEL, NpuConfig.load("base"))(advisor)
+    builder(ModelSource(MODEL), NpuConfig.load("base"))(advisor)
     (found,) = advisor.steps.values()
     return found
 
@@ -69,7 +69,7 @@ def test_decisions_give_the_same_schedule(step: Step) -> None:
 
 def test_random_moves_keep_the_values(step: Step) -> None:
     """Programs with decisions far from the compiler's compute the same bytes, and take the cycles that were counted."""
-    build = builder(MODEL, step.config)
+    build = builder(ModelSource(MODEL), step.config)
     expected, _ = run_cycles(build(None))
     near = Neighbourhood(step.config, step.layers, step.outside)
     name = signature(step.config, step.layers, step.outside)
@@ -120,7 +120,7 @@ def test_a_log_of_another_compiler_never_makes_slower(log: Path, tmp_path: Path)
     worst = {name: {**d, "stays": [], "units": [[1, 0]] * sum(n for n, _ in d["units"]), "tiles": []}
              for name, d in values["steps"].items()}  # fmt: skip
     path.write_text(json.dumps(values | {"steps": worst}) + "\n")
-    build = builder(MODEL, NpuConfig.load("base"))
+    build = builder(ModelSource(MODEL), NpuConfig.load("base"))
     slow = Advisor(TuningLog(path).best)
     assert program_cycles(build(slow)) > values["default_cycles"] and slow.used
     assert program_cycles(build_tuned(build, TuningLog(path))) == values["default_cycles"]
