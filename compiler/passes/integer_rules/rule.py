@@ -9,7 +9,7 @@ from compiler.passes.integer_rules.site import Site
 
 Rule = Callable[[Site], list[Node] | None]
 RULES: dict[str, list[Rule]] = {}
-"""Rules by float op; the first that fits is taken."""
+"""Rules by float op; the first that fits is taken. One registered later stands in front, as the more special case."""
 
 
 def integer_rule(*ops: str) -> Callable[[Rule], Rule]:
@@ -20,7 +20,7 @@ def integer_rule(*ops: str) -> Callable[[Rule], Rule]:
 
     def register(rule: Rule) -> Rule:
         for op in ops:
-            RULES.setdefault(op, []).append(rule)
+            RULES.setdefault(op, []).insert(0, rule)
         return rule
 
     return register

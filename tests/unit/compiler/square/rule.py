@@ -1,0 +1,16 @@
+"""Where QSquare comes from. In the compiler this file would be `compiler/passes/integer_rules/square.py`."""
+
+from __future__ import annotations
+
+from compiler.graph import Node
+from compiler.passes.integer_rules import Site, integer_rule
+from tests.unit.compiler.square.op import QSquare
+
+
+@integer_rule("Mul")
+def square(site: Site) -> list[Node] | None:
+    """x * x."""
+    x = site.activation(0)
+    if x is None or site.activation(1) is not x or x.dtype != site.out.dtype:
+        return None
+    return [site.make(QSquare(), [x.name])]
