@@ -1,4 +1,4 @@
-"""What every layer's emission shares: emitter, scratchpads, constants, and tiles of activations."""
+"""The context of an emission: what all layers share of scratchpads, constants and tensors that lie in ACT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from isa.program import CONSTANT_REGION
 
 
 class ConstantPool:
-    """The constant region: byte strings at 64-byte aligned offsets, equal ones stored once."""
+    """The constant region of a program: byte strings at 64-byte aligned offsets, equal ones stored once."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -29,6 +29,7 @@ class ConstantPool:
         self.size = 0
 
     def place(self, data: bytes) -> int:
+        """Offset of the bytes, which are added unless they are there."""
         digest = hashlib.sha256(data).digest()
         if digest not in self._at:
             self._at[digest] = self.size
@@ -43,19 +44,30 @@ class ConstantPool:
 
 @dataclass(frozen=True)
 class Tile:
-    """Activation vectors in ACT: vector (block, y, x) is row base + block*plane + y*line + x (strides 0 broadcast)."""
+    """Activation vectors in ACT. Vector (block, y, x) is row base + block*plane + y*line + x*step; a stride of 0
+    repeats a vector.
+
+    Attributes:
+        rows: the allocation to free, None where the tensor stays in ACT.
+    """
 
     base: int
     plane: int
     line: int
     step: int = 1
-    rows: Rows | None = None  # to free, None for resident tensors
+    rows: Rows | None = None
 
 
 @dataclass
 class Resident:
-    """A tensor that lives in ACT, with a border of padding; (n, block, y, x) is at
-    base + ((n*cb + block)*lines + top + y)*columns + left + x."""
+    """Where a tensor lies that stays in ACT, with a border of padding around each plane.
+
+    Vector (n, block, y, x) is row rows.start + ((n*cb + block)*lines + top + y)*columns + left + x.
+
+    Attributes:
+        lines, columns: of a plane, border included.
+        top, left: of the border.
+    """
 
     rows: Rows
     lines: int
@@ -66,12 +78,14 @@ class Resident:
 
 @dataclass
 class BandTile:
-    """Lines from `low` on of a tensor that passes through ACT band by band, all blocks, with `left` border columns.
+    """Where the current band of a tensor lies that passes through ACT band by band, all channel blocks of it.
 
     Attributes:
         start: first row of ACT.
+        low: number of the first line; lines below 0 are padding.
         lines: room for so many lines per block.
-        columns: of a line, border included.
+        left: columns of padding before each line.
+        columns: of a line, padding included.
     """
 
     start: int
@@ -85,6 +99,7 @@ class BandTile:
         return self.lines * self.columns
 
     def row(self, block: int, y: int, x: int) -> int:
+        """Row of ACT of a vector."""
         return self.start + block * self.plane + (y - self.low) * self.columns + self.left + x
 
 
@@ -126,7 +141,7 @@ class Context:
         self.tables = Ring(c.lut_tables)
 
     def end_step(self) -> int:
-        """Closes an NPU step; scratchpad contents are not relied on across steps."""
+        """Closes an NPU step: the next one relies on no contents of scratchpads. Returns the length of the image."""
         for ring in (self.weights, self.params, self.tables):
             ring.forget()
         return self.emitter.end_step()
@@ -179,8 +194,8 @@ class Context:
 
     @contextmanager
     def pools(self, sizes: Pools) -> Iterator[None]:
-        """Room for one layer's tiles, apart by purpose: within each, tiles of one size follow each other, so that
-        nothing fragments."""
+        """Gives one layer room for its tiles, in a heap of its own for each purpose: tiles of a purpose have one size,
+        so that nothing fragments."""
         total = sum(sizes)
         block = self.heap.take(total) if total else None
         at = block.start if block is not None else 0
@@ -199,6 +214,7 @@ class Context:
         return view.buffer in self.resident or view.buffer in self.bands
 
     def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
+        """Where a vector of a view is in memory."""
         return Place(view.region, self.offsets.get(view.buffer, 0) + view.address(n, block, y, x))
 
     def read_tile(self, view: View, box: Box, fill: int = 0, pool: str = "input") -> Tile:
@@ -229,8 +245,7 @@ class Context:
             0 if one_n else box.n, box.block, box.blocks, *((0, 1) if one_h else (box.y0, box.y1)),
             *((0, 1) if one_w else (box.x0, box.x1)),
         )  # fmt: skip
-        if view.c <= view.block and box.blocks > 1:  # pragma: no cover - partition keeps channel broadcasts away
-            raise AssertionError("broadcast over channel blocks")
+        assert view.cb > 1 or box.blocks == 1, "channels are never broadcast"
         tile = self.read_tile(view, small, pool="operand")
         return Tile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
 
@@ -253,6 +268,7 @@ class Context:
         self.release(tile)
 
     def release(self, tile: Tile | None) -> None:
+        """Frees the rows of a tile, unless there is none or its tensor stays in ACT."""
         if tile is not None and tile.rows is not None:
             tile.rows.free()
 
@@ -290,4 +306,5 @@ class Context:
             self.emitter.fill(first, [(planes, plane)], tail, fill)
 
     def drop(self, buffer: str) -> None:
+        """Frees the rows of a resident tensor."""
         self.resident.pop(buffer).rows.free()

@@ -1,4 +1,8 @@
-"""Emits instructions: loop nests folded and split to fit, configuration kept until it changes, accesses derived."""
+"""The emitter: writes loads, stores, products and VECTOR passes, given as loop nests, as instructions.
+
+It joins loop levels that walk on evenly, splits nests that have more levels than the machine, writes configuration
+instructions only where a register changes, and tells the synchroniser which rows every instruction touches.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,24 @@ from isa.encoding import Op, op
 from isa.instructions import Engine, Memory, Rounding, Source
 from isa.program import ARENA_REGION, CONSTANT_REGION
 
+#: Names that hazards know the targets of LOAD by.
+_SPACE = {Memory.ACT: "act", Memory.WGT: "wgt", Memory.PRM: "prm", Memory.LUT: "lut"}
+#: Most rows of one run.
+_MAX_RUN = 0xFFFF
 #: More separate spans than this are covered by one hull instead.
 _MAX_SPANS = 64
 
 Loop = tuple[int, ...]  # (count, stride, stride, ...), one stride per operand
 
 
+#: A level of a LOAD or STORE: (count, rows from one to the next, bytes from one to the next).
+Level = tuple[int, int, int]
+_ONCE: Level = (1, 0, 0)
+
+
 @dataclass(frozen=True)
 class Place:
-    """Bytes in external memory."""
+    """A place in external memory."""
 
     region: int
     offset: int
@@ -68,8 +81,24 @@ def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1
     return [Access(space, s, length) for s in starts]
 
 
-class _Nothing:
-    """Stands in for the synchroniser where only the work is counted."""
+def _join_levels(count: int, y: Level, z: Level, row_bytes: int) -> tuple[int, Level, Level]:
+    """The same transfer with longer runs and fewer levels, where runs follow each other on both sides."""
+    if y[0] > 1:
+        count, y = _join_level(count, y, row_bytes)
+    if y[0] == 1 and z[0] > 1:
+        count, y = _join_level(count, z, row_bytes)
+        z = _ONCE
+    return count, y, z
+
+
+def _join_level(count: int, level: Level, row_bytes: int) -> tuple[int, Level]:
+    if level[1] == count and level[2] == count * row_bytes and count * level[0] <= _MAX_RUN:
+        return count * level[0], _ONCE
+    return count, level
+
+
+class _NoSynchroniser:
+    """A synchroniser that drops everything, for emissions of which only the work is counted."""
 
     def __init__(self) -> None:
         self.order: list[Op] = []
@@ -103,8 +132,8 @@ class Emitter:
         self.config = config
         self.dry = dry
         self.work = dict.fromkeys(Engine, 0)
-        self.sync: Synchroniser | _Nothing = (
-            _Nothing()
+        self.sync: Synchroniser | _NoSynchroniser = (
+            _NoSynchroniser()
             if dry
             else Synchroniser(
                 {
@@ -148,20 +177,21 @@ class Emitter:
         row: int,
         count: int,
         *,
-        y: tuple[int, int, int] = (1, 0, 0),
-        z: tuple[int, int, int] = (1, 0, 0),
+        y: Level = _ONCE,
+        z: Level = _ONCE,
         pad: tuple[int, int, int, int] = (0, 0, 0, 0),
         fill: int = 0,
     ) -> None:
-        """One LOAD. `y`, `z`: (count, row stride, bytes); `pad`: left, right, top, bottom."""
+        """One LOAD of rows that follow each other in memory, `y` times `z` times.
+
+        Args:
+            target, row: scratchpad and its first row.
+            count: rows of a run.
+            pad: rows to fill with `fill` to the left and right of every run, and runs of them above and below.
+        """
         row_bytes = self.row_bytes(target)
-        if not any(pad):  # contiguous levels become one run
-            if y[0] > 1 and y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
-                count, y = count * y[0], (1, 0, 0)
-            if y[0] == 1 and z[0] > 1:
-                y, z = z, (1, 0, 0)
-                if y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
-                    count, y = count * y[0], (1, 0, 0)
+        if not any(pad):
+            count, y, z = _join_levels(count, y, z, row_bytes)
             fill = 0
         left, right, top, bottom = pad
         lines, data = top + y[0] + bottom, count * y[0]
@@ -208,17 +238,12 @@ class Emitter:
         row: int,
         count: int,
         *,
-        y: tuple[int, int, int] = (1, 0, 0),
-        z: tuple[int, int, int] = (1, 0, 0),
+        y: Level = _ONCE,
+        z: Level = _ONCE,
     ) -> None:
-        """One STORE from ACT. `y`, `z`: (count, row stride, bytes)."""
+        """One STORE from ACT of `count` rows that follow each other in memory, `y` times `z` times."""
         row_bytes = self.config.block_in
-        if y[0] > 1 and y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
-            count, y = count * y[0], (1, 0, 0)
-        if y[0] == 1 and z[0] > 1:
-            y, z = z, (1, 0, 0)
-            if y[1] == count and y[2] == count * row_bytes and count * y[0] <= 0xFFFF:
-                count, y = count * y[0], (1, 0, 0)
+        count, y, z = _join_levels(count, y, z, row_bytes)
         self.write_bytes += count * y[0] * z[0] * row_bytes
         self._count_bus(Engine.STORE, count * y[0] * z[0] * row_bytes, y[0] * z[0])
         if self.dry:
@@ -371,15 +396,18 @@ class Emitter:
         )  # fmt: skip
 
     def _count_bus(self, engine: Engine, nbytes: int, runs: int) -> None:
+        """Adds the beats of a transfer, and one for the start of each run."""
         self.work[engine] += -(-nbytes // self.config.bus_bytes) + runs
 
     # Configuration state.
 
     def row_bytes(self, target: Memory) -> int:
+        """Bytes of a row of a scratchpad."""
         c = self.config
         return {Memory.ACT: c.block_in, Memory.WGT: c.tile_bytes, Memory.PRM: c.prm_row_bytes, Memory.LUT: 256}[target]
 
     def _nest(self, name: str, levels: int, nest: Sequence[Loop], strides: tuple[str, ...]) -> None:
+        """Sets the loop levels of an engine; levels that an earlier nest left behind are set to one iteration."""
         for level in range(levels):
             if level < len(nest):
                 count, *steps = nest[level]
@@ -390,6 +418,7 @@ class Emitter:
                     self._set(name, level, level=level, count=1)
 
     def _set(self, name: str, key: int, **values: int) -> None:
+        """Writes a configuration instruction unless its registers have these values. `key` tells levels apart."""
         if self.dry:
             return
         wanted = op(name, **values)
@@ -400,6 +429,3 @@ class Emitter:
         if any(current[f.name] != wanted[f.name] for f in wanted.instruction.fields):
             self._state[name, key] = wanted
             self.sync.configure(wanted)
-
-
-_SPACE = {Memory.ACT: "act", Memory.WGT: "wgt", Memory.PRM: "prm", Memory.LUT: "lut"}

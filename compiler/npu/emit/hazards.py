@@ -1,10 +1,10 @@
-"""From reads and writes to semaphores.
+"""Hazards: semaphores that keep instructions of different engines apart where they touch the same rows.
 
-The back end emits run instructions in one sequential order that is legal by itself, each with the scratchpad rows
-and memory bytes it touches. This file finds which earlier instruction of which engine every instruction must wait
-for, drops what is implied, and expresses the rest with one counting semaphore per ordered pair of engines: the n-th
-wait of a pair takes the n-th signal. Because every wait is for an earlier instruction, no queue depth can deadlock,
-nor can engines that share a queue.
+The emitter gives run instructions in one sequential order, which is right if each ends before the next starts, with
+the scratchpad rows and memory bytes each one touches. The synchroniser finds which earlier instruction of which engine
+every instruction must wait for, drops what another wait implies, and expresses the rest with one counting semaphore
+per ordered pair of engines: the n-th wait of a pair takes the n-th signal. Every wait is for an earlier instruction;
+so no queue, however short, can deadlock, nor can engines that share a queue.
 """
 
 from __future__ import annotations
@@ -51,18 +51,25 @@ class Access:
 
 @dataclass
 class Placed:
-    """A run instruction in program order with what sync found for it."""
+    """A run instruction in program order, with its semaphores.
+
+    Attributes:
+        index: position among this engine's run instructions.
+        known: per engine, the index of the last instruction that has surely ended when this one starts.
+        waits, signals: numbers of semaphores, two of each at most.
+    """
 
     op: Op
     engine: Engine
-    index: int  # position among this engine's run instructions
-    known: dict[Engine, int]  # per engine, the last instruction known complete when this one starts
+    index: int
+    known: dict[Engine, int]
     waits: list[int] = field(default_factory=list)
     signals: list[int] = field(default_factory=list)
 
 
 class _Space:
-    """For every row: the last instruction (index in its engine) that wrote or read it, -1 for none."""
+    """The last accesses to a scratchpad or to memory: per engine and row the index of the last instruction that wrote
+    or read it, -1 for none."""
 
     def __init__(self, name: str, rows: int) -> None:
         self.write = {e: np.full(rows, -1, np.int32) for e in WRITERS[name]}
@@ -70,10 +77,10 @@ class _Space:
 
 
 class Synchroniser:
-    """Collects instructions in program order and gives each its semaphores.
+    """The collector of a step's instructions, which gives each its semaphores.
 
     Args:
-        rows: size of every space, rows (or `MEMORY_GRAIN` units for "memory").
+        rows: size of every space by name, in rows; of "memory" in units of `MEMORY_GRAIN` bytes.
         semaphores: how many the machine has.
     """
 
@@ -128,6 +135,7 @@ class Synchroniser:
         return finished
 
     def _needs(self, engine: Engine, reads: list[Access], writes: list[Access]) -> dict[Engine, int]:
+        """Per engine, the last of its instructions that must have ended before these accesses."""
         needs: dict[Engine, int] = {}
 
         def need(other: Engine, rows: np.ndarray, same_engine: bool = False) -> None:
@@ -150,6 +158,7 @@ class Synchroniser:
         return needs
 
     def _place(self, operation: Op, engine: Engine, needs: dict[Engine, int]) -> Placed:
+        """Appends an instruction that waits for what it needs and does not know to have ended."""
         queue = self._engines[engine]
         known = dict(queue[-1].known) if queue else dict.fromkeys(self._engines, -1)
         waits: list[tuple[Engine, int]] = []
@@ -170,6 +179,7 @@ class Synchroniser:
         return self._place_exact(operation, engine, waits)
 
     def _knowledge(self, item: tuple[Engine, int]) -> int:
+        """How much is known to have ended once an instruction (engine, index) has."""
         return sum(self._engines[item[0]][item[1]].known.values()) + item[1]
 
     def _signaller(self, other: Engine, engine: Engine, last: int) -> int:
@@ -180,6 +190,7 @@ class Synchroniser:
         return self._place_exact(op(f"{other.name}_SYNC"), other, []).index
 
     def _place_exact(self, operation: Op, engine: Engine, waits: list[tuple[Engine, int]]) -> Placed:
+        """Appends an instruction with waits for just these instructions (engine, index)."""
         queue = self._engines[engine]
         known = dict(queue[-1].known) if queue else dict.fromkeys(self._engines, -1)
         placed = Placed(operation, engine, len(queue), known)
@@ -194,6 +205,7 @@ class Synchroniser:
         return placed
 
     def _channel(self, source: Engine, target: Engine) -> int:
+        """Number of the semaphore that `source` signals and `target` waits for."""
         key = (source, target)
         if key not in self._pair:
             self._pair[key] = len(self._pair) + 1
@@ -203,12 +215,14 @@ class Synchroniser:
 
 
 def _merge(known: dict[Engine, int], source: Placed) -> None:
+    """Adds to `known` what is known once `source` has ended."""
     for engine, index in source.known.items():
         known[engine] = max(known[engine], index)
     known[source.engine] = max(known[source.engine], source.index)
 
 
 def _span(access: Access) -> tuple[int, int]:
+    """First entry of the space that an access touches, and the one after the last."""
     if access.space == "memory":
         return access.start // MEMORY_GRAIN, -(-(access.start + access.count) // MEMORY_GRAIN)
     return access.start, access.start + access.count

@@ -1,7 +1,8 @@
-"""Scratchpad allocation while emitting: rings with memory for weights and parameters, a heap for activations.
+"""Allocation of scratchpad rows during emission: a heap for ACT, rings for the other scratchpads.
 
-Nothing here waits: rows are handed out again as soon as the program order has passed their last use, and the hazards
-turn that into semaphores. Handing them out in rotation keeps the waits short.
+Nothing here waits: rows are handed out again as soon as their last use is behind in program order, and the semaphores
+(`hazards.py`) make the machine keep to that. Rows are handed out in rotation, so that a wait is mostly for something
+long done.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from dataclasses import dataclass
 
 
 class ScratchpadFull(Exception):
-    """No room; the caller tiles smaller or keeps less on the chip."""
+    """Raised where there is no room; the caller tries smaller tiles or keeps less on the chip."""
 
 
 class Ring:
-    """Rows handed out in rotation; what was put under a key is found again until its rows are reused.
+    """Rows of a scratchpad that are handed out in rotation. What was put under a key is found again until its rows
+    are handed out anew.
 
     Args:
         rows: size.
@@ -29,6 +31,7 @@ class Ring:
         self._held: dict[Hashable, tuple[int, int]] = {}
 
     def find(self, key: Hashable) -> int | None:
+        """First row of what was put under a key, None if it is no longer there."""
         held = self._held.get(key)
         return None if held is None else held[0]
 
@@ -53,7 +56,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Rows:
-    """An allocation; `owner` takes it back."""
+    """Allocated rows, which `owner` takes back."""
 
     start: int
     count: int
@@ -64,7 +67,7 @@ class Rows:
 
 
 class Heap:
-    """Activation rows first..first+rows-1: live allocations and next-fit rotation through the gaps."""
+    """Rows first..first+rows-1 of ACT, allocated next fit: each time from where the last allocation ended."""
 
     def __init__(self, rows: int, first: int = 0) -> None:
         self.first = first
@@ -73,6 +76,11 @@ class Heap:
         self._next = first
 
     def take(self, count: int) -> Rows:
+        """The next rows that are free.
+
+        Raises:
+            ScratchpadFull: no gap is large enough; so do the other ways to take rows.
+        """
         gaps = self._gaps()
         for low in (self._next, self.first):
             for start, end in gaps:
@@ -86,7 +94,7 @@ class Heap:
         raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
 
     def take_low(self, count: int) -> Rows:
-        """From the start of the largest gap: leaves the rest of it in one piece."""
+        """Rows from the start of the largest gap, so that the rest of it stays in one piece."""
         start, end = max(self._gaps(), key=lambda gap: gap[1] - gap[0], default=(0, 0))
         if end - start < count:
             raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
@@ -96,7 +104,7 @@ class Heap:
         return rows
 
     def take_at(self, start: int, count: int) -> Rows:
-        """Just these rows."""
+        """Rows start..start+count-1."""
         if not any(low <= start and start + count <= high for low, high in self._gaps()):
             raise ScratchpadFull(f"rows {start}..{start + count} of ACT are in use")
         rows = Rows(start, count, self)

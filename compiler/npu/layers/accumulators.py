@@ -1,4 +1,4 @@
-"""VECTOR instructions that turn accumulators into an output tile: requantise, Add, table."""
+"""From accumulators to an output tile: the VECTOR pass that requantises, adds and looks up."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def emit_accumulators(
     add: Tile | None,
     slices: int,
 ) -> None:
-    """VECTOR over one tile of accumulators.
+    """Emits VECTOR over one tile of accumulators.
 
     Args:
+        out, add: tiles of the output and of a fused Add's other operand.
+        prm: PRM row of the first channel block.
         acc: first ACC vector.
         acc_strides: ACC vectors from one column, row, group of channel blocks to the next.
         counts: columns, rows, channel blocks.
@@ -43,20 +45,19 @@ def emit_accumulators(
     groups, rest = divmod(blocks, slices)
     constants = post.add.constants if post.add is not None else None
 
-    def emit(block: int, groups: int, slices: int) -> None:
+    def emit(block: int, groups: int, side_by_side: int) -> None:
         loops: Sequence[Loop] = (
             (columns, acc_strides[0], b.step * out_steps[1], out.step * out_steps[1], 0),
             (lines, acc_strides[1], b.line * out_steps[0], out.line * out_steps[0], 0),
-            (slices, 1, b.plane, out.plane, 1),
-            (groups, acc_strides[2], b.plane * slices, out.plane * slices, slices),
+            (side_by_side, 1, b.plane, out.plane, 1),
+            (groups, acc_strides[2], b.plane * side_by_side, out.plane * side_by_side, side_by_side),
         )
-        at = acc + (block // full) * acc_strides[2]
+        at = acc + (block // slices) * acc_strides[2]
         context.emitter.vector(
             Source.ACC, at, out.base + block * out.plane, loops, b=b.base + block * b.plane, prm=prm + block,
             add=add is not None, lut=table, rounding=post.rounding, post=post.fields(), constants=constants,
         )  # fmt: skip
 
-    full = slices
     if groups:
         emit(0, groups, slices)
     if rest:

@@ -1,9 +1,8 @@
-"""Fusion: several layers run band by band, so that the tensors between them never leave ACT.
+"""Bands: how fused layers run a few rows at a time, so that the tensors between them never leave ACT.
 
 For every band of rows of the last output, each layer makes the rows that its readers need and that are not there yet.
-Every tensor in between has one buffer. The lines a later band needs again (the halo of a 3x3, say) are moved to its
-start by VECTOR, which is cheaper than computing or loading them twice. One buffer is enough: the engine that reads a
-band is the one that, in order, makes the next.
+Every tensor in between has one buffer in ACT. The lines that a later band needs again (two lines of a 3x3, say) are
+moved to the start of the buffer by VECTOR, which is cheaper than computing or loading them twice.
 """
 
 from __future__ import annotations
@@ -19,11 +18,18 @@ from isa.instructions import Engine, Source
 
 @dataclass(frozen=True)
 class Between:
-    """A tensor between two layers of a group: who makes it, who reads it how, and its column border."""
+    """A tensor between layers of a group.
+
+    Attributes:
+        maker: number of the layer in the group that makes it.
+        readers: (number of a layer that reads it, True where its window moves over the tensor; False where row y of
+            the output needs row y).
+        left, right, fill: columns of padding, and their value.
+    """
 
     view: View
     maker: int
-    readers: tuple[tuple[int, bool], ...]  # (layer, through its window rather than row by row)
+    readers: tuple[tuple[int, bool], ...]
     left: int
     right: int
     fill: int
@@ -45,7 +51,12 @@ class Group:
 def group_of(
     layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]
 ) -> Group | None:
-    """Layers first..first+count-1 as a group, None if something between them is needed elsewhere."""
+    """Layers first..first+count-1 as a group, None if they cannot run band by band.
+
+    Args:
+        readers: numbers of the layers that read each buffer.
+        outside: buffers that are read outside the step.
+    """
     part = layers[first : first + count]
     between = []
     for k, layer in enumerate(part):
@@ -83,14 +94,15 @@ def group_of(
 
 @dataclass(frozen=True)
 class Ranges:
-    """One band: output rows each layer makes, and the lines (padding included) each tensor between must hold."""
+    """Rows of one band: those that each layer makes, and those (padding included) that its output must then hold for
+    the readers in the group."""
 
     made: tuple[tuple[int, int], ...]
     window: tuple[tuple[int, int], ...]
 
 
 def band_ranges(group: Group) -> list[Ranges]:
-    """What every band of an image does, from the last layer backwards."""
+    """The rows of every band of an image, found from the last layer backwards."""
     count = len(group.layers)
     height = group.layers[-1].output.h
     done = [0] * count
@@ -117,7 +129,7 @@ def band_ranges(group: Group) -> list[Ranges]:
 
 @dataclass
 class Work:
-    """What one layer of a group took: instructions, bytes, and per band the steps of GEMM and VECTOR."""
+    """The work of one layer of a group: instructions, bytes, and per band the steps of GEMM and VECTOR."""
 
     instructions: int = 0
     read_bytes: int = 0
@@ -154,7 +166,7 @@ def emit_group(context: Context, group: Group) -> list[Work]:
 
 
 def _sample_bands(context: Context, group: Group, bands: list[Ranges], totals: list[Work]) -> None:
-    """Counts the work of all bands from a few: from the third on they are alike, but for the last."""
+    """Counts the work of all bands by emitting five: the third stands for all that follow it but for the last."""
     work = context.emitter.work
     images = group.layers[-1].output.n
     start = dict(work)
@@ -176,6 +188,7 @@ def _sample_bands(context: Context, group: Group, bands: list[Ranges], totals: l
 
 
 def _emit_band(context: Context, group: Group, image: int, band: Ranges, totals: list[Work]) -> None:
+    """Emits one band of all layers and adds their work to `totals`."""
     emitter = context.emitter
     for k, layer in enumerate(group.layers):
         made = band.made[k]
@@ -194,8 +207,8 @@ def _emit_band(context: Context, group: Group, image: int, band: Ranges, totals:
 
 
 def _shift(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
-    """Makes the buffer hold lines `window`: kept lines moved, borders and padding lines filled, `made` left to the
-    layer."""
+    """Makes the buffer ready for lines `window`: moves those it keeps to its start and fills padding. Lines `made` are
+    then written by the layer."""
     view, (low, high) = tensor.view, window
     old = context.bands[view.buffer]
     new = replace(old, low=low)

@@ -1,6 +1,6 @@
-"""A schedule as plain numbers: what was decided, without the layers it was decided for.
+"""Decisions: a schedule as plain numbers, without the layers it was decided for.
 
-So that a schedule found by a long search can be kept, sent to others and applied again to the same layers.
+A schedule that a long search has found is kept in this form, sent to others, and applied again to the same layers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ _NAMES = {"name", "op", "tile", "source", "tensor", "macs"}
 
 @dataclass(frozen=True)
 class Decisions:
-    """Attributes:
-    stays: (layer whose output stays in ACT, its first row), by layer.
-    units: (number of layers, rows of the last output per band) of the fused groups and, with 0 rows, single layers.
-    tiles: (layer, tile as `Plan.numbers` gives it) where it is not the one the estimate prefers, by layer.
+    """What a schedule decides about the layers of a step, which are known by their numbers.
+
+    Attributes:
+        stays: (layer whose output stays in ACT, its first row), by layer.
+        units: (number of layers, rows of the last output per band) of the groups; a layer alone has 0 rows.
+        tiles: (layer, tiling as `Plan.numbers` gives it), by layer, where it is not the one the estimate prefers.
     """
 
     stays: tuple[tuple[int, int], ...]
@@ -101,7 +103,8 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
 
 
 def signature(config: NpuConfig, layers: list[Layer], outside: set[str]) -> str:
-    """Equal for steps that can share decisions: the same machine, and layers that differ in weights and names only."""
+    """A digest that is equal for steps that can share decisions: those for the same machine whose layers differ in
+    weights and names only."""
     numbers: dict[Any, int] = {}
 
     def number(name: Any) -> int:

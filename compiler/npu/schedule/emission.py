@@ -1,5 +1,4 @@
-"""Emits the layers of one NPU step: residents come and go, layers are planned and written out, alone
-or in fused groups."""
+"""Emission of one NPU step: residents come and go, groups of layers are cut into tiles and written out."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ def emit_step(context: Context, units: list[Group], stays: list[Stay], start: in
     Args:
         units: groups of layers in order.
         stays: tensors that live in ACT between layers.
-        start: number of the first layer; what earlier layers left in ACT is taken to be there.
+        start: number of the first layer; what earlier layers leave in ACT is taken to be there.
 
     Raises:
         CompileError: a layer that no tiling fits.
@@ -73,7 +72,7 @@ def _emit_one(context: Context, layer: Layer) -> LayerRow:
 
 
 def _emit_group(context: Context, group: Group) -> list[LayerRow]:
-    """The instructions of a group are interleaved: they are reported with its first layer."""
+    """Emits fused layers. Their instructions are interleaved, so that all are reported with the first layer."""
     first = context.emitter.position
     inside = {t.view.buffer for t in group.between}
     minimum = [layer.minimum_bytes(context, inside) for layer in group.layers]

@@ -1,7 +1,7 @@
-"""Which neighbouring layers run as one group: counted, not guessed.
+"""Fusion: which neighbouring layers run together as one group.
 
-Every candidate is emitted dry (nothing written, only the work of each engine counted), alone and in groups of several
-band heights, and a dynamic programme over the layer sequence takes the cheapest cut.
+Every candidate, a layer alone or a group with some number of rows per band, is emitted without writing anything, so
+that the work of each engine is counted. Dynamic programming over the sequence of layers finds the cheapest cut.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from isa.instructions import Engine
 
 #: Share of the other engines' work that is not hidden behind the busiest one.
 _EXPOSED = 0.04
+#: Cycles until all engines work.
 _START = 150
+#: Rows per band that are tried.
+_STEPS = (1, 2, 4, 7, 8, 14, 16, 28)
 #: Cycles a layer loses where it waits for the one before within a band.
 _HANDOVER = 60
 
@@ -64,7 +67,7 @@ def choose_groups(
 
 
 def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
-    """A context that counts, with the tensors resident that layers first..end-1 find or leave in ACT."""
+    """A context that only counts, where ACT holds the tensors that layers first..end-1 find or leave there."""
     dry = Context(context.config, Emitter(context.config, 0, dry=True), ConstantPool(), context.offsets)
     dry.plans = context.plans
     for stay in stays:
@@ -75,6 +78,7 @@ def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
 
 
 def _cycles(context: Context) -> float:
+    """Estimate from the work that was counted."""
     work = sorted(context.emitter.work.values())
     return work[-1] + _EXPOSED * sum(work[:-1])
 
@@ -90,9 +94,10 @@ def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[S
 
 
 def _cost_group(context: Context, group: Group, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
+    """Estimated cycles of a group and the rows per band for which they are lowest, 0 rows if it does not fit."""
     height = group.layers[-1].output.h
     best = float("inf"), 0
-    for step in sorted({s for s in (1, 2, 4, 7, 8, 14, 16, 28) if s < height}):
+    for step in (s for s in _STEPS if s < height):
         try:
             dry = _dry(context, stays, first, first + len(group.layers))
             totals = emit_group(dry, replace(group, step=step))

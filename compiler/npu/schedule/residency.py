@@ -1,4 +1,4 @@
-"""Which tensors stay in ACT between layers instead of going through memory."""
+"""Residency: which tensors stay in ACT between layers instead of going through memory."""
 
 from __future__ import annotations
 
@@ -90,8 +90,10 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], 
 
 
 def place_residents(rows: int, stays: list[Stay]) -> list[Stay]:
-    """Gives every stay its rows, from the top of ACT down, apart from those that live at the same time or right after
-    (fused layers overlap); what finds no room is dropped."""
+    """The stays that find room, each with its first row, placed from the top of ACT down.
+
+    Tensors whose lives meet or follow each other directly get different rows, because layers of a fused group overlap.
+    """
     placed: list[Stay] = []
     for stay in sorted(stays, key=lambda s: (-s.rows, s.first)):
         end = rows

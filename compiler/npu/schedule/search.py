@@ -36,10 +36,12 @@ Measure = Callable[[NpuConfig, bytes, int], int]
 
 @dataclass(frozen=True)
 class Policy:
-    """Attributes:
-    share: of ACT rows that resident tensors may take.
-    drain: share of a tile's drain that the next layer of a fused band is charged for.
-    longest: layers in a fused group, 1 = no fusion.
+    """A policy, from which residency and fusion follow by counting.
+
+    Attributes:
+        share: of ACT rows that resident tensors may take.
+        drain: share of a tile's drain that the next layer of a fused band is charged for.
+        longest: layers in a fused group at most, 1 = no fusion.
     """
 
     share: float = 0.6
@@ -49,7 +51,12 @@ class Policy:
 
 @dataclass
 class Schedule:
-    """What stays in ACT, which layers run together, and tiles of layers (by number) other than the usual ones."""
+    """The schedule of one NPU step: what stays in ACT, and which layers run together.
+
+    Attributes:
+        units: groups of layers in order, every layer in one of them.
+        tiles: tilings of layers (by number) where they are not those that the layer's plans prefer.
+    """
 
     stays: list[Stay]
     units: list[Group]
@@ -96,7 +103,7 @@ def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
 
 
 def make_schedule(config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, plans: Plans) -> Schedule:
-    """Residency and fusion under one policy, or under a more modest one where that does not fit."""
+    """Residency and fusion under a policy; under ones with fewer residents and no fusion where that does not fit."""
     for tried in (policy, Policy(policy.share / 2, policy.drain, policy.longest), Policy(policy.share / 2, longest=1)):
         stays = choose_residents(config, layers, outside, tried.share)
         schedule = Schedule(
@@ -111,6 +118,7 @@ def make_schedule(config: NpuConfig, layers: list[Layer], outside: set[str], pol
 
 
 def _dry(config: NpuConfig, plans: Plans) -> Context:
+    """A context that only counts."""
     return Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
 
 
