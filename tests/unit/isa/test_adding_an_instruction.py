@@ -1,0 +1,28 @@
+"""A row in the instruction table is all that assembler, encoder, decoders, C header and reference page need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_everything_is_derived_from_the_row() -> None:
+    command = [sys.executable, "-m", "tests.unit.isa.example_instruction"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    # opcode in bits 0..7, factor -5 in bits 32..55, level 2 in bits 56..58
+    assert int(found["word"], 16) == 0x34 | (2**24 - 5) << 32 | 2 << 56
+    assert found["text"] == ["VECTOR_SCALE factor=-5 level=2"] * 2
+    # RTL: legal, operands in their limits, engine 3; a level beyond the configuration is not in its limits
+    assert found["decoded"] == [[1, 1, 3], [1, 0, 3]]
+    header = found["files"]["isa/include/tilewright_isa.h"]
+    assert "TW_OP_VECTOR_SCALE = 0x34" in header or "TW_OP_VECTOR_SCALE 0x34" in header
+    assert (
+        "### VECTOR_SCALE" in found["files"]["docs/isa.md"]
+        and "multiplier of the example" in found["files"]["docs/isa.md"]
+    )
