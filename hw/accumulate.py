@@ -98,8 +98,8 @@ class Accumulate(wiring.Component):
         with m.If(self.write_mask.any()):
             m.d.sync += [b.eq(getattr(self, f"write_data{g}")) for g, b in enumerate(before)]
 
-        # Stage 1: ACC data is there; replace columns written since. Then select what the group needs.
-        # Which are, the cycle before tells: one bit chooses a whole row.
+        # Stage 1: ACC data is there; columns written since are replaced, then what the group needs is selected.
+        # Which columns to replace was computed in the cycle before, so that one bit per column chooses here.
         now_hit, before_hit = (Signal(self.columns, name=n, reset_less=True) for n in ("now_hit", "before_hit"))
         m.d.sync += [
             now_hit.eq(Mux(complete & (stage2["row"] == self.row), stage2["mask"], 0)),

@@ -108,7 +108,7 @@ class BurstWalker(wiring.Component):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
             m.d.sync += active.eq(1)
-        with m.If(~active):  # in any case, kept from the start on
+        with m.If(~active):  # also without a start, so that `start` itself reaches few cells
             m.d.sync += [
                 now.eq(self.offset),
                 end.eq(self.offset + self.bytes),
@@ -154,8 +154,8 @@ class BurstWalker(wiring.Component):
         beat_bits = (c.burst_beats - 1).bit_length()  # of the position within a whole burst
         assert c.burst_beats == 1 << beat_bits and c.burst_beats * c.bus_bytes <= AXI_BOUNDARY
         reach = Signal(self.beat_bits)  # beats the position allows
-        ends = Signal()  # that is enough for the run
-        burst, final = Signal(self.beat_bits, reset_less=True), Signal(reset_less=True)  # the same, as of this burst
+        ends = Signal()  # `reach` is enough for the rest of the run
+        burst, final = Signal(self.beat_bits, reset_less=True), Signal(reset_less=True)  # they, registered
         turn = Signal()  # the run goes on: this cycle cuts its next burst
         cut_address, cut_beats = Signal.like(address3), Signal.like(beats3)
         m.d.comb += [

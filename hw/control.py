@@ -90,16 +90,17 @@ class Control(wiring.Component):
         state = Signal(State)
         done = Signal()
         run = state == State.RUN
-        quiet = Signal(32)  # cycles without progress, the one before not counted
+        quiet = Signal(32)  # cycles without progress, the cycle before this one left out
         progressed = self.progress | self.start
-        cycles = Signal(32)  # of the run before this one
+        cycles = Signal(32)  # of the run, except this cycle
         at_limit = Signal()  # `quiet` is one below the limit
         expired = run & at_limit & ~progressed
         # TIMEOUT is compared a cycle ahead.
         before_timeout, at_timeout = Signal(32), Signal()
         late = run & at_timeout
         finish_irq, error_irq = Signal(), Signal()
-        # Why the run ended in the cycle before; what it was comes now. That of a watchdog or timeout was kept.
+        # Why the run ended in the cycle before. The details of an error arrive now; those of a watchdog or timeout
+        # belong to that cycle and were kept.
         told, hung, overdue = Signal(), Signal(), Signal()
         waiting, waiting_engine = Signal(), Signal.like(self.waiting_engine, reset_less=True)
         waiting_pc, waiting_id, pc = (

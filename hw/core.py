@@ -216,7 +216,7 @@ class Core(wiring.Component):
         m.d.sync += [
             fetch.quiet.eq(still == QUIET_CYCLES),
             finishing.eq(Cat(*idle, read.idle, ~semaphores.counting).all()),
-            self.finished.eq(finishing),  # an error of the cycle before is told first
+            self.finished.eq(finishing),  # one cycle later, so that an error of the cycle before comes first
         ]
         for r in range(REGIONS):
             for name in ("base", "size", "read", "write"):
@@ -245,10 +245,10 @@ class Core(wiring.Component):
                 semaphores.overflow_id,
             ),
         ]
-        # What happens in a cycle is collected in the next, by GEMM and VECTOR themselves, and told in the one after;
-        # what it was, in the one after that.
+        # An error that happens in cycle t is registered in t+1 (GEMM and VECTOR do that themselves), `error` follows in
+        # t+2, and code, engine, instruction and address in t+3. `told` has what is registered in t+1.
         told: list[tuple[list[Value], Value, ErrorCode | Value, Engine | Value, Value, Value]] = []
-        # Errors collected side by side: only the first of them is kept. Then there are those before them.
+        # `together`: errors registered side by side, of which the first one wins; `before`: those of lower engines.
         together: list[Value] = []
         before: list[Value] = []
         for n, (condition, code, where, pc, address) in enumerate(errors):
@@ -264,7 +264,7 @@ class Core(wiring.Component):
             for k, (x, name) in enumerate(zip(late, ("code", "engine", "pc", "at"))):
                 if isinstance(x, Value):
                     late[k] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
-                    # That of an overflow comes a cycle after it, as it is; the others stay for a cycle.
+                    # An overflow says which engine it was one cycle later; what the others say is kept for that cycle.
                     with m.If(1 if condition is semaphores.overflow else ~failed):
                         m.d.sync += late[k].eq(x)
             told.append((before, failed, *late))

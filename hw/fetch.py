@@ -200,7 +200,7 @@ class Fetch(wiring.Component):
             m.d.sync += [held.eq(0), sends.eq(0), ends.eq(0)]
         at_end = Signal()  # all instructions of the program were dispatched
         beyond = active & at_end
-        # Halted, it goes on by itself (`leaves`), but nothing is dispatched.
+        # While halted, instructions still leave this stage (`leaves`), but none is dispatched.
         m.d.comb += [
             leaves.eq(active & ~at_end & ((sends & self.ready) | ends)),
             self.valid.eq(sends & active & ~at_end & ~self.halt),

@@ -132,7 +132,7 @@ class Gemm(wiring.Component):
                     m.d.sync += [wait[k].eq(start_at[k]), hit[k].eq(start_at[k] == 0)]
         with m.If(self.start):
             m.d.sync += active.eq(1)
-        with m.If(self.ready):  # in any case, kept from the start on: a start goes to few places
+        with m.If(self.ready):  # also without a start, so that `start` itself reaches few cells
             m.d.sync += [
                 fresh.eq(1),
                 depthwise.eq(is_depthwise),
@@ -164,7 +164,7 @@ class Gemm(wiring.Component):
         if columns > 1:
             split = depthwise if c.block_out > c.block_in else 1
             m.d.comb += [row.eq(Mux(split, nest.acc >> column_bits, nest.acc)), column.eq(nest.acc[:column_bits])]
-        # Rows beyond their memory: found in the step, told in the next cycle.
+        # Rows beyond their memory: found in the step, reported in the next cycle.
         limits = [
             (nest.act, nest.act >= c.act_rows),
             (nest.wgt, emits & (nest.wgt >= c.wgt_tiles)),
@@ -172,7 +172,7 @@ class Gemm(wiring.Component):
         ]
         report_range(m, self, self.mac, limits)
         m.d.comb += [
-            # Halted or not: what waits for it is, too.
+            # Also while halted: whatever waits for these reads is halted as well.
             self.act_read.eq(active & ~null),
             self.act_row.eq(nest.act),
             self.wgt_read.eq(self.act_read & emits),

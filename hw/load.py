@@ -94,7 +94,7 @@ class Load(wiring.Component):
         m.submodules.data = half = self.data
         layout = descriptor_layout(c)
         m.submodules.descriptors = descriptors = Queue(layout.size, LOAD_DESCRIPTORS)
-        # `descriptors` has room for one at least, whatever happened in the cycle before.
+        # Ready only if `descriptors` has room for one more, whatever happened in the cycle before.
         ready = Signal(init=1)
         m.d.sync += ready.eq(walker.ready_next & (descriptors.level < LOAD_DESCRIPTORS - 1))
 
@@ -119,7 +119,7 @@ class Load(wiring.Component):
         with m.If(self.configure[CONFIGURING.index("LOAD_PAD")]):
             m.d.sync += [s.eq(field(self.word, "LOAD_PAD", n)) for n, s in pad.items()]
 
-        # An instruction is at the head of the queue in the cycle before its start too: what it says is worked out then.
+        # An instruction is at the head of the queue at least one cycle before its start; its fields are prepared then.
         no_rows, empty, sync = Signal(), Signal(), Signal()
         shift = min((row_bytes(c, t) - 1).bit_length() for t in Memory)  # of the bytes of any row
         bytes_ = Signal(RUN_BITS - shift)

@@ -272,7 +272,7 @@ class LoadData(wiring.Component):
         one_part = reduce(add, parts) == 1
         with m.If(self.i_valid & self.i_ready):
             m.d.sync += active.eq(1)
-        with m.If(self.i_ready):  # in any case, kept from then on
+        with m.If(self.i_ready):  # also without a descriptor: what is taken last stays
             m.d.sync += [
                 d.eq(incoming),
                 next_y.eq(1),
@@ -342,7 +342,7 @@ class LoadData(wiring.Component):
 
         m.submodules.chunks = chunks = Buffer(layout.size)
         entry, head = (data.View(layout, p) for p in (chunks.i_payload, chunks.o_payload))
-        emits, last = Signal(), Signal()  # a step in this cycle would yield a chunk; would be the last of its segment
+        emits, last = Signal(), Signal()  # a step in this cycle would give a chunk; would be the last of its segment
         go = segments.o_valid & chunks.i_ready & ~failed & ~self.halt
         needs_beat = s.data & ~run_short
         m.d.comb += [

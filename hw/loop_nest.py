@@ -113,7 +113,7 @@ class LoopNest(wiring.Component):
             last = Cat(at_last).all()
             return Cat(b & ~here for b, here in zip(below, at_last)), last, Cat(b & ~last for b in below)
 
-        # Of the first step of the configured nest.
+        # `carry`, `last` and `moves` of the first step of the configured nest.
         first_carry, first_last, first_moves = Signal(self.levels), Signal(init=1), Signal(self.levels)
         m.d.sync += [to.eq(value) for to, value in zip((first_carry, first_last, first_moves), flags(configured))]
 

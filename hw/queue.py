@@ -49,14 +49,14 @@ class Queue(wiring.Component):
         head = Signal(range(max(2, self.depth)))
         tail = Signal.like(head)
         push, pop = Signal(), Signal()
-        # What comes in and goes out is wanted early: both flags are computed with the level.
+        # Whether there is room and whether there is an entry must be known early in the cycle, so both have registers.
         full, held = Signal(), Signal()
         m.d.comb += [
             self.i_ready.eq(~full),
             self.o_valid.eq(held),
             push.eq(self.i_valid & self.i_ready),
             pop.eq(self.o_valid & self.o_ready),
-            # Written whenever there is room, kept by moving the tail.
+            # The slot at the tail is written whenever there is room; moving the tail is what keeps the entry.
             write.en.eq(self.i_ready),
             write.addr.eq(tail),
             write.data.eq(self.i_payload),
@@ -110,7 +110,7 @@ class RegisteredQueue(wiring.Component):
             push.eq(self.i_valid & self.i_ready),
             pop.eq(self.o_valid & self.o_ready),
             takes.eq(~self.o_valid | pop),
-            # Written in any case, for there is always a slot behind the last: kept by moving the tail.
+            # The slot at the tail is always free, so it is written in every cycle; moving the tail keeps the entry.
             write.en.eq(1),
             write.addr.eq(tail),
             write.data.eq(self.i_payload),

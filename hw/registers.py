@@ -55,7 +55,7 @@ class Registers(wiring.Component):
         m.submodules.copy = copy = Memory(shape=Shape(32), depth=FIRST_COUNTER, init=[])
         kept, copied = copy.write_port(), copy.read_port()
 
-        # Writes: decoded in the cycle before they are taken, in which they stay as they are.
+        # Writes are decoded in the cycle before they are taken; address and data do not change in between.
         write, data = Signal(), Signal(32, reset_less=True)
         word = self.axil_awaddr[2:]
         place = Signal(range(FIRST_COUNTER), reset_less=True)

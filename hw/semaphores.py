@@ -73,7 +73,7 @@ class Semaphores(wiring.Component):
         counts = [Signal(range(SEMAPHORE_LIMIT + 1), name=f"count{i}") for i in range(1, size)]
         there = Signal(size, init=1)  # bit i: counter i is not 0
 
-        # Takes. Nothing here is behind a counter's adder, nor an engine behind the grant of another.
+        # Takes. To keep paths short, nothing here depends on a counter's adder, nor one grant on another.
         waits: dict[str, Value] = {}
         able: dict[str, Signal] = {}
         granted: dict[str, Signal] = {}  # in the cycle before
@@ -113,7 +113,7 @@ class Semaphores(wiring.Component):
             given_now.append(Signal(name=f"{e}_given"))
             m.d.sync += given_now[-1].eq(getattr(self, f"{e}_give"))
         m.d.comb += self.counting.eq(Cat(given_now).any())
-        event = Signal()  # or a simulation of the RTL takes half as long again
+        event = Signal()  # lets a simulation skip the counters: without it the RTL simulates a third slower
         m.d.comb += event.eq(Cat(granted.values(), given_now).any())
         over = Signal(size)
         beyond = [Signal(name=f"beyond{i}") for i in range(1, size)]

@@ -101,11 +101,12 @@ class StoreReader(wiring.Component):
         strides |= {n: Signal.like(getattr(self, n), reset_less=True) for n in ("low_stride0", "low_stride1")}
         row, line, plane = (Signal(ADDRESS_BITS, name=n, reset_less=True) for n in ("now_row", "line", "plane"))
         low, plane_low = (Signal.like(self.low, name=n, reset_less=True) for n in ("now_low", "plane_low"))
-        # Rows left of the run, runs of the plane, planes; of a whole run and plane.
+        # What is left: rows of the run, runs of the plane, planes. How many a whole run and a whole plane have.
         left, left0, left1, whole, whole0 = (
             Signal(16, name=n, reset_less=True) for n in ("left", "left0", "left1", "whole", "whole0")
         )
-        # Whether this read ends the run, this run its plane, this plane the box; the first read and run of any.
+        # Whether this read ends the run, this run ends its plane, this plane ends the box; `first_`: the same for the
+        # first read of a run and the first run of a plane.
         ends, ends0, ends1, first_ends, first_ends0 = (
             Signal(name=n, reset_less=True) for n in ("ends", "ends0", "ends1", "first_ends", "first_ends0")
         )
@@ -148,7 +149,7 @@ class StoreReader(wiring.Component):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
             m.d.sync += active.eq(1)
-        with m.If(~active):  # in any case, kept from the start on
+        with m.If(~active):  # also without a start, so that `start` itself reaches few cells
             m.d.sync += [
                 row.eq(self.row),
                 line.eq(self.row),

@@ -152,8 +152,8 @@ class Vector(wiring.Component):
         za, zb = Signal.like(registers["za"]), Signal.like(registers["zb"])
         slot = Signal(range(CONTEXTS))
 
-        # Of a step, in registers computed with the one before: whether it makes a row, what it reads.
-        # `half`: with a and b in one bank, a is read alone first, which makes no step.
+        # About the next step, computed one step ahead: whether it makes a row, and what it reads.
+        # `half`: a and b lie in one bank, so a is read alone first, which is no step.
         bank_bits = (c.act_banks - 1).bit_length()
         result, half = Signal(), Signal()
         reads_acc, reads_a, reads_b = Signal(), Signal(), Signal()
@@ -194,7 +194,7 @@ class Vector(wiring.Component):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
             m.d.sync += [active.eq(1), slot.eq(slot + 1)]
-        with m.If(~active):  # in any case, kept from the start on: a start goes to few places
+        with m.If(~active):  # also without a start, so that `start` itself reaches few cells
             m.d.sync += [
                 to.eq(value) for to, value in of_step(new, nest.group_last_started, one_bank(run("a"), run("b")))
             ]
@@ -211,7 +211,7 @@ class Vector(wiring.Component):
         # The levels of a group: those below `reduce`.
         m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
 
-        # Reads and the step. Reads are asked for halted or not: what waits for them is halted, too.
+        # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
         asks = Signal()
         m.d.comb += [
             asks.eq(active & ~self.range_error),
@@ -236,7 +236,7 @@ class Vector(wiring.Component):
         else:
             m.d.comb += self.acc_row.eq(nest.a)
 
-        # Rows beyond their memory: found in the step, told in the next cycle.
+        # Rows beyond their memory: found in the step, reported in the next cycle.
         makes = self.step & ~null
         limits = [
             (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
@@ -246,7 +246,7 @@ class Vector(wiring.Component):
         ]
         report_range(m, self, makes, limits)
 
-        # Contexts: written until the instruction starts, read when its steps get to the stage.
+        # Contexts: what later stages need of an instruction. Written until it starts, read when its steps reach them.
         next_slot = Signal.like(slot)
         m.d.comb += next_slot.eq(slot + 1)
         slots: list[Value] = [slot]
