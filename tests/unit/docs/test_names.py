@@ -142,6 +142,16 @@ def test_every_page_is_listed(page: Page) -> None:
         assert page.path.name in index.links
 
 
+def test_recipes_are_short() -> None:
+    """CONTRIBUTING.md: every way to add something has an example in the tests and at most five files."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    recipes = re.findall(r"^## Adding (.*?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len(recipes) >= 4
+    for name, recipe in recipes:
+        assert len(re.findall(r"^\d\. ", recipe, re.MULTILINE)) <= 5, name
+        assert re.search(r"`tests/unit/[\w/]+/test_\w+\.py`", recipe), name
+
+
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     """The checks above see a wrong name of each kind."""
     assert missing_path("docs/nowhere.md") and missing_path("nowhere.py") and not missing_path("docs/isa.md")
