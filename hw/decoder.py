@@ -43,18 +43,12 @@ class Decoder(wiring.Component):
         """Conditions under which field `f` is out of its limits; only those its width does not rule out."""
         bits = self.word[f.low : f.low + f.bits]
         value = bits.as_signed() if f.signed else bits
-        high = f.maximum
-        if f.at_most:
-            high = getattr(self.config, f.at_most)
-        elif f.below:
-            high = getattr(self.config, f.below) - 1
-        if f.enum is not None:
-            high = max(f.enum)
+        low, high = f.limits(self.config)
         violations = []
         if high < f.maximum:
             violations.append(value > high)
-        if f.at_least and f.at_least > f.minimum:
-            violations.append(value < f.at_least)
+        if low > f.minimum:
+            violations.append(value < low)
         return violations
 
     def elaborate(self, platform: object) -> Module:
@@ -76,7 +70,7 @@ class Decoder(wiring.Component):
             mine: list[Value] = []
             for f in instruction.fields:
                 mine += self._violations(f)
-            if instruction.configures or instruction.name == "END":
+            if not instruction.takes_semaphores:
                 mine.append(names_semaphore)
             if mine:
                 bad.append(is_instruction(word, instruction.name) & Cat(mine).any())

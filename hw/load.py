@@ -7,12 +7,12 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.bursts import OFFSET_BITS, RUN_BITS, BurstWalker, latch_region
-from hw.load_data import LoadData, descriptor_layout, row_bytes
+from hw.load_data import LoadData, descriptor_layout
 from hw.ports import PC_BITS
 from hw.queue import Queue
 from hw.semaphores import SEMAPHORE_BITS
 from hw.table import field, header, instructions_of, is_instruction
-from isa.config import NpuConfig
+from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BITS, REGIONS, Engine, Memory
 from isa.timing import LOAD_DESCRIPTORS
 
@@ -107,7 +107,7 @@ class Load(wiring.Component):
             select = self.configure[CONFIGURING.index("LOAD_DIM")]
             select = select & (field(self.word, "LOAD_DIM", "level") == k)
             count.append(Signal(16, init=1, name=f"count{k}"))
-            row_stride.append(Signal(signed(18), name=f"row_stride{k}"))
+            row_stride.append(Signal(signed(ROW_BITS), name=f"row_stride{k}"))
             mem_stride.append(Signal(signed(OFFSET_BITS), name=f"mem_stride{k}"))
             with m.If(select):
                 m.d.sync += [
@@ -121,7 +121,7 @@ class Load(wiring.Component):
 
         # An instruction is at the head of the queue at least one cycle before its start; its fields are prepared then.
         no_rows, empty, sync = Signal(), Signal(), Signal()
-        shift = min((row_bytes(c, t) - 1).bit_length() for t in Memory)  # of the bytes of any row
+        shift = min((t.row_bytes(c) - 1).bit_length() for t in Memory)  # of the bytes of any row
         bytes_ = Signal(RUN_BITS - shift)
         wide = Cat(pad["left"], run("count"), pad["right"]).any()
         high = Cat(pad["top"], count[0], pad["bottom"]).any()
@@ -133,7 +133,7 @@ class Load(wiring.Component):
         with m.Switch(run("target")):
             for target in Memory:
                 with m.Case(target):
-                    m.d.sync += bytes_.eq(run("count") * (row_bytes(c, target) >> shift))
+                    m.d.sync += bytes_.eq(run("count") * (target.row_bytes(c) >> shift))
         # Shown for `hw.formal`.
         self.region = base, size, allowed = latch_region(m, self, run("region"), "read", walker.ready)
 

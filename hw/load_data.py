@@ -21,26 +21,6 @@ TARGET_BITS = (max(Memory)).bit_length()
 LINE_BITS = 17
 
 
-def row_bytes(config: NpuConfig, target: Memory) -> int:
-    """Bytes of one row of a scratchpad in memory."""
-    return {
-        Memory.ACT: config.block_in,
-        Memory.WGT: config.tile_bytes,
-        Memory.PRM: config.prm_row_bytes,
-        Memory.LUT: 256,
-    }[target]
-
-
-def rows_of(config: NpuConfig, target: Memory) -> int:
-    """Rows of a scratchpad."""
-    return {
-        Memory.ACT: config.act_rows,
-        Memory.WGT: config.wgt_tiles,
-        Memory.PRM: config.prm_rows,
-        Memory.LUT: config.lut_tables,
-    }[target]
-
-
 def low_bits(config: NpuConfig) -> int:
     """Bits of a byte position in a beat."""
     return (config.bus_bytes - 1).bit_length()
@@ -140,7 +120,7 @@ class LoadData(wiring.Component):
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
         self.rows_per_beat = max(1, config.bus_bytes // config.block_in)
-        self.chunks = {t: max(1, row_bytes(config, t) // config.bus_bytes) for t in Memory}
+        self.chunks = {t: max(1, t.row_bytes(config) // config.bus_bytes) for t in Memory}
         self.chunk_bits = max(1, (max(self.chunks.values()) - 1).bit_length())
         super().__init__(
             {
@@ -326,7 +306,7 @@ class LoadData(wiring.Component):
             return ~of.null & ~of.data & (of.target != Memory.LUT)
 
         def limit(of: data.View) -> Value:
-            return per_target(of.target, {t: rows_of(c, t) for t in Memory})
+            return per_target(of.target, {t: t.rows(c) for t in Memory})
 
         ends_row, ends_rows = Signal(reset_less=True), Signal(reset_less=True)  # a chunk of this step would do that
         rows, run_short = Signal(range(self.rows_per_beat + 1)), Signal()  # of the chunk; its bytes are in `before`

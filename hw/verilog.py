@@ -15,6 +15,7 @@ from amaranth.lib.wiring import Component, Out
 
 from hw.npu import Npu
 from isa.config import PRESETS, NpuConfig
+from isa.instructions import Memory
 from isa.registers import REGISTERS
 
 TOP = "npu"
@@ -102,14 +103,8 @@ def ports(config: NpuConfig) -> list[tuple[str, str, int]]:
 def memories(config: NpuConfig) -> list[tuple[str, int, int]]:
     """(name, rows, bytes of a row) of every scratchpad."""
     c = config
-    tables = [("LUT", c.lut_tables, 256)] if c.table_lookup else []
-    return [
-        ("ACT", c.act_rows, c.block_in),
-        ("WGT", c.wgt_tiles, c.tile_bytes),
-        ("ACC", c.acc_rows, 4 * c.block_out),
-        ("PRM", c.prm_rows, c.prm_row_bytes),
-        *tables,
-    ]
+    act, wgt, prm, lut = ((memory.name, memory.rows(c), memory.row_bytes(c)) for memory in Memory)
+    return [act, wgt, ("ACC", c.acc_rows, 4 * c.block_out), prm, *([lut] if c.table_lookup else [])]
 
 
 def hierarchy(text: str) -> list[tuple[str, int, int]]:

@@ -21,6 +21,8 @@ MAX_SEMAPHORES = 63
 SEMAPHORE_LIMIT = 255
 MAX_LOOPS = 8
 MAX_LUT_TABLES = 16
+#: A table has an entry of one byte for every value of a byte.
+TABLE_BYTES = 256
 #: Fields younger than the first programs: left out of the fingerprint where they have their default value, so that
 #: a machine from before the field keeps its fingerprint.
 _YOUNGER_FIELDS = ("depthwise", "vector_queue")
@@ -205,7 +207,7 @@ class NpuConfig:
             + self.wgt_tiles * self.tile_bytes
             + self.acc_rows * self.block_out * 4
             + self.prm_rows * self.prm_row_bytes
-            + self.lut_tables * 256
+            + self.lut_tables * TABLE_BYTES
         )
 
     @property

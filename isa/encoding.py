@@ -109,17 +109,13 @@ def check(operation: Op, config: NpuConfig) -> None:
 
     for f in HEADER[1:] + operation.instruction.fields:
         value = operation[f.name]
-        high = getattr(config, f.at_most) if f.at_most else getattr(config, f.below) - 1 if f.below else f.maximum
-        if f.enum is not None:
-            high = max(f.enum)
-        low = max(f.minimum, f.at_least) if f.at_least else f.minimum
+        low, high = f.limits(config)
         if not low <= value <= high:
             raise illegal(f"{f.name} must be {low}..{high}, not {value}")
     for a, b in (("wait0", "wait1"), ("signal0", "signal1")):
         if operation[a] and operation[a] == operation[b]:
             raise illegal(f"{a} and {b} must differ, both are {operation[a]}")
-    takes_none = operation.instruction.configures or operation.name == "END"
-    if takes_none and (operation.waits or operation.signals):
+    if not operation.instruction.takes_semaphores and (operation.waits or operation.signals):
         raise illegal("takes no semaphores")
 
 

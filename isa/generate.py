@@ -34,21 +34,6 @@ _ENUMS: tuple[type[IntEnum], ...] = (
     ErrorCode,
 )
 
-_ERROR_DOCS = {
-    ErrorCode.NONE: "no error",
-    ErrorCode.ILLEGAL_OPCODE: "FETCH decoded an opcode that is not in the table, or of a unit the machine lacks",
-    ErrorCode.ILLEGAL_OPERAND: "a field outside its limits, semaphores where none are taken or twice the same, or a "
-    "LOAD box without rows",
-    ErrorCode.SCRATCHPAD_RANGE: "a row address, modulo 2**20, beyond the memory",
-    ErrorCode.WINDOW: "an access beyond the size of its region, or without its permission",
-    ErrorCode.BUS_READ: "the bus answered a read with an error",
-    ErrorCode.BUS_WRITE: "the bus answered a write with an error",
-    ErrorCode.SEMAPHORE_OVERFLOW: f"a signal to a semaphore that stands at {SEMAPHORE_LIMIT}",
-    ErrorCode.WATCHDOG: "no engine can make progress (or made none for WATCHDOG cycles)",
-    ErrorCode.TIMEOUT: "the run takes longer than TIMEOUT",
-    ErrorCode.NO_END: "FETCH went past the last instruction without an END",
-}
-
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
@@ -56,12 +41,10 @@ def _snake(name: str) -> str:
 
 def _limit_names() -> list[str]:
     """`NpuConfig` attributes that bound operands or allow opcodes, in order of first use."""
-    names: dict[str, None] = {f.at_most: None for f in HEADER if f.at_most}
+    names = [f.highest[0] for f in HEADER]
     for row in INSTRUCTIONS:
-        for name in (row.requires, *(n for f in row.fields for n in (f.at_most, f.below))):
-            if name:
-                names[name] = None
-    return list(names)
+        names += [row.requires or "", *(f.highest[0] for f in row.fields)]
+    return [name for name in dict.fromkeys(names) if name]
 
 
 # The C header.
@@ -82,14 +65,13 @@ def _field_lines(prefix: str, f: Field) -> Iterator[str]:
 def _check_lines(f: Field, getter: str) -> Iterator[str]:
     """C statements that return ILLEGAL_OPERAND where `isa.encoding.check` would."""
     tests = []
-    if f.at_least:
-        tests.append(f"{getter} < {f.at_least}u")
-    if f.at_most:
-        tests.append(f"{getter} > limits->{f.at_most}")
-    elif f.below:
-        tests.append(f"{getter} >= limits->{f.below}")
-    elif f.enum is not None:
-        tests.append(f"{getter} > {max(f.enum)}u")
+    if f.lowest > f.minimum:
+        tests.append(f"{getter} < {f.lowest}u")
+    attribute, number = f.highest
+    if attribute:
+        tests.append(f"{getter} {'>' if number == 0 else '>='} limits->{attribute}")
+    elif number < f.maximum:
+        tests.append(f"{getter} > {number}u")
     if tests:
         yield f"if ({' || '.join(tests)}) return TW_ERROR_CODE_ILLEGAL_OPERAND;"
 
@@ -179,7 +161,7 @@ def _c_check() -> Iterator[str]:
         body = [s for f in row.fields for s in _check_lines(f, f"tw_{row.name}_{f.name}(w)".lower())]
         if row.requires:
             body.insert(0, f"if (!limits->{row.requires}) return TW_ERROR_CODE_ILLEGAL_OPCODE;")
-        if row.configures or row.name == "END":
+        if not row.takes_semaphores:
             body.append("takes_none = 1;")
         yield f"    case TW_OP_{row.name}:"
         yield from (f"        {s}" for s in [*body, "break;"])
@@ -216,7 +198,7 @@ def driver_header() -> str:
         "COUNTERS": ("name, offset of the low word", [f"X({n.lower()}, TW_NPU_REG_{n}_LO)" for n in counters]),
         "ERRORS": (
             "name, code, meaning",
-            [f'X({c.name}, {c.value}, "{" ".join(_ERROR_DOCS[c].split())}")' for c in ErrorCode],
+            [f'X({c.name}, {c.value}, "{" ".join(c.meaning.split())}")' for c in ErrorCode],
         ),
         "ENGINES": ("name, number", [f"X({e.name}, {e.value})" for e in instructions.Engine]),
     }
@@ -248,8 +230,8 @@ def _cell(text: str) -> str:
 def _accepts(f: Field) -> str:
     if f.enum is not None:
         return ", ".join(f"{m.value} {m.name}" for m in f.enum)
-    high = f.at_most or (f"{f.below} - 1" if f.below else str(f.maximum))
-    return f"{f.at_least or f.minimum}..{high}"
+    attribute, number = f.highest
+    return f"{f.lowest}..{attribute + (f' - {-number}' if number else '') if attribute else number}"
 
 
 def _field_table(table: tuple[Field, ...]) -> Iterator[str]:
@@ -305,7 +287,7 @@ def page() -> str:
     for enum in _ENUMS[:-1]:
         out += [f"**{enum.__name__}**: {', '.join(f'{m.value} {m.name}' for m in enum)}. {_first_line(enum)}", ""]
     out += ["## Error codes", "", "| code | name | meaning |", "|---|---|---|"]
-    out += [f"| {code.value} | {code.name} | {_cell(_ERROR_DOCS[code])} |" for code in ErrorCode]
+    out += [f"| {code.value} | {code.name} | {_cell(code.meaning)} |" for code in ErrorCode]
     out += ["", "## Registers", "", "| offset | name | access | meaning |", "|---|---|---|---|"]
     for register in registers.REGISTERS:
         bits = "".join(f"; `{b.name}` bit {_bit_range(b)}: {b.doc}" for b in register.bits)

@@ -130,7 +130,7 @@ def error_of(values: Mapping[str, int], word: int | None = None) -> DeviceError:
             where += f" ({decode(word).name})"
         except DecodeError:
             where += f" (0x{word:032x})"
-    return DeviceError(f"{code.name}: {where}: {_REASONS[code].format(address)}", code, engine, pc, address)
+    return DeviceError(f"{code.name}: {where}: {code.reason.format(address)}", code, engine, pc, address)
 
 
 def state_of(status: int) -> str:
@@ -159,18 +159,3 @@ def identity_problem(values: Mapping[str, int]) -> str:
     if values["VERSION"] != VERSION:
         return f"its register table has version {values['VERSION']}, this driver is for version {VERSION}"
     return ""
-
-
-_REASONS: dict[ErrorCode, str] = {
-    ErrorCode.NONE: "no reason recorded",
-    ErrorCode.ILLEGAL_OPCODE: "no such instruction",
-    ErrorCode.ILLEGAL_OPERAND: "an operand is out of its limits",
-    ErrorCode.SCRATCHPAD_RANGE: "row {} lies beyond its scratchpad",
-    ErrorCode.WINDOW: "address 0x{:x} begins an access its region does not permit",
-    ErrorCode.BUS_READ: "address 0x{:x} was answered with an error",
-    ErrorCode.BUS_WRITE: "address 0x{:x} was answered with an error",
-    ErrorCode.SEMAPHORE_OVERFLOW: "semaphore {} would exceed its limit",
-    ErrorCode.WATCHDOG: "nothing makes progress; it waits for semaphore {} (0 = none)",
-    ErrorCode.TIMEOUT: "the run takes longer than it may",
-    ErrorCode.NO_END: "the program has no END",
-}

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
-from isa.config import ROW_BITS, NpuConfig
+from isa.config import ROW_BITS, SEMAPHORE_LIMIT, TABLE_BYTES, NpuConfig
 
 INSTRUCTION_BITS = 128
 INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
@@ -64,6 +64,14 @@ class Memory(IntEnum):
     PRM = 2
     LUT = 3
 
+    def rows(self, config: NpuConfig) -> int:
+        """How many rows the scratchpad has: what a row address is below."""
+        return (config.act_rows, config.wgt_tiles, config.prm_rows, config.lut_tables)[self]
+
+    def row_bytes(self, config: NpuConfig) -> int:
+        """Bytes of one row in external memory."""
+        return (config.block_in, config.tile_bytes, config.prm_row_bytes, TABLE_BYTES)[self]
+
 
 class Source(IntEnum):
     """What a VECTOR instruction starts from; see the table entry of VECTOR."""
@@ -84,19 +92,56 @@ class Rounding(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """Reasons for a stop, as register ERROR_CODE and the simulators report them."""
+    """Reasons for a stop, as register ERROR_CODE and the simulators report them.
 
-    NONE = 0
-    ILLEGAL_OPCODE = 1
-    ILLEGAL_OPERAND = 2
-    SCRATCHPAD_RANGE = 3
-    WINDOW = 4
-    BUS_READ = 5
-    BUS_WRITE = 6
-    SEMAPHORE_OVERFLOW = 7
-    WATCHDOG = 8
-    TIMEOUT = 9
-    NO_END = 10
+    Attributes:
+        meaning: when the machine stops with this code.
+        reason: what a message says; `{}` stands for the value of register ERROR_ADDRESS.
+    """
+
+    meaning: str
+    reason: str
+
+    def __new__(cls, code: int, meaning: str = "", reason: str = "") -> ErrorCode:
+        member = int.__new__(cls, code)
+        member._value_, member.meaning, member.reason = code, meaning, reason
+        return member
+
+    NONE = 0, "no error", "no reason recorded"
+    ILLEGAL_OPCODE = (
+        1,
+        "FETCH decoded an opcode that is not in the table, or of a unit the machine lacks",
+        "no such instruction",
+    )
+    ILLEGAL_OPERAND = (
+        2,
+        "a field outside its limits, semaphores where none are taken or twice the same, or a LOAD box without rows",
+        "an operand is out of its limits",
+    )
+    SCRATCHPAD_RANGE = (
+        3,
+        "a row address, modulo 2**20, beyond the memory",
+        "row {} lies beyond its scratchpad",
+    )
+    WINDOW = (
+        4,
+        "an access beyond the size of its region, or without its permission",
+        "address 0x{:x} begins an access its region does not permit",
+    )
+    BUS_READ = 5, "the bus answered a read with an error", "address 0x{:x} was answered with an error"
+    BUS_WRITE = 6, "the bus answered a write with an error", "address 0x{:x} was answered with an error"
+    SEMAPHORE_OVERFLOW = (
+        7,
+        f"a signal to a semaphore that stands at {SEMAPHORE_LIMIT}",
+        "semaphore {} would exceed its limit",
+    )
+    WATCHDOG = (
+        8,
+        "no engine can make progress (or made none for WATCHDOG cycles)",
+        "nothing makes progress; it waits for semaphore {} (0 = none)",
+    )
+    TIMEOUT = 9, "the run takes longer than TIMEOUT", "the run takes longer than it may"
+    NO_END = 10, "FETCH went past the last instruction without an END", "the program has no END"
 
 
 @dataclass(frozen=True)
@@ -119,11 +164,32 @@ class Field:
 
     @property
     def minimum(self) -> int:
+        """The lowest value the bits can hold."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def maximum(self) -> int:
+        """The highest value the bits can hold."""
         return (1 << (self.bits - self.signed)) - 1
+
+    @property
+    def lowest(self) -> int:
+        """The lowest legal value, on any machine."""
+        return self.at_least or self.minimum
+
+    @property
+    def highest(self) -> tuple[str, int]:
+        """The highest legal value: an attribute of `NpuConfig`, "" for none, plus a number."""
+        if self.enum is not None:
+            return "", max(self.enum)
+        if self.at_most:
+            return self.at_most, 0
+        return (self.below, -1) if self.below else ("", self.maximum)
+
+    def limits(self, config: NpuConfig) -> tuple[int, int]:
+        """The lowest and the highest legal value on a machine."""
+        attribute, number = self.highest
+        return self.lowest, number + (getattr(config, attribute) if attribute else 0)
 
 
 def _layout(fields: tuple[Field, ...], low: int) -> tuple[Field, ...]:
@@ -155,9 +221,13 @@ HEADER_BITS = 32
 
 @dataclass(frozen=True)
 class Instruction:
-    """One row of the table. `configures` marks instructions that only set registers of their engine: they take no
-    semaphores (the four header fields must be 0) and no time while the engine works on an earlier instruction.
-    `requires` names an attribute of `NpuConfig`; where that is 0 the opcode is illegal."""
+    """One row of the table.
+
+    Attributes:
+        configures: it only sets registers of its engine, and takes no time while the engine works on an earlier
+            instruction.
+        requires: an attribute of `NpuConfig`; where that is 0 the opcode is illegal.
+    """
 
     name: str
     opcode: int
@@ -169,6 +239,11 @@ class Instruction:
     @property
     def engine(self) -> Engine:
         return Engine(self.opcode >> 4)
+
+    @property
+    def takes_semaphores(self) -> bool:
+        """Whether it may wait and signal; where not, the four header fields must be 0."""
+        return not self.configures and self.name != "END"
 
     @cached_property
     def by_name(self) -> dict[str, Field]:

@@ -254,10 +254,6 @@ class _Run:
         loops = [1] * config.gemm_loops
         boxes, pad = [1, 1], [0, 0, 0, 0]
         ahead: dict[Engine, int] = {}
-        row_bytes = {
-            Memory.ACT: config.block_in, Memory.WGT: config.tile_bytes, Memory.PRM: config.prm_row_bytes,
-            Memory.LUT: 256,
-        }  # fmt: skip
         for i, o in enumerate(self.ops):
             engine = o.instruction.engine
             self.place[i] = len(self.queue[i])
@@ -279,7 +275,7 @@ class _Run:
                 self.steps[i] = math.prod(loops)
             elif o.name == "LOAD":
                 data = boxes[0] * boxes[1]
-                beats = -(-o["count"] * row_bytes[Memory(o["target"])] // config.bus_bytes)
+                beats = -(-o["count"] * Memory(o["target"]).row_bytes(config) // config.bus_bytes)
                 lines = (boxes[0] + pad[2] + pad[3]) * boxes[1]
                 self.steps[i] = data * beats + lines * (pad[0] + pad[1] + o["count"]) - data * o["count"]
             if engine == Engine.GEMM:

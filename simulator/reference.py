@@ -20,7 +20,7 @@ from isa import numerics
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.device import Region
 from isa.encoding import DecodeError, Op, decode
-from isa.instructions import ADDRESS_BITS, INSTRUCTION_BYTES, Engine, ErrorCode, Memory, Source, queue_of
+from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BYTES, Engine, ErrorCode, Memory, Source, queue_of
 from simulator.state import (
     Blocked,
     Explainer,
@@ -107,9 +107,9 @@ class ReferenceMachine:
         self.store_box = [Loop(1, {}), Loop(1, {})]
         self.gemm_loops = [Loop(1, {})] * config.gemm_loops
         self.vector_loops = [Loop(1, {})] * config.vector_loops
-        self.pad = decode(0x11)
-        self.add = decode(0x31)
-        self.post = decode(0x32)
+        self.pad = Op(BY_NAME["LOAD_PAD"])
+        self.add = Op(BY_NAME["VECTOR_ADD"])
+        self.post = Op(BY_NAME["VECTOR_POST"])
 
     # Scheduling.
 

@@ -386,7 +386,6 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
         takes_none = 1;
         break;
     case TW_OP_LOAD:
-        if (tw_load_target(w) > 3u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         break;
     case TW_OP_LOAD_SYNC:
         break;

@@ -151,7 +151,7 @@ class _Generator(Order):
         )
         zone = self.zones[target.name]
         size = zone[1] - zone[0]
-        most = min(12, DATA_BYTES // self._row_bytes(target))
+        most = min(12, DATA_BYTES // target.row_bytes(self.config))
         while True:
             count, y_count, z_count = rng.randint(0, most), rng.randint(0, 4), rng.randint(1, 3)
             if rng.random() < 0.3 or size < 16:
@@ -169,16 +169,12 @@ class _Generator(Order):
         row = self._base(rows, zone)
         self._load(target, row, rows + row, count, (y_count, z_count), row_strides, pad)
 
-    def _row_bytes(self, target: Memory) -> int:
-        c = self.config
-        return {"ACT": c.block_in, "WGT": c.tile_bytes, "PRM": c.prm_row_bytes, "LUT": 256}[target.name]
-
     def _load(
         self, target: Memory, row: int, rows: np.ndarray, count: int, counts: tuple[int, int], row_strides: list[int],
         pad: dict[str, int],
     ) -> None:  # fmt: skip
         rng = self.rng
-        width = self._row_bytes(target)
+        width = target.row_bytes(self.config)
         region = 1 if target == Memory.PRM or rng.random() < 0.4 else rng.choice([2, 3])
         window = self.windows[region]
         if count * width > window.size:

@@ -189,7 +189,7 @@ class Emitter:
             count: rows of a run.
             pad: rows to fill with `fill` to the left and right of every run, and runs of them above and below.
         """
-        row_bytes = self.row_bytes(target)
+        row_bytes = target.row_bytes(self.config)
         if not any(pad):
             count, y, z = _join_levels(count, y, z, row_bytes)
             fill = 0
@@ -400,11 +400,6 @@ class Emitter:
         self.work[engine] += -(-nbytes // self.config.bus_bytes) + runs
 
     # Configuration state.
-
-    def row_bytes(self, target: Memory) -> int:
-        """Bytes of a row of a scratchpad."""
-        c = self.config
-        return {Memory.ACT: c.block_in, Memory.WGT: c.tile_bytes, Memory.PRM: c.prm_row_bytes, Memory.LUT: 256}[target]
 
     def _nest(self, name: str, levels: int, nest: Sequence[Loop], strides: tuple[str, ...]) -> None:
         """Sets the loop levels of an engine; levels that an earlier nest left behind are set to one iteration."""

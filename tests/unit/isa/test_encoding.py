@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 from isa.assembler import assemble, disassemble, disassemble_one
 from isa.config import PRESETS, preset
 from isa.encoding import DecodeError, EncodingError, Op, check, decode, extract, from_bytes, op, to_bytes, words
-from isa.instructions import BY_NAME, BY_OPCODE, HEADER, HEADER_BITS, INSTRUCTION_BITS, INSTRUCTIONS, Engine, ErrorCode
+from isa.instructions import (
+    BY_NAME,
+    BY_OPCODE,
+    HEADER,
+    HEADER_BITS,
+    INSTRUCTION_BITS,
+    INSTRUCTIONS,
+    Engine,
+    ErrorCode,
+    Memory,
+)
 
 # The positions here are written down, not computed: the table must not move by accident.
 WORDS: list[tuple[str, dict[str, int], int]] = [
@@ -198,3 +208,33 @@ def test_op_helpers() -> None:
     o = op("LOAD", wait1=3, signal0=4, signal1=5)
     assert o.waits == (3,) and o.signals == (4, 5) and o["count"] == 0
     assert hash(o) == hash(op("LOAD", wait1=3, signal0=4, signal1=5))
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "low", "high"),
+    [
+        ("LOAD", "region", 0, 7),  # its bits
+        ("LOAD_DIM", "mem_stride", -(2**31), 2**31 - 1),
+        ("VECTOR", "source", 0, 4),  # its enumeration
+        ("VECTOR", "wait0", 0, 12),  # the configuration's
+        ("VECTOR", "lut", 0, 0),
+        ("VECTOR_POST", "table", 0, 0),
+        ("GEMM_LOOP", "level", 0, 4),  # below a configuration's
+        ("GEMM_LOOP", "count", 1, 2**16 - 1),
+        ("DEPTHWISE", "slice", 0, 3),
+    ],
+)
+def test_limits_by_hand(name: str, field: str, low: int, high: int) -> None:
+    config = preset("base").with_(semaphores=12, gemm_loops=5, lut_tables=0, block_out=4)
+    assert BY_NAME[name].by_name[field].limits(config) == (low, high)
+
+
+def test_rows_of_scratchpads_by_hand() -> None:
+    config = preset("base").with_(block_out=8)
+    rows = {m.name: (m.rows(config), m.row_bytes(config)) for m in Memory}
+    assert rows == {"ACT": (8192, 16), "WGT": (384, 8 * 16), "PRM": (64, 16 * 8), "LUT": (8, 256)}
+
+
+def test_who_takes_semaphores() -> None:
+    none = {"END", "LOAD_DIM", "LOAD_PAD", "GEMM_LOOP", "VECTOR_LOOP", "VECTOR_ADD", "VECTOR_POST", "STORE_DIM"}
+    assert {i.name for i in INSTRUCTIONS if not i.takes_semaphores} == none
