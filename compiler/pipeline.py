@@ -13,7 +13,7 @@ from compiler.passes import FRONTEND, run_passes
 from compiler.stages.emission import emit
 from compiler.stages.memory import place_memory
 from compiler.stages.order import order_steps
-from compiler.stages.package import compiler_version, package
+from compiler.stages.package import package
 from compiler.stages.partition import partition
 from compiler.stages.schedule import schedule_steps
 from compiler.stages.segments import compile_segments, describe_segments
@@ -97,4 +97,4 @@ def _options_of(chosen: dict[str, Any]) -> CompileOptions:
     return CompileOptions(**chosen | {"host": host, "print_after": tuple(chosen.get("print_after", ()))})
 
 
-__all__ = ["compile_graph", "compiler_version"]
+__all__ = ["compile_graph"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from common.allocator import ALIGNMENT, Allocator
+from common.allocator import Allocator, MemoryFull
 from common.errors import TilewrightError
 from isa.config import NpuConfig
 from isa.instructions import Engine, ErrorCode
@@ -113,33 +116,66 @@ class Device(Protocol):
         ...
 
 
+#: Pages that this process alone sees; only on Linux does DONTNEED make such pages zeros.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+_GIVES_BACK = sys.platform == "linux"
+
+
 class HostMemory:
-    """Device memory inside this process: a growing, aligned uint8 array that starts at address 0."""
+    """Device memory inside this process: a growing, aligned uint8 array that starts at address 0.
+
+    What is freed goes back to the operating system where it knows how to take single pages (Linux).
+    """
 
     def __init__(self, nbytes: int = 1 << 20) -> None:
-        self._data = self._fresh(nbytes)
+        self._pages, self._data = self._fresh(nbytes)
         self._places = Allocator(1)  # address 0 stays unused, so that a stray zero is seen
 
     @staticmethod
-    def _fresh(nbytes: int) -> np.ndarray:
-        raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
-        return raw[-raw.ctypes.data % ALIGNMENT :][:nbytes]
+    def _fresh(nbytes: int) -> tuple[mmap.mmap, np.ndarray]:
+        """Zeroed pages. Raises MemoryError."""
+        try:
+            pages = mmap.mmap(-1, nbytes, **_PRIVATE)
+        except (OSError, OverflowError):
+            raise MemoryError(f"{nbytes} bytes") from None
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without them
+                pages.madvise(mmap.MADV_HUGEPAGE)
+        return pages, np.frombuffer(pages, np.uint8)
 
     def allocate(self, nbytes: int) -> int:
+        """See `Device.allocate`. Raises `MemoryFull` where this machine has no memory left."""
+        top = self._places.top
         address = self._places.allocate(nbytes)
         if self._places.top > self._data.size:
-            grown = self._fresh(max(self._places.top, 2 * self._data.size))
+            try:
+                pages, grown = self._fresh(max(self._places.top, 2 * self._data.size))
+            except MemoryError as error:
+                self._places.free(address)
+                self._places.top = top
+                raise MemoryFull(f"this machine has no memory for {nbytes} bytes of device memory: {error}") from None
             grown[: self._data.size] = self._data
-            self._data = grown
+            self._pages, self._data = pages, grown
         return address
 
     def free(self, address: int) -> None:
         size = self._places.free(address)
-        self._data[address : address + size] = 0
+        self._clear(address, size)
 
     def free_all(self) -> None:
-        self._data[: self._places.top] = 0
+        self._clear(0, min(self._places.top, self._data.size))
         self._places.free_all()
+
+    def _clear(self, address: int, size: int) -> None:
+        """Zeros these bytes; whole pages are given back and come again as zeros."""
+        end = address + size
+        first, last = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if _GIVES_BACK and last > first:
+            self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)
+            self._data[address:first] = 0
+            self._data[last:end] = 0
+        else:
+            self._data[address:end] = 0
 
     def _check(self, address: int, nbytes: int) -> None:
         if address < 0 or address + nbytes > self._data.size:

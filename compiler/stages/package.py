@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 import numpy as np
 
+from common.version import tilewright_version
 from compiler import cpu
 from compiler.graph import Graph, Tensor
 from compiler.npu.views import View
@@ -46,7 +45,7 @@ def package(
         steps=emission.steps,
         layers=emission.layers,
         sections=_sections(graph, segments, memory),
-        compiler=compiler_version(),
+        compiler=tilewright_version(),
         options={
             "keep": options.keep,
             "host": target.triple,
@@ -55,14 +54,6 @@ def package(
         },
         notes=[f"{name} runs on the CPU: {reason}" for name, reason in partition.placement.reasons.items()],
     )
-
-
-def compiler_version() -> str:
-    """ "tilewright VERSION"."""
-    try:
-        return f"tilewright {version('tilewright')}"
-    except PackageNotFoundError:
-        return "tilewright"
 
 
 def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: Memory) -> dict[str, bytes]:

@@ -16,12 +16,13 @@ import grpc
 import numpy as np
 
 from common.errors import TilewrightError
+from common.version import tilewright_version
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Region
 from isa.instructions import Engine, ErrorCode
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.remote import remote_pb2 as pb
-from tilewright.remote.protocol import DEFAULT_PORT, METHOD, OPTIONS, PIECE_BYTES, SERVICE, TOKEN_KEY
+from tilewright.remote.protocol import DEFAULT_PORT, METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY
 
 TOKEN_VARIABLE, CA_VARIABLE = "TILEWRIGHT_TOKEN", "TILEWRIGHT_CA"
 _OPTIONS = ("token-file", "ca", "name")
@@ -150,6 +151,12 @@ class RemoteDevice:
         self._responses = call(iter(self._requests.get, None), metadata=metadata)
         welcome = self._next().welcome
         self.server_version, self.server_device = welcome.version, welcome.device
+        if welcome.protocol != PROTOCOL:
+            self.close()
+            raise RemoteError(
+                f"{self.name} runs {welcome.version or 'an unknown version'} with protocol {welcome.protocol or 1}, "
+                f"this is {tilewright_version()} with protocol {PROTOCOL}; install the same version on both machines"
+            )
         self.config = NpuConfig.from_dict(json.loads(welcome.config))
         if config is not None and config.fingerprint != self.config.fingerprint:
             self.close()
@@ -318,6 +325,8 @@ class RemoteDevice:
             return f"{self.name}: the token is missing or wrong; give it by ?token-file=FILE or ${TOKEN_VARIABLE}"
         if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
             return f"{self.name}: the server has too many clients"
+        if code == grpc.StatusCode.CANCELLED:
+            return f"{self.name} ended the connection, which was idle; connect again"
         return f"the connection to {self.name} broke ({code.name.lower() if code else 'the server ended it'})"
 
 

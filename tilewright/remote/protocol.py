@@ -4,12 +4,14 @@ from __future__ import annotations
 
 SERVICE = "tilewright.remote.Remote"
 METHOD = "Session"
+#: Goes up by one whenever a message of remote.proto changes its meaning. Client and server must have the same.
+PROTOCOL = 2
 DEFAULT_PORT = 7741
 #: Metadata with "Bearer TOKEN".
 TOKEN_KEY = "authorization"
 #: Bytes of one message's data at most.
 PIECE_BYTES = 1 << 20
-#: Dead peers are noticed within a minute; an idle client may stay.
+#: Dead peers are noticed within a minute.
 OPTIONS = [
     ("grpc.max_receive_message_length", 2 * PIECE_BYTES),
     ("grpc.keepalive_time_ms", 30_000),

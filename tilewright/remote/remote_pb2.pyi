@@ -97,14 +97,16 @@ class Request(_message.Message):
     def __init__(self, have: _Optional[_Union[Have, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., write: _Optional[_Union[Write, _Mapping]] = ..., read: _Optional[_Union[Read, _Mapping]] = ..., drop: _Optional[_Union[Drop, _Mapping]] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "device", "config")
+    __slots__ = ("version", "device", "config", "protocol")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     version: str
     device: str
     config: str
-    def __init__(self, version: _Optional[str] = ..., device: _Optional[str] = ..., config: _Optional[str] = ...) -> None: ...
+    protocol: int
+    def __init__(self, version: _Optional[str] = ..., device: _Optional[str] = ..., config: _Optional[str] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class Missing(_message.Message):
     __slots__ = ("sha256",)

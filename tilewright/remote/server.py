@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
 import logging
+import os
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,18 +18,24 @@ from typing import Any
 import grpc
 
 from common.errors import TilewrightError
-from compiler.pipeline import compiler_version
+from common.version import tilewright_version
 from isa.device import Counters, DeviceError
 from tilewright.errors import UsageError
 from tilewright.remote import remote_pb2 as pb
-from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, SERVICE, TOKEN_KEY
+from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY
 from tilewright.remote.shared import Arena, Part, Refusal, SharedDevice
 
-_CLIENTS = 64
+CLIENTS = 64
+#: Streams beyond CLIENTS that are answered, if only to be refused or to take the place of an idle one.
+_SPARE = 16
 #: Seconds between two words to a client that waits.
 _WORD = 1.0
 #: Bytes that one client may have: of arenas, of writes to them that wait for a run, and of contents under way.
 CLIENT_BYTES = 2 << 30
+#: Seconds after which a client that asks for nothing is sent away.
+IDLE_SECONDS = 600.0
+#: Seconds after which an idle client makes room for a new one, where all places are taken.
+YIELD_SECONDS = 10.0
 log = logging.getLogger("tilewright.serve")
 
 
@@ -39,6 +48,9 @@ class Server:
         token: what clients have to say, None = nothing.
         tls: (certificate chain, private key) as PEM, None = not encrypted.
         client_bytes: of memory one client may take up.
+        total_bytes: of memory all clients may take up together; half of this machine's by default.
+        clients: connections at a time.
+        idle_seconds, yield_seconds: see IDLE_SECONDS and YIELD_SECONDS.
 
     Attributes:
         port: listened at.
@@ -55,11 +67,18 @@ class Server:
         tls: tuple[bytes, bytes] | None = None,
         *,
         client_bytes: int = CLIENT_BYTES,
+        total_bytes: int | None = None,
+        clients: int = CLIENTS,
+        idle_seconds: float = IDLE_SECONDS,
+        yield_seconds: float = YIELD_SECONDS,
     ) -> None:
         self.shared, self.client_bytes, self._token = shared, client_bytes, token
+        self.total_bytes = half_of_memory() if total_bytes is None else total_bytes
+        self.sessions = Sessions(clients, idle_seconds, yield_seconds)
         self._runs = ThreadPoolExecutor(1, "run")
+        streams = clients + _SPARE
         self._server = grpc.server(
-            ThreadPoolExecutor(_CLIENTS, "client"), options=OPTIONS, maximum_concurrent_rpcs=_CLIENTS
+            ThreadPoolExecutor(streams, "client"), options=OPTIONS, maximum_concurrent_rpcs=streams
         )
         handler = grpc.stream_stream_rpc_method_handler(
             self._session, pb.Request.FromString, pb.Response.SerializeToString
@@ -79,6 +98,7 @@ class Server:
 
     def stop(self, seconds: float = 2.0) -> None:
         """Ends the streams, after at most so many seconds, and gives the device back when the run under way is over."""
+        self.sessions.stop()
         self._server.stop(seconds).wait()
         self._runs.shutdown()
         self.shared.close()
@@ -94,13 +114,17 @@ class Server:
             if not hmac.compare_digest(said.encode(), f"Bearer {self._token}".encode()):
                 log.warning("%s: refused, wrong token", context.peer())
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
-        log.info("%s: connected", context.peer())
         session = _Session(self, context)
+        if not self.sessions.enter(session):
+            log.warning("%s: refused, all %d places are taken", context.peer(), self.sessions.limit)
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients")
+        log.info("%s: connected", context.peer())
         try:
             yield session.welcome()
             for request in requests:
                 try:
-                    yield from session.answer(request)
+                    with session.busy():
+                        yield from session.answer(request)
                 except Refusal as error:
                     log.warning("%s: refused: %s", context.peer(), error)
                     yield pb.Response(refused=pb.Refused(message=str(error)))
@@ -110,9 +134,78 @@ class Server:
                 except TilewrightError as error:
                     log.error("%s: %s", context.peer(), error)
                     yield pb.Response(refused=pb.Refused(message=str(error)))
+                except MemoryError:
+                    log.error("%s: no memory left", context.peer())
+                    yield pb.Response(refused=pb.Refused(message="the server has no memory left; try again later"))
         finally:
+            self.sessions.leave(session)
             session.close()
             log.info("%s: gone", context.peer())
+
+
+def half_of_memory() -> int:
+    """Bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+class Sessions:
+    """The clients that are connected. Those that ask for nothing are sent away in the end.
+
+    Args:
+        limit: connections.
+        idle, give_way: seconds, see IDLE_SECONDS and YIELD_SECONDS.
+    """
+
+    def __init__(self, limit: int, idle: float, give_way: float) -> None:
+        self.limit, self._idle, self._give_way = limit, idle, give_way
+        self._lock = threading.Lock()
+        self._present: dict[_Session, None] = {}
+        self._stopped = threading.Event()
+        threading.Thread(target=self._watch, daemon=True, name="idle clients").start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    @property
+    def present(self) -> int:
+        """Clients that are connected."""
+        with self._lock:
+            return len(self._present)
+
+    @property
+    def held(self) -> int:
+        """Bytes all clients take up."""
+        with self._lock:
+            return sum(session.held for session in self._present)
+
+    def enter(self, session: _Session) -> bool:
+        """False where there is no place: neither a free one, nor one of a client that is idle for long enough."""
+        with self._lock:
+            if len(self._present) >= self.limit:
+                waiting = [s for s in self._present if s.idle_since is not None]
+                longest = min(waiting, key=lambda s: s.idle_since or 0.0, default=None)
+                if longest is None or not _idle_for(longest, self._give_way):
+                    return False
+                del self._present[longest]
+                longest.end("another client needed the place, this one was idle")
+            self._present[session] = None
+            return True
+
+    def leave(self, session: _Session) -> None:
+        with self._lock:
+            self._present.pop(session, None)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(min(1.0, self._idle / 4)):
+            with self._lock:
+                for session in [s for s in self._present if _idle_for(s, self._idle)]:
+                    del self._present[session]
+                    session.end(f"idle for {self._idle:.0f} s")
+
+
+def _idle_for(session: _Session, seconds: float) -> bool:
+    since = session.idle_since
+    return since is not None and time.monotonic() - since >= seconds
 
 
 class _Session:
@@ -122,14 +215,36 @@ class _Session:
         self.server, self.shared, self.context = server, server.shared, context
         self.arenas: dict[int, Arena] = {}
         self._coming: dict[bytes, bytearray] = {}
+        self.idle_since: float | None = time.monotonic()  # None while a request is answered
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """While a request is answered the client is not idle."""
+        self.idle_since = None
+        try:
+            yield
+        finally:
+            self.idle_since = time.monotonic()
+
+    @property
+    def held(self) -> int:
+        """Bytes the client takes up."""
+        return sum(a.size + a.waiting for a in list(self.arenas.values())) + sum(map(len, list(self._coming.values())))
 
     def welcome(self) -> pb.Response:
         device = self.shared.device
-        found = pb.Welcome(version=compiler_version(), device=device.name, config=json.dumps(device.config.to_dict()))
+        config = json.dumps(device.config.to_dict())
+        found = pb.Welcome(version=tilewright_version(), device=device.name, config=config, protocol=PROTOCOL)
         return pb.Response(welcome=found)
+
+    def end(self, reason: str) -> None:
+        """Ends the stream from another thread; the client is told that it was cancelled."""
+        log.info("%s: sent away: %s", self.context.peer(), reason)
+        self.context.cancel()
 
     def close(self) -> None:
         """Gives the client's memory back."""
+        self._coming.clear()
         if self.arenas:
             for _ in self._turn():
                 self.shared.drop(self.arenas.values())
@@ -186,9 +301,12 @@ class _Session:
         return self.arenas[number]
 
     def _limit(self, more: int) -> None:
-        held = sum(a.size + a.waiting for a in self.arenas.values()) + sum(map(len, self._coming.values()))
-        if held + more > self.server.client_bytes:
+        if self.held + more > self.server.client_bytes:
             raise Refusal(f"{more} bytes more than the {self.server.client_bytes} a client may have")
+        if self.server.sessions.held + more > self.server.total_bytes:
+            raise Refusal(
+                f"{more} bytes more than the {self.server.total_bytes} all clients may have together; try again later"
+            )
 
     def _read(self, read: pb.Read) -> Iterator[pb.Response]:
         if read.arena not in self.arenas:

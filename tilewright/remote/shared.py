@@ -59,6 +59,8 @@ class Turns:
             self._changed.notify_all()
 
 
+#: Programs whose instructions are not looked at again.
+_CHECKED = 4096
 #: Bytes a write takes in this machine's memory besides its data, about.
 WRITE_OVERHEAD = 128
 
@@ -107,6 +109,7 @@ class Contents:
         self.limit = limit
         self._lock = threading.Lock()
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+        self._bytes = 0
 
     def missing(self, hashes: Iterable[bytes]) -> list[bytes]:
         with self._lock:
@@ -125,9 +128,12 @@ class Contents:
         if hashlib.sha256(data).digest() != sha256:
             raise Refusal(f"contents {sha256.hex()[:16]} arrived damaged: their SHA-256 differs")
         with self._lock:
+            if sha256 in self._kept:
+                return
             self._kept[sha256] = data
-            while sum(map(len, self._kept.values())) > self.limit and len(self._kept) > 1:
-                self._kept.popitem(last=False)
+            self._bytes += len(data)
+            while self._bytes > self.limit and len(self._kept) > 1:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
 
 
 class SharedDevice:
@@ -147,7 +153,7 @@ class SharedDevice:
         self.turns, self.contents = Turns(), Contents(limit)
         self._placed: OrderedDict[bytes | Arena, int] = OrderedDict()  # addresses, those used longest ago first
         self._sizes: dict[bytes, int] = {}  # bytes of the contents among them
-        self._checked: set[tuple[bytes, int, int]] = set()
+        self._checked: OrderedDict[tuple[bytes, int, int], None] = OrderedDict()
 
     @property
     def config(self) -> NpuConfig:
@@ -178,7 +184,9 @@ class SharedDevice:
             raise Refusal(f"the program is not for this device: {error}") from None
         if operations[-1].name != "END":
             raise Refusal(f"the program does not end: its last instruction is {operations[-1].name}")
-        self._checked.add((sha256, offset, length))
+        self._checked[sha256, offset, length] = None
+        if len(self._checked) > _CHECKED:
+            self._checked.popitem(last=False)
 
     def run(
         self,

@@ -1,8 +1,10 @@
 """The allocator against a model that remembers every byte."""
 
 import random
+import sys
 
 import numpy as np
+import psutil
 import pytest
 
 from common.allocator import ALIGNMENT, Allocator, MemoryFull
@@ -54,3 +56,26 @@ def test_host_memory_gives_zeroed_places() -> None:
     assert memory.read(second, 5000).tobytes() == b"y" * 5000
     memory.free_all()
     assert memory.allocate(5000) == first and not memory.read(first, 5000).any()
+
+
+def test_host_memory_without_room() -> None:
+    """What this machine cannot give is refused in one line, and its place is free again."""
+    memory = HostMemory(256)
+    first = memory.allocate(100)
+    with pytest.raises(MemoryFull, match="this machine has no memory for"):
+        memory.allocate(1 << 60)
+    assert memory.allocate(100) == first + 128
+    memory.free(first)
+    assert memory.allocate(64) == first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux gives single pages back")
+def test_host_memory_gives_pages_back() -> None:
+    memory = HostMemory(256)
+    size = 64 << 20
+    address = memory.allocate(size)
+    memory.write(address, np.ones(size, np.uint8))
+    before = psutil.Process().memory_info().rss
+    memory.free(address)
+    assert before - psutil.Process().memory_info().rss > size // 2
+    assert memory.allocate(size) == address and not memory.read(address, size).any()
