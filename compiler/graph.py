@@ -20,7 +20,7 @@ from compiler.tensor import Quant, Tensor
 
 @dataclass
 class Node:
-    """One operation.
+    """An operation of a graph.
 
     Attributes:
         op: name of the ONNX op or of the quantised op.
@@ -74,7 +74,7 @@ def _short(value: Any) -> str:
 
 
 class Graph:
-    """Nodes in topological order over named tensors.
+    """A model under compilation: nodes in topological order over named tensors.
 
     Args:
         name: model name, for messages and reports.

@@ -40,7 +40,7 @@ _NEVER_FOLDED = {"QuantizeLinear", "DequantizeLinear", "RandomNormal", "RandomUn
 
 
 class OnnxBuilder:
-    """Builds one `Graph` from ONNX nodes.
+    """A graph under construction from the nodes of an ONNX model.
 
     Args:
         graph: receives tensors and nodes; its opset is `onnx_node.OPSET`.
@@ -113,7 +113,7 @@ class OnnxBuilder:
         outputs: Sequence[str] | None = None,
         attrs: dict[str, Any] | None = None,
     ) -> str:
-        """Appends a node in internal form and returns its first output.
+        """Appends a node in the normal form and returns its first output.
 
         Args:
             outputs: tensor names; None makes one fresh name.
@@ -222,7 +222,7 @@ class OnnxBuilder:
         self.graph.add(Tensor(proto.name, tuple(value.shape), value.dtype, value))
 
     def node(self, proto: onnx.NodeProto) -> None:
-        """Imports one node through its handler, or as it is where the op never changed its form."""
+        """Imports one node through its handler, or unchanged where the op has had one form in all opsets."""
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         attrs = {a.name: attribute_value(a) for a in proto.attribute}
         node = OnnxNode(

@@ -10,7 +10,7 @@ from compiler.errors import UnsupportedError
 
 @dataclass
 class OnnxNode:
-    """A node as the model has it: attributes decoded, nothing normalised.
+    """A node as the model has it, with its attributes decoded and nothing normalised.
 
     Attributes:
         version: opset version of the node's domain in this model.

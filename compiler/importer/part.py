@@ -24,7 +24,7 @@ from compiler.onnx_ops import OPSET
 
 @dataclass
 class Cut(Exception):
-    """A node cannot be compiled with what is known.
+    """The node at which a part of a model ends, because it cannot be compiled with what is known.
 
     Attributes:
         node: its index in the part.

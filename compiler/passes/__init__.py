@@ -26,7 +26,7 @@ from compiler.passes.sink_transposes import sink_transposes
 
 @dataclass(frozen=True)
 class Pass:
-    """One step of the pipeline.
+    """A pass of the front end.
 
     Attributes:
         name: for messages and `print_after`.

@@ -53,7 +53,7 @@ def annotate(graph: Graph) -> None:
 
 
 def _carry(graph: Graph, node: Node, forward: bool) -> None:
-    """An op that moves 8-bit integers leaves their scale and zero point as they are."""
+    """Copies scale and zero point across an op that only moves 8-bit integers."""
     if node.op not in MOVES and node.op not in MONOTONE:
         return
     data, results = graph.tensor(node.inputs[0]), [graph.tensor(n) for n in node.outputs if n]

@@ -90,7 +90,7 @@ def _fits(graph: Graph, name: str, first: bool) -> bool:
 
 @dataclass
 class _Chain:
-    """Factors by position, with their sizes."""
+    """A chain of matrix products: its factors by position, with their sizes."""
 
     names: list[str]
     rows: list[int]

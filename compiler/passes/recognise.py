@@ -21,7 +21,7 @@ from compiler.graph import Graph, Node
 
 @dataclass
 class _Match:
-    """Walks backwards from a node over single-use float tensors."""
+    """A graph that is searched backwards from a node, over float tensors with one reader."""
 
     graph: Graph
     producers: dict[str, Node]

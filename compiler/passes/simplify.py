@@ -32,7 +32,7 @@ _NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": 0.0, "Sub": 0.0}
 
 
 class _View:
-    """The graph with the lookups the rules need."""
+    """A graph with the lookups that rules need."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -64,7 +64,7 @@ def simplify(graph: Graph) -> None:
 
 
 def neutral(view: _View, node: Node) -> bool:
-    """One operand that changes nothing."""
+    """Drops an operation one of whose operands changes nothing."""
     graph = view.graph
     for i in (1, 0) if node.op in ("Mul", "Add") else (1,):
         value, other = graph.const(node.inputs[i]), node.inputs[1 - i]

@@ -15,7 +15,7 @@ from compiler.onnx_ops import elem_type
 
 
 class Tape:
-    """Writes derivative formulas: `adjoint` of a node's output to adjoints of its inputs."""
+    """A writer of derivative formulas: from the adjoint of a node's output to those of its inputs."""
 
     def __init__(self, builder: OnnxBuilder) -> None:
         self.builder = builder
@@ -86,7 +86,7 @@ def _tanh(t: Tape, n: Node, g: str) -> list[str]:
 
 
 def _pow(t: Tape, n: Node, g: str) -> list[str]:
-    """Of the base; the exponent is a constant."""
+    """Adjoint of the base; the exponent must be a constant."""
     x, p = n.inputs
     less = t.emit("Sub", p, t.builder.constant("one", 1, t.builder.tensor(p).dtype))
     factor = t.emit("Cast", p, to=elem_type(t.builder.tensor(x).dtype))
@@ -166,7 +166,7 @@ def gradient(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _between(builder: OnnxBuilder, sources: set[str], y: str) -> list[Node]:
-    """Nodes that y needs, as far back as the sources, in order."""
+    """The nodes on the way from the sources to y, in order."""
     needed, path = {y} - sources, []
     for inner in reversed(builder.graph.nodes):
         if needed & set(inner.outputs):
@@ -176,7 +176,7 @@ def _between(builder: OnnxBuilder, sources: set[str], y: str) -> list[Node]:
 
 
 def _again(builder: OnnxBuilder, path: list[Node], at: dict[str, str]) -> list[Node]:
-    """The same nodes over other values; `at` maps old names to new ones and grows."""
+    """Emits the nodes once more over other values. `at` maps old tensor names to new ones; results are added to it."""
     first = len(builder.graph.nodes)
     for inner in path:
         names = [builder.fresh(name) if name else "" for name in inner.outputs]

@@ -21,7 +21,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def _real(builder: OnnxBuilder, name: str) -> str:
-    """Numbers as floats: float64 stays, everything else becomes float32."""
+    """The tensor as floats: float64 stays, everything else becomes float32."""
     if builder.tensor(name).dtype in (np.float32, np.float64):
         return name
     return builder.emit("Cast", [name], attrs={"to": elem_type(np.dtype(np.float32))})
@@ -118,7 +118,7 @@ def _transformed(builder: OnnxBuilder, node: OnnxNode, y: str, transform: str) -
 
 @dataclass
 class Forest:
-    """Nodes of all trees in one list; leaves lead to themselves and hold (target, weight) pairs."""
+    """Decision trees with all their nodes in one list; leaves lead to themselves and hold (target, weight) pairs."""
 
     feature: list[int] = field(default_factory=list)
     mode: list[int] = field(default_factory=list)

@@ -78,7 +78,7 @@ def _integer(builder: OnnxBuilder, name: str, what: str) -> int:
 
 
 def _transform(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool) -> str:
-    """Along the last but one axis of [..., n, 1 or 2]; n is cut or extended by zeros to the length."""
+    """The transform along the last but one axis of [..., n, 1 or 2]; n is cut, or extended by zeros, to the length."""
     shape, dtype = builder.shape(x), builder.tensor(x).dtype
     wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     if dtype != wide:
@@ -98,7 +98,7 @@ def _reshape(builder: OnnxBuilder, x: str, shape: list[int]) -> str:
 
 
 def _direct(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
-    """One product: [rows, n, c] -> [rows, k, c']."""
+    """The transform as one matrix product: [rows, n, c] -> [rows, k, c']."""
     rows, n, parts = builder.shape(x)
     # Numbers of input and output points that count; what lies beyond the length is ignored.
     points_in = length // 2 + 1 if inverse and onesided else length
@@ -122,12 +122,12 @@ def _direct(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: 
 
 
 def _split(length: int) -> int:
-    """The largest factor up to the square root."""
+    """The largest factor of n that is not above its square root."""
     return next(p for p in range(math.isqrt(length), 0, -1) if length % p == 0)
 
 
 def _long(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
-    """Through the complex transform of the whole length."""
+    """The transform of a long sequence, by way of the complex transform of the whole length."""
     _, n, parts = builder.shape(x)
     points_in = length // 2 + 1 if inverse and onesided else length
     if n > points_in:

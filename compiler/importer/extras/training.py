@@ -81,7 +81,7 @@ def _cast(builder: OnnxBuilder, name: str, dtype: np.dtype) -> str:
 
 
 class Arithmetic:
-    """Writes formulas over tensors of one type; numbers become constants."""
+    """A writer of formulas over tensors of one type; numbers become constants."""
 
     def __init__(self, builder: OnnxBuilder, dtype: np.dtype) -> None:
         self.builder, self.dtype = builder, dtype
@@ -124,14 +124,14 @@ def _groups(node: OnnxNode, count: int) -> list[Sequence[str]]:
 
 
 def _setup(builder: OnnxBuilder, node: OnnxNode, x: str) -> tuple[Arithmetic, str, str, str]:
-    """Formulas in the type of x; rate and step count in that type, and whether this is not the first step."""
+    """A writer of formulas in the type of x; the rate and the step count in that type; whether steps went before."""
     dtype = builder.tensor(x).dtype
     later = builder.emit("Greater", [node.input(1), builder.constant("zero", 0, builder.tensor(node.input(1)).dtype)])
     return Arithmetic(builder, dtype), _cast(builder, node.input(0), dtype), _cast(builder, node.input(1), dtype), later
 
 
 def _finish(builder: OnnxBuilder, node: OnnxNode, results: list[list[str]]) -> None:
-    """Outputs: the first result of every parameter, then the second, ..."""
+    """Names the outputs: the first result of every parameter, then the second of every parameter, and so on."""
     flat = [result[k] for k in range(len(results[0])) for result in results]
     for value, name in zip(flat, node.outputs):
         if name:

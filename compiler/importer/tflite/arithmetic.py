@@ -24,7 +24,7 @@ _COMPARE = {
 
 
 def source(b: TfliteBuilder) -> tuple[str, str]:
-    """Input 0 as real values in the form it exists in, and the form."""
+    """Input 0 as real values in the form in which it exists, and that form."""
     form = b.layout(0)
     return b.real(0, form), form
 
@@ -83,7 +83,7 @@ def cast(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def real_operands(b: TfliteBuilder) -> tuple[list[str], str]:
-    """Both inputs as real values in one form; and the form. Raises CompileError where they do not broadcast."""
+    """Both inputs as real values in one form, and that form. Raises CompileError where they do not broadcast."""
     shapes = b.shape(0), b.shape(1)
     try:
         out = np.broadcast_shapes(*shapes)

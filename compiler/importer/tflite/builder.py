@@ -33,7 +33,7 @@ def file_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class TfliteBuilder:
-    """Builds one `Graph`.
+    """A graph under construction from the operators of a TFLite file.
 
     Args:
         graph: receives tensors and nodes.

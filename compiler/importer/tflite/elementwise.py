@@ -17,7 +17,7 @@ from isa import numerics
 
 
 def operands(b: TfliteBuilder, rank: int) -> tuple[list[str], str]:
-    """Both inputs in one form, broadcastable; and the form."""
+    """Both inputs in one form in which they broadcast, and that form."""
     form = b.layout(0, 1) if rank == 4 else FILE
     names = []
     for k in (0, 1):
@@ -104,7 +104,7 @@ def prelu(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("MAXIMUM", "MINIMUM")
 def extremum(b: TfliteBuilder, op: FileOp) -> None:
-    """The stored integers; LiteRT demands one scale."""
+    """The extremum of the stored integers; LiteRT demands that all tensors have one scale."""
     same_type(b, 0, 1)
     names, form = operands(b, max(len(b.shape(0)), len(b.shape(1))))
     made = b.onnx("Max" if op.name == "MAXIMUM" else "Min", names)

@@ -35,7 +35,7 @@ def multiply(x: Array, multiplier: int, shift: int, away: bool = True) -> Array:
 
 
 class Integers:
-    """Emits int64 arithmetic.
+    """A writer of int64 arithmetic.
 
     Args:
         b: the graph's builder.
@@ -68,13 +68,13 @@ class Integers:
         return self.b.onnx("Mul", [x, y if isinstance(y, str) else self.constant(y)])
 
     def right(self, x: str, amount: Any) -> str:
-        """Arithmetic shift: the unsigned one of ONNX on numbers lifted above zero by a multiple of 2^amount."""
+        """Arithmetic right shift. ONNX only shifts unsigned numbers, so a multiple of 2^amount is added first."""
         lifted = self.cast(self.add(x, 1 << 62), _UINT64)
         shifted = self.b.onnx("BitShift", [lifted, self.b.constant("shift", amount, np.uint64)], {"direction": "RIGHT"})
         return self.sub(self.of(shifted), np.int64(1 << 62) >> np.asarray(amount, np.int64))
 
     def rounded_right(self, x: str, amount: Any, away: bool = True) -> str:
-        """Ties away from zero, or upwards. Amounts may be one per channel of the last axis."""
+        """Right shift with rounding, ties away from zero or upwards; one amount, or one per channel (last axis)."""
         amount = np.asarray(amount, np.int64)
         if not amount.any():
             return x
@@ -101,7 +101,10 @@ class Integers:
         return self.of(self.b.onnx("MatMulInteger", [x, self.b.constant("weights", np.ascontiguousarray(weights))]))
 
     def looked_up(self, x: str, table: Array) -> str:
-        """A function of 16-bit values, as int64; the (lasting) table begins with that of -32768."""
+        """A function of 16-bit values, as int64.
+
+        The table begins with the value for -32768; the graph keeps it as a constant.
+        """
         if id(table) not in self._tables:
             self._tables[id(table)] = self.b.constant("table", table)
         return self.of(self.b.onnx("Gather", [self._tables[id(table)], self.add(x, 1 << 15)], {"axis": 0}))

@@ -51,7 +51,7 @@ def pool(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("MEAN")
 def mean(b: TfliteBuilder, op: FileOp) -> None:
-    """Over axes 1 and 2 of an image as it is; any others are brought into the place of its two."""
+    """A mean over axes 1 and 2 of an image runs as it is; other axes are first moved into the place of those two."""
     shape, rank = b.shape(0), len(b.shape(0))
     axes, keep = axes_of(b, 1), bool(op.option("KeepDims", False))
     if b.source(0).dtype != b.target().dtype:

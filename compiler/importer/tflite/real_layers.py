@@ -21,7 +21,7 @@ def _weights(b: TfliteBuilder, k: int, rank: int) -> np.ndarray:
 
 
 def _bias(b: TfliteBuilder, k: int, channels: int) -> list[str]:
-    """Bias as float32; integers count products of an input step and a weight step."""
+    """Bias as float32; an integer bias counts in steps of the input scale times the weight scale."""
     if not b.has(k):
         return []
     t, data = b.source(k), b.const(k, "bias")
@@ -141,7 +141,7 @@ def softmax(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("L2_NORMALIZATION", table=PLAIN)
 def l2_normalization(b: TfliteBuilder, op: FileOp) -> None:
-    """Over the last axis, by the length or 1e-6."""
+    """Divides by the length of the last axis, or by 1e-6 where it is shorter."""
     x, rank = b.real(0), len(b.shape(0))
     axes = b.constant("axes", [rank - 1], np.int64)
     length = b.onnx("Sqrt", [b.onnx("ReduceSumSquare", [x, axes], {"keepdims": 1})])

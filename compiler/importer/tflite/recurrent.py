@@ -23,7 +23,7 @@ _MAX_STEPS = 4096
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Positions of one direction's inputs; gates in the order input, forget, cell, output."""
+    """Where the inputs of one direction stand among the operator's; gates in the order input, forget, cell, output."""
 
     weights: tuple[int, ...]
     recurrent: tuple[int, ...]
@@ -47,7 +47,7 @@ _FORWARD, _BACKWARD = _direction(1, 35, ()), _direction(18, 37, ())
 
 
 def _sequence(b: TfliteBuilder, time_major: bool) -> tuple[str, tuple[int, int, int]]:
-    """Input 0 as rows [T*B, K] of its own type; and T, B, K."""
+    """Input 0 as rows [T*B, K] of its own type, with the sizes T, B and K."""
     shape = b.shape(0)
     if len(shape) != 3 or min(shape) < 1:
         raise b.damaged(f"input has shape {list(shape)}, rank 3 is needed")
@@ -85,7 +85,7 @@ def _matrix(b: TfliteBuilder, k: int, what: str, rows: int, columns: int) -> np.
 def _unrolled(
     b: TfliteBuilder, gates: str, sizes: tuple[int, int], reverse: bool, step: Callable[[str], str], shape: list[int]
 ) -> str:
-    """Runs `step` on the rows of each time of gates [T*B, N]; its results as [T, B, ...]."""
+    """Runs `step` once for each time, on that time's rows of the gates [T*B, N]; returns its results as [T, B, ...]."""
     t, n = sizes
     outputs = {}
     for time in reversed(range(t)) if reverse else range(t):
@@ -97,7 +97,7 @@ def _unrolled(
 
 
 def _parts(b: TfliteBuilder, gates: str, count: int, cells: int) -> list[str]:
-    """The gates side by side in the last axis, one by one."""
+    """Splits gates that lie side by side in the last axis."""
     limits = [[b.constant("slice", [v], np.int64) for v in (i * cells, (i + 1) * cells, 1, 1)] for i in range(count)]
     return [b.onnx("Slice", [gates, *ends]) for ends in limits]
 
@@ -171,7 +171,7 @@ def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, in
 
 
 def _finish(b: TfliteBuilder, made: str, time_major: bool, k: int = 0) -> None:
-    """[T, B, N] as the file's order."""
+    """Brings [T, B, N] into the order of the file."""
     made = made if time_major else b.onnx("Transpose", [made], {"perm": [1, 0, 2]})
     if b.is_steps(b.target(k)) and b.graph.tensor(made).dtype == b.target(k).dtype:
         b.onnx("Identity", [made], output=b.result(b.graph.tensor(made).shape, FILE, k))
@@ -283,7 +283,7 @@ def _svdf_sizes(b: TfliteBuilder) -> tuple[int, int]:
 
 @handles("SVDF", table=PLAIN)
 def float_svdf(b: TfliteBuilder, op: FileOp) -> None:
-    """From the reset state only the newest entry of each filter's memory is not 0."""
+    """SVDF in floats. The state is 0 at the start, so that only the newest entry of each filter's memory counts."""
     rank, units = _svdf_sizes(b)
     n = b.shape(0)[0]
     features, times = b.graph.const(b.real(1)), b.graph.const(b.real(2))

@@ -28,7 +28,7 @@ def _positions(n: int, out: int, align: bool, half_pixel: bool) -> tuple[np.ndar
 
 @handles("RESIZE_BILINEAR")
 def resize_bilinear(b: TfliteBuilder, op: FileOp) -> None:
-    """Sums stay below 2^31: float64 holds them exactly."""
+    """Computed in float64, which holds the sums exactly: they stay below 2^31."""
     shape, size = b.shape(0), b.ints(1, "size")
     if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
         raise b.damaged(f"{list(shape)} to {size}")

@@ -72,6 +72,8 @@ class FileOp:
 
 @dataclass
 class FileModel:
+    """A TFLite model as the file has it; `inputs` and `outputs` are indices of tensors."""
+
     tensors: list[FileTensor]
     ops: list[FileOp] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
@@ -94,6 +96,8 @@ def read(data: bytes) -> FileModel:
 
 
 class _Reader:
+    """A reader of one flatbuffer that distrusts what it reads."""
+
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.root = tflite.Model.GetRootAs(data, 0)

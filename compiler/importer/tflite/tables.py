@@ -39,7 +39,7 @@ def _types(b: TfliteBuilder) -> tuple[np.ndarray, Quant, Quant]:
 
 
 def ideal(b: TfliteBuilder, function: Callable[[np.ndarray], np.ndarray]) -> None:
-    """The function in float64 of the float32 input, rounded to float32, then to steps."""
+    """A table of a function computed in float64 from the float32 input, rounded to float32 and then to steps."""
     q, qx, qy = _types(b)
     with np.errstate(all="ignore"):
         y = function((q.astype(np.float32) * qx.scale).astype(np.float64)).astype(np.float32)
@@ -53,7 +53,7 @@ def logistic(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("SQRT")
 def sqrt(b: TfliteBuilder, op: FileOp) -> None:
-    """Rounded down."""
+    """Square root, rounded down."""
     q, qx, qy = _types(b)
     y = np.sqrt(np.maximum(q, 0).astype(np.float32) * qx.scale)
     emit(b, np.floor(y / qy.scale).astype(np.int64) + int(qy.zero_point))
@@ -182,7 +182,7 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("DEQUANTIZE")
 def dequantize(b: TfliteBuilder, op: FileOp) -> None:
-    """Also float16 to float32, and constants of several scales."""
+    """To float32: quantised tensors, float16, and constants with several scales."""
     x = b.source(0)
     form = FILE if x.data is not None else b.layout(0)
     if x.dtype == np.float16 and x.data is not None:
