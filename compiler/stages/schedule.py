@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from compiler.npu.emit.plan import Plans
+from compiler.npu.emit.plan import TilePlans
 from compiler.npu.schedule.search import Measure, Schedule, Scheduler, search
 from compiler.options import CompileOptions
 from compiler.stages.order import LayerStep, Step, reads_elsewhere
@@ -22,7 +22,7 @@ class Schedules:
     """
 
     of: dict[int, Schedule] = field(default_factory=dict)
-    plans: Plans = field(default_factory=dict)
+    plans: TilePlans = field(default_factory=dict)
 
 
 def schedule_steps(

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from compiler.errors import CompileError
-from compiler.npu.emit.plan import Plans
+from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
 from compiler.npu.schedule.search import Policy, Schedule, make_schedule, measure_schedule
@@ -33,7 +33,7 @@ class Step:
     outside: set[str]
 
     def __post_init__(self) -> None:
-        self.plans: Plans = {}
+        self.plans: TilePlans = {}
 
     def default(self, policy: Policy) -> Schedule:
         """What the compiler decides under a policy."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from compiler.npu.emit.emitter import Emitter, Place
 from compiler.npu.emit.geometry import Border, Box
-from compiler.npu.emit.plan import Plans, Pools
-from compiler.npu.emit.scratch import Heap, Ring, Rows
+from compiler.npu.emit.plan import Pools, TilePlans
+from compiler.npu.emit.scratch import Allocation, Heap, Ring
 from compiler.npu.views import View
 from isa import numerics
 from isa.config import NpuConfig
@@ -43,7 +43,7 @@ class ConstantPool:
 
 
 @dataclass(frozen=True)
-class Tile:
+class ActTile:
     """Activation vectors in ACT. Vector (block, y, x) is row base + block*plane + y*line + x*step; a stride of 0
     repeats a vector.
 
@@ -55,7 +55,7 @@ class Tile:
     plane: int
     line: int
     step: int = 1
-    rows: Rows | None = None
+    rows: Allocation | None = None
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Resident:
         top, left: of the border.
     """
 
-    rows: Rows
+    rows: Allocation
     lines: int
     columns: int
     top: int
@@ -112,7 +112,7 @@ class Context:
         heap: rows of ACT. weights, params, accumulators, tables: rows of WGT, PRM, ACC and LUT.
         resident: tensors that lie in ACT, by buffer. bands: those that pass through it band by band.
         plans: those found so far.
-        tiles: tilings chosen for whole layers, by `id` of the layer, as `Plan.numbers` gives them.
+        tiles: tilings chosen for whole layers, by `id` of the layer, as `TilePlan.numbers` gives them.
         timing_only: constants are not packed, because only the instructions count.
     """
 
@@ -127,7 +127,7 @@ class Context:
     tables: Ring = field(init=False)
     resident: dict[str, Resident] = field(default_factory=dict)
     bands: dict[str, BandTile] = field(default_factory=dict)
-    plans: Plans = field(default_factory=dict)
+    plans: TilePlans = field(default_factory=dict)
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
     timing_only: bool = False
     _pools: dict[str, Heap] = field(default_factory=dict)
@@ -217,13 +217,13 @@ class Context:
         """Where a vector of a view is in memory."""
         return Place(view.region, self.offsets.get(view.buffer, 0) + view.address(n, block, y, x))
 
-    def read_tile(self, view: View, box: Box, fill: int = 0, pool: str = "input") -> Tile:
+    def read_tile(self, view: View, box: Box, fill: int = 0, pool: str = "input") -> ActTile:
         """The box in ACT: where a resident tensor lies, or loaded."""
         there = self._in_act(view, box)
         if there is not None:
             return there
         rows = self._pools[pool].take(box.vectors)
-        tile = Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
+        tile = ActTile(rows.start, box.lines * box.columns, box.columns, 1, rows)
         ys, ye = min(max(box.y0, 0), view.h), max(min(box.y1, view.h), 0)
         xs, xe = min(max(box.x0, 0), view.w), max(min(box.x1, view.w), 0)
         if ye <= ys or xe <= xs:
@@ -238,7 +238,7 @@ class Context:
         )  # fmt: skip
         return tile
 
-    def read_broadcast(self, view: View, box: Box) -> Tile:
+    def read_broadcast(self, view: View, box: Box) -> ActTile:
         """As `read_tile` for an operand whose axes of size 1 are repeated along the box."""
         one_n, one_h, one_w = (size == 1 for size in (view.n, view.h, view.w))
         small = Box(
@@ -247,17 +247,17 @@ class Context:
         )  # fmt: skip
         assert view.cb > 1 or box.blocks == 1, "channels are never broadcast"
         tile = self.read_tile(view, small, pool="operand")
-        return Tile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
+        return ActTile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
 
-    def write_tile(self, view: View, box: Box) -> Tile:
+    def write_tile(self, view: View, box: Box) -> ActTile:
         """Room in ACT for a box of an output; finish with `finish_tile`."""
         there = self._in_act(view, box)
         if there is not None:
             return there
         rows = self._pools["output"].take(box.vectors)
-        return Tile(rows.start, box.lines * box.columns, box.columns, 1, rows)
+        return ActTile(rows.start, box.lines * box.columns, box.columns, 1, rows)
 
-    def finish_tile(self, view: View, box: Box, tile: Tile) -> None:
+    def finish_tile(self, view: View, box: Box, tile: ActTile) -> None:
         """Stores an output tile (a resident tensor stays where it is)."""
         if self.on_chip(view):
             return
@@ -267,23 +267,23 @@ class Context:
         )  # fmt: skip
         self.release(tile)
 
-    def release(self, tile: Tile | None) -> None:
+    def release(self, tile: ActTile | None) -> None:
         """Frees the rows of a tile, unless there is none or its tensor stays in ACT."""
         if tile is not None and tile.rows is not None:
             tile.rows.free()
 
-    def _in_act(self, view: View, box: Box) -> Tile | None:
+    def _in_act(self, view: View, box: Box) -> ActTile | None:
         """The box of a tensor that lies in ACT, as a band or whole; None if it is in memory."""
         band = self.bands.get(view.buffer)
         if band is not None:
-            return Tile(band.row(box.block, box.y0, box.x0), band.plane, band.columns)
+            return ActTile(band.row(box.block, box.y0, box.x0), band.plane, band.columns)
         res = self.resident.get(view.buffer)
         return self._in_resident(view, res, box) if res is not None else None
 
-    def _in_resident(self, view: View, res: Resident, box: Box) -> Tile:
+    def _in_resident(self, view: View, res: Resident, box: Box) -> ActTile:
         plane = res.lines * res.columns
         base = res.rows.start + (box.n * view.cb + box.block) * plane
-        return Tile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
+        return ActTile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
 
     def make_resident(self, view: View, border: Border, fill: int, start: int) -> None:
         """Puts a tensor into ACT from row `start` (until `drop`), its border filled."""

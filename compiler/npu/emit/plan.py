@@ -16,7 +16,7 @@ class Pools(NamedTuple):
     operand: int
 
 
-class Plan(NamedTuple, Generic[Tiling]):
+class TilePlan(NamedTuple, Generic[Tiling]):
     """One way to cut a layer into tiles.
 
     Attributes:
@@ -35,4 +35,4 @@ class Plan(NamedTuple, Generic[Tiling]):
 
 
 #: Plans found so far, by layer, height and what is on the chip.
-Plans = dict[Hashable, Plan[Any]]
+TilePlans = dict[Hashable, TilePlan[Any]]

@@ -44,7 +44,8 @@ class Ring:
             start = 0
         self._next = start + count
         end = start + count
-        self._held = {k: (s, e) for k, (s, e) in self._held.items() if e <= start or s >= end}
+        for gone in [k for k, (s, e) in self._held.items() if s < end and start < e]:
+            del self._held[gone]
         if key is not None:
             self._held[key] = (start, end)
         return start
@@ -55,7 +56,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Allocation:
     """Allocated rows, which `owner` takes back."""
 
     start: int
@@ -72,10 +73,10 @@ class Heap:
     def __init__(self, rows: int, first: int = 0) -> None:
         self.first = first
         self.rows = rows
-        self._live: list[Rows] = []
+        self._live: list[Allocation] = []
         self._next = first
 
-    def take(self, count: int) -> Rows:
+    def take(self, count: int) -> Allocation:
         """The next rows that are free.
 
         Raises:
@@ -86,33 +87,33 @@ class Heap:
             for start, end in gaps:
                 at = max(start, low)
                 if at + count <= end:
-                    rows = Rows(at, count, self)
+                    rows = Allocation(at, count, self)
                     self._live.append(rows)
                     self._live.sort(key=lambda r: r.start)
                     self._next = at + count
                     return rows
         raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
 
-    def take_low(self, count: int) -> Rows:
+    def take_low(self, count: int) -> Allocation:
         """Rows from the start of the largest gap, so that the rest of it stays in one piece."""
         start, end = max(self._gaps(), key=lambda gap: gap[1] - gap[0], default=(0, 0))
         if end - start < count:
             raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
-        rows = Rows(start, count, self)
+        rows = Allocation(start, count, self)
         self._live.append(rows)
         self._live.sort(key=lambda r: r.start)
         return rows
 
-    def take_at(self, start: int, count: int) -> Rows:
+    def take_at(self, start: int, count: int) -> Allocation:
         """Rows start..start+count-1."""
         if not any(low <= start and start + count <= high for low, high in self._gaps()):
             raise ScratchpadFull(f"rows {start}..{start + count} of ACT are in use")
-        rows = Rows(start, count, self)
+        rows = Allocation(start, count, self)
         self._live.append(rows)
         self._live.sort(key=lambda r: r.start)
         return rows
 
-    def free(self, rows: Rows) -> None:
+    def free(self, rows: Allocation) -> None:
         self._live.remove(rows)
 
     @property

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.npu.emit.context import Context, Tile
+from compiler.npu.emit.context import ActTile, Context
 from compiler.npu.emit.emitter import Loop
 from compiler.npu.emit.geometry import Box
 from compiler.npu.layers.layer import Post
 from isa.instructions import Source
 
 
-def read_add_operand(context: Context, post: Post, box: Box) -> Tile | None:
+def read_add_operand(context: Context, post: Post, box: Box) -> ActTile | None:
     """The other operand of a fused Add for an output box."""
     return None if post.add is None else context.read_broadcast(post.add.other, box)
 
@@ -22,10 +22,10 @@ def emit_accumulators(
     acc: int,
     acc_strides: tuple[int, int, int],
     counts: tuple[int, int, int],
-    out: Tile,
+    out: ActTile,
     out_steps: tuple[int, int],
     prm: int,
-    add: Tile | None,
+    add: ActTile | None,
     slices: int,
 ) -> None:
     """Emits VECTOR over one tile of accumulators.
@@ -41,7 +41,7 @@ def emit_accumulators(
     """
     columns, lines, blocks = counts
     table = context.load_table(post.lut)
-    b = add if add is not None else Tile(0, 0, 0, 0)
+    b = add if add is not None else ActTile(0, 0, 0, 0)
     groups, rest = divmod(blocks, slices)
     constants = post.add.constants if post.add is not None else None
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler.npu.emit.context import Context, Tile
+from compiler.npu.emit.context import ActTile, Context
 from compiler.npu.emit.emitter import Loop, Place
 from compiler.npu.emit.geometry import Border, Box
-from compiler.npu.emit.plan import Plan
+from compiler.npu.emit.plan import TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
 from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from compiler.npu.layers.layer import Layer
@@ -69,7 +69,7 @@ class ConvLayer(Layer):
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
-    ) -> Iterator[Plan[ConvTiling]]:
+    ) -> Iterator[TilePlan[ConvTiling]]:
         add = self.post.add
         return conv_plans(
             self.shape(context.config, span), budget, resident_in=context.on_chip(self.inputs[0]),
@@ -77,7 +77,7 @@ class ConvLayer(Layer):
             load_operand=add is not None and not context.on_chip(add.other),
         )  # fmt: skip
 
-    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         with context.pools(plan.pools):
             _Emission(context, self, plan.tiling, rows).run()
 
@@ -107,7 +107,7 @@ class _Emission:
         self.tiling = tiling
         self.s = layer.shape(context.config, None if rows is None else rows.span)
         self.images = range(self.s.y.n) if rows is None else (rows.image,)
-        self._inputs: dict[tuple[int, int, int, int, int], Tile] = {}
+        self._inputs: dict[tuple[int, int, int, int, int], ActTile] = {}
 
     def run(self) -> None:
         s, tiling = self.s, self.tiling
@@ -147,7 +147,7 @@ class _Emission:
         x0, x1 = r0 * s.step[1], min(r1 * s.step[1], s.y.w)
         box = Box(n, block, blocks, y0, y1, x0, x1)
         out = context.write_tile(s.y, box)
-        add: Tile | None = None
+        add: ActTile | None = None
         for index, phase in enumerate(s.phases):
             lines = min(q1, phase.outputs(0, s.y.h)) - q0
             columns = min(r1, phase.outputs(1, s.y.w)) - r0
@@ -162,10 +162,10 @@ class _Emission:
             vector = acc * config.block_out // config.block_in
             start = phase.out_start
             shift = start[0] * out.line + start[1] * out.step
-            moved = Tile(out.base + shift, out.plane, out.line, out.step)
+            moved = ActTile(out.base + shift, out.plane, out.line, out.step)
             other = None
             if add is not None:
-                other = Tile(add.base + start[0] * add.line + start[1] * add.step, add.plane, add.line, add.step)
+                other = ActTile(add.base + start[0] * add.line + start[1] * add.step, add.plane, add.line, add.step)
             emit_accumulators(
                 context, layer.post, vector, (s.wide, columns * s.wide, lines * columns * s.wide),
                 (columns, lines, blocks), moved, phase.out_step, prm, other, s.wide,
@@ -218,7 +218,7 @@ class _Emission:
                 self.context.release(self._inputs.pop(key))
 
     def _zero_point_products(
-        self, tile: Tile, origin: int, first: int, piece: int, outer: list[Loop], acc: int
+        self, tile: ActTile, origin: int, first: int, piece: int, outer: list[Loop], acc: int
     ) -> None:
         """Adds -zero_point of a second activation operand times the sum of the first, by constant tiles."""
         dynamic = self.layer.dynamic

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.npu.emit.plan import Plan, Pools
+from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.sliding_window import SlidingWindow
 from compiler.npu.layers.tiling import bands, even_parts
 from compiler.npu.views import View
@@ -140,7 +140,7 @@ class ConvShape:
 
 def conv_plans(
     s: ConvShape, budget: int, *, resident_in: bool, resident_out: bool, load_operand: bool, every: bool
-) -> Iterator[Plan[ConvTiling]]:
+) -> Iterator[TilePlan[ConvTiling]]:
     """Plans that fit `budget` ACT rows: each one estimated to take fewer cycles than those before it, or all of them.
 
     Args:
@@ -207,7 +207,7 @@ def conv_plans(
                     if every or cycles < best:
                         best = cycles
                         pools = Pools(in_depth * in_rows, depth * out_rows, depth * add_rows)
-                        yield Plan(ConvTiling(lines, columns, chunk, piece, bands_outer, keep), pools, cycles)
+                        yield TilePlan(ConvTiling(lines, columns, chunk, piece, bands_outer, keep), pools, cycles)
 
 
 def _chunks(blocks: int, unit: int, grouped: bool) -> Iterator[int]:

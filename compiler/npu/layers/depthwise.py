@@ -12,7 +12,7 @@ import numpy as np
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.emitter import Loop
 from compiler.npu.emit.geometry import Border, Box
-from compiler.npu.emit.plan import Plan, Pools
+from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
 from compiler.npu.layers.depthwise_passes import WindowPass, plan_passes
 from compiler.npu.layers.layer import Layer
@@ -60,7 +60,7 @@ class DepthwiseLayer(Layer):
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
-    ) -> Iterator[Plan[WindowTiling]]:
+    ) -> Iterator[TilePlan[WindowTiling]]:
         best = math.inf
         config = context.config
         x, y = self.inputs[0], self.output
@@ -104,9 +104,9 @@ class DepthwiseLayer(Layer):
                 if every or cycles < best:
                     best = cycles
                     pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
-                    yield Plan(WindowTiling(lines, columns, blocks), pools, cycles)
+                    yield TilePlan(WindowTiling(lines, columns, blocks), pools, cycles)
 
-    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         """Channel blocks outside (their weights stay), bands inside."""
         images, first, end = chosen_rows(self.output, rows)
         with context.pools(plan.pools):

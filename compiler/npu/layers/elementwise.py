@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler.npu.emit.context import Context, Tile
+from compiler.npu.emit.context import ActTile, Context
 from compiler.npu.emit.emitter import Loop
 from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.plan import Plan, Pools
+from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.tiling import OutputRows, PlaneTiling, boxes, chosen_rows, even_parts
 from compiler.npu.views import View
@@ -41,7 +41,7 @@ class VectorLayer(Layer):
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
-    ) -> Iterator[Plan[PlaneTiling]]:
+    ) -> Iterator[TilePlan[PlaneTiling]]:
         """The plan with the largest tile, three of them in ACT if possible (load, work, store)."""
         y = self.output if span is None else replace(self.output, n=1, h=span[1] - span[0])
         for depth in (3, 2, 1):
@@ -50,11 +50,11 @@ class VectorLayer(Layer):
                 pools = self._pools(context, tiling, 1 if single else depth)
                 # A plane in one piece leaves nothing to overlap: only where it is small.
                 if sum(pools) <= (budget if not single or depth == 1 else budget // 4):
-                    yield Plan(tiling, pools)
+                    yield TilePlan(tiling, pools)
                     if not every:
                         return
 
-    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         images, first, end = chosen_rows(self.output, rows)
         with context.pools(plan.pools):
             for n in images:
@@ -101,7 +101,7 @@ class ElementLayer(VectorLayer):
         table = context.load_table(self.post.lut)
         mul = self.kind == "mul"
         prm = uniform_params(context, 0, self.scale) if mul else 0
-        other = b if b is not None else Tile(0, 0, 0, 0)
+        other = b if b is not None else ActTile(0, 0, 0, 0)
         context.emitter.vector(
             Source.MUL if mul else Source.ACT, a.base, out.base, walk(box, a, other, out), b=other.base, prm=prm,
             add=self.kind == "add", lut=table, rounding=self.post.rounding, post=self.post.fields(),
@@ -112,7 +112,7 @@ class ElementLayer(VectorLayer):
         context.finish_tile(self.output, box, out)
 
 
-def walk(box: Box, a: Tile, b: Tile, out: Tile) -> list[Loop]:
+def walk(box: Box, a: ActTile, b: ActTile, out: ActTile) -> list[Loop]:
     """Loops of VECTOR over a box, with the strides of both operands and the result."""
     return [
         (box.columns, a.step, b.step, out.step, 0),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border
-from compiler.npu.emit.plan import Plan
+from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.tiling import OutputRows
 from compiler.npu.views import View
@@ -92,7 +92,7 @@ class Layer(ABC):
     @abstractmethod
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
-    ) -> Iterator[Plan[Any]]:
+    ) -> Iterator[TilePlan[Any]]:
         """Ways to cut the layer into tiles.
 
         Args:
@@ -102,7 +102,7 @@ class Layer(ABC):
         """
 
     @abstractmethod
-    def emit(self, context: Context, plan: Plan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         """Emits the instructions of the layer, or of some rows of its output, by a plan of `plans`."""
 
     # What a kind says where it differs from a layer that reads what it writes, vector by vector.
@@ -140,7 +140,7 @@ class Layer(ABC):
         """Op and name, for reports and messages."""
         return f"{self.op} {self.name}"
 
-    def plan(self, context: Context, budget: int, span: tuple[int, int] | None = None) -> Plan[Any]:
+    def plan(self, context: Context, budget: int, span: tuple[int, int] | None = None) -> TilePlan[Any]:
         """The plan to take for the layer (or its output rows `span`) within `budget` rows of ACT: the tiling that
         `Context.tiles` asks for if it fits, else the last of `plans`.
 

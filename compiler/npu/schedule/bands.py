@@ -36,7 +36,7 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Group:
+class LayerGroup:
     """Layers that run together, `step` rows of the last output at a time; or one layer alone, with step 0."""
 
     layers: tuple[Layer, ...]
@@ -50,7 +50,7 @@ class Group:
 
 def group_of(
     layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]
-) -> Group | None:
+) -> LayerGroup | None:
     """Layers first..first+count-1 as a group, None if they cannot run band by band.
 
     Args:
@@ -89,11 +89,11 @@ def group_of(
         left = max((b.left for b, _ in borders), default=0)
         right = max((b.right for b, _ in borders), default=0)
         between.append(Between(view, k, tuple(roles), left, right, fills.pop() if fills else 0))
-    return Group(tuple(part), tuple(between))
+    return LayerGroup(tuple(part), tuple(between))
 
 
 @dataclass(frozen=True)
-class Ranges:
+class BandRows:
     """Rows of one band: those that each layer makes, and those (padding included) that its output must then hold for
     the readers in the group."""
 
@@ -101,7 +101,7 @@ class Ranges:
     window: tuple[tuple[int, int], ...]
 
 
-def band_ranges(group: Group) -> list[Ranges]:
+def band_ranges(group: LayerGroup) -> list[BandRows]:
     """The rows of every band of an image, found from the last layer backwards."""
     count = len(group.layers)
     height = group.layers[-1].output.h
@@ -123,12 +123,12 @@ def band_ranges(group: Group) -> list[Ranges]:
             first = max(done[k], min(low, tensor.view.h))  # a stride may leave lines that nobody reads
             made[k] = first, max(first, min(high, tensor.view.h))
         done = [m[1] for m in made]
-        bands.append(Ranges(tuple(made), tuple(window)))
+        bands.append(BandRows(tuple(made), tuple(window)))
     return bands
 
 
 @dataclass
-class Work:
+class LayerWork:
     """The work of one layer of a group: instructions, bytes, and per band the steps of GEMM and VECTOR."""
 
     instructions: int = 0
@@ -137,7 +137,7 @@ class Work:
     steps: list[tuple[int, int]] = field(default_factory=list)
 
 
-def emit_group(context: Context, group: Group) -> list[Work]:
+def emit_group(context: Context, group: LayerGroup) -> list[LayerWork]:
     """Emits a group; returns the work of each layer.
 
     Raises:
@@ -152,7 +152,7 @@ def emit_group(context: Context, group: Group) -> list[Work]:
     for tensor, count, width, size in zip(group.between, lines, widths, sizes, strict=True):
         context.bands[tensor.view.buffer] = BandTile(at, 0, count, tensor.left, width)
         at += size
-    totals = [Work() for _ in group.layers]
+    totals = [LayerWork() for _ in group.layers]
     if context.emitter.dry:
         _sample_bands(context, group, bands, totals)
     else:
@@ -165,7 +165,7 @@ def emit_group(context: Context, group: Group) -> list[Work]:
     return totals
 
 
-def _sample_bands(context: Context, group: Group, bands: list[Ranges], totals: list[Work]) -> None:
+def _sample_bands(context: Context, group: LayerGroup, bands: list[BandRows], totals: list[LayerWork]) -> None:
     """Counts the work of all bands by emitting five: the third stands for all that follow it but for the last."""
     work = context.emitter.work
     images = group.layers[-1].output.n
@@ -187,7 +187,7 @@ def _sample_bands(context: Context, group: Group, bands: list[Ranges], totals: l
         total.steps *= images
 
 
-def _emit_band(context: Context, group: Group, image: int, band: Ranges, totals: list[Work]) -> None:
+def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, totals: list[LayerWork]) -> None:
     """Emits one band of all layers and adds their work to `totals`."""
     emitter = context.emitter
     for k, layer in enumerate(group.layers):

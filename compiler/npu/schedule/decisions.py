@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler.errors import CompileError
 from compiler.npu.layers.layer import Layer, readers
-from compiler.npu.schedule.bands import Group, group_of
+from compiler.npu.schedule.bands import LayerGroup, group_of
 from compiler.npu.schedule.residency import Stay, resident_candidates
 from compiler.npu.schedule.search import Schedule
 from isa.config import NpuConfig
@@ -30,7 +30,7 @@ class Decisions:
     Attributes:
         stays: (layer whose output stays in ACT, its first row), by layer.
         units: (number of layers, rows of the last output per band) of the groups; a layer alone has 0 rows.
-        tiles: (layer, tiling as `Plan.numbers` gives it), by layer, where it is not the one the estimate prefers.
+        tiles: (layer, tiling as `TilePlan.numbers` gives it), by layer, where it is not the one the estimate prefers.
     """
 
     stays: tuple[tuple[int, int], ...]
@@ -83,14 +83,14 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
         stays.append(replace(able[first], start=start))
     held = {stay.view.buffer for stay in stays}
     read_by = readers(layers)
-    units: list[Group] = []
+    units: list[LayerGroup] = []
     at = 0
     for count, step in decisions.units:
         part = layers[at : at + count]
         if count < 1 or len(part) < count:
             raise CompileError(f"the decisions are for other layers than these {len(layers)}")
         if count == 1:
-            units.append(Group((part[0],)))
+            units.append(LayerGroup((part[0],)))
         else:
             group = group_of(layers, at, count, read_by, outside)
             if group is None or not 0 < step < part[-1].output.h or any(p.output.buffer in held for p in part[:-1]):

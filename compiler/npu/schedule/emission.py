@@ -6,12 +6,12 @@ from compiler.errors import CompileError
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.bands import Group, emit_group
+from compiler.npu.schedule.bands import LayerGroup, emit_group
 from compiler.npu.schedule.residency import Stay
 from isa.program import Layer as LayerRow
 
 
-def emit_step(context: Context, units: list[Group], stays: list[Stay], start: int = 0) -> list[LayerRow]:
+def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], start: int = 0) -> list[LayerRow]:
     """Emits all layers and END; returns their report rows.
 
     Args:
@@ -71,7 +71,7 @@ def _emit_one(context: Context, layer: Layer) -> LayerRow:
     )
 
 
-def _emit_group(context: Context, group: Group) -> list[LayerRow]:
+def _emit_group(context: Context, group: LayerGroup) -> list[LayerRow]:
     """Emits fused layers. Their instructions are interleaved, so that all are reported with the first layer."""
     first = context.emitter.position
     inside = {t.view.buffer for t in group.between}

@@ -12,7 +12,7 @@ from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer, readers
-from compiler.npu.schedule.bands import Group, emit_group, group_of
+from compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
 from compiler.npu.schedule.residency import Stay
 from isa.instructions import Engine
 
@@ -33,7 +33,7 @@ def choose_groups(
     outside: set[str],
     drain: float = 0.25,
     longest: int = 8,
-) -> list[Group]:
+) -> list[LayerGroup]:
     """Cuts the layers of a step into groups: fused ones, and single layers.
 
     Args:
@@ -41,13 +41,13 @@ def choose_groups(
         longest: layers in a group at most.
     """
     if longest <= 1:
-        return [Group((layer,)) for layer in layers]
+        return [LayerGroup((layer,)) for layer in layers]
     read_by = readers(layers)
     held = {s.view.buffer for s in stays}
-    best: list[tuple[float, int, Group]] = [(0.0, 0, Group(()))]
+    best: list[tuple[float, int, LayerGroup]] = [(0.0, 0, LayerGroup(()))]
     for end in range(1, len(layers) + 1):
         alone = best[end - 1][0] + _cost_alone(context, layers, end - 1, stays)
-        options = [(alone, end - 1, Group((layers[end - 1],)))]
+        options = [(alone, end - 1, LayerGroup((layers[end - 1],)))]
         for first in range(end - 2, max(-1, end - 1 - longest), -1):
             if layers[first].output.buffer in held:
                 break
@@ -58,7 +58,7 @@ def choose_groups(
             if step:
                 options.append((best[first][0] + cost, first, replace(group, step=step)))
         best.append(min(options, key=lambda o: o[0]))
-    units: list[Group] = []
+    units: list[LayerGroup] = []
     at = len(layers)
     while at:
         _, at, group = best[at]
@@ -93,7 +93,7 @@ def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[S
     return _cycles(dry) + _START
 
 
-def _cost_group(context: Context, group: Group, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
+def _cost_group(context: Context, group: LayerGroup, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
     """Estimated cycles of a group and the rows per band for which they are lowest, 0 rows if it does not fit."""
     height = group.layers[-1].output.h
     best = float("inf"), 0

@@ -20,10 +20,10 @@ from common.errors import TilewrightError
 from common.processes import Command, Outcome, run_all
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.plan import Plans
+from compiler.npu.emit.plan import TilePlans
 from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.bands import Group
+from compiler.npu.schedule.bands import LayerGroup
 from compiler.npu.schedule.emission import emit_step
 from compiler.npu.schedule.fusion import choose_groups
 from compiler.npu.schedule.residency import Stay, choose_residents
@@ -59,13 +59,13 @@ class Schedule:
     """
 
     stays: list[Stay]
-    units: list[Group]
+    units: list[LayerGroup]
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @staticmethod
     def plain(layers: list[Layer]) -> Schedule:
         """Every layer alone, nothing stays in ACT."""
-        return Schedule([], [Group((layer,)) for layer in layers])
+        return Schedule([], [LayerGroup((layer,)) for layer in layers])
 
     def use_tiles(self, context: Context, layers: list[Layer]) -> None:
         """Makes the emission of these layers use the schedule's tiles."""
@@ -102,7 +102,9 @@ def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
     return found
 
 
-def make_schedule(config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, plans: Plans) -> Schedule:
+def make_schedule(
+    config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, plans: TilePlans
+) -> Schedule:
     """Residency and fusion under a policy; under ones with fewer residents and no fusion where that does not fit."""
     for tried in (policy, Policy(policy.share / 2, policy.drain, policy.longest), Policy(policy.share / 2, longest=1)):
         stays = choose_residents(config, layers, outside, tried.share)
@@ -117,7 +119,7 @@ def make_schedule(config: NpuConfig, layers: list[Layer], outside: set[str], pol
     return Schedule.plain(layers)
 
 
-def _dry(config: NpuConfig, plans: Plans) -> Context:
+def _dry(config: NpuConfig, plans: TilePlans) -> Context:
     """A context that only counts."""
     return Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
 
@@ -126,7 +128,7 @@ def measure_policy(
     config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, measure: Measure
 ) -> float:
     """Exact cycles of a step under a policy, infinite if it does not fit."""
-    plans: Plans = {}
+    plans: TilePlans = {}
     try:
         schedule = make_schedule(config, layers, outside, policy, plans)
     except (ScratchpadFull, TilewrightError):
@@ -139,7 +141,7 @@ def measure_schedule(
     layers: list[Layer],
     schedule: Schedule,
     measure: Measure,
-    plans: Plans,
+    plans: TilePlans,
     units: tuple[int, int] | None = None,
 ) -> float:
     """Exact cycles of a step, or of its units first..end-1 alone, by a schedule; infinite if it does not fit."""
@@ -169,7 +171,7 @@ def search(
     outside: set[str],
     effort: int,
     measure: Measure | None,
-    plans: Plans,
+    plans: TilePlans,
     progress: Callable[[float], None] = lambda done: None,
 ) -> Schedule:
     """The best schedule of a step that `effort` finds.

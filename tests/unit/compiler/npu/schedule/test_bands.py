@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from compiler.npu.layers.layer import Layer, Post, readers
 from compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
-from compiler.npu.schedule.bands import Group, band_ranges, group_of
+from compiler.npu.schedule.bands import LayerGroup, band_ranges, group_of
 from compiler.npu.views import View, dense_view
 from isa.program import ARENA_REGION
 
@@ -19,7 +19,7 @@ def pool(x: View, y: View, **window: tuple[int, int]) -> MaxPoolLayer:
     return MaxPoolLayer(y.buffer, "QMaxPool", [x], y, Post(), **window)  # type: ignore[arg-type]
 
 
-def group(layers: list[Layer], outside: tuple[str, ...] = ("y",)) -> Group | None:
+def group(layers: list[Layer], outside: tuple[str, ...] = ("y",)) -> LayerGroup | None:
     return group_of(layers, 0, len(layers), readers(layers), set(outside))
 
 
