@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,21 @@ from isa.timing import MemoryTiming
 from tilewright.errors import UsageError
 
 Command = Callable[..., Any]
+
+
+def gather(kind: type, name: str) -> Callable[[Command], Command]:
+    """Hands the command one object of a dataclass, as its argument `name`, in place of those that are its fields."""
+    fields = {field.name for field in dataclasses.fields(kind)}
+
+    def wrap(command: Command) -> Command:
+        @functools.wraps(command)
+        def call(**given: Any) -> Any:
+            taken = {field: given.pop(field) for field in fields & given.keys()}
+            return command(**given, **{name: kind(**taken)})
+
+        return call
+
+    return wrap
 
 
 class Shape(click.ParamType):

@@ -66,7 +66,8 @@ def command(
     for left, right in _sides(a, b, models, config):
         explained = []
         for path, chosen in (left, right):
-            program, compiled = programs.open_program(path, chosen, shapes, effort=effort, json_path=json_path)
+            request = programs.Request(model=path, config=chosen, shapes=shapes, effort=effort)
+            program, compiled = request.open(json_path)
             if not compiled and chosen is not None:
                 raise UsageError(f"{path} is compiled already: a configuration has no effect on it")
             with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from compiler.errors import StagingError
-from isa.program import Program
 from tilewright.cli import arguments, fixed_values, programs, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
@@ -44,20 +42,8 @@ from tilewright.files import check_writable
 @arguments.effort_option
 @arguments.tuning_option("--tuning")
 @arguments.json_option
-def command(
-    model: Path,
-    output: Path,
-    config: str | None,
-    shapes: tuple[tuple[str, list[int]], ...],
-    values: tuple[tuple[str, str], ...],
-    host: str | None,
-    cpu_only: bool,
-    threads: int,
-    print_after: tuple[str, ...],
-    effort: int,
-    tuning: str | None,
-    json_path: str | None,
-) -> None:
+@arguments.gather(programs.Request, "request")
+def command(request: programs.Request, output: Path, json_path: str | None) -> None:
     """Compile MODEL (quantised ONNX) into a program file.
 
     The configuration is `base` unless another is given. Whatever the NPU does not run is compiled to native code for
@@ -65,13 +51,10 @@ def command(
     """
     check_writable(output)
     terminal.prepare_json(json_path)
-    if model.is_file() and Program.is_program(model):
-        raise UsageError(f"{model} is a compiled program, not a model")
-    options: dict[str, Any] = {"effort": effort, "print_after": print_after, "host": host, "cpu_only": cpu_only}
-    options |= {"threads": threads} if threads > 1 else {}
-    options |= {"tuning": tuning, "constants": fixed_values.parse(model, values)}
+    if request.is_program:
+        raise UsageError(f"{request.model} is a compiled program, not a model")
     try:
-        program, _ = programs.open_program(model, config, shapes, json_path=json_path, **options)
+        program, _ = request.open(json_path)
     except StagingError as error:
         raise UsageError(f"{error}; `tilewright run` takes it in parts, --value fixes inputs that decide") from None
     program.save(output)
@@ -80,7 +63,7 @@ def command(
         terminal.emit_json(json_path, found | {"output": str(output), "notes": program.notes})
     if json_path != "-":
         console = terminal.table_console()
-        for note in [] if cpu_only else program.notes:  # each would say that the NPU is left out
+        for note in [] if request.cpu_only else program.notes:  # each would say that the NPU is left out
             console.print(f"note: {note}", markup=False)
         console.print(
             f"{output}: {terminal.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU "

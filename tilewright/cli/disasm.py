@@ -31,7 +31,7 @@ def command(file: Path, output: Path | None) -> None:
     elif file.is_file() and not Program.is_program(file):
         raise UsageError(f"{file} is not a compiled program; `tilewright compile` makes one")
     else:
-        text = listing(programs.open_program(file, None)[0])
+        text = listing(programs.Request(model=file).open()[0])
     if output is not None:
         write_text(output, text)
     else:

@@ -46,16 +46,8 @@ _COLUMNS = {
     help="Write a roofline plot: .png, .svg, or .html with all numbers.",
 )
 @arguments.json_option
-def command(
-    model: Path,
-    config: str | None,
-    shapes: tuple[tuple[str, list[int]], ...],
-    effort: int,
-    latency: int,
-    interval: int,
-    plot: Path | None,
-    json_path: str | None,
-) -> None:
+@arguments.gather(programs.Request, "request")
+def command(request: programs.Request, latency: int, interval: int, plot: Path | None, json_path: str | None) -> None:
     """Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.
 
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle
@@ -65,9 +57,9 @@ def command(
     if plot is not None:
         check_suffix(plot)
         check_writable(plot)
-    program, compiled = programs.open_program(model, config, shapes, effort=effort, json_path=json_path)
-    if not compiled and config is not None:
-        raise UsageError(f"{model} is compiled already: --config has no effect on it")
+    program, compiled = request.open(json_path)
+    if not compiled and request.config is not None:
+        raise UsageError(f"{request.model} is compiled already: --config has no effect on it")
     timing = arguments.memory_timing(latency, interval)
     with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
         found = explain(program, timing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,15 +22,14 @@ from tilewright.cli import arguments, programs, terminal
 @arguments.shape_option
 @arguments.effort_option
 @arguments.json_option
-def command(
-    model: Path, config: str | None, shapes: tuple[tuple[str, list[int]], ...], effort: int, json_path: str | None
-) -> None:
+@arguments.gather(programs.Request, "request")
+def command(request: programs.Request, json_path: str | None) -> None:
     """Show what becomes of MODEL (an ONNX or TFLite model or a compiled program), layer by layer.
 
     Per layer: where it runs, its multiply-accumulates, bytes read and written, and how it is cut into tiles.
     """
     terminal.prepare_json(json_path)
-    program, _ = programs.open_program(model, config, shapes, effort=effort, json_path=json_path)
+    program, _ = request.open(json_path)
     if json_path is not None:
         terminal.emit_json(json_path, describe(program))
     if json_path != "-":

@@ -2,41 +2,83 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import tilewright as tw
 from isa.program import CpuStep, Program
-from tilewright.cli.arguments import same_input_once
+from tilewright.cli import arguments, fixed_values
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
 
 
-def open_program(
-    model: Path,
-    config: str | None,
-    shapes: tuple[tuple[str, list[int]], ...] = (),
-    *,
-    json_path: str | None = None,
-    keep: str = "outputs",
-    **options: Any,
-) -> tuple[Program, bool]:
-    """The program in a file, or the one compiled from a model with these options of `tilewright.compile`.
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The program a command works on: a file, and how a model in it is compiled.
 
-    Returns:
-        The program, and whether it was compiled now. `config` and `shapes` do not change a program that is already
-        compiled; the device checks the configuration.
+    Attributes:
+        model: file with a model or a compiled program.
+        shapes, values: as --shape and --value give them.
+        config, host, cpu_only, threads, print_after, effort, tuning: as for `tilewright.compile_program`; without a
+            configuration it is `base`.
     """
-    given = same_input_once(shapes)
-    if not model.is_file():
-        raise UsageError(f"cannot read {model}: {'is a directory' if model.is_dir() else 'no such file'}")
-    if Program.is_program(model):
-        if given:
-            raise UsageError(f"{model} is compiled already: --shape has no effect on it")
-        return Program.load(model), False
-    with Working(f"compiling {model.name}") as working, stdout_for_json(json_path):
-        program = tw.compile_program(model, config or "base", given, keep, progress=working.fraction, **options)
-    return program, True
+
+    model: Path
+    config: str | None = None
+    shapes: tuple[tuple[str, list[int]], ...] = ()
+    values: tuple[tuple[str, str], ...] = ()
+    host: str | None = None
+    cpu_only: bool = False
+    threads: int = 1
+    print_after: tuple[str, ...] = ()
+    effort: int = 1
+    tuning: str | None = None
+
+    @functools.cached_property
+    def given_shapes(self) -> dict[str, list[int]]:
+        """By input. Raises `UsageError` for one given twice."""
+        return arguments.same_input_once(self.shapes)
+
+    @functools.cached_property
+    def constants(self) -> dict[str, np.ndarray]:
+        """Values of inputs that are fixed when compiling. Raises `UsageError` for what does not fit."""
+        return fixed_values.parse(self.model, self.values)
+
+    @property
+    def is_program(self) -> bool:
+        """True for a compiled program. Raises `UsageError` if there is no such file."""
+        if not self.model.is_file():
+            raise UsageError(f"cannot read {self.model}: {'is a directory' if self.model.is_dir() else 'no such file'}")
+        return Program.is_program(self.model)
+
+    def open(self, json_path: str | None = None) -> tuple[Program, bool]:
+        """The program in the file, or the one compiled from the model.
+
+        Returns:
+            The program, and whether it was compiled now. The configuration does not change a program that is already
+            compiled; the device checks it.
+        """
+        given = self.given_shapes
+        if not self.is_program:
+            return self.compile(given, json_path), True
+        for option, chosen in (("--shape", given), ("--value", self.values)):
+            if chosen:
+                raise UsageError(f"{self.model} is compiled already: {option} has no effect on it")
+        return Program.load(self.model), False
+
+    def compile(self, shapes: dict[str, list[int]], json_path: str | None = None) -> Program:
+        """The model compiled for these shapes of its inputs."""
+        constants = self.constants
+        with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
+            return tw.compile_program(
+                self.model, self.config or "base", shapes, constants=constants, host=self.host,
+                cpu_only=self.cpu_only, threads=self.threads, effort=self.effort, print_after=self.print_after,
+                tuning=self.tuning, progress=working.fraction,
+            )  # fmt: skip
 
 
 def cpu_ops(program: Program) -> list[str]:

@@ -1,0 +1,163 @@
+"""`Job`: a run as `tilewright run` is asked for it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tilewright as tw
+from compiler.errors import OpenShapeError, StagingError
+from isa.program import Program
+from simulator.cycle import CycleDevice
+from simulator.timeline import write_timeline
+from tilewright.checking.report import CheckReport
+from tilewright.cli.input_files import InputFiles
+from tilewright.cli.programs import Request
+from tilewright.cli.terminal import Notes, Working, stdout_for_json
+from tilewright.errors import UsageError
+from tilewright.files import check_writable
+from tilewright.runtime.devices import Device, Runner, preset_of
+
+if TYPE_CHECKING:
+    from tilewright.dynamic.model import DynamicModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What is written down while a program runs.
+
+    Attributes:
+        timeline: file for the time of every instruction; needs the cycle-level simulator.
+        trace_file: file for a waveform; needs the RTL.
+        trace_window: A:B, the cycles of the waveform.
+    """
+
+    timeline: Path | None = None
+    trace_file: Path | None = None
+    trace_window: str | None = None
+
+    def device_options(self, backend: str, model: Path) -> dict[str, Any]:
+        """Options of the device for what is to be recorded.
+
+        Args:
+            model: names the waveform's file where none is given.
+
+        Raises:
+            UsageError: another device, a window that is not A:B, a file that cannot be written.
+        """
+        if self.timeline is not None:
+            if backend != "cycle":
+                raise UsageError(f"--timeline needs a clock: add --backend cycle (not {backend!r})")
+            check_writable(self.timeline)
+        if self.trace_file is None and self.trace_window is None:
+            return {}
+        if backend != "rtl":
+            raise UsageError(f"--trace-file and --trace-window need signals: add --backend rtl (not {backend!r})")
+        options: dict[str, Any] = {"trace_file": self.trace_file or Path(f"{model.stem}.vcd")}
+        check_writable(options["trace_file"])
+        if self.trace_window is not None:
+            first, colon, last = self.trace_window.partition(":")
+            if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+                raise UsageError(f"--trace-window must be A:B with cycles A < B, not {self.trace_window!r}")
+            options["trace_window"] = int(first), int(last)
+        return options
+
+
+@dataclass
+class Job:
+    """A program with its inputs on a device, and what the run has shown.
+
+    Attributes:
+        request: what the program was made from.
+        program: one program, or a model that is compiled while it runs.
+        compiled: whether it was compiled now, so that `request.model` is the model.
+        inputs: by name.
+        runner: the device.
+        notes: takes what the device says while it waits.
+        outputs, seconds: of the run.
+        report: of the check, if there was one.
+    """
+
+    request: Request
+    program: Program | DynamicModel
+    compiled: bool
+    inputs: dict[str, Any]
+    runner: Runner
+    notes: Notes
+    outputs: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    report: CheckReport | None = None
+
+    @staticmethod
+    def prepare(
+        request: Request, files: InputFiles, backend: str, recording: Recording, json_path: str | None = None
+    ) -> Job:
+        """Opens the device, compiles and gathers the inputs.
+
+        Raises:
+            TilewrightError: one of them cannot be had.
+        """
+        options, notes = recording.device_options(backend, request.model), Notes()
+        if backend.startswith("tcp://"):
+            options["notify"] = notes
+        if request.config is None and not Program.is_program(request.model):
+            request = replace(request, config=preset_of(backend))
+        runner = Device(backend, request.config, **options)
+        try:
+            program, compiled = request.open(json_path)
+            return Job(request, program, compiled, files.of_program(program), runner, notes)
+        except (OpenShapeError, StagingError) as reason:
+            model, inputs = _with_inputs(request, files, reason, json_path)
+            return Job(request, model, True, inputs, runner, notes)
+
+    def run(self, timeline: Path | None = None) -> None:
+        """Runs once and writes the time of every instruction to `timeline`."""
+        if timeline is not None and not isinstance(self.program, Program):
+            raise UsageError(f"--timeline shows one program; {self.request.model} is compiled in parts while it runs")
+        with Working(f"running {self.program.name}") as self.notes.working:
+            if isinstance(self.program, Program):
+                self.runner.load(self.program)
+            traced: dict[str, Any] = {"trace": True} if timeline is not None else {}
+            start = time.perf_counter()
+            self.outputs = self.runner.run(self.program, self.inputs, **traced)
+            self.seconds = time.perf_counter() - start
+        if timeline is not None and isinstance(self.program, Program):
+            device = self.runner.load(self.program).device
+            assert isinstance(device, CycleDevice)
+            write_timeline(timeline, self.program.ops(), self.program.layers, device.traces)
+
+    def check(self, mode: str, model: Path, json_path: str | None = None) -> None:
+        """Compares with the reference runtime on `model`: "outputs", or "all" tensors."""
+        shapes = self.request.given_shapes
+        if isinstance(self.program, Program):
+            shapes = {t.name: list(t.shape) for t in self.program.inputs}
+        with Working("comparing with the reference"), stdout_for_json(json_path):
+            self.report = tw.check(
+                model, self.inputs, shapes=shapes, keep=mode, device=self.runner, program=self.program,
+                effort=self.request.effort, constants=self.request.constants,
+            )  # fmt: skip
+
+
+def _with_inputs(
+    request: Request, files: InputFiles, reason: OpenShapeError | StagingError, json_path: str | None
+) -> tuple[Program | DynamicModel, dict[str, Any]]:
+    """A model that is no single program without its inputs: one program if their shapes are all it lacked, else a
+    dynamic model.
+
+    Args:
+        reason: why there is no program without inputs.
+    """
+    dynamic = tw.DynamicModel(
+        request.model, request.config or "base", request.given_shapes, constants=request.constants,
+        effort=request.effort,
+    )  # fmt: skip
+    lacks_shapes = isinstance(reason, OpenShapeError)
+    inputs = files.of_model(dynamic.inputs, reason if lacks_shapes else None)
+    if lacks_shapes:
+        try:
+            return request.compile({name: list(array.shape) for name, array in inputs.items()}, json_path), inputs
+        except StagingError:
+            pass
+    return dynamic, inputs
