@@ -57,6 +57,10 @@ class ActTile:
     step: int = 1
     rows: Allocation | None = None
 
+    def from_vector(self, y: int, x: int) -> ActTile:
+        """The tile as it is walked from row y and column x on."""
+        return ActTile(self.base + y * self.line + x * self.step, self.plane, self.line, self.step)
+
 
 @dataclass
 class Resident:

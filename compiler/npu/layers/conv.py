@@ -110,95 +110,92 @@ class _Emission:
         self._inputs: dict[tuple[int, int, int, int, int], ActTile] = {}
 
     def run(self) -> None:
+        """Emits all tiles in the order of the tiling."""
         s, tiling = self.s, self.tiling
+        end, width = s.first + s.q[0], s.q[1]
         bands = [
-            (n, q0, min(q0 + tiling.lines, s.first + s.q[0]), r0, min(r0 + tiling.columns, s.q[1]))
+            (n, q0, min(q0 + tiling.lines, end), r0, min(r0 + tiling.columns, width))
             for n in self.images
-            for q0 in range(s.first, s.first + s.q[0], tiling.lines)
-            for r0 in range(0, s.q[1], tiling.columns)
+            for q0 in range(s.first, end, tiling.lines)
+            for r0 in range(0, width, tiling.columns)
         ]
         chunks = [(b, min(tiling.blocks, s.y.cb - b)) for b in range(0, s.y.cb, tiling.blocks)]
         if tiling.bands_outer:
             for band in bands:
                 for chunk in chunks:
-                    self._tile(band, chunk)
+                    self._tile(Box(band[0], *chunk, *band[1:]))
                     if s.grouped:  # every chunk has its own inputs
                         self._drop_inputs()
                 self._drop_inputs()
         else:
             for chunk in chunks:
                 for band in bands:
-                    self._tile(band, chunk)
+                    self._tile(Box(band[0], *chunk, *band[1:]))
                     if len(bands) > 1:
                         self._drop_inputs()
             self._drop_inputs()
 
-    def _tile(self, band: tuple[int, int, int, int, int], chunk: tuple[int, int]) -> None:
-        """One output tile: products of every phase, VECTOR's pass over them, and the store.
+    def _tile(self, q: Box) -> None:
+        """Emits one output tile: products of every phase, VECTOR's pass over them, and the store.
 
         Args:
-            band: image, rows of q (first, end), columns of q (first, end).
-            chunk: first channel block and their number.
+            q: image, channel blocks, and the rows and columns of the phases.
         """
         s, context, layer = self.s, self.context, self.layer
-        n, q0, q1, r0, r1 = band
-        block, blocks = chunk
-        y0, y1 = q0 * s.step[0], min(q1 * s.step[0], s.y.h)
-        x0, x1 = r0 * s.step[1], min(r1 * s.step[1], s.y.w)
-        box = Box(n, block, blocks, y0, y1, x0, x1)
+        rows, columns = s.step
+        y1, x1 = min(q.y1 * rows, s.y.h), min(q.x1 * columns, s.y.w)
+        box = Box(q.n, q.block, q.blocks, q.y0 * rows, y1, q.x0 * columns, x1)
         out = context.write_tile(s.y, box)
         add: ActTile | None = None
         for index, phase in enumerate(s.phases):
-            lines = min(q1, phase.outputs(0, s.y.h)) - q0
-            columns = min(r1, phase.outputs(1, s.y.w)) - r0
+            lines = min(q.y1, phase.outputs(0, s.y.h)) - q.y0
+            columns = min(q.x1, phase.outputs(1, s.y.w)) - q.x0
             if lines <= 0 or columns <= 0:
                 continue
-            acc = context.accumulators.take(lines * columns * s.rows(blocks))
-            self._products(band, chunk, index, phase, lines, columns, acc)
-            if add is None:  # behind the weights: LOAD must not hold them up for room that is freed later
+            acc = context.accumulators.take(lines * columns * s.rows(q.blocks))
+            self._products(q, index, lines, columns, acc)
+            if add is None:
+                # Only now: a LOAD that waits for room for the operand must not hold up the weights behind it.
                 add = read_add_operand(context, layer.post, box)
-            prm = self._params(n, index, block, blocks)
+            prm = self._params(q, index)
             config = context.config
-            vector = acc * config.block_out // config.block_in
-            start = phase.out_start
-            shift = start[0] * out.line + start[1] * out.step
-            moved = ActTile(out.base + shift, out.plane, out.line, out.step)
-            other = None
-            if add is not None:
-                other = ActTile(add.base + start[0] * add.line + start[1] * add.step, add.plane, add.line, add.step)
             emit_accumulators(
-                context, layer.post, vector, (s.wide, columns * s.wide, lines * columns * s.wide),
-                (columns, lines, blocks), moved, phase.out_step, prm, other, s.wide,
+                context, layer.post, acc * config.block_out // config.block_in,
+                (s.wide, columns * s.wide, lines * columns * s.wide), (columns, lines, q.blocks),
+                out.from_vector(*phase.out_start), phase.out_step, prm,
+                add.from_vector(*phase.out_start) if add is not None else None, s.wide,
             )  # fmt: skip
         context.release(add)
         context.finish_tile(s.y, box, out)
 
-    def _products(
-        self, band: tuple[int, int, int, int, int], chunk: tuple[int, int], index: int, phase: Phase, lines: int,
-        columns: int, acc: int,
-    ) -> None:  # fmt: skip
-        """GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights."""
-        s, tiling = self.s, self.tiling
-        n, q0, q1, r0, r1 = band
-        block, blocks = chunk
-        first, count = s.input_range(block)
-        iy0, iy1 = s.input_span(q0, q1, 0)
-        ix0, ix1 = s.input_span(r0, r1, 1)
+    def _products(self, q: Box, index: int, lines: int, columns: int, acc: int) -> None:
+        """Emits the GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights.
+
+        Args:
+            index: number of the phase.
+            lines, columns: of the tile that the phase has.
+            acc: first row of ACC.
+        """
+        s, tiling, phase = self.s, self.tiling, self.s.phases[index]
+        first, count = s.input_range(q.block)
+        iy0, iy1 = s.input_span(q.y0, q.y1, 0)
+        ix0, ix1 = s.input_span(q.x0, q.x1, 1)
+        y, x = q.y0 * phase.stride[0] - phase.pad[0], q.x0 * phase.stride[1] - phase.pad[1]
         kh, kw = phase.kernel
         sets = phase.weights.shape[0]
         pixels = lines * columns
-        rows = s.rows(blocks)
+        rows = s.rows(q.blocks)
         for at in range(0, count, tiling.piece):
             piece = min(tiling.piece, count - at)
-            key = (n, iy0, ix0, first + at, piece)
+            key = (q.n, iy0, ix0, first + at, piece)
             tile = self._inputs.get(key)
             if tile is None:
-                box = Box(n, first + at, piece, iy0, iy1, ix0, ix1)
+                box = Box(q.n, first + at, piece, iy0, iy1, ix0, ix1)
                 tile = self.context.read_tile(s.x, box, self.layer.fill)
                 self._inputs[key] = tile
             per_row = sets * kh * kw * piece
-            wgt = self._weights(n, index, block, rows, first + at, piece)
-            origin = (q0 * phase.stride[0] - phase.pad[0] - iy0) * tile.line + r0 * phase.stride[1] - phase.pad[1] - ix0
+            wgt = self._weights(q.n, index, q.block, rows, first + at, piece)
+            origin = (y - iy0) * tile.line + x - ix0
             reduce: list[Loop] = [
                 (piece, tile.plane, 1, 0),
                 (kw, phase.dilation[1], piece, 0),
@@ -290,16 +287,17 @@ class _Emission:
         split = dense.reshape(sets, rows, bo, piece, bi, kh, kw)
         return split.transpose(1, 0, 5, 6, 3, 2, 4).reshape(-1, bo, bi)
 
-    def _params(self, n: int, index: int, block: int, blocks: int) -> int:
+    def _params(self, q: Box, index: int) -> int:
         """First PRM row of the biases and scales of a chunk, loaded unless they are there."""
         config, dynamic = self.context.config, self.layer.dynamic
+        block, blocks = q.block, q.blocks
         bi = config.block_in
         if dynamic is not None:
-            key = (id(self.layer), "dynamic", n, block, blocks)
+            key = (id(self.layer), "dynamic", q.n, block, blocks)
             at = self.context.params.find(key)
             if at is None:
                 at = self.context.params.take(blocks, key)
-                row = n * self.s.y.cb + block
+                row = q.n * self.s.y.cb + block
                 place = Place(ARENA_REGION, self.context.offsets[dynamic.params] + row * config.prm_row_bytes)
                 self.context.emitter.load(place, Memory.PRM, at, blocks)
             return at
