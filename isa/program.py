@@ -70,6 +70,29 @@ class Buffer:
     data: str = ""
 
 
+@dataclass(frozen=True)
+class BlockedLayout:
+    """How a buffer in blocks of lanes holds a tensor.
+
+    Attributes:
+        shape: of the buffer, [N, CB, H, W, block].
+        block: lanes.
+        xor: 128 where a uint8 tensor is stored as int8, else 0.
+        convention: which axis of the tensor holds the channels.
+    """
+
+    shape: tuple[int, ...]
+    block: int
+    xor: int = 0
+    convention: Layout = Layout.CHANNELS_FIRST
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> BlockedLayout:
+        """Raises `ValueError` or `TypeError` for values that are no layout."""
+        layout = Layout(values.get("convention", Layout.CHANNELS_FIRST))
+        return BlockedLayout(**values | {"shape": tuple(values["shape"]), "convention": layout})
+
+
 @dataclass
 class TensorInfo:
     """A graph input or output, or a quantised tensor that can be looked at.
@@ -78,9 +101,7 @@ class TensorInfo:
         name, shape, dtype: as in the model (numpy dtype name).
         buffer: the buffer with its value in C order, "" if it never leaves the scratchpads.
         scale, zero_point: quantisation, None for float tensors; lists for per-channel.
-        relayout: how to find the value if the buffer is in a blocked layout: {"shape": buffer's shape
-            [N, CB, H, W, block], "block": lanes, "xor": 0 or 128, "convention": "c1" (channels on axis 1) or "last"};
-            None for plain C order.
+        relayout: how the buffer holds the value if it is in blocks of lanes, None for plain C order.
         where: "npu" or "cpu": who computes it.
         reason: why this tensor may differ from the reference by a step ("" = it must be equal).
     """
@@ -91,9 +112,24 @@ class TensorInfo:
     buffer: str
     scale: float | list[float] | None = None
     zero_point: int | list[int] | None = None
-    relayout: dict[str, Any] | None = None
+    relayout: BlockedLayout | None = None
     where: str = "npu"
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What the CPU kernels of a program need of the machine that runs them.
+
+    Attributes:
+        triple: LLVM target triple they are compiled for, "" for a program without kernels.
+        features: instruction-set extensions they may use, by LLVM's names.
+        threads: that call every kernel together.
+    """
+
+    triple: str = ""
+    features: tuple[str, ...] = ()
+    threads: int = 1
 
 
 @dataclass
@@ -146,7 +182,26 @@ class Layer:
 
 @dataclass
 class Program:
-    """A compiled model."""
+    """A compiled model.
+
+    Attributes:
+        name: of the model.
+        config: of the machine it is for.
+        instructions, constants: instruction image and constant region.
+        arena_bytes, host_bytes: sizes of the arena in device memory and of the host arena.
+        buffers: named pieces of these memories.
+        inputs, outputs: of the model.
+        tensors: quantised tensors inside.
+        steps: the order of work.
+        layers: rows of the reports.
+        sections: object code and constants of CPU kernels, by name.
+        compiler: "tilewright VERSION".
+        keep_all: every quantised tensor is in memory after a run.
+        host: what the CPU kernels need of the machine that runs them.
+        input_ranges: real values (lowest, highest) that a quantised float input can represent, by name.
+        notes: what a user should know, one line each.
+        compile_seconds: time the compilation took, s.
+    """
 
     name: str
     config: NpuConfig
@@ -162,8 +217,10 @@ class Program:
     layers: list[Layer]
     sections: dict[str, bytes] = field(default_factory=dict)
     compiler: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # what a user should know, one line each
+    keep_all: bool = False
+    host: HostFacts = field(default_factory=HostFacts)
+    input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
 
     def buffer(self, name: str) -> Buffer:
@@ -199,11 +256,22 @@ class Program:
         digest.update(json.dumps(_plain([self.buffers, self.steps]), sort_keys=True).encode())
         return digest.hexdigest()
 
+    def _options(self) -> dict[str, Any]:
+        """Facts about the compilation as the manifest has them."""
+        found: dict[str, Any] = {
+            "keep": "all" if self.keep_all else "outputs",
+            "host": self.host.triple,
+            "host_features": self.host.features,
+            "threads": self.host.threads,
+        }
+        return found | ({"input_ranges": self.input_ranges} if self.input_ranges else {})
+
     def to_bytes(self) -> bytes:
         """The file image."""
         sections = {"instructions": self.instructions, "constants": self.constants} | self.sections
+        values = vars(self) | {"options": self._options()}
         manifest: dict[str, Any] = {
-            key: _plain(getattr(self, key))
+            key: _plain(values[key])
             for key in (
                 "name", "arena_bytes", "host_bytes", "buffers", "inputs", "outputs", "tensors", "steps", "layers",
                 "compiler", "options", "notes", "compile_seconds",
@@ -287,8 +355,10 @@ def _from_manifest(manifest: dict[str, Any], body: bytes) -> Program:
         raise ValueError(f"fingerprint {manifest['fingerprint']} is not that of its configuration {config.fingerprint}")
 
     def tensors(key: str) -> list[TensorInfo]:
-        return [TensorInfo(**(t | {"shape": tuple(t["shape"])})) for t in manifest[key]]
+        return [TensorInfo(**t | _tensor_fields(t)) for t in manifest[key]]
 
+    options = manifest["options"]
+    features = tuple(options.get("host_features", ()))
     return Program(
         name=manifest["name"],
         config=config,
@@ -304,10 +374,21 @@ def _from_manifest(manifest: dict[str, Any], body: bytes) -> Program:
         layers=[Layer(**layer) for layer in manifest["layers"]],
         sections=sections,
         compiler=manifest["compiler"],
-        options=manifest["options"],
+        keep_all=options.get("keep") == "all",
+        host=HostFacts(options.get("host", ""), features, options.get("threads", 1)),
+        input_ranges={name: (low, high) for name, (low, high) in options.get("input_ranges", {}).items()},
         notes=manifest["notes"],
         compile_seconds=manifest["compile_seconds"],
     )
+
+
+def _tensor_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a `TensorInfo` that are not JSON values."""
+    relayout = values.get("relayout")
+    return {
+        "shape": tuple(values["shape"]),
+        "relayout": None if relayout is None else BlockedLayout.from_json(relayout),
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -115,3 +115,9 @@ def reads_elsewhere(steps: Sequence[Step]) -> list[set[str]]:
     own = [{name for task in step.tasks for name in reads_of(task)} for step in steps]
     readers = Counter(name for names in own for name in names)
     return [set(readers) - {name for name in names if readers[name] == 1} for names in own]
+
+
+def describe_steps(steps: Sequence[Step], partition: Partition) -> str:
+    """The tasks of every step, then why quantised nodes run on the CPU."""
+    lines = [f"step {number}: {step}" for number, step in enumerate(steps)]
+    return "\n".join([*lines, *(f"on the CPU: {name}: {why}" for name, why in partition.placement.reasons.items())])

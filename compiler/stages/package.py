@@ -15,7 +15,7 @@ from compiler.stages.memory import Memory, constant_bytes
 from compiler.stages.partition import Partition
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
-from isa.program import Buffer, Program, TensorInfo
+from isa.program import BlockedLayout, Buffer, HostFacts, Program, TensorInfo
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
@@ -28,6 +28,7 @@ def package(
     memory: Memory,
     emission: Emission,
     options: CompileOptions,
+    input_ranges: dict[str, tuple[float, float]],
 ) -> Program:
     """The program: what the stages before it made, and what a user may want to know of the model's tensors."""
     target = options.target()
@@ -46,12 +47,9 @@ def package(
         layers=emission.layers,
         sections=_sections(graph, segments, memory),
         compiler=tilewright_version(),
-        options={
-            "keep": options.keep,
-            "host": target.triple,
-            "host_features": target.needed,
-            "threads": options.threads,
-        },
+        keep_all=options.keep_all,
+        host=HostFacts(target.triple, tuple(target.needed), options.threads),
+        input_ranges=input_ranges,
         notes=[f"{name} runs on the CPU: {reason}" for name, reason in partition.placement.reasons.items()],
     )
 
@@ -99,10 +97,10 @@ def _quantised_tensors(graph: Graph, partition: Partition, memory: Memory) -> li
         if blocked is not None and blocked.view.buffer in memory.arena.offsets and _is_dense(blocked.view):
             view = blocked.view
             info.buffer = view.buffer
-            info.relayout = {
-                "shape": [view.n, view.cb, view.h, view.w, view.block], "block": view.block,
-                "xor": 128 if t.dtype == np.uint8 else 0, "convention": blocked.layout,
-            }  # fmt: skip
+            info.relayout = BlockedLayout(
+                (view.n, view.cb, view.h, view.w, view.block), view.block, 128 if t.dtype == np.uint8 else 0,
+                blocked.layout,
+            )  # fmt: skip
         elif name in memory.host.offsets:
             info.buffer, info.where = name, "cpu"
         elif blocked is not None:

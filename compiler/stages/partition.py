@@ -52,10 +52,6 @@ class Partition:
         constants = (f"{name}: constant of {len(data)} bytes" for name, data in self.constants.items())
         return "\n".join([*tasks, *map(str, self.buffers.values()), *constants])
 
-    def describe_reasons(self) -> list[str]:
-        """Why quantised nodes run on the CPU, one line each."""
-        return [f"on the CPU: {name}: {reason}" for name, reason in self.placement.reasons.items()]
-
 
 def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Partition:
     """Divides a graph between NPU and CPU. The graph gains the tensors that conversions make."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS, NpuConfig
 from simulator.functional import FunctionalDevice
@@ -29,7 +30,7 @@ def test_layer_bytes(kind: str, seed: int) -> None:
     expected = quantized_ops.run(graph, inputs)
     config = CONFIGS[seed % len(CONFIGS)]
     outputs = list(graph.outputs)
-    program = compile_graph(graph, config, keep="all" if seed % 3 == 0 else "outputs")
+    program = compile_graph(graph, config, CompileOptions(keep="all" if seed % 3 == 0 else "outputs"))
     got = Executor(program, FunctionalDevice(config)).run(inputs).outputs
     for name in outputs:
         differing = int((got[name] != expected[name]).sum())

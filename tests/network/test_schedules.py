@@ -9,6 +9,7 @@ import tilewright as tw
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.npu.schedule.search import policies
 from compiler.ops.product import QMatMul
+from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS
 from simulator.cycle import CycleDevice
@@ -61,7 +62,7 @@ def test_layers_that_fit_nowhere_run_on_the_cpu() -> None:
 def test_efforts_agree(effort: int) -> None:
     graph, inputs = make("chain", 4242)
     expected = quantized_ops.run(graph, inputs)
-    program = compile_graph(make("chain", 4242)[0], BASE, effort=effort, measure=measure)
+    program = compile_graph(make("chain", 4242)[0], BASE, CompileOptions(effort=effort), measure=measure)
     got = Executor(program, FunctionalDevice(BASE)).run(inputs).outputs
     assert all(np.array_equal(got[name], expected[name]) for name in graph.outputs)
 

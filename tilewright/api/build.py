@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from compiler.graph import Graph
@@ -24,7 +23,7 @@ from tilewright.files import is_tflite
 from tilewright.runtime.cost import measure
 from tilewright.tuning.apply import Build, build_tuned
 
-__all__ = ["ModelSource", "build_tuned", "builder", "input_ranges"]
+__all__ = ["ModelSource", "build_tuned", "builder"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class ModelSource:
     staged: bool = False
 
     def graph(self) -> Graph:
-        """The model as a graph of its own.
+        """The model as a graph of its own, called as its file if it comes from one.
 
         Raises:
             CompileError: the model is damaged, or its shapes are not known.
@@ -53,8 +52,12 @@ class ModelSource:
         if is_tflite(self.model):
             if self.constants:
                 raise UsageError("values of inputs can be fixed in ONNX models only")
-            return import_tflite(self.model, shapes)  # type: ignore[arg-type]
-        return import_onnx(self.model, shapes, dict(self.constants or {}), self.staged)  # type: ignore[arg-type]
+            graph = import_tflite(self.model, shapes)  # type: ignore[arg-type]
+        else:
+            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged)  # type: ignore[arg-type]
+        if isinstance(self.model, str | Path):
+            graph.name = Path(self.model).stem
+        return graph
 
 
 def builder(
@@ -68,32 +71,9 @@ def builder(
 
     def build(scheduler: Scheduler | None) -> Program:
         graph = source.graph()
-        ranges = input_ranges(graph)
         program = compile_graph(graph, config, chosen, progress=progress, measure=measure, scheduler=scheduler)
         if chosen.host is not None:
             program.sections[RUNTIME_HEADER] = runtime_header()
-        if ranges:
-            program.options["input_ranges"] = ranges
-        if isinstance(source.model, str | Path):
-            program.name = Path(source.model).stem
         return program
 
     return build
-
-
-def input_ranges(graph: Graph) -> dict[str, list[float]]:
-    """For float inputs that are quantised right away: the real values that can be represented."""
-    ranges: dict[str, list[float]] = {}
-    users: dict[str, list[Any]] = graph.consumers()
-    for name in graph.inputs:
-        readers = users.get(name, [])
-        if len(readers) != 1 or readers[0].op != "QuantizeLinear" or readers[0].inputs[0] != name:
-            continue
-        scale, zero = (graph.const(i) if i else None for i in (*readers[0].inputs[1:3], "")[:2])
-        dtype = graph.tensor(readers[0].outputs[0]).dtype
-        if scale is None or scale.size != 1 or dtype not in (np.dtype(np.int8), np.dtype(np.uint8)):
-            continue
-        s, z = float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) if zero is not None else 0
-        limits = np.iinfo(dtype)
-        ranges[name] = [s * (int(limits.min) - z), s * (int(limits.max) - z)]
-    return ranges

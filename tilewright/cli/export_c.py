@@ -30,7 +30,7 @@ def command(program: Path, output: Path, name: str | None, json_path: str | None
     loaded = Program.load(program)
     files = export_c(loaded, output, name or identifier(program.stem))
     if json_path is not None:
-        terminal.emit_json(json_path, {"folder": str(output), "host": loaded.options["host"], "files": files})
+        terminal.emit_json(json_path, {"folder": str(output), "host": loaded.host.triple, "files": files})
     if json_path != "-":
         sources = ", ".join(files)
-        terminal.table_console().print(f"{output}: for {loaded.options['host']}: {sources}", markup=False)
+        terminal.table_console().print(f"{output}: for {loaded.host.triple}: {sources}", markup=False)

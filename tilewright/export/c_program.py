@@ -87,7 +87,7 @@ class _Writer:
     def __init__(self, program: Program, stem: str) -> None:
         self.program, self.stem = program, stem
         self.title = plain(program.name)
-        self.host = plain(program.options["host"])
+        self.host = plain(program.host.triple)
         self.blob = bytearray()
         self.instructions = self._place(program.instructions)
         self.constants = self._place(program.constants)

@@ -56,7 +56,7 @@ def check_config(program: Program, device: Device) -> None:
 
 def check_host(program: Program) -> None:
     """Raises `ConfigMismatchError` if the CPU kernels are for another kind of machine or use what this one lacks."""
-    theirs = program.options.get("host", "")
+    theirs = program.host.triple
     if not theirs or not any(isinstance(s, CpuStep) for s in program.steps):
         return
     from compiler.cpu import Target
@@ -67,7 +67,7 @@ def check_host(program: Program) -> None:
             f"{program.name} was compiled for host {theirs}, this machine is {ours}: its CPU kernels cannot run here; "
             "compile it without --host, or run it as C on that host (tilewright export-c)"
         )
-    missing = Target.missing(program.options.get("host_features", ()))
+    missing = Target.missing(program.host.features)
     if missing:
         raise ConfigMismatchError(
             f"{program.name}: its CPU kernels use {', '.join(missing)}, which this processor ({Target.host().cpu}) "
@@ -134,9 +134,9 @@ class Executor:
                 self.host[buffer.offset : buffer.offset + data.size] = data
         cpu_steps = [s for s in program.steps if isinstance(s, CpuStep)]
         self.workspace = aligned_zeros(max((s.workspace for s in cpu_steps), default=0))
-        threads = int(program.options.get("threads", 1))
         self._kernels = {
-            (s.section, s.symbol): load_kernel(program.sections[s.section], s.symbol, threads) for s in cpu_steps
+            (s.section, s.symbol): load_kernel(program.sections[s.section], s.symbol, program.host.threads)
+            for s in cpu_steps
         }
         self.regions = self._regions()
 

@@ -65,9 +65,9 @@ def _names(infos: Mapping[str, TensorInfo]) -> str:
 def input_range(program: Program, name: str) -> tuple[float, float] | None:
     """The real values that the input's quantisation can represent, None where it is not known."""
     info = next(t for t in program.inputs if t.name == name)
-    found = program.options.get("input_ranges", {}).get(name)
-    if found:
-        return float(found[0]), float(found[1])
+    found = program.input_ranges.get(name)
+    if found is not None:
+        return found
     if isinstance(info.scale, float | int) and isinstance(info.zero_point, int) and info.dtype in ("int8", "uint8"):
         limits = np.iinfo(info.dtype)
         return info.scale * (int(limits.min) - info.zero_point), info.scale * (int(limits.max) - info.zero_point)

@@ -11,7 +11,19 @@ import pytest
 
 from isa.config import preset
 from isa.encoding import op, to_bytes
-from isa.program import MAGIC, Buffer, CpuStep, Layer, NpuStep, Program, ProgramError, TensorInfo
+from isa.program import (
+    MAGIC,
+    BlockedLayout,
+    Buffer,
+    CpuStep,
+    HostFacts,
+    Layer,
+    Layout,
+    NpuStep,
+    Program,
+    ProgramError,
+    TensorInfo,
+)
 
 
 def example() -> Program:
@@ -25,15 +37,42 @@ def example() -> Program:
         buffers=[Buffer("x", "arena", 0, 64), Buffer("h", "host", 64, 8, data="table")],
         inputs=[TensorInfo("in", (1, 3, 4), "int8", "x", 0.5, -3)],
         outputs=[TensorInfo("out", (), "float32", "h", [0.5, 0.25], [1, 2], where="cpu", reason="even window")],
-        tensors=[TensorInfo("mid", (2, 2), "int8", "", relayout={"shape": [4], "block": 4, "xor": 128})],
+        tensors=[TensorInfo("mid", (2, 2), "int8", "", relayout=BlockedLayout((1, 1, 1, 1, 4), 4, 128))],
         steps=[NpuStep(0, 2), CpuStep("softmax", "code", ["x", "h"], 16, ["Softmax s"], ["one loop"])],
         layers=[Layer("conv", "Conv", "npu", 0, 1, 1000, 10, 20, 15, "4x4"), Layer("s", "Softmax", "cpu", macs=3)],
         sections={"code": b"\x7fELF", "table": b""},
         compiler="0.1.0",
-        options={"level": 2},
+        keep_all=True,
+        host=HostFacts("riscv64-unknown-linux-gnu", ("c", "d"), 2),
+        input_ranges={"in": (-1.0, 0.5)},
         notes=["a note"],
         compile_seconds=1.5,
     )
+
+
+def manifest_of(program: Program) -> dict[str, Any]:
+    raw = program.to_bytes()
+    length = int.from_bytes(raw[12:16], "little")
+    return json.loads(raw[20 : 20 + length])  # type: ignore[no-any-return]
+
+
+def test_manifest() -> None:
+    """Typed facts have the names in the file that docs/program-file.md gives them."""
+    manifest = manifest_of(example())
+    assert manifest["options"] == {
+        "keep": "all", "host": "riscv64-unknown-linux-gnu", "host_features": ["c", "d"], "threads": 2,
+        "input_ranges": {"in": [-1.0, 0.5]},
+    }  # fmt: skip
+    relayout = {"shape": [1, 1, 1, 1, 4], "block": 4, "xor": 128, "convention": "c1"}
+    assert manifest["tensors"][0]["relayout"] == relayout and manifest["inputs"][0]["relayout"] is None
+
+
+def test_blocked_layout_from_json() -> None:
+    found = BlockedLayout.from_json({"shape": [2, 1, 1, 5, 4], "block": 4, "convention": "last"})
+    assert found == BlockedLayout((2, 1, 1, 5, 4), 4, 0, Layout.CHANNELS_LAST)
+    assert BlockedLayout.from_json({"shape": [2, 1, 1, 5, 4], "block": 4}).convention is Layout.CHANNELS_FIRST
+    with pytest.raises(ValueError, match="'middle' is not a valid Layout"):
+        BlockedLayout.from_json({"shape": [2, 1, 1, 5, 4], "block": 4, "convention": "middle"})
 
 
 def test_round_trip(tmp_path: Path) -> None:

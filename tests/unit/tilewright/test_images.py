@@ -59,14 +59,14 @@ def test_ranges(hand, picture, kind, black, white):
 
 
 @pytest.mark.parametrize(
-    "limits, white", [([0, 250], 255), ([0, 1], 1), ([-1, 0.99], 1), ([-2.1, 2.6], 2.249), (None, 2.249)]
+    "limits, white", [((0, 250), 255), ((0, 1), 1), ((-1, 0.99), 1), ((-2.1, 2.6), 2.249), (None, 2.249)]
 )
 def test_auto_range(hand, picture, limits, white):
     program = hand.make_program()
     info = program.inputs[0]
     info.shape, info.dtype, info.scale = (1, 3, 4, 20), "float32", None
     if limits:
-        program.options["input_ranges"] = {"x": limits}
+        program.input_ranges = {"x": limits}
     values = image_input(picture(), program, info, ImageOptions("stretch"))
     np.testing.assert_allclose(values[0, 0, 0, -1], white, atol=1e-3)
 

@@ -1,12 +1,10 @@
-"""compile, load, random inputs and input ranges."""
+"""compile, load and random inputs."""
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.graph import Graph, Node, Tensor
 from compiler.options import CompileOptions
-from tilewright.api.build import input_ranges
 
 
 @pytest.fixture
@@ -76,24 +74,6 @@ def test_a_saved_program_runs_the_same(hand, tmp_path, x):
     np.testing.assert_array_equal(a, b)
 
 
-def quantised_input(dtype=np.int8, zero=3, extra=False) -> Graph:
-    graph = Graph()
-    graph.inputs = ["x"]
-    graph.add(Tensor("x", (1, 3), np.dtype(np.float32)))
-    s, z = graph.constant("s", np.float32(0.5).reshape(())), graph.constant("z", np.array(zero, dtype))
-    for name in ("q", "r")[: 2 if extra else 1]:
-        graph.add(Tensor(name, (1, 3), np.dtype(dtype)))
-        graph.nodes.append(Node("QuantizeLinear", ["x", s, z], [name]))
-    return graph
-
-
-def testinput_ranges():
-    assert input_ranges(quantised_input()) == {"x": [-65.5, 62.0]}
-    assert input_ranges(quantised_input(np.uint8, 0)) == {"x": [0.0, 127.5]}
-    assert input_ranges(quantised_input(extra=True)) == {}
-    assert input_ranges(Graph()) == {}
-
-
 def test_random_inputs(hand):
     program = hand.make_program()
     first = program.inputs[0]
@@ -103,7 +83,7 @@ def test_random_inputs(hand):
     assert not np.array_equal(again, tw.random_inputs(program, 6)["x"])
     first.dtype, first.scale = "float32", None
     assert abs(tw.random_inputs(program)["x"].mean()) < 0.5
-    program.options["input_ranges"] = {"x": [10.0, 20.0]}
+    program.input_ranges = {"x": (10.0, 20.0)}
     values = tw.random_inputs(program)["x"]
     assert values.dtype == np.float32 and 10 <= values.min() < 12 and 18 < values.max() <= 20
     first.dtype = "int64"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def test_threads_and_program_file(model: onnx.ModelProto, tmp_path: Path) -> Non
         program = tw.compile_program(model, threads=threads, cache=False)
         program.save(tmp_path / "p.twp")
         loaded = tw.load(tmp_path / "p.twp")
-        assert loaded.options["threads"] == threads
+        assert loaded.host.threads == threads
         with tw.Device("functional") as device:
             results.append(device.run(loaded, inputs)["output"])
     np.testing.assert_array_equal(*results)
@@ -61,8 +62,8 @@ def test_threads_and_program_file(model: onnx.ModelProto, tmp_path: Path) -> Non
 def test_processor_without_an_extension(tmp_path: Path) -> None:
     """A program made for another processor says so before anything runs."""
     program = tw.compile_program(zoo.build("resnet8"), cpu_only=True, cache=False)
-    assert program.options["host_features"]
-    program.options["host_features"] = [*program.options["host_features"], "avx999"]
+    assert program.host.features
+    program.host = replace(program.host, features=(*program.host.features, "avx999"))
     program.save(tmp_path / "p.twp")
     with tw.Device("functional") as device, pytest.raises(tw.ConfigMismatchError) as error:
         device.run(Program.load(tmp_path / "p.twp"), {"input": np.zeros((1, 3, 32, 32), np.float32)})

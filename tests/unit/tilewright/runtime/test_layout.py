@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from isa.program import TensorInfo
+from isa.program import BlockedLayout, Layout, TensorInfo
 from tilewright.runtime.layout import dtype_of, nbytes_of, put_tensor, to_tensor
 
 
@@ -18,7 +18,7 @@ def test_plain():
 
 
 def test_blocked_by_hand():
-    info = TensorInfo("a", (1, 5, 1, 2), "uint8", "b", relayout={"shape": (1, 2, 1, 2, 4), "block": 4, "xor": 128})
+    info = TensorInfo("a", (1, 5, 1, 2), "uint8", "b", relayout=BlockedLayout((1, 2, 1, 2, 4), 4, 128))
     raw = np.full(16, 99, np.uint8)
     put_tensor(raw, info, np.arange(10, dtype=np.uint8).reshape(info.shape))
     moved = [[0, 2, 4, 6], [1, 3, 5, 7], [8], [9]]
@@ -39,15 +39,15 @@ def test_blocked_by_hand():
 )
 def test_blocked_round_trip(shape, planes, convention):
     n, c, h, w = planes
-    relayout = {"shape": [n, -(-c // 16), h, w, 16], "block": 16, "xor": 0, "convention": convention}
+    relayout = BlockedLayout((n, -(-c // 16), h, w, 16), 16, 0, Layout(convention))
     info = TensorInfo("a", shape, "int8", "b", relayout=relayout)
     random = np.random.default_rng(0)
     value = random.integers(-128, 128, shape).astype(np.int8)
     raw = random.integers(0, 256, nbytes_of(info)).astype(np.uint8)
-    before = raw.reshape(relayout["shape"]).copy()
+    before = raw.reshape(relayout.shape).copy()
     put_tensor(raw, info, value)
     np.testing.assert_array_equal(to_tensor(raw, info), value)
-    blocks = raw.reshape(relayout["shape"])
+    blocks = raw.reshape(relayout.shape)
     np.testing.assert_array_equal(blocks[:, -1, ..., c % 16 :], before[:, -1, ..., c % 16 :])  # spare lanes stay
     rows = value.reshape(n, h * w, c) if convention == "last" else np.moveaxis(value.reshape(n, c, h * w), 1, 2)
     np.testing.assert_array_equal(blocks.view(np.int8)[0, 1, 0, 0, :4], rows[0, 0, 16:20])

@@ -1,0 +1,28 @@
+"""Real values that float inputs can represent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.graph import Graph, Node, Tensor
+from compiler.stages.input_ranges import input_ranges
+
+
+def quantised_input(dtype: Any = np.int8, zero: int = 3, extra: bool = False) -> Graph:
+    graph = Graph()
+    graph.inputs = ["x"]
+    graph.add(Tensor("x", (1, 3), np.dtype(np.float32)))
+    s, z = graph.constant("s", np.array(0.5, np.float32)), graph.constant("z", np.array(zero, dtype))
+    for name in ("q", "r")[: 2 if extra else 1]:
+        graph.add(Tensor(name, (1, 3), np.dtype(dtype)))
+        graph.nodes.append(Node("QuantizeLinear", ["x", s, z], [name]))
+    return graph
+
+
+def test_input_ranges() -> None:
+    assert input_ranges(quantised_input()) == {"x": (-65.5, 62.0)}
+    assert input_ranges(quantised_input(np.uint8, 0)) == {"x": (0.0, 127.5)}
+    assert input_ranges(quantised_input(extra=True)) == {}
+    assert input_ranges(Graph()) == {}
