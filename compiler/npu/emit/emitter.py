@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
+from compiler.npu.emit.loops import Loop, fold_loops, spans
 from isa.config import NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import Engine, Memory, Rounding, Source
@@ -20,10 +21,6 @@ from isa.program import ARENA_REGION, CONSTANT_REGION
 _SPACE = {Memory.ACT: "act", Memory.WGT: "wgt", Memory.PRM: "prm", Memory.LUT: "lut"}
 #: Most rows of one run.
 _MAX_RUN = 0xFFFF
-#: More separate spans than this are covered by one hull instead.
-_MAX_SPANS = 64
-
-Loop = tuple[int, ...]  # (count, stride, stride, ...), one stride per operand
 
 
 #: A level of a LOAD or STORE: (count, rows from one to the next, bytes from one to the next).
@@ -37,48 +34,6 @@ class Place:
 
     region: int
     offset: int
-
-
-def fold_loops(loops: Sequence[Loop]) -> list[Loop]:
-    """Innermost first: drops single iterations and joins levels that walk on evenly."""
-    folded: list[Loop] = []
-    for loop in loops:
-        if loop[0] == 1:
-            continue
-        if folded:
-            inner = folded[-1]
-            if all(outer == inner[0] * step for outer, step in zip(loop[1:], inner[1:], strict=True)):
-                folded[-1] = (inner[0] * loop[0], *inner[1:])
-                continue
-        folded.append(loop)
-    return folded
-
-
-def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1) -> list[Access]:
-    """The rows a walk touches, as few contiguous spans.
-
-    Args:
-        base: first row.
-        dims: (count, stride) per loop, any order.
-        grain: rows that belong together at each index.
-    """
-    length = grain
-    outer: list[tuple[int, int]] = []
-    for count, stride in sorted(((c, s) for c, s in dims if c > 1 and s), key=lambda d: abs(d[1])):
-        if stride < 0:
-            base += (count - 1) * stride
-            stride = -stride
-        if stride <= 2 * length + 2 and not outer:
-            length += (count - 1) * stride
-        else:
-            outer.append((count, stride))
-    starts = [base]
-    for count, stride in outer:
-        if len(starts) * count > _MAX_SPANS:
-            length += (count - 1) * stride
-        else:
-            starts = [s + i * stride for i in range(count) for s in starts]
-    return [Access(space, s, length) for s in starts]
 
 
 def _join_levels(count: int, y: Level, z: Level, row_bytes: int) -> tuple[int, Level, Level]:

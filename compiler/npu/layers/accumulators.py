@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.npu.emit.context import ActTile, Context
-from compiler.npu.emit.emitter import Loop
 from compiler.npu.emit.geometry import Box
+from compiler.npu.emit.loops import Loop
 from compiler.npu.layers.layer import Post
 from isa.instructions import Source
 

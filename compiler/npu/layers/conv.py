@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from compiler.npu.emit.context import ActTile, Context
-from compiler.npu.emit.emitter import Loop, Place
+from compiler.npu.emit.emitter import Place
 from compiler.npu.emit.geometry import Border, Box
+from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
 from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from compiler.npu.emit.context import Context
-from compiler.npu.emit.emitter import Loop
 from compiler.npu.emit.geometry import Border, Box
+from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
 from compiler.npu.layers.depthwise_passes import WindowPass, plan_passes

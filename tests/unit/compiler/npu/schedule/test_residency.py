@@ -1,0 +1,82 @@
+"""Which tensors may stay in ACT, and where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from compiler.npu.emit.geometry import Border
+from compiler.npu.layers.conv import ConvLayer
+from compiler.npu.layers.conv_tiling import Phase
+from compiler.npu.layers.elementwise import ElementLayer
+from compiler.npu.layers.layer import Layer, Post
+from compiler.npu.layers.pooling import MaxPoolLayer
+from compiler.npu.schedule.residency import Stay, choose_residents, place_residents, resident_candidates
+from compiler.npu.views import View, dense_view
+from isa.config import PRESETS
+from isa.program import ARENA_REGION
+
+
+def planes(name: str) -> View:
+    return dense_view(name, name, ARENA_REGION, (1, 8, 6, 6), 4)
+
+
+def table(x: View, y: View) -> Layer:
+    return ElementLayer(y.buffer, "QLut", [x], y, Post())
+
+
+def pool(x: View, y: View) -> Layer:
+    return MaxPoolLayer(y.buffer, "QMaxPool", [x], y, Post(), kernel=(3, 3), pad=(1, 1))
+
+
+def conv(x: View, y: View, fill: int) -> Layer:
+    weights = np.zeros((1, 8, 8, 5, 1), np.int8)
+    return ConvLayer(y.buffer, "QConv", [x], y, Post(), phases=[Phase(weights, (2, 0))], fill=fill)
+
+
+X, M, Y, Z = (planes(name) for name in "xmyz")
+
+
+def test_border_is_what_all_readers_want() -> None:
+    (stay,) = resident_candidates([table(X, M), pool(M, Y), conv(M, Z, fill=-128)], {"y", "z"})
+    assert (stay.view, stay.border, stay.fill) == (M, Border(2, 2, 1, 1), -128)
+    assert stay.rows == 2 * (6 + 4) * (6 + 2)
+    assert (stay.first, stay.last) == (0, 2)
+
+
+def test_readers_that_pad_with_different_values() -> None:
+    assert resident_candidates([table(X, M), pool(M, Y), conv(M, Z, fill=3)], {"y", "z"}) == []
+
+
+def test_what_others_read_goes_to_memory() -> None:
+    assert resident_candidates([table(X, M), table(M, Y)], {"m", "y"}) == []
+
+
+def test_what_several_layers_write_goes_to_memory() -> None:
+    assert resident_candidates([table(X, M), table(Z, M), table(M, Y)], {"y"}) == []
+
+
+def test_residents_take_no_more_than_their_share() -> None:
+    layers = [table(X, M), table(M, Y), table(Y, Z)]
+    rows = M.n * M.cb * M.h * M.w  # both live while the second layer runs
+    chosen = [
+        [stay.view.buffer for stay in choose_residents(PRESETS["tiny"].with_(act_rows=1024), layers, {"z"}, share)]
+        for share in (2 * rows / 1024, 1.9 * rows / 1024, 0.9 * rows / 1024)
+    ]
+    assert chosen == [["m", "y"], ["m"], []]
+
+
+def test_lives_that_meet_are_kept_apart() -> None:
+    lives = [(0, 2, 40), (2, 3, 30), (4, 5, 50), (7, 8, 40)]
+    stays = [Stay(replace(X, buffer=str(n)), Border(), 0, rows, a, b) for n, (a, b, rows) in enumerate(lives)]
+    placed = place_residents(200, stays)
+    assert len(placed) == 4
+    for a in placed:
+        assert a.start + a.rows <= 200
+        for b in placed:
+            if a is not b and a.first <= b.last + 1 and b.first <= a.last + 1:
+                assert a.start + a.rows <= b.start or b.start + b.rows <= a.start
+    assert placed[3].start == 160  # the top is free again
+    assert place_residents(60, stays[:1])[0].start == 20
+    assert place_residents(44, stays[:1]) == []  # an eighth is left for tiles
