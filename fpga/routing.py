@@ -9,17 +9,18 @@ from pathlib import Path
 
 from fpga.errors import FpgaError
 
-#: Passes after which the second router is stopped. Those that end take up to 200; where a connection cannot be as fast
-#: as asked for, it tries for ever.
+#: Passes after which the second router is stopped. Runs that succeed take up to 200; if a connection cannot be as fast
+#: as asked for, the router would try for ever.
 PASSES = 500
-#: Passes without a wire used twice and with the same connections too slow: the next ones find nothing either.
+#: The router is also stopped after so many passes in which no wire was used twice and the same connections were too
+#: slow: later passes would not find a faster way either.
 SETTLED = 25
-#: Passes after which as many wires are used twice as before, and more than FEW: that stays so.
+#: And after STUCK passes in which the number of wires used twice did not get smaller, while it is above FEW.
 STUCK, FEW = 40, 100
-#: Passes that show where connections get in each other's way: many are gone, and what is left stays for long.
+#: Passes of a trial, after which the easy conflicts are solved and the places with lasting ones are visible.
 TRIED = 8
 _PASS = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) overuse=\d+(?: tmgfail=(\d+))?")
-#: A row of the first router's table: steps; arcs with and without others removed, of all and of these; arcs left.
+#: A row of the first router's table. What is read is its last number, the arcs (connections) left.
 _ARCS = re.compile(r"\s\d+ \|[\d\s]+\|[\d\s]+\|\s+(\d+)\|")
 _PLACER = re.compile(r"(?:iter=|at iteration #)(\d+)")
 

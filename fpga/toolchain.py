@@ -28,8 +28,8 @@ NAME = "top"
 CLOCK = "clk"
 #: No multiplexers of the slice for wide LUTs: a third fewer LUTs on ECP5.
 SYNTHESIS = "-nowidelut"
-#: ECP5: but the mapper may use them, where they make a path shorter and there are LUTs to spare. It counts this much
-#: for a wire, in ps, and maps a second time what it has rewritten with the first mapping in view.
+#: On ECP5 the mapper may still use them where they make a path shorter, if there are LUTs to spare. It counts this many
+#: ps for a wire. It maps twice: between the two it rewrites the logic, knowing the first mapping.
 WIRE = 800
 _MAP = "&if,{W},{D},{R};&mfs"
 _FAST = f"""abc9 -W {WIRE} -script +&scorr;&sweep;&dc2;&dch,-f,-r;&ps;{_MAP};&dch,-f;{_MAP}
@@ -42,21 +42,21 @@ MAPPING = f"{NAME}.map.ys"
 NO_RW_CHECK = "setparam -set COLLISION_X_MASK 1'1 t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 STATISTICS = f"{NAME}.cells.json"
 ROUTING = f"{NAME}.timing.json"
-#: Of ECP5.
+#: Files of an ECP5 build.
 NETLIST, CONSTRAINTS = f"{NAME}.json", f"{NAME}.lpf"
 PLACEMENT, PLACEMENT_LOG = f"{NAME}.placed.json", f"{NAME}.place.tim"
-#: The second router weighs the wires it has not seen by 1.25 of its estimate, and so takes the first way it finds;
-#: with less it finds shorter ones, around what is full. nextpnr has no argument for that, and takes it in the netlist.
+#: The second router multiplies its estimate of the way still to go by 1.25, so it takes the first way it finds. With a
+#: smaller factor it finds shorter ways around full places. nextpnr has no argument for it, but reads it in the netlist.
 ROUTER = {"router2/estimateWeight": "0.8"}
-#: With timing, connections of the slowest paths do not give way to others, whatever clock is asked for: what fills the
-#: FPGA is not routed so.
+#: With timing, connections of the slowest paths do not give way to others, whatever clock is asked for. A design that
+#: fills the FPGA cannot be routed like that, so it is routed without timing.
 UNTIMED = {"timing_driven": "0"}
-#: A netlist with a site for every cell is placed by that (HeAP checks no more than it must), and routed as what is
-#: crowded is. What a netlist says goes before arguments.
+#: For a netlist that has a site for every cell: HeAP has nothing to do but check them; the router is that of crowded
+#: designs. Settings in a netlist override arguments.
 _AS_PLACED = {"placer": "heap", "router": "router2"}
-#: Of the LUTs that are left, those that become room: the placer needs the others.
+#: Share of the unused LUTs that becomes room; the placer needs the others.
 ROOM = 0.5
-#: What nextpnr is to write after each pass of the router, and the part of that which is read.
+#: Setting that makes nextpnr write maps after each pass of the router, and the one of these maps that is read.
 _HEAT, CONFLICTS = {"router2/heatmap": f"{NAME}.heat"}, f"{NAME}.heat_congestion_by_coordinate_{TRIED}.csv"
 TRIAL_LOG = f"{NAME}.trial.tim"
 
@@ -72,8 +72,8 @@ class Step:
     log: str
 
 
-#: Fixes the blocks of the netlist in a folder, and how it is routed: takes the folder, the seed, and what is told of
-#: progress.
+#: Gives the blocks of the netlist in a folder their sites, and writes how it is routed: takes the folder, the seed, and
+#: a function that shows progress.
 Plan = Callable[[Path, int, Callable[[str], None]], None]
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fpga.errors import FpgaError
 
-#: Moves per block and temperature, and what a temperature is of the one before: fast while most moves are taken.
+#: Moves per block and temperature, and the factor from one temperature to the next (FAST while most moves are taken).
 MOVES = 120
 COOLING, FAST = 0.92, 0.8
 #: Temperatures begin and end at the average cost of a block divided by these.

@@ -12,11 +12,12 @@ from scipy import sparse
 from fpga.netlist import Bit, Cell, Module
 
 Matrix = npt.NDArray[np.float64]
-#: Nets of more cells say nothing of where one of them should be: enables, resets, the clock.
+#: Larger nets are left out: enables, resets and the clock do not say where a cell should be.
 WIDEST = 300
-#: Up to this many cells every two of a net are joined; above it, each is joined to a node of the net's own.
+#: In nets of up to this many cells each cell is joined to each other one; in larger ones each is joined to one extra
+#: node that stands for the net.
 CLIQUE = 8
-#: Blocks solved for at once, and when: the largest residue as a share of the right side, the most steps.
+#: Of the solver: blocks solved for at once; largest residue, as a share of the right side; largest number of steps.
 _AT_ONCE, _TOLERANCE, _STEPS = 64, 1e-4, 1000
 
 

@@ -21,21 +21,22 @@ from fpga.errors import FpgaError
 from fpga.floorplan.ecp5_cells import Cells, Kind
 
 _SOURCE = Path(__file__).resolve().parent / "native" / "moves.cpp"
-#: Temperatures in tiles of wire, from the first to the last, and what each is of the one before.
+#: First and last temperature, in tiles of wire, and the factor from one to the next.
 HOT, COLD, COOLING = 0.6, 0.1, 0.993
 #: Moves tried at each temperature for each cell (or pair) that can be moved.
 MOVES = 20
-#: Tiles a move goes, at most, and at the least; it goes less far while fewer than this share of the moves are taken.
+#: Largest and smallest distance of a move, in tiles. It shrinks while fewer than SHARE of the moves are taken.
 FAR, NEAR, SHARE = 12.0, 2.0, 0.15
 #: The cost is counted in this fraction of a tile, so that it is a whole number.
 UNIT = 256
-#: Wires of a net for each tile of half the perimeter of its box, by the number of its cells (Cheng, ICCAD 1994).
+#: Length of the wires of a net over half the perimeter of its box, by the number of its cells (Cheng, ICCAD 1994).
 _PINS = (3, 4, 5, 6, 8, 10, 15, 20, 25, 30, 40, 50)
 _WIRES = (1.0, 1.0828, 1.1536, 1.2206, 1.3385, 1.4493, 1.6899, 1.8924, 2.0743, 2.2334, 2.5356, 2.7933)
 _MORE = 0.02616  # for each cell above the last
 _CHANCES = 4096
-#: Where connections get in each other's way: tiles that the conflicts of one are spread over, share of the tiles with
-#: conflicts that cost less than the most, and that most, in tiles of wire for each net of a cell.
+#: Prices of places where connections get in each other's way: the conflicts of a tile are spread over the tiles around
+#: it; this share of the tiles with conflicts costs less than the highest price; that price, in tiles of wire for each
+#: net of a cell.
 _AROUND, _COMMON, MOST = 5, 0.98, 2.0
 
 

@@ -20,11 +20,11 @@ from fpga.netlist import Module
 
 Map = npt.NDArray[np.float64]
 Tile = tuple[int, int]
-#: Tiles around one that its conflicts are spread over: room helps there too.
+#: Distance, in tiles, over which the conflicts of a tile are spread, because room nearby helps too.
 AROUND = 7
 #: LUTs of room in a tile, at most: as many as it has.
 MOST = 8.0
-#: Of the netlist of yosys: what room is made of, and what takes outputs of LUTs by wires that lead nowhere else.
+#: Cells of yosys' netlist: LUTs, which room is made of; multiplexers, whose inputs are wires from one LUT only.
 LUT, WIDE = "LUT4", ("PFUMX", "L6MUX21")
 _STEPS = 60
 
