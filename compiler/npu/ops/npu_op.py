@@ -46,7 +46,7 @@ class TypedNode(Generic[O]):
 
 
 class NpuOp(ABC, Generic[Q]):
-    """How the NPU runs one quantised op.
+    """The NPU's side of a quantised op: what it can run, and the layers that do it.
 
     Attributes:
         condition: when it does, for the documentation.
