@@ -20,8 +20,7 @@ from isa.instructions import Engine
 #: Bytes of external memory that share one hazard entry.
 MEMORY_GRAIN = 256
 
-#: Who can write and read each space. An engine is not listed against itself where the hardware keeps order alone:
-#: LOAD and STORE work in order, GEMM forwards its accumulators, VECTOR reads before it writes.
+#: Engines that write and that read each space.
 WRITERS = {
     "act": (Engine.LOAD, Engine.VECTOR),
     "wgt": (Engine.LOAD,),
@@ -135,7 +134,11 @@ class Synchroniser:
         return finished
 
     def _needs(self, engine: Engine, reads: list[Access], writes: list[Access]) -> dict[Engine, int]:
-        """Per engine, the last of its instructions that must have ended before these accesses."""
+        """Per engine, the last of its instructions that must have ended before these accesses.
+
+        An engine keeps its own instructions in order, with one exception: a VECTOR may read before an earlier one has
+        written.
+        """
         needs: dict[Engine, int] = {}
 
         def need(other: Engine, rows: np.ndarray, same_engine: bool = False) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class ConvLayer(Layer):
         dynamic: where the weights are in memory if they are no constants; those of `phases` then tell the shape only.
     """
 
-    datapath: ClassVar[str] = "array"
+    datapath = "array"
 
     phases: list[Phase] = field(default_factory=list)
     bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class DepthwiseLayer(Layer):
         fill: the input's zero point, which padding gets.
     """
 
-    datapath: ClassVar[str] = "window"
+    datapath = "window"
 
     weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int8))
     bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class VectorLayer(Layer):
     (`emit_tile`).
     """
 
-    datapath: ClassVar[str] = "vector"
+    datapath = "vector"
     #: True if a tile has to hold whole planes of the output.
     whole_planes: ClassVar[bool] = False
 
@@ -91,7 +91,7 @@ class ElementLayer(VectorLayer):
         scale: of "mul", one for all lanes.
     """
 
-    kind: str = "copy"
+    kind: Literal["copy", "add", "mul"] = "copy"
     scale: np.float32 = field(default_factory=lambda: np.float32(1))
 
     def emit_tile(self, context: Context, box: Box) -> None:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border
@@ -75,8 +75,8 @@ class Layer(ABC):
         source: output of the node it was made from, before anything was fused.
     """
 
-    #: The part of the machine that does the arithmetic: "array", "window" (the array's depthwise mode) or "vector".
-    datapath: ClassVar[str]
+    #: The part of the machine that does the arithmetic; "window" is the array's depthwise mode.
+    datapath: ClassVar[Literal["array", "window", "vector"]]
 
     name: str
     op: str
