@@ -390,3 +390,14 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
 
 BY_NAME: dict[str, Instruction] = {i.name: i for i in INSTRUCTIONS}
 BY_OPCODE: dict[int, Instruction] = {i.opcode: i for i in INSTRUCTIONS}
+#: Attributes of `NpuConfig` that bound operands or allow opcodes, in order of first use.
+LIMITS: tuple[str, ...] = tuple(
+    dict.fromkeys(
+        name
+        for name in (
+            *(f.highest[0] for f in HEADER),
+            *(name for i in INSTRUCTIONS for name in (i.requires, *(f.highest[0] for f in i.fields))),
+        )
+        if name
+    )
+)

@@ -15,72 +15,13 @@ from common.native import BuildError, shared_library
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Region
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
-from isa.timing import (
-    ACCUMULATE_STAGES,
-    ACT_READ_CYCLES,
-    FETCH_BUFFER_BYTES,
-    FETCH_SETUP,
-    LOAD_DESCRIPTORS,
-    OUT_BURSTS,
-    QUIET_CYCLES,
-    STORE_ROWS,
-    VECTOR_DEPTH,
-    VECTOR_SIGNAL,
-    MemoryTiming,
-    fetch_burst_bytes,
-    gemm_depth,
-    gemm_signal,
-    table_chunk_cycles,
-)
+from isa.timing import MemoryTiming
 from simulator import native
 from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_regions
+from simulator.structs import CycleRun, InstructionTimes, check_size, cycle_config, pointer, prepare
 
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
-_CONFIG = (
-    "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
-    "vector_loops", "semaphores", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding",
-    "dw_slices", "last_table", "table_lookup", "depthwise", "vector_queue",
-)  # fmt: skip
-_LATENCIES = (
-    "gemm_depth", "gemm_signal", "accumulate_stages", "vector_depth", "vector_signal", "load_descriptors",
-    "act_read_cycles", "store_rows", "out_bursts", "quiet_cycles", "fetch_setup", "fetch_burst_bytes",
-    "fetch_buffer_bytes", "table_chunk_cycles",
-)  # fmt: skip
-_TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
-
-
-class _Config(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint32) for name in (*_CONFIG, *_LATENCIES, *_TIMING)]
-
-
-class _Region(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_uint64), ("size", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
-
-
-class _Engine(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("busy", "wait_semaphore", "wait_memory")]
-
-
-class _Run(ctypes.Structure):
-    """One call: program in, clock and counters out. Mirrors `tw_cycle_run` in cycle.h."""
-
-    _fields_ = [
-        ("config", _Config),
-        ("memory", ctypes.c_void_p),
-        ("memory_bytes", ctypes.c_uint64),
-        ("regions", _Region * REGIONS),
-        *(
-            (name, ctypes.c_uint64)
-            for name in ("program_region", "program_offset", "program_length", "watchdog", "timeout")
-        ),
-        ("times", ctypes.c_void_p),
-        *((name, ctypes.c_uint64) for name in ("cycles", "macs", "bytes_read", "bytes_written", "instructions")),
-        ("engines", _Engine * len(Engine)),
-        *((name, ctypes.c_uint64) for name in ("code", "engine", "pc", "address", "evaluated")),
-    ]
-
-
 _FLAGS = ("-O3", "-march=native", "-Wall")
 
 
@@ -89,7 +30,7 @@ def _build() -> Path:
     return shared_library(
         _SOURCES / "cycle.cpp",
         [*_FLAGS, f"-I{_INCLUDE}"],
-        [*_SOURCES.glob("cycle*"), *_INCLUDE.glob("*.h")],
+        [*_SOURCES.glob("cycle*"), _SOURCES / "structs.h", *_INCLUDE.glob("*.h")],
         group="simulator",
         name="cycle",
         title="the cycle simulator",
@@ -101,11 +42,10 @@ def _library() -> ctypes.CDLL:
     """The loaded library. Raises `BuildError`."""
     path = _build()
     library = ctypes.CDLL(str(path))
-    library.tw_cycle_run_program.argtypes = [ctypes.POINTER(_Run)]
+    library.tw_cycle_run_program.argtypes = [ctypes.POINTER(CycleRun)]
     library.tw_cycle_run_program.restype = None
-    library.tw_cycle_size.restype = ctypes.c_uint64
-    if library.tw_cycle_size() != ctypes.sizeof(_Run):
-        raise BuildError(f"{path} and simulator/cycle.py disagree about tw_cycle_run")
+    if not check_size(library, "tw_cycle_size", CycleRun):
+        raise BuildError(f"{path} and simulator/structs.py disagree: run python -m simulator.generate")
     return library
 
 
@@ -169,25 +109,11 @@ def simulate(
     Raises:
         BuildError: no C++ compiler.
     """
-    call = _Run()
-    latencies = (
-        gemm_depth(config), gemm_signal(config), ACCUMULATE_STAGES, VECTOR_DEPTH, VECTOR_SIGNAL, LOAD_DESCRIPTORS,
-        ACT_READ_CYCLES, STORE_ROWS, OUT_BURSTS, QUIET_CYCLES, FETCH_SETUP, fetch_burst_bytes(config),
-        FETCH_BUFFER_BYTES, table_chunk_cycles(config),
-    )  # fmt: skip
-    for name in _CONFIG:
-        setattr(call.config, name, getattr(config, name))
-    for name, value in zip(_LATENCIES, latencies):
-        setattr(call.config, name, value)
-    for name in _TIMING:
-        setattr(call.config, name, getattr(timing, name))
-    call.memory, call.memory_bytes = data.ctypes.data, data.size
-    for i, r in enumerate(regions):
-        call.regions[i] = _Region(r.base, r.size, r.read | r.write << 1)
-    call.program_region, call.program_offset, call.program_length = program
-    call.watchdog, call.timeout = watchdog, timeout
-    times = np.zeros((program[2], 4), np.uint64) if trace else None
-    call.times = times.ctypes.data if times is not None else None
+    call = CycleRun(config=cycle_config(config, timing), watchdog=watchdog, timeout=timeout)
+    prepare(call, config, data, regions, program)
+    times = np.zeros((program[2], len(InstructionTimes._fields_)), np.uint64) if trace else None  # type: ignore[arg-type]
+    if times is not None:
+        call.times = pointer(times, InstructionTimes)
     _library().tw_cycle_run_program(ctypes.byref(call))
     counters = Counters(
         cycles=call.cycles,

@@ -12,45 +12,14 @@ import numpy as np
 from common.native import BuildError, shared_library
 from isa.config import NpuConfig
 from isa.device import Region
-from isa.instructions import REGIONS, Engine, ErrorCode
+from isa.instructions import Engine, ErrorCode
 from simulator.state import MEMORIES, Blocked, Explainer, ExternalMemory, Fault, RunCounts, Scratchpads
+from simulator.structs import FunctionalRun, check_size, functional_config, pointer, prepare
 
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
 #: No contraction: a fused multiply-add would round once where the machine rounds twice.
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp-simd")
-#: Attributes of `NpuConfig` the library is told at run time.
-_CONFIG = (
-    "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "semaphores",
-    "queue_depth", "bus_bytes", "last_table", "table_lookup", "depthwise", "vector_queue",
-)  # fmt: skip
-
-
-class _Config(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint32) for name in _CONFIG]
-
-
-class _Region(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_uint64), ("size", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
-
-
-class _Run(ctypes.Structure):
-    """One call: memories and program in, counters and status out. Mirrors `tw_run` in machine.h."""
-
-    _fields_ = [
-        ("config", _Config),
-        *((name, ctypes.c_void_p) for name in ("act", "wgt", "prm", "lut", "acc", "memory")),
-        ("memory_bytes", ctypes.c_uint64),
-        ("regions", _Region * REGIONS),
-        *((name, ctypes.c_uint64) for name in ("program_region", "program_offset", "program_length", "step_limit")),
-        *((name, ctypes.c_uint64) for name in ("instructions", "macs", "bytes_read", "bytes_written")),
-        *((name, ctypes.c_uint64) for name in ("code", "engine", "pc", "address", "memory_id")),
-        *((name, ctypes.c_uint64) for name in ("region", "offset", "nbytes")),
-        ("steps", ctypes.c_uint64 * len(Engine)),
-        ("heads", ctypes.c_int64 * len(Engine)),
-        ("fetch_blocked_on", ctypes.c_int64),
-        ("semaphores", ctypes.c_uint64 * 64),
-    ]
 
 
 def build(block_in: int, block_out: int, extra_flags: Sequence[str] = ()) -> Path:
@@ -76,11 +45,10 @@ def build(block_in: int, block_out: int, extra_flags: Sequence[str] = ()) -> Pat
 @functools.cache
 def _load(path: str) -> ctypes.CDLL:
     library = ctypes.CDLL(path)
-    library.tw_run_program.argtypes = [ctypes.POINTER(_Run)]
+    library.tw_run_program.argtypes = [ctypes.POINTER(FunctionalRun)]
     library.tw_run_program.restype = None
-    library.tw_run_size.restype = ctypes.c_uint64
-    if library.tw_run_size() != ctypes.sizeof(_Run):
-        raise BuildError(f"{path} and simulator/native.py disagree about tw_run")
+    if not check_size(library, "tw_run_size", FunctionalRun):
+        raise BuildError(f"{path} and simulator/structs.py disagree: run python -m simulator.generate")
     return library
 
 
@@ -104,16 +72,11 @@ def run(
         DeviceError: as the reference path does.
         BuildError: the library cannot be built.
     """
-    call = _Run()
-    for name in _CONFIG:
-        setattr(call.config, name, getattr(config, name))
-    for name, array in scratchpads.arrays().items():
-        setattr(call, name.lower(), array.ctypes.data)
-    call.memory, call.memory_bytes = data.ctypes.data, data.size
-    for i, r in enumerate(regions):
-        call.regions[i] = _Region(r.base, r.size, r.read | r.write << 1)
-    call.program_region, call.program_offset, call.program_length = program
-    call.step_limit = step_limit
+    call = FunctionalRun(config=functional_config(config), step_limit=step_limit)
+    prepare(call, config, data, regions, program)
+    call.act, call.wgt = pointer(scratchpads.act, ctypes.c_int8), pointer(scratchpads.wgt, ctypes.c_int8)
+    call.prm, call.lut = pointer(scratchpads.prm, ctypes.c_uint32), pointer(scratchpads.lut, ctypes.c_uint8)
+    call.acc = pointer(scratchpads.acc, ctypes.c_int32)
     library(config, extra_flags).tw_run_program(ctypes.byref(call))
     if call.code != ErrorCode.NONE:
         raise _error(call, scratchpads, ExternalMemory(data, regions), program)
@@ -121,7 +84,9 @@ def run(
     return RunCounts(call.instructions, call.macs, call.bytes_read, call.bytes_written, steps)
 
 
-def _error(call: _Run, scratchpads: Scratchpads, memory: ExternalMemory, program: tuple[int, int, int]) -> Exception:
+def _error(
+    call: FunctionalRun, scratchpads: Scratchpads, memory: ExternalMemory, program: tuple[int, int, int]
+) -> Exception:
     explain = Explainer(memory, program[0], program[1], scratchpads)
     if call.code == ErrorCode.WATCHDOG:
         blocked = Blocked({e: call.heads[e] for e in Engine if e != Engine.FETCH and call.heads[e] >= 0})

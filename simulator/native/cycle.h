@@ -2,7 +2,7 @@
 //
 // One object mirrors one module of the RTL (docs/machine.md); a member with the name of a register holds its value in
 // the cycle being looked at. Data are not moved: the functional simulator does that. Field positions come from
-// tilewright_isa.h, latencies and sizes from the caller. Mirrored by simulator/cycle.py.
+// tilewright_isa.h, latencies and sizes from the caller.
 #pragma once
 
 #include <algorithm>
@@ -16,45 +16,7 @@
 #include "tilewright_isa.h"
 #include "tilewright_memory.h"
 
-extern "C" {
-
-// Attributes of NpuConfig and of isa.timing, in the order of simulator/cycle.py.
-struct tw_cycle_config {
-    uint32_t block_in, block_out, act_rows, act_banks, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops,
-        vector_loops, semaphores, queue_depth, bus_bytes, burst_beats, read_outstanding, write_outstanding, dw_slices,
-        last_table, table_lookup, depthwise, vector_queue;
-    uint32_t gemm_depth, gemm_signal, accumulate_stages, vector_depth, vector_signal, load_descriptors, act_read_cycles, store_rows,
-        out_bursts, quiet_cycles, fetch_setup, fetch_burst_bytes, fetch_buffer_bytes, table_chunk_cycles;
-    uint32_t read_latency, write_latency, read_interval, write_interval;
-};
-
-struct tw_cycle_region {
-    uint64_t base, size, flags;  // flags: bit 0 read, bit 1 write
-};
-
-// Per instruction, where asked for: the cycle it was dispatched, first held back by a semaphore, taken by its engine
-// (its first step follows a cycle later) and completed in; 0 = never.
-struct tw_cycle_times {
-    uint64_t dispatched, waited, started, ended;
-};
-
-struct tw_cycle_engine {
-    uint64_t busy, wait_semaphore, wait_memory;
-};
-
-struct tw_cycle_run {
-    tw_cycle_config config;
-    const uint8_t *memory;
-    uint64_t memory_bytes;
-    tw_cycle_region regions[TW_REGIONS];
-    uint64_t program_region, program_offset, program_length, watchdog, timeout;
-    tw_cycle_times *times;  // program_length entries, or null
-    uint64_t cycles, macs, bytes_read, bytes_written, instructions;
-    tw_cycle_engine engines[5];
-    uint64_t code, engine, pc, address;
-    uint64_t evaluated;  // cycles that were not skipped
-};
-}
+#include "structs.h"
 
 namespace tw::cycle {
 
@@ -226,7 +188,7 @@ struct Walker {
     };
     Fifo<Burst> out;
     uint32_t bus = 0, low = 0, burst_beats = 0;
-    tw_cycle_region region{};
+    tw_region region{};
     bool writes = false;
 
     void configure(uint32_t bus_bytes, uint32_t longest, uint32_t bursts, bool writing) {
@@ -250,7 +212,7 @@ struct Walker {
     bool inside() const { return null1 || ((region.flags >> writes & 1) && uint64_t(now) + bytes <= region.size); }
     bool failed() const { return valid2 && !inside2 && !valid3 && out.empty(); }
 
-    void start(const tw_cycle_region &where, uint32_t offset, uint64_t nbytes, uint32_t count0, uint32_t count1,
+    void start(const tw_region &where, uint32_t offset, uint64_t nbytes, uint32_t count0, uint32_t count1,
                uint32_t mem_stride0, uint32_t mem_stride1, Completion tag, bool null) {
         active = true;
         region = where;

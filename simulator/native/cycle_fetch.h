@@ -22,7 +22,7 @@ struct Fetch {
 
     void configure(const tw_cycle_run &r) {
         const tw_cycle_config &c = r.config;
-        const tw_cycle_region &region = r.regions[r.program_region];
+        const tw_region &region = r.regions[r.program_region];
         bus = c.bus_bytes;
         low = log2_of(bus);
         depth = free = c.fetch_buffer_bytes / bus;
@@ -33,13 +33,7 @@ struct Fetch {
         length = uint32_t(r.program_length);
         memory = r.memory;
         memory_bytes = r.memory_bytes;
-        limits.semaphores = c.semaphores;
-        limits.gemm_loops = c.gemm_loops;
-        limits.vector_loops = c.vector_loops;
-        limits.last_table = c.last_table;
-        limits.table_lookup = c.table_lookup;
-        limits.depthwise = c.depthwise;
-        limits.dw_slices = c.dw_slices;
+        limits = r.limits;
         const bool inside = (region.flags & 1) && region.size > offset;
         const uint64_t whole = (inside ? region.size - offset : 0) / TW_INSTRUCTION_BYTES;
         present = whole < length ? 0 : length;

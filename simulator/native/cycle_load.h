@@ -216,7 +216,7 @@ struct Load {
         bottom = tw_load_pad_bottom(w);
     }
     // Returns false for a box without rows.
-    bool start(const Entry &e, const tw_cycle_region *regions) {
+    bool start(const Entry &e, const tw_region *regions) {
         const tw_word w = e.word;
         const bool sync = e.opcode == TW_OP_LOAD_SYNC;
         const uint32_t count = sync ? 0 : tw_load_count(w);

@@ -183,7 +183,7 @@ struct Store {
         box.row_stride[k] = tw_store_dim_row_stride(w);
         box.mem_stride[k] = tw_store_dim_mem_stride(w);
     }
-    void start(const Entry &e, const tw_cycle_region *regions) {
+    void start(const Entry &e, const tw_region *regions) {
         const tw_word w = e.word;
         const bool sync = e.opcode == TW_OP_STORE_SYNC;
         const uint32_t length = tw_store_count(w), offset = uint32_t(tw_store_offset(w));

@@ -47,14 +47,6 @@ Machine::Machine(tw_run &run) : r_(run), c_(run.config) {
 }
 
 void Machine::execute() {
-    tw_limits limits;
-    limits.semaphores = c_.semaphores;
-    limits.gemm_loops = c_.gemm_loops;
-    limits.vector_loops = c_.vector_loops;
-    limits.last_table = c_.last_table;
-    limits.table_lookup = c_.table_lookup;
-    limits.depthwise = c_.depthwise;
-    limits.dw_slices = uint32_t(BI / D);
     std::vector<Queue> queues(ENGINES, Queue(c_.queue_depth));
     uint64_t pc = 0;
     bool ended = false;
@@ -104,7 +96,7 @@ void Machine::execute() {
             if (pc == r_.program_length) throw Fault{TW_ERROR_CODE_NO_END};
             Entry e = {pc, {0, 0}};
             std::memcpy(&e.word, program + pc * TW_INSTRUCTION_BYTES, TW_INSTRUCTION_BYTES);
-            if (int code = tw_check(e.word, &limits)) throw Fault{uint64_t(code)};
+            if (int code = tw_check(e.word, &r_.limits)) throw Fault{uint64_t(code)};
             uint32_t opcode = tw_header_opcode(e.word);
             Queue &queue = queues[tw_queue_of(engine_of(e.word), c_.vector_queue)];
             if (opcode == TW_OP_END) ended = true;

@@ -14,37 +14,7 @@
 #include "tilewright_isa.h"
 
 #include "lanes.h"
-
-extern "C" {
-
-struct tw_config {
-    uint32_t act_rows, wgt_tiles, acc_rows, prm_rows, lut_tables, gemm_loops, vector_loops, semaphores, queue_depth,
-        bus_bytes, last_table, table_lookup, depthwise, vector_queue;
-};
-
-struct tw_region {
-    uint64_t base, size, flags;  // flags: bit 0 read, bit 1 write
-};
-
-// One call: memories and program in, counters and status out. Mirrored by simulator/native.py.
-struct tw_run {
-    tw_config config;
-    int8_t *act, *wgt;
-    uint32_t *prm;
-    uint8_t *lut;
-    int32_t *acc;
-    uint8_t *memory;
-    uint64_t memory_bytes;
-    tw_region regions[TW_REGIONS];
-    uint64_t program_region, program_offset, program_length, step_limit;
-    uint64_t instructions, macs, bytes_read, bytes_written;
-    uint64_t code, engine, pc, address, memory_id, region, offset, nbytes;
-    uint64_t steps[5];
-    int64_t heads[5];          // by engine, index at the head of a blocked queue, -1 = empty or of another engine
-    int64_t fetch_blocked_on;  // engine whose queue is full, -1 = none
-    uint64_t semaphores[TW_MAX_SEMAPHORES + 1];
-};
-}
+#include "structs.h"
 
 namespace tw {
 

@@ -11,35 +11,37 @@ import pytest
 from isa import generate
 from isa.config import PRESETS, NpuConfig
 from isa.encoding import DecodeError, check, decode, extract
-from isa.instructions import HEADER, INSTRUCTIONS, REGIONS, ErrorCode, Field
+from isa.generate import files, page
+from isa.instructions import HEADER, INSTRUCTIONS, LIMITS, REGIONS, ErrorCode, Field
 from isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
 from tests.common import needs
 from tests.common.paths import ROOT
 
 
 def test_nothing_is_stale() -> None:
-    assert generate.stale() == [], "run `python -m isa.generate`"
-    assert generate.main(["--check"]) == 0
+    assert files.stale(generate.OUTPUTS) == [], f"run `{generate.COMMAND}`"
+    assert files.main(generate.OUTPUTS, generate.COMMAND, ["--check"]) == 0
 
 
-def test_stale_files_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert generate.stale(tmp_path) == [generate.HEADER_PATH, generate.PAGE_PATH, generate.DRIVER_PATH]
-    monkeypatch.setattr(generate, "ROOT", tmp_path)
-    monkeypatch.setattr(generate, "stale", lambda: [generate.PAGE_PATH])
-    assert generate.main(["--check"]) == 1 and "docs/isa.md is stale" in capsys.readouterr().err
-    assert generate.main([]) == 0 and (tmp_path / generate.PAGE_PATH).read_text() == generate.page()
-    assert generate.main(["--what"]) == 2
+def test_stale_files_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs: files.Outputs = {Path("a/b.md"): lambda: "b", Path("c"): lambda: "c"}
+    (tmp_path / "c").write_text("old")
+    assert files.stale(outputs, tmp_path) == list(outputs)
+    assert files.main(outputs, "make it", ["--check"], tmp_path) == 1
+    assert capsys.readouterr().err == "a/b.md is stale: run make it\nc is stale: run make it\n"
+    assert files.main(outputs, "make it", [], tmp_path) == 0
+    assert (tmp_path / "a" / "b.md").read_text() == "b" and (tmp_path / "c").read_text() == "c"
+    assert files.stale(outputs, tmp_path) == [] and files.main(outputs, "make it", ["--check"], tmp_path) == 0
+    assert files.main(outputs, "make it", ["--what"], tmp_path) == 2
 
 
 def test_page_names_everything() -> None:
-    page = generate.page()
+    text = page.page()
     for row in INSTRUCTIONS:
-        assert f"### {row.name} — 0x{row.opcode:02x}" in page
+        assert f"### {row.name} — 0x{row.opcode:02x}" in text
     for name in [*(r.name for r in REGISTERS), *(e.name for e in ErrorCode), *PRESETS]:
-        assert name in page
-    assert not re.search(r"\| +\|$", page.split("## Configuration")[1], re.M)
+        assert name in text
+    assert not re.search(r"\| +\|$", text.split("## Configuration")[1], re.M)
 
 
 # The header, compiled.
@@ -60,7 +62,7 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     names = [name for name, _, _ in getters()]
     gets = "".join(f"case {i}: return (int64_t){name}(w);\n" for i, name in enumerate(names))
     sets = "".join(f"case {i}: tw_set{name[2:]}(&w, value); break;\n" for i, name in enumerate(names))
-    limits = " ".join(f"limits.{n} = values[{i}];" for i, n in enumerate(generate._limit_names()))
+    limits = " ".join(f"limits.{n} = values[{i}];" for i, n in enumerate(LIMITS))
     source = folder / ("test.cpp" if "++" in standard else "test.c")
     prefix = '#ifdef __cplusplus\nextern "C"\n#endif\n'
     source.write_text(
@@ -102,7 +104,7 @@ def test_c_getters_and_setters(compiled: ctypes.CDLL) -> None:
 )
 def test_c_check_equals_python(compiled: ctypes.CDLL, config: NpuConfig) -> None:
     rng = random.Random(2)
-    names = generate._limit_names()
+    names = LIMITS
     values = (ctypes.c_uint32 * len(names))(*(getattr(config, n) for n in names))
     codes = set()
     for _ in range(3000):

@@ -1,0 +1,7 @@
+"""python -m isa.generate [--check]: writes what is derived from the tables; --check exits with 1 where one is stale."""
+
+import sys
+
+from isa.generate import COMMAND, OUTPUTS, files
+
+sys.exit(files.main(OUTPUTS, COMMAND, sys.argv[1:]))

@@ -1,0 +1,22 @@
+"""Writes `native/structs.h`, the C side of `structs`: python -m simulator.generate [--check]"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from isa.generate import c_structs, files
+from simulator.structs import DECLARED
+
+COMMAND = "python -m simulator.generate"
+
+
+def header() -> str:
+    """Text of the header."""
+    return c_structs.header(DECLARED, COMMAND, "TILEWRIGHT_SIMULATOR_STRUCTS_H", "tilewright_isa.h")
+
+
+OUTPUTS: files.Outputs = {Path("simulator/native/structs.h"): header}
+
+if __name__ == "__main__":
+    sys.exit(files.main(OUTPUTS, COMMAND, sys.argv[1:]))

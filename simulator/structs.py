@@ -1,0 +1,213 @@
+"""What the C++ of `native/` is called with; `python -m simulator.generate` makes `native/structs.h` of it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, c_int8, c_int32, c_int64, c_uint8, c_uint32, c_uint64
+from typing import Any
+
+import numpy as np
+
+from isa.config import MAX_SEMAPHORES, NpuConfig
+from isa.device import Region
+from isa.generate.c_structs import Struct
+from isa.instructions import LIMITS, REGIONS, Engine
+from isa.timing import (
+    ACCUMULATE_STAGES,
+    ACT_READ_CYCLES,
+    FETCH_BUFFER_BYTES,
+    FETCH_SETUP,
+    LOAD_DESCRIPTORS,
+    OUT_BURSTS,
+    QUIET_CYCLES,
+    STORE_ROWS,
+    VECTOR_DEPTH,
+    VECTOR_SIGNAL,
+    MemoryTiming,
+    fetch_burst_bytes,
+    gemm_depth,
+    gemm_signal,
+    table_chunk_cycles,
+)
+
+#: Attributes of `NpuConfig` the functional simulator is told when it runs; block sizes it knows from its build.
+_FUNCTIONAL = (
+    "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "queue_depth",
+    "bus_bytes", "vector_queue",
+)  # fmt: skip
+#: Those the cycle-level simulator is told.
+_CYCLE = (
+    "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
+    "vector_loops", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding", "vector_queue",
+)  # fmt: skip
+
+
+def _latencies(config: NpuConfig) -> dict[str, int]:
+    """What the cycle-level simulator is told of `isa.timing`."""
+    return {
+        "gemm_depth": gemm_depth(config),
+        "gemm_signal": gemm_signal(config),
+        "accumulate_stages": ACCUMULATE_STAGES,
+        "vector_depth": VECTOR_DEPTH,
+        "vector_signal": VECTOR_SIGNAL,
+        "load_descriptors": LOAD_DESCRIPTORS,
+        "act_read_cycles": ACT_READ_CYCLES,
+        "store_rows": STORE_ROWS,
+        "out_bursts": OUT_BURSTS,
+        "quiet_cycles": QUIET_CYCLES,
+        "fetch_setup": FETCH_SETUP,
+        "fetch_burst_bytes": fetch_burst_bytes(config),
+        "fetch_buffer_bytes": FETCH_BUFFER_BYTES,
+        "table_chunk_cycles": table_chunk_cycles(config),
+    }
+
+
+_TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
+
+
+def _fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names]
+
+
+class Limits(Struct):
+    """The limits of operands: declared in tilewright_isa.h."""
+
+    c_name = "tw_limits"
+    _fields_ = _fields(c_uint32, *LIMITS)
+
+
+class MemoryRegion(Struct):
+    """A region of external memory."""
+
+    c_name = "tw_region"
+    c_comments = {"flags": "bit 0: read, bit 1: write"}
+    _fields_ = _fields(c_uint64, "base", "size", "flags")
+
+
+class FunctionalConfig(Struct):
+    """Attributes of NpuConfig."""
+
+    c_name = "tw_config"
+    _fields_ = _fields(c_uint32, *_FUNCTIONAL)
+
+
+class FunctionalRun(Struct):
+    """One call of the functional simulator: memories and program in, counters and status out."""
+
+    c_name = "tw_run"
+    c_comments = {
+        "steps": "by engine",
+        "heads": "by engine, the instruction at the head of a blocked queue; -1 = none, or one of another engine",
+        "fetch_blocked_on": "the engine whose queue is full, -1 = none",
+    }
+    _fields_ = [
+        ("config", FunctionalConfig),
+        ("limits", Limits),
+        ("act", POINTER(c_int8)),
+        ("wgt", POINTER(c_int8)),
+        ("prm", POINTER(c_uint32)),
+        ("lut", POINTER(c_uint8)),
+        ("acc", POINTER(c_int32)),
+        ("memory", POINTER(c_uint8)),
+        ("memory_bytes", c_uint64),
+        ("regions", MemoryRegion * REGIONS),
+        *_fields(c_uint64, "program_region", "program_offset", "program_length", "step_limit"),
+        *_fields(c_uint64, "instructions", "macs", "bytes_read", "bytes_written"),
+        *_fields(c_uint64, "code", "engine", "pc", "address", "memory_id", "region", "offset", "nbytes"),
+        ("steps", c_uint64 * len(Engine)),
+        ("heads", c_int64 * len(Engine)),
+        ("fetch_blocked_on", c_int64),
+        ("semaphores", c_uint64 * (MAX_SEMAPHORES + 1)),
+    ]
+
+
+class CycleConfig(Struct):
+    """Attributes of NpuConfig, latencies and sizes of isa.timing, and the timing of the external memory."""
+
+    c_name = "tw_cycle_config"
+    _fields_ = _fields(c_uint32, *_CYCLE, *_latencies(NpuConfig()), *_TIMING)
+
+
+class InstructionTimes(Struct):
+    """The cycle an instruction was dispatched in, first held back by a semaphore, taken by its engine (its first step
+    follows a cycle later) and completed; 0 = never."""
+
+    c_name = "tw_cycle_times"
+    _fields_ = _fields(c_uint64, "dispatched", "waited", "started", "ended")
+
+
+class EngineCycles(Struct):
+    """Cycles of an engine, as isa.device.EngineCounters."""
+
+    c_name = "tw_cycle_engine"
+    _fields_ = _fields(c_uint64, "busy", "wait_semaphore", "wait_memory")
+
+
+class CycleRun(Struct):
+    """One call of the cycle-level simulator: program in, clock and counters out."""
+
+    c_name = "tw_cycle_run"
+    c_comments = {"times": "one for each instruction, or null", "evaluated": "cycles that were not skipped"}
+    _fields_ = [
+        ("config", CycleConfig),
+        ("limits", Limits),
+        ("memory", POINTER(c_uint8)),
+        ("memory_bytes", c_uint64),
+        ("regions", MemoryRegion * REGIONS),
+        *_fields(c_uint64, "program_region", "program_offset", "program_length", "watchdog", "timeout"),
+        ("times", POINTER(InstructionTimes)),
+        *_fields(c_uint64, "cycles", "macs", "bytes_read", "bytes_written", "instructions"),
+        ("engines", EngineCycles * len(Engine)),
+        *_fields(c_uint64, "code", "engine", "pc", "address", "evaluated"),
+    ]
+
+
+#: What the header declares, in this order.
+DECLARED: tuple[type[Struct], ...] = (
+    MemoryRegion, FunctionalConfig, FunctionalRun, CycleConfig, InstructionTimes, EngineCycles, CycleRun,
+)  # fmt: skip
+
+
+def _attributes(source: object, names: Sequence[str]) -> dict[str, int]:
+    return {name: getattr(source, name) for name in names}
+
+
+def functional_config(config: NpuConfig) -> FunctionalConfig:
+    return FunctionalConfig(**_attributes(config, _FUNCTIONAL))
+
+
+def cycle_config(config: NpuConfig, timing: MemoryTiming) -> CycleConfig:
+    return CycleConfig(**_attributes(config, _CYCLE), **_latencies(config), **_attributes(timing, _TIMING))
+
+
+def prepare(
+    call: FunctionalRun | CycleRun,
+    config: NpuConfig,
+    data: np.ndarray,
+    regions: Sequence[Region],
+    program: tuple[int, int, int],
+) -> None:
+    """Fills in what both simulators are told: limits of operands, external memory, the program to run.
+
+    Args:
+        data: uint8, the external memory.
+        program: region, offset in it in bytes, instructions.
+    """
+    call.limits = Limits(**_attributes(config, LIMITS))
+    call.memory, call.memory_bytes = pointer(data, c_uint8), data.size
+    for i, r in enumerate(regions):
+        call.regions[i] = MemoryRegion(r.base, r.size, r.read | r.write << 1)
+    call.program_region, call.program_offset, call.program_length = program
+
+
+def pointer(array: np.ndarray, kind: Any) -> Any:
+    """To the first element of an array."""
+    return array.ctypes.data_as(POINTER(kind))
+
+
+def check_size(library: ctypes.CDLL, function: str, structure: type[Struct]) -> bool:
+    """Whether a library was built with the same structure; `function` answers its size there."""
+    size = getattr(library, function)
+    size.restype = c_uint64
+    return bool(size() == ctypes.sizeof(structure))
