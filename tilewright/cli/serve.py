@@ -40,6 +40,8 @@ from tilewright.runtime.devices import open_device
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key, PEM.")
 @click.option("--keep", type=click.IntRange(1), default=1024, show_default=True, metavar="MIB",
               help="Programs and constants kept in this machine's memory.")  # fmt: skip
+@click.option("--longest-run", type=click.IntRange(1, (1 << 32) - 1), default=(1 << 32) - 1, metavar="CYCLES",
+              help="Runs end after so many, so that others get their turn; 2^32 - 1 by default.")  # fmt: skip
 def command(
     device: str,
     config: str | None,
@@ -48,6 +50,7 @@ def command(
     tls_cert: Path | None,
     tls_key: Path | None,
     keep: int,
+    longest_run: int,
 ) -> None:
     """Share a device over the network.
 
@@ -68,7 +71,7 @@ def command(
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
     with terminal.Working(f"opening {device}"):
         shared = SharedDevice(lambda: open_device(device, config), keep << 20)
-    server = Server(shared, listen, token, tls)
+    server = Server(shared, listen, token, tls, longest_run=longest_run)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

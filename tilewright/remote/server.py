@@ -32,6 +32,8 @@ _SPARE = 16
 _WORD = 1.0
 #: Bytes that one client may have: of arenas, of writes to them that wait for a run, and of contents under way.
 CLIENT_BYTES = 2 << 30
+#: Cycles of one run at most, what the register TIMEOUT can hold: minutes on the cycle-level simulator.
+LONGEST_RUN = (1 << 32) - 1
 #: Seconds after which a client that asks for nothing is sent away.
 IDLE_SECONDS = 600.0
 #: Seconds after which an idle client makes room for a new one, where all places are taken.
@@ -50,6 +52,7 @@ class Server:
         client_bytes: of memory one client may take up.
         total_bytes: of memory all clients may take up together; half of this machine's by default.
         clients: connections at a time.
+        longest_run: cycles (steps of an engine on the functional simulator) after which a run ends with TIMEOUT.
         idle_seconds, yield_seconds: see IDLE_SECONDS and YIELD_SECONDS.
 
     Attributes:
@@ -69,10 +72,12 @@ class Server:
         client_bytes: int = CLIENT_BYTES,
         total_bytes: int | None = None,
         clients: int = CLIENTS,
+        longest_run: int = LONGEST_RUN,
         idle_seconds: float = IDLE_SECONDS,
         yield_seconds: float = YIELD_SECONDS,
     ) -> None:
         self.shared, self.client_bytes, self._token = shared, client_bytes, token
+        self.longest_run = longest_run
         self.total_bytes = half_of_memory() if total_bytes is None else total_bytes
         self.sessions = Sessions(clients, idle_seconds, yield_seconds)
         self._runs = ThreadPoolExecutor(1, "run")
@@ -351,7 +356,7 @@ class _Session:
             started = time.monotonic()
             job = self.server._runs.submit(
                 self.shared.run, parts, sizes, run.program_region, run.program_offset, run.program_length,
-                watchdog=run.watchdog, timeout=run.timeout,
+                watchdog=run.watchdog, timeout=min(run.timeout or self.server.longest_run, self.server.longest_run),
             )  # fmt: skip
             while not wait([job], _WORD).done:
                 yield pb.Response(running=pb.Running(seconds=time.monotonic() - started))

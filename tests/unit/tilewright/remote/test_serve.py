@@ -518,6 +518,19 @@ def test_idle_clients_are_sent_away_in_the_end() -> None:
                 wait_until(lambda: not server.sessions.present)
 
 
+def test_no_run_goes_on_for_ever(program, inputs, expected) -> None:
+    """Whatever the client asks for: a program of hours ends, and the next client has its turn."""
+    image = assemble(
+        "VECTOR_LOOP count=65535\nVECTOR_LOOP level=1 count=65535\nVECTOR_LOOP level=2 count=200\nVECTOR\nEND\n"
+    )
+    with serving(longest_run=1 << 20) as (server, _):
+        device = connect(server)
+        with pytest.raises(DeviceError, match="TIMEOUT"):
+            device.run(place(device, to_bytes(image)), 0, 0, len(image))
+        with runner(connect(server)) as remote:
+            same(remote.run(program, inputs), expected[0])
+
+
 def test_versions_must_agree(monkeypatch) -> None:
     with serving() as (server, _):
         monkeypatch.setattr("tilewright.remote.server.PROTOCOL", 7)
