@@ -433,22 +433,37 @@ def test_the_command(program, tmp_path) -> None:
     assert served.wait(HANG) == 0
 
 
+#: `tilewright serve` of a device whose runs do not end.
+ENDLESS_DEVICE = """
+import time
+from simulator.cycle import CycleDevice
+from tilewright.runtime import devices
+
+class Endless(CycleDevice):
+    def run(self, *arguments, **options):
+        while True:
+            time.sleep(1)
+
+devices.open_device = lambda name, config=None: Endless(devices.NpuConfig.load("tiny"))
+from tilewright.cli import cli
+cli(["serve", "--device", "cycle", "--listen", "127.0.0.1:0"])
+"""
+
+
 def test_a_second_interrupt_leaves_a_run_that_does_not_end() -> None:
-    command = [sys.executable, "-m", "tilewright", "serve", "--device", "cycle", "--config", "tiny"]
     served = subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", ENDLESS_DEVICE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert served.stdout is not None and served.stderr is not None
     where = re.search(r"tcp://(\S+)", served.stdout.readline())
     assert where is not None
     said: list[str | None] = []
     device = RemoteDevice(Address(where[1]), notify=said.append)
-    loops = "\n".join(f"GEMM_LOOP level={level} count=65535" for level in range(4))
-    regions = place(device, to_bytes(assemble(f"{loops}\nGEMM\nEND")))
+    regions = place(device, END)
 
     def client() -> None:
         with pytest.raises(RemoteError, match="broke"):
-            device.run(regions, 0, 0, 6)
+            device.run(regions, 0, 0, 1)
 
     thread = threading.Thread(target=client)
     thread.start()
