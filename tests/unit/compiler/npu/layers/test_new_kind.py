@@ -5,27 +5,22 @@ A kind that needs more than VECTOR derives from `Layer` and says itself how it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.layers.elementwise import ElementLayer, VectorLayer
 from compiler.npu.layers.layer import Layer, Post, readers
 from compiler.npu.layers.pooling import MaxPoolLayer
 from compiler.npu.layers.sliding_window import SlidingWindow
 from compiler.npu.schedule.bands import group_of
-from compiler.npu.schedule.emission import emit_step
 from compiler.npu.schedule.search import Schedule, search
-from compiler.npu.views import View, dense_view
-from isa.config import PRESETS, NpuConfig
+from isa.config import PRESETS
 from isa.instructions import Source
-from isa.program import ARENA_REGION
-from tests.common.machine_harness import Bench
+from tests.unit.compiler.npu.layers.running import planes, run
 
 TINY = PRESETS["tiny"]
 CHANNELS, SIZE = 6, 20
@@ -57,15 +52,11 @@ class SubsampleLayer(VectorLayer):
         context.finish_tile(self.output, box, out)
 
 
-def planes(name: str, height: int, width: int) -> View:
-    return dense_view(name, name, ARENA_REGION, (1, CHANNELS, height, width), TINY.block_in)
-
-
 def network() -> list[Layer]:
     """A table, the new kind, and a maximum over 3x3 windows."""
     table = bytes(range(255, -1, -1))
-    views = [planes("x", SIZE, SIZE), planes("table", SIZE, SIZE), planes("less", SIZE // 2, SIZE // 4)]
-    views.append(planes("y", SIZE // 2, SIZE // 4))
+    sizes = {"x": (SIZE, SIZE), "table": (SIZE, SIZE), "less": (SIZE // 2, SIZE // 4), "y": (SIZE // 2, SIZE // 4)}
+    views = [planes(name, CHANNELS, *size, TINY) for name, size in sizes.items()]
     return [
         ElementLayer("table", "QLut", [views[0]], views[1], Post(lut=table)),
         SubsampleLayer("less", "Subsample", [views[1]], views[2], Post(), step=(2, 4)),
@@ -77,33 +68,6 @@ def expected(x: np.ndarray) -> np.ndarray:
     less = (~x)[:, ::2, ::4]  # the table counts down: 255 - byte
     padded = np.pad(less, ((0, 0), (1, 1), (1, 1)), constant_values=-128)
     return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).max((-1, -2))
-
-
-def blocked(x: np.ndarray) -> np.ndarray:
-    """[C, H, W] as the machine holds it: [CB][H][W][block]."""
-    block = TINY.block_in
-    full = np.zeros((-(-CHANNELS // block) * block, *x.shape[1:]), np.int8)
-    full[:CHANNELS] = x
-    return full.reshape(-1, block, *x.shape[1:]).transpose(0, 2, 3, 1)
-
-
-def run(config: NpuConfig, layers: Sequence[Layer], schedule: Schedule, x: np.ndarray) -> np.ndarray:
-    """The last layer's output, by the functional simulator."""
-    offsets, at = {}, 0
-    for view in (layers[0].inputs[0], *(layer.output for layer in layers)):
-        offsets[view.buffer] = at
-        at += -(-view.nbytes // 256) * 256
-    emitter, constants = Emitter(config, at), ConstantPool()
-    emit_step(Context(config, emitter, constants, offsets), schedule.units, schedule.stays)
-    bench = Bench(config)
-    bench.fill()
-    bench.data[: constants.size] = np.frombuffer(constants.blob(), np.uint8)
-    values = blocked(x)
-    bench.out[: values.size] = values.reshape(-1).view(np.uint8)
-    bench.run(emitter.image, end=False)
-    y = layers[-1].output
-    raw = bench.out[offsets[y.buffer] :][: y.nbytes].view(np.int8)
-    return raw.reshape(y.cb, y.h, y.w, y.block).transpose(0, 3, 1, 2).reshape(-1, y.h, y.w)[:CHANNELS]
 
 
 @pytest.mark.parametrize("rows", [4096, 512, 256])

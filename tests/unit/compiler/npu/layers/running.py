@@ -1,0 +1,53 @@
+"""Layers made by hand, scheduled by hand, run on the functional simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.npu.emit.context import ConstantPool, Context
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.emission import emit_step
+from compiler.npu.schedule.search import Schedule
+from compiler.npu.views import View, dense_view
+from isa.config import NpuConfig
+from isa.program import ARENA_REGION
+from tests.common.machine_harness import Bench
+
+
+def planes(name: str, channels: int, height: int, width: int, config: NpuConfig) -> View:
+    """A tensor [1, channels, height, width] in a buffer of its own."""
+    return dense_view(name, name, ARENA_REGION, (1, channels, height, width), config.block_in)
+
+
+def blocked(x: np.ndarray, view: View) -> np.ndarray:
+    """[C, H, W] as the machine holds it: [CB][H][W][block]."""
+    full = np.zeros((view.cb * view.block, *x.shape[1:]), np.int8)
+    full[: view.c] = x
+    return full.reshape(view.cb, view.block, *x.shape[1:]).transpose(0, 2, 3, 1)
+
+
+def plain(raw: np.ndarray, view: View) -> np.ndarray:
+    """The other way."""
+    return raw.reshape(view.cb, view.h, view.w, view.block).transpose(0, 3, 1, 2).reshape(-1, view.h, view.w)[: view.c]
+
+
+def run(config: NpuConfig, layers: Sequence[Layer], schedule: Schedule, x: np.ndarray) -> np.ndarray:
+    """The last layer's output [C, H, W] for the first layer's input [C, H, W], both of one image."""
+    first, last = layers[0].inputs[0], layers[-1].output
+    offsets, at = {}, 0
+    for view in (first, *(layer.output for layer in layers)):
+        offsets[view.buffer] = at
+        at += -(-view.nbytes // 256) * 256
+    emitter, constants = Emitter(config, at), ConstantPool()
+    context = Context(config, emitter, constants, offsets)
+    schedule.use_tiles(context, list(layers))
+    emit_step(context, schedule.units, schedule.stays)
+    bench = Bench(config)
+    bench.fill()
+    bench.data[: constants.size] = np.frombuffer(constants.blob(), np.uint8)
+    bench.out[: first.nbytes] = blocked(x, first).reshape(-1).view(np.uint8)
+    bench.run(emitter.image, end=False)
+    return plain(bench.out[offsets[last.buffer] :][: last.nbytes].view(np.int8), last)

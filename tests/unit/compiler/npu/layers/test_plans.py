@@ -1,0 +1,118 @@
+"""Every tiling that a kind of layer offers gives the right bytes, and the plan to take is the cheapest that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from compiler.npu.emit.context import ConstantPool, Context
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.scratch import ScratchpadFull
+from compiler.npu.layers.conv import ConvLayer
+from compiler.npu.layers.conv_tiling import Phase
+from compiler.npu.layers.depthwise import DepthwiseLayer
+from compiler.npu.layers.layer import Layer, Post
+from compiler.npu.layers.pooling import MaxPoolLayer
+from compiler.npu.schedule.search import Schedule
+from compiler.npu.views import View
+from isa.config import PRESETS
+from tests.unit.compiler.npu.layers.running import planes, run
+
+TINY = PRESETS["tiny"]
+CHANNELS, OUTPUTS, SIZE = 6, 5, 5
+SCALE = np.float32(2.0**-9)
+RNG = np.random.default_rng(0)
+X = RNG.integers(-128, 128, (CHANNELS, SIZE, SIZE)).astype(np.int8)
+WEIGHTS = RNG.integers(-128, 128, (OUTPUTS, CHANNELS, 3, 3)).astype(np.int8)
+BIAS = RNG.integers(-1000, 1000, CHANNELS).astype(np.int32)
+
+
+def views(outputs: int) -> tuple[list[View], View]:
+    return [planes("x", CHANNELS, SIZE, SIZE, TINY)], planes("y", outputs, SIZE, SIZE, TINY)
+
+
+def conv() -> tuple[Layer, np.ndarray]:
+    inputs, output = views(OUTPUTS)
+    layer = ConvLayer(
+        "y", "QConv", inputs, output, Post(zp=3), phases=[Phase(WEIGHTS[None], (1, 1))], bias=BIAS[:OUTPUTS],
+        scale=np.full(OUTPUTS, SCALE),
+    )  # fmt: skip
+    return layer, requantised(np.einsum("chwij,ocij->ohw", windows(0), WEIGHTS.astype(np.int64)))
+
+
+def depthwise() -> tuple[Layer, np.ndarray]:
+    inputs, output = views(CHANNELS)
+    weights = WEIGHTS.reshape(-1, 3, 3)[:CHANNELS]
+    layer = DepthwiseLayer(
+        "y", "QConv", inputs, output, Post(zp=3), weights=weights, bias=BIAS, scale=np.full(CHANNELS, SCALE), pad=(1, 1)
+    )
+    return layer, requantised(np.einsum("chwij,cij->chw", windows(0), weights.astype(np.int64)))
+
+
+def windows(padding: int) -> np.ndarray:
+    """[C, H, W, 3, 3]: the inputs under the kernel of every output."""
+    padded = np.pad(X, ((0, 0), (1, 1), (1, 1)), constant_values=padding)
+    return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).astype(np.int64)
+
+
+def requantised(sums: np.ndarray) -> np.ndarray:
+    biased = sums + BIAS[: len(sums), None, None]
+    return np.clip(np.rint(biased * float(SCALE)) + 3, -128, 127).astype(np.int8)
+
+
+def max_pool() -> tuple[Layer, np.ndarray]:
+    inputs, output = views(CHANNELS)
+    return MaxPoolLayer("y", "QMaxPool", inputs, output, Post(), kernel=(3, 3), pad=(1, 1)), windows(-128).max((-1, -2))
+
+
+#: Makes a layer, and what it makes of `X`.
+Kind = Callable[[], tuple[Layer, np.ndarray]]
+KINDS: list[Kind] = [conv, depthwise, max_pool]
+
+
+def counting() -> Context:
+    return Context(TINY, Emitter(TINY, 0, dry=True), ConstantPool(), {"x": 0, "y": 0})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("budget", [60, 400])
+def test_every_plan_gives_the_bytes(kind: Kind, budget: int) -> None:
+    layer, expected = kind()
+    tilings = sorted({plan.numbers() for plan in layer.plans(counting(), budget, every=True)})
+    assert tilings
+    for tiling in tilings[:: max(1, len(tilings) // 12)]:
+        schedule = Schedule.plain([layer])
+        schedule.tiles[0] = tiling
+        assert np.array_equal(run(TINY, [layer], schedule, X), expected), tiling
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_plan_is_the_cheapest_that_fits(kind: Kind) -> None:
+    layer, _ = kind()
+    for budget in (40, 100, 1000):
+        plans = list(layer.plans(counting(), budget))
+        every = list(layer.plans(counting(), budget, every=True))
+        assert set(plans) <= set(every) and all(sum(plan.pools) <= budget for plan in every)
+        assert plans[-1].cycles == min(plan.cycles for plan in every)
+        assert layer.plan(counting(), budget).cycles <= layer.plan(counting(), 40).cycles
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_budget_that_nothing_fits(kind: Kind) -> None:
+    layer, _ = kind()
+    with pytest.raises(ScratchpadFull, match="y: no tile fits"):
+        layer.plan(counting(), 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wanted_tilings_are_taken_where_they_fit(kind: Kind) -> None:
+    layer, _ = kind()
+    context = counting()
+    usual = layer.plan(context, 384)
+    other = next(p for p in layer.plans(context, 384, every=True) if p.numbers() != usual.numbers())
+    context.tiles[id(layer)] = other.numbers()
+    assert layer.plan(context, 384).tiling == other.tiling
+    context.tiles[id(layer)] = (999,) * len(other.tiling)
+    assert layer.plan(context, 384).tiling == usual.tiling
