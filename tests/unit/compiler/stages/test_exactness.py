@@ -1,0 +1,41 @@
+"""Which tensors may be off by a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Graph, Node, Tensor
+from compiler.stages.exactness import inexact_tensors
+from tests.unit.compiler.npu.net import Net
+
+
+def chain(*ops: str) -> Graph:
+    """Ops one after the other on float tensors, the last one a QuantizeLinear."""
+    graph = Graph()
+    graph.inputs = ["x"]
+    names = ["x", *(f"t{number}" for number in range(len(ops)))]
+    for name, op in zip(names, ["", *ops], strict=True):
+        graph.add(Tensor(name, (2,), np.dtype(np.int8 if op == "QuantizeLinear" else np.float32)))
+    graph.nodes = [Node(op, [names[i]], [names[i + 1]]) for i, op in enumerate(ops)]
+    graph.outputs = [names[-1]]
+    return graph
+
+
+def test_computed_floats_can_flip_a_rounding() -> None:
+    text = "quantised from float Sigmoid: last-bit differences can flip it"
+    assert inexact_tensors(chain("Sigmoid", "QuantizeLinear")) == {"t1": text}
+
+
+def test_moved_and_selected_floats_cannot() -> None:
+    assert inexact_tensors(chain("Reshape", "Relu", "QuantizeLinear")) == {}
+
+
+def test_all_that_is_computed_is_named() -> None:
+    assert "Exp, Sigmoid" in inexact_tensors(chain("Exp", "Sigmoid", "QuantizeLinear"))["t2"]
+
+
+def test_reasons_of_nodes() -> None:
+    net = Net()
+    x = net.plane(4, 4)
+    y = net.finish("QSoftmax", [x], (1, 4, 4, 4), np.int8, reason="of its own")
+    assert inexact_tensors(net.done(y)) == {y: "of its own"}

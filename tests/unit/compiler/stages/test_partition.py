@@ -1,0 +1,56 @@
+"""The whole of placing: layers that fit no tiling, tensors that are kept, names that say nothing."""
+
+from __future__ import annotations
+
+from compiler.graph import Node
+from compiler.npu.blocks.tasks import describe
+from compiler.npu.place.tails import Chain
+from compiler.options import CompileOptions
+from compiler.pipeline import compile_graph
+from compiler.stages.order import LayerStep, order_steps
+from compiler.stages.partition import partition
+from isa.config import PRESETS
+from tests.unit.compiler.npu.net import Net
+
+TINY = PRESETS["tiny"]
+
+
+def test_what_fits_no_tiling_goes_to_the_cpu() -> None:
+    net = Net()
+    small = net.conv(net.plane(4, 4), 4)
+    large = net.conv(net.plane(4, 4), 4, kernel=5)
+    cramped = TINY.with_(name="cramped", wgt_tiles=16)
+    found = partition(net.done(small, large), cramped, CompileOptions())
+    assert found.placement.npu == {small}
+    assert found.placement.reasons[large].startswith("does not fit the scratchpads of 'cramped': ")
+    assert any(task.op == "QConv" for task in found.tasks if isinstance(task, Node))
+
+
+def test_all_kept() -> None:
+    """Nothing joins anything, and every tensor has a buffer of its own."""
+    net = Net()
+    y = net.table(net.conv(net.plane(4, 4), 4))
+    graph = net.done(y)
+    options = CompileOptions(keep="all")
+    found = partition(graph, TINY, options)
+    assert [len(piece.nodes) for piece in found.work if isinstance(piece, Chain)] == [1, 1]
+    steps = order_steps(graph, found, options)
+    assert [isinstance(step, LayerStep) for step in steps] == [False, True, False]
+
+
+def test_cpu_only() -> None:
+    net = Net()
+    y = net.table(net.conv(net.plane(4, 4), 4))
+    found = partition(net.done(y), TINY, CompileOptions(cpu_only=True))
+    assert not found.buffers and [describe(task).split(" = ")[0] for task in found.tasks] == ["QConv.0", "QLut.1"]
+
+
+def test_names_with_an_at_sign_are_tensors_like_others() -> None:
+    """Buffers of conversions have names with @ in them; a model may use such names, too."""
+    net = Net()
+    net.conv(net.plane(4, 4), 4)
+    net.graph.nodes[0].outputs = ["y@c1"]
+    net.tensor("y@c1", (1, 4, 4, 4), "int8")
+    program = compile_graph(net.done("y@c1"), TINY, CompileOptions(keep="all"))
+    assert [(info.name, info.buffer) for info in program.tensors] == [("x0", "x0"), ("y@c1", "y@c1@c1")]
+    assert program.keep_all
