@@ -119,4 +119,4 @@ def _bytes(pixels: np.ndarray, info: TensorInfo, kind: str) -> np.ndarray:
     if kind == "auto" or not isinstance(info.scale, float | int) or not isinstance(info.zero_point, int):
         return pixels + np.float32(limits.min)
     values = np.rint(_scaled(pixels, kind) / np.float32(info.scale)) + info.zero_point
-    return np.clip(values, limits.min, limits.max)
+    return np.asarray(np.clip(values, limits.min, limits.max))

@@ -102,7 +102,8 @@ class TilewrightRep(BackendRep):
             found = self._runner.run(self.model, {n: np.asarray(v) for n, v in feeds.items()})
         else:
             found = self.model.run(self._runner, feeds).outputs
-        return namedtupledict("Outputs", self._outputs)(*(found[n] for n in self._outputs))
+        outputs: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*(found[n] for n in self._outputs))
+        return outputs
 
     def _feeds(self, inputs: Any) -> dict[str, Any]:
         if isinstance(inputs, Mapping):

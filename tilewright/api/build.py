@@ -52,9 +52,9 @@ class ModelSource:
         if is_tflite(self.model):
             if self.constants:
                 raise UsageError("values of inputs can be fixed in ONNX models only")
-            graph = import_tflite(self.model, shapes)  # type: ignore[arg-type]
+            graph = import_tflite(self.model, shapes)
         else:
-            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged)  # type: ignore[arg-type]
+            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged)
         if isinstance(self.model, str | Path):
             graph.name = Path(self.model).stem
         return graph

@@ -139,7 +139,7 @@ def with_outputs(data: bytes, indices: Sequence[int]) -> bytes:
     """A copy of a TFLite file whose graph has these outputs: a new list at the end of the file."""
     import tflite
 
-    table = tflite.Model.GetRootAs(data, 0).Subgraphs(0)._tab  # type: ignore[union-attr]
+    table = tflite.Model.GetRootAs(data, 0).Subgraphs(0)._tab
     place = table.Pos + table.Offset(_OUTPUTS_FIELD)
     copy = bytearray(data) + bytes(-len(data) % 4)
     end = len(copy)

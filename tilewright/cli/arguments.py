@@ -32,7 +32,7 @@ def gather(kind: type, name: str) -> Callable[[Command], Command]:
     return wrap
 
 
-class Shape(click.ParamType):
+class Shape(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     """NAME=1,3,224,224"""
 
     name = "NAME=SIZES"

@@ -58,7 +58,7 @@ class Cli(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
-    def main(  # type: ignore[override]
+    def main(
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,

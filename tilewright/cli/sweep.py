@@ -94,7 +94,7 @@ def command(
     if json_path is not None:
         terminal.emit_json(json_path, _json(outcome, output))
     if json_path != "-":
-        _print(outcome, loaded, output, synth)
+        _print(outcome, loaded, output)
     wrong = [v for v in outcome.verifications if v["state"] != "done" or v["rtl_cycles"] != v["simulated_cycles"]]
     return MISMATCH if wrong or not (outcome.count("done") + outcome.count("infeasible")) else 0
 
@@ -150,17 +150,14 @@ def _json(outcome: Any, output: Path) -> dict[str, Any]:
     }
 
 
-def _area_note(family: str) -> str:
+def _area_note(model: Any, family: str) -> str:
     """The stated error of the area model."""
-    from fpga import area
-
-    model = area.load(family)
     errors = ", ".join(f"{count} {error:.1%}" for count, error in model.error.items())
     note = f"area by the model of {family}; largest error against Yosys on held-back points: {errors}"
     return f"{note}; the RTL has changed since, python -m fpga.area --calibrate" if model.stale else note
 
 
-def _print(outcome: Any, space: Any, output: Path, synth: str) -> None:
+def _print(outcome: Any, space: Any, output: Path) -> None:
     console = terminal.table_console()
     front = outcome.front[:_SHOWN]
     varied = [axis.field for axis in space.axes if len({point["assignment"][axis.field] for point in front}) > 1]
@@ -188,8 +185,8 @@ def _print(outcome: Any, space: Any, output: Path, synth: str) -> None:
     states = [f"{outcome.count(s)} {s}" for s in ("done", "infeasible", "invalid", "failed") if outcome.count(s)]
     click.echo(f"{len(outcome.points)} points: {', '.join(states)}; {outcome.computed} results computed, "
                f"{outcome.reused} found; {output / 'sweep.sqlite'}")  # fmt: skip
-    if synth == "model":
-        click.echo(_area_note(space.family))
+    if outcome.area_model is not None:
+        click.echo(_area_note(outcome.area_model, space.family))
     for point in [p for p in outcome.points if p["state"] == "failed"][:3]:
         click.echo(f"failed: {point['assignment']}: {point['reason']}")
     for v in outcome.verifications:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import isa
 from common.text import plain
+from compiler.cpu.object import elf
 from isa.instructions import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, CpuStep, NpuStep, Program, TensorInfo
 from tilewright.errors import UsageError
@@ -107,8 +108,6 @@ class _Writer:
 
     def objects(self) -> dict[str, bytes]:
         """The kernels; entry points are named after the program, so that several programs link together."""
-        from compiler.cpu.object import elf
-
         return {
             f"{self._kernel(s)}.o": elf.join([self.program.sections[s.section]], s.symbol, self._kernel(s))
             for s in self.cpu_steps

@@ -172,7 +172,7 @@ def _network(name: str, **parameters: bool) -> Callable[[], onnx.ModelProto]:
 
 def _softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+    return np.asarray(e / e.sum(-1, keepdims=True))
 
 
 IMAGE = (1, 64, 512, 512)

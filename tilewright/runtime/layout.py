@@ -21,7 +21,8 @@ def dtype_of(info: TensorInfo) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, info.dtype))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, info.dtype))
+        return found
 
 
 def nbytes_of(info: TensorInfo) -> int:

@@ -4,9 +4,10 @@
 """
 
 from tilewright.sweep.database import Database
+from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
 from tilewright.sweep.runner import Outcome, run
-from tilewright.sweep.space import Point, Space, SpaceError, load_space
+from tilewright.sweep.space import Point, Space, load_space
 
 __all__ = [
     "DEFAULT_NETWORKS",

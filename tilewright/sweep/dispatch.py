@@ -75,7 +75,7 @@ class Dispatcher:
         flying: dict[str, Task] = {}
         repeat: list[Task] = []
         losses = 0
-        arrived: queue.SimpleQueue[tuple[Task, Future, int]] = queue.SimpleQueue()
+        arrived: queue.SimpleQueue[tuple[Task, Future[Any], int]] = queue.SimpleQueue()
         round_ = 0  # results of a connection that was lost since are not looked at
 
         def submit(task: Task) -> None:
@@ -124,7 +124,7 @@ class Dispatcher:
     # The connection.
 
     def _connect(self, attempts: int = _RECONNECTS) -> None:
-        self._futures: dict[str, Future] = {}
+        self._futures: dict[str, Future[Any]] = {}
         last: Exception | None = None
         for attempt in range(attempts):
             try:
@@ -167,7 +167,7 @@ class Dispatcher:
         return sum(worker["nthreads"] for worker in self._client.scheduler_info(n_workers=-1)["workers"].values())
 
 
-def _result_of(future: Future) -> dict[str, Any] | None:
+def _result_of(future: Future[Any]) -> dict[str, Any] | None:
     """The result, or one that tells how the worker died; None if the scheduler lost the task."""
     if future.status == "finished":
         return dict(future.result())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fpga import area, resources
+from fpga.area_model import AreaModel
 from isa.config import ConfigError
 from tilewright.errors import UsageError
 from tilewright.sweep.database import Database, key_of
@@ -43,6 +44,7 @@ class Outcome:
         front: those of `points` that no other one beats in every objective.
         computed, reused: results computed now, and found in the database.
         verifications: with `verify`, rows with cycles of RTL and simulator.
+        area_model: that gave the area, None where a tool counted.
     """
 
     sweep: str
@@ -51,6 +53,7 @@ class Outcome:
     computed: int
     reused: int
     verifications: list[dict[str, Any]]
+    area_model: AreaModel | None = None
 
     def count(self, state: str) -> int:
         """Points in a state."""
@@ -376,4 +379,4 @@ def run(
         done = [p for p in points if p["state"] == "done"]
         rows = [tuple(p["metrics"][f"objective{n}"] for n in range(len(space.objectives))) for p in done]
         front = sorted((done[n] for n in pareto_front(rows)), key=lambda p: p["metrics"]["objective0"])
-        return Outcome(sweep.id, points, front, sweep.computed, sweep.reused, verifications)
+        return Outcome(sweep.id, points, front, sweep.computed, sweep.reused, verifications, sweep.area_model)
