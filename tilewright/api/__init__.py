@@ -1,1 +1,1 @@
-"""Compiling: models to programs, the cache of programs, and models as native code."""
+"""Compiling: from models to programs, or to native code for this machine alone."""

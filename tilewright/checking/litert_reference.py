@@ -22,7 +22,7 @@ _OUTPUTS_FIELD = 8  # of the graph's table in the schema
 
 
 class LiteRtReference:
-    """A TFLite model in LiteRT.
+    """A TFLite model as LiteRT runs it.
 
     Args:
         model: file or bytes.

@@ -33,7 +33,7 @@ def gather(kind: type, name: str) -> Callable[[Command], Command]:
 
 
 class Shape(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """NAME=1,3,224,224"""
+    """The type of --shape: NAME=1,3,224,224."""
 
     name = "NAME=SIZES"
 

@@ -14,7 +14,7 @@ from tilewright.files import read_arrays
 
 
 class FixedValue(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
-    """NAME=1,2,3 or NAME=FILE.npy"""
+    """The type of --value: NAME=1,2,3 or NAME=FILE.npy."""
 
     name = "NAME=VALUE"
 

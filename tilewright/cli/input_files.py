@@ -19,7 +19,7 @@ from tilewright.runtime.inputs import random_input, random_inputs
 
 @dataclass(frozen=True, kw_only=True)
 class InputFiles:
-    """Where the inputs of a run come from.
+    """The files that the inputs of a run come from, and the seed of those that come from none.
 
     Attributes:
         files, inputs: each a FILE or NAME=FILE.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What is written down while a program runs.
+    """The files that are written while a program runs.
 
     Attributes:
         timeline: file for the time of every instruction; needs the cycle-level simulator.

@@ -18,7 +18,7 @@ from tilewright.images import FITS, RANGES
 
 
 class RunCommand(click.Command):
-    """Lets `--check` stand alone: what follows it is never its value, `--check=all` is."""
+    """A command whose `--check` stands alone: what follows it is never its value, `--check=all` is."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)

@@ -111,7 +111,7 @@ def _split(text: str) -> list[str]:
 
 
 class _Bar:
-    """Points done, rate, time left and the best so far, on a terminal's standard error."""
+    """A progress bar of a sweep: points done, rate, time left and the best so far, on a terminal's standard error."""
 
     def __init__(self, objective: str) -> None:
         self.objective = objective

@@ -74,7 +74,7 @@ class Working:
 
 
 class Notes:
-    """Takes what a device says while it waits to the progress line there is at the time."""
+    """A listener that shows what a device says while it waits on the progress line there is at the time."""
 
     def __init__(self) -> None:
         self.working: Working | None = None

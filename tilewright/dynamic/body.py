@@ -19,7 +19,7 @@ from compiler.importer.part import Cut, import_part, reads_of
 from compiler.onnx_ops import attribute_value, dense_of
 from isa.device import Counters
 from isa.program import Program
-from tilewright.dynamic.host import HOST, Call
+from tilewright.dynamic.host import HOST, HostNode
 from tilewright.dynamic.host.moves import BY_VALUE
 from tilewright.dynamic.programs import PartPrograms
 from tilewright.dynamic.values import Value, describe, from_proto, is_number
@@ -67,7 +67,7 @@ class Item(Protocol):
 
 
 class Block:
-    """Items in order.
+    """Items to run in order.
 
     Args:
         outputs: names wanted from them.
@@ -110,7 +110,7 @@ class HostCall:
         if self.function is None:
             odd = next((v for v in values if v is not None and not is_number(v)), None)
             raise UnsupportedError(f"{self.label} takes tensors of numbers, not {describe(odd)}")
-        call = Call(
+        call = HostNode(
             self.node.op_type,
             self.domain,
             self.label,

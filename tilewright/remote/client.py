@@ -34,7 +34,7 @@ class RemoteError(TilewrightError):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is: `HOST:PORT?token-file=FILE&ca=FILE&name=HOST`.
+    """The address of a server: `HOST:PORT?token-file=FILE&ca=FILE&name=HOST`.
 
     Attributes:
         target: HOST:PORT.
@@ -89,7 +89,7 @@ def _read(path: str | Path) -> bytes:
 
 @dataclass
 class _Block:
-    """What `allocate` handed out.
+    """A piece of memory that `allocate` handed out.
 
     Attributes:
         size: bytes.
@@ -105,8 +105,10 @@ class _Block:
 
 
 class RemoteDevice:
-    """Memory is written here first and sent with the run that needs it: read-only regions by content, once for all
-    clients, others as what changed in them. Not thread-safe.
+    """A device behind a network connection. Not thread-safe.
+
+    Memory is written here first and sent with the run that needs it: read-only regions by content, once for all
+    clients, others as what changed in them.
 
     Args:
         address: of the server.

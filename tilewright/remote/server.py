@@ -23,7 +23,7 @@ from isa.device import Counters, DeviceError
 from tilewright.errors import UsageError
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY
-from tilewright.remote.shared import Arena, Part, Refusal, SharedDevice
+from tilewright.remote.shared import Arena, Refusal, RegionSource, SharedDevice
 
 CLIENTS = 64
 #: Streams beyond CLIENTS that are answered, if only to be refused or to take the place of an idle one.
@@ -42,7 +42,7 @@ log = logging.getLogger("tilewright.serve")
 
 
 class Server:
-    """Listens until `stop`.
+    """A gRPC server that shares a device until `stop`.
 
     Args:
         shared: the device.
@@ -214,7 +214,7 @@ def _idle_for(session: _Session, seconds: float) -> bool:
 
 
 class _Session:
-    """What a client has on the server."""
+    """The connection of a client, and what it has on the server."""
 
     def __init__(self, server: Server, context: Any) -> None:
         self.server, self.shared, self.context = server, server.shared, context
@@ -340,7 +340,7 @@ class _Session:
                 f"the program is for configuration {run.fingerprint!r}, the device is {config.name!r} "
                 f"({config.fingerprint})"
             )
-        parts: list[Part] = []
+        parts: list[RegionSource] = []
         for region in run.regions:
             if region.sha256:
                 parts.append(region.sha256)

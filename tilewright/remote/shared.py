@@ -95,7 +95,7 @@ class Arena:
 
 
 #: What a region of a run is: contents by hash, an arena, or nothing.
-Part = bytes | Arena | None
+RegionSource = bytes | Arena | None
 
 
 class Contents:
@@ -190,7 +190,7 @@ class SharedDevice:
 
     def run(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[RegionSource],
         sizes: Sequence[int],
         program_region: int,
         program_offset: int,
@@ -299,7 +299,7 @@ class SharedDevice:
 
 
 class _Failing:
-    """What is done in this context may close the device; the error then says that it was opened again."""
+    """A context in which the device may be closed by a failure; the error then says that it was opened again."""
 
     def __init__(self, shared: SharedDevice) -> None:
         self.shared = shared

@@ -77,7 +77,7 @@ def check_host(program: Program) -> None:
 
 @dataclass
 class RunResult:
-    """What a run leaves besides outputs.
+    """The results of a run: outputs, what the device counted, and times.
 
     Attributes:
         outputs: graph outputs by name.

@@ -28,7 +28,7 @@ _PRELOAD = "tilewright.sweep.lifeline"
 
 
 class LocalCluster:
-    """Starts the processes.
+    """A scheduler and workers as processes of this machine, started when the object is made.
 
     Args:
         jobs: workers.

@@ -61,7 +61,7 @@ def key_of(*parts: object) -> str:
 
 
 class Database:
-    """Opens or makes the database in a folder.
+    """The database in a folder, opened or made.
 
     Raises:
         UsageError: the folder cannot be made, or the file is none of ours.

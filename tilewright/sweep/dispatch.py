@@ -33,7 +33,7 @@ class SchedulerLost(UsageError):
 
 @dataclass(frozen=True)
 class Task:
-    """Something to compute: what for (`kind`, `key` of the database), and what `evaluate` is given."""
+    """A thing to compute: what for (`kind`, `key` of the database), and what `evaluate` is given."""
 
     kind: str
     key: str
@@ -41,7 +41,7 @@ class Task:
 
 
 class Dispatcher:
-    """Runs tasks on a cluster of its own, or on a scheduler that is there.
+    """A way to run tasks: on a cluster of its own, or on a scheduler that is there.
 
     Args:
         models: bytes by digest, which the workers get.

@@ -36,7 +36,7 @@ TOOLS = ("model", "yosys", "nextpnr")
 
 @dataclass
 class Outcome:
-    """What a sweep came to.
+    """The outcome of a sweep.
 
     Attributes:
         sweep: its id in the database.
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass
 class Progress:
-    """How far a sweep is: points done of those planned, and the best value of the first objective so far."""
+    """The progress of a sweep: points done of those planned, and the best value of the first objective so far."""
 
     done: int
     planned: int

@@ -21,7 +21,7 @@ _STALE_GENERATIONS = 10
 
 @dataclass(frozen=True)
 class Told:
-    """What a point came to.
+    """The outcome of a point, as the search is told it.
 
     Attributes:
         counts: it was evaluated, so it takes a point of the budget.

@@ -83,7 +83,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Space:
-    """See the module's example.
+    """A space of configurations to sweep; the module has an example.
 
     Attributes:
         base, timing: what the axes change.

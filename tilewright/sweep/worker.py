@@ -36,7 +36,7 @@ _compiling = threading.Lock()  # workers may have several threads; the compiler 
 
 
 class Models(WorkerPlugin):
-    """Brings the models to every worker once, also to those that start later."""
+    """A Dask plugin that brings the models to every worker once, also to those that start later."""
 
     def __init__(self, models: dict[str, bytes]) -> None:
         self.models = models

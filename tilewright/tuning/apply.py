@@ -13,7 +13,7 @@ from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.log import TuningLog, program_digest
-from tilewright.tuning.trials import Step
+from tilewright.tuning.trials import StepProblem
 
 #: Makes the program; asks the scheduler, if there is one, for the schedule of every NPU step.
 Build = Callable[[Scheduler | None], Program]
@@ -30,12 +30,12 @@ class Advisor:
     """
 
     choose: Callable[[str], Decisions | None]
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, StepProblem] = field(default_factory=dict)
     used: dict[str, Decisions] = field(default_factory=dict)
 
     def __call__(self, config: NpuConfig, layers: list[Layer], outside: set[str]) -> Schedule | None:
         name = signature(config, layers, outside)
-        step = self.steps[name] = Step(config, layers, outside)
+        step = self.steps[name] = StepProblem(config, layers, outside)
         decisions = self.choose(name)
         if decisions is None or not step.fits(decisions):
             return None

@@ -18,7 +18,7 @@ from compiler.npu.schedule.decisions import Decisions, decisions_of
 from compiler.npu.schedule.neighbours import Move, Neighbourhood
 from compiler.npu.schedule.search import Policy, policies
 from tilewright.tuning.ranker import Ranker
-from tilewright.tuning.trials import Evaluator, Span, Step
+from tilewright.tuning.trials import Evaluator, Span, StepProblem
 
 #: Moves measured at once, per process.
 _BATCH = 8
@@ -32,12 +32,14 @@ _NEAR = 1.06
 
 @dataclass
 class Tuned:
-    """Attributes:
-    default, best: decisions of the compiler, and the best ones.
-    default_cycles, cycles: of the step alone.
-    tried: schedules measured.
-    taken: kinds of the moves that led to the best one.
-    interrupted: by the user; what had been found by then is there.
+    """What the search for a faster schedule of one step came to.
+
+    Attributes:
+        default, best: decisions of the compiler, and the best ones.
+        default_cycles, cycles: of the step alone.
+        tried: schedules measured.
+        taken: kinds of the moves that led to the best one.
+        interrupted: by the user; what had been found by then is there.
     """
 
     default: Decisions
@@ -50,7 +52,7 @@ class Tuned:
 
 
 def tune_step(
-    step: Step,
+    step: StepProblem,
     seconds: float,
     *,
     known: Decisions | None = None,
@@ -75,9 +77,11 @@ def tune_step(
 
 
 class _Search:
+    """A local search for the schedule of one step: what has been measured, and the best schedule so far."""
+
     def __init__(
         self,
-        step: Step,
+        step: StepProblem,
         evaluator: Evaluator,
         default: Decisions,
         seconds: float,

@@ -25,8 +25,8 @@ Span = tuple[int, int]
 
 
 @dataclass
-class Step:
-    """One NPU step of a program, as the compiler hands it to its scheduler."""
+class StepProblem:
+    """An NPU step to find a schedule for, as the compiler hands it to its scheduler."""
 
     config: NpuConfig
     layers: list[Layer]
@@ -64,10 +64,10 @@ class Step:
         return measure_schedule(self.config, self.layers, schedule, measure, self.plans, units)
 
 
-_step: Step | None = None
+_step: StepProblem | None = None
 
 
-def _start(step: Step) -> None:
+def _start(step: StepProblem) -> None:
     global _step
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks stops the search
     threading.Thread(target=_end_with_parent, daemon=True, name="lifeline").start()
@@ -99,7 +99,7 @@ class Evaluator:
         jobs: processes; with 1 everything happens in this one.
     """
 
-    def __init__(self, step: Step, jobs: int) -> None:
+    def __init__(self, step: StepProblem, jobs: int) -> None:
         self.step, self.jobs = step, jobs
         self.count = 0
         self._known: dict[Hashable, float] = {}
@@ -116,7 +116,7 @@ class Evaluator:
             self._pool.shutdown(cancel_futures=True)
 
     def cycles(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:
-        """Of each (decisions, span) as `Step.cycles`."""
+        """Of each (decisions, span) as `StepProblem.cycles`."""
         keys = [_key(*question) for question in questions]
         new = [i for i, key in enumerate(keys) if key not in self._known and key not in keys[:i]]
         self.count += len(new)

@@ -22,11 +22,14 @@ _CHECKPOINT = 60.0
 
 @dataclass
 class TuneResult:
-    """Attributes:
-    program: with the best schedules.
-    default_cycles, cycles: of the whole program, exact.
-    steps: what was found for each step.
-    history: (seconds, cycles of the steps summed) at each improvement.
+    """What the search for faster schedules of a program came to.
+
+    Attributes:
+        program: with the best schedules.
+        default_cycles, cycles: of the whole program, exact.
+        steps: what was found for each step.
+        history: (seconds, cycles of the steps summed) at each improvement.
+        interrupted: by the user; what had been found by then is there.
     """
 
     program: Program

@@ -100,7 +100,7 @@ def quantize(
 
 
 class _quiet:
-    """Silence the quantiser's advice, which goes to the root logger as warnings."""
+    """A context that silences the quantiser's advice, which goes to the root logger as warnings."""
 
     def __enter__(self) -> None:
         self.level = logging.root.level

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.importer.bounded import BOUNDED_DOMAIN, BOUNDED_OPS, crop_axis
-from tilewright.dynamic.host.operators import Call, host_op
+from tilewright.dynamic.host.operators import HostNode, host_op
 from tilewright.dynamic.values import Value
 
 
 @host_op(*BOUNDED_OPS, domain=BOUNDED_DOMAIN)
-def crop(call: Call, values: list[Value]) -> list[Value]:
+def crop(call: HostNode, values: list[Value]) -> list[Value]:
     """From buffer and count."""
     whole, count = np.asarray(values[0]), int(np.asarray(values[1]))
     axis = crop_axis(call.op, call.attrs.get("axis"))

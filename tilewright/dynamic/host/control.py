@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dynamic.host.operators import Call, host_op
+from tilewright.dynamic.host.operators import HostNode, host_op
 from tilewright.dynamic.values import Value
 
 
@@ -15,12 +15,12 @@ def _truth(value: Value) -> bool:
 
 
 @host_op("If")
-def if_(call: Call, values: list[Value]) -> list[Value]:
+def if_(call: HostNode, values: list[Value]) -> list[Value]:
     return call.body(call.attrs["then_branch" if _truth(values[0]) else "else_branch"], [])
 
 
 @host_op("Loop")
-def loop(call: Call, values: list[Value]) -> list[Value]:
+def loop(call: HostNode, values: list[Value]) -> list[Value]:
     """Body: (i, cond, carried...) -> (cond, carried..., scanned...). Without a trip count the condition ends it."""
     body = call.attrs["body"]
     limit = None if values[0] is None else int(np.asarray(values[0]).reshape(-1)[0])
@@ -38,7 +38,7 @@ def loop(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Scan")
-def scan(call: Call, values: list[Value]) -> list[Value]:
+def scan(call: HostNode, values: list[Value]) -> list[Value]:
     """Body: (states..., slices...) -> (states..., slices...)."""
     if call.version < 9:
         return _batched_scan(call, values)
@@ -59,7 +59,7 @@ def scan(call: Call, values: list[Value]) -> list[Value]:
     return [*states, *stacked]
 
 
-def _batched_scan(call: Call, values: list[Value]) -> list[Value]:
+def _batched_scan(call: HostNode, values: list[Value]) -> list[Value]:
     """Opset 8: a batch axis in front of everything, axis 1 scanned, each sequence with a length of its own."""
     body = call.attrs["body"]
     count = int(call.attrs["num_scan_inputs"])
@@ -82,14 +82,14 @@ def _batched_scan(call: Call, values: list[Value]) -> list[Value]:
     return [np.stack(row) for row in results]
 
 
-def _length(call: Call, sizes: list[int]) -> int:
+def _length(call: HostNode, sizes: list[int]) -> int:
     if len(set(sizes)) != 1:
         raise call.error(f"the scanned inputs differ in length: {sorted(set(sizes))}")
     return sizes[0]
 
 
 def _steps(
-    call: Call, states: list[Any], scanned: list[np.ndarray], back: list[int], length: int
+    call: HostNode, states: list[Any], scanned: list[np.ndarray], back: list[int], length: int
 ) -> tuple[list[Value], list[list[Value]]]:
     body = call.attrs["body"]
     rows: list[list[Value]] = [[] for _ in body.output[len(states) :]]
@@ -102,7 +102,7 @@ def _steps(
     return states, rows
 
 
-def _stack(call: Call, row: list[Any], index: int, body: Any, axis: int) -> Value:
+def _stack(call: HostNode, row: list[Any], index: int, body: Any, axis: int) -> Value:
     """Slices joined along a new axis; without any, what the body declares, with no rows."""
     if row:
         return np.stack(row, axis)
@@ -121,7 +121,7 @@ def _stack(call: Call, row: list[Any], index: int, body: Any, axis: int) -> Valu
 
 
 @host_op("SequenceMap")
-def sequence_map(call: Call, values: list[Value]) -> list[Value]:
+def sequence_map(call: HostNode, values: list[Value]) -> list[Value]:
     """Tensors beside the first sequence are handed to every run of the body."""
     steps = len(values[0] or [])
     body = call.attrs["body"]

@@ -7,14 +7,14 @@ import io
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from tilewright.dynamic.host.operators import Call, host_op
+from tilewright.dynamic.host.operators import HostNode, host_op
 from tilewright.dynamic.values import Value
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 
 
 @host_op("ImageDecoder")
-def image_decoder(call: Call, values: list[Value]) -> list[Value]:
+def image_decoder(call: HostNode, values: list[Value]) -> list[Value]:
     """Bytes of a file, uint8 [n], to pixels, uint8 [height, width, channels]."""
     kind = call.attrs.get("pixel_format", "RGB")
     if kind not in _MODES:

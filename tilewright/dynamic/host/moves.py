@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dynamic.host.operators import Call, host_op
+from tilewright.dynamic.host.operators import HostNode, host_op
 from tilewright.dynamic.values import Value
 
 #: Ops whose shape parameters may be run-time values; on the host they need no program per value.
 BY_VALUE = {"ConstantOfShape", "Expand", "Range", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Unsqueeze"}
 
 
-def _ints(call: Call, values: list[Value], index: int, name: str) -> list[int] | None:
+def _ints(call: HostNode, values: list[Value], index: int, name: str) -> list[int] | None:
     """A parameter that is an attribute in old opsets and an input in new ones."""
     if name in call.attrs:
         return [int(v) for v in call.attrs[name]]
@@ -22,7 +22,7 @@ def _ints(call: Call, values: list[Value], index: int, name: str) -> list[int] |
     return None
 
 
-def _array(call: Call, values: list[Value], index: int = 0) -> np.ndarray:
+def _array(call: HostNode, values: list[Value], index: int = 0) -> np.ndarray:
     value = values[index]
     if not isinstance(value, np.ndarray):
         raise call.error("takes tensors, not sequences or missing values")
@@ -30,12 +30,12 @@ def _array(call: Call, values: list[Value], index: int = 0) -> np.ndarray:
 
 
 @host_op("Identity")
-def identity(call: Call, values: list[Value]) -> list[Value]:
+def identity(call: HostNode, values: list[Value]) -> list[Value]:
     return [values[0]]
 
 
 @host_op("Reshape")
-def reshape(call: Call, values: list[Value]) -> list[Value]:
+def reshape(call: HostNode, values: list[Value]) -> list[Value]:
     data, target = _array(call, values), _ints(call, values, 1, "shape") or []
     if not call.attrs.get("allowzero"):
         if any(v == 0 and i >= data.ndim for i, v in enumerate(target)):
@@ -48,7 +48,7 @@ def reshape(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Squeeze")
-def squeeze(call: Call, values: list[Value]) -> list[Value]:
+def squeeze(call: HostNode, values: list[Value]) -> list[Value]:
     axes = _ints(call, values, 1, "axes")
     try:
         return [np.squeeze(_array(call, values), None if axes is None else tuple(axes))]
@@ -57,7 +57,7 @@ def squeeze(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Unsqueeze")
-def unsqueeze(call: Call, values: list[Value]) -> list[Value]:
+def unsqueeze(call: HostNode, values: list[Value]) -> list[Value]:
     axes = _ints(call, values, 1, "axes") or []
     try:
         return [np.expand_dims(_array(call, values), tuple(axes))]
@@ -66,7 +66,7 @@ def unsqueeze(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Slice")
-def slice_(call: Call, values: list[Value]) -> list[Value]:
+def slice_(call: HostNode, values: list[Value]) -> list[Value]:
     data = _array(call, values)
     starts, ends = _ints(call, values, 1, "starts") or [], _ints(call, values, 2, "ends") or []
     axes = _ints(call, values, 3, "axes")
@@ -84,7 +84,7 @@ def slice_(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Split")
-def split(call: Call, values: list[Value]) -> list[Value]:
+def split(call: HostNode, values: list[Value]) -> list[Value]:
     data, axis = _array(call, values), int(call.attrs.get("axis", 0))
     sizes, size, parts = _ints(call, values, 1, "split"), data.shape[axis], len(call.outputs)
     if sizes is None:
@@ -96,7 +96,7 @@ def split(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Expand")
-def expand(call: Call, values: list[Value]) -> list[Value]:
+def expand(call: HostNode, values: list[Value]) -> list[Value]:
     data, target = _array(call, values), _ints(call, values, 1, "shape") or []
     try:
         return [np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(target)))]
@@ -105,7 +105,7 @@ def expand(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Tile")
-def tile(call: Call, values: list[Value]) -> list[Value]:
+def tile(call: HostNode, values: list[Value]) -> list[Value]:
     data, repeats = _array(call, values), _ints(call, values, 1, "repeats") or []
     if len(repeats) != data.ndim or min(repeats, default=0) < 0:
         raise call.error(f"repeats={repeats} must be {data.ndim} counts")
@@ -113,7 +113,7 @@ def tile(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Range")
-def range_(call: Call, values: list[Value]) -> list[Value]:
+def range_(call: HostNode, values: list[Value]) -> list[Value]:
     start, limit, delta = (np.asarray(v).reshape(-1)[0] for v in values)
     if not delta:
         raise call.error("delta must not be 0")
@@ -122,32 +122,32 @@ def range_(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("ConstantOfShape")
-def constant_of_shape(call: Call, values: list[Value]) -> list[Value]:
+def constant_of_shape(call: HostNode, values: list[Value]) -> list[Value]:
     value = np.asarray(call.attrs.get("value", np.zeros(1, np.float32))).reshape(-1)[0]
     return [np.full(np.asarray(values[0]).reshape(-1).tolist(), value)]
 
 
 @host_op("Transpose")
-def transpose(call: Call, values: list[Value]) -> list[Value]:
+def transpose(call: HostNode, values: list[Value]) -> list[Value]:
     return [np.transpose(_array(call, values), call.attrs.get("perm"))]
 
 
 @host_op("Flatten")
-def flatten(call: Call, values: list[Value]) -> list[Value]:
+def flatten(call: HostNode, values: list[Value]) -> list[Value]:
     data, axis = _array(call, values), int(call.attrs.get("axis", 1))
     axis += data.ndim if axis < 0 else 0
     return [data.reshape(int(np.prod(data.shape[:axis], dtype=np.int64)), -1)]
 
 
 @host_op("Concat")
-def concat(call: Call, values: list[Value]) -> list[Value]:
+def concat(call: HostNode, values: list[Value]) -> list[Value]:
     try:
         return [np.concatenate([_array(call, values, k) for k in range(len(values))], int(call.attrs["axis"]))]
     except ValueError as error:
         raise call.error(str(error)) from None
 
 
-def _indices(call: Call, value: Any, size: int) -> np.ndarray:
+def _indices(call: HostNode, value: Any, size: int) -> np.ndarray:
     at = np.asarray(value)
     if at.size and not (-size <= at.min() and at.max() < size):
         raise call.error(f"index {at.min() if at.min() < -size else at.max()} is out of range for {size} elements")
@@ -155,31 +155,31 @@ def _indices(call: Call, value: Any, size: int) -> np.ndarray:
 
 
 @host_op("Gather")
-def gather(call: Call, values: list[Value]) -> list[Value]:
+def gather(call: HostNode, values: list[Value]) -> list[Value]:
     data, axis = _array(call, values), int(call.attrs.get("axis", 0))
     return [np.take(data, _indices(call, values[1], data.shape[axis]), axis)]
 
 
 @host_op("GatherElements")
-def gather_elements(call: Call, values: list[Value]) -> list[Value]:
+def gather_elements(call: HostNode, values: list[Value]) -> list[Value]:
     data, axis = _array(call, values), int(call.attrs.get("axis", 0))
     at = _indices(call, values[1], data.shape[axis])
     return [np.take_along_axis(data, np.where(at < 0, at + data.shape[axis], at), axis)]
 
 
 @host_op("Where")
-def where(call: Call, values: list[Value]) -> list[Value]:
+def where(call: HostNode, values: list[Value]) -> list[Value]:
     return [np.where(*(_array(call, values, k) for k in range(3)))]
 
 
 @host_op("Compress")
-def compress(call: Call, values: list[Value]) -> list[Value]:
+def compress(call: HostNode, values: list[Value]) -> list[Value]:
     data, condition = _array(call, values), _array(call, values, 1)
     return [np.compress(condition.astype(np.bool_), data, call.attrs.get("axis"))]
 
 
 @host_op("Unique")
-def unique(call: Call, values: list[Value]) -> list[Value]:
+def unique(call: HostNode, values: list[Value]) -> list[Value]:
     """Values, first positions, positions of each element among the values, counts."""
     data, axis = _array(call, values), call.attrs.get("axis")
     data, axis = (data.reshape(-1), 0) if axis is None else (data, int(axis))
@@ -195,11 +195,11 @@ def unique(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Shape")
-def shape(call: Call, values: list[Value]) -> list[Value]:
+def shape(call: HostNode, values: list[Value]) -> list[Value]:
     full = _array(call, values).shape
     return [np.array(full[slice(call.attrs.get("start", 0), call.attrs.get("end"))], np.int64)]
 
 
 @host_op("Size")
-def size(call: Call, values: list[Value]) -> list[Value]:
+def size(call: HostNode, values: list[Value]) -> list[Value]:
     return [np.array(_array(call, values).size, np.int64)]

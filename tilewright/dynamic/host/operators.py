@@ -16,7 +16,7 @@ RunBody = Callable[[onnx.GraphProto, Sequence[Value]], list[Value]]
 
 
 @dataclass
-class Call:
+class HostNode:
     """One node to run on the host.
 
     Attributes:
@@ -39,7 +39,7 @@ class Call:
         return UnsupportedError(f"{self.label}: {text}")
 
 
-HostOp = Callable[[Call, list[Value]], Sequence[Value]]
+HostOp = Callable[[HostNode, list[Value]], Sequence[Value]]
 HOST: dict[tuple[str, str], HostOp] = {}
 
 

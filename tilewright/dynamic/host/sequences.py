@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dynamic.host.operators import Call, host_op
+from tilewright.dynamic.host.operators import HostNode, host_op
 from tilewright.dynamic.values import Value, describe
 
 
-def _items(call: Call, value: Value) -> list[Any]:
+def _items(call: HostNode, value: Value) -> list[Any]:
     if not isinstance(value, list):
         raise call.error(f"needs a sequence, not {describe(value)}")
     return value
 
 
-def _position(call: Call, value: Value, length: int, default: int, last: int = -1) -> int:
+def _position(call: HostNode, value: Value, length: int, default: int, last: int = -1) -> int:
     """A position, -length..length+last; negative ones count from the end."""
     at = default if value is None else int(np.asarray(value).reshape(-1)[0])
     if not -length <= at <= length + last:
@@ -25,42 +25,42 @@ def _position(call: Call, value: Value, length: int, default: int, last: int = -
 
 
 @host_op("SequenceConstruct")
-def construct(call: Call, values: list[Value]) -> list[Value]:
+def construct(call: HostNode, values: list[Value]) -> list[Value]:
     return [list(values)]
 
 
 @host_op("SequenceEmpty")
-def empty(call: Call, values: list[Value]) -> list[Value]:
+def empty(call: HostNode, values: list[Value]) -> list[Value]:
     return [[]]
 
 
 @host_op("SequenceInsert")
-def insert(call: Call, values: list[Value]) -> list[Value]:
+def insert(call: HostNode, values: list[Value]) -> list[Value]:
     items = list(_items(call, values[0]))
     items.insert(_position(call, values[2] if len(values) > 2 else None, len(items), len(items), 0), values[1])
     return [items]
 
 
 @host_op("SequenceErase")
-def erase(call: Call, values: list[Value]) -> list[Value]:
+def erase(call: HostNode, values: list[Value]) -> list[Value]:
     items = list(_items(call, values[0]))
     del items[_position(call, values[1] if len(values) > 1 else None, len(items), -1)]
     return [items]
 
 
 @host_op("SequenceAt")
-def at(call: Call, values: list[Value]) -> list[Value]:
+def at(call: HostNode, values: list[Value]) -> list[Value]:
     items = _items(call, values[0])
     return [items[_position(call, values[1], len(items), 0)]]
 
 
 @host_op("SequenceLength")
-def length(call: Call, values: list[Value]) -> list[Value]:
+def length(call: HostNode, values: list[Value]) -> list[Value]:
     return [np.array(len(_items(call, values[0])), np.int64)]
 
 
 @host_op("SplitToSequence")
-def split(call: Call, values: list[Value]) -> list[Value]:
+def split(call: HostNode, values: list[Value]) -> list[Value]:
     """Without sizes every slice is one element long, and loses the axis with keepdims=0."""
     data, axis = np.asarray(values[0]), int(call.attrs.get("axis", 0))
     size = data.shape[axis]
@@ -81,7 +81,7 @@ def split(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("ConcatFromSequence")
-def concat(call: Call, values: list[Value]) -> list[Value]:
+def concat(call: HostNode, values: list[Value]) -> list[Value]:
     items, axis = _items(call, values[0]), int(call.attrs["axis"])
     if not items:
         raise call.error("the sequence is empty")
@@ -92,17 +92,17 @@ def concat(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Optional")
-def optional(call: Call, values: list[Value]) -> list[Value]:
+def optional(call: HostNode, values: list[Value]) -> list[Value]:
     return [values[0] if values else None]
 
 
 @host_op("OptionalGetElement")
-def optional_get(call: Call, values: list[Value]) -> list[Value]:
+def optional_get(call: HostNode, values: list[Value]) -> list[Value]:
     if values[0] is None:
         raise call.error("the optional holds nothing")
     return [values[0]]
 
 
 @host_op("OptionalHasElement")
-def optional_has(call: Call, values: list[Value]) -> list[Value]:
+def optional_has(call: HostNode, values: list[Value]) -> list[Value]:
     return [np.array(bool(values) and values[0] is not None)]

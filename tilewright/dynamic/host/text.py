@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tilewright.dynamic.host.operators import Call, host_op
+from tilewright.dynamic.host.operators import HostNode, host_op
 from tilewright.dynamic.values import Value, describe, strings
 
 
-def _strings(call: Call, values: Sequence[Value], index: int = 0) -> np.ndarray:
+def _strings(call: HostNode, values: Sequence[Value], index: int = 0) -> np.ndarray:
     value = values[index]
     if not isinstance(value, np.ndarray) or value.dtype != np.object_:
         raise call.error(f"needs a tensor of strings, not {describe(value)}")
@@ -32,7 +32,7 @@ def _map(function: Any, array: np.ndarray, dtype: Any = np.object_) -> np.ndarra
 
 
 @host_op("Constant")
-def constant(call: Call, values: list[Value]) -> list[Value]:
+def constant(call: HostNode, values: list[Value]) -> list[Value]:
     ((key, value),) = call.attrs.items()
     if key not in ("value", "value_string", "value_strings"):
         raise call.error(f"{key} is no constant of strings")
@@ -40,7 +40,7 @@ def constant(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("StringConcat")
-def string_concat(call: Call, values: list[Value]) -> list[Value]:
+def string_concat(call: HostNode, values: list[Value]) -> list[Value]:
     try:
         a, b = np.broadcast_arrays(_strings(call, values), _strings(call, values, 1))
     except ValueError as error:
@@ -49,7 +49,7 @@ def string_concat(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("StringSplit")
-def string_split(call: Call, values: list[Value]) -> list[Value]:
+def string_split(call: HostNode, values: list[Value]) -> list[Value]:
     """Pieces along a new last axis, filled up with empty strings, and how many there are of each."""
     x, limit = _strings(call, values), int(call.attrs.get("maxsplit", -1))
     pieces = [text.split(call.attrs.get("delimiter") or None, limit) for text in x.reshape(-1)]
@@ -65,7 +65,7 @@ _CASES: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.uppe
 
 
 @host_op("StringNormalizer")
-def string_normalizer(call: Call, values: list[Value]) -> list[Value]:
+def string_normalizer(call: HostNode, values: list[Value]) -> list[Value]:
     """Drops stop words, then changes case; one empty string where nothing is left."""
     x, attrs = _strings(call, values), call.attrs
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
@@ -80,7 +80,7 @@ def string_normalizer(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("RegexFullMatch")
-def regex_full_match(call: Call, values: list[Value]) -> list[Value]:
+def regex_full_match(call: HostNode, values: list[Value]) -> list[Value]:
     try:
         pattern = re.compile(call.attrs.get("pattern", ""))
     except re.error as error:
@@ -89,12 +89,12 @@ def regex_full_match(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("Equal")
-def equal(call: Call, values: list[Value]) -> list[Value]:
+def equal(call: HostNode, values: list[Value]) -> list[Value]:
     return [np.asarray(np.equal(_strings(call, values), _strings(call, values, 1)), np.bool_)]
 
 
 @host_op("Cast", "CastLike")
-def cast(call: Call, values: list[Value]) -> list[Value]:
+def cast(call: HostNode, values: list[Value]) -> list[Value]:
     """Numbers to their shortest decimal form, and back."""
     x = np.asarray(values[0])
     to = call.attrs.get("to")
@@ -115,7 +115,7 @@ def cast(call: Call, values: list[Value]) -> list[Value]:
 
 
 @host_op("TfIdfVectorizer")
-def tf_idf(call: Call, values: list[Value]) -> list[Value]:
+def tf_idf(call: HostNode, values: list[Value]) -> list[Value]:
     """Counts of n-grams, their elements 1 to max_skip_count + 1 apart; single words are counted once."""
     attrs, x = call.attrs, np.asarray(values[0])
     shortest, longest = int(attrs["min_gram_length"]), int(attrs["max_gram_length"])
@@ -142,7 +142,7 @@ def tf_idf(call: Call, values: list[Value]) -> list[Value]:
     return [found.reshape(*x.shape[:-1], width)]
 
 
-def _pool(call: Call) -> list[tuple[tuple[Any, ...], int]]:
+def _pool(call: HostNode) -> list[tuple[tuple[Any, ...], int]]:
     """Every n-gram of the pool and the column it is counted in."""
     attrs = call.attrs
     words = attrs.get("pool_strings") or attrs.get("pool_int64s") or []
@@ -163,7 +163,7 @@ _DTYPE: dict[str, Any] = {"strings": np.object_, "int64s": np.int64, "floats": n
 
 
 @host_op("LabelEncoder", domain="ai.onnx.ml")
-def label_encoder(call: Call, values: list[Value]) -> list[Value]:
+def label_encoder(call: HostNode, values: list[Value]) -> list[Value]:
     """Every element replaced by its value in a table; NaN is a key like others."""
     attrs, x = call.attrs, np.asarray(values[0])
     if "classes_strings" in attrs:
@@ -181,7 +181,7 @@ def _key(value: Any) -> Any:
     return "nan" if isinstance(value, float) and value != value else value
 
 
-def _table_side(call: Call, side: str) -> tuple[list[Any], Any, Any]:
+def _table_side(call: HostNode, side: str) -> tuple[list[Any], Any, Any]:
     """Keys or values of the table, what stands for unknown keys, and the type."""
     attrs = call.attrs
     tensor = attrs.get(f"{side}_tensor")
@@ -200,12 +200,12 @@ def _table_side(call: Call, side: str) -> tuple[list[Any], Any, Any]:
 
 
 @host_op("CategoryMapper", domain="ai.onnx.ml")
-def category_mapper(call: Call, values: list[Value]) -> list[Value]:
+def category_mapper(call: HostNode, values: list[Value]) -> list[Value]:
     attrs = call.attrs
     return _by_class(call, attrs["cats_strings"], np.asarray(values[0]), attrs["cats_int64s"])
 
 
-def _by_class(call: Call, names: list[str], x: np.ndarray, numbers: list[int] | None = None) -> list[Value]:
+def _by_class(call: HostNode, names: list[str], x: np.ndarray, numbers: list[int] | None = None) -> list[Value]:
     """Names to numbers (positions, if none are given) or numbers to names, by what `x` holds."""
     numbers = list(range(len(names))) if numbers is None else numbers
     if x.dtype == np.object_:

@@ -133,7 +133,7 @@ def load(database: Database, sweep: str | None = None) -> SweepData:
 
 @dataclass(frozen=True)
 class Effect:
-    """What an axis does to a quantity, all else equal.
+    """The effect of an axis on a quantity, all else equal.
 
     Attributes:
         values: of the axis, in order.

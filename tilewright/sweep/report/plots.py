@@ -35,7 +35,7 @@ _MERGE = 1 / 1500
 
 @dataclass(frozen=True)
 class Spot:
-    """Somewhere in a plot that tells more when pointed at.
+    """A place in a plot that tells more when pointed at.
 
     Attributes:
         x, y, radius: in the coordinates of the SVG, points from the upper left.

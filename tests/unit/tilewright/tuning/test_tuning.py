@@ -23,7 +23,7 @@ from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.apply import Advisor, build_tuned
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.search import tune_step
-from tilewright.tuning.trials import Step
+from tilewright.tuning.trials import StepProblem
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
@@ -43,7 +43,7 @@ def run_cycles(program: tw.Program) -> tuple[dict[str, np.ndarray], int]:
 
 
 @pytest.fixture(scope="module")
-def step() -> Step:
+def step() -> StepProblem:
     """The digits network's NPU step at base."""
     advisor = Advisor(lambda name: None)
     builder(ModelSource(MODEL), NpuConfig.load("base"))(advisor)
@@ -60,14 +60,14 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_decisions_give_the_same_schedule(step: Step) -> None:
+def test_decisions_give_the_same_schedule(step: StepProblem) -> None:
     schedule = step.default(Policy())
     decisions = Decisions.from_dict(json.loads(json.dumps(decisions_of(schedule).to_dict())))
     assert step.cycles(decisions) == step.schedule_cycles(schedule)
     assert decisions_of(schedule_of(step.config, step.layers, step.outside, decisions)) == decisions
 
 
-def test_random_moves_keep_the_values(step: Step) -> None:
+def test_random_moves_keep_the_values(step: StepProblem) -> None:
     """Programs with decisions far from the compiler's compute the same bytes, and take the cycles that were counted."""
     build = builder(ModelSource(MODEL), step.config)
     expected, _ = run_cycles(build(None))
@@ -91,7 +91,7 @@ def test_random_moves_keep_the_values(step: Step) -> None:
     assert len(kinds) >= 4, kinds
 
 
-def test_a_search_reports_exact_cycles(step: Step) -> None:
+def test_a_search_reports_exact_cycles(step: StepProblem) -> None:
     tuned = tune_step(step, 3.0, seed=2)
     assert tuned.cycles < tuned.default_cycles
     assert step.cycles(tuned.best) == tuned.cycles
