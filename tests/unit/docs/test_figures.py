@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
+from compiler.cpu.ops import RULES
+from compiler.npu.schedule.search import policies
 from compiler.passes import FRONTEND
 from fpga import area
 from fpga.boards import BOARDS
@@ -170,6 +172,14 @@ def test_passes() -> None:
     """docs/compiler.md lists the passes of the front end in their order."""
     listed = [name for name in table("docs/compiler.md") if name in {p.name for p in FRONTEND}]
     assert listed == [p.name for p in FRONTEND]
+    text = (ROOT / "docs/compiler.md").read_text(encoding="utf-8")
+    assert f"{len(FRONTEND)} passes" in text
+    assert f"`2` and `3` emit {len(policies(2))} and {len(policies(3))} policies" in text
+
+
+def test_rules_of_cpu_kernels() -> None:
+    found = re.search(r"about (\d+) op names", (ROOT / "docs/cpu-kernels.md").read_text(encoding="utf-8"))
+    assert found and abs(int(found[1]) - len(RULES)) <= 5
 
 
 def test_held_back_areas() -> None:

@@ -27,7 +27,7 @@ def main() -> None:
     from isa.assembler import assemble, disassemble_one
     from isa.config import preset
     from isa.encoding import decode, from_bytes, to_bytes
-    from isa.generate import generated
+    from isa.generate import OUTPUTS
 
     text = "VECTOR_SCALE factor=-5 level=2"
     (operation,) = assemble(text)
@@ -47,7 +47,7 @@ def main() -> None:
         "word": f"{word:x}",
         "text": [disassemble_one(from_bytes(to_bytes([operation]))[0]), disassemble_one(decode(word))],
         "decoded": decoded,
-        "files": {str(path): text for path, text in generated().items()},
+        "files": {str(path): make() for path, make in OUTPUTS.items()},
     }))  # fmt: skip
 
 
