@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler import cpu
+from compiler.errors import CompileError
 from compiler.graph import Graph
 from compiler.npu.blocks.tasks import reads_of, writes_of
 from compiler.npu.emit.context import ConstantPool
@@ -118,9 +119,10 @@ class _Lives:
             on_chip |= {between.view.buffer for between in unit.between}
             for layer in unit.layers:
                 for name in (*reads_of(layer), *writes_of(layer)):
-                    buffer = self.partition.buffers.get(name)
-                    if buffer is not None and name not in on_chip:
-                        self.memory.arena.need(name, buffer.nbytes, position, last)
+                    if name in self.partition.buffers and name not in on_chip:
+                        self.memory.arena.need(name, self.partition.buffers[name].nbytes, position, last)
+                    elif name not in on_chip and name not in self.partition.constants:
+                        raise CompileError(f"memory broken: {layer.describe()} uses {name!r}, which has no place")
             position = last + 1
 
     def of_segment(self, segment: cpu.Segment, first: int, last: int) -> None:

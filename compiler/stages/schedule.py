@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from compiler.errors import CompileError
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.schedule.search import Measure, Schedule, Scheduler, search
 from compiler.options import CompileOptions
@@ -55,5 +56,19 @@ def schedule_steps(
 
         outside = elsewhere[number]
         given = scheduler(config, step.tasks, outside) if scheduler is not None else None
-        found.of[number] = given or search(config, step.tasks, outside, options.effort, measure, found.plans, done)
+        schedule = given or search(config, step.tasks, outside, options.effort, measure, found.plans, done)
+        verify_schedule(schedule, step, outside)
+        found.of[number] = schedule
     return found
+
+
+def verify_schedule(schedule: Schedule, step: LayerStep, outside: set[str]) -> None:
+    """Raises `CompileError` unless every layer of the step runs once, in order, and what other steps read (`outside`)
+    leaves the chip."""
+    layers = [layer for unit in schedule.units for layer in unit.layers]
+    if len(layers) != len(step.tasks) or any(a is not b for a, b in zip(layers, step.tasks, strict=True)):
+        raise CompileError(f"schedule broken: {len(layers)} layers are not the {len(step.tasks)} of the step in order")
+    on_chip = {stay.view.buffer for stay in schedule.stays}
+    on_chip |= {between.view.buffer for unit in schedule.units for between in unit.between}
+    if on_chip & outside:
+        raise CompileError(f"schedule broken: {min(on_chip & outside)!r} stays on the chip, but another step reads it")

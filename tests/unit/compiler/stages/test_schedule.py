@@ -1,0 +1,60 @@
+"""Schedules of steps: what is asked, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.errors import CompileError
+from compiler.npu.schedule.search import Schedule
+from compiler.options import CompileOptions
+from compiler.stages.order import LayerStep, Step, order_steps
+from compiler.stages.partition import partition
+from compiler.stages.schedule import schedule_steps, verify_schedule
+from isa.config import PRESETS
+from tests.unit.compiler.npu.net import Net
+
+TINY = PRESETS["tiny"]
+
+
+def two_layers() -> list[Step]:
+    net = Net()
+    a = net.conv(net.plane(4, 4), 4)
+    graph = net.done(net.conv(a, 4))
+    return order_steps(graph, partition(graph, TINY, CompileOptions()), CompileOptions())
+
+
+def layers_of(steps: list[Step]) -> LayerStep:
+    return next(step for step in steps if isinstance(step, LayerStep))
+
+
+def test_between_layers_tensors_stay_on_the_chip() -> None:
+    schedules = schedule_steps(TINY, two_layers(), CompileOptions())
+    assert list(schedules.of) == [1] and [stay.view.tensor for stay in schedules.of[1].stays] == ["QConv.0"]
+
+
+def test_all_kept_all_stored() -> None:
+    schedules = schedule_steps(TINY, two_layers(), CompileOptions(keep="all"))
+    assert schedules.of[1].stays == [] and [len(unit.layers) for unit in schedules.of[1].units] == [1, 1]
+
+
+def test_a_scheduler_is_asked_first() -> None:
+    steps = two_layers()
+    given = Schedule.plain(layers_of(steps).tasks)
+    asked = []
+    schedules = schedule_steps(TINY, steps, CompileOptions(), scheduler=lambda *a: asked.append(a) or given)
+    assert schedules.of[1] is given and asked[0][1:] == (layers_of(steps).tasks, {"x0", "QConv.1@c1"})
+    schedules = schedule_steps(TINY, steps, CompileOptions(), scheduler=lambda *a: None)
+    assert schedules.of[1].stays
+
+
+def test_verify() -> None:
+    steps = two_layers()
+    step = layers_of(steps)
+    with pytest.raises(CompileError, match="1 layers are not the 2 of the step"):
+        verify_schedule(Schedule.plain(step.tasks[:1]), step, set())
+    with pytest.raises(CompileError, match="in order"):
+        verify_schedule(Schedule.plain(step.tasks[::-1]), step, set())
+    found = schedule_steps(TINY, steps, CompileOptions()).of[1]
+    verify_schedule(found, step, set())
+    with pytest.raises(CompileError, match=r"'QConv.0@c1' stays on the chip, but another step reads it"):
+        verify_schedule(found, step, {"QConv.0@c1"})
