@@ -210,3 +210,17 @@ def test_points_of_example_sweeps() -> None:
     for path in (ROOT / "examples/sweeps").glob("*.toml"):
         space = load_space(path)
         assert shown[path.name][1] == str(space.budget if space.method != "grid" else space.size), path.name
+
+
+def test_pages_agree() -> None:
+    """What takes hours to measure is said once more in other pages: with the same figures."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    suite = table("docs/onnx.md")["all"]
+    assert f"{int(suite[1]):,} of {int(suite[0]):,} pass, {int(suite[0]) - int(suite[1])} excluded" in readme
+    networks = table("docs/cpu-kernels.md")["ResNet-18, MobileNetV2, transformer (float32, 224 x 224)"][0].split(", ")
+    assert "float ResNet-18 {}, MobileNetV2 {}, transformer {}".format(*networks) in readme
+    report = dict(
+        re.findall(r"^ (LUT|FF|DSP|block RAM) +(\d+) of", (ROOT / "docs/boards.md").read_text(), re.MULTILINE)
+    )
+    built = table("docs/fpga.md")["tilewright fpga build --board ulx3s_85f --config tiny -o bits"]
+    assert built[:4] == [f"{int(report[name]):,}" for name in ("LUT", "FF", "DSP", "block RAM")]
