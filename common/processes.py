@@ -83,10 +83,10 @@ def run_all(commands: Sequence[Command], jobs: int, done: Callable[[int], None] 
                 running[number] = process, output, errors
             ended = [number for number, (process, _, _) in running.items() if process.poll() is not None]
             for number in ended:
-                process, output, errors = running.pop(number)
-                output.seek(0)
-                errors.seek(0)
-                outcomes[number] = Outcome(process.returncode, output.read(), errors.read())
+                over, written, complaints = running.pop(number)
+                written.seek(0)
+                complaints.seek(0)
+                outcomes[number] = Outcome(over.returncode, written.read(), complaints.read())
                 done(len(outcomes))
             if not ended:
                 time.sleep(_POLL_SECONDS)

@@ -9,11 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fpga.bridge.bridge import SerialBridge
-from fpga.memory import REQUEST, OnChipMemory
+from fpga.memory import REQUEST
 from hw.npu import Npu
 from hw.ports import axi_master, axil_slave
 from hw.reset import reset_by
-from hw.verilog import component_text
 from isa.config import NpuConfig
 
 LEDS = 4
@@ -106,13 +105,3 @@ class Soc(wiring.Component):
             shown.append(left)
         m.d.sync += self.leds.eq(Cat(alive, *[left != 0 for left in shown], npu.irq))
         return m
-
-
-def soc_verilog(config: NpuConfig, *, memory_bytes: int, clock_hz: int, baud: int) -> str:
-    """The SoC with on-chip memory as Verilog for simulation: module `soc` with `clk`, `rst`, `rx`, `tx`, `leds`.
-
-    Raises:
-        ValueError: a size or baud rate that cannot be.
-    """
-    memory = OnChipMemory(config, memory_bytes)
-    return component_text(Soc(config, memory, clock_hz=clock_hz, baud=baud), "soc")

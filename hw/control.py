@@ -43,7 +43,7 @@ class Control(wiring.Component):
         progress: anything moved in the cycle before.
         waiting, waiting_engine, waiting_pc, waiting_id: an engine waits for a semaphore (for WATCHDOG).
         pc: next instruction of FETCH (for WATCHDOG and TIMEOUT).
-        status, irq_status, irq: to registers and pin.  code, engine, error_pc_out, address: the recorded error.
+        status, irq_status, irq: to registers and pin.  code, engine, failed_pc, address: the recorded error.
         counting: this cycle belongs to the run.  clear: a run begins, or a reset is complete: counters become 0.
     """
 

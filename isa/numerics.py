@@ -7,7 +7,6 @@ ties to even. Arrays broadcast as in numpy. The rules and the measurements behin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,13 +64,15 @@ def requantize(acc: Any, scale: Any, zero_point: Any, low: Any, high: Any, round
         y = np.copysign(magnitude, x) + zero_point
     else:
         raise ValueError(f"rounding must be one of {list(Rounding)}, not {rounding!r}")
-    return np.minimum(np.maximum(y, low), high).astype(np.int8)
+    clamped: Array = np.minimum(np.maximum(y, low), high)
+    return clamped.astype(np.int8)
 
 
 def add_integer(a: Any, b: Any, ma: int, mb: int, c: int, shift: int, low: int, high: int) -> Array:
     """The Add unit: `clamp((a*ma + b*mb + c) >> shift, low, high)`, sums wrapping in int32, shift arithmetic."""
     total = wrap32(np.asarray(a, np.int64) * ma + np.asarray(b, np.int64) * mb + c)
-    return np.minimum(np.maximum(total >> shift, low), high).astype(np.int8)
+    clamped: Array = np.minimum(np.maximum(total >> shift, low), high)
+    return clamped.astype(np.int8)
 
 
 # Scales, in the order of operations that onnxruntime uses.
@@ -100,7 +101,8 @@ def litert_mean_offset(factor: Any, zx: int, zy: int, n: int) -> np.float32:
 def litert_mean(total: Any, factor: Any, offset: Any, low: int, high: int) -> Array:
     """LiteRT's Mean of stored integers with this sum: `clamp(RNE(f32(f32(f32(total) * factor) + offset)))`."""
     scaled = np.asarray(total).astype(np.float32) * np.float32(factor)
-    return np.clip(np.rint(scaled + np.float32(offset)), low, high).astype(np.int32)
+    clamped: Array = np.clip(np.rint(scaled + np.float32(offset)), low, high)
+    return clamped.astype(np.int32)
 
 
 def litert_mean_on_machine(
@@ -189,21 +191,24 @@ def add_reference(a: Any, b: Any, sa: Any, za: int, sb: Any, zb: int, sy: Any, z
     fx = np.float32(zy) - fma32(ra, np.float32(za), rb * np.float32(zb))
     inner = fma32(np.asarray(b, np.float32), rb, fx)
     y = np.rint(fma32(np.asarray(a, np.float32), ra, inner))
-    return np.clip(y, low, high).astype(np.int32)
+    clamped: Array = np.clip(y, low, high)
+    return clamped.astype(np.int32)
 
 
 def mul_reference(a: Any, b: Any, sa: Any, za: int, sb: Any, zb: int, sy: Any, zy: int, low: int, high: int) -> Array:
     """onnxruntime's QLinearMul: `RNE(f32(f32(f32((a-za)*(b-zb)) * s) + zy))`. Returns int32 in range."""
     product = ((np.asarray(a, np.int32) - za) * (np.asarray(b, np.int32) - zb)).astype(np.float32)
     y = np.rint(product * product_scale(sa, sb, sy) + np.float32(zy))
-    return np.clip(y, low, high).astype(np.int32)
+    clamped: Array = np.clip(y, low, high)
+    return clamped.astype(np.int32)
 
 
 def quantize(x: Any, scale: Any, zero_point: Any, dtype: Any) -> Array:
     """ONNX QuantizeLinear: `sat(RNE(f32(x / scale)) + zero_point)`."""
     info = np.iinfo(dtype)
     y = np.rint(np.asarray(x, np.float32) / np.asarray(scale, np.float32)).astype(np.float64) + zero_point
-    return np.clip(y, info.min, info.max).astype(dtype)
+    clamped: Array = np.clip(y, info.min, info.max)
+    return clamped.astype(dtype)
 
 
 def dequantize(q: Any, scale: Any, zero_point: Any) -> Array:
@@ -211,17 +216,3 @@ def dequantize(q: Any, scale: Any, zero_point: Any) -> Array:
     return (np.asarray(q, np.int32) - np.asarray(zero_point, np.int32)).astype(np.float32) * np.asarray(
         scale, np.float32
     )
-
-
-def unary_table(function: Callable[[Array], Array], x: tuple[Any, int, Any], y: tuple[Any, int, Any]) -> Array:
-    """The 256 bytes of a unary function between two quantised types.
-
-    Args:
-        function: float32 to float32.
-        x, y: (scale, zero point, dtype) of input and output, dtype int8 or uint8.
-
-    Returns:
-        uint8[256]: raw output byte for every raw input byte.
-    """
-    q = np.arange(256, dtype=np.uint8).view(x[2])
-    return quantize(function(dequantize(q, x[0], x[1])), y[0], y[1], y[2]).view(np.uint8)

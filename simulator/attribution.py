@@ -222,7 +222,7 @@ class _Table:
         if not len(cycles) or last <= before:
             return 0
         low, high = np.interp((before, last), cycles, counts)
-        return round(high - low)
+        return round(float(high - low))
 
     def own(self, cause: str, first: int, end: int) -> list[tuple[int, int]]:
         """First and last cycle of the array steps of instructions first..end-1."""

@@ -111,7 +111,7 @@ def simulate(
     """
     call = CycleRun(config=cycle_config(config, timing), watchdog=watchdog, timeout=timeout)
     prepare(call, config, data, regions, program)
-    times = np.zeros((program[2], len(InstructionTimes._fields_)), np.uint64) if trace else None  # type: ignore[arg-type]
+    times = np.zeros((program[2], len(InstructionTimes._fields_)), np.uint64) if trace else None
     if times is not None:
         call.times = pointer(times, InstructionTimes)
     _library().tw_cycle_run_program(ctypes.byref(call))

@@ -336,10 +336,11 @@ class ReferenceMachine:
     def _source(self, source: Source, a: int, inner: list[int]) -> np.ndarray:
         if source == Source.ACC:
             row = self._row("ACC", a, self.config.acc_vectors)
-            return self.pads.acc.reshape(-1, self.config.block_in)[row].astype(np.int64)
-        rows = [self._act_row(a + i) for i in inner]
-        vectors = self.pads.act[rows].astype(np.int64)
-        return vectors.max(axis=0) if source == Source.MAX else vectors.sum(axis=0)
+            sums: np.ndarray = self.pads.acc.reshape(-1, self.config.block_in)[row]
+            return sums.astype(np.int64)
+        vectors = self.pads.act[[self._act_row(a + i) for i in inner]].astype(np.int64)
+        reduced: np.ndarray = vectors.max(axis=0) if source == Source.MAX else vectors.sum(axis=0)
+        return reduced
 
     def _requantize(self, value: np.ndarray, prm: int, rounding: int) -> np.ndarray:
         row = self.pads.prm[self._row("PRM", prm, self.config.prm_rows)]

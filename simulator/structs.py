@@ -86,7 +86,7 @@ class MemoryRegion(Struct):
 
 
 class FunctionalConfig(Struct):
-    """Attributes of NpuConfig."""
+    """The machine, in attributes of NpuConfig."""
 
     c_name = "tw_config"
     _fields_ = _fields(c_uint32, *_FUNCTIONAL)
@@ -123,7 +123,7 @@ class FunctionalRun(Struct):
 
 
 class CycleConfig(Struct):
-    """Attributes of NpuConfig, latencies and sizes of isa.timing, and the timing of the external memory."""
+    """The machine, in attributes of NpuConfig, latencies and sizes of isa.timing, and the timing of its memory."""
 
     c_name = "tw_cycle_config"
     _fields_ = _fields(c_uint32, *_CYCLE, *_latencies(NpuConfig()), *_TIMING)

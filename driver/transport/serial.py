@@ -10,6 +10,7 @@ import termios
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,8 @@ class SerialTransport(Linked):
         self._received = bytearray()
         self._serial = self._open()
 
-    def _open(self):  # type: ignore[no-untyped-def]
+    def _open(self) -> Any:
+        """The port, a `serial.Serial`."""
         import serial
 
         try:

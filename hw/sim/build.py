@@ -73,7 +73,7 @@ def _compile(compiler: str, sources: Sequence[tuple[Path, str]], flags: Sequence
     """Objects of (source, optimisation) pairs."""
 
     objects = [to / (source.stem + ".o") for source, _ in sources]
-    commands = [
+    commands: list[list[str | Path]] = [
         [compiler, *flags, level, "-c", source, "-o", target] for (source, level), target in zip(sources, objects)
     ]
     run_all(commands, max(1, (os.cpu_count() or 1) // 2), f"{compiler} cannot build the RTL")

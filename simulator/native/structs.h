@@ -11,7 +11,7 @@ typedef struct {
     uint64_t flags; /* bit 0: read, bit 1: write */
 } tw_region;
 
-/* Attributes of NpuConfig. */
+/* The machine, in attributes of NpuConfig. */
 typedef struct {
     uint32_t act_rows;
     uint32_t wgt_tiles;
@@ -59,7 +59,7 @@ typedef struct {
     uint64_t semaphores[64];
 } tw_run;
 
-/* Attributes of NpuConfig, latencies and sizes of isa.timing, and the timing of the external memory. */
+/* The machine, in attributes of NpuConfig, latencies and sizes of isa.timing, and the timing of its memory. */
 typedef struct {
     uint32_t block_in;
     uint32_t block_out;
