@@ -7,6 +7,7 @@ import fnmatch
 import importlib
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from tests.unit.docs.pages import ROOT, Page, commands, notes, pages, read, trac
 from tilewright.cli import cli
 
 FILES = tracked()
-PACKAGES = sorted({name.split("/")[0] for name in FILES if name.endswith("/__init__.py")})
+PACKAGES = sorted({name.split("/")[0] for name in FILES if name.endswith("/__init__.py")} - {"tests"})
 TOP = {name.split("/")[0] for name in FILES if "/" in name}
 #: Files that the pages tell the reader to write, or that commands write.
 OF_THE_READER = {"own.py", "mydevice.py"}
@@ -162,3 +163,15 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     assert (page.anchors, page.links) == ({"a-b-c"}, ["y.md#z"])
     assert [words for words, _ in commands(page, "make")] == [["a", "b"], ["c"], ["all"]]
     assert list(commands(page, "tilewright")) == [(["run", "x"], True)]
+
+
+def test_layers_are_drawn() -> None:
+    """The first drawing of docs/architecture.md has the packages in the order of the import contract, all of them."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    drawing = read(Path("docs/architecture.md")).blocks[0][1]
+    drawn = [re.findall(r"\b([a-z]+)/", line) for line in drawing.splitlines() if "/" in line]
+    assert drawn == [layer.split(" | ") for layer in layers]
+    assert sorted(name for line in drawn for name in line) == PACKAGES
