@@ -157,14 +157,14 @@ def read_records(path: Path, version: int) -> Iterator[dict[str, Any] | None]:
 # Digests.
 
 
-def sources_digest(*patterns: str) -> str:
+def sources_digest(*patterns: str, root: Path = _ROOT) -> str:
     """64 hex digits over paths and contents of sources.
 
     Args:
-        patterns: of files below the folder that holds the packages, as `Path.glob` takes them; what is not Python or
-            C++ is left out.
+        patterns: of files below `root`, as `Path.glob` takes them; what is not Python or C++ is left out.
+        root: the folder that holds the packages.
     """
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in patterns for path in _ROOT.glob(pattern) if path.suffix in _SOURCES}):
-        digest.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted({path for pattern in patterns for path in root.glob(pattern) if path.suffix in _SOURCES}):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

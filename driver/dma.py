@@ -20,7 +20,7 @@ _BIDIRECTIONAL = "0"
 # linux/dma-heap.h and linux/dma-buf.h.
 _HEAP_ALLOC = 0xC0184800
 _HEAP_REQUEST = struct.Struct("=QIIQ")  # length, descriptor (out), its flags, heap flags
-_BUF_SYNC = 0x40086200
+BUF_SYNC = 0x40086200
 _SYNC_RW, _SYNC_END = 3, 4
 # Documentation/admin-guide/mm/pagemap.rst.
 _PAGEMAP_PRESENT = 1 << 63
@@ -138,7 +138,7 @@ class DmaHeap:
         self.base = _bus_address(self.data, root / "proc" / "self" / "pagemap", heap)
 
     def _sync(self, flags: int) -> None:
-        fcntl.ioctl(self._descriptor, _BUF_SYNC, struct.pack("=Q", flags))
+        fcntl.ioctl(self._descriptor, BUF_SYNC, struct.pack("=Q", flags))
 
     def to_device(self, start: int, nbytes: int) -> None:
         self._sync(_SYNC_RW | _SYNC_END)

@@ -98,7 +98,6 @@ def test_memory_may_grow_between_runs() -> None:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
-    native._load.cache_clear()
     return tmp_path / "cache"
 
 

@@ -147,7 +147,7 @@ def heap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int]
 
     def make(frames: list[int]) -> list[int]:
         def ioctl(descriptor: int, request: int, argument: bytearray) -> int:
-            if request == driver.dma._BUF_SYNC:
+            if request == driver.dma.BUF_SYNC:
                 flags.extend(struct.unpack("=Q", argument))
                 return 0
             length, _, _, _ = struct.unpack("=QIIQ", argument)
