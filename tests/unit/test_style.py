@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.common.paths import ROOT
 
 
@@ -20,5 +22,6 @@ def test_ruff_format() -> None:
     check("ruff", "format", "--check", "--diff", ".")
 
 
+@pytest.mark.slow
 def test_mypy() -> None:
     check("mypy")

@@ -13,25 +13,24 @@ from isa.config import PRESETS, NpuConfig, preset
 from isa.registers import REGISTERS
 
 SHAPES = {
-    "narrow": {"block_in": 8, "block_out": 4},
-    "tall": {"block_in": 4, "block_out": 16},
     "wide-bus": {"block_in": 4, "block_out": 8, "axi_data_bits": 128},
     "widest-bus": {"block_in": 8, "axi_data_bits": 256},
-    "odd-sizes": {"act_rows": 1000, "acc_rows": 48, "wgt_tiles": 5, "prm_rows": 3, "lut_tables": 1, "queue_depth": 3},
-    "long": {"axi_address_bits": 64, "burst_beats": 2, "read_outstanding": 1, "write_outstanding": 1, "act_banks": 2},
-}
+    "tall, odd sizes": {
+        "block_in": 4, "block_out": 16,
+        "act_rows": 1000, "acc_rows": 48, "wgt_tiles": 5, "prm_rows": 3, "lut_tables": 1, "queue_depth": 3,
+    },
+    "narrow, long addresses": {
+        "block_in": 8, "block_out": 4,
+        "axi_address_bits": 64, "burst_beats": 2, "read_outstanding": 1, "write_outstanding": 1, "act_banks": 2,
+    },
+}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name: str) -> None:
     config = preset("tiny").with_(name=name, **SHAPES[name])
     assert f"module {TOP}(" in convert(config)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets(name: str) -> None:
-    assert f"module {TOP}(" in convert(PRESETS[name])
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +38,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_verilog(preset("tiny"), tmp_path_factory.mktemp("tiny"))
 
 
+@pytest.mark.slow
 def test_written_files(tiny: Path) -> None:
     config: NpuConfig = preset("tiny")
     text = tiny.read_text()
@@ -55,6 +55,7 @@ def test_written_files(tiny: Path) -> None:
     assert sum(rows * row for _, rows, row in memories(config)) == config.scratchpad_bytes
 
 
+@pytest.mark.slow
 def test_memories_start_as_zero_in_few_lines(tiny: Path) -> None:
     text = tiny.read_text()
     found = re.findall(r"^  reg \[\d+:0\] (\S+) \[(\d+):0\];", text, re.MULTILINE)
@@ -73,18 +74,21 @@ def verilate(path: Path, *options: str | Path) -> subprocess.CompletedProcess[st
     return subprocess.run(everything, capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.parametrize("name", [n if n == "tiny" else pytest.param(n, marks=pytest.mark.slow) for n in PRESETS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] if n == "large" else []) for n in PRESETS])
 def test_lint(name: str, tiny: Path, tmp_path: Path) -> None:
     path = tiny if name == "tiny" else write_verilog(PRESETS[name], tmp_path)
     result = verilate(path, path.with_name(LINT_FILE))
     assert result.returncode == 0 and result.stderr == "", result.stderr[:4000]
 
 
+@pytest.mark.slow
 def test_every_lint_exception_is_needed(tiny: Path) -> None:
     found = set(re.findall(r"^%Warning-(\w+)", verilate(tiny).stderr, re.MULTILINE))
     assert found == {e.rule for e in LINT_EXCEPTIONS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line, rule",
     [

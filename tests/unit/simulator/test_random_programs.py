@@ -16,6 +16,7 @@ from simulator.reference import ReferenceMachine
 from simulator.state import ExternalMemory, Scratchpads
 from tests.common.program_generator import GeneratedProgram, generate
 
+#: Those that are no presets have a library of their own, built on first use.
 CONFIGS = [
     *PRESETS.values(),
     preset("base").with_(name="16x8", block_out=8, queue_depth=3),
@@ -34,7 +35,10 @@ def assert_same(a: Scratchpads, b: Scratchpads, context: object) -> None:
         assert (array == b.arrays()[name]).all(), f"{name} differs: {context}"
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(c, marks=[pytest.mark.slow] if c.name not in PRESETS else [], id=c.name) for c in CONFIGS],
+)
 def test_fast_equals_reference(config: NpuConfig) -> None:
     """Devices keep their scratchpads from program to program, so later programs start from full memories."""
     fast, reference = FunctionalDevice(config), FunctionalDevice(config, "reference")
@@ -57,9 +61,10 @@ def test_counters_are_equal() -> None:
     assert results[0].instructions == len(program.ops) and results[0].macs and results[0].cycles is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
-    [("-DTW_NO_VNNI",), ("-DTW_NO_VNNI", "-DTW_NO_AVX2"), ("-fsanitize=undefined", "-fno-sanitize-recover=all")],
+    [("-DTW_NO_VNNI",), ("-DTW_NO_VNNI", "-DTW_NO_AVX2"), ("-fsanitize=undefined", "-fno-sanitize-recover=all", "-O1")],
     ids=["avx2", "plain", "sanitised"],
 )
 @pytest.mark.parametrize("config", [CONFIGS[4], CONFIGS[6]], ids=lambda c: c.name)
@@ -106,6 +111,7 @@ def run_in_any_order(program: GeneratedProgram, seed: int) -> tuple[np.ndarray, 
     return memory, pads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [*CONFIGS[::3], CONFIGS[-1]], ids=lambda c: c.name)
 def test_results_do_not_depend_on_order(config: NpuConfig) -> None:
     for seed in range(6):

@@ -68,6 +68,7 @@ def test_old_opsets(kind: str) -> None:
             np.testing.assert_allclose(values[name], expected, rtol=2e-3, atol=1e-4, err_msg=case.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_node_tests(part: int) -> None:
     imported, wrong = 0, []

@@ -13,11 +13,13 @@ from tests.common.paths import ROOT
 FEW_CYCLES = 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proof", [p for p in PROOFS if p.quick], ids=lambda p: p.name)
 def test_holds(proof) -> None:
     prove(proof)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "proof, name",
     [

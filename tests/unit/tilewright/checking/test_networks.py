@@ -14,6 +14,7 @@ from tests.common.onnx_models import model_of
 from tilewright import zoo
 from tilewright.checking import model
 
+pytestmark = pytest.mark.network
 COMMAND = [sys.executable, "-m", "tilewright"]
 
 
@@ -32,8 +33,6 @@ def test_every_quantised_tensor_equals_onnxruntime(name, form, activation):
     assert report.end_to_end["elements"] == 0
 
 
-@pytest.mark.slow
-@pytest.mark.network
 @pytest.mark.parametrize("file", ["resnet18_qdq", "mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "vit_tiny_qdq"])
 def test_reference_models(models_dir, file):
     report = tw.check(models_dir / f"{file}.onnx", keep="all")

@@ -316,6 +316,7 @@ def test_no_partial_file_when_writing_fails(run, model_file, tmp_path, monkeypat
 
 
 class TestRtl:
+    @pytest.mark.slow
     def test_writes_verilog_and_readme(self, run, tmp_path):
         out = tmp_path / "rtl"
         found = json.loads(run("rtl", "--config", "tiny", "-o", out, "--json", "-").stdout)

@@ -11,6 +11,8 @@ from tilewright import zoo
 from tilewright.zoo.builder import Builder, scaled_channels
 
 NAMES = sorted(zoo.ZOO)
+#: ResNet-50 is ResNet-18 with other blocks, and takes as long as all others.
+EACH = [pytest.param(n, marks=[pytest.mark.long] if n == "resnet50" else []) for n in NAMES]
 
 
 def run(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -38,7 +40,7 @@ def test_float_network_is_valid_and_sane(name: str) -> None:
     assert np.abs(first - second).max() > 1e-3 * np.abs(first).max(), "the output does not depend on the input"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize(("form", "activation"), [("qdq", "int8"), ("qoperator", "uint8")])
 def test_quantised_network_follows_the_float_one(name: str, form: str, activation: str) -> None:
     model = small(name)
@@ -112,7 +114,7 @@ def test_equal_parameters_give_equal_bytes_and_seeds_differ() -> None:
     assert small("ds_cnn").SerializeToString() != small("ds_cnn", seed=1).SerializeToString()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_batch_can_be_changed(name: str) -> None:
     model = small(name)
     pair = zoo.with_batch(model, 2)
