@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import subprocess
@@ -82,11 +83,13 @@ def _anchor(heading: Token) -> str:
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
+@functools.cache
 def pages() -> list[Page]:
     """Every Markdown page but the engineering notes, which tell how things were on their day."""
     return [read(Path(name)) for name in tracked() if name.endswith(".md") and not name.startswith("docs/notes/")]
 
 
+@functools.cache
 def notes() -> list[Page]:
     return [read(Path(name)) for name in tracked() if name.endswith(".md") and name.startswith("docs/notes/")]
 

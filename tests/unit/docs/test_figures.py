@@ -54,6 +54,7 @@ def model(name: str) -> bytes:
     return (ROOT / _MODELS[name]).read_bytes() if name in _MODELS else zoo.build_quantized(name)
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md", "docs/simulators.md"])
 def test_pages_do_what_they_show(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -125,6 +126,7 @@ MEMORY = {
 }  # fmt: skip
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("row", MEMORY)
 def test_memory_of_networks(row: str) -> None:
     """The table of docs/fpga.md: KiB of instructions, constants and arena."""
