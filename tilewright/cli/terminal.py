@@ -24,8 +24,8 @@ _PIPED_WIDTH = 160  # columns
 
 def table_console() -> Console:
     """Console for results, on standard output."""
-    console = Console(highlight=False, soft_wrap=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+    console = Console(highlight=False, markup=False, soft_wrap=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=_PIPED_WIDTH)
 
 
 class Working:

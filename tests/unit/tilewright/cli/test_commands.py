@@ -245,7 +245,7 @@ def test_config(run, tmp_path):
 
 
 def test_zoo(run, tmp_path):
-    assert "resnet18" in run("zoo", "list").stdout
+    assert "[batch, 3, size, size]" in run("zoo", "list").stdout
     assert "parameters" in json.loads(run("zoo", "list", "--json", "-").stdout)["resnet8"]
     out = tmp_path / "m.onnx"
     run("zoo", "build", "autoencoder", "-o", out, "--form", "float")
