@@ -1,29 +1,10 @@
-"""One rule per operator: from a node to expressions and stages. Modules by operator family."""
+"""One rule per operator: from a node to expressions and stages. One file per family; each registers its rules."""
 
 from __future__ import annotations
 
-from compiler.cpu.ops import (  # noqa: F401  (each registers its operators)
-    bounded,
-    convolution,
-    determinant,
-    einsum,
-    elementwise,
-    indexing,
-    integer,
-    layout,
-    matmul,
-    movement,
-    normalization,
-    pooling,
-    quantization,
-    quantized,
-    recurrent,
-    reduction,
-    regions,
-    resize,
-    sampling,
-    trees,
-)
 from compiler.cpu.ops.rules import RULES
+from compiler.discover import import_modules
+
+import_modules(__path__, __name__)
 
 __all__ = ["RULES"]
