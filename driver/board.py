@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from common.allocator import ALIGNMENT, Allocator
 from driver.errors import BoardReset, BusyError, ProbeError, TransportError
 from driver.transport.base import Transport
 from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, Region
+from isa.device import Counters, DeviceError, Launch, Region, TakesLaunches
 from isa.host import (
     blocks,
     check_run,
@@ -123,7 +123,7 @@ def _take(transport: Transport, wait: float) -> None:
             time.sleep(_LOCK_PAUSE)
 
 
-class BoardDevice:
+class BoardDevice(TakesLaunches):
     """A board as a `Device`. Thread-safe: calls from several threads are put one after the other.
 
     The board belongs to this object until `close`; other processes wait for it. Several programs can be resident:
@@ -259,18 +259,7 @@ class BoardDevice:
 
     # Running.
 
-    def run(
-        self,
-        regions: Sequence[Region],
-        program_region: int,
-        program_offset: int,
-        program_length: int,
-        *,
-        watchdog: int = 0,
-        timeout: int = 0,
-        seconds: float | None = None,
-        **options: Any,
-    ) -> Counters:
+    def execute(self, launch: Launch, *, seconds: float | None = None, **options: Any) -> Counters:
         """See `isa.device.Device.run`. `instructions` of the counters is the program's length.
 
         Args:
@@ -282,15 +271,15 @@ class BoardDevice:
             DeviceError: the machine stopped, or did not stop in time. The board is ready again.
             TransportError: the way to the board broke.
         """
-        check_run(self.config, regions, program_region, program_offset, program_length, watchdog, timeout)
+        check_run(self.config, launch)
         limit = self.seconds if seconds is None else seconds
         with self._mutex, self._watched():
             self._recover()
             self._zero()
-            values = run_values(regions, program_region, program_offset, program_length, watchdog, timeout)
+            values = run_values(launch)
             for offset, block in blocks(values):
                 self.transport.write_registers(offset, block)
-            for r in regions:  # no more than these: other threads may be at work on other programs
+            for r in launch.regions:  # no more than these: other threads may be at work on other programs
                 if r.size:
                     self.transport.to_device(r.base, r.base + r.size)
             try:
@@ -302,7 +291,7 @@ class BoardDevice:
                 self.transport.connect()
                 self.reset()
                 raise
-            for r in regions:
+            for r in launch.regions:
                 if r.size and r.write:
                     self.transport.from_device(r.base, r.base + r.size)
             values = _read_all(self.transport)
@@ -310,13 +299,12 @@ class BoardDevice:
                 raise self._given_up(values, limit)
             status = fields("STATUS", self._present(values["STATUS"]))
             if status["ERROR"]:
-                region = regions[program_region] if program_region < len(regions) else Region()
-                error = self._error(values, region, program_offset)
+                error = self._error(values, launch.region, launch.program_offset)
                 self.reset()
                 raise error
             if not status["DONE"]:
                 raise BoardReset(f"{self.transport.name}: the NPU was reset during the run")
-            return counters_of(values, self.config, program_length)
+            return counters_of(values, self.config, launch.program_length)
 
     def _command(self, name: str) -> None:
         self.transport.write_registers(REGISTER["CONTROL"].offset, [mask("CONTROL", name)])

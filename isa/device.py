@@ -65,6 +65,40 @@ class DeviceError(TilewrightError):
         self.code, self.engine, self.pc, self.address = code, engine, pc, address
 
 
+@dataclass(frozen=True)
+class Launch:
+    """A run that a device is asked for: a program in its memory, and limits.
+
+    Attributes:
+        regions: of memory, by number.
+        program_region, program_offset, program_length: where the instructions are: a region's number, bytes from its
+            base, instructions with END.
+        watchdog: cycles without progress before the run is stopped, 0 for what the device takes by itself.
+        timeout: cycles before the run is stopped, 0 for no limit.
+    """
+
+    regions: Sequence[Region]
+    program_region: int
+    program_offset: int
+    program_length: int
+    watchdog: int = 0
+    timeout: int = 0
+
+    @property
+    def program(self) -> tuple[int, int, int]:
+        """Region, offset and length."""
+        return self.program_region, self.program_offset, self.program_length
+
+    @property
+    def region(self) -> Region:
+        """The region with the program; an empty one if there is none of that number."""
+        return self.regions[self.program_region] if self.program_region < len(self.regions) else Region()
+
+    def run_on(self, device: Device, **options: Any) -> Counters:
+        """Runs on any device; see `Device.run`."""
+        return device.run(self.regions, *self.program, watchdog=self.watchdog, timeout=self.timeout, **options)
+
+
 @runtime_checkable
 class Device(Protocol):
     """An NPU with memory. Not thread-safe; callers serialise."""
@@ -119,6 +153,29 @@ class Device(Protocol):
 #: Pages that this process alone sees; only on Linux does DONTNEED make such pages zeros.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 _GIVES_BACK = sys.platform == "linux"
+
+
+class TakesLaunches:
+    """A base of devices: it makes a `Launch` of the arguments of `Device.run`."""
+
+    def run(
+        self,
+        regions: Sequence[Region],
+        program_region: int,
+        program_offset: int,
+        program_length: int,
+        *,
+        watchdog: int = 0,
+        timeout: int = 0,
+        **options: Any,
+    ) -> Counters:
+        """See `Device.run`; the options are those of `execute`."""
+        launch = Launch(regions, program_region, program_offset, program_length, watchdog, timeout)
+        return self.execute(launch, **options)
+
+    def execute(self, launch: Launch, **options: Any) -> Counters:
+        """Runs a launch to completion; raises `DeviceError` if the machine stops."""
+        raise NotImplementedError
 
 
 class HostMemory:
@@ -198,8 +255,8 @@ class HostMemory:
         return self._data
 
 
-class InProcess:
-    """The memory half of `Device` for those whose memory is a `HostMemory` of this process."""
+class InProcess(TakesLaunches):
+    """A base of devices whose memory is a `HostMemory` of this process."""
 
     memory: HostMemory
 

@@ -5,10 +5,10 @@ Register values travel as dictionaries of name to number, so that a host with a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from isa.config import PRESETS, NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, Region
+from isa.device import Counters, DeviceError, EngineCounters, Launch, Region
 from isa.encoding import DecodeError, decode
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
 from isa.registers import IDENTITY, REGISTER, VERSION, Register
@@ -33,50 +33,39 @@ def pair(values: Mapping[str, int], name: str) -> int:
     return values[f"{name}_LO"] | values[f"{name}_HI"] << 32
 
 
-def check_run(
-    config: NpuConfig,
-    regions: Sequence[Region],
-    program_region: int,
-    program_offset: int,
-    program_length: int,
-    watchdog: int = 0,
-    timeout: int = 0,
-) -> None:
+def check_run(config: NpuConfig, launch: Launch) -> None:
     """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot express."""
     text = ""
-    if len(regions) > REGIONS:
-        text = f"there must be at most {REGIONS} regions, not {len(regions)}"
-    for i, r in enumerate(regions):
+    if len(launch.regions) > REGIONS:
+        text = f"there must be at most {REGIONS} regions, not {len(launch.regions)}"
+    for i, r in enumerate(launch.regions):
         if r.base % config.bus_bytes or r.base < 0 or not 0 <= r.size < 1 << 32:
             text = f"region {i}: base must be a multiple of {config.bus_bytes} and size below 2**32, not {r}"
-    if not 0 <= program_region < REGIONS:
-        text = f"program region must be 0..{REGIONS - 1}, not {program_region}"
-    if program_offset % INSTRUCTION_BYTES or not 0 <= program_offset < 1 << 32:
-        text = f"program offset must be a multiple of {INSTRUCTION_BYTES}, not {program_offset}"
-    for name, value in (("program length", program_length), ("watchdog", watchdog), ("timeout", timeout)):
+    if not 0 <= launch.program_region < REGIONS:
+        text = f"program region must be 0..{REGIONS - 1}, not {launch.program_region}"
+    if launch.program_offset % INSTRUCTION_BYTES or not 0 <= launch.program_offset < 1 << 32:
+        text = f"program offset must be a multiple of {INSTRUCTION_BYTES}, not {launch.program_offset}"
+    for name, value in (
+        ("program length", launch.program_length),
+        ("watchdog", launch.watchdog),
+        ("timeout", launch.timeout),
+    ):
         if not 0 <= value < 1 << 32:
             text = f"{name} must be below 2**32, not {value}"
     if text:
         raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
 
 
-def run_values(
-    regions: Sequence[Region],
-    program_region: int,
-    program_offset: int,
-    program_length: int,
-    watchdog: int = 0,
-    timeout: int = 0,
-) -> dict[str, int]:
+def run_values(launch: Launch) -> dict[str, int]:
     """Everything a run needs but START: program, limits in cycles, all regions, interrupts."""
     values = {
-        "PROGRAM_REGION": program_region,
-        "PROGRAM_OFFSET": program_offset,
-        "PROGRAM_LENGTH": program_length,
-        "WATCHDOG": watchdog or WATCHDOG_CYCLES,
-        "TIMEOUT": timeout,
+        "PROGRAM_REGION": launch.program_region,
+        "PROGRAM_OFFSET": launch.program_offset,
+        "PROGRAM_LENGTH": launch.program_length,
+        "WATCHDOG": launch.watchdog or WATCHDOG_CYCLES,
+        "TIMEOUT": launch.timeout,
     }
-    for i, r in enumerate([*regions, *[Region()] * (REGIONS - len(regions))]):
+    for i, r in enumerate([*launch.regions, *[Region()] * (REGIONS - len(launch.regions))]):
         permissions = [name for name, given in (("READ", r.read), ("WRITE", r.write)) if given]
         values |= {
             f"REGION{i}_BASE_LO": r.base & 0xFFFFFFFF,

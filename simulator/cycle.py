@@ -13,7 +13,7 @@ import numpy as np
 
 from common.native import BuildError, shared_library
 from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Region
+from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Launch, Region
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
 from isa.timing import MemoryTiming
 from simulator import native
@@ -157,18 +157,7 @@ class CycleDevice(InProcess):
         self.traces: list[Trace] = []
         _library()
 
-    def run(
-        self,
-        regions: Sequence[Region],
-        program_region: int,
-        program_offset: int,
-        program_length: int,
-        *,
-        watchdog: int = 0,
-        timeout: int = 0,
-        trace: bool = False,
-        **options: Any,
-    ) -> Counters:
+    def execute(self, launch: Launch, *, trace: bool = False, **options: Any) -> Counters:
         """See `isa.device.Device.run`.
 
         Args:
@@ -176,21 +165,21 @@ class CycleDevice(InProcess):
             timeout: cycles of the run before TIMEOUT, 0 = none.
             trace: keep the times of every instruction in `self.trace`.
         """
-        check_regions(regions, program_offset, self.config)
-        if not 0 <= program_region < REGIONS:
-            raise ValueError(f"program_region must be below {REGIONS}, not {program_region}")
-        program = (program_region, program_offset, program_length)
+        check_regions(launch.regions, launch.program_offset, self.config)
+        if not 0 <= launch.program_region < REGIONS:
+            raise ValueError(f"program_region must be below {REGIONS}, not {launch.program_region}")
         data = self.memory.data
         clock = simulate(
-            self.config, self.timing, data, regions, program, watchdog=watchdog, timeout=timeout, trace=trace
-        )
+            self.config, self.timing, data, launch.regions, launch.program,
+            watchdog=launch.watchdog, timeout=launch.timeout, trace=trace,
+        )  # fmt: skip
         self.trace = clock.trace
         if clock.trace is not None:
             self.traces.append(clock.trace)
         if clock.error is not None:
-            raise self._error(clock, regions, program)
+            raise self._error(clock, launch.regions, launch.program)
         if self.functional:
-            native.run(self.config, self.scratchpads, data, regions, program, (1 << 64) - 1)
+            native.run(self.config, self.scratchpads, data, launch.regions, launch.program, (1 << 64) - 1)
         return clock.counters
 
     def _error(self, clock: Clock, regions: Sequence[Region], program: tuple[int, int, int]) -> DeviceError:

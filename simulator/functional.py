@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from common.native import BuildError
 from isa.config import NpuConfig
-from isa.device import Counters, HostMemory, InProcess, Region
+from isa.device import Counters, HostMemory, InProcess, Launch
 from isa.encoding import Op
 from simulator import native, reference
 from simulator.state import RunCounts, Scratchpads, check_regions
@@ -48,18 +48,7 @@ class FunctionalDevice(InProcess):
                 warnings.warn(f"{error}; using the slow reference path", RuntimeWarning, stacklevel=2)
                 self.path = "reference"
 
-    def run(
-        self,
-        regions: Sequence[Region],
-        program_region: int,
-        program_offset: int,
-        program_length: int,
-        *,
-        watchdog: int = 0,
-        timeout: int = 0,
-        trace: Callable[[int, Op], None] | None = None,
-        **options: Any,
-    ) -> Counters:
+    def execute(self, launch: Launch, *, trace: Callable[[int, Op], None] | None = None, **options: Any) -> Counters:
         """See `isa.device.Device.run`.
 
         Args:
@@ -70,17 +59,18 @@ class FunctionalDevice(InProcess):
         Returns:
             instructions fetched (END included), macs, bytes_read and bytes_written in whole bus beats; no cycles.
         """
-        check_regions(regions, program_offset, self.config)
-        if not 0 <= program_region < len(regions):
-            raise ValueError(f"program_region must be below the {len(regions)} regions given, not {program_region}")
-        program = (program_region, program_offset, program_length)
-        limit = timeout or STEP_LIMIT
+        check_regions(launch.regions, launch.program_offset, self.config)
+        if not 0 <= launch.program_region < len(launch.regions):
+            raise ValueError(
+                f"program_region must be below the {len(launch.regions)} regions given, not {launch.program_region}"
+            )
+        limit = launch.timeout or STEP_LIMIT
         counts: RunCounts
         if self.path == "fast" and trace is None:
-            counts = native.run(self.config, self.scratchpads, self.memory.data, regions, program, limit)
+            counts = native.run(self.config, self.scratchpads, self.memory.data, launch.regions, launch.program, limit)
         else:
             counts = reference.run_reference(
-                self.config, self.scratchpads, self.memory.data, regions, program, limit, trace
+                self.config, self.scratchpads, self.memory.data, launch.regions, launch.program, limit, trace
             )
         return Counters(
             macs=counts.macs,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from hw.sim.build import BuildError, build
 from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, HostMemory, InProcess, Region
+from isa.device import Counters, DeviceError, HostMemory, InProcess, Launch
 from isa.host import (
     check_run,
     counters_of,
@@ -134,18 +133,7 @@ class RtlDevice(InProcess):
 
     # Running.
 
-    def run(
-        self,
-        regions: Sequence[Region],
-        program_region: int,
-        program_offset: int,
-        program_length: int,
-        *,
-        watchdog: int = 0,
-        timeout: int = 0,
-        log: str = "",
-        **options: Any,
-    ) -> Counters:
+    def execute(self, launch: Launch, *, log: str = "", **options: Any) -> Counters:
         """See `isa.device.Device.run`.
 
         Args:
@@ -153,8 +141,8 @@ class RtlDevice(InProcess):
             timeout: cycles of the run before TIMEOUT, 0 = none.
             log: "events" keeps starts and ends of instructions in `events`, "steps" the steps as well.
         """
-        check_run(self.config, regions, program_region, program_offset, program_length, watchdog, timeout)
-        values = run_values(regions, program_region, program_offset, program_length, watchdog, timeout)
+        check_run(self.config, launch)
+        values = run_values(launch)
         for name, value in values.items():
             self._write(name, value)
         t = self.timing
@@ -167,20 +155,19 @@ class RtlDevice(InProcess):
         self.events = self._events() if level else []
         values = {r.name: self._read(r.name) for r in readable()}
         if values["STATUS"] & mask("STATUS", "ERROR"):
-            region = regions[program_region] if program_region < len(regions) else Region()
-            error = error_of(values, self._word(region.base + program_offset + INSTRUCTION_BYTES * values["ERROR_PC"]))
+            first = launch.region.base + launch.program_offset
+            error = error_of(values, self._word(first + INSTRUCTION_BYTES * values["ERROR_PC"]))
             self.reset()
             raise error
-        instructions = self._instructions(regions, program_region, program_offset, program_length)
+        instructions = self._instructions(launch)
         return counters_of(values, self.config, instructions)
 
-    def _instructions(self, regions: Sequence[Region], region: int, offset: int, length: int) -> int:
+    def _instructions(self, launch: Launch) -> int:
         """Up to END, which the machine does not count itself: programs are straight lines."""
-        words = self.memory.view(regions[region].base + offset, INSTRUCTION_BYTES * length).reshape(
-            -1, INSTRUCTION_BYTES
-        )
+        size = INSTRUCTION_BYTES * launch.program_length
+        words = self.memory.view(launch.region.base + launch.program_offset, size).reshape(-1, INSTRUCTION_BYTES)
         ends = np.flatnonzero(words[:, 0] == BY_NAME["END"].opcode)
-        return int(ends[0]) + 1 if ends.size else length
+        return int(ends[0]) + 1 if ends.size else launch.program_length
 
     def _events(self) -> list[Event]:
         count = ctypes.c_uint64()

@@ -18,7 +18,7 @@ import numpy as np
 from common.errors import TilewrightError
 from common.version import tilewright_version
 from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Region
+from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region, TakesLaunches
 from isa.instructions import Engine, ErrorCode
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.remote import remote_pb2 as pb
@@ -104,7 +104,7 @@ class _Block:
     sha256: bytes | None = None
 
 
-class RemoteDevice:
+class RemoteDevice(TakesLaunches):
     """A device behind a network connection. Not thread-safe.
 
     Memory is written here first and sent with the run that needs it: read-only regions by content, once for all
@@ -223,25 +223,16 @@ class RemoteDevice:
 
     # Runs.
 
-    def run(
-        self,
-        regions: Sequence[Region],
-        program_region: int,
-        program_offset: int,
-        program_length: int,
-        *,
-        watchdog: int = 0,
-        timeout: int = 0,
-        **options: Any,
-    ) -> Counters:
+    def execute(self, launch: Launch, **options: Any) -> Counters:
         """As `Device.run`. Raises `RemoteError` besides."""
         if options:
             raise UsageError(f"{self.name} has no option {sorted(options)[0]!r}")
-        parts = [self._part(region) for region in regions]
-        self._upload([(region, part.sha256) for region, part in zip(regions, parts) if part.sha256])
+        parts = [self._part(region) for region in launch.regions]
+        self._upload([(region, part.sha256) for region, part in zip(launch.regions, parts) if part.sha256])
         run = pb.Run(
-            regions=parts, program_region=program_region, program_offset=program_offset, program_length=program_length,
-            watchdog=watchdog, timeout=timeout, fingerprint=self.config.fingerprint,
+            regions=parts, program_region=launch.program_region, program_offset=launch.program_offset,
+            program_length=launch.program_length, watchdog=launch.watchdog, timeout=launch.timeout,
+            fingerprint=self.config.fingerprint,
         )  # fmt: skip
         self._requests.put(pb.Request(run=run))
         try:

@@ -19,7 +19,7 @@ import grpc
 
 from common.errors import TilewrightError
 from common.version import tilewright_version
-from isa.device import Counters, DeviceError
+from isa.device import Counters, DeviceError, Launch
 from tilewright.errors import UsageError
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY
@@ -349,24 +349,23 @@ class _Session:
         sizes = [region.size for region in run.regions]
         turns = self.shared.turns
         ticket = turns.enter()
-        job: Future[Counters] | None = None
+        running: Future[Counters] | None = None
         try:
             while not turns.wait(ticket, _WORD):
                 yield pb.Response(queued=pb.Queued(ahead=turns.ahead(ticket)))
             started = time.monotonic()
-            job = self.server._runs.submit(
-                self.shared.run, parts, sizes, run.program_region, run.program_offset, run.program_length,
-                watchdog=run.watchdog, timeout=min(run.timeout or self.server.longest_run, self.server.longest_run),
-            )  # fmt: skip
-            while not wait([job], _WORD).done:
+            timeout = min(run.timeout or self.server.longest_run, self.server.longest_run)
+            launch = Launch((), run.program_region, run.program_offset, run.program_length, run.watchdog, timeout)
+            running = self.server._runs.submit(self.shared.run, parts, sizes, launch)
+            while not wait([running], _WORD).done:
                 yield pb.Response(running=pb.Running(seconds=time.monotonic() - started))
-            counters = job.result()
+            counters = running.result()
             log.info("%s: ran %d instructions in %.3f s", self.context.peer(), run.program_length,
                      time.monotonic() - started)  # fmt: skip
             yield pb.Response(finished=pb.Finished(counters=json.dumps(asdict(counters))))
         finally:
-            if job is not None:
-                wait([job])  # a client that is gone does not free the device before its run is over
+            if running is not None:
+                wait([running])  # a client that is gone does not free the device before its run is over
             turns.leave(ticket)
 
 

@@ -6,14 +6,14 @@ import hashlib
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from common.allocator import MemoryFull
 from common.errors import TilewrightError
 from isa.config import NpuConfig
-from isa.device import Counters, Device, DeviceError, Region
+from isa.device import Counters, Device, DeviceError, Launch, Region
 from isa.encoding import EncodingError, check, from_bytes
 from isa.host import check_run
 from isa.instructions import INSTRUCTION_BYTES, REGIONS
@@ -192,26 +192,21 @@ class SharedDevice:
         self,
         parts: Sequence[RegionSource],
         sizes: Sequence[int],
-        program_region: int,
-        program_offset: int,
-        program_length: int,
-        *,
-        watchdog: int,
-        timeout: int,
+        launch: Launch,
     ) -> Counters:
-        """Runs a program whose regions are `parts`, of `sizes` bytes.
+        """Runs a launch, whose regions are `parts`, of `sizes` bytes.
 
         Raises:
             Refusal: the program is damaged or for another device, or does not fit its memory.
             DeviceError: the machine stopped.
         """
-        if len(parts) > REGIONS or not 0 <= program_region < len(parts):
-            raise Refusal(f"program region {program_region} of {len(parts)} regions")
-        check_run(self.config, (), program_region, program_offset, program_length, watchdog, timeout)
-        program = parts[program_region]
+        if len(parts) > REGIONS or not 0 <= launch.program_region < len(parts):
+            raise Refusal(f"program region {launch.program_region} of {len(parts)} regions")
+        check_run(self.config, launch)
+        program = parts[launch.program_region]
         if not isinstance(program, bytes):
             raise Refusal("the program has to be sent as contents")
-        self.check_program(program, program_offset, program_length)
+        self.check_program(program, launch.program_offset, launch.program_length)
         if any(isinstance(part, Arena) and part.lost for part in parts):
             raise Refusal("the device failed and lost what was in its memory; connect again")
         addresses = self._place([part for part in parts if part is not None])
@@ -223,9 +218,7 @@ class SharedDevice:
             for part, size in zip(parts, sizes, strict=True)
         ]
         with _Failing(self):
-            return self.device.run(
-                regions, program_region, program_offset, program_length, watchdog=watchdog, timeout=timeout
-            )
+            return replace(launch, regions=regions).run_on(self.device)
 
     def read(self, arena: Arena, offset: int, size: int) -> bytes:
         """Bytes of an arena. Raises `Refusal`."""
