@@ -354,9 +354,8 @@ class _Session:
             while not turns.wait(ticket, _WORD):
                 yield pb.Response(queued=pb.Queued(ahead=turns.ahead(ticket)))
             started = time.monotonic()
-            timeout = min(run.timeout or self.server.longest_run, self.server.longest_run)
-            launch = Launch((), run.program_region, run.program_offset, run.program_length, run.watchdog, timeout)
-            running = self.server._runs.submit(self.shared.run, parts, sizes, launch)
+            launch = Launch((), run.program_region, run.program_offset, run.program_length, run.watchdog, run.timeout)
+            running = self.server._runs.submit(self.shared.run, parts, sizes, launch, self.server.longest_run)
             while not wait([running], _WORD).done:
                 yield pb.Response(running=pb.Running(seconds=time.monotonic() - started))
             counters = running.result()

@@ -193,8 +193,9 @@ class SharedDevice:
         parts: Sequence[RegionSource],
         sizes: Sequence[int],
         launch: Launch,
+        longest: int,
     ) -> Counters:
-        """Runs a launch, whose regions are `parts`, of `sizes` bytes.
+        """Runs a launch, whose regions are `parts`, of `sizes` bytes, for `longest` cycles at most.
 
         Raises:
             Refusal: the program is damaged or for another device, or does not fit its memory.
@@ -218,7 +219,8 @@ class SharedDevice:
             for part, size in zip(parts, sizes, strict=True)
         ]
         with _Failing(self):
-            return replace(launch, regions=regions).run_on(self.device)
+            limit = min(launch.timeout or longest, longest)
+            return replace(launch, regions=regions, timeout=limit).run_on(self.device)
 
     def read(self, arena: Arena, offset: int, size: int) -> bytes:
         """Bytes of an arena. Raises `Refusal`."""

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.errors import UsageError
-from tilewright.sweep import Database, evaluate, resolve, search
+from tilewright.sweep import Database, resolve, search, worker
 from tilewright.sweep.dispatch import Task
 from tilewright.sweep.networks import Network
 from tilewright.sweep.runner import Sweep
@@ -33,7 +33,7 @@ class Here:
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
         for task in tasks:
             self.tasks.append(task)
-            yield task, evaluate.evaluate(task.job)
+            yield task, worker.evaluate(task.job)
 
     def close(self) -> None: ...
 
@@ -41,7 +41,7 @@ class Here:
 @pytest.fixture(scope="module")
 def networks() -> list[Network]:
     found = resolve(["ds_cnn", "autoencoder"])
-    evaluate._models.update({n.digest: n.content for n in found})
+    worker._models.update({n.digest: n.content for n in found})
     return found
 
 
@@ -84,7 +84,7 @@ def test_points_results_and_reuse(networks: list[Network], tmp_path: Path) -> No
 
 def test_failures_are_kept_and_retried_on_demand(networks: list[Network], tmp_path: Path) -> None:
     bad = Network("bad", b"no model")
-    evaluate._models[bad.digest] = bad.content
+    worker._models[bad.digest] = bad.content
     space = parse_space({"base": "tiny", "axes": {"queue_depth": [4, 8]}}, ["autoencoder", "bad"])
     both = [next(n for n in networks if n.name == "autoencoder"), bad]
     here, points, _ = sweep(space, both, tmp_path)
@@ -107,7 +107,7 @@ def test_other_sources_are_refused(networks: list[Network]) -> None:
     point = space.point({})
     job = {"kind": "cycles", "config": point.config.to_dict(), "timing": {}, "network": networks[1].digest,
            "effort": 1, "sources": "0" * 16}  # fmt: skip
-    result = evaluate.evaluate(job)
+    result = worker.evaluate(job)
     assert result["state"] == "failed" and "runs other sources of Tilewright" in result["error"]
 
 
