@@ -8,11 +8,14 @@ import importlib
 import importlib.util
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import click
 import pytest
 
+from compiler.options import STAGES
+from compiler.passes import FRONTEND
 from tests.unit.docs.pages import ROOT, Page, commands, notes, pages, read, tracked
 from tilewright.cli import cli
 
@@ -104,6 +107,8 @@ def test_commands(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(click.Path, "convert", lambda self, value, param, ctx: value)
     for words, complete in commands(page, "tilewright"):
         arguments = ["1" if word == "N" else word.strip("[]") for word in words]
+        for option, name in pairwise(arguments):
+            assert option != "--print-after" or name in {"all", *STAGES, *(p.name for p in FRONTEND)}, name
         try:
             context = cli.make_context("tilewright", arguments)
             while isinstance(context.command, click.Group):
