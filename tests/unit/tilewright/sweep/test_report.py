@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report")
     (path / "space.toml").write_text(SPACE)
     network = Network("digits", MODEL.read_bytes())
-    evaluation._models[network.digest] = network.content
+    evaluation.Models({network.digest: network.content}).setup(None)
     with Database(path) as database:
         space = load_space(path / "space.toml", ["digits"])
         sweep = Sweep(space, [network], database, Here)  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ class Here:
 @pytest.fixture(scope="module")
 def networks() -> list[Network]:
     found = resolve(["ds_cnn", "autoencoder"])
-    worker._models.update({n.digest: n.content for n in found})
+    worker.Models({n.digest: n.content for n in found}).setup(None)
     return found
 
 
@@ -84,7 +84,7 @@ def test_points_results_and_reuse(networks: list[Network], tmp_path: Path) -> No
 
 def test_failures_are_kept_and_retried_on_demand(networks: list[Network], tmp_path: Path) -> None:
     bad = Network("bad", b"no model")
-    worker._models[bad.digest] = bad.content
+    worker.Models({bad.digest: bad.content}).setup(None)
     space = parse_space({"base": "tiny", "axes": {"queue_depth": [4, 8]}}, ["autoencoder", "bad"])
     both = [next(n for n in networks if n.name == "autoencoder"), bad]
     here, points, _ = sweep(space, both, tmp_path)
