@@ -1,0 +1,4 @@
+"""What tests build with: models, programs, boards, waiting, what they need.
+
+What they compare with is in `tests/reference`.
+"""
