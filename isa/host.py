@@ -5,7 +5,7 @@ Register values travel as dictionaries of name to number, so that a host with a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from isa.config import PRESETS, NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, Launch, Region
@@ -33,14 +33,20 @@ def pair(values: Mapping[str, int], name: str) -> int:
     return values[f"{name}_LO"] | values[f"{name}_HI"] << 32
 
 
-def check_run(config: NpuConfig, launch: Launch) -> None:
-    """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot express."""
-    text = ""
-    if len(launch.regions) > REGIONS:
-        text = f"there must be at most {REGIONS} regions, not {len(launch.regions)}"
-    for i, r in enumerate(launch.regions):
+def check_regions(config: NpuConfig, regions: Sequence[Region]) -> None:
+    """Raises `DeviceError` ILLEGAL_OPERAND for regions the registers cannot express."""
+    if len(regions) > REGIONS:
+        raise DeviceError(f"there must be at most {REGIONS} regions, not {len(regions)}", ErrorCode.ILLEGAL_OPERAND)
+    for i, r in enumerate(regions):
         if r.base % config.bus_bytes or r.base < 0 or not 0 <= r.size < 1 << 32:
             text = f"region {i}: base must be a multiple of {config.bus_bytes} and size below 2**32, not {r}"
+            raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
+
+
+def check_run(config: NpuConfig, launch: Launch) -> None:
+    """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot express."""
+    check_regions(config, launch.regions)
+    text = ""
     if not 0 <= launch.program_region < REGIONS:
         text = f"program region must be 0..{REGIONS - 1}, not {launch.program_region}"
     if launch.program_offset % INSTRUCTION_BYTES or not 0 <= launch.program_offset < 1 << 32:

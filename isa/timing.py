@@ -55,13 +55,13 @@ VECTOR_DEPTH = 22
 #: Cycles from a signal to the cycle in which it can be taken, and from there to the start it allows.
 GIVE_CYCLES = 2
 TAKE_CYCLES = 1
-#: GEMM and VECTOR signal as much before their last write that the first step they allow comes in the cycle after it.
+#: GEMM and VECTOR signal so many cycles before their last write that the first step they allow follows that write.
 SIGNAL_AHEAD = GIVE_CYCLES + TAKE_CYCLES - 1
 #: From the last step of a VECTOR to its signals.
 VECTOR_SIGNAL = VECTOR_DEPTH - SIGNAL_AHEAD
 #: ACC is read for a group this many cycles before its accumulate stage.
 ACCUMULATE_STAGES = 2
-#: Cycles from the first cycle of a run, in which FETCH begins, to two before its first request.
+#: From the first cycle of a run, in which FETCH begins, to two cycles before its first request.
 FETCH_SETUP = 4
 #: Instructions that wait between the halves of LOAD; reads STORE makes ahead of the bus.
 LOAD_DESCRIPTORS = 8

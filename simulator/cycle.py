@@ -17,7 +17,7 @@ from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProc
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
 from isa.timing import MemoryTiming
 from simulator import native
-from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_regions
+from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_call
 from simulator.structs import CycleRun, InstructionTimes, check_size, cycle_config, pointer, prepare
 
 _SOURCES = Path(__file__).resolve().parent / "native"
@@ -165,7 +165,7 @@ class CycleDevice(InProcess):
             timeout: cycles of the run before TIMEOUT, 0 = none.
             trace: keep the times of every instruction in `self.trace`.
         """
-        check_regions(launch.regions, launch.program_offset, self.config)
+        check_call(launch.regions, launch.program_offset, self.config)
         if not 0 <= launch.program_region < REGIONS:
             raise ValueError(f"program_region must be below {REGIONS}, not {launch.program_region}")
         data = self.memory.data

@@ -11,7 +11,7 @@ from isa.config import NpuConfig
 from isa.device import Counters, HostMemory, InProcess, Launch
 from isa.encoding import Op
 from simulator import native, reference
-from simulator.state import RunCounts, Scratchpads, check_regions
+from simulator.state import RunCounts, Scratchpads, check_call
 
 PATHS = ("fast", "reference")
 #: Steps an engine may make in a run without `timeout`: minutes of work, so that no program hangs the host.
@@ -59,7 +59,7 @@ class FunctionalDevice(InProcess):
         Returns:
             instructions fetched (END included), macs, bytes_read and bytes_written in whole bus beats; no cycles.
         """
-        check_regions(launch.regions, launch.program_offset, self.config)
+        check_call(launch.regions, launch.program_offset, self.config)
         if not 0 <= launch.program_region < len(launch.regions):
             raise ValueError(
                 f"program_region must be below the {len(launch.regions)} regions given, not {launch.program_region}"

@@ -11,7 +11,8 @@ from isa.assembler import disassemble_one
 from isa.config import NpuConfig
 from isa.device import DeviceError, Region
 from isa.encoding import DecodeError, Op, check, decode
-from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
+from isa.host import check_regions
+from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode
 
 #: Memories in the order the native status names them; the first four are those of `isa.instructions.Memory`.
 MEMORIES = ("ACT", "WGT", "PRM", "LUT", "ACC")
@@ -100,14 +101,9 @@ def bus_beats(offset: int, nbytes: int, config: NpuConfig) -> int:
     return -(-(offset + nbytes) // config.bus_bytes) - offset // config.bus_bytes if nbytes else 0
 
 
-def check_regions(regions: Sequence[Region], program_offset: int, config: NpuConfig) -> None:
+def check_call(regions: Sequence[Region], program_offset: int, config: NpuConfig) -> None:
     """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot hold."""
-    if len(regions) > REGIONS:
-        raise DeviceError(f"there must be at most {REGIONS} regions, not {len(regions)}", ErrorCode.ILLEGAL_OPERAND)
-    for i, r in enumerate(regions):
-        if r.base % config.bus_bytes or r.base < 0 or not 0 <= r.size < 1 << 32:
-            text = f"region {i}: base must be a multiple of {config.bus_bytes} and size below 2**32, not {r}"
-            raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
+    check_regions(config, regions)
     if program_offset % INSTRUCTION_BYTES or program_offset < 0:
         text = f"program offset must be a multiple of {INSTRUCTION_BYTES}, not {program_offset}"
         raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
@@ -166,7 +162,7 @@ class Explainer:
                 return str(error)
             return "the box has no rows"
         if fault.code == ErrorCode.SEMAPHORE_OVERFLOW:
-            return f"semaphore {fault.address} would exceed its limit"
+            return fault.code.reason.format(fault.address)
         if fault.code == ErrorCode.TIMEOUT:
             return "the instruction takes more steps than are left"
         return fault.code.name
