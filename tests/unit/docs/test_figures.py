@@ -24,6 +24,7 @@ from isa.instructions import INSTRUCTION_BYTES, ErrorCode
 from tests.unit.docs.pages import ROOT, Page, pages, read
 from tilewright import zoo
 from tilewright.cli import cli
+from tilewright.measure.cpu_cases import CASES
 from tilewright.measure.explain import explain
 from tilewright.sweep.space import load_space
 
@@ -198,6 +199,10 @@ def test_passes() -> None:
 def test_rules_of_cpu_kernels() -> None:
     found = re.search(r"about (\d+) op names", (ROOT / "docs/cpu-kernels.md").read_text(encoding="utf-8"))
     assert found and abs(int(found[1]) - len(RULES)) <= 5
+
+
+def test_cases_of_cpu_benchmark() -> None:
+    assert f": {len(CASES)} cases beside" in (ROOT / "docs/cpu-kernels.md").read_text(encoding="utf-8")
 
 
 def test_held_back_areas() -> None:
