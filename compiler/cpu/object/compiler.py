@@ -13,11 +13,12 @@ import llvmlite.binding as llvm
 
 from compiler.cpu.ir.module import Module
 from compiler.cpu.object import cache, elf
+from compiler.cpu.object.masked_stores import single_lanes_written_out
 from compiler.cpu.target import Target
 
 PIPELINES = {
-    True: "O3 with SLP",
-    False: "O2 without SLP",
+    True: "O3 with SLP, single lanes written out",
+    False: "O2 without SLP, single lanes written out",
 }  # part of the cache's key; by whether a kernel is plain loops
 
 
@@ -68,4 +69,10 @@ def emit(target: Target, text: str, plain: bool) -> bytes:
     builder = llvm.create_pass_builder(machine, options)
     passes = builder.getModulePassManager()
     passes.run(module, builder)
+    if "@llvm.masked.store" in text:
+        optimised = str(module)
+        written_out = single_lanes_written_out(optimised)
+        if written_out != optimised:
+            module = llvm.parse_assembly(written_out)
+            module.verify()
     return bytes(machine.emit_object(module))
