@@ -20,6 +20,7 @@ import llvmlite
 
 from common import store
 from compiler.cpu import Target, findings
+from compiler.cpu.segment import poisoned
 from isa.program import Program, ProgramError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | Non
     if b"location" in content:
         return None
     digest = hashlib.sha256(content)
-    known = _sources(), findings.digest(Target.host())
+    known = _sources(), findings.digest(Target.host()), poisoned()
     digest.update(json.dumps([*known, *options], sort_keys=True, default=str).encode())
     return digest.hexdigest()
 

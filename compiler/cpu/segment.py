@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,9 +13,9 @@ from compiler.cpu.object.compiler import compile_module
 from compiler.cpu.ops import RULES
 from compiler.cpu.schedule import Schedules
 from compiler.cpu.stages.context import Context, PackedConstants
-from compiler.cpu.stages.entry import entry_point
+from compiler.cpu.stages.entry import Poison, entry_point
 from compiler.cpu.stages.plan import Memory, plan
-from compiler.cpu.stages.stage import describe
+from compiler.cpu.stages.stage import Call, describe
 from compiler.cpu.stages.value import ElementFn, Value
 from compiler.cpu.target import Target
 from compiler.errors import UnsupportedError
@@ -36,6 +37,7 @@ class Segment:
         description: one line per kernel.
         memory: the workspace, against what it would take without reuse.
         threads: that must call the entry point together.
+        poisoned: what is dead in the workspace is filled with poison (`stages.entry.POISON`).
     """
 
     symbol: str
@@ -47,6 +49,15 @@ class Segment:
     description: list[str]
     memory: Memory
     threads: int = 1
+    poisoned: bool = False
+
+
+GUARD = 64  # bytes between the buffers of a poisoned workspace
+
+
+def poisoned() -> bool:
+    """Whether the environment asks for workspaces that are poisoned."""
+    return os.environ.get("TILEWRIGHT_POISON", "") not in ("", "0")
 
 
 def run_rules(ctx: Context, nodes: Sequence[Node]) -> None:
@@ -82,6 +93,7 @@ def compile_segment(
     schedules: Schedules | None = None,
     threads: int = 1,
     packed: PackedConstants | None = None,
+    poison: bool | None = None,
 ) -> Segment:
     """Compiles `nodes`, in topological order and of static shapes, into one object.
 
@@ -95,6 +107,8 @@ def compile_segment(
         schedules: of the kernels; by default what the log says of the target.
         threads: that share the work; the results are the same for every number.
         packed: weights packed for other segments of the graph, which this one may use.
+        poison: fill every buffer of the workspace with poison when nobody needs it any more, and leave bytes between
+            them; by default what the environment says (`poisoned`).
 
     Raises:
         UnsupportedError: naming node, attribute, value and what is supported.
@@ -107,18 +121,24 @@ def compile_segment(
         if name not in ctx.output_buffers:  # an input or constant handed straight through
             ctx.node = Node("Identity", [name], [name])
             ctx.output(name, Value(ctx.value(name).shape, ctx.value(name).dtype, fn=_reader(ctx, name)))
-    planned = plan(ctx.stages, Module(target, threads), schedules)
+    poison = poisoned() if poison is None else poison
+    planned = plan(ctx.stages, Module(target, threads), schedules, GUARD if poison else 0)
     buffers = dict.fromkeys(b for call in planned.calls for b in call.buffers)
     used = {b.name for b in buffers if b.role == "const"}
     constants = [name for name in ctx.consts if name in used]
     places = {name: k for k, name in enumerate([*inputs, *constants])}
     outside = {name: len(places) + k for k, name in enumerate(outputs)}
     slots = {b: _slot(b, places, outside) for b in buffers if b not in planned.offsets}
-    entry = entry_point(planned.module, symbol, planned.calls, slots, planned.offsets)
+    steps: list[Call | Poison] = list(planned.calls)
+    if poison:
+        steps = [Poison([(0, planned.memory.arena)])]
+        for call, spans in zip(planned.calls, planned.dead, strict=True):
+            steps += [call, Poison(spans)]
+    entry = entry_point(planned.module, symbol, steps, slots, planned.offsets)
     code = compile_module(planned.module, symbol, entry)
     kernels = [describe(stage) for stage in ctx.stages]
     memory = planned.memory
-    return Segment(symbol, code, list(inputs), constants, list(outputs), memory.arena, kernels, memory, threads)
+    return Segment(symbol, code, list(inputs), constants, list(outputs), memory.arena, kernels, memory, threads, poison)
 
 
 def _slot(buffer: Buffer, places: dict[str, int], outputs: dict[str, int]) -> int:

@@ -11,6 +11,7 @@ from compiler.cpu.ir.threads import private_bytes
 from compiler.cpu.schedule import Schedules
 from compiler.cpu.stages.in_place import in_place, root
 from compiler.cpu.stages.memory import SLACK, Lifetime, place
+from compiler.cpu.stages.proof import Span, Uses, prove, uses_of
 from compiler.cpu.stages.stage import Call, Emission, LoopStage, RowStage, Stage
 
 
@@ -38,21 +39,29 @@ class Plan:
         calls: of them.
         offsets: bytes from the start of the workspace.
         memory: how much it is.
+        dead: for every call the bytes of the workspace that nobody needs after it.
     """
 
     module: Module
     calls: list[Call]
     offsets: dict[Buffer, int]
     memory: Memory
+    dead: list[list[Span]]
 
 
-def plan(stages: Sequence[Stage], module: Module, schedules: Schedules) -> Plan:
-    """Writes the functions of all stages and places what lies between them."""
+def plan(stages: Sequence[Stage], module: Module, schedules: Schedules, guard: int = 0) -> Plan:
+    """Writes the functions of all stages and places what lies between them.
+
+    Args:
+        guard: bytes left free behind every buffer.
+    """
     into = Emission(module, schedules)
     calls: list[Call] = []
+    uses: list[Uses] = []
     life: dict[Buffer, list[int]] = {}
     for step, stage in enumerate(stages):
         calls.append(stage.emit(into))
+        uses.append(uses_of(stage.label, calls[-1], module.functions))
         for b in [*calls[-1].buffers, *stage.temps]:
             if b.role == "temp":
                 life.setdefault(b, [step, step])[1] = step
@@ -63,11 +72,14 @@ def plan(stages: Sequence[Stage], module: Module, schedules: Schedules) -> Plan:
         life[first][1] = max(life[first][1], life.pop(b)[1])
     threads = module.threads
     sizes = {b: threads * private_bytes(b) if b.private and threads > 1 else b.nbytes for b in life}
-    offsets, arena = place([Lifetime(sizes[b], *life[b]) for b in life])
+    offsets, arena = place([Lifetime(sizes[b] + guard, *life[b]) for b in life])
     live = (sum(sizes[b] for b in life if life[b][0] <= k <= life[b][1]) for k in range(len(calls)))
     separate = sum(sizes.values()) + sum(b.nbytes for b in homes)
     memory = Memory(arena + SLACK if life else 0, separate, max(live, default=0))
-    return Plan(module, calls, dict(zip(life, offsets)), memory)
+    where = dict(zip(life, offsets))
+    places = {b: (where[root(homes, b)], where[root(homes, b)] + sizes.get(b, b.nbytes)) for b in (*life, *homes)}
+    dead = prove(uses, calls, places, memory.arena)
+    return Plan(module, calls, where, memory, dead)
 
 
 def _move_in(stages: Sequence[Stage], into: Emission, calls: Sequence[Call], homes: dict[Buffer, Buffer]) -> list[Call]:

@@ -1,0 +1,95 @@
+"""Proof of a workspace: no kernel reads bytes that another one has written over.
+
+It follows the calls in order and knows for every buffer whether its bytes are still its own. What the kernels read
+and write is found in their text, not taken from the planner, whose lifetimes are not used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler.cpu.expr import Buffer
+from compiler.cpu.ir.accesses import accesses
+from compiler.cpu.stages.stage import Call
+from compiler.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What one kernel does to the buffers of the workspace."""
+
+    label: str
+    read: list[Buffer]
+    written: list[Buffer]
+
+
+def uses_of(label: str, call: Call, functions: Mapping[str, str]) -> Uses:
+    """What a call does, by the text of its function."""
+    found = accesses(f"@{call.name}", functions)
+    pick = lambda numbers: [b for k, b in enumerate(call.buffers) if k in numbers and b.role == "temp"]
+    return Uses(label, pick(found.read), pick(found.written))
+
+
+Span = tuple[int, int]  # first byte and end
+
+
+def prove(uses: Sequence[Uses], calls: Sequence[Call], places: Mapping[Buffer, Span], size: int) -> list[list[Span]]:
+    """Raises `CompileError` if a buffer's bytes are used after they became another one's.
+
+    Args:
+        uses: of every kernel as it was written before buffers were given the memory of others.
+        calls: of the same kernels as they are.
+        places: where every buffer lies in the workspace.
+        size: of the workspace, bytes.
+
+    Returns:
+        For every kernel the bytes whose content nobody needs after it.
+    """
+    for b, (start, end) in places.items():
+        if start < 0 or end > size:
+            raise CompileError(f"workspace broken: buffer {_name(b)} lies outside its {size} bytes")
+    last = {b: step for step, use in enumerate(uses) for b in (*use.read, *use.written)}
+    born: set[Buffer] = set()  # buffers that have been written
+    own: set[Buffer] = set()  # those of them whose bytes are still theirs
+    dead: list[list[Span]] = []
+    for step, (use, call) in enumerate(zip(uses, calls, strict=True)):
+        where = f"kernel {step} ({use.label})"
+        passed = [places[b] for b in call.buffers if b.role == "temp"]
+        if {places[b] for b in (*use.read, *use.written)} - {*passed}:
+            raise CompileError(f"workspace broken: {where} is not given all the memory it needs")
+        for b in use.read:
+            if b not in own and b not in use.written:
+                raise CompileError(f"workspace broken: {where} reads buffer {_name(b)} whose bytes are not its own")
+        for b in use.written:
+            if b in born and b not in own:
+                raise CompileError(f"workspace broken: {where} goes on writing {_name(b)} whose bytes are not its own")
+            own -= _displaced(b, use, own, places, passed, where)
+            own.add(b)
+            born.add(b)
+        gone = {b for b in own if last[b] == step}
+        own -= gone
+        dead.append(sorted(places[b] for b in gone))
+    return dead
+
+
+def _displaced(
+    b: Buffer, use: Uses, own: set[Buffer], places: Mapping[Buffer, Span], passed: Sequence[Span], where: str
+) -> set[Buffer]:
+    """Buffers that lose their bytes when `b` is written; none of them may be in use by the same kernel.
+
+    But for an operand in whose place a result is: that is exactly the same memory, and one parameter of the kernel.
+    """
+    others = {o for o in (*own, *use.read, *use.written) if o is not b and _overlap(places[o], places[b])}
+    for other in others & {*use.read, *use.written}:
+        if other in use.written or places[other] != places[b] or passed.count(places[b]) != 1:
+            raise CompileError(f"workspace broken: {where} uses {_name(b)} and {_name(other)} in one place")
+    return others
+
+
+def _overlap(a: Span, b: Span) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def _name(b: Buffer) -> str:
+    return f"{b.name or 'unnamed'} of {b.size} {b.dtype}"
