@@ -9,24 +9,16 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.cpu import Segment, compile_segment, load, unsupported_reason
+from compiler.cpu import Segment, compile_segment, unsupported_reason
 from compiler.graph import Graph, Node, Tensor
 from tests.common import onnx_models
+from tests.common.segments import run_segment
 
 
 def execute(segment: Segment, graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Runs a segment once; the workspace is filled with garbage first and guarded at its end."""
-    run = load(segment.object_code, segment.symbol)
-    buffers = [np.ascontiguousarray(feeds[name]) for name in segment.inputs]
-    for name in segment.constants:
-        data = graph.tensors[name].data
-        assert data is not None
-        buffers.append(np.ascontiguousarray(data))
-    outputs = [np.zeros(graph.tensors[n].shape, graph.tensors[n].dtype) for n in segment.outputs]
-    memory = np.full(segment.workspace_bytes + 192, 0xA5, np.uint8)
-    start = -memory.ctypes.data % 64
-    run([b.ctypes.data for b in [*buffers, *outputs]], memory.ctypes.data + start)
-    assert np.all(memory[start + segment.workspace_bytes :] == 0xA5), "wrote behind the workspace"
+    """Runs a segment once; nothing but its outputs and its workspace is written."""
+    outputs, faults = run_segment(segment, graph, feeds)
+    assert not faults, faults
     return outputs
 
 
