@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import io
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jinja2 import Environment, StrictUndefined
 
 from simulator.attribution import LOSSES, LayerLosses
 from tilewright.errors import UsageError
@@ -105,22 +106,20 @@ def _metadata(kind: str) -> dict[str, str | None]:
 
 
 def _page(svg: str, found: Explanation) -> str:
-    heads = ["layer", "op", "MAC", "bytes", "least bytes", "bound", "cycles", "utilisation", *LOSSES]
-    body = []
+    """The plot with a table of the layers below it."""
+    rows = []
     for row in found.rows:
         layer = row.layer
         numbers = [layer.macs, layer.read_bytes + layer.write_bytes, layer.minimum_bytes, row.bound, row.cycles]
-        cells = [html.escape(layer.name), html.escape(layer.op), *(f"{n:,}" for n in numbers)]
-        cells += [f"{row.utilization:.0%}", *(f"{row.losses[key]:,}" if row.losses[key] else "" for key in LOSSES)]
-        body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    style = (
-        "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse;font-size:13px}svg{max-width:100%}"
-        "td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}td:nth-child(-n+2){text-align:left}"
+        cells = [layer.name, layer.op, *(f"{n:,}" for n in numbers), f"{row.utilization:.0%}"]
+        rows.append([*cells, *(f"{row.losses[key]:,}" if row.losses[key] else "" for key in LOSSES)])
+    heads = ("layer", "op", "MAC", "bytes", "least bytes", "bound", "cycles", "utilisation", *LOSSES)
+    template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(
+        (files(__package__) / "roofline.html").read_text(encoding="utf-8")
     )
-    title = html.escape(f"{found.program.name} on {found.program.config.name}")
-    hints = "".join(f'<th title="{html.escape(LOSSES.get(head, head))}">{head}</th>' for head in heads)
-    return (
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{style}</style></head>"
-        f"<body>{svg[svg.index('<svg') :]}<table><tr>{hints}</tr>{''.join(body)}</table></body></html>\n"
+    return template.render(
+        title=f"{found.program.name} on {found.program.config.name}",
+        svg=svg[svg.index("<svg") :],
+        heads=[(head, LOSSES.get(head, head)) for head in heads],
+        rows=rows,
     )
