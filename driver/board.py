@@ -100,7 +100,7 @@ def _info(transport: Transport, values: dict[str, int]) -> BoardInfo:
 
 
 def _read_all(transport: Transport) -> dict[str, int]:
-    """Every register; those that cannot be read, as what their address says."""
+    """The value of every readable register, by name."""
     last = max(r.offset for r in readable())
     values = transport.read_registers(0, last // 4 + 1)
     return {r.name: values[r.offset // 4] for r in readable()}
@@ -193,7 +193,7 @@ class BoardDevice(TakesLaunches):
         return config
 
     def _recover(self) -> None:
-        """Ends what a process left that died in mid-run, or a reset that could not finish."""
+        """Ends a run whose process died, or a reset that did not finish."""
         if self._status() & mask("STATUS", "BUSY", "ERROR", "RESETTING"):
             self.reset()
 
@@ -217,13 +217,13 @@ class BoardDevice(TakesLaunches):
             self._unzeroed.clear()
 
     def _zero(self) -> None:
-        """Clears what was handed out."""
+        """Zeros the places handed out since the last run that were not written."""
         while self._unzeroed:
             address, size = self._unzeroed.popitem()
             self.transport.write(address, np.zeros(size, np.uint8))
 
     def _zero_around(self, start: int, end: int) -> None:
-        """The same for places that are about to be written in part; one that is written as a whole needs it no more."""
+        """Zeros the fresh places that are about to be written in part: around the bytes start..end-1."""
         for address, size in list(self._unzeroed.items()):
             if start < address + size and address < end:
                 del self._unzeroed[address]
@@ -313,7 +313,7 @@ class BoardDevice(TakesLaunches):
         return self._present(self.transport.read_registers(REGISTER["STATUS"].offset, 1)[0])
 
     def _present(self, status: int) -> int:
-        """STATUS, if it can be one: a card that fell off its bus reads all ones, which would look busy for ever."""
+        """The value of STATUS. Raises where it is all ones, as of a card that fell off its bus: it would look busy."""
         if status & ~mask("STATUS", *(bit.name for bit in REGISTER["STATUS"].bits)):
             raise TransportError(f"{self.transport.name}: STATUS reads 0x{status:08x}: the board is gone from its bus")
         return status
@@ -329,7 +329,7 @@ class BoardDevice(TakesLaunches):
                 return False
 
     def _error(self, values: dict[str, int], region: Region, offset: int) -> DeviceError:
-        """The recorded error with the instruction it names, which still stands in memory."""
+        """The recorded error, with the instruction it names as it still stands in memory."""
         address = region.base + offset + INSTRUCTION_BYTES * values["ERROR_PC"]
         try:
             self._check(address, INSTRUCTION_BYTES)
@@ -368,7 +368,7 @@ class BoardDevice(TakesLaunches):
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """A link that failed is not used again: what the board holds is not known any more."""
+        """Closes the device after a failure of the link, when it is no longer known what the board holds."""
         if self.closed:
             raise TransportError(f"{self.transport.name}: the device is closed")
         try:

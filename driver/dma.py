@@ -28,7 +28,13 @@ _PAGEMAP_FRAME = (1 << 55) - 1
 
 
 class DmaMemory(Protocol):
-    """`base`: address of the first byte as the NPU sees it. `data`: the bytes. `coherent`: caches need no help."""
+    """Memory shared with the NPU.
+
+    Attributes:
+        base: address of the first byte as the NPU sees it.
+        data: the bytes, uint8.
+        coherent: the hardware keeps the CPU's caches up to date.
+    """
 
     name: str
     base: int

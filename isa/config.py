@@ -23,8 +23,8 @@ MAX_LOOPS = 8
 MAX_LUT_TABLES = 16
 #: A table has an entry of one byte for every value of a byte.
 TABLE_BYTES = 256
-#: Fields younger than the first programs: left out of the fingerprint where they have their default value, so that
-#: a machine from before the field keeps its fingerprint.
+#: Fields that were added later. Where they have their default value they do not count in the fingerprint: programs and
+#: bitstreams made before the field was added keep theirs.
 _YOUNGER_FIELDS = ("depthwise", "vector_queue")
 
 

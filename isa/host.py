@@ -13,8 +13,8 @@ from isa.encoding import DecodeError, decode
 from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
 from isa.registers import IDENTITY, REGISTER, VERSION, Register
 
-#: WATCHDOG of a run that asks for none, so that a program that waits for ever is diagnosed and not waited for. No
-#: memory timing makes a machine that can go on stand still for so long.
+#: WATCHDOG of a run that asks for none: a program that waits for ever ends with a diagnosis. With any memory timing, a
+#: machine that can go on does so sooner.
 WATCHDOG_CYCLES = 1 << 16
 
 
@@ -84,7 +84,7 @@ def run_values(launch: Launch) -> dict[str, int]:
 
 
 def blocks(values: Mapping[str, int]) -> list[tuple[int, list[int]]]:
-    """The same as (offset of the first, values) of neighbouring registers."""
+    """Values of registers as runs of neighbours: (offset of the first, values in order)."""
     found: list[tuple[int, list[int]]] = []
     for register in sorted((REGISTER[name] for name in values), key=lambda r: r.offset):
         if found and found[-1][0] + 4 * len(found[-1][1]) == register.offset:

@@ -22,8 +22,12 @@ class Bit:
 
 @dataclass(frozen=True)
 class Register:
-    """One 32-bit register. `access`: R read only, RW, W1C write 1 to clear, W write only (reads 0). `counts`: half of a
-    counter of the last run."""
+    """One 32-bit register.
+
+    Attributes:
+        access: R (read only), RW, W1C (write 1 to clear) or W (write only, reads 0).
+        counts: it is half of a counter of the last run.
+    """
 
     name: str
     offset: int

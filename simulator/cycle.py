@@ -183,7 +183,7 @@ class CycleDevice(InProcess):
         return clock.counters
 
     def _error(self, clock: Clock, regions: Sequence[Region], program: tuple[int, int, int]) -> DeviceError:
-        """The error of the clock, told in the functional simulator's words where it stops at the same place."""
+        """The error of the clock; in the functional simulator's words where that one stops at the same place."""
         assert clock.error is not None
         fault = clock.error
         if self.functional:

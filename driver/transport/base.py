@@ -28,7 +28,7 @@ class Transport(Protocol):
         ...
 
     def connect(self) -> None:
-        """Makes contact, with the lock held; again after an exchange that was interrupted.
+        """Makes contact; the lock is held. Called again after an exchange was interrupted.
 
         Raises:
             TransportError: the board does not answer.

@@ -30,9 +30,9 @@ from isa.link.serial import (
 )
 
 DEFAULT_BAUD = 3_000_000
-#: Times a request is sent before the link is given up, and before it is found that nobody is there.
+#: Times a request is sent before the link is given up; and the first request, before it is said that nobody answers.
 TRIES, FIRST_TRIES = 8, 4
-#: Each try waits so many times longer than the one before.
+#: How many times longer each try waits than the one before.
 PATIENCE_GROWTH = 1.5
 _WHY = {
     Status.COMMAND: "the bridge does not know this request",
