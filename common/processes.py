@@ -71,7 +71,8 @@ def run_all(commands: Sequence[Command], jobs: int, done: Callable[[int], None] 
         while waiting or running:
             while waiting and len(running) < max(1, jobs):
                 number, command = waiting.pop(0)
-                given, output, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+                files: list[IO[bytes]] = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+                given, output, errors = files
                 given.write(command.input)
                 given.seek(0)
                 process = stack.enter_context(

@@ -15,7 +15,6 @@ import json
 import struct
 import zlib
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,20 @@ import numpy as np
 
 from common.errors import TilewrightError
 from common.store import write_atomically
+from common.typed import convert, from_json
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
+from isa.program_check import check_memory, check_steps, check_tensor
+from isa.program_parts import (
+    BlockedLayout,
+    Buffer,
+    CpuStep,
+    HostFacts,
+    Layer,
+    Layout,
+    NpuStep,
+    TensorInfo,
+)
 
 MAGIC = b"TWPROG\r\n"
 FORMAT_VERSION = 1
@@ -35,149 +46,14 @@ CONSTANT_REGION = 1
 ARENA_REGION = 2
 
 
+__all__ = [
+    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "CpuStep", "HostFacts", "Layer",
+    "Layout", "NpuStep", "Program", "ProgramError", "TensorInfo",
+]  # fmt: skip
+
+
 class ProgramError(TilewrightError):
     """A program file that is damaged, of another version, or for another configuration."""
-
-
-class Layout(StrEnum):
-    """Which axis of a tensor holds its channels where the NPU has it in blocks of lanes.
-
-    The values are what a program file says and part of buffer names.
-    """
-
-    #: Axis 1, as convolutions and pools have it: [N, C, H, W] or [N, C, W].
-    CHANNELS_FIRST = "c1"
-    #: The last axis, as matrix products have it: the axis before it is W, those before that are N, and H is 1.
-    CHANNELS_LAST = "last"
-
-
-@dataclass
-class Buffer:
-    """A named piece of memory.
-
-    Attributes:
-        name: unique in the program.
-        space: "constant" or "arena" (device memory), or "host".
-        offset: bytes from the start of that space; host buffers are offsets into the host arena.
-        nbytes: size.
-        data: for host constants, the section that holds the bytes ("" for none).
-    """
-
-    name: str
-    space: str
-    offset: int
-    nbytes: int
-    data: str = ""
-
-
-@dataclass(frozen=True)
-class BlockedLayout:
-    """How a buffer in blocks of lanes holds a tensor.
-
-    Attributes:
-        shape: of the buffer, [N, CB, H, W, block].
-        block: lanes.
-        xor: 128 where a uint8 tensor is stored as int8, else 0.
-        convention: which axis of the tensor holds the channels.
-    """
-
-    shape: tuple[int, ...]
-    block: int
-    xor: int = 0
-    convention: Layout = Layout.CHANNELS_FIRST
-
-    @staticmethod
-    def from_json(values: dict[str, Any]) -> BlockedLayout:
-        """Raises `ValueError` or `TypeError` for values that are no layout."""
-        layout = Layout(values.get("convention", Layout.CHANNELS_FIRST))
-        return BlockedLayout(**values | {"shape": tuple(values["shape"]), "convention": layout})
-
-
-@dataclass
-class TensorInfo:
-    """A graph input or output, or a quantised tensor that can be looked at.
-
-    Attributes:
-        name, shape, dtype: as in the model (numpy dtype name).
-        buffer: the buffer with its value in C order, "" if it never leaves the scratchpads.
-        scale, zero_point: quantisation, None for float tensors; lists for per-channel.
-        relayout: how the buffer holds the value if it is in blocks of lanes, None for plain C order.
-        where: "npu" or "cpu": who computes it.
-        reason: why this tensor may differ from the reference by a step ("" = it must be equal).
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    buffer: str
-    scale: float | list[float] | None = None
-    zero_point: int | list[int] | None = None
-    relayout: BlockedLayout | None = None
-    where: str = "npu"
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class HostFacts:
-    """What the CPU kernels of a program need of the machine that runs them.
-
-    Attributes:
-        triple: LLVM target triple they are compiled for, "" for a program without kernels.
-        features: instruction-set extensions they may use, by LLVM's names.
-        threads: that call every kernel together.
-    """
-
-    triple: str = ""
-    features: tuple[str, ...] = ()
-    threads: int = 1
-
-
-@dataclass
-class NpuStep:
-    """Runs instructions first..first+count-1 (the last one is END)."""
-
-    first: int
-    count: int
-    kind: str = "npu"
-
-
-@dataclass
-class CpuStep:
-    """Calls `symbol` of the object in `section` with the addresses of `buffers` and a workspace."""
-
-    symbol: str
-    section: str
-    buffers: list[str]
-    workspace: int
-    ops: list[str]  # the graph nodes inside, "OpType name"
-    kernels: list[str] = field(default_factory=list)  # one line per fused kernel
-    kind: str = "cpu"
-
-
-@dataclass
-class Layer:
-    """A row of the reports: what part of the instruction image belongs to which node of the model.
-
-    Attributes:
-        name, op: node of the model (several joined by " + " when fused).
-        where: "npu" or "cpu".
-        first, count: instruction range (count 0 for cpu layers).
-        macs: multiply-accumulates of the model's arithmetic, padding and alignment not counted.
-        read_bytes, write_bytes: memory traffic of the instructions.
-        minimum_bytes: traffic that no schedule can avoid: weights and parameters, plus activations that cannot stay.
-        tile: how it is cut, for people to read.
-    """
-
-    name: str
-    op: str
-    where: str
-    first: int = 0
-    count: int = 0
-    macs: int = 0
-    read_bytes: int = 0
-    write_bytes: int = 0
-    minimum_bytes: int = 0
-    tile: str = ""
 
 
 @dataclass
@@ -201,6 +77,9 @@ class Program:
         input_ranges: real values (lowest, highest) that a quantised float input can represent, by name.
         notes: what a user should know, one line each.
         compile_seconds: time the compilation took, s.
+        signature: of who compiled it, over `signed_digest`; see `tilewright.trust`. "" for none.
+        trusted: its CPU kernels may run here. Not part of the file: False for what was read from one, until its
+            signature was found to be good.
     """
 
     name: str
@@ -222,6 +101,8 @@ class Program:
     input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     compile_seconds: float = 0.0
+    signature: str = ""
+    trusted: bool = field(default=True, compare=False)
 
     def buffer(self, name: str) -> Buffer:
         return self._buffers()[name]
@@ -256,6 +137,29 @@ class Program:
         digest.update(json.dumps(_plain([self.buffers, self.steps]), sort_keys=True).encode())
         return digest.hexdigest()
 
+    def signed_digest(self) -> bytes:
+        """SHA-256 over all that decides what a run does to this machine's memory: what a signature is over."""
+        parts = [
+            self.arena_bytes, self.host_bytes, self.buffers, self.inputs, self.outputs, self.tensors, self.steps,
+            self.host,
+        ]  # fmt: skip
+        sections = {"instructions": self.instructions, "constants": self.constants} | self.sections
+        sizes = [(name, len(sections[name])) for name in sorted(sections)]
+        text = json.dumps([self.config.fingerprint, _plain(parts), sizes], sort_keys=True)
+        digest = hashlib.sha256(len(text).to_bytes(8, "little") + text.encode())
+        for name, _ in sizes:
+            digest.update(sections[name])
+        return digest.digest()
+
+    def check(self) -> None:
+        """Raises `Unfit` (a ValueError) where parts of the program contradict each other."""
+        sizes = {"constant": len(self.constants), "arena": self.arena_bytes, "host": self.host_bytes}
+        check_memory(sizes, self.buffers, self.sections)
+        buffers = self._buffers()
+        for tensor in (*self.inputs, *self.outputs, *self.tensors):
+            check_tensor(tensor, buffers)
+        check_steps(self.steps, self.layers, self.instructions, buffers, self.sections, self.host)
+
     def _options(self) -> dict[str, Any]:
         """Facts about the compilation as the manifest has them."""
         found: dict[str, Any] = {
@@ -277,6 +181,8 @@ class Program:
                 "compiler", "options", "notes", "compile_seconds",
             )
         }  # fmt: skip
+        if self.signature:
+            manifest["signature"] = self.signature
         manifest["config"] = self.config.to_dict()
         manifest["fingerprint"] = self.config.fingerprint
         manifest["sections"] = [
@@ -325,70 +231,98 @@ class Program:
         if hashlib.sha256(data[:-32]).digest() != data[-32:]:
             raise ProgramError(f"{where}: damaged: checksum of {_damaged_part(data, head, length, crc)} does not match")
         try:
-            return _from_manifest(json.loads(text), data[head + length : -32])
-        except (AttributeError, KeyError, TypeError, ValueError, TilewrightError) as error:
-            raise ProgramError(f"{where}: manifest is inconsistent: {error!r}") from None
+            program = _from_manifest(json.loads(text), data[head + length : -32])
+            program.check()
+        except KeyError as error:
+            raise ProgramError(f"{where}: manifest is inconsistent: it lacks {error}") from None
+        except (RecursionError, ValueError, TilewrightError) as error:
+            raise ProgramError(f"{where}: manifest is inconsistent: {str(error)[:300]}") from None
+        return program
 
 
 def _damaged_part(data: bytes, head: int, length: int, crc: int) -> str:
     text = data[head : head + length]
     if zlib.crc32(text) != crc:
         return "the manifest"
-    offset = head + length
-    for section in json.loads(text)["sections"]:
-        if zlib.crc32(data[offset : offset + section["bytes"]]) != section["crc32"]:
-            return f"section {section['name']!r}"
-        offset += section["bytes"]
+    try:
+        offset = head + length
+        for section in [from_json(_Section, s, "section") for s in json.loads(text)["sections"]]:
+            if zlib.crc32(data[offset : offset + section.bytes]) != section.crc32:
+                return f"section {section.name!r}"
+            offset += section.bytes
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return "the manifest"
     return "the file"
 
 
-def _from_manifest(manifest: dict[str, Any], body: bytes) -> Program:
+@dataclass
+class _Section:
+    """A row of the manifest's table of sections, which follow it in this order."""
+
+    name: str
+    bytes: int
+    crc32: int
+
+
+@dataclass
+class _Options:
+    """Facts about the compilation, as the manifest has them."""
+
+    keep: str = "outputs"
+    host: str = ""
+    host_features: tuple[str, ...] = ()
+    threads: int = 1
+    input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def _from_manifest(manifest: Any, body: bytes) -> Program:
+    """Raises KeyError and ValueError for anything but the manifest of a program."""
+    if not isinstance(manifest, dict):
+        raise ValueError("it is no table")
     sections: dict[str, bytes] = {}
     offset = 0
-    for section in manifest["sections"]:
-        sections[section["name"]] = body[offset : offset + section["bytes"]]
-        offset += section["bytes"]
+    for section in convert(list[_Section], manifest["sections"], "sections"):
+        if section.bytes < 0 or section.name in sections:
+            raise ValueError(f"section {section.name!r} of {section.bytes} bytes")
+        sections[section.name] = body[offset : offset + section.bytes]
+        offset += section.bytes
     if offset != len(body):
         raise ValueError(f"sections take {offset} bytes, the file has {len(body)}")
     config = NpuConfig.from_dict(manifest["config"])
     if config.fingerprint != manifest["fingerprint"]:
         raise ValueError(f"fingerprint {manifest['fingerprint']} is not that of its configuration {config.fingerprint}")
 
-    def tensors(key: str) -> list[TensorInfo]:
-        return [TensorInfo(**t | _tensor_fields(t)) for t in manifest[key]]
+    def the(kind: Any, name: str) -> Any:
+        return convert(kind, manifest[name], name)
 
-    options = manifest["options"]
-    features = tuple(options.get("host_features", ()))
+    options = the(_Options, "options")
+    steps: list[NpuStep | CpuStep] = []
+    for number, step in enumerate(the(list[dict[str, Any]], "steps")):
+        kind: type[NpuStep | CpuStep] = NpuStep if step.get("kind") == "npu" else CpuStep
+        steps.append(from_json(kind, step, f"steps[{number}]"))
     return Program(
-        name=manifest["name"],
+        name=the(str, "name"),
         config=config,
         instructions=sections.pop("instructions"),
         constants=sections.pop("constants"),
-        arena_bytes=manifest["arena_bytes"],
-        host_bytes=manifest["host_bytes"],
-        buffers=[Buffer(**b) for b in manifest["buffers"]],
-        inputs=tensors("inputs"),
-        outputs=tensors("outputs"),
-        tensors=tensors("tensors"),
-        steps=[NpuStep(**s) if s["kind"] == "npu" else CpuStep(**s) for s in manifest["steps"]],
-        layers=[Layer(**layer) for layer in manifest["layers"]],
+        arena_bytes=the(int, "arena_bytes"),
+        host_bytes=the(int, "host_bytes"),
+        buffers=the(list[Buffer], "buffers"),
+        inputs=the(list[TensorInfo], "inputs"),
+        outputs=the(list[TensorInfo], "outputs"),
+        tensors=the(list[TensorInfo], "tensors"),
+        steps=steps,
+        layers=the(list[Layer], "layers"),
         sections=sections,
-        compiler=manifest["compiler"],
-        keep_all=options.get("keep") == "all",
-        host=HostFacts(options.get("host", ""), features, options.get("threads", 1)),
-        input_ranges={name: (low, high) for name, (low, high) in options.get("input_ranges", {}).items()},
-        notes=manifest["notes"],
-        compile_seconds=manifest["compile_seconds"],
+        compiler=the(str, "compiler"),
+        keep_all=options.keep == "all",
+        host=HostFacts(options.host, options.host_features, options.threads),
+        input_ranges=options.input_ranges,
+        notes=the(list[str], "notes"),
+        compile_seconds=the(float, "compile_seconds"),
+        signature=convert(str, manifest.get("signature", ""), "signature"),
+        trusted=False,
     )
-
-
-def _tensor_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a `TensorInfo` that are not JSON values."""
-    relayout = values.get("relayout")
-    return {
-        "shape": tuple(values["shape"]),
-        "relayout": None if relayout is None else BlockedLayout.from_json(relayout),
-    }
 
 
 def _plain(value: Any) -> Any:

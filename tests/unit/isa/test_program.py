@@ -18,7 +18,6 @@ from isa.program import (
     CpuStep,
     HostFacts,
     Layer,
-    Layout,
     NpuStep,
     Program,
     ProgramError,
@@ -37,7 +36,7 @@ def example() -> Program:
         buffers=[Buffer("x", "arena", 0, 64), Buffer("h", "host", 64, 8, data="table")],
         inputs=[TensorInfo("in", (1, 3, 4), "int8", "x", 0.5, -3)],
         outputs=[TensorInfo("out", (), "float32", "h", [0.5, 0.25], [1, 2], where="cpu", reason="even window")],
-        tensors=[TensorInfo("mid", (2, 2), "int8", "", relayout=BlockedLayout((1, 1, 1, 1, 4), 4, 128))],
+        tensors=[TensorInfo("mid", (2, 2), "int8", "", relayout=BlockedLayout((2, 1, 1, 1, 4), 4, 128))],
         steps=[NpuStep(0, 2), CpuStep("softmax", "code", ["x", "h"], 16, ["Softmax s"], ["one loop"])],
         layers=[Layer("conv", "Conv", "npu", 0, 1, 1000, 10, 20, 15, "4x4"), Layer("s", "Softmax", "cpu", macs=3)],
         sections={"code": b"\x7fELF", "table": b""},
@@ -63,16 +62,8 @@ def test_manifest() -> None:
         "keep": "all", "host": "riscv64-unknown-linux-gnu", "host_features": ["c", "d"], "threads": 2,
         "input_ranges": {"in": [-1.0, 0.5]},
     }  # fmt: skip
-    relayout = {"shape": [1, 1, 1, 1, 4], "block": 4, "xor": 128, "convention": "c1"}
+    relayout = {"shape": [2, 1, 1, 1, 4], "block": 4, "xor": 128, "convention": "c1"}
     assert manifest["tensors"][0]["relayout"] == relayout and manifest["inputs"][0]["relayout"] is None
-
-
-def test_blocked_layout_from_json() -> None:
-    found = BlockedLayout.from_json({"shape": [2, 1, 1, 5, 4], "block": 4, "convention": "last"})
-    assert found == BlockedLayout((2, 1, 1, 5, 4), 4, 0, Layout.CHANNELS_LAST)
-    assert BlockedLayout.from_json({"shape": [2, 1, 1, 5, 4], "block": 4}).convention is Layout.CHANNELS_FIRST
-    with pytest.raises(ValueError, match="'middle' is not a valid Layout"):
-        BlockedLayout.from_json({"shape": [2, 1, 1, 5, 4], "block": 4, "convention": "middle"})
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -1,0 +1,156 @@
+"""Whether the parts of a program fit together, looked at before any of them is used.
+
+A program file may come from a stranger, or from a disk that fails. Everything that a runtime takes for granted later
+is checked here: sizes, ranges, and that what is named exists.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from isa.encoding import DecodeError, decode
+from isa.instructions import INSTRUCTION_BYTES
+from isa.program_parts import BlockedLayout, Buffer, CpuStep, HostFacts, Layer, Layout, NpuStep, TensorInfo
+
+#: Bytes of any one memory of a program. A number beyond it is damage, not a plan.
+MAX_BYTES = 1 << 44
+MAX_THREADS = 64
+#: Types of ml_dtypes, which numpy does not know by name; all but bfloat16 take a byte.
+_SMALL_TYPES = re.compile(r"bfloat16|float[4-8]_?[a-z0-9]*|u?int[24]")
+_SYMBOL = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_ELF = b"\x7fELF"
+
+
+class Unfit(ValueError):
+    """Parts of a program contradict each other. One line."""
+
+
+def check_memory(sizes: Mapping[str, int], buffers: Sequence[Buffer], sections: Mapping[str, bytes]) -> None:
+    """Every buffer lies in its space, constants have their bytes.
+
+    Args:
+        sizes: bytes of each space.
+
+    Raises:
+        Unfit: the first contradiction.
+    """
+    for space, size in sizes.items():
+        _within(f"the size of {space}", size, MAX_BYTES)
+    seen: set[str] = set()
+    constants: list[Buffer] = []
+    for b in buffers:
+        if not b.name or b.name in seen:
+            raise Unfit(f"two buffers are called {b.name!r}")
+        seen.add(b.name)
+        if b.space not in sizes:
+            raise Unfit(f"buffer {b.name!r} is in {b.space!r}; there are {', '.join(sizes)}")
+        if b.offset < 0 or b.nbytes < 0 or b.offset + b.nbytes > sizes[b.space]:
+            raise Unfit(f"buffer {b.name!r} lies outside of the {sizes[b.space]} bytes of {b.space!r}")
+        if b.data:
+            if b.space != "host" or b.data not in sections:
+                raise Unfit(f"buffer {b.name!r} takes its bytes from section {b.data!r}, which does not exist")
+            if len(sections[b.data]) > b.nbytes:
+                raise Unfit(f"buffer {b.name!r} has {b.nbytes} bytes, its section {b.data!r} {len(sections[b.data])}")
+            constants.append(b)
+    constants.sort(key=lambda b: b.offset)
+    for first, second in itertools.pairwise(constants):
+        if first.offset + first.nbytes > second.offset and first.nbytes and second.nbytes:
+            raise Unfit(f"the constants {first.name!r} and {second.name!r} overlap")
+
+
+def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
+    """The tensor fits the buffer it names. Raises `Unfit`."""
+    itemsize = _itemsize(tensor)
+    if any(d < 0 for d in tensor.shape) or len(tensor.shape) > 64:
+        raise Unfit(f"tensor {tensor.name!r} has shape {list(tensor.shape)}")
+    if tensor.where not in ("npu", "cpu"):
+        raise Unfit(f"tensor {tensor.name!r} is computed by {tensor.where!r}")
+    size = math.prod(tensor.shape) * itemsize
+    if tensor.relayout is not None:
+        size = _blocked_size(tensor, tensor.relayout, itemsize)
+    if tensor.buffer and tensor.buffer not in buffers:
+        raise Unfit(f"tensor {tensor.name!r} is in buffer {tensor.buffer!r}, which does not exist")
+    if tensor.buffer and buffers[tensor.buffer].nbytes < size:
+        raise Unfit(
+            f"tensor {tensor.name!r} of {size} bytes does not fit the {buffers[tensor.buffer].nbytes} of its buffer"
+        )
+
+
+def _itemsize(tensor: TensorInfo) -> int:
+    """Bytes of an element."""
+    if _SMALL_TYPES.fullmatch(tensor.dtype):
+        return 2 if tensor.dtype == "bfloat16" else 1
+    try:
+        found = np.dtype(tensor.dtype)
+    except (TypeError, ValueError, SyntaxError):
+        found = np.dtype(object)
+    if found.kind not in "biufc" or found.name != tensor.dtype:
+        raise Unfit(f"tensor {tensor.name!r} is of type {tensor.dtype!r}, which is no type of numbers")
+    return found.itemsize
+
+
+def _blocked_size(tensor: TensorInfo, blocks: BlockedLayout, itemsize: int) -> int:
+    """Bytes of the tensor in blocks of lanes, which hold just its elements."""
+    shape, where = blocks.shape, f"the layout of tensor {tensor.name!r}"
+    if len(shape) != 5 or min(shape, default=0) < 1 or blocks.block != shape[-1]:
+        raise Unfit(f"{where} has shape {list(shape)} and blocks of {blocks.block}")
+    if blocks.xor not in (0, 128) or itemsize != 1:
+        raise Unfit(f"{where} is for elements of a byte and xor 0 or 128, not {itemsize} and {blocks.xor}")
+    axis = -1 if blocks.convention is Layout.CHANNELS_LAST else 1
+    channels = tensor.shape[axis] if len(tensor.shape) >= 2 or (axis == -1 and tensor.shape) else 0
+    if -(-channels // blocks.block) != shape[1] or shape[0] * channels * shape[2] * shape[3] != math.prod(tensor.shape):
+        raise Unfit(f"{where} has shape {list(shape)}, which does not hold {list(tensor.shape)}")
+    return math.prod(shape)
+
+
+def check_steps(
+    steps: Sequence[NpuStep | CpuStep],
+    layers: Sequence[Layer],
+    instructions: bytes,
+    buffers: Mapping[str, Buffer],
+    sections: Mapping[str, bytes],
+    host: HostFacts,
+) -> None:
+    """Steps lie within the instructions and end, kernels and their buffers exist. Raises `Unfit`."""
+    count, rest = divmod(len(instructions), INSTRUCTION_BYTES)
+    if rest:
+        raise Unfit(f"{len(instructions)} bytes of instructions are no multiple of {INSTRUCTION_BYTES}")
+    _within("the number of threads", host.threads, MAX_THREADS, 1)
+    for number, step in enumerate(steps):
+        where = f"step {number}"
+        if isinstance(step, NpuStep):
+            if step.first < 0 or step.count < 1 or step.first + step.count > count:
+                raise Unfit(f"{where} runs instructions {step.first}..{step.first + step.count - 1} of {count}")
+            last = (step.first + step.count - 1) * INSTRUCTION_BYTES
+            if not _ends(instructions[last : last + INSTRUCTION_BYTES]):
+                raise Unfit(f"{where} does not end with END")
+            continue
+        _within(f"the workspace of {where}", step.workspace, MAX_BYTES)
+        if not _SYMBOL.fullmatch(step.symbol):
+            raise Unfit(f"{where} calls {step.symbol!r}")
+        if not sections.get(step.section, b"").startswith(_ELF):
+            raise Unfit(f"{where} needs section {step.section!r}, which is missing or no object code")
+        missing = [name for name in step.buffers if name not in buffers]
+        if missing:
+            raise Unfit(f"{where} needs buffer {missing[0]!r}, which does not exist")
+    for layer in layers:
+        if layer.where not in ("npu", "cpu") or min(layer.first, layer.count) < 0 or layer.first + layer.count > count:
+            raise Unfit(f"layer {layer.name!r} has instructions {layer.first}..{layer.first + layer.count} of {count}")
+
+
+def _ends(word: bytes) -> bool:
+    """True for the word of END."""
+    try:
+        return decode(int.from_bytes(word, "little")).name == "END"
+    except DecodeError:
+        return False
+
+
+def _within(what: str, value: int, high: int, low: int = 0) -> None:
+    if not low <= value <= high:
+        raise Unfit(f"{what} must be {low}..{high}, not {value}")

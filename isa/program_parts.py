@@ -1,0 +1,141 @@
+"""What a `Program` is made of: buffers, tensors, steps, rows of the reports. No behaviour, and no file format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Layout(StrEnum):
+    """Which axis of a tensor holds its channels where the NPU has it in blocks of lanes.
+
+    The values are what a program file says and part of buffer names.
+    """
+
+    #: Axis 1, as convolutions and pools have it: [N, C, H, W] or [N, C, W].
+    CHANNELS_FIRST = "c1"
+    #: The last axis, as matrix products have it: the axis before it is W, those before that are N, and H is 1.
+    CHANNELS_LAST = "last"
+
+
+@dataclass
+class Buffer:
+    """A named piece of memory.
+
+    Attributes:
+        name: unique in the program.
+        space: "constant" or "arena" (device memory), or "host".
+        offset: bytes from the start of that space; host buffers are offsets into the host arena.
+        nbytes: size.
+        data: for host constants, the section that holds the bytes ("" for none).
+    """
+
+    name: str
+    space: str
+    offset: int
+    nbytes: int
+    data: str = ""
+
+
+@dataclass(frozen=True)
+class BlockedLayout:
+    """How a buffer in blocks of lanes holds a tensor.
+
+    Attributes:
+        shape: of the buffer, [N, CB, H, W, block].
+        block: lanes.
+        xor: 128 where a uint8 tensor is stored as int8, else 0.
+        convention: which axis of the tensor holds the channels.
+    """
+
+    shape: tuple[int, ...]
+    block: int
+    xor: int = 0
+    convention: Layout = Layout.CHANNELS_FIRST
+
+
+@dataclass
+class TensorInfo:
+    """A graph input or output, or a quantised tensor that can be looked at.
+
+    Attributes:
+        name, shape, dtype: as in the model (numpy dtype name).
+        buffer: the buffer with its value in C order, "" if it never leaves the scratchpads.
+        scale, zero_point: quantisation, None for float tensors; lists for per-channel.
+        relayout: how the buffer holds the value if it is in blocks of lanes, None for plain C order.
+        where: "npu" or "cpu": who computes it.
+        reason: why this tensor may differ from the reference by a step ("" = it must be equal).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: str
+    scale: float | list[float] | None = None
+    zero_point: int | list[int] | None = None
+    relayout: BlockedLayout | None = None
+    where: str = "npu"
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What the CPU kernels of a program need of the machine that runs them.
+
+    Attributes:
+        triple: LLVM target triple they are compiled for, "" for a program without kernels.
+        features: instruction-set extensions they may use, by LLVM's names.
+        threads: that call every kernel together.
+    """
+
+    triple: str = ""
+    features: tuple[str, ...] = ()
+    threads: int = 1
+
+
+@dataclass
+class NpuStep:
+    """Runs instructions first..first+count-1 (the last one is END)."""
+
+    first: int
+    count: int
+    kind: str = "npu"
+
+
+@dataclass
+class CpuStep:
+    """Calls `symbol` of the object in `section` with the addresses of `buffers` and a workspace."""
+
+    symbol: str
+    section: str
+    buffers: list[str]
+    workspace: int
+    ops: list[str]  # the graph nodes inside, "OpType name"
+    kernels: list[str] = field(default_factory=list)  # one line per fused kernel
+    kind: str = "cpu"
+
+
+@dataclass
+class Layer:
+    """A row of the reports: what part of the instruction image belongs to which node of the model.
+
+    Attributes:
+        name, op: node of the model (several joined by " + " when fused).
+        where: "npu" or "cpu".
+        first, count: instruction range (count 0 for cpu layers).
+        macs: multiply-accumulates of the model's arithmetic, padding and alignment not counted.
+        read_bytes, write_bytes: memory traffic of the instructions.
+        minimum_bytes: traffic that no schedule can avoid: weights and parameters, plus activations that cannot stay.
+        tile: how it is cut, for people to read.
+    """
+
+    name: str
+    op: str
+    where: str
+    first: int = 0
+    count: int = 0
+    macs: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    minimum_bytes: int = 0
+    tile: str = ""
