@@ -25,7 +25,7 @@ from common.store import write_atomically
 from common.typed import convert, from_json
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
-from isa.program_check import check_memory, check_steps, check_tensor
+from isa.program_check import check_layers, check_memory, check_steps, check_tensor
 from isa.program_parts import (
     BlockedLayout,
     Buffer,
@@ -158,7 +158,7 @@ class Program:
         buffers = self._buffers()
         for tensor in (*self.inputs, *self.outputs, *self.tensors):
             check_tensor(tensor, buffers)
-        check_steps(self.steps, self.layers, self.instructions, buffers, self.sections, self.host)
+        check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
 
     def _options(self) -> dict[str, Any]:
         """Facts about the compilation as the manifest has them."""
@@ -233,6 +233,7 @@ class Program:
         try:
             program = _from_manifest(json.loads(text), data[head + length : -32])
             program.check()
+            check_layers(program.layers, program.instructions)
         except KeyError as error:
             raise ProgramError(f"{where}: manifest is inconsistent: it lacks {error}") from None
         except (RecursionError, ValueError, TilewrightError) as error:

@@ -23,7 +23,6 @@ MAX_THREADS = 64
 #: Types of ml_dtypes, which numpy does not know by name; all but bfloat16 take a byte.
 _SMALL_TYPES = re.compile(r"bfloat16|float[4-8]_?[a-z0-9]*|u?int[24]")
 _SYMBOL = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_ELF = b"\x7fELF"
 
 
 class Unfit(ValueError):
@@ -110,7 +109,6 @@ def _blocked_size(tensor: TensorInfo, blocks: BlockedLayout, itemsize: int) -> i
 
 def check_steps(
     steps: Sequence[NpuStep | CpuStep],
-    layers: Sequence[Layer],
     instructions: bytes,
     buffers: Mapping[str, Buffer],
     sections: Mapping[str, bytes],
@@ -133,11 +131,16 @@ def check_steps(
         _within(f"the workspace of {where}", step.workspace, MAX_BYTES)
         if not _SYMBOL.fullmatch(step.symbol):
             raise Unfit(f"{where} calls {step.symbol!r}")
-        if not sections.get(step.section, b"").startswith(_ELF):
-            raise Unfit(f"{where} needs section {step.section!r}, which is missing or no object code")
+        if step.section not in sections:
+            raise Unfit(f"{where} needs section {step.section!r}, which does not exist")
         missing = [name for name in step.buffers if name not in buffers]
         if missing:
             raise Unfit(f"{where} needs buffer {missing[0]!r}, which does not exist")
+
+
+def check_layers(layers: Sequence[Layer], instructions: bytes) -> None:
+    """Rows of the reports are about instructions there are. Raises `Unfit`."""
+    count = len(instructions) // INSTRUCTION_BYTES
     for layer in layers:
         if layer.where not in ("npu", "cpu") or min(layer.first, layer.count) < 0 or layer.first + layer.count > count:
             raise Unfit(f"layer {layer.name!r} has instructions {layer.first}..{layer.first + layer.count} of {count}")

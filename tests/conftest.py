@@ -1,6 +1,7 @@
 """Fixtures shared by all tests, and what a run says at its end."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.common.paths import ROOT
 
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
+os.environ.setdefault("TILEWRIGHT_KEYS", tempfile.mkdtemp(prefix="tilewright-test-keys-"))  # not the user's
 os.environ.setdefault("TILEWRIGHT_TUNING", "off")  # of the user: pinned cycles are those of the compiler alone
 
 

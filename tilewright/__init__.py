@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from common.errors import TilewrightError
-from tilewright.errors import ConfigMismatchError, InputError, UsageError
+from tilewright.errors import ConfigMismatchError, InputError, UntrustedError, UsageError
 
 if TYPE_CHECKING:
     from isa.config import NpuConfig
@@ -52,6 +52,7 @@ __all__ = [
     "Program",
     "Runner",
     "TilewrightError",
+    "UntrustedError",
     "UsageError",
     "check",
     "compile",

@@ -11,4 +11,8 @@ class ConfigMismatchError(TilewrightError):
     """A program compiled for another configuration than that of the device."""
 
 
-__all__ = ["ConfigMismatchError", "InputError", "TilewrightError", "UsageError"]
+class UntrustedError(TilewrightError):
+    """A program with native code of somebody whom the user does not trust; see `tilewright.trust`."""
+
+
+__all__ = ["ConfigMismatchError", "InputError", "TilewrightError", "UntrustedError", "UsageError"]

@@ -19,9 +19,19 @@ from tilewright.errors import UsageError
 IMAGE_SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg")
 
 
-def load(path: str | Path) -> Program:
-    """Reads a compiled program. Raises `isa.ProgramError` if it is unreadable or damaged."""
-    return Program.load(path)
+def load(path: str | Path, *, trust: bool = False) -> Program:
+    """Reads a compiled program.
+
+    Args:
+        trust: its CPU kernels, which are native code, may run whoever made them. Else they run if the program is
+            signed by the user, or by somebody the user trusts; see `tilewright.trust`.
+
+    Raises:
+        isa.program.ProgramError: it is unreadable or damaged.
+    """
+    program = Program.load(path)
+    program.trusted = trust
+    return program
 
 
 def is_tflite(model: object) -> bool:

@@ -1,7 +1,8 @@
 """Compiled programs by the content of what they were compiled from, so that a second compile is instant.
 
 A key covers the model's bytes, configuration, shapes, options, the compiler's own sources and the host's processor.
-Files live in $TILEWRIGHT_CACHE (else the user's cache folder) under `programs/`; a damaged one is compiled again.
+Files live in $TILEWRIGHT_CACHE (else the user's cache folder) under `programs/`; one that is damaged, or
+not signed by the user, is compiled again.
 TILEWRIGHT_PROGRAM_CACHE=off switches this off.
 """
 
@@ -22,6 +23,7 @@ from common import store
 from compiler.cpu import Target, findings
 from compiler.cpu.segment import poisoned
 from isa.program import Program, ProgramError
+from tilewright import trust
 
 if TYPE_CHECKING:
     import onnx
@@ -65,6 +67,8 @@ def find(name: str) -> Program | None:
     try:
         program = Program.load(path)
     except ProgramError:
+        return None
+    if not trust.is_trusted(program):  # somebody else's file
         return None
     with contextlib.suppress(OSError):
         os.utime(path)

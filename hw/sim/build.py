@@ -71,7 +71,6 @@ def _library_key(verilog: str, harness: Path, compiler: str) -> str:
 
 def _compile(compiler: str, sources: Sequence[tuple[Path, str]], flags: Sequence[str], to: Path) -> list[Path]:
     """Objects of (source, optimisation) pairs."""
-
     objects = [to / (source.stem + ".o") for source, _ in sources]
     commands: list[list[str | Path]] = [
         [compiler, *flags, level, "-c", source, "-o", target] for (source, level), target in zip(sources, objects)

@@ -14,7 +14,7 @@ from compiler.errors import OpenShapeError, StagingError
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright import program_cache
+from tilewright import program_cache, trust
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.tuning.log import open_log
@@ -124,6 +124,7 @@ def compile_program(
         program = build_tuned(build, log, trust=effort <= 1)
     else:
         program = build(None)
+    trust.sign(program)
     program.compile_seconds = time.perf_counter() - start
     if name is not None:
         program_cache.keep(name, program)

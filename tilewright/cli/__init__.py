@@ -24,6 +24,7 @@ COMMANDS = {
     "fpga": "Bitstreams for small boards, with yosys and nextpnr from pip.",
     "probe": "Say what the board at ADDRESS is: configuration, memory, state. It is not changed.",
     "serve": "Share a device over the network.",
+    "trust": "Whose compiled programs may run native code here.",
     "backends": "List the devices programs can run on.",
     "zoo": "Well-known networks with seeded weights, as ONNX.",
     "bench": "Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread.",

@@ -76,6 +76,9 @@ def tuning_option(flag: str) -> Callable[[Command], Command]:
     )
 
 
+trust_option = click.option(
+    "--trust", is_flag=True, help="Run the native code of a program file whoever made it; see `trust`."
+)
 json_option = click.option(
     "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; - for standard output, and nothing else."
 )

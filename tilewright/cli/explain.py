@@ -45,6 +45,7 @@ _COLUMNS = {
     metavar="FILE",
     help="Write a roofline plot: .png, .svg, or .html with all numbers.",
 )
+@arguments.trust_option
 @arguments.json_option
 @arguments.gather(programs.Request, "request")
 def command(request: programs.Request, latency: int, interval: int, plot: Path | None, json_path: str | None) -> None:

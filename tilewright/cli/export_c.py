@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from isa.program import Program
 from tilewright.cli import arguments, terminal
 from tilewright.export import export_c, identifier
+from tilewright.files import load
 
 
 @click.command(
@@ -23,11 +23,12 @@ from tilewright.export import export_c, identifier
 @click.argument("program", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
 @click.option("--name", metavar="IDENTIFIER", help="Name of the program in C; by default made from the file's.")
+@arguments.trust_option
 @arguments.json_option
-def command(program: Path, output: Path, name: str | None, json_path: str | None) -> None:
+def command(program: Path, output: Path, name: str | None, trust: bool, json_path: str | None) -> None:
     """Write PROGRAM, compiled with --host, as objects, C sources and a Makefile."""
     terminal.prepare_json(json_path)
-    loaded = Program.load(program)
+    loaded = load(program, trust=trust)
     files = export_c(loaded, output, name or identifier(program.stem))
     if json_path is not None:
         terminal.emit_json(json_path, {"folder": str(output), "host": loaded.host.triple, "files": files})

@@ -25,6 +25,7 @@ class Request:
         shapes, values: as --shape and --value give them.
         config, host, cpu_only, threads, print_after, effort, tuning: as for `tilewright.compile_program`; without a
             configuration it is `base`.
+        trust: as for `tilewright.load`.
     """
 
     model: Path
@@ -37,6 +38,7 @@ class Request:
     print_after: tuple[str, ...] = ()
     effort: int = 1
     tuning: str | None = None
+    trust: bool = False
 
     @functools.cached_property
     def given_shapes(self) -> dict[str, list[int]]:
@@ -68,7 +70,7 @@ class Request:
         for option, chosen in (("--shape", given), ("--value", self.values)):
             if chosen:
                 raise UsageError(f"{self.model} is compiled already: {option} has no effect on it")
-        return Program.load(self.model), False
+        return tw.load(self.model, trust=self.trust), False
 
     def compile(self, shapes: dict[str, list[int]], json_path: str | None = None) -> Program:
         """The model compiled for these shapes of its inputs."""

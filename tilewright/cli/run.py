@@ -104,6 +104,7 @@ class RunCommand(click.Command):
     metavar="A:B",
     help="Cycles A..B-1 of every run only, for --trace-file (by default FILE is MODEL.vcd).",
 )
+@arguments.trust_option
 @arguments.json_option
 @arguments.gather(Request, "request")
 @arguments.gather(InputFiles, "given")

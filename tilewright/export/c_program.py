@@ -11,6 +11,7 @@ from common.text import plain
 from compiler.cpu.object import elf
 from isa.instructions import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, CpuStep, NpuStep, Program, TensorInfo
+from tilewright import trust
 from tilewright.errors import UsageError
 from tilewright.files import write_files
 from tilewright.runtime.layout import nbytes_of
@@ -37,9 +38,11 @@ def export_c(program: Program, folder: str | Path, name: str | None = None) -> l
         Names of the files, sorted.
 
     Raises:
+        UntrustedError: objects of somebody whom the user does not trust.
         UsageError: no host, a runtime of another version, a name that is no identifier, or a folder that cannot be
             written.
     """
+    trust.require(program)
     header = program.sections.get(RUNTIME_HEADER)
     if header is None:
         raise UsageError(f"{program.name} was not compiled for C; compile it with --host (host=) and export that")

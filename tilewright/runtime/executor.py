@@ -21,6 +21,7 @@ from isa.device import Counters, Device, DeviceError, EngineCounters, Region
 from isa.encoding import DecodeError, decode
 from isa.instructions import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, Buffer, CpuStep, NpuStep, Program, TensorInfo
+from tilewright import trust
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.runtime.forcing import Forcing
 from tilewright.runtime.inputs import check_inputs
@@ -105,14 +106,20 @@ class Executor:
 
     Raises:
         ConfigMismatchError: the program is for another configuration, or its CPU kernels for another machine.
+        UntrustedError: it has CPU kernels of somebody whom the user does not trust.
+        UsageError: parts of it contradict each other. MemoryFull: no memory for it.
     """
 
     def __init__(self, program: Program, device: Device, beside: bool = False) -> None:
         check_config(program, device)
         check_host(program)
+        trust.require(program)
         self.program, self.device = program, device
         self.buffers = {b.name: b for b in program.buffers}
-        self._check_memory_plan()
+        try:
+            program.check()
+        except ValueError as error:
+            raise UsageError(f"{program.name}: {error}") from None
         if not beside:
             device.free_all()
         self.bases: dict[str, int] = {}
@@ -127,13 +134,13 @@ class Executor:
             device.write(self.bases["program"], program.instructions)
         if program.constants:
             device.write(self.bases["constant"], program.constants)
-        self.host = aligned_zeros(program.host_bytes)
+        self.host = self._zeros(program.host_bytes)
         for buffer in program.buffers:
             if buffer.space == "host" and buffer.data:
                 data = np.frombuffer(program.sections[buffer.data], np.uint8)
                 self.host[buffer.offset : buffer.offset + data.size] = data
         cpu_steps = [s for s in program.steps if isinstance(s, CpuStep)]
-        self.workspace = aligned_zeros(max((s.workspace for s in cpu_steps), default=0))
+        self.workspace = self._zeros(max((s.workspace for s in cpu_steps), default=0))
         self._kernels = {
             (s.section, s.symbol): load_kernel(program.sections[s.section], s.symbol, program.host.threads)
             for s in cpu_steps
@@ -145,20 +152,13 @@ class Executor:
         while self.bases:
             self.device.free(self.bases.popitem()[1])
 
-    def _check_memory_plan(self) -> None:
-        program = self.program
-        sizes = {"constant": len(program.constants), "arena": program.arena_bytes, "host": program.host_bytes}
-        for b in program.buffers:
-            if b.space not in sizes or b.offset < 0 or b.offset + b.nbytes > sizes[b.space]:
-                raise UsageError(f"{program.name}: buffer {b.name!r} lies outside the {b.space!r} space")
-        for info in [*program.inputs, *program.outputs, *program.tensors]:
-            if info.buffer and (info.buffer not in self.buffers or self.buffers[info.buffer].nbytes < nbytes_of(info)):
-                raise UsageError(f"{program.name}: tensor {info.name!r} does not fit its buffer {info.buffer!r}")
-        for step in program.steps:
-            missing = [n for n in step.buffers if n not in self.buffers] if isinstance(step, CpuStep) else []
-            if missing or (isinstance(step, CpuStep) and step.section not in program.sections):
-                what = f"buffer {missing[0]!r}" if missing else f"section {step.section!r}"  # type: ignore[union-attr]
-                raise UsageError(f"{program.name}: a CPU step needs {what}, which the program does not have")
+    def _zeros(self, nbytes: int) -> np.ndarray:
+        """Host memory. Raises `MemoryFull`."""
+        try:
+            return aligned_zeros(nbytes)
+        except MemoryError:
+            self.unload()
+            raise MemoryFull(f"{self.program.name} needs {nbytes} bytes of this machine's memory") from None
 
     def _regions(self) -> list[Region]:
         regions = [Region()] * (1 + max(PROGRAM_REGION, CONSTANT_REGION, ARENA_REGION))

@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import llvmlite.binding as llvm
 
 from compiler.cpu.target import Target
+from compiler.errors import CompileError
+
+_ELF = b"\x7fELF"
 
 
 class LoadedSegment:
@@ -66,6 +69,8 @@ def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., Non
         `f(buffers, workspace)`: addresses of inputs, constants and outputs in the segment's order, and of
         `workspace_bytes` bytes aligned to 64 (may be None when that is 0).
     """
+    if not object_code.startswith(_ELF):
+        raise CompileError(f"the kernel {symbol!r} is no object code: {len(object_code)} bytes")
     Target.host()  # asks the system for what kernels may need
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -75,5 +80,5 @@ def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., Non
     engine.finalize_object()
     address = engine.get_function_address(symbol)
     if not address:
-        raise ValueError(f"object code has no symbol {symbol!r}")
+        raise CompileError(f"object code has no symbol {symbol!r}")
     return LoadedSegment(engine, address) if threads == 1 else ThreadedSegment(engine, address, threads)

@@ -21,6 +21,7 @@ from isa.encoding import op, to_bytes
 from isa.instructions import Memory
 from isa.program import ARENA_REGION, CONSTANT_REGION, Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 from tests.common.onnx_models import model_of
+from tilewright import trust
 from tilewright.runtime import devices, executor
 
 SHAPE = (1, 4, 16)
@@ -52,7 +53,7 @@ def make_program(keep: str = "outputs", config: NpuConfig = PRESETS["base"]) -> 
         buffer = name if keep == "all" or name == "x" else ""
         return TensorInfo(name, SHAPE, "int8", buffer, SCALE, 0, where=where, reason=reason)
 
-    return Program(
+    program = Program(
         name="hand",
         config=config,
         instructions=image,
@@ -79,6 +80,8 @@ def make_program(keep: str = "outputs", config: NpuConfig = PRESETS["base"]) -> 
         sections={"code": b"", "one": np.float32(1).tobytes()},
         notes=["made by hand"],
     )
+    trust.sign(program)
+    return program
 
 
 def good_kernels() -> Kernels:

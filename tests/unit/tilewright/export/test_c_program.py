@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_mistakes(tmp_path: Path, foreign: tw.Program) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(tw.UsageError, match="cannot make folder"):
         tw.export_c(foreign, tmp_path / "file")
-    other = tw.Program.from_bytes(foreign.to_bytes())
+    other = copy.deepcopy(foreign)
     other.sections[RUNTIME_HEADER] += b"\n"
     with pytest.raises(tw.UsageError, match="compile it again to export it"):
         tw.export_c(other, tmp_path / "new")
@@ -77,7 +78,7 @@ def test_identifiers() -> None:
 def test_names_from_a_model_stay_text(tmp_path: Path, foreign: tw.Program) -> None:
     """A name with line breaks, comment marks and calls of make reaches the files as one harmless line."""
     mark = tmp_path / "mark"
-    program = tw.Program.from_bytes(foreign.to_bytes())
+    program = copy.deepcopy(foreign)
     program.name = f"net */\n#include </etc/passwd>\n$(shell touch {mark})\nall:\n\ttouch {mark}\n"
     program.inputs[0].name = '"};\n#error here\n'
     names = tw.export_c(program, tmp_path / "c", "net")

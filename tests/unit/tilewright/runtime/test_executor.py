@@ -207,9 +207,12 @@ class TestErrors:
     @pytest.mark.parametrize(
         "damage, message",
         [
-            (lambda p: setattr(p, "arena_bytes", 64), "outside the 'arena' space"),
+            (lambda p: setattr(p, "arena_bytes", 64), "lies outside of the 64 bytes of 'arena'"),
             (lambda p: p.buffers.pop(2), "'b'"),
-            (lambda p: setattr(p.outputs[0], "shape", (1, 4, 17)), "'y' does not fit its buffer"),
+            (
+                lambda p: setattr(p.outputs[0], "shape", (1, 4, 17)),
+                "does not fit the 256 of its buffer",
+            ),
             (lambda p: p.sections.pop("code"), "section 'code'"),
         ],
     )
