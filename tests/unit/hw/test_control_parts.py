@@ -7,7 +7,6 @@ from collections import deque
 import numpy as np
 import pytest
 from amaranth.hdl import Module
-from amaranth.sim import Simulator
 
 from hw.array import MacArray
 from hw.loop_nest import LoopNest
@@ -17,13 +16,7 @@ from hw.window import Window
 from isa.config import SEMAPHORE_LIMIT, preset
 from isa.instructions import ADDRESS_BITS
 from isa.timing import array_stages
-
-
-def simulate(dut, bench) -> None:
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+from tests.common.rtl_bench import drive, simulate
 
 
 @pytest.mark.parametrize("kind", [Queue, RegisteredQueue])
@@ -37,9 +30,7 @@ def test_queue(kind: type) -> None:
         popped = False
         for _ in range(500):
             push, pop, value = rng.random() < 0.6, rng.random() < 0.5, rng.randrange(256)
-            ctx.set(dut.i_valid, push)
-            ctx.set(dut.i_payload, value)
-            ctx.set(dut.o_ready, pop)
+            drive(ctx, dut, i_valid=push, i_payload=value, o_ready=pop)
             level = len(held) + (late and popped)
             assert ctx.get(dut.level) == level
             assert ctx.get(dut.o_valid) == bool(held) and ctx.get(dut.i_ready) == (level < 5)
@@ -80,11 +71,8 @@ def test_semaphores() -> None:
                 w1, s1 = (rng.choice([i for i in range(5) if i == 0 or i != x]) for x in (w0, s0))
                 if e in before:  # an engine that has its semaphores does not ask
                     want, (w0, w1) = False, before[e]
-                for name, value in zip(
-                    ("want", "wait0", "wait1", "give", "signal0", "signal1", "pc"),
-                    (want, 1 << w0, 1 << w1, give, s0, s1, cycle),
-                ):
-                    ctx.set(getattr(dut, f"{e}_{name}"), value)
+                drive(ctx, dut, f"{e}_", want=want, wait0=1 << w0, wait1=1 << w1, give=give)
+                drive(ctx, dut, f"{e}_", signal0=s0, signal1=s1, pc=cycle)
                 waits = [w for w in (w0, w1) if w]
                 able = want and all(counts[w] > 0 for w in waits)
                 if able and not set(waits) & set(counting + could):
@@ -233,10 +221,7 @@ def test_window_and_array() -> None:
                     got = [ctx.get(getattr(array, f"sum{o}")) for o in range(len(wanted))]
                     assert got == wanted.tolist()
                 vector, push, shift, clear = rng.integers(-128, 128, block_in), *(rng.random(3) < (0.8, 0.7, 0.1))
-                ctx.set(window.push, bool(push))
-                ctx.set(window.vector, pack(vector))
-                ctx.set(window.shift, bool(shift))
-                ctx.set(window.clear, bool(clear))
+                drive(ctx, window, push=bool(push), vector=pack(vector), shift=bool(shift), clear=bool(clear))
                 await ctx.tick()
                 if push:
                     depthwise, newest = shift, vector

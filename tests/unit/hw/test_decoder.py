@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from amaranth.sim import Simulator
 
 from hw.decoder import Decoder
 from isa.config import preset
 from isa.encoding import DecodeError, check, decode
 from isa.instructions import BY_NAME, HEADER, INSTRUCTIONS, ErrorCode
+from tests.common.rtl_bench import simulate
 
 CONFIGS = {
     "tiny": preset("tiny"),
@@ -67,8 +67,6 @@ def test_equals_the_software_decoder(name: str) -> None:
             assert ctx.get(dut.operands_ok) == legal, f"{operation.name} {word:#x}"
             assert ctx.get(dut.end) == (operation.instruction is BY_NAME["END"])
 
-    simulator = Simulator(dut)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(dut, bench, clock_hz=None)
     assert min(seen.values()) > 300, seen
     assert missing == ({"DEPTHWISE"} if name == "no_units" else set())

@@ -1,11 +1,11 @@
 """The requantiser against `isa.numerics.requantize`, value by value."""
 
 import numpy as np
-from amaranth.sim import Simulator
 
 from hw.requantizer import FINAL_STAGE, INSIDE_STAGE, REQUANTIZE_STAGES, SCALE_STAGE, WINDOW_STAGE, Requantizer
 from isa.instructions import Rounding
 from isa.numerics import requantize
+from tests.common.rtl_bench import drive, simulate
 
 
 def vectors(count: int) -> dict[str, np.ndarray]:
@@ -63,25 +63,19 @@ def test_bit_exact() -> None:
             def at(name: str, stage: int, t: int = t) -> int:
                 return int(v[name][min(max(t - stage, 0), count - 1)])
 
-            ctx.set(dut.acc, at("acc", 0))
-            ctx.set(dut.scale, at("scale", SCALE_STAGE))
+            drive(ctx, dut, acc=at("acc", 0), scale=at("scale", SCALE_STAGE))
             inside = Rounding.EVEN_ZERO_POINT_INSIDE
             zero_point = at("zero_point", INSIDE_STAGE) if at("rounding", INSIDE_STAGE) == inside else 0
             ctx.set(dut.inside_zero_point, zero_point)
             mode, zero_point = at("rounding", WINDOW_STAGE), at("zero_point", WINDOW_STAGE)
-            ctx.set(dut.window, mode == inside)
-            ctx.set(dut.away, mode == Rounding.HALF_AWAY)
-            ctx.set(dut.zero_point, 0 if mode == inside else zero_point)
-            ctx.set(dut.low, min(at("low", FINAL_STAGE), at("high", FINAL_STAGE)))
-            ctx.set(dut.high, at("high", FINAL_STAGE))
+            drive(ctx, dut, window=mode == inside, away=mode == Rounding.HALF_AWAY)
+            drive(ctx, dut, zero_point=0 if mode == inside else zero_point)
+            drive(ctx, dut, low=min(at("low", FINAL_STAGE), at("high", FINAL_STAGE)), high=at("high", FINAL_STAGE))
             if t >= REQUANTIZE_STAGES:
                 got.append(ctx.get(dut.result))
             await ctx.tick()
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(dut, bench)
     wrong = np.flatnonzero(np.array(got) != expected)
     details = [({k: int(a[i]) for k, a in v.items()}, got[i], int(expected[i])) for i in wrong[:5]]
     assert not wrong.size, f"{wrong.size} of {count} differ: {details}"

@@ -6,12 +6,12 @@ import random
 from collections import deque
 
 import pytest
-from amaranth.sim import Simulator
 
 from hw.activations import READERS, ActivationScratchpad
 from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
 from isa.config import NpuConfig, preset
 from isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES, table_chunk_cycles
+from tests.common.rtl_bench import drive, simulate
 
 TINY = preset("tiny").with_(act_rows=64, wgt_tiles=8, acc_rows=16, prm_rows=4, lut_tables=2)
 CONFIGS = {
@@ -20,13 +20,6 @@ CONFIGS = {
     "beat=2 rows": TINY.with_(axi_data_bits=64, block_out=16),
     "beat=all banks": TINY.with_(axi_data_bits=128),
 }
-
-
-def simulate(dut, bench) -> None:
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -70,14 +63,12 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
                     taken.add(row % banks)
             # Writes.
             vector, vector_row, vector_data = rng.random() < 0.5, rng.choice(pool), rng.randbytes(row_bytes)
-            ctx.set(dut.vector_write, vector)
-            ctx.set(dut.vector_write_row, vector_row)
+            drive(ctx, dut, "vector_", write=vector, write_row=vector_row)
             ctx.set(dut.vector_write_data, int.from_bytes(vector_data, "little"))
             load, row, full = rng.random() < 0.6, rng.choice(pool), rng.random() < 0.3
             count, chunk = 1 if full else rng.randint(1, per_beat), rng.randrange(dut.chunks)
             value = bytes([rng.randrange(256)] * config.bus_bytes) if full else rng.randbytes(config.bus_bytes)
-            for port, setting in (("write", load), ("row", row), ("rows", count), ("chunk", chunk), ("full", full)):
-                ctx.set(getattr(dut, f"load_{port}"), setting)
+            drive(ctx, dut, "load_", write=load, row=row, rows=count, chunk=chunk, full=full)
             ctx.set(dut.load_data, int.from_bytes(value, "little"))
             hit = vector and vector_row % banks in {(row + k) % banks for k in range(count)}
             if load:
@@ -155,9 +146,7 @@ def drive_write(ctx, dut, rng: random.Random, rows: list[bytes], full_allowed: b
     row, chunk, full = rng.randrange(len(rows)), rng.randrange(dut.chunks), full_allowed and rng.random() < 0.2
     value = rng.randbytes(chunk_bytes)
     write = rng.random() < 0.7
-    for port, setting in (("write", write), ("write_row", row), ("write_chunk", chunk), ("write_full", full)):
-        ctx.set(getattr(dut, port), setting)
-    ctx.set(dut.write_data, words(value))
+    drive(ctx, dut, write=write, write_row=row, write_chunk=chunk, write_full=full, write_data=words(value))
     if not write:
         return -1
     whole = bytearray(rows[row])

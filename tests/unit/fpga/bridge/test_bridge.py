@@ -3,12 +3,11 @@
 import random
 import struct
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from amaranth.hdl import Module
-from amaranth.sim import Simulator
 
 from fpga.bridge.frames import Crc
 from fpga.bridge.uart import UartReceiver, UartTransmitter, bit_time
@@ -26,16 +25,7 @@ from tests.common.bridge_board import (
     REGISTERS,
     bridge_line,
 )
-
-
-def simulate(dut: Any, bench: Callable[..., Awaitable[None]], *processes: Callable[..., Awaitable[None]]) -> None:
-    simulator = Simulator(dut)
-    simulator.add_clock(1 / CLOCK)
-    simulator.add_testbench(bench)
-    for process in processes:
-        simulator.add_testbench(process)
-    simulator.run()
-
+from tests.common.rtl_bench import simulate, stream_put, stream_take
 
 # The description.
 
@@ -80,11 +70,7 @@ def test_crc_equals_zlib() -> None:
         ctx.set(dut.clear, 1)
         await ctx.tick()
         ctx.set(dut.clear, 0)
-        for byte in data + struct.pack("<I", zlib.crc32(data)):
-            ctx.set(dut.i.payload, byte)
-            ctx.set(dut.i.valid, 1)
-            await ctx.tick().until(dut.i.ready)
-        ctx.set(dut.i.valid, 0)
+        await stream_put(ctx, dut.i, data + struct.pack("<I", zlib.crc32(data)))
         await ctx.tick().repeat(8)
         assert ctx.get(dut.good) == 1
 
@@ -104,17 +90,12 @@ def test_uart_loops_back(clock: int, baud: int) -> None:
     got = bytearray()
 
     async def send(ctx: Any) -> None:
-        for byte in data:
-            ctx.set(tx.i.payload, byte)
-            ctx.set(tx.i.valid, 1)
-            await ctx.tick().until(tx.i.ready)
-            ctx.set(tx.i.valid, 0)
+        await stream_put(ctx, tx.i, data)
 
     async def bench(ctx: Any) -> None:
-        while len(got) < len(data):
-            got.append((await ctx.tick().sample(rx.o.payload).until(rx.o.valid))[0])
+        got.extend(await stream_take(ctx, rx.o, len(data)))
 
-    simulate(m, bench, send)
+    simulate(m, bench, send, clock_hz=CLOCK)
     assert got == data
 
 
@@ -131,10 +112,9 @@ def test_uart_takes_a_baud_rate_that_is_off(error: float) -> None:
                 await ctx.delay((1 + error) / BAUD)
 
     async def bench(ctx: Any) -> None:
-        while len(got) < len(data):
-            got.append((await ctx.tick().sample(dut.o.payload).until(dut.o.valid))[0])
+        got.extend(await stream_take(ctx, dut.o, len(data)))
 
-    simulate(dut, bench, send)
+    simulate(dut, bench, send, clock_hz=CLOCK)
     assert got == data
 
 
