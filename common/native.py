@@ -1,7 +1,7 @@
 """C++ of this repository, compiled on first use and kept.
 
 The shared libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of a hash over sources,
-compiler and flags, so that a stale one is never used.
+compiler and flags, so that a stale one is never used, and end with a digest, so that a damaged one is built again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from common import processes
 from common.errors import TilewrightError
-from common.store import cache_folder
+from common.store import cache_folder, is_sealed, seal
 
 _FLAGS = ("-std=c++17", "-fPIC", "-shared")
 _NATIVE = "-march=native"
@@ -88,7 +88,7 @@ def shared_library(
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     folder = cache_folder() / group
     library = folder / f"{name}-{digest.hexdigest()[:24]}.so"
-    if library.is_file():
+    if is_sealed(library):
         return library
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +96,7 @@ def shared_library(
             partial = Path(scratch) / library.name
             arguments = [command, *flags, str(main), "-o", str(partial)]
             run(arguments, f"{command} cannot build {title}")
+            seal(partial)
             partial.replace(library)  # atomic: a second process sees the whole library or none
     except OSError as error:
         raise BuildError(f"cannot write {title}'s library to {folder}: {error.strerror}") from None

@@ -41,6 +41,8 @@ def check_regions(config: NpuConfig, regions: Sequence[Region]) -> None:
         if r.base % config.bus_bytes or r.base < 0 or not 0 <= r.size < 1 << 32:
             text = f"region {i}: base must be a multiple of {config.bus_bytes} and size below 2**32, not {r}"
             raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
+        if r.base + r.size > 1 << 64:
+            raise DeviceError(f"region {i} must end below 2**64, not {r}", ErrorCode.ILLEGAL_OPERAND)
 
 
 def check_run(config: NpuConfig, launch: Launch) -> None:

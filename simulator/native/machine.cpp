@@ -53,6 +53,9 @@ void Machine::execute() {
     r_.engine = TW_ENGINE_FETCH;
     r_.pc = 0;
 
+    // The registers have 32 bits; the caller checks this too, with a message.
+    if (r_.program_region >= TW_REGIONS || r_.program_offset > UINT32_MAX || r_.program_length > UINT32_MAX)
+        throw Fault{TW_ERROR_CODE_ILLEGAL_OPERAND};
     span(uint32_t(r_.program_region), uint32_t(r_.program_offset), TW_INSTRUCTION_BYTES * r_.program_length, false);
     const uint8_t *program = r_.memory + r_.regions[r_.program_region].base + r_.program_offset;
     uint64_t *semaphores = r_.semaphores;

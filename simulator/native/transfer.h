@@ -8,11 +8,12 @@ namespace tw {
 // The bytes offset..offset+nbytes of a region.
 inline uint8_t *Machine::span(uint32_t region, uint32_t offset, uint64_t nbytes, bool write) {
     const tw_region &g = r_.regions[region];
-    uint64_t address = g.base + offset;
-    bool allowed = write ? g.flags & 2 : g.flags & 1;
-    if (offset + nbytes > g.size || !allowed)
+    uint64_t address;  // no sum below can wrap around: each is compared by a difference
+    const bool wraps = __builtin_add_overflow(g.base, uint64_t(offset), &address);
+    const bool allowed = write ? g.flags & 2 : g.flags & 1;
+    if (nbytes > g.size || offset > g.size - nbytes || !allowed)
         throw Fault{TW_ERROR_CODE_WINDOW, address, 0, region, offset, nbytes};
-    if (address + nbytes > r_.memory_bytes)
+    if (wraps || nbytes > r_.memory_bytes || address > r_.memory_bytes - nbytes)
         throw Fault{uint64_t(write ? TW_ERROR_CODE_BUS_WRITE : TW_ERROR_CODE_BUS_READ), address, 0, region, offset, nbytes};
     return r_.memory + address;
 }

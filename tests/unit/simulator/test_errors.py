@@ -6,6 +6,9 @@ from isa.config import NpuConfig, preset
 from isa.device import DeviceError, Region
 from isa.encoding import Op, op
 from isa.instructions import Engine, ErrorCode, Memory, Source
+from isa.timing import MemoryTiming
+from simulator import native
+from simulator.cycle import CycleDevice, simulate
 from tests.common.machine_harness import DATA_BYTES, PROGRAM_BYTES, Bench
 
 TINY = preset("tiny")
@@ -260,3 +263,59 @@ def test_a_run_after_an_error_starts_from_reset(path: str) -> None:
     b.fails([op("LOAD_SYNC", signal0=1), op("GEMM_LOOP", count=5), op("GEMM", act=5000)])
     assert b.run([op("GEMM")]).macs == 16
     assert b.fails([op("GEMM_SYNC", wait0=1)]).code == ErrorCode.WATCHDOG
+
+
+HUGE = 1 << 60
+
+
+@pytest.mark.parametrize(
+    ("offset", "length"),
+    [(0, HUGE), (0, 1 << 32), (1 << 32, 1), (HUGE, 1), (0, -1), (-16, 1), (0, 1 << 64), (1 << 64, 1 << 60)],
+)
+def test_a_program_beyond_the_registers(path: str, offset: int, length: int) -> None:
+    b = Bench(TINY, path)
+    for device in (b.device, CycleDevice(TINY)):
+        with pytest.raises(DeviceError) as info:
+            device.run(b.regions, 0, offset, length)
+        assert info.value.code == ErrorCode.ILLEGAL_OPERAND
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, (1 << 32) - 1), ((1 << 32) - 16, 1), ((1 << 32) - 16, 1 << 31)])
+def test_a_program_beyond_its_region(path: str, offset: int, length: int) -> None:
+    b = Bench(TINY, path)
+    cycle = CycleDevice(TINY)
+    cycle.allocate(4 * DATA_BYTES)
+    for device, options in ((b.device, {}), (cycle, {}), (cycle, {"trace": True})):
+        with pytest.raises(DeviceError) as info:
+            device.run(b.regions, 0, offset, length, **options)
+        assert info.value.code == ErrorCode.WINDOW
+
+
+@pytest.mark.parametrize("base", [(1 << 64) - 64, (1 << 64) - (1 << 14), 1 << 63, (1 << 32) - 64])
+def test_a_region_beyond_the_memory(path: str, base: int) -> None:
+    b = Bench(TINY, path)
+    for device in (b.device, CycleDevice(TINY)):
+        with pytest.raises(DeviceError) as info:
+            device.run([Region(base, 64, read=True)], 0, 0, 4)
+        assert info.value.code == ErrorCode.BUS_READ
+        with pytest.raises(DeviceError) as info:
+            device.run([Region(base, (1 << 32) - 1, read=True)], 0, 1 << 20, 4)
+        assert info.value.code == (ErrorCode.BUS_READ if base <= 1 << 63 else ErrorCode.ILLEGAL_OPERAND)
+
+
+@pytest.mark.parametrize("name", ["watchdog", "timeout"])
+def test_limits_of_time_beyond_64_bits(path: str, name: str) -> None:
+    b = Bench(TINY, path)
+    for device in (b.device, CycleDevice(TINY)):
+        with pytest.raises(DeviceError, match=f"{name} must be below"):
+            device.run(b.regions, 0, 0, 1, **{name: 1 << 64})
+
+
+def test_the_native_code_refuses_what_its_caller_let_through() -> None:
+    b = Bench(TINY, "fast")
+    for program in ((0, 0, HUGE), (0, HUGE, 1), (0, (1 << 32), 1), (8, 0, 1)):
+        with pytest.raises(DeviceError) as info:
+            native.run(TINY, b.pads, b.device.memory.data, b.regions, program, 100)
+        assert info.value.code == ErrorCode.ILLEGAL_OPERAND
+        clock = simulate(TINY, MemoryTiming(), b.device.memory.data, b.regions, program)
+        assert clock.error is not None and clock.error.code == ErrorCode.ILLEGAL_OPERAND
