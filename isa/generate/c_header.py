@@ -105,7 +105,8 @@ def header() -> str:
         out += ["", f"/* {row.name} */"]
         for f in row.fields:
             out += _field_lines(row.name, f)
-    out += ["", *_c_check(), "", *_c_queues(), "", "/* Registers: byte offsets and bit ranges. */"]
+    out += ["", *_c_check(), "", *_c_configures(), "", *_c_queues()]
+    out += ["", "/* Registers: byte offsets and bit ranges. */"]
     out += register_lines("TW")
     return "\n".join([*out, "", "#endif"]) + "\n"
 
@@ -135,6 +136,17 @@ def _c_check() -> Iterator[str]:
         yield f"    if ({a} && {a} == {b}) return TW_ERROR_CODE_ILLEGAL_OPERAND;"
     yield f"    if (takes_none && ({' | '.join(waits + signals)})) return TW_ERROR_CODE_ILLEGAL_OPERAND;"
     yield "    return TW_ERROR_CODE_NONE;"
+    yield "}"
+
+
+def _c_configures() -> Iterator[str]:
+    yield "/* Whether an instruction only sets registers of its engine. */"
+    yield "static inline int tw_configures(uint32_t opcode) {"
+    yield "    switch (opcode) {"
+    yield from (f"    case TW_OP_{row.name}:" for row in INSTRUCTIONS if row.configures)
+    yield "        return 1;"
+    yield "    default: return 0;"
+    yield "    }"
     yield "}"
 
 

@@ -446,6 +446,21 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
     return TW_ERROR_CODE_NONE;
 }
 
+/* Whether an instruction only sets registers of its engine. */
+static inline int tw_configures(uint32_t opcode) {
+    switch (opcode) {
+    case TW_OP_LOAD_DIM:
+    case TW_OP_LOAD_PAD:
+    case TW_OP_GEMM_LOOP:
+    case TW_OP_VECTOR_LOOP:
+    case TW_OP_VECTOR_ADD:
+    case TW_OP_VECTOR_POST:
+    case TW_OP_STORE_DIM:
+        return 1;
+    default: return 0;
+    }
+}
+
 /* The engine whose queue holds the instructions of `engine`. */
 static inline int tw_queue_of(int engine, uint32_t vector_queue) {
     static const uint8_t queue[2][5] = {{0, 1, 2, 2, 4}, {0, 1, 2, 3, 4}};

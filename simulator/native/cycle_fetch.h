@@ -70,11 +70,7 @@ struct Fetch {
         entry.signal1 = uint8_t(tw_header_signal1(entry.word));
         code = tw_check(entry.word, &limits);
         is_end = entry.opcode == TW_OP_END;
-        switch (entry.opcode) {
-        case TW_OP_LOAD_DIM: case TW_OP_LOAD_PAD: case TW_OP_GEMM_LOOP: case TW_OP_VECTOR_LOOP: case TW_OP_VECTOR_ADD:
-        case TW_OP_VECTOR_POST: case TW_OP_STORE_DIM: entry.configures = true; break;
-        default: entry.configures = false;
-        }
+        entry.configures = tw_configures(entry.opcode);
     }
 
     // The edge. `dispatched`: the held instruction leaves; `asked`: a burst is accepted; `beat`: one arrives.

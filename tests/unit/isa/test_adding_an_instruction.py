@@ -21,6 +21,7 @@ def test_everything_is_derived_from_the_row() -> None:
     # RTL: legal, operands in their limits, engine 3; a level beyond the configuration is not in its limits
     assert found["decoded"] == [[1, 1, 3], [1, 0, 3]]
     header = found["files"]["isa/include/tilewright_isa.h"]
+    assert "case TW_OP_VECTOR_SCALE:" in header.split("int tw_configures")[1].split("default:")[0]
     assert "TW_OP_VECTOR_SCALE = 0x34" in header or "TW_OP_VECTOR_SCALE 0x34" in header
     assert (
         "### VECTOR_SCALE" in found["files"]["docs/isa.md"]
