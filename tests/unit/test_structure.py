@@ -1,5 +1,6 @@
 """Import layers hold, no import leads back to where it came from, and unit tests lie where the sources do."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -75,6 +76,17 @@ def test_folders_import_in_one_direction(graph: grimp.ImportGraph, package: str)
         if circles(arrows):
             found[folder] = circles(arrows)
     assert found == {}
+
+
+def test_headers_include_in_one_direction() -> None:
+    """C and C++ sources of a folder and the headers beside them."""
+    found = [path for package in PACKAGES for kind in ("*.h", "*.c", "*.cpp") for path in (ROOT / package).rglob(kind)]
+    assert len(found) > 20
+    arrows = {
+        str(path): {str(path.with_name(name)) for name in re.findall(r'^#include "([^"]+)"', path.read_text(), re.M)}
+        for path in found
+    }
+    assert circles(arrows) == []
 
 
 def test_unit_tests_lie_where_the_sources_do() -> None:
