@@ -57,14 +57,14 @@ def _crash_on_two(job: int) -> int:
 
 
 def test_a_hang_is_one_failure() -> None:
-    found = dict(pool.run(_hang_on_one, [1, 2], 1, 0.5, lambda job, reason: reason))
+    found = dict(pool.run(_hang_on_one, [1, 2], 1, 5.0, lambda job, reason: reason))
     assert found[2] == 2
-    assert "0.5 s" in found[1]
+    assert "5 s" in found[1]
 
 
 def _hang_on_one(job: int) -> int:
     if job == 1:
-        time.sleep(60)
+        time.sleep(3600)
     return job
 
 

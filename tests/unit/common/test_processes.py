@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from common.processes import Command, run, run_all, started
+from tests.common.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Starts a child that starts one, both for ever; each notes its number.
 FAMILY = "import os, subprocess, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()} '); "
 CHILD = FAMILY + f"subprocess.run([sys.executable, '-c', {FAMILY + 'time.sleep(1000)'!r}, sys.argv[1]])"

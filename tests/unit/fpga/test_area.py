@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import grimp
 import pytest
@@ -15,8 +14,8 @@ from fpga.errors import FpgaError
 from fpga.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
 from hw.scratchpads import ParameterScratchpad, WeightScratchpad
 from isa.config import PRESETS, NpuConfig
+from tests.common.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 SMALL = NpuConfig(
     name="small", block_in=4, block_out=4, act_rows=1024, act_banks=2, wgt_tiles=256, acc_rows=256, prm_rows=32,
     lut_tables=1, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=8, axi_data_bits=32, read_outstanding=4,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.common.paths import ROOT
 
 
 def test_everything_is_derived_from_the_row() -> None:

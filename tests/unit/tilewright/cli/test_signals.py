@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.common.paths import ROOT
 from tests.common.waiting import HANG
 from tilewright import zoo
 
@@ -50,7 +51,7 @@ def test_nothing_is_left(folder: Path, tmp_path: Path, name: str, number: signal
         [sys.executable, "-m", "tilewright", *COMMANDS[name]],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"TILEWRIGHT_TUNING": str(tmp_path / "log"), "TILEWRIGHT_PROGRAM_CACHE": "off",
-                          "PYTHONPATH": str(Path(__file__).resolve().parents[4])},
+                          "PYTHONPATH": str(ROOT)},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     try:

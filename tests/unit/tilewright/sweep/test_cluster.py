@@ -8,6 +8,7 @@ import psutil
 import pytest
 from distributed import Client
 
+from tests.common.waiting import HANG
 from tilewright.sweep.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
@@ -16,9 +17,9 @@ pytestmark = pytest.mark.slow
 def test_only_its_owner_reaches_it(tmp_path: Path) -> None:
     cluster = LocalCluster(1, tmp_path / "log")
     try:
-        with Client(cluster.address, timeout=60, set_as_default=False, security=cluster.security) as client:
-            client.wait_for_workers(1, timeout=120)
-            assert client.submit(sum, [1, 2, 3]).result(timeout=60) == 6
+        with Client(cluster.address, timeout=HANG, set_as_default=False, security=cluster.security) as client:
+            client.wait_for_workers(1, timeout=HANG)
+            assert client.submit(sum, [1, 2, 3]).result(timeout=HANG) == 6
             processes = [psutil.Process(pid) for pid in cluster.pids]
             processes += [child for process in processes for child in process.children(recursive=True)]
             listening = {
