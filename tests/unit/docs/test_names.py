@@ -115,7 +115,7 @@ def test_commands(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
                 name, command, rest = context.command.resolve_command(context, context._protected_args + context.args)
                 assert name and command
                 context = command.make_context(name, rest, parent=context)
-        except click.exceptions.NoArgsIsHelpError:
+        except (click.exceptions.NoArgsIsHelpError, click.exceptions.Exit):  # the latter after --help or --version
             continue
         except (click.MissingParameter, click.BadOptionUsage) as error:
             assert not complete, f"tilewright {' '.join(arguments)}: {error.format_message()}"
@@ -146,6 +146,19 @@ def test_every_page_is_listed(page: Page) -> None:
     if page.path.parent == Path("docs") and page.path.name != "README.md":
         index = next(other for other in PAGES if other.path == Path("docs/README.md"))
         assert page.path.name in index.links
+
+
+def test_environment_variables() -> None:
+    """docs/README.md lists the variables that the packages read, and no others."""
+    sources = [
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in FILES
+        if name.split("/")[0] in PACKAGES and name.endswith(".py")
+    ]
+    read_by_us = {name for text in sources for name in re.findall(r"\bTILEWRIGHT_[A-Z_]+\b", text)}
+    listed = {name for name in read(Path("docs/README.md")).code if name.startswith("TILEWRIGHT_")}
+    by_scheme = {"TILEWRIGHT_BOARD"}  # f"TILEWRIGHT_{scheme}" of devices with addresses
+    assert listed == by_scheme | {name for name in read_by_us if not name.endswith(("_H", "_"))}
 
 
 def test_recipes_are_short() -> None:
