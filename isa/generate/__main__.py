@@ -2,6 +2,7 @@
 
 import sys
 
-from isa.generate import COMMAND, OUTPUTS, files
+from isa.generate import files
+from isa.generate.outputs import COMMAND, OUTPUTS
 
 sys.exit(files.main(OUTPUTS, COMMAND, sys.argv[1:]))

@@ -27,7 +27,7 @@ def main() -> None:
     from isa.assembler import assemble, disassemble_one
     from isa.config import preset
     from isa.encoding import decode, from_bytes, to_bytes
-    from isa.generate import OUTPUTS
+    from isa.generate.outputs import OUTPUTS
 
     text = "VECTOR_SCALE factor=-5 level=2"
     (operation,) = assemble(text)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from isa import generate
 from isa.config import PRESETS, NpuConfig
 from isa.encoding import DecodeError, check, decode, extract
 from isa.generate import files, page
+from isa.generate.outputs import COMMAND, OUTPUTS
 from isa.instructions import HEADER, INSTRUCTIONS, LIMITS, REGIONS, ErrorCode, Field
 from isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
 from tests.common import needs
@@ -19,8 +19,8 @@ from tests.common.paths import ROOT
 
 
 def test_nothing_is_stale() -> None:
-    assert files.stale(generate.OUTPUTS) == [], f"run `{generate.COMMAND}`"
-    assert files.main(generate.OUTPUTS, generate.COMMAND, ["--check"]) == 0
+    assert files.stale(OUTPUTS) == [], f"run `{COMMAND}`"
+    assert files.main(OUTPUTS, COMMAND, ["--check"]) == 0
 
 
 def test_stale_files_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

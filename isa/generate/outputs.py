@@ -1,0 +1,12 @@
+"""The files that are derived from the tables of `isa`, each with what makes its text."""
+
+from pathlib import Path
+
+from isa.generate import c_header, driver_header, files, page
+
+COMMAND = "python -m isa.generate"
+OUTPUTS: files.Outputs = {
+    Path("isa/include/tilewright_isa.h"): c_header.header,
+    Path("docs/isa.md"): page.page,
+    Path("driver/c/tilewright_npu_registers.h"): driver_header.header,
+}
