@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from tilewright.dynamic.signature import Signature, signatures
 from tilewright.errors import UsageError
 from tilewright.files import read_arrays
+
+if TYPE_CHECKING:
+    from tilewright.dynamic.signature import Signature
 
 
 class FixedValue(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
@@ -44,6 +46,9 @@ def parse(model: Path, values: tuple[tuple[str, str], ...]) -> dict[str, np.ndar
     """
     if not values:
         return {}
+    # onnx and the importer take 0.3 s to import, which a run of a program that is there need not wait for.
+    from tilewright.dynamic.signature import signatures
+
     known = {s.name: s for s in signatures(model)}
     found: dict[str, np.ndarray] = {}
     for name, text in values:

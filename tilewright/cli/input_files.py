@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from common.errors import TilewrightError
 from isa.program import Program, TensorInfo
-from tilewright.dynamic.signature import Signature
 from tilewright.errors import UsageError
 from tilewright.files import IMAGE_SUFFIXES, read_arrays
 from tilewright.images import ImageOptions, image_input
 from tilewright.runtime.inputs import random_input, random_inputs
+
+if TYPE_CHECKING:
+    from tilewright.dynamic.signature import Signature
 
 
 @dataclass(frozen=True, kw_only=True)
