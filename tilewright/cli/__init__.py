@@ -1,4 +1,4 @@
-"""The command line: one file per command, errors as one line, results as tables or JSON."""
+"""The command line: errors are one line, results are tables or JSON; `commands` has one file per command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMANDS = {
 @click.command(
     cls=Cli,
     summaries=COMMANDS,
-    package=__name__,
+    package=f"{__name__}.commands",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=(

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.common.paths import ROOT
 from tilewright.cli import cli
-from tilewright.cli.network_cycles import main
+from tilewright.cli.commands.network_cycles import main
 from tilewright.measure import network_cycles
 from tilewright.measure.labels import short, short_name
 

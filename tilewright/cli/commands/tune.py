@@ -11,7 +11,8 @@ from rich.table import Table
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.api.build import ModelSource, builder
-from tilewright.cli import arguments, terminal, tune_cpu
+from tilewright.cli import arguments, terminal
+from tilewright.cli.commands import tune_cpu
 from tilewright.errors import UsageError
 from tilewright.tuning.log import open_log
 from tilewright.tuning.tune import tune

@@ -1,4 +1,4 @@
-"""`python -m tilewright.cli.network_cycles`, or `make bench-cycles`: the zoo's networks on the cycle simulator."""
+"""`python -m tilewright.cli.commands.network_cycles` or `make bench-cycles`: cycles of the zoo's networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.cli import arguments, terminal
 from tilewright.measure.network_cycles import measure
 
 
-@click.command(epilog="\b\nExamples:\n  python -m tilewright.cli.network_cycles --quick\n")
+@click.command(epilog="\b\nExamples:\n  python -m tilewright.cli.commands.network_cycles --quick\n")
 @arguments.config_option
 @arguments.json_option
 @click.option("--quick", is_flag=True, help="Only the small networks.")

@@ -15,7 +15,8 @@ from fpga.report import Report, read_report
 from fpga.zynq import build as zynq_builder
 from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
 from isa.config import NpuConfig
-from tilewright.cli import arguments, fpga_flash, fpga_resources, fpga_zynq, terminal
+from tilewright.cli import arguments, terminal
+from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_zynq
 from tilewright.errors import UsageError
 
 
