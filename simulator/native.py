@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,9 +53,21 @@ def _load(path: str) -> ctypes.CDLL:
     return library
 
 
+#: Environment variables that decide how a library is built and where it is kept.
+_SURROUNDINGS = ("CXX", "PATH", "TILEWRIGHT_CACHE", "XDG_CACHE_HOME", "HOME")
+
+
 def library(config: NpuConfig, extra_flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The loaded library for a configuration. Raises `BuildError`."""
-    return _load(str(build(config.block_in, config.block_out, tuple(extra_flags))))
+    """The loaded library for a configuration, looked for once in a process. Raises `BuildError`."""
+    surroundings = tuple(os.environ.get(name) for name in _SURROUNDINGS)
+    return _library(config.block_in, config.block_out, tuple(extra_flags), surroundings)
+
+
+@functools.cache
+def _library(
+    block_in: int, block_out: int, extra_flags: tuple[str, ...], surroundings: tuple[str | None, ...]
+) -> ctypes.CDLL:
+    return _load(str(build(block_in, block_out, extra_flags)))
 
 
 def run(
