@@ -18,7 +18,7 @@ from tests.common.random_graphs.builder import RandomGraph
 from tests.common.random_graphs.check import differences
 from tests.common.random_graphs.generator import random_graph
 
-SIZES = (4, 8, 15, 30, 60)  # nodes, at least; by seed
+SIZES = (4, 8, 12, 20, 40)  # nodes, at least; by seed
 
 
 def graph_of(seed: int, nodes: int) -> RandomGraph:

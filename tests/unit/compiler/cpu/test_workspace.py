@@ -51,6 +51,26 @@ def test_narrowed_rows(width: int, source: str, kind: str) -> None:
     check(nodes, feeds, {}, ["y", "z"])
 
 
+def test_neighbour_of_narrowed_rows() -> None:
+    """What lies right behind rows that end in such an element keeps its first one: the head of a pose network, where
+    places of 17 key points, narrowed from 64 bits, lay before the first of them in another tensor."""
+    n = helper.make_node
+    nodes = [
+        n("CumSum", ["a", "axis"], ["before"]),
+        n("Add", ["x", "b"], ["wide"]),
+        n("Cast", ["wide"], ["rows"], to=helper.np_dtype_to_tensor_dtype(np.dtype("int32"))),
+        n("CumSum", ["rows", "axis"], ["y"]),
+        n("Neg", ["before"], ["z"]),
+    ]
+    feeds = {
+        "a": np.ones((17,), np.float32),
+        "x": RNG.integers(0, 99, (64, 17)),
+        "b": RNG.integers(0, 99, (17,)),
+    }
+    segment = check(nodes, feeds, {"axis": np.array(0)}, ["y", "z"])
+    assert segment.memory.live >= 64 * 17 * 4 + 17 * 4  # both are there at one time
+
+
 def test_single_lanes() -> None:
     """Only masked stores of one lane are written out, wherever the lane is."""
     store = "  call void @llvm.masked.store.v4i8.p0(<4 x i8> %v, ptr align 1 %p, <4 x i1> <{}>)\n"
