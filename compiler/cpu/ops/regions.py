@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from compiler.cpu.expr import (
     Dynamic,
     Expr,
@@ -36,30 +38,53 @@ def _count(e: Expr) -> Expr:
     return select((e > 0.0) & (e < 1e6), e, 0.0).to("i64")
 
 
-def pool_kernel(
-    ctx: Context, variables: list[Var], counts: list[Expr], inner: list[Var], kind: str, start: Expr, value: Expr,
-    finish: Expr, slot: Value, out: Value,
-) -> None:  # fmt: skip
-    """`out[variables] = finish(fold of value over inner)`; `counts` are the run-time extents of `inner`, `slot` is one
-    element that `finish` reads the fold from."""
-    offset = linear([Index.of(v) for v in variables], out.shape)
-    target, total = ctx.buffer(out), ctx.buffer(slot)
+@dataclass(frozen=True)
+class Pooling:
+    """Regions folded to one element each.
+
+    Attributes:
+        out: the result, `out[variables] = finish`.
+        variables: over its elements.
+        inner: variables over a region.
+        counts: their extents, known when the kernel runs.
+        kind: of the fold.
+        start: what it starts with.
+        value: what is folded.
+        slot: one element, which holds the fold for `finish`.
+        finish: computed from the slot.
+    """
+
+    out: Value
+    variables: list[Var]
+    inner: list[Var]
+    counts: list[Expr]
+    kind: str
+    start: Expr
+    value: Expr
+    slot: Value
+    finish: Expr
+
+
+def pool(ctx: Context, p: Pooling) -> None:
+    """The kernel of a pooling, whose result is the node's."""
+    offset = linear([Index.of(v) for v in p.variables], p.out.shape)
+    target, total = ctx.buffer(p.out), ctx.buffer(p.slot)
 
     def write(f: Function) -> None:
-        type_ = llvm_type(start.dtype)
-        with f.loops(variables):
+        type_ = llvm_type(p.start.dtype)
+        with f.loops(p.variables):
             with f.scope():
                 sum_ = f.alloca(type_, 1, 8)
-                f.store(f.value(start), sum_)
-                bounds = {v: f.value(c) for v, c in zip(inner, counts)}
-                with f.loops(inner, bounds):
-                    v = f.value(value)
-                    f.store(f.fold(kind, start.dtype, f.load(type_, sum_), v, True), sum_)
+                f.store(f.value(p.start), sum_)
+                bounds = {v: f.value(c) for v, c in zip(p.inner, p.counts)}
+                with f.loops(p.inner, bounds):
+                    v = f.value(p.value)
+                    f.store(f.fold(p.kind, p.start.dtype, f.load(type_, sum_), v, True), sum_)
                 f.write(total, 0, f.load(type_, sum_))
-            f.write(target, f.index(offset), f.value(finish))
+            f.write(target, f.index(offset), f.value(p.finish))
 
-    ctx.kernel(write, [out, slot])
-    ctx.bind(out)
+    ctx.kernel(write, [p.out, p.slot])
+    ctx.bind(p.out)
 
 
 @op("RoiAlign")
@@ -115,9 +140,8 @@ def roi_align(ctx: Context) -> None:
     else:
         finish = select(number > 0, found, 0.0)
     start = const(0.0 if mode == "avg" else float("-inf"), kind)
-    pool_kernel(
-        ctx, variables, counts, inner, "add" if mode == "avg" else "max", start, value, finish.to(x.dtype), slot, out
-    )
+    fold = "add" if mode == "avg" else "max"
+    pool(ctx, Pooling(out, variables, inner, counts, fold, start, value, slot, finish.to(x.dtype)))
 
 
 @op("MaxRoiPool")
@@ -145,7 +169,8 @@ def max_roi_pool(ctx: Context) -> None:
     value = widen(ctx.read(x, [n, c, *where]))
     slot = ctx.temp((), kind)
     finish = select((counts[0] * counts[1]) > 0, ctx.read(slot, []), 0.0).to(x.dtype)
-    pool_kernel(ctx, variables, counts, inner, "max", const(float("-inf"), kind), value, finish, slot, out)
+    start = const(float("-inf"), kind)
+    pool(ctx, Pooling(out, variables, inner, counts, "max", start, value, slot, finish))
 
 
 def _round(e: Expr) -> Expr:
