@@ -61,8 +61,9 @@ onnx-suite: $(STAMP) ## ONNX's own backend test suite: all of it, in three ways,
 fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
 	$(BIN)/python -m tests.fuzz --count $(N)
 
-fuzz-graphs: $(STAMP) ## compare CPU kernels and onnxruntime on N random graphs (make fuzz-graphs N=5000)
+fuzz-graphs: $(STAMP) ## compare CPU kernels with onnxruntime and LiteRT on N random graphs each (make fuzz-graphs N=5000)
 	$(BIN)/python -m tests.fuzz_graphs --count $(N)
+	$(BIN)/python -m tests.fuzz_graphs --tflite --count $(N)
 
 cosim: $(STAMP) ## whole networks on RTL and simulators: equal bytes and cycles
 	$(BIN)/python -m tests.cosim_networks

@@ -1,6 +1,7 @@
-"""Random graphs compiled for this CPU against onnxruntime: the same results, or the seed.
+"""Random graphs compiled for this CPU against onnxruntime or LiteRT: the same results, or the seed.
 
     python -m tests.fuzz_graphs --count 5000
+    python -m tests.fuzz_graphs --tflite --count 5000
     python -m tests.fuzz_graphs --seed 4711 --count 1
 
 Every graph runs twice, the second time in a workspace whose dead bytes are poisoned. A failure prints the command that
@@ -12,17 +13,44 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
-from tests.common.random_graphs.builder import RandomGraph
-from tests.common.random_graphs.check import differences
+from compiler.importer.tflite.schema import read
+from tests.common.random_graphs.check import differences, tflite_differences
 from tests.common.random_graphs.generator import random_graph
+from tests.common.random_graphs.tflite import random_tflite
 
 SIZES = (4, 8, 12, 20, 40)  # nodes, at least; by seed
 
 
-def graph_of(seed: int, nodes: int) -> RandomGraph:
-    return random_graph(Random(seed), nodes)
+@dataclass(frozen=True)
+class Kind:
+    """A kind of random graphs.
+
+    Attributes:
+        faults: what is wrong with the graph of a seed and so many nodes.
+        nodes: its nodes, one line each.
+    """
+
+    faults: Callable[[int, int], list[str]]
+    nodes: Callable[[int, int], list[str]]
+
+
+def _onnx_nodes(seed: int, nodes: int) -> list[str]:
+    graph = random_graph(Random(seed), nodes).model.graph
+    return [f"{n.op_type} {', '.join(n.input)} -> {', '.join(n.output)}" for n in graph.node]
+
+
+def _tflite_nodes(seed: int, nodes: int) -> list[str]:
+    file = read(random_tflite(Random(seed), nodes).data)
+    name = lambda numbers: ", ".join(file.tensors[i].name for i in numbers)
+    return [f"{op.name} {name(op.inputs)} -> {name(op.outputs)}" for op in file.ops]
+
+
+ONNX = Kind(lambda seed, nodes: differences(random_graph(Random(seed), nodes)), _onnx_nodes)
+TFLITE = Kind(lambda seed, nodes: tflite_differences(random_tflite(Random(seed), nodes)), _tflite_nodes)
 
 
 def main(arguments: list[str]) -> int:
@@ -30,37 +58,29 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz_graphs", description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=500, help="graphs in all")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--tflite", action="store_true", help="TFLite graphs, against LiteRT")
     options = parser.parse_args(arguments)
-    failures = nodes = 0
+    kind, flag = (TFLITE, " --tflite") if options.tflite else (ONNX, "")
+    failures = 0
     start = time.monotonic()
     for seed in range(options.seed, options.seed + options.count):
-        graph = graph_of(seed, SIZES[seed % len(SIZES)])
-        nodes += len(graph.model.graph.node)
-        found = _differences(graph)
+        nodes = SIZES[seed % len(SIZES)]
+        found = _faults(kind, seed, nodes)
         if found:
             failures += 1
-            print(f"FAILED: python -m tests.fuzz_graphs --seed {seed} --count 1")
-            print(*(f"    {line}" for line in found), sep="\n")
-            print(*(f"    {line}" for line in _shortest(seed, SIZES[seed % len(SIZES)])), sep="\n", flush=True)
+            print(f"FAILED: python -m tests.fuzz_graphs{flag} --seed {seed} --count 1")
+            shortest = next((n for n in range(1, nodes) if _faults(kind, seed, n)), nodes)
+            print(*(f"    {line}" for line in (*found, *kind.nodes(seed, shortest))), sep="\n", flush=True)
     seconds = time.monotonic() - start
-    print(f"{options.count} graphs from seed {options.seed}, {nodes} nodes, {failures} differ, {seconds:.0f} s")
+    print(f"{options.count} graphs from seed {options.seed}, {failures} differ, {seconds:.0f} s")
     return min(failures, 100)
 
 
-def _differences(graph: RandomGraph) -> list[str]:
+def _faults(kind: Kind, seed: int, nodes: int) -> list[str]:
     try:
-        return differences(graph)
+        return kind.faults(seed, nodes)
     except Exception as error:  # a graph that cannot be compiled or run is a finding like any other
         return [f"{type(error).__name__}: {error}"]
-
-
-def _shortest(seed: int, most: int) -> list[str]:
-    """The nodes of the smallest graph of a seed that fails."""
-    for nodes in range(1, most + 1):
-        graph = graph_of(seed, nodes)
-        if _differences(graph):
-            return [f"{n.op_type} {', '.join(n.input)} -> {', '.join(n.output)}" for n in graph.model.graph.node]
-    return []
 
 
 if __name__ == "__main__":

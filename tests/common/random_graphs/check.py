@@ -1,13 +1,18 @@
-"""Random graphs compiled for this CPU against onnxruntime, with every byte that a kernel must not touch watched."""
+"""Random graphs compiled for this CPU against onnxruntime and LiteRT; bytes no kernel may touch are watched."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+from ai_edge_litert.interpreter import Interpreter
 
 from compiler import cpu
+from compiler.graph import Graph
 from compiler.passes import run_passes
 from tests.common import onnx_models
 from tests.common.random_graphs.builder import RandomGraph
+from tests.common.random_graphs.tflite import TfliteGraph
 from tests.common.segments import run_segment
 from tilewright.api.build import ModelSource
 
@@ -15,30 +20,59 @@ TOLERANCE = 1e-4  # relative and absolute, where results are rounded on the way
 
 
 def differences(graph: RandomGraph) -> list[str]:
-    """What is wrong with the compiled graph, in words; nothing if it is right.
+    """What is wrong with the compiled graph beside onnxruntime, in words; nothing if it is right.
 
-    It is compiled twice: as always, and with what is dead in the workspace poisoned and its buffers apart. The
-    results must be those of onnxruntime, and the same to the bit.
+    Where onnxruntime joins quantised ops to one, which may round once less, that result is right as well.
     """
-    want = onnx_models.run(graph.model, graph.feeds, optimize=False)
-    imported = ModelSource(graph.model).graph()
-    run_passes(imported)
-    packed = cpu.PackedConstants(imported)
+    found, results = _compiled(ModelSource(graph.model).graph(), graph.feeds)
+    wrong: list[str] = []
+    for optimize in (False, True):
+        want = onnx_models.run(graph.model, graph.feeds, optimize=optimize)
+        wrong = [w for name, exact in graph.exact.items() for w in _compared(name, results[name], want[name], exact)]
+        if not wrong:
+            break
+    return found + wrong
+
+
+def tflite_differences(graph: TfliteGraph) -> list[str]:
+    """The same beside LiteRT; every result is exact."""
+    interpreter = Interpreter(model_content=graph.data, num_threads=1)
+    interpreter.allocate_tensors()
+    for entry in interpreter.get_input_details():
+        interpreter.set_tensor(entry["index"], graph.feeds[entry["name"]])
+    interpreter.invoke()
+    found, results = _compiled(ModelSource(graph.data).graph(), graph.feeds)
+    for entry in interpreter.get_output_details():
+        found += _compared(entry["name"], results[entry["name"]], interpreter.get_tensor(entry["index"]), True)
+    return found
+
+
+def _compiled(graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[list[str], dict[str, np.ndarray]]:
+    """What is wrong by itself, and the results.
+
+    The graph is compiled twice: as always, and with what is dead in the workspace poisoned and its buffers apart. The
+    results must be the same to the bit.
+    """
+    run_passes(graph)
+    packed = cpu.PackedConstants(graph)
     found: list[str] = []
     results = []
     for poison in (False, True):
         segment = cpu.compile_segment(
-            imported, imported.nodes, imported.inputs, imported.outputs, "random", packed=packed, poison=poison
+            graph, graph.nodes, graph.inputs, graph.outputs, "random", packed=packed, poison=poison
         )
-        got, faults = run_segment(segment, imported, graph.feeds)
+        got, faults = run_segment(segment, graph, feeds)
         found += [f"{'poisoned: ' if poison else ''}{fault}" for fault in faults]
         results.append(dict(zip(segment.outputs, got, strict=True)))
-    for name, exact in graph.exact.items():
-        a, b, y = results[0][name], results[1][name], want[name]
-        if a.tobytes() != b.tobytes():
+    for name, value in results[0].items():
+        if value.tobytes() != results[1][name].tobytes():
             found.append(f"{name}: another result in a poisoned workspace")
-        if a.shape != y.shape or a.dtype != y.dtype:
-            found.append(f"{name}: {a.dtype} {a.shape}, onnxruntime has {y.dtype} {y.shape}")
-        elif not (np.array_equal(a, y) if exact else np.allclose(a, y, TOLERANCE, TOLERANCE, equal_nan=True)):
-            found.append(f"{name}: {np.sum(a != y)} of {a.size} elements differ from onnxruntime's")
-    return found
+    return found, results[0]
+
+
+def _compared(name: str, got: np.ndarray, want: np.ndarray, exact: bool) -> list[str]:
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return [f"{name}: {got.dtype} {got.shape}, the reference has {want.dtype} {want.shape}"]
+    if np.array_equal(got, want) if exact else np.allclose(got, want, TOLERANCE, TOLERANCE, equal_nan=True):
+        return []
+    return [f"{name}: {np.sum(got != want)} of {got.size} elements differ from the reference's"]

@@ -20,8 +20,9 @@ from compiler.cpu.stages.memory import Lifetime, place
 from compiler.cpu.stages.proof import Uses, prove
 from compiler.cpu.stages.stage import Call
 from compiler.errors import CompileError
-from tests.common.random_graphs.check import differences
+from tests.common.random_graphs.check import differences, tflite_differences
 from tests.common.random_graphs.generator import random_graph
+from tests.common.random_graphs.tflite import random_tflite
 from tests.common.segments import run_segment
 from tests.unit.compiler.cpu.support import check
 from tests.unit.compiler.cpu.test_segment import small
@@ -32,6 +33,12 @@ from tests.unit.compiler.cpu.test_segment import small
 def test_random_graphs(random: Random, nodes: int) -> None:
     """`make fuzz-graphs` does it with many more."""
     assert differences(random_graph(random, nodes)) == []
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False), st.integers(1, 12))
+def test_random_tflite_graphs(random: Random, ops: int) -> None:
+    assert tflite_differences(random_tflite(random, ops)) == []
 
 
 RNG = np.random.default_rng(0)
