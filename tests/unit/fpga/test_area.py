@@ -68,6 +68,7 @@ def test_unknown_and_uncalibrated_families() -> None:
         synthesise(SMALL, tool="vivado")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family, scratchpad, changes",
     [

@@ -18,6 +18,8 @@ from amaranth.lib.wiring import In, Out
 from fpga.block_registers import MEMORY, MULTIPLIER, REGISTER, move_registers
 from fpga.toolchain import NO_RW_CHECK
 
+pytestmark = pytest.mark.slow
+
 #: The blocks as their data sheets have them, as far as they are used here: `P` as wide as A and B give, signed
 #: operands; a memory in which each row holds its address, turned by what is written.
 MODEL = """

@@ -20,6 +20,8 @@ from fpga.netlist import changed
 from fpga.report import Used, used
 from fpga.toolchain import FAMILIES, NAME, STATISTICS, Step, run
 
+pytestmark = pytest.mark.slow
+
 
 def yosys(directory: Path, *lines: str) -> None:
     (directory / "test.ys").write_text("\n".join(lines) + "\n", encoding="utf-8")

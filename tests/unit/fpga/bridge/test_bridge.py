@@ -165,6 +165,7 @@ def host() -> Iterator[Host]:
     made.line.close()
 
 
+@pytest.mark.cosim
 def test_session_and_board_registers(host: Host) -> None:
     assert host.ask(Command.READ_BOARD, 1, 0).status == Status.NO_SESSION
     hello = host.ask(Command.HELLO, 2, 0xC0FFEE7E)
@@ -180,6 +181,7 @@ def test_session_and_board_registers(host: Host) -> None:
     assert host.ask(Command.READ_BOARD, 7, 0).status == Status.NO_SESSION
 
 
+@pytest.mark.cosim
 @pytest.mark.parametrize("command", [1, 8, 0x46, 255])
 def test_unknown_commands(host: Host, command: int) -> None:
     host.ask(Command.HELLO, 0, 0)
@@ -188,6 +190,7 @@ def test_unknown_commands(host: Host, command: int) -> None:
     assert host.answers() == [Response(Status.COMMAND, 1)]
 
 
+@pytest.mark.cosim
 def test_memory(host: Host) -> None:
     rng = random.Random(6)
     host.ask(Command.HELLO, 0, 0)
@@ -206,6 +209,7 @@ def test_memory(host: Host) -> None:
         assert host.ask(Command.READ_MEMORY, sequence, address, words) == Response(Status.ADDRESS, sequence)
 
 
+@pytest.mark.cosim
 def test_registers(host: Host) -> None:
     host.ask(Command.HELLO, 0, 0)
     values = struct.pack("<4I", 1, 2, 3, 0xFFFFFFFF)
@@ -218,6 +222,7 @@ def test_registers(host: Host) -> None:
     assert host.ask(Command.WRITE_NPU, 6, 20, 1, b"abcd").status == Status.BUS
 
 
+@pytest.mark.cosim
 def test_a_repeated_write_is_executed_once(host: Host) -> None:
     host.ask(Command.HELLO, 255, 0)
     write = Request(Command.WRITE_NPU, 0, 0x10, 1, struct.pack("<I", 1)).to_bytes()
@@ -233,6 +238,7 @@ def test_a_repeated_write_is_executed_once(host: Host) -> None:
     assert host.count(3) == (2, 0)
 
 
+@pytest.mark.cosim
 def test_damaged_frames_do_nothing(host: Host) -> None:
     """A write loses, doubles or changes a byte at every place; memory is never touched, and the next request works."""
     rng = random.Random(7)
@@ -254,6 +260,7 @@ def test_damaged_frames_do_nothing(host: Host) -> None:
     assert bad >= 3 * (len(write) - 2)
 
 
+@pytest.mark.cosim
 def test_dead_slaves_end_in_a_timeout(host: Host) -> None:
     host.ask(Command.HELLO, 0, 0)
     for fault, read, write in (

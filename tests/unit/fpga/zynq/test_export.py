@@ -18,6 +18,8 @@ from isa.config import NpuConfig, preset
 from isa.registers import REGISTER_SPACE
 from tests.common import needs
 
+pytestmark = pytest.mark.slow
+
 TINY = preset("tiny")
 BOARDS = list(ZYNQ_BOARDS.values())
 

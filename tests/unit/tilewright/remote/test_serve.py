@@ -469,8 +469,7 @@ def test_a_second_interrupt_leaves_a_run_that_does_not_end() -> None:
     thread.start()
     wait_until(lambda: any("running for" in (text or "") for text in said))
     served.send_signal(signal.SIGINT)
-    while "waiting for the run under way" not in served.stderr.readline():
-        pass
+    assert any("waiting for the run under way" in line for line in served.stderr)
     served.send_signal(signal.SIGINT)
     assert served.wait(HANG) == -signal.SIGINT
     thread.join()
