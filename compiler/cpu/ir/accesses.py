@@ -46,7 +46,7 @@ def _called(text: str) -> set[str]:
     return {m.group(1) for m in _CALL.finditer(text)}
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=512)
 def _accesses(text: str, callees: tuple[tuple[str, Accesses], ...]) -> Accesses:
     head, *lines = text.splitlines()
     known = dict(callees)
