@@ -59,8 +59,7 @@ def test_narrowed_rows(width: int, source: str, kind: str) -> None:
 
 
 def test_neighbour_of_narrowed_rows() -> None:
-    """What lies right behind rows that end in such an element keeps its first one: the head of a pose network, where
-    places of 17 key points, narrowed from 64 bits, lay before the first of them in another tensor."""
+    """What lies right behind rows that end in such an element keeps its first one."""
     n = helper.make_node
     nodes = [
         n("CumSum", ["a", "axis"], ["before"]),
