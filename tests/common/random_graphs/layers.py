@@ -59,7 +59,10 @@ def resize(b: Builder) -> None:
 
 
 def normalise(b: Builder) -> None:
-    x = b.pick(lambda t: t.rank > 1 and t.dtype == "float32" and t.bound <= 1000 and t.shape[-1] > 1)
+    fits = lambda t: (
+        t.rank > 1 and t.shape[-1] > 1 and t.exact
+    )  # else a row of equal numbers is divided by its rounding
+    x = b.pick(lambda t: fits(t) and t.dtype == "float32" and t.bound <= 1000)
     scale = b.constant(b.numbers(x.shape[-1:], "float32"), "float32")
     b.add("LayerNormalization", [x.name, scale], x.shape, x.dtype, 100, False, axis=-1)
 
