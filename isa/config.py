@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from common.documents import read_document
 from common.errors import TilewrightError
 from common.text import ACCEPTED, MAX_NAME, is_plain, plain
 
@@ -274,12 +274,11 @@ class NpuConfig:
                 f"unknown configuration {str(source)!r}; presets: {', '.join(PRESETS)}; or give a .json or .toml file"
             )
         try:
-            text = path.read_text(encoding="utf-8")
-            values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+            values = read_document(path)
         except OSError as error:
             raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
         except ValueError as error:
-            raise ConfigError(f"{path}: not valid {path.suffix[1:].upper()}: {error}") from None
+            raise ConfigError(f"{path}: {error}") from None
         if isinstance(values, dict):
             values.setdefault("name", plain(path.stem) or "custom")
         return NpuConfig.from_dict(values, str(path))

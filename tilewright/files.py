@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -16,6 +18,13 @@ from common import store
 from isa.program import Program
 from tilewright.errors import UsageError
 
+#: What the arrays of an .npz may expand to, in bytes: a file of a few kilobytes can hold as many gigabytes of zeros.
+MAX_EXPANDED = 1 << 32
+_MAX_HEADER = 1 << 14
+_HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 IMAGE_SUFFIXES = (".png", ".bmp", ".jpg", ".jpeg")
 
 
@@ -110,15 +119,44 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         accepted = ", ".join((".npy", ".npz", *IMAGE_SUFFIXES))
         raise UsageError(f"input file {path}: unknown kind {path.suffix!r}; accepted: {accepted}")
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return {"": found}
-        with found:
-            return {name: found[name] for name in found.files}
+        with path.open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of numpy, about headers that Python 2 wrote
+            if zipfile.is_zipfile(file):
+                return dict(_members(file))
+            file.seek(0)
+            return {"": _array(file, os.fstat(file.fileno()).st_size)}
     except OSError as error:
         raise UsageError(f"cannot read input file {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"input file {path} is no valid {path.suffix} file: {error}") from None
+    except Exception as error:  # numpy, zipfile and zlib raise many kinds; all mean the same to the user
+        text = str(error) or type(error).__name__
+        raise UsageError(f"input file {path} is no valid {path.suffix} file: {text}") from None
+
+
+def _members(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and array of every member of an .npz. Raises `ValueError`, and what zipfile raises."""
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        whole = sum(member.file_size for member in members)
+        if whole > MAX_EXPANDED:
+            raise ValueError(f"it expands to {whole} bytes; up to {MAX_EXPANDED} are accepted")
+        for member in members:
+            with archive.open(member) as stream:
+                yield member.filename.removesuffix(".npy"), _array(stream, member.file_size)
+
+
+def _array(file: IO[bytes], size: int) -> np.ndarray:
+    """The array of an .npy of `size` bytes. Raises `ValueError` for a shape that they cannot hold: numpy would take the
+    memory for it first."""
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"format {version[0]}.{version[1]} is not known")
+    shape, _, dtype = _HEADERS[version](file, max_header_size=_MAX_HEADER)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects; arrays of numbers, booleans and text are accepted")
+    if any(type(n) is not int or n < 0 for n in shape) or math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"shape {shape} of {dtype} needs more than the {size} bytes it has")
+    file.seek(0)
+    return np.asarray(np.lib.format.read_array(file, allow_pickle=False, max_header_size=_MAX_HEADER))
 
 
 def write_arrays(folder: str | Path, arrays: Mapping[str, Any]) -> list[Path]:

@@ -12,6 +12,10 @@ from tilewright.errors import UsageError
 from tilewright.runtime.inputs import input_range
 from tilewright.runtime.layout import dtype_of
 
+#: What an image may have: a file of a few kilobytes can decode to gigabytes.
+MAX_PIXELS = 1 << 26
+#: Decoders a file may ask for, whatever its name: Pillow knows others, such as one that starts Ghostscript.
+_FORMATS = ("PNG", "BMP", "JPEG")
 FITS = ("crop", "stretch", "pad")
 RANGES = ("auto", "0..1", "-1..1", "0..255", "imagenet")
 _MEAN = np.array([0.485, 0.456, 0.406], np.float32)
@@ -48,23 +52,31 @@ def image_layout(shape: tuple[int, ...]) -> tuple[bool, int, int, int]:
 
 def _pixels(path: Path, channels: int, height: int, width: int, fit: str) -> np.ndarray:
     """float32 [height, width, channels] of 0..255."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
     try:
-        with Image.open(path) as file:
-            image = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
-    except UnidentifiedImageError:
-        raise UsageError(f"input file {path} is no valid image") from None
+        return _fitted(path, channels, (width, height), fit)
     except OSError as error:
-        raise UsageError(f"cannot read input file {path}: {error.strerror or error}") from None
-    size = (width, height)
+        if error.strerror:
+            raise UsageError(f"cannot read input file {path}: {error.strerror}") from None
+        raise UsageError(f"input file {path} is no valid image: {error}") from None
+    except Exception as error:  # the decoders raise many kinds for damaged files; all mean the same to the user
+        raise UsageError(f"input file {path} is no valid image: {str(error) or type(error).__name__}") from None
+
+
+def _fitted(path: Path, channels: int, size: tuple[int, int], fit: str) -> np.ndarray:
+    """As `_pixels`; raises what the decoders raise."""
+    from PIL import Image, ImageOps
+
+    with Image.open(path, formats=_FORMATS) as file:
+        if file.width * file.height > MAX_PIXELS:
+            raise ValueError(f"it has {file.width}x{file.height} pixels; up to {MAX_PIXELS} are accepted")
+        image = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
     if fit == "crop":
         image = ImageOps.fit(image, size, Image.Resampling.BILINEAR)
     elif fit == "pad":
         image = ImageOps.pad(image, size, Image.Resampling.BILINEAR)
     else:
         image = image.resize(size, Image.Resampling.BILINEAR)
-    return np.asarray(image, np.float32).reshape(height, width, channels)
+    return np.asarray(image, np.float32).reshape(size[1], size[0], channels)
 
 
 def _auto_range(limits: tuple[float, float] | None, channels: int) -> str:

@@ -16,8 +16,14 @@ from common.errors import TilewrightError
 MISMATCH, MISTAKE, FAULT, INTERRUPTED = 1, 2, 3, 130
 
 
+_LONGEST = 4000
+
+
 def _say(text: str) -> None:
-    click.echo(f"tilewright: error: {' '.join(text.split())}", err=True)
+    """The one line of an error. What of a stranger's file stands in it can be long, or no text at all."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+    click.echo(f"tilewright: error: {line}", err=True)
 
 
 class Cli(click.Group):

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 import sqlite3
 import time
 from collections.abc import Iterable
@@ -22,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from common.documents import parse_document
 from tilewright.errors import UsageError
 from tilewright.files import write_bytes
 from tilewright.sweep.networks import Network
@@ -52,6 +55,7 @@ create table if not exists sweep_point (sweep text not null references sweep, nu
     point text, assignment text not null, state text not null, reason text, metrics text,
     primary key (sweep, number));
 """
+_DIGEST = re.compile("[0-9a-f]{16}")
 _TABLES = {"cycles": "result", "synthesis": "synthesis", "verify": "verification"}
 
 
@@ -76,6 +80,8 @@ class Database:
         try:
             self._db = sqlite3.connect(self.path, timeout=60)
             self._db.row_factory = sqlite3.Row
+            self._db.execute("pragma trusted_schema = off")
+            self._refuse_foreign()
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
             found = self._db.execute("pragma user_version").fetchone()[0]
@@ -85,6 +91,12 @@ class Database:
             self._db.execute(f"pragma user_version = {_FORMAT}")
         except sqlite3.Error as error:
             raise UsageError(f"cannot use {self.path}: {error}") from None
+
+    def _refuse_foreign(self) -> None:
+        """Raises `UsageError` for views and triggers: a view in place of a table can compute for ever."""
+        kinds = {row[0] for row in self._db.execute("select type from sqlite_master")}
+        if kinds - {"table", "index"}:
+            raise UsageError(f"cannot use {self.path}: it has a {min(kinds - {'table', 'index'})}, and is none of ours")
 
     def close(self) -> None:
         """Further calls fail."""
@@ -97,8 +109,11 @@ class Database:
         self.close()
 
     def query(self, sql: str, *values: object) -> list[dict[str, Any]]:
-        """Rows as dictionaries."""
-        return [dict(row) for row in self._db.execute(sql, values)]
+        """Rows as dictionaries. Raises `UsageError` for a damaged file."""
+        try:
+            return [dict(row) for row in self._db.execute(sql, values)]
+        except sqlite3.Error as error:
+            raise UsageError(f"cannot use {self.path}: {error}") from None
 
     # Results.
 
@@ -128,11 +143,14 @@ class Database:
                 write_bytes(path, network.content)
 
     def network_content(self, digest: str) -> bytes | None:
-        """Bytes of a model, None if it was taken out of the folder."""
+        """Bytes of a model, None if it was taken out of the folder, or is another."""
+        if not _DIGEST.fullmatch(digest):
+            raise self.damaged(f"{digest!r} is no digest of a network")
         try:
-            return self._model(digest).read_bytes()
+            content = self._model(digest).read_bytes()
         except OSError:
             return None
+        return content if Network("", content).digest == digest else None
 
     def _model(self, digest: str) -> Path:
         return self.path.parent / "networks" / digest
@@ -169,12 +187,47 @@ class Database:
         self._insert("sweep_point", row)
 
     def sweep_points(self, sweep: str) -> list[dict[str, Any]]:
-        """A sweep's points in order, `assignment` and `metrics` as dictionaries."""
+        """A sweep's points in order, `assignment` and `metrics` as dictionaries of numbers.
+
+        Raises:
+            UsageError: a damaged file.
+        """
         rows = self.query("select * from sweep_point where sweep = ? order by number", sweep)
         for row in rows:
-            row["assignment"] = json.loads(row["assignment"])
-            row["metrics"] = json.loads(row["metrics"]) if row["metrics"] else None
+            self.checked(row, "number", int)
+            where = f"sweep_point {row['number']}"
+            for name in ("state", "assignment"):
+                self.checked(row, name, str, where)
+            row["assignment"] = self.table(row["assignment"], int, f"{where}: assignment")
+            metrics = row["metrics"]
+            row["metrics"] = self.table(metrics, (int, float), f"{where}: metrics") if metrics else None
         return rows
+
+    # What is read of the file may be damaged, or never was ours.
+
+    def checked(self, row: dict[str, Any], name: str, kind: type, where: str = "") -> Any:
+        """A value of a row. Raises `UsageError` where it has another type."""
+        if not isinstance(row.get(name), kind):
+            raise self.damaged(f"{where}{': ' if where else ''}{name} is {row.get(name)!r}, not {kind.__name__}")
+        return row[name]
+
+    def table(self, text: str, kind: type | tuple[type, ...], where: str) -> dict[str, Any]:
+        """A dictionary of values of a kind, from JSON. Raises `UsageError` for anything else."""
+        try:
+            found = parse_document(text, toml=False)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise self.damaged(f"{where}: {error}") from None
+        if not isinstance(found, dict):
+            raise self.damaged(f"{where} is {text!r}, not a table")
+        for key, value in found.items():
+            fits = isinstance(value, kind) and not isinstance(value, bool)
+            if not fits or (isinstance(value, float) and not math.isfinite(value)):
+                raise self.damaged(f"{where}: {key} is {value!r}")
+        return found
+
+    def damaged(self, what: str) -> UsageError:
+        """The error for a value that no sweep wrote."""
+        return UsageError(f"{self.path} is damaged: {what}")
 
     def _insert(self, table: str, row: dict[str, Any], conflict: str = "replace") -> None:
         names, places = ", ".join(row), ", ".join("?" * len(row))

@@ -25,13 +25,13 @@ from tilewright.sweep.space import (
     DERIVED,
     MEMORY_FIELDS,
     PER_NETWORK,
+    TOOLS,
     Point,
     Space,
     network_key,
 )
 from tilewright.sweep.worker import sources_digest
 
-TOOLS = ("model", "yosys", "nextpnr")
 
 
 @dataclass

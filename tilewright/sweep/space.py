@@ -29,17 +29,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from common.documents import read_document
 from isa.config import ConfigError, NpuConfig
 from isa.timing import MemoryTiming
 from tilewright.sweep.expressions import Expression, SpaceError
 
 METHODS = ("grid", "random", "pareto")
+#: What counts the area.
+TOOLS = ("model", "yosys", "nextpnr")
 CONFIG_FIELDS = tuple(f.name for f in fields(NpuConfig) if f.name != "name")
 MEMORY_FIELDS = tuple(f.name for f in fields(MemoryTiming))
 DERIVED = ("macs_per_cycle", "scratchpad_bytes", "bus_bytes", "tile_bytes")
@@ -150,19 +152,21 @@ def load_space(path: str | Path, networks: Iterable[str] | None = None) -> Space
     """
     path = Path(path)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = read_document(path, toml=True)
     except OSError as error:
         raise SpaceError(f"cannot read space {path}: {error.strerror}") from None
-    except (ValueError, tomllib.TOMLDecodeError) as error:
-        raise SpaceError(f"{path}: not valid TOML: {error}") from None
+    except ValueError as error:
+        raise SpaceError(f"{path}: {error}") from None
     try:
         return parse_space(table, networks)
     except SpaceError as error:
         raise SpaceError(f"{path}: {error}") from None
 
 
-def parse_space(table: dict[str, Any], networks: Iterable[str] | None = None) -> Space:
+def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
     """As `load_space`, from the parsed TOML."""
+    if not isinstance(table, dict):
+        raise SpaceError(f"a space must be a table, not {table!r}")
     _known(table, _TABLES, "the space")
     try:
         base = NpuConfig.load(_of_type(table.get("base", "base"), str, "base"))

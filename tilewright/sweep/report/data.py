@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from common.documents import parse_document
+from common.errors import TilewrightError
+from compiler.options import MAX_EFFORT
 from tilewright.errors import UsageError
+from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.database import Database
 from tilewright.sweep.search import pareto_front
-from tilewright.sweep.space import Point, Space, parse_space
+from tilewright.sweep.space import TOOLS, Point, Space, parse_space
 
 
 @dataclass(frozen=True)
@@ -113,14 +116,19 @@ def load(database: Database, sweep: str | None = None) -> SweepData:
             known = ", ".join(r["id"] for r in database.query("select id from sweep"))
             raise UsageError(f"no sweep {sweep!r} in {database.path}; there is {known}")
     row = rows[-1]
-    networks: dict[str, str] = json.loads(row["networks"])
-    space = parse_space(json.loads(row["space"]), networks)
+    networks, space = _swept(database, row)
     points = database.sweep_points(row["id"])
     measured = [p for p in points if p["metrics"] and p["state"] in ("done", "infeasible")]
+    _check(database, space, measured)
     if not measured:
         raise UsageError(f"no point of sweep {row['id']} in {database.path} has results yet")
     numbers = {p["number"] for p in measured}
     found = database.query("select * from result where state = 'done' and effort = ? order by finished", row["effort"])
+    for result in found:
+        for name, value in result.items():
+            fits = isinstance(value, str | None if name in _TEXTS else int | float | None)
+            if not fits or (value is None and name in _SHOWN):
+                raise database.damaged(f"result {result['key']!r}: {name} is {value!r}")
     results = {(r["point"], r["network"]): r for r in found}
     data = SweepData(row, space, networks, measured, [p for p in points if p["number"] not in numbers], results, [])
     done = data.feasible
@@ -129,6 +137,46 @@ def load(database: Database, sweep: str | None = None) -> SweepData:
     front = sorted((done[n] for n in order), key=lambda p: p["metrics"]["objective0"])
     data.front = [p["number"] for p in front]
     return data
+
+
+#: No quantity of a network on a machine is larger, and larger ones cannot be drawn.
+_MOST = 1e18
+_SHOWN = ("cycles", "utilization", "dram_read_bytes", "dram_written_bytes", "npu_mac_fraction")
+_TEXTS = ("key", "point", "network", "sources", "state", "error", "finished")
+
+
+def _swept(database: Database, row: dict[str, Any]) -> tuple[dict[str, str], Space]:
+    """Networks and space of a sweep. Raises `UsageError` for a damaged row."""
+    where = f"sweep {row['id']!r}"
+    for name in ("id", "space", "networks", "tool", "started"):
+        database.checked(row, name, str, where)
+    if not isinstance(row["finished"], str | None) or row["tool"] not in TOOLS or row["effort"] not in range(MAX_EFFORT + 1):
+        raise database.damaged(f"{where}: tool, effort or finished")
+    networks: dict[str, str] = database.table(row["networks"], str, f"{where}: networks")
+    try:
+        table = parse_document(row["space"], toml=False)
+        return networks, parse_space(table, networks)
+    except (ValueError, SpaceError) as error:
+        raise database.damaged(f"{where}: space: {error}") from None
+
+
+def _check(database: Database, space: Space, points: list[dict[str, Any]]) -> None:
+    """Raises `UsageError` for points that are none of the space, or lack what each has."""
+    fields = {axis.field for axis in space.axes}
+    wanted = {"cycles", "utilization", *(f"objective{n}" for n in range(len(space.objectives)))}
+    for p in points:
+        where = f"sweep_point {p['number']}"
+        if set(p["assignment"]) != fields:
+            raise database.damaged(f"{where}: {p['assignment']} is no point of the space")
+        if not all(abs(value) < _MOST for value in p["metrics"].values()):
+            raise database.damaged(f"{where}: a metric is not below {_MOST:g}")
+        missing = sorted(wanted - set(p["metrics"]))
+        if missing:
+            raise database.damaged(f"{where}: there is no {missing[0]} among the metrics")
+        try:
+            space.point(p["assignment"])
+        except TilewrightError as error:
+            raise database.damaged(f"{where}: {error}") from None
 
 
 @dataclass(frozen=True)
