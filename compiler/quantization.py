@@ -10,8 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from compiler.limits import MAX_SCALE
 from compiler.tensor import EIGHT_BIT, Quant, Tensor
 from isa import numerics
+
+
+def ordinary(quant: Quant) -> bool:
+    """Whether ratios and products with this scale are numbers: a float32 can hold 3e38, its square it cannot."""
+    return bool(np.all((quant.scale >= 1 / MAX_SCALE) & (quant.scale <= MAX_SCALE)))
 
 
 def is_activation(tensor: Tensor | None) -> bool:

@@ -1,5 +1,14 @@
-"""`python -m tilewright`."""
+"""`python -m tilewright`, and the entry point of the `tilewright` script."""
 
-from tilewright.cli import main
+from common.interrupts import end_at_once
 
-main()
+
+def main() -> None:
+    """Runs the command line."""
+    with end_at_once():
+        from tilewright.cli import main as run
+    run()
+
+
+if __name__ == "__main__":
+    main()

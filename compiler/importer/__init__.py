@@ -48,6 +48,7 @@ from compiler.importer.extras import gradient, machine_learning, preview, signal
 from compiler.importer.handlers import HANDLERS
 from compiler.importer.inputs import fixed_value, input_shapes
 from compiler.importer.loader import load, opset_of, reported, source_name
+from compiler.limits import check_shape
 from compiler.onnx_ops import OPSET, numpy_dtype
 
 __all__ = ["OPSET", "import_onnx"]
@@ -100,6 +101,7 @@ def _build(
     inputs = [i for i in model.graph.input if i.name not in graph.tensors]
     for value, shape in zip(inputs, input_shapes(inputs, shapes)):
         dtype = numpy_dtype(value.type.tensor_type.elem_type, f"input {value.name!r}")
+        check_shape("input", value.name, shape)
         graph.add(Tensor(value.name, shape, dtype))
         graph.inputs.append(value.name)
     for proto in model.graph.node:

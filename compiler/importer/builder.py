@@ -13,6 +13,14 @@ from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
 from compiler.importer.functions import OWN_OPS, function_body, own_types
 from compiler.importer.onnx_node import OnnxNode
+from compiler.limits import (
+    check_attributes,
+    check_indexed,
+    check_nodes,
+    check_operands,
+    check_positions,
+    check_shape,
+)
 from compiler.onnx_ops import (
     OPSET,
     UNTRUSTED,
@@ -27,7 +35,6 @@ from compiler.onnx_ops import (
 
 _FOLD_INTS = 1 << 14  # elements; shape arithmetic is never larger
 _FOLD_FLOATS = 64
-_MAX_ELEMENTS = 1 << 33
 _DECIDING = {
     "AffineGrid": (1,), "BlackmanWindow": (0,), "CenterCropPad": (1,), "Col2Im": (1, 2), "ConstantOfShape": (0,),
     "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "HammingWindow": (0,), "HannWindow": (0,), "MaxUnpool": (2,),
@@ -62,6 +69,7 @@ class OnnxBuilder:
         self.handlers = handlers
         self.staged = staged
         self.sequences: dict[str, list[str]] = {}
+        self.emitted = 0
         self.current = OnnxNode("", [], [])
         self.scope: dict[str, str] | None = None  # inside a subgraph: its names -> names of the graph
 
@@ -125,6 +133,13 @@ class OnnxBuilder:
         names = [self.fresh()] if outputs is None else list(outputs)
         while len(names) > 1 and not names[-1]:
             names.pop()
+        what = f"{op} {self.current.name or names[0]!r}"
+        self.emitted += 1
+        check_nodes(what, self.emitted)
+        check_operands(what, max(len(inputs), len(names)))
+        check_attributes(what, attrs or {})
+        if op == "MaxPool" and len(names) > 1 and attrs:
+            check_indexed(what, attrs.get("kernel_shape") or ())
         for index in _DECIDING.get(op, ()):
             if index < len(inputs) and inputs[index]:
                 self.need_const(inputs[index], schema_of(op).inputs[index].name)  # type: ignore[union-attr]
@@ -156,7 +171,8 @@ class OnnxBuilder:
         constant = all(d is not None for d in known) and node.op not in _NEVER_FOLDED and node.op not in OWN_OPS
         if node.op in ("Shape", "Size"):
             source = self.tensor(node.inputs[0])
-            constant, inputs = True, [Tensor("", source.shape, np.dtype(np.bool_), np.zeros(source.shape, np.bool_))]
+            known_shape = np.broadcast_to(np.False_, source.shape)  # takes no memory
+            constant, inputs = True, [Tensor("", source.shape, np.dtype(np.bool_), known_shape)]
         types = own_types(node, inputs) or infer(node, inputs)
         if constant and self._small(types):
             values = evaluate(node, [None if t is None else t.data for t in inputs])
@@ -177,10 +193,8 @@ class OnnxBuilder:
                     f"{node.op} {node.name!r}: the shape of its output {name!r} cannot be known at compile time; "
                     "every shape must follow from the input shapes and constants"
                 )
-            if int(np.prod(shape, dtype=object)) > _MAX_ELEMENTS:
-                raise CompileError(
-                    f"{node.op} {node.name!r}: output {name!r} would have shape {list(shape)}: too large"
-                )
+            check_shape(f"{node.op} {node.name!r}: output", name, shape)
+            check_positions(f"{node.op} {node.name!r}", node.op, shape)
             self.graph.add(Tensor(name, shape, dtype))
         outputs = [self.graph.tensors[name] for name in node.outputs if name]
         if any(t.size for t in outputs):

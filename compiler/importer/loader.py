@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
@@ -12,9 +12,11 @@ from google.protobuf.message import DecodeError
 
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.importer.external_data import load_external_data
+from compiler.limits import check_nodes
 from compiler.onnx_ops import OPSET
 
 OLDEST_OPSET = 1
+_MAX_FUNCTIONS = 500  # each may call the one before
 _STANDARD = ("", "ai.onnx")
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
 
@@ -84,6 +86,7 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
         ):
             value.type.tensor_type.elem_type = value.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
             value.type.tensor_type.shape.SetInParent()
+    _check_functions(model, name)
     try:
         onnx.checker.check_model(model)
     except Exception as error:
@@ -132,6 +135,38 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
             versions[node.domain] = 1
     if model.ir_version > onnx.IR_VERSION:
         model.ir_version = onnx.IR_VERSION
+
+
+def _check_functions(model: onnx.ModelProto, name: str) -> None:
+    """Raises CompileError where functions, written out, are more nodes than are accepted. A function may call those
+    before it any number of times, so that a few are more than any memory."""
+    bodies = {(f.domain, f.name): f.node for f in model.functions}
+    counts: dict[tuple[str, str], int] = {}
+
+    def size(nodes: Iterable[onnx.NodeProto], callers: tuple[tuple[str, str], ...]) -> int:
+        total = 0
+        for node in nodes:
+            called = (node.domain, node.op_type)
+            if called not in bodies:
+                total += 1
+            elif called in callers:
+                return total  # the checker has words for it
+            else:
+                if called not in counts:
+                    counts[called] = size(bodies[called], (*callers, called))
+                total += counts[called]
+            for attribute in node.attribute:
+                for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                    total += size(graph.node, callers)
+        return total
+
+    if bodies and len(bodies) <= _MAX_FUNCTIONS:
+        try:
+            check_nodes("functions", size(model.graph.node, ()))
+        except CompileError as error:
+            raise CompileError(f"{name}: {error}") from None
+    elif bodies:
+        raise CompileError(f"{name}: the model has {len(bodies)} functions; up to {_MAX_FUNCTIONS} are accepted")
 
 
 def opset_of(model: onnx.ModelProto) -> int:

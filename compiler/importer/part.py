@@ -19,6 +19,7 @@ from compiler.importer.builder import OnnxBuilder
 from compiler.importer.handlers import HANDLERS, handles
 from compiler.importer.loader import reported
 from compiler.importer.onnx_node import OnnxNode
+from compiler.limits import check_shape
 from compiler.onnx_ops import OPSET
 
 
@@ -64,6 +65,7 @@ def import_part(
         graph.add(Tensor(key, tuple(value.shape), value.dtype, value))
     for key, (shape, dtype) in types.items():
         if key not in constants:
+            check_shape("input", key, shape)
             graph.add(Tensor(key, tuple(shape), np.dtype(dtype)))
             graph.inputs.append(key)
     made: dict[str, int] = {}

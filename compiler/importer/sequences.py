@@ -12,6 +12,7 @@ from compiler.importer.builder import OnnxBuilder
 from compiler.importer.control import STAGED_UNROLLED
 from compiler.importer.handlers import handles
 from compiler.importer.onnx_node import OnnxNode
+from compiler.limits import check_operands
 
 
 def _sequence(builder: OnnxBuilder, node: OnnxNode, index: int) -> list[str]:
@@ -77,12 +78,14 @@ def split(builder: OnnxBuilder, node: OnnxNode) -> None:
     axis = int(node.attrs.get("axis", 0)) % max(len(shape), 1)
     size, squeeze = shape[axis], False
     if not node.input(1):
+        check_operands(node.label, size)
         sizes, squeeze = [1] * size, not node.attrs.get("keepdims", 1)
     else:
         given = builder.need_const(node.input(1), "split")
         step = int(given.reshape(-1)[0]) if given.size else 0
         if given.ndim == 0 and step <= 0:
             raise CompileError(f"{node.label}: split={step} must be greater than 0")
+        check_operands(node.label, -(-size // step) if given.ndim == 0 else given.size)
         sizes = [min(step, size - k) for k in range(0, size, step)] if given.ndim == 0 else given.tolist()
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise CompileError(f"{node.label}: split={sizes} does not divide dimension {axis} of {list(shape)}")

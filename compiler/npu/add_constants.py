@@ -8,6 +8,7 @@ multipliers near the exact ratios finds one that is not empty for about 99 % of 
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
@@ -51,7 +52,10 @@ def find_add_constants(
     target = numerics.add_reference(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
     if low >= high:
         return AddConstants(0, 0, 0, 0)
-    ra, rb = float(np.float32(sa) / np.float32(sy)), float(np.float32(sb) / np.float32(sy))
+    with np.errstate(over="ignore"):
+        ra, rb = float(np.float32(sa) / np.float32(sy)), float(np.float32(sb) / np.float32(sy))
+    if not (math.isfinite(ra) and math.isfinite(rb)):
+        return None
     # Only pairs next to a step of the target can bound c: keep those for the quick test.
     edge = np.zeros(target.shape, bool)
     for axis in (0, 1):

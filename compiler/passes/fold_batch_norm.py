@@ -16,6 +16,7 @@ import numpy as np
 from compiler.graph import Graph, Node, Tensor
 
 _OUT_AXIS = {"Conv": 0, "ConvTranspose": 1}
+_MAX_CHANNELS = 1 << 20  # no convolution has more
 
 
 def fold_batch_norm(graph: Graph) -> None:
@@ -63,7 +64,7 @@ def _channel_constant(graph: Graph, node: Node) -> tuple[str, tuple[np.ndarray, 
         if value is None or value.dtype != np.float32 or graph.const(other) is not None:
             continue
         shape = graph.tensor(node.outputs[0]).shape
-        if graph.tensor(other).shape != shape or len(shape) < 2:
+        if graph.tensor(other).shape != shape or len(shape) < 2 or shape[1] > _MAX_CHANNELS:
             continue
         column = value.shape[1:] if len(value.shape) == len(shape) and value.shape[0] == 1 else value.shape
         if value.size != 1 and column != (shape[1], *([1] * (len(shape) - 2))):

@@ -26,7 +26,7 @@ from compiler.ops.pooling import QMaxPool
 from compiler.passes.annotate import annotate, quant_of
 from compiler.passes.fold_constants import fold_constants
 from compiler.passes.integer_rules import RULES, Site
-from compiler.quantization import is_activation, limits, quantize
+from compiler.quantization import is_activation, limits, ordinary, quantize
 from compiler.tensor import EIGHT_BIT
 
 
@@ -76,6 +76,8 @@ def _endings(
             quant = quant_of(graph, user) if user.op == "QuantizeLinear" and user.inputs[0] == name else None
             result: Tensor | None = graph.tensor(user.outputs[0]) if quant is not None else None
             if quant is None or result is None or not quant.per_tensor or result.dtype not in EIGHT_BIT:
+                return []
+            if not ordinary(quant):
                 return []
             found.append((user, *_integer_bounds(low, high, quant, result.dtype)))
     return found

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from common.errors import TilewrightError
+from common.interrupts import end_at_once
 
 MISMATCH, MISTAKE, FAULT, INTERRUPTED = 1, 2, 3, 130
 
@@ -19,11 +20,14 @@ MISMATCH, MISTAKE, FAULT, INTERRUPTED = 1, 2, 3, 130
 _LONGEST = 4000
 
 
-def _say(text: str) -> None:
-    """The one line of an error. What of a stranger's file stands in it can be long, or no text at all."""
+def one_line(text: str) -> str:
+    """A message as one printable line: what of a stranger's file stands in it can be long, or no text at all."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    line = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
-    click.echo(f"tilewright: error: {line}", err=True)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def _say(text: str) -> None:
+    click.echo(f"tilewright: error: {one_line(text)}", err=True)
 
 
 class Cli(click.Group):
@@ -46,7 +50,8 @@ class Cli(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._summaries:
-            module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
+            with end_at_once():
+                module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
             command = module.command
             assert isinstance(command, click.Command)
             return command

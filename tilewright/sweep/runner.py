@@ -33,7 +33,6 @@ from tilewright.sweep.space import (
 from tilewright.sweep.worker import sources_digest
 
 
-
 @dataclass
 class Outcome:
     """The outcome of a sweep.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from compiler.cpu.expr import Assignment, Expr, Index, Var, const, linear, lookup
 from compiler.cpu.ops.rules import op
 from compiler.cpu.stages.context import Context
 from compiler.cpu.stages.value import Value
+from compiler.limits import MAX_CONSTANT
 
 
 @op("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
@@ -257,6 +260,8 @@ def static(ctx: Context) -> None:
         value = const(0 if given is None else np.asarray(given).reshape(-1)[0].item(), ctx.out_dtype())
         ctx.define(shape, ctx.out_dtype(), lambda idx: value, 0)
         return
+    elif name != "Constant" and math.prod(shape) > MAX_CONSTANT:
+        raise ctx.unsupported(f"{math.prod(shape)} elements", f"constants of up to {MAX_CONSTANT}")
     elif name == "Range":
         start, limit, step = (ctx.const_input(k) for k in range(3))
         assert start is not None and limit is not None and step is not None

@@ -60,8 +60,9 @@ def counts(w: Window, spatial: Sequence[int], out: Sequence[int], include_pad: b
         table = []
         for o in range(out[d]):
             start = o * w.strides[d] - w.begin[d]
-            taps = [start + t * w.dilations[d] for t in range(w.kernel[d])]
-            table.append(sum(low <= t < high for t in taps))
+            first = max(-((start - low) // w.dilations[d]), 0)  # the first tap at `low` or behind
+            behind = min(-((start - high) // w.dilations[d]), w.kernel[d])
+            table.append(max(behind - first, 0))
         tables.append(table)
     return tables
 

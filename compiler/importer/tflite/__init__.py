@@ -32,6 +32,7 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.handlers import handler_of
 from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
+from compiler.limits import check_nodes, check_shape
 from compiler.onnx_ops import OPSET
 
 __all__ = ["import_tflite", "is_tflite", "plane_tensors"]
@@ -85,6 +86,7 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Tfl
     b = TfliteBuilder(graph, model, checked=not shapes)
     for t in inputs:
         _input(b, t, shapes.get(t.name))
+    check_nodes("the graph", len(model.ops))
     for op in model.ops:
         b.op = op
         handler = handler_of(op.name, b.quantised())
@@ -115,6 +117,7 @@ def _input(b: TfliteBuilder, t: FileTensor, given: Sequence[int] | None) -> None
         raise CompileError(f"shape {list(shape)} does not fit input {t.name!r} of {list(t.shape)}")
     if any(n != s and was != -1 for n, s, was in zip(shape, t.shape, t.signature)):
         raise CompileError(f"shape {list(shape)} does not fit input {t.name!r} of {list(t.signature)}")
+    check_shape("input", t.name, shape)
     quant = b.byte_quant(t) if b.is_bytes(t) else None
     b.graph.add(Tensor(t.name, shape, t.dtype, None, quant))
     b.graph.inputs.append(t.name)

@@ -13,6 +13,7 @@ import tflite
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
+from compiler.limits import MAX_SCALE, check_attributes, check_operands, check_positions, check_shape
 from compiler.onnx_ops import default_attributes, evaluate, infer
 from compiler.ops import QuantizedOp
 from compiler.tensor import EIGHT_BIT
@@ -20,7 +21,6 @@ from compiler.tensor import EIGHT_BIT
 FILE, PLANES = "file", "planes"
 _TO_PLANES, _TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
 _STEPS = (*EIGHT_BIT, np.dtype(np.int16))
-_MAX_ELEMENTS = 1 << 33
 _FOLDED = 1 << 14  # elements of integer arithmetic done at import: shapes, indices, loop counters
 
 
@@ -94,6 +94,8 @@ class TfliteBuilder:
             raise self.refuse(f"{t.name!r} is {given}; int8 and uint8 with one scale are accepted")
         if not t.quant.per_tensor or not float(t.quant.scale) > 0:
             raise self.refuse(f"{t.name!r} must have one positive scale")
+        if not 1 / MAX_SCALE <= float(t.quant.scale) <= MAX_SCALE:
+            raise self.refuse(f"{t.name!r} has scale {float(t.quant.scale):g}; up to 2^40 and from 2^-40 are accepted")
         info = np.iinfo(t.dtype)
         if not info.min <= int(t.quant.zero_point) <= info.max:
             raise self.damaged(f"zero point {int(t.quant.zero_point)} of {t.name!r} is no {t.dtype}")
@@ -184,7 +186,8 @@ class TfliteBuilder:
         t = self.target(k)
         shape = tuple(int(s) for s in shape)
         as_file = file_shape(shape) if form == PLANES else shape
-        if any(s < 0 for s in shape) or int(np.prod(shape, dtype=object)) > _MAX_ELEMENTS:
+        check_shape(f"{self.op.label}: output", t.name, shape)
+        if any(s < 0 for s in shape):
             raise self.damaged(f"output {t.name!r} would have shape {list(as_file)}")
         unknown = self.op.custom and t.shape == ()  # converters know no shapes behind custom operators
         if self.checked and not _fits(as_file, t) and not unknown:
@@ -200,17 +203,23 @@ class TfliteBuilder:
 
     def quantized(self, op: QuantizedOp, inputs: Sequence[str], output: str) -> None:
         """Appends a quantised op whose output exists."""
+        check_operands(self.op.label, len(inputs))
+        check_attributes(self.op.label, vars(op))
         self.graph.nodes.append(Node.of(op, list(inputs), [output], output, (self.op.label,)))
 
     def onnx(self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None, output: str = "") -> str:
         """Appends an ONNX op in normal form; a fresh output gets its type by inference, a given one exists."""
         full = {k: v for k, v in {**default_attributes(op), **(attrs or {})}.items() if v is not None}
         name = output or self.graph.unique(f"{self.target().name}.{op}")
+        check_operands(self.op.label, len(inputs))
+        check_attributes(self.op.label, full)
         node = Node(op, list(inputs), [name], full, name, (self.op.label,))
         tensors = [self.graph.tensor(i) if i else None for i in inputs]
         ((shape, dtype),) = infer(node, tensors)
         if shape is None or dtype is None:
             raise self.refuse("the shape of its result cannot be known")
+        check_shape(f"{self.op.label}: {op}", name, shape)
+        check_positions(self.op.label, op, shape)
         if not output:
             self.graph.add(Tensor(name, tuple(shape), dtype))
         made = self.graph.tensor(name)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compiler.errors import CompileError
-from compiler.graph import Node
+from compiler.graph import Graph, Node
+from compiler.limits import MAX_NPU_ELEMENTS
 from compiler.npu.blocks.alias import MOVES
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.ops import is_elementwise, npu_op_of, unsupported_reason
@@ -73,9 +74,15 @@ def place_nodes(
 def _reason_against(wiring: Wiring, node: Node, config: NpuConfig, excluded: Mapping[str, str]) -> str | None:
     """Why a node cannot run on the NPU, None if it can."""
     reason = unsupported_reason(wiring.graph, node, config)
+    if reason is None and _largest(wiring.graph, node) > MAX_NPU_ELEMENTS:
+        reason = f"a tensor has {_largest(wiring.graph, node)} elements; up to {MAX_NPU_ELEMENTS} go to the NPU"
     if reason is None and is_elementwise(node):
         reason = _reason_of_operands(wiring, node)
     return excluded.get(node.outputs[0]) if reason is None else reason
+
+
+def _largest(graph: Graph, node: Node) -> int:
+    return max(graph.tensor(name).size for name in (*node.inputs, *node.outputs) if name)
 
 
 def _reason_of_operands(wiring: Wiring, node: Node) -> str | None:

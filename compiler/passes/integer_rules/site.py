@@ -9,7 +9,7 @@ import numpy as np
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.ops.quantized_op import Clamped, QuantizedOp
 from compiler.passes.annotate import quant_of
-from compiler.quantization import is_activation, requantize_table
+from compiler.quantization import is_activation, ordinary, requantize_table
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Site:
         if node is None:
             return None
         tensor, quant = self.graph.tensor(node.inputs[0]), quant_of(self.graph, node)
-        if not is_activation(tensor) or quant is None or not quant.same_as(tensor.quant):
+        if not is_activation(tensor) or quant is None or not ordinary(quant) or not quant.same_as(tensor.quant):
             return None
         return tensor
 

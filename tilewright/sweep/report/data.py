@@ -12,8 +12,8 @@ from common.documents import parse_document
 from common.errors import TilewrightError
 from compiler.options import MAX_EFFORT
 from tilewright.errors import UsageError
-from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.database import Database
+from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.search import pareto_front
 from tilewright.sweep.space import TOOLS, Point, Space, parse_space
 
@@ -150,7 +150,11 @@ def _swept(database: Database, row: dict[str, Any]) -> tuple[dict[str, str], Spa
     where = f"sweep {row['id']!r}"
     for name in ("id", "space", "networks", "tool", "started"):
         database.checked(row, name, str, where)
-    if not isinstance(row["finished"], str | None) or row["tool"] not in TOOLS or row["effort"] not in range(MAX_EFFORT + 1):
+    if (
+        not isinstance(row["finished"], str | None)
+        or row["tool"] not in TOOLS
+        or row["effort"] not in range(MAX_EFFORT + 1)
+    ):
         raise database.damaged(f"{where}: tool, effort or finished")
     networks: dict[str, str] = database.table(row["networks"], str, f"{where}: networks")
     try:

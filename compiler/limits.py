@@ -1,0 +1,93 @@
+"""What a model may ask of the compiler: beyond, it is refused with the node, the value and what is accepted.
+
+A model of a few hundred bytes can name a window of 2^24 positions, or functions that each call the one before twice.
+No network that is used comes near these limits; within them compiling ends, and takes memory that machines have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from compiler.errors import CompileError
+
+#: Elements of a tensor that is computed or given. Program files address 4 GiB of memory.
+MAX_ELEMENTS = 1 << 30
+#: Elements of a tensor the NPU computes; larger ones are left to the CPU, whose kernels do not grow with them.
+MAX_NPU_ELEMENTS = 1 << 27
+#: Nodes of a model once functions, loops and branches are written out.
+MAX_NODES = 50_000
+#: Inputs or outputs of a node.
+MAX_OPERANDS = 4096
+#: Positions of a window: the product of its sizes.
+MAX_WINDOW = 1 << 22
+#: The same of a MaxPool with indices, whose kernel has each position written out.
+MAX_INDEXED = 1 << 10
+#: A stride, dilation or padding.
+MAX_STEP = 1 << 24
+#: Elements of a constant the compiler makes, such as the result of a Range.
+MAX_CONSTANT = 1 << 24
+#: Positions along an axis that is resampled, or pooled with averages: kernels hold a table of them.
+MAX_POSITIONS = 1 << 16
+
+#: Scales of activations, from its inverse: products and ratios of three stay normal float32 numbers.
+MAX_SCALE = 2.0**40
+
+_STEPS = ("strides", "dilations", "pads", "output_padding")
+_TABLED = ("Resize", "AveragePool")
+
+
+def check_shape(what: str, name: str, shape: Iterable[int]) -> None:
+    """Raises `CompileError` for a tensor of more than MAX_ELEMENTS."""
+    sizes = [int(n) for n in shape]
+    if math.prod(sizes) > MAX_ELEMENTS:
+        raise CompileError(
+            f"{what}: {name!r} would have shape {sizes}: {math.prod(sizes)} elements, too large; "
+            f"up to {MAX_ELEMENTS} are accepted"
+        )
+
+
+def check_attributes(what: str, attributes: Mapping[str, Any]) -> None:
+    """Raises `CompileError` for a window or a step that no tensor of MAX_ELEMENTS needs."""
+    kernel = attributes.get("kernel_shape")
+    if isinstance(kernel, Sequence) and math.prod(max(int(k), 0) for k in kernel) > MAX_WINDOW:
+        raise CompileError(
+            f"{what}: kernel_shape={[int(k) for k in kernel]} has {math.prod(int(k) for k in kernel)} positions; "
+            f"up to {MAX_WINDOW} are accepted"
+        )
+    for name in _STEPS:
+        values = attributes.get(name)
+        if isinstance(values, Sequence) and not isinstance(values, str):
+            for value in values:
+                if not -MAX_STEP <= int(value) <= MAX_STEP:
+                    raise CompileError(f"{what}: {name} has {int(value)}; up to {MAX_STEP} is accepted")
+
+
+def check_indexed(what: str, kernel: Sequence[int]) -> None:
+    """Raises `CompileError` for a pool that says which of too many positions was the largest."""
+    if math.prod(int(k) for k in kernel) > MAX_INDEXED:
+        raise CompileError(
+            f"{what}: kernel_shape={list(kernel)} with indices; up to {MAX_INDEXED} positions are accepted"
+        )
+
+
+def check_positions(what: str, op: str, shape: Sequence[int]) -> None:
+    """Raises `CompileError` for the result of an op whose kernel has a table of positions, where that is too long."""
+    long = [int(n) for n in shape[2:] if n > MAX_POSITIONS]
+    if op in _TABLED and long:
+        raise CompileError(f"{what}: {long[0]} positions along an axis; {op} accepts up to {MAX_POSITIONS}")
+
+
+def check_operands(what: str, count: int) -> None:
+    """Raises `CompileError` for a node with more inputs or outputs than MAX_OPERANDS."""
+    if count > MAX_OPERANDS:
+        raise CompileError(f"{what}: {count} inputs or outputs; up to {MAX_OPERANDS} are accepted")
+
+
+def check_nodes(what: str, count: int) -> None:
+    """Raises `CompileError` for a graph of more than MAX_NODES."""
+    if count > MAX_NODES:
+        raise CompileError(
+            f"{what}: the model has more than {MAX_NODES} nodes once functions, loops and branches are written out"
+        )
