@@ -1,15 +1,19 @@
-"""Ctrl-C while modules are imported: libraries turn the exception into others, or print it and go on."""
+"""Ctrl-C that is heard: while modules are imported, whose libraries turn the exception into others or print it and go
+on, and while native code runs, when Python does not look at signals."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
 STATUS = 130
+#: What native code has to come back to Python, before Ctrl-C ends the process without it.
+GRACE_SECONDS = 1.0
 
 
 @contextlib.contextmanager
@@ -22,7 +26,7 @@ def end_at_once() -> Iterator[None]:
         yield
         return
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
+    if not callable(before):
         yield
         return
     signal.signal(signal.SIGINT, _end)
@@ -35,3 +39,42 @@ def end_at_once() -> Iterator[None]:
 def _end(number: int, frame: FrameType | None) -> None:
     os.write(2, b"tilewright: error: interrupted\n")
     os._exit(STATUS)
+
+
+@contextlib.contextmanager
+def heard_at_once() -> Iterator[None]:
+    """While this lasts SIGINT raises KeyboardInterrupt, or ends the process where that cannot be raised in time.
+
+    Only the main thread of a process can listen; elsewhere, and where SIGINT is ignored, nothing changes.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    heard = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        heard.set()
+        raise KeyboardInterrupt
+
+    threading.Thread(target=_watch, args=(reader, heard), daemon=True, name="interruption").start()
+    old = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.set_wakeup_fd(old)
+        os.close(writer)  # ends the thread, which closes the other end
+
+
+def _watch(reader: int, heard: threading.Event) -> None:
+    with open(reader, "rb", buffering=0) as signals:
+        while number := signals.read(1):
+            if number[0] == signal.SIGINT and not heard.wait(GRACE_SECONDS):
+                terminal = "\x1b[?25h\n" if sys.stderr.isatty() else ""  # shows the cursor, which a progress bar hides
+                os.write(2, f"{terminal}tilewright: error: interrupted\n".encode())
+                os._exit(STATUS)
+            heard.clear()

@@ -40,5 +40,5 @@ def _float_ops_before(graph: Graph, producers: dict[str, Node], name: str) -> se
         seen.add(name)
         if producer.op not in _EXACT:
             ops.add(producer.op)
-            left += [operand for operand in producer.inputs if operand]
+        left += [operand for operand in producer.inputs if operand]
     return ops

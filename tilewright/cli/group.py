@@ -12,9 +12,10 @@ from typing import Any
 import click
 
 from common.errors import TilewrightError
-from common.interrupts import end_at_once
+from common.interrupts import STATUS as INTERRUPTED
+from common.interrupts import end_at_once, heard_at_once
 
-MISMATCH, MISTAKE, FAULT, INTERRUPTED = 1, 2, 3, 130
+MISMATCH, MISTAKE, FAULT = 1, 2, 3
 
 
 _LONGEST = 4000
@@ -80,7 +81,9 @@ class Cli(click.Group):
         """Runs and exits; with `standalone_mode=False` returns or raises like click."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        sys.exit(self._guarded(args, prog_name, complete_var, **extra))
+        with heard_at_once():
+            code = self._guarded(args, prog_name, complete_var, **extra)
+        sys.exit(code)
 
     def _guarded(
         self, args: Sequence[str] | None, prog_name: str | None, complete_var: str | None, **extra: Any

@@ -39,3 +39,7 @@ def test_reasons_of_nodes() -> None:
     x = net.plane(4, 4)
     y = net.finish("QSoftmax", [x], (1, 4, 4, 4), np.int8, reason="of its own")
     assert inexact_tensors(net.done(y)) == {y: "of its own"}
+
+
+def test_the_search_goes_on_behind_ops_that_select() -> None:
+    assert "Exp" in inexact_tensors(chain("Exp", "Relu", "Reshape", "QuantizeLinear"))["t3"]

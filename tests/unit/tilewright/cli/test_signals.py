@@ -71,3 +71,30 @@ def test_nothing_is_left(folder: Path, tmp_path: Path, name: str, number: signal
             time.sleep(0.05)
     finally:
         command.kill()
+
+
+#: A command whose native code does not come back to Python for a quarter of an hour.
+NATIVE = """
+import hashlib
+from tilewright.cli import cli
+import click
+
+@cli.command("work")
+def work():
+    print("at work", flush=True)
+    hashlib.pbkdf2_hmac('sha256', b'', b'', (1 << 31) - 1)
+
+cli(["work"])
+"""
+
+
+def test_native_code_is_interrupted() -> None:
+    """Calls that give the interpreter's lock back, as all long ones do."""
+    command = subprocess.Popen(
+        [sys.executable, "-c", NATIVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert command.stdout is not None and command.stdout.readline() == "at work\n"
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate(timeout=HANG)
+    assert command.returncode == 130 and errors == "tilewright: error: interrupted\n"
