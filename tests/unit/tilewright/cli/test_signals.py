@@ -95,6 +95,9 @@ def test_native_code_is_interrupted() -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert command.stdout is not None and command.stdout.readline() == "at work\n"
+    before = psutil.Process(command.pid).cpu_times().user
+    while psutil.Process(command.pid).cpu_times().user < before + 0.2:  # it is in the native code
+        time.sleep(0.01)
     command.send_signal(signal.SIGINT)
     _, errors = command.communicate(timeout=HANG)
     assert command.returncode == 130 and errors == "tilewright: error: interrupted\n"
