@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 STATUS = 130
@@ -59,7 +59,7 @@ def heard_at_once() -> Iterator[None]:
         heard.set()
         raise KeyboardInterrupt
 
-    threading.Thread(target=_watch, args=(reader, heard), daemon=True, name="interruption").start()
+    threading.Thread(target=_watch, args=(reader, heard, interrupt), daemon=True, name="interruption").start()
     old = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, interrupt)
     try:
@@ -70,10 +70,12 @@ def heard_at_once() -> Iterator[None]:
         os.close(writer)  # ends the thread, which closes the other end
 
 
-def _watch(reader: int, heard: threading.Event) -> None:
+def _watch(reader: int, heard: threading.Event, handler: Callable[[int, FrameType | None], None]) -> None:
+    """Ends the process where the handler has not run in time; a command that puts in one of its own is left alone."""
     with open(reader, "rb", buffering=0) as signals:
         while number := signals.read(1):
-            if number[0] == signal.SIGINT and not heard.wait(GRACE_SECONDS):
+            mine = number[0] == signal.SIGINT and signal.getsignal(signal.SIGINT) is handler
+            if mine and not heard.wait(GRACE_SECONDS):
                 terminal = "\x1b[?25h\n" if sys.stderr.isatty() else ""  # shows the cursor, which a progress bar hides
                 os.write(2, f"{terminal}tilewright: error: interrupted\n".encode())
                 os._exit(STATUS)
