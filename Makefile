@@ -65,6 +65,12 @@ fuzz-graphs: $(STAMP) ## compare CPU kernels with onnxruntime and LiteRT on N ra
 	$(BIN)/python -m tests.fuzz_graphs --count $(N)
 	$(BIN)/python -m tests.fuzz_graphs --tflite --count $(N)
 
+fuzz-files: $(STAMP) ## N mutated files of every kind work or are refused with one line (make fuzz-files N=100000)
+	$(BIN)/python -m tests.file_fuzz --count $(N)
+
+sanitize: $(STAMP) ## the native simulators under AddressSanitizer and UBSan, on N programs
+	$(BIN)/python -m tests.sanitize --count $(N)
+
 cosim: $(STAMP) ## whole networks on RTL and simulators: equal bytes and cycles
 	$(BIN)/python -m tests.cosim_networks
 

@@ -53,7 +53,7 @@ def image_layout(shape: tuple[int, ...]) -> tuple[bool, int, int, int]:
 def _pixels(path: Path, channels: int, height: int, width: int, fit: str) -> np.ndarray:
     """float32 [height, width, channels] of 0..255."""
     try:
-        return _fitted(path, channels, (width, height), fit)
+        return fitted(path, channels, (width, height), fit)
     except OSError as error:
         if error.strerror:
             raise UsageError(f"cannot read input file {path}: {error.strerror}") from None
@@ -62,8 +62,8 @@ def _pixels(path: Path, channels: int, height: int, width: int, fit: str) -> np.
         raise UsageError(f"input file {path} is no valid image: {str(error) or type(error).__name__}") from None
 
 
-def _fitted(path: Path, channels: int, size: tuple[int, int], fit: str) -> np.ndarray:
-    """As `_pixels`; raises what the decoders raise."""
+def fitted(path: Path, channels: int, size: tuple[int, int], fit: str) -> np.ndarray:
+    """float32 [height, width, channels] of 0..255 from an image file. Raises what the decoders raise."""
     from PIL import Image, ImageOps
 
     with Image.open(path, formats=_FORMATS) as file:

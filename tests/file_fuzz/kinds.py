@@ -124,7 +124,7 @@ def _mutated_npz(rng: random.Random) -> bytes:
     with zipfile.ZipFile(buffer, "w", how) as archive:
         for _ in range(rng.choice((0, 1, 1, 2))):
             inner = _npy(np.asarray(rng.choice(_ARRAYS))) if rng.random() < 0.6 else _mutated_npy(rng)
-            archive.writestr(rng.choice(("x.npy", "input.npy", "a", "../x.npy", "", "x/")), inner)
+            archive.writestr(rng.choice(("x.npy", "input.npy", "a", "../x.npy", "x/")), inner)
     data = buffer.getvalue()
     return data if rng.random() < 0.3 else m.mutate_bytes(rng, data)
 

@@ -101,7 +101,7 @@ def mutate_tree(rng: random.Random, value: Any, depth: int = 0) -> Any:
 def another(rng: random.Random, value: Any) -> Any:
     """A value in place of a leaf: mostly of its type."""
     if rng.random() < 0.15:
-        return rng.choice((None, True, [], {}, [[]], "text", 1, -1, 0.5, 1 << 70, nested(rng.choice((3, 40, 3000)))))
+        return rng.choice((None, True, [], {}, [[]], "text", 1, -1, 0.5, 1 << 70, nested(rng.choice((3, 40, 400)))))
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):

@@ -77,12 +77,15 @@ def main(arguments: list[str]) -> int:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("files", total=sum(behind - first for _, first, behind in pieces))
-            for (kind, first, behind), found in _outcomes(pieces, options.jobs, Path(folder)):
-                bar.advance(task, behind - first)
-                for seed, outcome, text in found:
-                    counts[kind][outcome if outcome in (WORKS, REFUSED) else "failed"] += 1
-                    if outcome not in (WORKS, REFUSED):
-                        failures.setdefault((kind, outcome), []).append((seed, text))
+            try:
+                for (kind, first, behind), found in _outcomes(pieces, options.jobs, Path(folder)):
+                    bar.advance(task, behind - first)
+                    for seed, outcome, text in found:
+                        counts[kind][outcome if outcome in (WORKS, REFUSED) else "failed"] += 1
+                        if outcome not in (WORKS, REFUSED):
+                            failures.setdefault((kind, outcome), []).append((seed, text))
+            except KeyboardInterrupt:
+                print("interrupted: what follows is of the files until then")
     for (kind, outcome), cases in failures.items():
         seed, text = cases[0]
         print(f"FAILED {len(cases)}x {kind}: {outcome}: {text}")

@@ -13,6 +13,7 @@ shared by all sweeps of a folder and never outlive a change that could alter the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -88,6 +89,7 @@ class Database:
             if found not in (0, _FORMAT):
                 raise UsageError(f"{self.path} has format {found}, this version reads {_FORMAT}; use another folder")
             self._db.executescript(_SCHEMA)
+            self._check_columns()
             self._db.execute(f"pragma user_version = {_FORMAT}")
         except sqlite3.Error as error:
             raise UsageError(f"cannot use {self.path}: {error}") from None
@@ -97,6 +99,17 @@ class Database:
         kinds = {row[0] for row in self._db.execute("select type from sqlite_master")}
         if kinds - {"table", "index"}:
             raise UsageError(f"cannot use {self.path}: it has a {min(kinds - {'table', 'index'})}, and is none of ours")
+
+    def _check_columns(self) -> None:
+        """Raises `UsageError` where a table of one of our names has other columns."""
+        with contextlib.closing(sqlite3.connect(":memory:")) as ours:
+            ours.executescript(_SCHEMA)
+            for (table,) in ours.execute("select name from sqlite_master where type = 'table'").fetchall():
+                columns = [
+                    {row[1] for row in database.execute(f"pragma table_info({table})")} for database in (ours, self._db)
+                ]
+                if columns[0] - columns[1]:
+                    raise self.damaged(f"table {table} has no column {min(columns[0] - columns[1])}")
 
     def close(self) -> None:
         """Further calls fail."""

@@ -1,0 +1,59 @@
+"""What a small model may ask of the compiler: limits with the node, the value and what is accepted."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from compiler.errors import CompileError
+from compiler.importer import import_onnx
+from tests.common.onnx_models import model_of
+
+Node = helper.make_node
+H = 1 << 31
+
+
+def doubling(depth: int) -> onnx.ModelProto:
+    """Functions that each call the one before twice: 2**depth nodes."""
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    made = [helper.make_function("own", "f0", ["a"], ["b"], [Node("Relu", ["a"], ["b"])], imports)]
+    for n in range(1, depth + 1):
+        body = [Node(f"f{n - 1}", ["a"], ["t"], domain="own"), Node(f"f{n - 1}", ["t"], ["b"], domain="own")]
+        made.append(helper.make_function("own", f"f{n}", ["a"], ["b"], body, imports))
+    model = model_of([Node(f"f{depth}", ["x"], ["y"], domain="own")], {"x": [4]}, ["y"], opset=17)
+    model.functions.extend(made)
+    return model
+
+
+def pool(op: str, length: int, outputs: Sequence[str] = ("y",), **attributes: object) -> onnx.ModelProto:
+    return model_of([Node(op, ["x"], list(outputs), **attributes)], {"x": [1, 1, length]}, ["y"])
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (pool("AveragePool", 1 << 24, kernel_shape=[1 << 24]), r"kernel_shape=\[16777216\].*up to 4194304"),
+        (pool("MaxPool", 8, kernel_shape=[2], strides=[H]), "strides has 2147483648; up to 16777216"),
+        (pool("MaxPool", 8, kernel_shape=[2], dilations=[H], pads=[H, H]), "up to 16777216"),
+        (pool("MaxPool", 4096, ["y", "i"], kernel_shape=[2048]), "with indices; up to 1024"),
+        (pool("AveragePool", 1 << 20, kernel_shape=[2]), "1048575 positions along an axis"),
+        (model_of([Node("Relu", ["x"], ["y"])], {"x": [1, H]}, ["y"]), r"'x' would have shape \[1, 2147483648\]"),
+        (model_of([Node("Add", ["x", "z"], ["y"])], {"x": [1 << 20, 1], "z": [1 << 20]}, ["y"]), "too large"),
+        (model_of([Node("Concat", ["x"] * 5000, ["y"], axis=0)], {"x": [4]}, ["y"]), "5000 inputs .* up to 4096"),
+        (doubling(40), "more than 50000 nodes"),
+    ],
+)  # fmt: skip
+def test_refused(model: onnx.ModelProto, says: str) -> None:
+    with pytest.raises(CompileError, match=says):
+        import_onnx(model)
+
+
+def test_functions_within_the_limit() -> None:
+    assert len(import_onnx(doubling(5)).nodes) == 32
+
+
+def test_a_shape_is_known_without_its_elements() -> None:
+    graph = import_onnx(model_of([Node("Shape", ["x"], ["y"])], {"x": [1 << 30]}, ["y"]))
+    assert np.array_equal(graph.const("y"), [1 << 30])

@@ -1,0 +1,104 @@
+"""Mutated files of every kind work or are refused with one line; `make fuzz-files N=100000` tries more of them."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from isa.config import ConfigError, NpuConfig
+from tests.file_fuzz.attempt import REFUSED, WORKS, attempt
+from tests.file_fuzz.kinds import KINDS
+from tilewright.cli.group import one_line
+from tilewright.errors import UsageError
+from tilewright.files import MAX_EXPANDED, read_arrays
+from tilewright.images import fitted
+
+CASES = {"onnx": 12, "tflite": 12}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mutated(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for seed in range(CASES.get(kind, 40)):
+        outcome, text = attempt(kind, seed, tmp_path)
+        again = f"python -m tests.file_fuzz --kinds {kind} --seed {seed} --count 1"
+        assert outcome in (WORKS, REFUSED), f"{outcome}: {text}; again with: {again}"
+
+
+def test_an_archive_that_expands(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", b"")
+    data = bytearray(path.read_bytes())
+    at = data.rindex(b"PK\x01\x02") + 24  # the expanded size, in the directory
+    data[at : at + 4] = (0xFFFFFFF0).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="is no valid"):
+        read_arrays(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", b"")
+        archive.writestr("y.npy", b"")
+    data = bytearray(path.read_bytes())
+    at = -1
+    for _ in range(2):
+        at = data.index(b"PK\x01\x02", at + 1)
+        data[at + 24 : at + 28] = (0xFFFFFFF0).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=f"expands to {2 * 0xFFFFFFF0} bytes; up to {MAX_EXPANDED} are accepted"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("shape", ["(1099511627776,)", "(-1,)", "(1 << 60, 1 << 60)", "[4]", "(True,)"])
+def test_an_array_that_claims_more_than_it_has(shape: str, tmp_path: Path) -> None:
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64))
+    with pytest.raises(UsageError, match=r"is no valid \.npy file"):
+        read_arrays(path)
+
+
+def test_arrays_that_are_whole(tmp_path: Path) -> None:
+    array = np.arange(24, dtype=">i2").reshape(2, 3, 4)
+    np.save(tmp_path / "x.npy", np.asfortranarray(array))
+    np.savez_compressed(tmp_path / "x.npz", a=array, b=np.float32(1.5))
+    assert np.array_equal(read_arrays(tmp_path / "x.npy")[""], array)
+    found = read_arrays(tmp_path / "x.npz")
+    assert np.array_equal(found["a"], array) and found["b"] == np.float32(1.5)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "says"),
+    [
+        (".json", "[" * 100_000, "nested"),
+        (".json", '{"a": ' * 20 + "1" + "}" * 20, "nested deeper"),
+        (".toml", "x = " + "[" * 100_000, "nested"),
+        (".toml", ".".join("a" * 30_000) + " = 1", "dots"),
+        (".toml", "block_in = 0x" + "f" * 5000, "64 bits"),
+        (".json", json.dumps({"name": "\ud800"}), "no Unicode"),
+        (".json", " " * (1 << 19), "longer than"),
+    ],
+)
+def test_configurations_that_are_too_much(suffix: str, text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / f"c{suffix}"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        NpuConfig.load(path)
+
+
+def test_messages_are_one_printable_line() -> None:
+    assert one_line("a\nb\x1b[31m\ud800c") == "a b [31m c"
+    assert len(one_line("x" * 100_000)) == 4000
+
+
+def test_an_image_says_its_format_by_its_content(tmp_path: Path) -> None:
+    """Decoders other than those of the accepted formats are not started: one of Pillow's runs Ghostscript."""
+    path = tmp_path / "x.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n")
+    with pytest.raises(OSError, match="cannot identify"):
+        fitted(path, 3, (4, 4), "crop")
+    Image.new("1", (9000, 9000)).save(path)
+    with pytest.raises(ValueError, match="9000x9000 pixels"):
+        fitted(path, 3, (4, 4), "crop")
