@@ -510,7 +510,7 @@ def _change_table(rng: random.Random, connection: sqlite3.Connection) -> None:
 
 
 def _cell(rng: random.Random, old: Any) -> Any:
-    if isinstance(old, str) and old[:1] in ("{", "[") and rng.random() < 0.7:
+    if isinstance(old, str) and old[:1] in ("{", "[") and old[1:2] not in ("", "[") and rng.random() < 0.7:
         return json.dumps(m.mutate_tree(rng, json.loads(old)))
     return rng.choice(
         (None, b"\xff\xfe", "text", "{}", "[" * 5000, "{", 1 << 62, -1, 1e300, float("inf"), "../../etc/passwd", "é")

@@ -8,6 +8,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from compiler.errors import CompileError
+from compiler.importer.loader import one_line
+
 #: A tensor (of strings: dtype object, elements `str`), a sequence, or None for an optional without a value.
 Value = np.ndarray | list[Any] | None
 
@@ -39,9 +42,12 @@ def as_value(value: Any) -> Value:
 
 
 def from_proto(proto: onnx.TensorProto) -> np.ndarray:
-    """The value of a constant of a model."""
-    array = numpy_helper.to_array(proto)
-    return strings(array) if proto.data_type == onnx.TensorProto.STRING else array
+    """The value of a constant of a model. Raises `CompileError` where its data does not fit its shape or type."""
+    try:
+        array = numpy_helper.to_array(proto)
+        return strings(array) if proto.data_type == onnx.TensorProto.STRING else array
+    except Exception as error:  # onnx raises many kinds for damaged tensors
+        raise CompileError(f"constant {proto.name!r} is damaged: {one_line(error)}") from None
 
 
 def describe(value: Value) -> str:
