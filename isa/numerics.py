@@ -203,6 +203,22 @@ def mul_reference(a: Any, b: Any, sa: Any, za: int, sb: Any, zb: int, sy: Any, z
     return clamped.astype(np.int32)
 
 
+def add_floats(a: Any, b: Any, sa: Any, za: int, sb: Any, zb: int, sy: Any, zy: int, low: int, high: int) -> Array:
+    """Add in float32 between DequantizeLinear and QuantizeLinear. Returns int32 in range."""
+    return _quantized(dequantize(a, sa, za) + dequantize(b, sb, zb), sy, zy, low, high)
+
+
+def mul_floats(a: Any, b: Any, sa: Any, za: int, sb: Any, zb: int, sy: Any, zy: int, low: int, high: int) -> Array:
+    """Mul in float32 between DequantizeLinear and QuantizeLinear. Returns int32 in range."""
+    return _quantized(dequantize(a, sa, za) * dequantize(b, sb, zb), sy, zy, low, high)
+
+
+def _quantized(x: Array, sy: Any, zy: int, low: int, high: int) -> Array:
+    with np.errstate(over="ignore"):
+        clamped: Array = np.clip(np.rint(x / np.float32(sy)).astype(np.float64) + zy, low, high)
+    return clamped.astype(np.int32)
+
+
 def quantize(x: Any, scale: Any, zero_point: Any, dtype: Any) -> Array:
     """ONNX QuantizeLinear: `sat(RNE(f32(x / scale)) + zero_point)`."""
     info = np.iinfo(dtype)

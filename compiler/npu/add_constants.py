@@ -25,7 +25,7 @@ def stored_add_constants(op: QAdd, a: Tensor, b: Tensor, y: Tensor) -> AddConsta
     types = stored_type(a), stored_type(b), stored_type(y)
     if op.constants is not None:
         return _moved_constants(op.constants, *(shift for _, _, shift in types))
-    return find_add_constants(*types, *stored_limits(y, op))
+    return find_add_constants(*types, *stored_limits(y, op), op.floats)
 
 
 def _moved_constants(given: AddConstants, oa: int, ob: int, oy: int) -> AddConstants | None:
@@ -39,17 +39,19 @@ def _moved_constants(given: AddConstants, oa: int, ob: int, oy: int) -> AddConst
 
 @functools.lru_cache(maxsize=4096)
 def find_add_constants(
-    a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int
+    a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool = False
 ) -> AddConstants | None:
-    """Constants of VECTOR_ADD that equal `numerics.add_reference` for all operands, None where none were found.
+    """Constants of VECTOR_ADD that equal the rule of a QAdd for all operands, None where none were found.
 
     Args:
         low, high: clamp of the values as they are stored.
+        floats: the rule is `numerics.add_floats`, not `numerics.add_reference`.
     """
     q = np.arange(-128, 128, dtype=np.int64)
     (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
     a, b = q[:, None], q[None, :]
-    target = numerics.add_reference(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
+    rule = numerics.add_floats if floats else numerics.add_reference
+    target = rule(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
     if low >= high:
         return AddConstants(0, 0, 0, 0)
     with np.errstate(over="ignore"):

@@ -50,12 +50,16 @@ class AddConstants:
 class QAdd(Clamped, Elementwise):
     """Sum of two tensors, with broadcasting.
 
-    By onnxruntime's float rule (`numerics.add_reference`), or, with `constants`, by LiteRT's rule in integers:
+    By onnxruntime's QLinearAdd (`numerics.add_reference`), or, with `constants`, by LiteRT's rule in integers:
     `clamp((a*ma + b*mb + c) >> shift)`, the output's zero point inside c.
+
+    Attributes:
+        floats: dequantised, added in float32 and quantised (`numerics.add_floats`): onnxruntime did not fuse this one.
     """
 
     arity = (2, 2)
     constants: AddConstants | None = None
+    floats: bool = False
 
     def value(self, arrays: Sequence[np.ndarray], operands: Sequence[Tensor], result: Tensor) -> np.ndarray:
         a, b = arrays
@@ -65,7 +69,8 @@ class QAdd(Clamped, Elementwise):
             total = a.astype(np.int64) * k.ma + b.astype(np.int64) * k.mb + k.c
             return np.asarray(np.clip(total >> k.shift, low, high), result.dtype)
         (sa, za), (sb, zb), (sy, zy) = _types(operands, result)
-        return numerics.add_reference(a, b, sa, za, sb, zb, sy, zy, low, high).astype(result.dtype)
+        rule = numerics.add_floats if self.floats else numerics.add_reference
+        return rule(a, b, sa, za, sb, zb, sy, zy, low, high).astype(result.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +79,12 @@ class QMul(Clamped, Elementwise):
 
     Attributes:
         zero_point_after: the zero point is added after the rounding (LiteRT), not before it (onnxruntime).
+        floats: dequantised, multiplied in float32 and quantised (`numerics.mul_floats`): onnxruntime did not fuse it.
     """
 
     arity = (2, 2)
     zero_point_after: bool = False
+    floats: bool = False
 
     def value(self, arrays: Sequence[np.ndarray], operands: Sequence[Tensor], result: Tensor) -> np.ndarray:
         a, b = arrays
@@ -87,7 +94,8 @@ class QMul(Clamped, Elementwise):
             product = (a.astype(np.int32) - np.int32(za)) * (b.astype(np.int32) - np.int32(zb))
             value = np.rint(product.astype(np.float32) * numerics.product_scale(sa, sb, sy)) + np.int32(zy)
             return np.asarray(np.clip(value, low, high), result.dtype)
-        return numerics.mul_reference(a, b, sa, za, sb, zb, sy, zy, low, high).astype(result.dtype)
+        rule = numerics.mul_floats if self.floats else numerics.mul_reference
+        return rule(a, b, sa, za, sb, zb, sy, zy, low, high).astype(result.dtype)
 
 
 def _types(operands: Sequence[Tensor], result: Tensor) -> list[tuple[Any, int]]:

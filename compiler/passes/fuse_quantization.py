@@ -40,8 +40,9 @@ def fuse_quantization(graph: Graph) -> None:
         if any(name in made for name in node.outputs):
             continue  # a QuantizeLinear that became part of an integer op
         if node.op in RULES:
-            for quantizer, low, high in _endings(graph, node, consumers, outputs):
-                site = Site(graph, node, producers, quantizer, low, high)
+            endings = _endings(graph, node, consumers, outputs)
+            for quantizer, low, high in endings:
+                site = Site(graph, node, producers, quantizer, low, high, len(endings) == 1)
                 new = next((new for new in (rule(site) for rule in RULES[node.op]) if new is not None), None)
                 if new is not None:
                     nodes += new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -120,6 +121,9 @@ def q_add(ctx: Context, op: QAdd) -> None:
     if op.constants is not None:
         _add_integers(ctx, op.constants, limits_of(ctx, op))
         return
+    if op.floats:
+        _in_floats(ctx, op, lambda a, b: a + b)
+        return
     limits = limits_of(ctx, op)
     (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
     sy, zy = scalar(ctx, ctx.node.outputs[0])
@@ -148,8 +152,26 @@ def _add_integers(ctx: Context, k: AddConstants, limits: tuple[int, int]) -> Non
     ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
 
 
+def _in_floats(ctx: Context, op: Clamped, combine: Callable[[Expr, Expr], Expr]) -> None:
+    """`sat(RNE(f32(combine(f32((a-za) * sa), f32((b-zb) * sb)) / sy)) + zy)`."""
+    (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
+    sy, zy = scalar(ctx, ctx.node.outputs[0])
+    limits = limits_of(ctx, op)
+    a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
+
+    def fn(idx: list[Index]) -> Expr:
+        left = (ctx.read_broadcast(a, idx).to("i32") - za).to("f32") * float(sa)
+        right = (ctx.read_broadcast(b, idx).to("i32") - zb).to("f32") * float(sb)
+        return saturate(combine(left, right) / float(sy), zy, dtype, *limits)
+
+    ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 8)
+
+
 @quantized(QMul)
 def q_mul(ctx: Context, op: QMul) -> None:
+    if op.floats:
+        _in_floats(ctx, op, lambda a, b: a * b)
+        return
     (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
     sy, zy = scalar(ctx, ctx.node.outputs[0])
     s = float(numerics.product_scale(sa, sb, sy))

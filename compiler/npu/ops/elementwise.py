@@ -85,7 +85,10 @@ class MulOp(NpuOp[QMul]):
         if node.op.zero_point_after:  # the requantiser's own order, whatever the zero point
             return None
         a, b, y = (stored_type(t) for t in (node.operand(0), node.operand(1), node.y))
-        if not mul_is_exact(a, b, y, *stored_limits(node.y, node.op)):
+        if node.op.floats:
+            if mul_rounding(a, b, y, *stored_limits(node.y, node.op)) is None:
+                return "onnxruntime multiplies in floats here, which rounds differently for some operand pair"
+        elif not mul_is_exact(a, b, y, *stored_limits(node.y, node.op)):
             return "rounding inside uint8 differs from the machine's int8 for some operand pair"
         return None
 
@@ -101,6 +104,11 @@ class MulOp(NpuOp[QMul]):
         low, high = stored_limits(y, node.op)
         # Inside the rounding the zero point is that of the model's own type: uint8 values are moved after it.
         rounding = Rounding.EVEN if node.op.zero_point_after else Rounding.EVEN_ZERO_POINT_INSIDE
+        if node.op.floats:
+            types = (stored_type(node.operand(0)), stored_type(node.operand(1)), stored_type(y))
+            found = mul_rounding(*types, low, high)
+            assert found is not None
+            rounding = found
         post = Post(
             zp=stored_zero_point(y), low=low, high=high, rounding=rounding, za=stored_zero_point(a),
             zb=stored_zero_point(b),
@@ -121,6 +129,20 @@ def mul_is_exact(a_type: StoredType, b_type: StoredType, y_type: StoredType, low
     scale = numerics.scale_bits(numerics.product_scale(sa, sb, sy))
     got = numerics.requantize(product, scale, zy - oy, low, high, Rounding.EVEN_ZERO_POINT_INSIDE)
     return bool(np.array_equal(got.astype(np.int64) + oy, expected))
+
+
+@functools.lru_cache(maxsize=4096)
+def mul_rounding(a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int) -> Rounding | None:
+    """The rounding with which the requantiser equals `numerics.mul_floats` for all operand pairs, None if none does."""
+    q = np.arange(-128, 128, dtype=np.int64)
+    (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
+    want = numerics.mul_floats(q[:, None] + oa, q[None, :] + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy) - oy
+    product = (q[:, None] + oa - za) * (q[None, :] + ob - zb)
+    scale = numerics.scale_bits(numerics.product_scale(sa, sb, sy))
+    for rounding in (Rounding.EVEN, Rounding.EVEN_ZERO_POINT_INSIDE):
+        if np.array_equal(numerics.requantize(product, scale, zy - oy, low, high, rounding), want):
+            return rounding
+    return None
 
 
 @npu_op(QLut)

@@ -29,12 +29,13 @@ def convolution(site: Site) -> list[Node] | None:
         if bias is None:
             return None
         inputs.append(site.graph.constant(f"{site.node.inputs[2]}.int32", bias))
+    reason = site.why_floats(x, site.graph.tensor(inputs[1]))
     kernel, strides, pads = attrs["kernel_shape"], attrs["strides"], attrs["pads"]
     if transposed:
         return [site.make(QConvTranspose(
             kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group,
-            output_padding=attrs["output_padding"],
+            output_padding=attrs["output_padding"], reason=reason,
         ), inputs)]  # fmt: skip
-    return [
-        site.make(QConv(kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group), inputs)
-    ]
+    return [site.make(QConv(
+        kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group, reason=reason,
+    ), inputs)]  # fmt: skip

@@ -16,7 +16,8 @@ def binary(site: Site) -> list[Node] | None:
     a, b = site.activation(0), site.activation(1)
     if a is None or b is None or not a.dtype == b.dtype == site.out.dtype:
         return None
-    return [site.make(QAdd() if site.node.op == "Add" else QMul(), [a.name, b.name])]
+    op = QAdd if site.node.op == "Add" else QMul
+    return [site.make(op(floats=not site.fused), [a.name, b.name])]
 
 
 @integer_rule("Where")

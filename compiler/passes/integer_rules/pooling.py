@@ -7,6 +7,8 @@ from compiler.ops.pooling import QAveragePool, QGlobalAveragePool
 from compiler.passes.integer_rules.rule import integer_rule
 from compiler.passes.integer_rules.site import Site
 
+_IN_FLOATS = "onnxruntime computes this mean in floats, whose sums may fall to the other side of a tie"
+
 
 @integer_rule("AveragePool")
 def average_pool(site: Site) -> list[Node] | None:
@@ -16,7 +18,7 @@ def average_pool(site: Site) -> list[Node] | None:
     """
     x, attrs = site.activation(0), site.node.attrs
     dilated = any(d != 1 for d in attrs.get("dilations", []))
-    if x is None or dilated or x.dtype != site.out.dtype:
+    if x is None or dilated or x.dtype != site.out.dtype or not site.fused:
         return None
     kernel, strides, pads = list(attrs["kernel_shape"]), list(attrs["strides"]), list(attrs["pads"])
     if attrs.get("ceil_mode"):
@@ -34,7 +36,8 @@ def global_average_pool(site: Site) -> list[Node] | None:
     x = site.activation(0)
     if x is None or x.dtype != site.out.dtype:
         return None
-    return [site.make(QGlobalAveragePool(keepdims=True), [x.name])]
+    reason = "" if site.fused else _IN_FLOATS
+    return [site.make(QGlobalAveragePool(keepdims=True, reason=reason), [x.name])]
 
 
 @integer_rule("ReduceMean")

@@ -59,7 +59,8 @@ def _product(site: Site, trans_a: bool, trans_b: bool) -> list[Node] | None:
         if bias is None:
             return None
         inputs.append(graph.constant(f"{site.node.inputs[2]}.int32", bias))
-    return [*before, site.make(QMatMul(), inputs)]
+    reason = site.why_floats(a, graph.tensor(right))
+    return [*before, site.make(QMatMul(reason=reason), inputs)]
 
 
 def _transposed(graph: Graph, tensor: Tensor, before: list[Node]) -> str:

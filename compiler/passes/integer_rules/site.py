@@ -9,7 +9,7 @@ import numpy as np
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.ops.quantized_op import Clamped, QuantizedOp
 from compiler.passes.annotate import quant_of
-from compiler.quantization import is_activation, ordinary, requantize_table
+from compiler.quantization import is_activation, limits, ordinary, requantize_table
 
 
 @dataclass
@@ -19,6 +19,7 @@ class Site:
     Attributes:
         quantizer: the QuantizeLinear that takes the op's result.
         low, high: clamp in the output's quantised units.
+        alone: no other QuantizeLinear takes the result.
     """
 
     graph: Graph
@@ -27,6 +28,22 @@ class Site:
     quantizer: Node
     low: int
     high: int
+    alone: bool = True
+
+    @property
+    def fused(self) -> bool:
+        """Whether onnxruntime, too, makes one integer op here, if it has one for these types.
+
+        It does for one QuantizeLinear, and no activation but such that the limits of its type make redundant.
+        Everything else it leaves in floats, so that it rounds as floats do.
+        """
+        return self.alone and (self.low, self.high) == limits(self.out.dtype)
+
+    def why_floats(self, x: Tensor, w: Tensor) -> str:
+        """Why the integer sums of a product may differ from onnxruntime by a step; empty where it makes them, too."""
+        if self.fused and x.dtype == self.out.dtype and (x.dtype == np.uint8 or w.dtype == np.int8):
+            return ""
+        return f"onnxruntime computes this {self.node.op} in floats, whose sums may fall to the other side of a tie"
 
     @property
     def out(self) -> Tensor:

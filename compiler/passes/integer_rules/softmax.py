@@ -8,7 +8,6 @@ from compiler.graph import Node
 from compiler.ops.softmax import QSoftmax
 from compiler.passes.integer_rules.rule import integer_rule
 from compiler.passes.integer_rules.site import Site
-from compiler.quantization import limits
 
 
 @integer_rule("Softmax")
@@ -19,7 +18,7 @@ def softmax(site: Site) -> list[Node] | None:
     plain 1 / sy is wrong in some 0.3 % of elements there.
     """
     x = site.activation(0)
-    if x is None or x.dtype != site.out.dtype or (site.low, site.high) != limits(site.out.dtype):
+    if x is None or x.dtype != site.out.dtype or not site.fused:
         return None
     axis = int(site.node.attrs.get("axis", -1)) % len(x.shape)
     levels = float(np.floor(np.float32(1) / np.float32(site.out_quant.scale)))

@@ -1,0 +1,360 @@
+"""Random small quantised graphs in QDQ form, with scales and zero points that make ties and saturation likely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tests.reference.quantized_models import Model
+
+MOST_ELEMENTS = 4000
+SCALES = (0.05, 0.02, 0.1, 0.03, 0.25, 0.125, 1 / 64, 1.0, 0.0078125, 1 / 255, 1 / 256, 0.04, 0.015, 2.0)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A dequantised tensor.
+
+    Attributes:
+        integers: the tensor in front of its DequantizeLinear.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    scale: float
+    zero: int
+    integers: str
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass
+class QuantizedGraph:
+    """A model with inputs for it."""
+
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+
+
+class NoOperand(Exception):
+    """The graph has no tensor that an op could take."""
+
+
+@dataclass
+class Builder:
+    """A graph being built."""
+
+    random: Random
+    model: Model
+    values: list[Value] = field(default_factory=list)
+    mixed: bool = False
+
+    def pick(self, fits: Callable[[Value], bool] = lambda v: True) -> Value:
+        found = [v for v in self.values if fits(v)]
+        if not found:
+            raise NoOperand
+        return self.random.choice(found[-3:])
+
+    def zero(self) -> int:
+        """A zero point, both ends and the middle more often."""
+        info = np.iinfo(self.model.dtype)
+        middle = (int(info.min) + int(info.max) + 1) // 2
+        return self.random.choice((info.min, info.max, middle, middle, middle + 1, self.random.randint(info.min, info.max)))
+
+    def scale(self, natural: float, *related: float) -> float:
+        """A scale near what the values need: a related one, a power of two, one of few digits, any."""
+        near = [s * k for s in (*related, *SCALES) for k in (0.5, 1, 1.5, 2, 4) if natural / 3 <= s * k <= natural * 3]
+        kind = self.random.randrange(8)
+        if kind < 4 and near:
+            chosen = self.random.choice(near)
+        elif kind < 6:
+            chosen = 2.0 ** round(math.log2(natural))
+        elif kind == 6:
+            chosen = natural * math.exp(self.random.uniform(-1, 1))
+        else:
+            chosen = natural * self.random.choice((1e-3, 0.05, 20, 1e3))
+        return float(np.float32(chosen))
+
+    def input(self, shape: tuple[int, ...]) -> Value:
+        scale, zero = float(np.float32(self.random.choice((*SCALES, 1e-4, 1e4)))), self.zero()
+        name = self.model.input(shape, scale, zero)
+        return self.keep(name, shape, scale, zero)
+
+    def keep(self, name: str, shape: tuple[int, ...], scale: float, zero: int) -> Value:
+        value = Value(name, tuple(shape), scale, zero, self.model.nodes[-1].input[0])
+        self.values.append(value)
+        return value
+
+    def partner(self, x: Value) -> Value:
+        """A tensor to go with `x`: itself, another of its shape, a new input, or a constant, perhaps broadcast."""
+        kind = self.random.randrange(8)
+        if kind == 0:
+            return x
+        same = [v for v in self.values if v.shape == x.shape and v is not x]
+        if kind < 5 and same:
+            return self.random.choice(same)
+        shapes = [x.shape, (), (x.shape[-1],)]
+        if x.rank == 4:
+            shapes += [(1, x.shape[1], 1, 1), (x.shape[0], x.shape[1], 1, 1)]
+        shape = self.random.choice(shapes)
+        if shape and kind < 7:
+            return self.input(shape)
+        scale, zero = self.scale(x.scale, x.scale), self.zero()
+        info = np.iinfo(self.model.dtype)
+        m = self.model
+        data = m.const(m.rng.integers(info.min, info.max + 1, size=shape), m.dtype)
+        name = m.op("DequantizeLinear", data, m.const(scale, np.float32), m.const(zero, m.dtype))
+        return Value(name, shape, scale, zero, data)
+
+    def finish(self, y: str, shape: tuple[int, ...], scale: float, *related: float, natural: bool = False) -> Value:
+        """Perhaps an activation, then QuantizeLinear and DequantizeLinear; sometimes twice from one tensor.
+
+        Args:
+            scale: what the values need about.
+            natural: keep `scale` and do not draw another.
+        """
+        m, r = self.model, self.random
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise NoOperand
+        chosen = scale if natural else self.scale(scale, *related)
+        activation = r.randrange(8)
+        if activation == 0 or activation == 1:
+            y = m.op("Relu", y)
+        elif activation == 2:
+            low, high = sorted((r.choice((-1e6, 0.0, -chosen * 20)), r.choice((1e6, 6.0, chosen * 90))))
+            y = m.op("Clip", y, m.const(low, np.float32), m.const(high, np.float32))
+        before = m.dtype
+        if self.mixed and r.random() < 0.15:
+            m.dtype = np.dtype(np.int8 if before == np.uint8 else np.uint8)
+        zero = self.zero()
+        if activation < 2 and r.random() < 0.5:
+            zero = int(np.iinfo(m.dtype).min)
+        made = self.keep(m.requantized(y, chosen, zero), shape, chosen, zero)
+        if r.random() < 0.06:
+            other = self.scale(scale)
+            made = self.keep(m.requantized(y, other, zero), shape, other, zero)
+        m.dtype = before
+        return made
+
+
+def _weights(b: Builder, shape: tuple[int, ...], axis: int | None) -> tuple[str, float]:
+    """Dequantised int8 weights; scales of few digits or random, at times per channel."""
+    m, r = b.model, b.random
+    w = m.const(m.rng.integers(-127, 128, size=shape), np.int8)
+    if axis is None or r.random() < 0.5:
+        scale = np.float32(r.choice(SCALES) * r.choice((0.25, 1, 1)))
+        attrs = {}
+    else:
+        scale = np.float32(np.exp(m.rng.uniform(-6, -4, size=shape[axis])))
+        attrs = {"axis": axis}
+    name = m.op("DequantizeLinear", w, m.const(scale, np.float32), m.const(np.zeros(scale.shape), np.int8), **attrs)
+    return name, float(np.max(scale))
+
+
+def conv(b: Builder) -> None:
+    r, m = b.random, b.model
+    x = b.pick(lambda v: v.rank == 4)
+    n, c, h, w = x.shape
+    depthwise = r.random() < 0.4
+    k = r.choice((1, 3, 3, 2))
+    if min(h, w) < k:
+        raise NoOperand
+    stride, pad = r.choice((1, 1, 2)), r.choice((0, k // 2))
+    out = c if depthwise else r.choice((3, 8, 16))
+    weights, sw = _weights(b, (out, 1 if depthwise else c, k, k), 0)
+    inputs = [x.name, weights] + ([m.bias(out, x.name, weights)] if r.random() < 0.5 else [])
+    y = m.op("Conv", *inputs, strides=[stride] * 2, pads=[pad] * 4, group=c if depthwise else 1)
+    shape = (n, out, *((i + 2 * pad - k) // stride + 1 for i in (h, w)))
+    b.finish(y, shape, x.scale * sw * 70 * math.sqrt(k * k * (1 if depthwise else c)), x.scale, x.scale * sw * 256)
+
+
+def conv_transpose(b: Builder) -> None:
+    m = b.model
+    x = b.pick(lambda v: v.rank == 4)
+    n, c, h, w = x.shape
+    k, stride = b.random.choice((2, 3)), b.random.choice((1, 2))
+    weights, sw = _weights(b, (c, 4, k, k), None)
+    inputs = [x.name, weights] + ([m.bias(4, x.name, weights)] if b.random.random() < 0.5 else [])
+    y = m.op("ConvTranspose", *inputs, strides=[stride] * 2)
+    shape = (n, 4, *((i - 1) * stride + k for i in (h, w)))
+    b.finish(y, shape, x.scale * sw * 70 * math.sqrt(c * k), x.scale)
+
+
+def product(b: Builder) -> None:
+    r, m = b.random, b.model
+    x = b.pick(lambda v: v.rank >= 2)
+    k, out = x.shape[-1], r.choice((5, 8, 16))
+    gemm = x.rank == 2 and r.random() < 0.5
+    weights, sw = _weights(b, (k, out), 1)
+    inputs = [x.name, weights] + ([m.bias(out, x.name, weights)] if gemm and r.random() < 0.6 else [])
+    y = m.op("Gemm" if gemm else "MatMul", *inputs)
+    b.finish(y, (*x.shape[:-1], out), x.scale * sw * 70 * math.sqrt(k), x.scale, x.scale * sw * 256)
+
+
+def product_of_activations(b: Builder) -> None:
+    x = b.pick(lambda v: v.rank >= 2)
+    other = b.input((*x.shape[:-2], x.shape[-1], 7))
+    y = b.model.op("MatMul", x.name, other.name)
+    b.finish(y, (*x.shape[:-1], 7), x.scale * other.scale * 70 * math.sqrt(x.shape[-1]), x.scale)
+
+
+def binary(b: Builder) -> None:
+    x = b.pick()
+    other = b.partner(x)
+    op = b.random.choice(("Add", "Add", "Mul", "Mul", "Sub"))
+    natural = x.scale * other.scale * 90 if op == "Mul" else max(x.scale, other.scale)
+    inputs = [x.name, other.name]
+    b.random.shuffle(inputs)
+    shape = tuple(np.broadcast_shapes(x.shape, other.shape))
+    b.finish(b.model.op(op, *inputs), shape, natural, x.scale, other.scale, x.scale * other.scale)
+
+
+def unary(b: Builder) -> None:
+    x = b.pick()
+    op = b.random.choice(("Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSwish"))
+    m, attrs = b.model, {"alpha": 0.1} if op == "LeakyRelu" else {}
+    bounds = [m.const(0, np.float32), m.const(x.scale * 100, np.float32)] if op == "Clip" else []
+    y = m.op(op, x.name, *bounds, **attrs)
+    b.finish(y, x.shape, 1 / 256 if op == "Sigmoid" else x.scale, x.scale)
+
+
+def pool(b: Builder) -> None:
+    r, m = b.random, b.model
+    x = b.pick(lambda v: v.rank == 4 and min(v.shape[2:]) >= 3)
+    k, stride, op = r.choice((2, 3)), r.choice((1, 2)), r.choice(("MaxPool", "AveragePool"))
+    pad = r.choice((0, 0, 1))
+    shape = (*x.shape[:2], *((i + 2 * pad - k) // stride + 1 for i in x.shape[2:]))
+    y = m.op(op, x.name, kernel_shape=[k, k], strides=[stride] * 2, pads=[pad] * 4)
+    _moved(b, x, y, shape) if op == "MaxPool" else b.finish(y, shape, x.scale, x.scale)
+
+
+def mean(b: Builder) -> None:
+    x = b.pick(lambda v: v.rank == 4)
+    if b.random.random() < 0.5:
+        y, shape = b.model.op("GlobalAveragePool", x.name), (*x.shape[:2], 1, 1)
+    else:
+        keep = b.random.randrange(2)
+        y = b.model.op("ReduceMean", x.name, b.model.const([2, 3], np.int64), keepdims=keep)
+        shape = (*x.shape[:2], *([1, 1] if keep else []))
+    b.finish(y, shape, x.scale / 3, x.scale)
+
+
+def softmax(b: Builder) -> None:
+    x = b.pick(lambda v: v.rank >= 2 and v.scale < 1)
+    y = b.model.op("Softmax", x.name, axis=b.random.choice((-1, 1)))
+    b.finish(y, x.shape, b.random.choice((1 / 255, 1 / 256, 1 / 128)), natural=True)
+
+
+def concat(b: Builder) -> None:
+    x = b.pick(lambda v: v.rank >= 2)
+    parts = [x, b.pick(lambda v: v.shape == x.shape)]
+    if parts[1] is x or b.random.random() < 0.3:
+        parts.append(b.input(x.shape))
+    b.random.shuffle(parts)
+    shape = (x.shape[0], sum(p.shape[1] for p in parts), *x.shape[2:])
+    y = b.model.op("Concat", *(p.name for p in parts), axis=1)
+    b.finish(y, shape, max(p.scale for p in parts), *(p.scale for p in parts))
+
+
+def _moved(b: Builder, x: Value, y: str, shape: tuple[int, ...]) -> None:
+    """The result of a move: the quantisation of its operand as quantisers write it, or another."""
+    if b.random.random() < 0.75:
+        info = np.iinfo(b.model.dtype)
+        if info.min <= x.zero <= info.max:
+            b.keep(b.model.requantized(y, x.scale, x.zero), shape, x.scale, x.zero)
+            return
+    b.finish(y, shape, x.scale, x.scale)
+
+
+def split(b: Builder) -> None:
+    x = b.pick(lambda v: v.rank >= 2 and v.shape[1] >= 2)
+    at = b.random.randrange(1, x.shape[1])
+    sizes = (at, x.shape[1] - at)
+    names = b.model.op("Split", x.name, b.model.const(sizes, np.int64), outputs=2, axis=1)
+    for name, size in zip(names, sizes, strict=True):
+        _moved(b, x, name, (x.shape[0], size, *x.shape[2:]))
+
+
+def move(b: Builder) -> None:
+    r, m = b.random, b.model
+    x = b.pick(lambda v: v.rank >= 2)
+    op = r.choice(("Reshape", "Transpose", "Pad", "Slice", "Resize"))
+    shape: tuple[int, ...]
+    if op == "Reshape":
+        shape = (x.shape[0], math.prod(x.shape[1:]))
+        y = m.op(op, x.name, m.const(shape, np.int64))
+    elif op == "Transpose":
+        perm = list(range(x.rank))
+        r.shuffle(perm)
+        shape = tuple(x.shape[p] for p in perm)
+        y = m.op(op, x.name, perm=perm)
+    elif op == "Pad":
+        pads = [0] * (x.rank - 1) + [r.randrange(3)]
+        pads += [0] * (x.rank - 1) + [r.randrange(3)]
+        shape = (*x.shape[:-1], x.shape[-1] + pads[x.rank - 1] + pads[-1])
+        y = m.op(op, x.name, m.const(pads, np.int64))
+    elif op == "Slice":
+        start, step = r.randrange(x.shape[-1]), r.choice((1, 2))
+        shape = (*x.shape[:-1], -(-(x.shape[-1] - start) // step))
+        y = m.op(op, x.name, *(m.const([v], np.int64) for v in (start, x.shape[-1], x.rank - 1, step)))
+    else:
+        if x.rank != 4:
+            raise NoOperand
+        shape = (*x.shape[:2], 2 * x.shape[2], 2 * x.shape[3])
+        y = m.op(op, x.name, "", m.const([1, 1, 2, 2], np.float32), mode="nearest", nearest_mode="floor",
+                 coordinate_transformation_mode="asymmetric")  # fmt: skip
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise NoOperand
+    _moved(b, x, y, shape)
+
+
+OPS: dict[Callable[[Builder], None], int] = {
+    conv: 5, conv_transpose: 1, product: 3, product_of_activations: 1, binary: 8, unary: 4, pool: 3, mean: 2,
+    softmax: 1, concat: 2, split: 1, move: 4,
+}  # fmt: skip
+
+
+def random_quantized_graph(seed: int, nodes: int | None = None) -> QuantizedGraph:
+    """The graph of a seed.
+
+    Args:
+        nodes: float ops; by default 2 to 6, which the seed decides.
+    """
+    r = Random(seed)
+    drawn = r.randrange(2, 7)
+    m = Model(r.choice((np.int8, np.uint8)), seed)
+    b = Builder(r, m, mixed=r.random() < 0.2)
+    b.input(r.choice(((1, 8, 6, 6), (2, 4, 5, 7), (1, 3, 9, 9), (1, 16, 8, 8), (6, 32), (2, 5, 16))))
+    count = 0
+    while count < (drawn if nodes is None else nodes):
+        (make,) = r.choices(list(OPS), list(OPS.values()))
+        before = len(m.nodes), len(m.initializers), len(m.inputs), len(b.values), m.dtype
+        try:
+            make(b)
+            count += 1
+        except NoOperand:
+            del m.nodes[before[0] :], m.initializers[before[1] :], m.inputs[before[2] :], b.values[before[3] :]
+            m.dtype = before[4]
+    _outputs(b)
+    return QuantizedGraph(m.build(), m.feeds())
+
+
+def _outputs(b: Builder) -> None:
+    """What nobody reads, and seldom what is read; as floats or as integers."""
+    read = {name for node in b.model.nodes for name in node.input}
+    fed = {i.name for i in b.model.inputs}
+    sources: dict[str, Any] = {n.output[0]: n for n in b.model.nodes}
+    for v in b.values:
+        from_input = sources[v.integers].input[0] in fed
+        if v.name not in read or (not from_input and b.random.random() < 0.05):
+            b.model.output(v.integers if b.random.random() < 0.3 and not from_input else v.name)
+    if not b.model.outputs:
+        b.model.output(b.values[-1].name)
