@@ -73,9 +73,15 @@ def _program() -> Program:
     return compile_program(_conv_model(), "tiny", cache=False, tuning="off")
 
 
+@functools.cache
+def _image_program() -> Program:
+    model = _onnx([helper.make_node("Relu", ["x"], ["y"])], [1, 3, 8, 8])
+    return compile_program(model, "tiny", cache=False, tuning="off")
+
+
 def _input(suffix: str) -> Callable[[bytes, random.Random, Path], None]:
     def read(data: bytes, rng: random.Random, folder: Path) -> None:
-        program = _program()
+        program = _image_program() if suffix == ".png" else _program()
         path = _placed(folder, f"input{suffix}", data)
         fit = rng.choice(("crop", "stretch", "pad"))
         check_inputs(program, InputFiles(inputs=(path,), image_fit=fit).of_program(program))

@@ -41,7 +41,7 @@ class Expression:
         try:
             tree = ast.parse(self.text, mode="eval")
             self._parsed = self._evaluator.parse(self.text)
-        except (SyntaxError, ValueError, simpleeval.InvalidExpression) as error:
+        except (SyntaxError, ValueError, MemoryError, RecursionError, simpleeval.InvalidExpression) as error:
             raise SpaceError(f"{where}: {self.text!r} is no expression: {error}") from None
         self.names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - set(FUNCTIONS)
         unknown = sorted(self.names - set(known))
@@ -67,7 +67,14 @@ class Expression:
         self._evaluator.names = dict(values)
         try:
             found = self._evaluator.eval(self.text, previously_parsed=self._parsed)
-        except (ArithmeticError, ValueError, TypeError, simpleeval.InvalidExpression) as error:
+        except (
+            ArithmeticError,
+            ValueError,
+            TypeError,
+            MemoryError,
+            RecursionError,
+            simpleeval.InvalidExpression,
+        ) as error:
             raise SpaceError(f"{self.where}: {self.text!r} cannot be evaluated: {error}") from None
         if not isinstance(found, int | float):
             raise SpaceError(f"{self.where}: {self.text!r} gives {type(found).__name__}, not a number")
