@@ -86,15 +86,15 @@ def mutate_tree(rng: random.Random, value: Any, depth: int = 0) -> Any:
             found[key] = mutate_tree(rng, value[key], depth + 1)
         return found
     if isinstance(value, list) and value and rng.random() < 0.9:
-        at, found = rng.randrange(len(value)), list(value)
+        at, items = rng.randrange(len(value)), list(value)
         kind = rng.random()
         if kind < 0.06:
-            del found[at]
+            del items[at]
         elif kind < 0.12:
-            found.insert(at, found[rng.randrange(len(found))])
+            items.insert(at, items[rng.randrange(len(items))])
         else:
-            found[at] = mutate_tree(rng, value[at], depth + 1)
-        return found
+            items[at] = mutate_tree(rng, value[at], depth + 1)
+        return items
     return another(rng, value)
 
 
