@@ -61,6 +61,9 @@ onnx-suite: $(STAMP) ## ONNX's own backend test suite: all of it, in three ways,
 fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
 	$(BIN)/python -m tests.fuzz --count $(N)
 
+fuzz-quantised: $(STAMP) ## compare quantised graphs and onnxruntime, N of them (make fuzz-quantised N=5000)
+	$(BIN)/python -m tests.fuzz_quantized --count $(N)
+
 fuzz-graphs: $(STAMP) ## compare CPU kernels with onnxruntime and LiteRT on N random graphs each (make fuzz-graphs N=5000)
 	$(BIN)/python -m tests.fuzz_graphs --count $(N)
 	$(BIN)/python -m tests.fuzz_graphs --tflite --count $(N)

@@ -18,8 +18,8 @@ MAX_ELEMENTS = 1 << 30
 MAX_NPU_ELEMENTS = 1 << 27
 #: Nodes of a model once functions, loops and branches are written out.
 MAX_NODES = 50_000
-#: Inputs or outputs of a node.
-MAX_OPERANDS = 4096
+#: Inputs or outputs of a node; a loop that is written out stacks as many results as it has steps.
+MAX_OPERANDS = 20_000
 #: Positions of a window: the product of its sizes.
 MAX_WINDOW = 1 << 22
 #: The same of a MaxPool with indices, whose kernel has each position written out.

@@ -1,4 +1,4 @@
-"""Random quantised graphs against onnxruntime, as --check compares them, on the NPU (configurations in turn) and on the CPU.
+"""Random quantised graphs against onnxruntime as --check compares them, on the NPU (configurations in turn) and CPU.
 
     python -m tests.fuzz_quantized --count 3000
     python -m tests.fuzz_quantized --seed 4711 --count 1

@@ -67,7 +67,9 @@ class Builder:
         """A zero point, both ends and the middle more often."""
         info = np.iinfo(self.model.dtype)
         middle = (int(info.min) + int(info.max) + 1) // 2
-        return self.random.choice((info.min, info.max, middle, middle, middle + 1, self.random.randint(info.min, info.max)))
+        return self.random.choice(
+            (info.min, info.max, middle, middle, middle + 1, self.random.randint(info.min, info.max))
+        )
 
     def scale(self, natural: float, *related: float) -> float:
         """A scale near what the values need: a related one, a power of two, one of few digits, any."""
