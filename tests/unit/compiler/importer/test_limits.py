@@ -41,7 +41,7 @@ def pool(op: str, length: int, outputs: Sequence[str] = ("y",), **attributes: ob
         (pool("AveragePool", 1 << 20, kernel_shape=[2]), "1048575 positions along an axis"),
         (model_of([Node("Relu", ["x"], ["y"])], {"x": [1, H]}, ["y"]), r"'x' would have shape \[1, 2147483648\]"),
         (model_of([Node("Add", ["x", "z"], ["y"])], {"x": [1 << 20, 1], "z": [1 << 20]}, ["y"]), "too large"),
-        (model_of([Node("Concat", ["x"] * 5000, ["y"], axis=0)], {"x": [4]}, ["y"]), "5000 inputs .* up to 4096"),
+        (model_of([Node("Concat", ["x"] * 20_001, ["y"], axis=0)], {"x": [4]}, ["y"]), "20001 inputs .* up to 20000"),
         (doubling(40), "more than 50000 nodes"),
     ],
 )  # fmt: skip
