@@ -30,10 +30,10 @@ class Concat(NpuOp[QConcat]):
         tables = any(table is not None for table in node.op.tables) or any(t.dtype != y.dtype for t in operands)
         if tables and not config.table_lookup:
             return NO_TABLES
-        for t in operands:
+        for number, t in enumerate(operands, 1):  # one tensor may stand in several places
             if t.dtype not in EIGHT_BIT:
                 return f"{t.name} is not int8 or uint8"
-            if node.op.axis % rank == 1 and t.name != operands[-1].name and t.shape[1] % config.block_in:
+            if node.op.axis % rank == 1 and number < len(operands) and t.shape[1] % config.block_in:
                 return f"{t.shape[1]} channels of {t.name} are not a multiple of {config.block_in}"
         return None
 

@@ -1,4 +1,4 @@
-"""What onnxruntime leaves in floats between DequantizeLinear and QuantizeLinear."""
+"""Small graphs that once differed: what onnxruntime leaves in floats between DequantizeLinear and QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -48,3 +48,11 @@ def test_reasons() -> None:
         found.append([t.reason for t in program.tensors if "in floats" in t.reason])
     assert not found[0]
     assert len(found[1]) == 1 and "Conv in floats" in found[1][0]
+
+
+def test_a_tensor_concatenated_with_itself() -> None:
+    """Its channels are no multiple of the block, so the second copy cannot follow the first on the NPU."""
+    m = Model(np.int8, seed=1)
+    x = m.input((1, 6, 5, 5), 0.05, 3)
+    m.output(m.requantized(m.op("Concat", x, x, axis=1), 0.04, 1))
+    _equal(m, cpu_only=False)
