@@ -24,7 +24,8 @@ runpy.run_module("tilewright", run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    "module", ["tilewright.cli", "click", "tilewright.cli.group", "tilewright.cli.compile", "numpy", "compiler.graph"]
+    "module",
+    ["tilewright.cli", "click", "tilewright.cli.group", "tilewright.cli.commands.compile", "numpy", "isa.config"],
 )
 def test_ctrl_c_while_importing(module: str) -> None:
     found = subprocess.run(
