@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from common.errors import UsageError
+from isa.program_check import MAX_THREADS
 
 if TYPE_CHECKING:
     from compiler.cpu.target import Target
 
 MAX_EFFORT = 3
-MAX_THREADS = 64
 KEEP = ("outputs", "all")
 #: What `print_after` knows besides the passes of the front end.
 STAGES = ("place", "tails", "layouts", "tasks", "partition", "schedule", "segments", "allocate", "emit")
