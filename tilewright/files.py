@@ -145,18 +145,25 @@ def _members(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _array(file: IO[bytes], size: int) -> np.ndarray:
-    """The array of an .npy of `size` bytes. Raises `ValueError` for a shape that they cannot hold: numpy would take the
-    memory for it first."""
+    """The array of an .npy of `size` bytes. Raises as `read_array_header`."""
+    read_array_header(file, size)
+    file.seek(0)
+    return np.asarray(np.lib.format.read_array(file, allow_pickle=False, max_header_size=_MAX_HEADER))
+
+
+def read_array_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether it is in Fortran order, and type of the array of an .npy of `size` bytes; the file stands at the
+    first element then. Raises `ValueError` for a shape that they cannot hold: numpy would take the memory for it
+    first."""
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"format {version[0]}.{version[1]} is not known")
-    shape, _, dtype = _HEADERS[version](file, max_header_size=_MAX_HEADER)
+    shape, fortran, dtype = _HEADERS[version](file, max_header_size=_MAX_HEADER)
     if dtype.hasobject:
         raise ValueError("it holds Python objects; arrays of numbers, booleans and text are accepted")
     if any(type(n) is not int or n < 0 for n in shape) or math.prod(shape) * dtype.itemsize > size:
         raise ValueError(f"shape {shape} of {dtype} needs more than the {size} bytes it has")
-    file.seek(0)
-    return np.asarray(np.lib.format.read_array(file, allow_pickle=False, max_header_size=_MAX_HEADER))
+    return shape, fortran, dtype
 
 
 def write_arrays(folder: str | Path, arrays: Mapping[str, Any]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tilewright.runtime.layout import dtype_of
 MAX_PIXELS = 1 << 26
 #: Decoders a file may ask for, whatever its name: Pillow knows others, such as one that starts Ghostscript.
 _FORMATS = ("PNG", "BMP", "JPEG")
+Size = tuple[int, int] | Callable[[int, int], tuple[int, int]]
 FITS = ("crop", "stretch", "pad")
 RANGES = ("auto", "0..1", "-1..1", "0..255", "imagenet")
 _MEAN = np.array([0.485, 0.456, 0.406], np.float32)
@@ -50,10 +52,10 @@ def image_layout(shape: tuple[int, ...]) -> tuple[bool, int, int, int]:
     )
 
 
-def _pixels(path: Path, channels: int, height: int, width: int, fit: str) -> np.ndarray:
-    """float32 [height, width, channels] of 0..255."""
+def open_image(path: Path, channels: int, size: Size, fit: str) -> np.ndarray:
+    """float32 [height, width, channels] of 0..255. Raises `UsageError` for what is no image."""
     try:
-        return fitted(path, channels, (width, height), fit)
+        return fitted(path, channels, size, fit)
     except OSError as error:
         if error.strerror:
             raise UsageError(f"cannot read input file {path}: {error.strerror}") from None
@@ -62,14 +64,20 @@ def _pixels(path: Path, channels: int, height: int, width: int, fit: str) -> np.
         raise UsageError(f"input file {path} is no valid image: {str(error) or type(error).__name__}") from None
 
 
-def fitted(path: Path, channels: int, size: tuple[int, int], fit: str) -> np.ndarray:
-    """float32 [height, width, channels] of 0..255 from an image file. Raises what the decoders raise."""
+def fitted(path: Path, channels: int, size: Size, fit: str) -> np.ndarray:
+    """float32 [height, width, channels] of 0..255 from an image file. Raises what the decoders raise.
+
+    Args:
+        size: (width, height) of the result, or the function that gives them for those of the file.
+    """
     from PIL import Image, ImageOps
 
     with Image.open(path, formats=_FORMATS) as file:
         if file.width * file.height > MAX_PIXELS:
             raise ValueError(f"it has {file.width}x{file.height} pixels; up to {MAX_PIXELS} are accepted")
         image = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
+    if callable(size):
+        size = size(*image.size)
     if fit == "crop":
         image = ImageOps.fit(image, size, Image.Resampling.BILINEAR)
     elif fit == "pad":
@@ -91,7 +99,8 @@ def _auto_range(limits: tuple[float, float] | None, channels: int) -> str:
     return "imagenet" if channels == 3 else "0..1"
 
 
-def _scaled(pixels: np.ndarray, kind: str) -> np.ndarray:
+def scaled(pixels: np.ndarray, kind: str) -> np.ndarray:
+    """Pixels of 0..255 [..., channels] as one of `RANGES` but "auto"."""
     if kind == "0..255":
         return pixels
     if kind == "0..1":
@@ -111,12 +120,12 @@ def image_input(path: str | Path, program: Program, info: TensorInfo, options: I
         UsageError: the file is no image, or the input cannot be one.
     """
     first, channels, height, width = image_layout(tuple(info.shape))
-    pixels = _pixels(Path(path), channels, height, width, options.fit)
+    pixels = open_image(Path(path), channels, (width, height), options.fit)
     dtype = dtype_of(info)
     if dtype.kind == "f":
         limits = input_range(program, info.name)
         kind = _auto_range(limits, channels) if options.range == "auto" else options.range
-        values = _scaled(pixels, kind)
+        values = scaled(pixels, kind)
     elif dtype in (np.dtype(np.int8), np.dtype(np.uint8)):
         values = _bytes(pixels, info, options.range)
     else:
@@ -130,5 +139,5 @@ def _bytes(pixels: np.ndarray, info: TensorInfo, kind: str) -> np.ndarray:
     limits = np.iinfo(info.dtype)
     if kind == "auto" or not isinstance(info.scale, float | int) or not isinstance(info.zero_point, int):
         return pixels + np.float32(limits.min)
-    values = np.rint(_scaled(pixels, kind) / np.float32(info.scale)) + info.zero_point
+    values = np.rint(scaled(pixels, kind) / np.float32(info.scale)) + info.zero_point
     return np.asarray(np.clip(values, limits.min, limits.max))

@@ -1,0 +1,330 @@
+"""Layers: what is quantised together. Between the tensors of a layer's border there are no QuantizeLinear nodes.
+
+    product       Conv, ConvTranspose, Gemm, MatMul, and a Relu or Clip behind it
+    elementwise   any chain of functions of one tensor, such as x * sigmoid(x): one table in the machine
+    pair          Add, Mul of two tensors, and a Relu or Clip behind it
+    join          Concat, Where
+    pool          AveragePool, GlobalAveragePool, ReduceMean over the image, Softmax
+    move          MaxPool, Reshape, Transpose, ...: the result has the quantisation of the input
+
+Everything else stays in floats.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from tilewright.quantize.observe import reads
+
+
+class Kind(enum.Enum):
+    PRODUCT = "product"
+    ELEMENTWISE = "elementwise"
+    PAIR = "pair"
+    JOIN = "join"
+    POOL = "pool"
+    MOVE = "move"
+
+
+PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+PAIRS = {"Add", "Mul"}
+JOINS = {"Concat"}
+POOLS = {"AveragePool", "GlobalAveragePool", "ReduceMean", "Softmax"}
+MOVES = {
+    "MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand", "Tile",
+    "DepthToSpace", "SpaceToDepth", "Split", "Identity", "ReduceMax", "ReduceMin",
+}  # fmt: skip
+FUNCTIONS = {
+    "Abs", "Celu", "Clip", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Neg",
+    "Relu", "Selu", "Shrink", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh", "ThresholdedRelu", "Sqrt", "Log",
+    "Reciprocal", "Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "PRelu",
+}  # fmt: skip
+"""Elementwise ops that may be part of a chain."""
+
+
+@dataclass
+class Layer:
+    """Nodes that are quantised together.
+
+    Attributes:
+        name: of its first node.
+        op: of its first node.
+        nodes: in the order of the model.
+        inputs: float tensors it reads that are no constants; for products the activation(s) only.
+        outputs: float tensors it writes that something outside of it reads.
+        weights: initialiser with the weights of a product, "" without constant ones.
+        bias: initialiser with its bias, "" if there is none.
+        axis: output channels in the weights.
+        constants: float initialisers that the layer reads as a second operand; they are quantised as tensors.
+    """
+
+    kind: Kind
+    nodes: list[onnx.NodeProto]
+    inputs: list[str]
+    outputs: list[str]
+    weights: str = ""
+    bias: str = ""
+    axis: int = 0
+    constants: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.nodes[0].name)
+
+    @property
+    def op(self) -> str:
+        return str(self.nodes[0].op_type)
+
+
+class Network:
+    """The nodes of a prepared float model, who reads and who writes what, and its layers.
+
+    Args:
+        model: as `prepare.prepare` leaves it; not changed.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.nodes = list(model.graph.node)
+        self.constants = {x.name: x for x in model.graph.initializer}
+        self.inputs = [x.name for x in model.graph.input if x.name not in self.constants]
+        self.outputs = [x.name for x in model.graph.output]
+        self.producer = {name: node for node in self.nodes for name in node.output if name}
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        self._inside: set[str] = set()  # tensors that branches and bodies read
+        for node in self.nodes:
+            for name in reads(node):
+                self.readers.setdefault(name, []).append(node)
+            self._inside.update(set(reads(node)) - set(node.input))
+        infos = [*model.graph.value_info, *model.graph.input, *model.graph.output]
+        self.info = {x.name: x.type.tensor_type for x in infos}
+        self.layers = self._find()
+        self.layer_of = {name: layer for layer in self.layers for node in layer.nodes for name in node.output}
+
+    def is_float(self, name: str) -> bool:
+        if name in self.constants:
+            return bool(self.constants[name].data_type == TensorProto.FLOAT)
+        return name in self.info and self.info[name].elem_type == TensorProto.FLOAT
+
+    def shape(self, name: str) -> list[int] | None:
+        """Sizes, -1 for open ones; None where not even the rank is known."""
+        if name in self.constants:
+            return list(self.constants[name].dims)
+        kind = self.info.get(name)
+        if kind is None or not kind.HasField("shape"):
+            return None
+        return [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+
+    def constant(self, name: str) -> np.ndarray | None:
+        return numpy_helper.to_array(self.constants[name]) if name in self.constants else None
+
+    def exposed(self, name: str) -> bool:
+        """Whether the graph's outputs or a branch or body read the tensor."""
+        return name in self.outputs or name in self._inside
+
+    def sole_reader(self, name: str) -> onnx.NodeProto | None:
+        users = self.readers.get(name, [])
+        return users[0] if len(users) == 1 and not self.exposed(name) else None
+
+    # -- layers -------------------------------------------------------------------------------------------------------
+
+    def _find(self) -> list[Layer]:
+        layers: list[Layer] = []
+        taken: set[str] = set()  # first outputs of nodes that are part of a layer
+        roots = self._roots()
+        chains: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            root = roots.get(node.output[0] if node.output else "")
+            if root is not None:
+                chains.setdefault(root, []).append(node)
+        begun: set[str] = set()
+        for node in self.nodes:
+            if not node.output or node.output[0] in taken or not all(self.is_float(o) for o in node.output if o):
+                continue
+            layer: Layer | None
+            root = roots.get(node.output[0])
+            if root is not None:
+                if root in begun:
+                    continue
+                begun.add(root)
+                layer = self._chain(root, chains[root])
+            else:
+                layer = self._single(node)
+            if layer is not None:
+                layers.append(layer)
+                taken.update(o for n in layer.nodes for o in n.output)
+        return layers
+
+    def _roots(self) -> dict[str, str]:
+        """For each result of a chain: the tensor all of it is a function of."""
+        found: dict[str, str] = {}
+        clamps: set[str] = set()
+        for node in self.nodes:
+            root = None if not node.output or node.output[0] in clamps else self._root(node, found)
+            if root is not None:
+                found[node.output[0]] = root
+            elif (clamp := self._clamp_behind(node)) is not None:
+                clamps.add(clamp.output[0])
+        return found
+
+    def _root(self, node: onnx.NodeProto, found: Mapping[str, str]) -> str | None:
+        if node.op_type not in FUNCTIONS or len(node.output) != 1 or node.domain not in ("", "ai.onnx"):
+            return None
+        operands = [name for name in node.input if name and self._values(name) != 1]
+        if not operands or not all(self.is_float(name) for name in [*operands, node.output[0]]):
+            return None
+        behind = {found.get(name, name) for name in map(str, operands)}
+        root = behind.pop()
+        if behind or root in self.constants or not self._same_rank(root, node.output[0]):
+            return None
+        return root
+
+    def _values(self, name: str) -> int:
+        """Elements of a constant, 0 for what is none."""
+        return int(np.prod(self.constants[name].dims, dtype=np.int64)) if name in self.constants else 0
+
+    def _same_rank(self, a: str, b: str) -> bool:
+        """Operands are one tensor and constants of one element: the shape stays, unless a constant has more axes."""
+        x, y = self.shape(a), self.shape(b)
+        return x is None or y is None or len(x) == len(y)
+
+    def _chain(self, root: str, nodes: list[onnx.NodeProto]) -> Layer:
+        inside = {id(n) for n in nodes}
+        outputs = [
+            n.output[0]
+            for n in nodes
+            if self.exposed(n.output[0]) or any(id(r) not in inside for r in self.readers.get(n.output[0], []))
+        ]
+        return Layer(Kind.ELEMENTWISE, nodes, [root], outputs or [nodes[-1].output[0]])
+
+    def _clamp_behind(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
+        """The Relu or Clip that becomes part of a product or pair: the only reader of its result."""
+        if node.op_type not in PRODUCTS | PAIRS or not node.output:
+            return None
+        if node.op_type in PAIRS and len(self._activations(node)) != 2:
+            return None
+        user = self.sole_reader(node.output[0])
+        if user is None or user.op_type not in ("Relu", "Clip") or user.input[0] != node.output[0]:
+            return None
+        bounds = [name for name in user.input[1:] if name]
+        return user if all(name in self.constants for name in bounds) else None
+
+    def _activations(self, node: onnx.NodeProto) -> list[str]:
+        return [name for name in node.input if name and name not in self.constants]
+
+    def _single(self, node: onnx.NodeProto) -> Layer | None:
+        if node.domain not in ("", "ai.onnx") or not node.input:
+            return None
+        op, activations = node.op_type, self._activations(node)
+        if not activations or not all(self.is_float(name) for name in activations[:1]):
+            return None
+        if op in PRODUCTS:
+            return self._product(node, activations)
+        if op in PAIRS or op in JOINS:
+            constants = list(dict.fromkeys(name for name in node.input if name in self.constants))
+            if not all(self.is_float(name) for name in [*activations, *constants]):
+                return None
+            if any(self._values(name) == 0 for name in constants):
+                return None
+            clamp = self._clamp_behind(node)
+            nodes = [node] if clamp is None else [node, clamp]
+            kind = Kind.PAIR if op in PAIRS else Kind.JOIN
+            return Layer(kind, nodes, list(dict.fromkeys(activations)), [nodes[-1].output[0]], constants=constants)
+        if op in POOLS:
+            return Layer(Kind.POOL, [node], [node.input[0]], [node.output[0]]) if self._pools(node) else None
+        if op in MOVES or self._moves(node):
+            if node.input[0] in self.constants or len([o for o in node.output if o]) != len(node.output):
+                return None
+            if op == "MaxPool" and len(node.output) > 1:
+                return None
+            return Layer(Kind.MOVE, [node], [node.input[0]], list(node.output))
+        return None
+
+    def _product(self, node: onnx.NodeProto, activations: list[str]) -> Layer | None:
+        clamp = self._clamp_behind(node)
+        nodes = [node] if clamp is None else [node, clamp]
+        outputs = [nodes[-1].output[0]]
+        weights = node.input[1]
+        bias = node.input[2] if len(node.input) > 2 else ""
+        if weights not in self.constants:
+            both = node.input[0] not in self.constants and node.op_type == "MatMul"
+            if not both or not all(self.is_float(name) for name in activations):
+                return None
+            return Layer(Kind.PRODUCT, nodes, list(dict.fromkeys(activations)), outputs)
+        if node.input[0] in self.constants or not self.is_float(weights) or (bias and bias not in self.constants):
+            return None
+        attributes = attributes_of(node)
+        rank = len(self.constants[weights].dims)
+        axis = 0
+        if node.op_type == "ConvTranspose":
+            axis = 1
+        elif node.op_type == "MatMul":
+            axis = rank - 1
+        elif node.op_type == "Gemm":
+            if attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0 or attributes.get("transA", 0):
+                return None
+            axis = 0 if attributes.get("transB", 0) else 1
+        if rank < 2 or self._values(weights) == 0:
+            return None
+        return Layer(Kind.PRODUCT, nodes, [node.input[0]], outputs, weights, bias, axis)
+
+    def _pools(self, node: onnx.NodeProto) -> bool:
+        """Softmax whose result leaves the model stays float: 256 steps are few for many classes. Means count if they
+        are those of whole channels: others are part of a normalisation."""
+        if node.op_type == "Softmax":
+            return not self._leaves(node.output[0])
+        if node.op_type != "ReduceMean":
+            return True
+        shape = self.shape(node.input[0])
+        axes = attributes_of(node).get("axes")
+        if axes is None and len(node.input) > 1:
+            value = self.constant(node.input[1])
+            axes = None if value is None else value.reshape(-1).tolist()
+        if shape is None or len(shape) < 3 or not isinstance(axes, list):
+            return False
+        kept = [i for i in range(len(shape)) if i not in [int(a) % len(shape) for a in axes]]
+        return len(kept) == 2 and kept[0] == 0
+
+    def _leaves(self, name: str) -> bool:
+        """Whether the tensor, or what only moves its elements, is an output of the model."""
+        if name in self.outputs:
+            return True
+        return any(
+            user.op_type in MOVES and user.input[0] == name and any(self._leaves(o) for o in user.output)
+            for user in self.readers.get(name, [])
+        )
+
+    def _moves(self, node: onnx.NodeProto) -> bool:
+        attributes = attributes_of(node)
+        if node.op_type == "Resize":
+            mode = attributes.get("mode", b"nearest")
+            place = attributes.get("coordinate_transformation_mode", b"half_pixel")
+            return mode == b"nearest" and place != b"tf_crop_and_resize"
+        if node.op_type == "Pad":
+            value = self.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(())
+            return value is not None and bool(np.all(value == 0))
+        return False
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, object]:
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def tensors_to_observe(network: Network) -> list[str]:
+    """Names of the tensors whose ranges `writing.write` may ask for: borders of layers, in the order of the nodes.
+
+    Ranges of constants are taken from their values.
+    """
+    names = dict.fromkeys(name for layer in network.layers for name in [*layer.inputs, *layer.outputs])
+    order = {name: at for at, name in enumerate([*network.inputs, *(o for n in network.nodes for o in n.output)])}
+    return sorted((n for n in names if n not in network.constants), key=lambda name: order.get(name, -1))
+
+
+def by_name(layers: Iterable[Layer]) -> Mapping[str, Layer]:
+    return {layer.name: layer for layer in layers}

@@ -1,0 +1,101 @@
+"""A model written anew for a later operator set."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import defs, helper
+
+from tilewright.errors import UsageError
+
+LEAST = 13
+"""The first operator set whose DequantizeLinear takes one scale per channel."""
+TARGETS = (17, 15, 13)
+"""Sets to upgrade older models to, the best first."""
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of ONNX's own operators; 1 where the model names none."""
+    return max((int(x.version) for x in model.opset_import if x.domain in ("", "ai.onnx")), default=1)
+
+
+def upgrade(model: onnx.ModelProto, least: int = LEAST) -> onnx.ModelProto:
+    """The model with an operator set of at least `least`; itself if it has one.
+
+    Where no operator of the model has changed, the version alone is raised; else onnx's version converter does it.
+
+    Raises:
+        UsageError: onnx cannot convert it.
+    """
+    version = opset_of(model)
+    if version >= least:
+        return model
+    reason = ""
+    targets = [t for t in TARGETS if t >= least] or [least]
+    for target in targets:
+        if not _changed(model, version, target):
+            return with_opset(model, target)
+    for target in targets:
+        try:
+            return _converted(model, target)
+        except Exception as error:  # the converter raises RuntimeError and ValueError of many kinds
+            reason = reason or _reason(error)
+    raise UsageError(
+        f"the model has opset {version}, of {least} or later is needed, and onnx cannot convert it: {reason}; export "
+        f"it again with opset_version={TARGETS[0]}"
+    )
+
+
+def with_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """The same nodes under another version."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    kept = [x for x in model.opset_import if x.domain not in ("", "ai.onnx")]
+    del changed.opset_import[:]
+    changed.opset_import.extend([helper.make_opsetid("", version), *kept])
+    changed.ir_version = max(changed.ir_version, 8)
+    return changed
+
+
+def _converted(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    from onnx import version_converter
+
+    given = model
+    if model.ir_version < 4:  # where initialisers had to be inputs too; the converter then knows no constants
+        given = onnx.ModelProto()
+        given.CopyFrom(model)
+        given.ir_version = 8
+    found = version_converter.convert_version(given, target)
+    found.ir_version = max(found.ir_version, 8)
+    names = [x.name for x in model.graph.output]
+    if [x.name for x in found.graph.output] != names:
+        raise ValueError("it renames outputs")
+    return found
+
+
+def _changed(model: onnx.ModelProto, version: int, target: int) -> bool:
+    """Whether any operator of the model, in branches too, means something else in the later set."""
+    for node in _all_nodes(model.graph.node):
+        if node.domain in ("", "ai.onnx"):
+            try:
+                before, after = (defs.get_schema(node.op_type, v, "").since_version for v in (version, target))
+            except Exception:  # no such operator in one of them
+                return True
+            if before != after:
+                return True
+    return False
+
+
+def _all_nodes(nodes: object) -> list[onnx.NodeProto]:
+    found = []
+    for node in nodes:  # type: ignore[attr-defined]
+        found.append(node)
+        for attribute in node.attribute:
+            for graph in [attribute.g, *attribute.graphs]:
+                found += _all_nodes(graph.node)
+    return found
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[-1] if lines else type(error).__name__
+    return text.rpartition(": ")[2] if text.startswith("/") else text

@@ -1,0 +1,187 @@
+"""Any float ONNX model as one that is easy to quantise: shapes fixed, a recent operator set, nothing left to fold."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError
+
+from compiler.importer.external_data import read_model
+from tilewright.errors import UsageError
+from tilewright.files import is_tflite
+from tilewright.quantize.observe import first_line
+from tilewright.quantize.opset import upgrade
+
+QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "DynamicQuantizeLinear"}
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def read(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
+    """The float model in a file, with its external data; a ModelProto as it is.
+
+    Raises:
+        UsageError: no ONNX model, or one that is quantised already.
+    """
+    loaded = _load(model) if isinstance(model, str | Path) else model
+    done = {n.op_type for n in loaded.graph.node} & QUANTISED
+    if done:
+        raise UsageError(f"the model is quantised already: it has {', '.join(sorted(done))}")
+    return loaded
+
+
+def _load(path: str | Path) -> onnx.ModelProto:
+    if Path(path).is_file() and is_tflite(path):
+        raise UsageError(f"{path} is a TFLite model; here ONNX models are accepted")
+    try:
+        model = read_model(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    except DecodeError:
+        raise UsageError(f"{path} is no ONNX model") from None
+    if not model.graph.node:
+        raise UsageError(f"{path} is no ONNX model, or one without nodes")
+    return model
+
+
+def prepare(model: onnx.ModelProto, shapes: Shapes | None = None) -> onnx.ModelProto:
+    """A float model that computes what the given one does, and is written so that it can be quantised well.
+
+    Its nodes have unique names, constants are initialisers, constant sub-graphs and branches are gone, batch norms are
+    part of the product before them, and each product has weights and bias of its own.
+
+    Args:
+        model: left unchanged.
+        shapes: sizes of inputs that the model leaves open.
+
+    Raises:
+        UsageError: shapes do not fit, the operator set cannot be upgraded, or onnxruntime cannot load the model.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    fix_shapes(made, shapes or {})
+    made = upgrade(made)
+    made = optimise(made)
+    made = upgrade(made)
+    own_constants(made)
+    name_nodes(made)
+    return infer_shapes(made)
+
+
+def fix_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
+    """Gives inputs the sizes that they leave open. Raises `UsageError` for others than the model has."""
+    inputs = {x.name: x for x in model.graph.input}
+    for name, sizes in shapes.items():
+        if name not in inputs:
+            raise UsageError(f"--shape {name}: the model's inputs are {', '.join(inputs)}")
+        shape = inputs[name].type.tensor_type.shape
+        if inputs[name].type.tensor_type.HasField("shape") and len(shape.dim) != len(sizes):
+            raise UsageError(f"--shape {name} has {len(sizes)} sizes; the input has {len(shape.dim)}")
+        for dim, size in zip(shape.dim, sizes):
+            if dim.HasField("dim_value") and dim.dim_value > 0 and dim.dim_value != size:
+                raise UsageError(f"--shape {name}: {size} where the model has {dim.dim_value}")
+        inputs[name].type.tensor_type.shape.CopyFrom(
+            onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension(dim_value=int(n)) for n in sizes])
+        )
+    if shapes:
+        del model.graph.value_info[:]  # said with open sizes
+        for output in model.graph.output:
+            for dim in output.type.tensor_type.shape.dim:
+                dim.ClearField("dim_value" if dim.dim_value <= 0 else "denotation")
+                if dim.HasField("dim_param"):
+                    dim.ClearField("dim_param")
+
+
+def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model after onnxruntime's basic optimisations, which keep to ONNX's own operators: constants folded,
+    branches with constant conditions inlined, Identity and Dropout gone, batch norms folded into Conv."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory(prefix="tilewright-quantize-") as folder:
+        path = Path(folder) / "optimised.onnx"
+        options.optimized_model_filepath = str(path)
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            found = onnx.load(str(path))
+        except (ValueError, EncodeError) as error:
+            raise UsageError(f"the model is too large to quantise: {first_line(error)}") from None
+        except Exception as error:  # onnxruntime raises its own kinds without a common base
+            raise UsageError(f"onnxruntime cannot load the model: {first_line(error)}") from None
+    _drop_unused_opsets(found)
+    return found
+
+
+def _drop_unused_opsets(model: onnx.ModelProto) -> None:
+    """onnxruntime lists operator sets that nothing uses."""
+    used = {"", "ai.onnx"} | {node.domain for node in model.graph.node} | {f.domain for f in model.functions}
+    kept = [x for x in model.opset_import if x.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+def own_constants(model: onnx.ModelProto) -> None:
+    """Weights and biases that several products share become one for each, so that each may be changed."""
+    constants = {x.name: x for x in model.graph.initializer}
+    seen: set[str] = set()
+    for node in model.graph.node:
+        for at, name in enumerate(node.input):
+            if name not in constants:
+                continue
+            if node.op_type in ("Conv", "ConvTranspose", "Gemm") and at in (1, 2) and name in seen:
+                copy = onnx.TensorProto()
+                copy.CopyFrom(constants[name])
+                copy.name = f"{name}_{len(model.graph.initializer)}"
+                model.graph.initializer.append(copy)
+                node.input[at] = copy.name
+            seen.add(name)
+
+
+def name_nodes(model: onnx.ModelProto) -> None:
+    """Every node gets a name that no other has."""
+    seen: set[str] = set()
+    for index, node in enumerate(model.graph.node):
+        name = node.name or f"{node.op_type}_{index}"
+        while name in seen:
+            name = f"{name}_{index}"
+        node.name = name
+        seen.add(name)
+
+
+def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with types and shapes of the tensors inside, as far as they can be told."""
+    with contextlib.suppress(Exception):  # it refuses models that onnxruntime runs
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    if all(_known(model)):
+        return model
+    with contextlib.suppress(Exception), _quiet():
+        from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
+
+        model = SymbolicShapeInference.infer_shapes(model, auto_merge=True) or model
+    return model
+
+
+def _known(model: onnx.ModelProto) -> Iterator[bool]:
+    """Whether the type of each tensor is known."""
+    infos = {x.name for x in [*model.graph.value_info, *model.graph.output] if x.type.tensor_type.elem_type}
+    for node in model.graph.node:
+        for name in node.output:
+            yield not name or name in infos
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the advice that onnxruntime's tools give by the root logger."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,92 @@
+"""What decides a quantised model: the float model, ranges of its tensors, the precision of each layer, its weights."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import onnx
+
+Sample = dict[str, np.ndarray]
+"""The inputs of one run, by name, as the model takes them."""
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the fraction of it that is done."""
+
+
+class Samples(Protocol):
+    """Calibration data: inputs of single runs, read one at a time, as often as wanted."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Sample: ...
+
+    def __iter__(self) -> Iterator[Sample]: ...
+
+
+@dataclass(frozen=True)
+class Range:
+    """Least and greatest value that a tensor's quantisation has to hold; what lies outside saturates."""
+
+    low: float
+    high: float
+
+    def with_zero(self) -> Range:
+        """The range that holds 0 too: every quantised tensor must have it exactly."""
+        return Range(min(self.low, 0.0), max(self.high, 0.0))
+
+    def union(self, other: Range) -> Range:
+        return Range(min(self.low, other.low), max(self.high, other.high))
+
+
+class Precision(enum.Enum):
+    """How a layer computes: 8-bit activations (the NPU), 16-bit ones, or floats."""
+
+    INT8 = "int8"
+    INT16 = "int16"
+    FLOAT = "float"
+
+
+@dataclass(frozen=True)
+class QuantizedWeights:
+    """Weights rounded by somebody who knows better than to take the nearest integers.
+
+    Attributes:
+        values: int8, of the float weights' shape, within -127..127.
+        scale: float32, [] for one scale or [channels] for one per output channel; the zero point is 0.
+    """
+
+    values: np.ndarray
+    scale: np.ndarray
+
+
+@dataclass
+class Recipe:
+    """Everything that `writing.write` needs.
+
+    Attributes:
+        model: the prepared float model (see `prepare.prepare`). Each Conv, ConvTranspose, Gemm and MatMul has weights
+            and bias of its own, so that both may be changed in place.
+        ranges: of float tensors, by name; all that `layers.tensors_to_observe` lists.
+        precision: of layers, by `Layer.name`; INT8 where there is none.
+        weights: of layers, by `Layer.name`; rounded to the nearest where there are none.
+        activation: "int8" or "uint8", for layers of precision INT8.
+        per_channel: one scale per output channel of weights.
+    """
+
+    model: onnx.ModelProto
+    ranges: dict[str, Range] = field(default_factory=dict)
+    precision: dict[str, Precision] = field(default_factory=dict)
+    weights: dict[str, QuantizedWeights] = field(default_factory=dict)
+    activation: str = "int8"
+    per_channel: bool = True
+
+    def precision_of(self, layer: str) -> Precision:
+        return self.precision.get(layer, Precision.INT8)
+
+    def with_precision(self, precision: Mapping[str, Precision]) -> Recipe:
+        """The same recipe with other precisions."""
+        return Recipe(self.model, self.ranges, dict(precision), self.weights, self.activation, self.per_channel)

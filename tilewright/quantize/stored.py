@@ -1,0 +1,119 @@
+"""Arrays in .npy and .npz files, of which parts are read when they are wanted."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+import weakref
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from tilewright.errors import UsageError
+from tilewright.files import MAX_EXPANDED, read_array_header
+
+_LOCAL_HEADER = 30  # bytes of a zip member's own header before its name
+
+
+@dataclass
+class StoredArray:
+    """An array in a file; `array[i]` reads one row of its first axis, `whole()` all of it.
+
+    Attributes:
+        path: of the file.
+        offset: of the first element, in bytes.
+        fortran: the first axis varies fastest.
+        keep: what must live as long as this, such as a temporary file.
+    """
+
+    path: str
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran: bool = False
+    keep: Any = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def whole(self) -> np.ndarray:
+        flat = self._read(0, math.prod(self.shape))
+        return flat.reshape(self.shape, order="F" if self.fortran else "C")
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Rows `start` to `stop` of the first axis."""
+        if self.fortran:
+            return np.ascontiguousarray(self.whole()[start:stop])
+        size = math.prod(self.shape[1:])
+        return self._read(start * size, (stop - start) * size).reshape(stop - start, *self.shape[1:])
+
+    def _read(self, start: int, count: int) -> np.ndarray:
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self.offset + start * self.dtype.itemsize)
+                found = np.fromfile(file, self.dtype, count)
+        except OSError as error:
+            raise UsageError(f"cannot read {self.path}: {error.strerror or error}") from None
+        if found.size != count:
+            raise UsageError(f"{self.path} ends before its array does")
+        return found
+
+
+def stored_arrays(path: Path) -> dict[str, StoredArray]:
+    """The arrays of an .npz by name, or the one of an .npy under the name "".
+
+    Compressed members are written to temporary files first.
+
+    Raises:
+        UsageError: the file cannot be read, or is no such file.
+    """
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                file.seek(0)
+                return {"": _array(str(path), file, os.fstat(file.fileno()).st_size, 0)}
+            return dict(_members(path, file))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    except UsageError:
+        raise
+    except Exception as error:  # numpy, zipfile and zlib raise many kinds; all mean the same to the user
+        raise UsageError(f"{path} is no valid {path.suffix} file: {str(error) or type(error).__name__}") from None
+
+
+def _members(path: Path, file: IO[bytes]) -> Iterator[tuple[str, StoredArray]]:
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        compressed = sum(m.file_size for m in members if m.compress_type != zipfile.ZIP_STORED)
+        if compressed > MAX_EXPANDED:
+            raise ValueError(f"it expands to {compressed} bytes; up to {MAX_EXPANDED} are accepted")
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if member.compress_type == zipfile.ZIP_STORED:
+                file.seek(member.header_offset + _LOCAL_HEADER - 4)
+                lengths = file.read(4)
+                start = member.header_offset + _LOCAL_HEADER
+                start += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+                file.seek(start)
+                yield name, _array(str(path), file, member.file_size, start)
+                continue
+            handle, copy = tempfile.mkstemp(prefix="tilewright-calibration-")
+            with archive.open(member) as source, os.fdopen(handle, "wb") as target:
+                shutil.copyfileobj(source, target)
+            with open(copy, "rb") as file_copy:
+                found = _array(copy, file_copy, member.file_size, 0)
+            weakref.finalize(found, os.unlink, copy)
+            yield name, found
+
+
+def _array(path: str, file: IO[bytes], size: int, start: int) -> StoredArray:
+    """The array whose header begins at `start`, where `file` is, with `size` bytes in all."""
+    shape, fortran, dtype = read_array_header(file, size)
+    return StoredArray(path, file.tell(), shape, dtype, fortran)

@@ -1,0 +1,311 @@
+"""The quantised model in QDQ form: QuantizeLinear and DequantizeLinear around the layers of the float model.
+
+A tensor that a quantised layer writes keeps its name for its dequantised value, so that whatever reads it, branches and
+the model's outputs too, needs no change; the value before is `NAME_QuantizeLinear_Input`. A tensor that a float node
+writes keeps its name, too, and quantised layers read `NAME_DequantizeLinear_Output`. Weights keep their names for their
+dequantised values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tilewright.quantize.layers import Kind, Layer, Network
+from tilewright.quantize.observe import reads
+from tilewright.quantize.recipe import Precision, QuantizedWeights, Range, Recipe
+
+MAX_BIAS = 2.0**30
+"""Greatest bias in units of its scale: the sums of products need room beside it."""
+
+_SMALLEST = 1e-12
+"""Least width of a range that counts as one; scales far below give products that float32 does not hold."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Scale and zero point of an activation."""
+
+    scale: np.float32
+    zero_point: int
+    dtype: np.dtype
+
+
+def parameters(found: Range, dtype: np.dtype) -> Parameters:
+    """The finest quantisation that holds the range and 0: all steps used for 8 bits, symmetric for int16."""
+    low, high = found.with_zero().low, found.with_zero().high
+    limits = np.iinfo(dtype)
+    if dtype == np.int16:
+        bound = max(-low, high)
+        return Parameters(np.float32(bound / limits.max if bound > _SMALLEST else 1.0), 0, dtype)
+    if high - low <= _SMALLEST:
+        return Parameters(np.float32(1.0), 0, dtype)
+    scale = np.float32((high - low) / (int(limits.max) - int(limits.min)))
+    zero_point = int(np.clip(np.rint(limits.min - low / float(scale)), limits.min, limits.max))
+    return Parameters(scale, zero_point, dtype)
+
+
+def nearest_weights(weights: np.ndarray, axis: int | None, least: np.ndarray | None = None) -> QuantizedWeights:
+    """Symmetric int8 weights, each rounded to the nearest.
+
+    Args:
+        axis: one scale for each index of it; None for one scale.
+        least: lower bounds of the scales.
+    """
+    others = None if axis is None else tuple(i for i in range(weights.ndim) if i != axis)
+    bound = np.abs(weights).max(axis=others).astype(np.float64)
+    scale = np.where(bound > _SMALLEST, bound / 127, 1.0).astype(np.float32)
+    if least is not None:
+        scale = np.maximum(scale, least.astype(np.float32))
+    return QuantizedWeights(round_weights(weights, scale, axis), scale)
+
+
+def round_weights(weights: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
+    """int8 within -127..127."""
+    wide = scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weights.ndim)])
+    return np.asarray(np.clip(np.rint(weights / wide), -127, 127), np.int8)
+
+
+def weight_axis(network: Network, layer: Layer, per_channel: bool) -> int | None:
+    """The axis of a product's weights with a scale each, None for one scale."""
+    rank = len(network.constants[layer.weights].dims)
+    groups = next((a.i for a in layer.nodes[0].attribute if a.name == "group"), 1)
+    if not per_channel or (layer.op in ("MatMul", "Gemm") and rank != 2):
+        return None
+    if layer.op == "ConvTranspose" and groups > 1:
+        return None  # the axis holds the channels of one group only
+    return layer.axis
+
+
+def quantised_layers(network: Network, recipe: Recipe) -> dict[str, Precision]:
+    """The layers to quantise, by name: products, and what lies between two of them or between one and an output."""
+    chosen = [layer for layer in network.layers if recipe.precision_of(layer.name) is not Precision.FLOAT]
+    after = {name for layer in chosen if layer.kind is Kind.PRODUCT for name in layer.outputs}
+    for layer in chosen:
+        if after.intersection(layer.inputs):
+            after.update(layer.outputs)
+    before = set(network.outputs) | {n for layer in chosen if layer.kind is Kind.PRODUCT for n in layer.inputs}
+    for layer in reversed(chosen):
+        if before.intersection(layer.outputs):
+            before.update(layer.inputs)
+    return {
+        layer.name: recipe.precision_of(layer.name)
+        for layer in chosen
+        if layer.kind is Kind.PRODUCT or (after.intersection(layer.inputs) and before.intersection(layer.outputs))
+    }
+
+
+def write(recipe: Recipe) -> onnx.ModelProto:
+    """The quantised model; `recipe` is left unchanged.
+
+    Raises:
+        KeyError: a range is missing.
+    """
+    return _Writer(recipe).write()
+
+
+class _Writer:
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.network = Network(recipe.model)
+        self.precision = quantised_layers(self.network, recipe)
+        self.layers = [layer for layer in self.network.layers if layer.name in self.precision]
+        self.written = {name: layer for layer in self.layers for name in layer.outputs}
+        self.int8 = np.dtype(recipe.activation)
+        self.groups = _shared(self.network, self.layers)
+        self.ranges = self._ranges()
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+        self.dequantised: dict[tuple[str, np.dtype], str] = {}
+        opset = next(x.version for x in recipe.model.opset_import if x.domain in ("", "ai.onnx"))
+        self.wide_domain = "" if opset >= 21 else "com.microsoft"
+
+    def write(self) -> onnx.ModelProto:
+        layer_of = {id(node): layer for layer in self.layers for node in layer.nodes}
+        for node in self.network.nodes:
+            made = onnx.NodeProto()
+            made.CopyFrom(node)
+            layer = layer_of.get(id(node))
+            if layer is not None:
+                self._inputs(layer, node, made)
+            for at, name in enumerate(node.output):
+                if name in self.written:
+                    made.output[at] = f"{name}_QuantizeLinear_Input"
+            self.nodes.append(made)
+            for at, name in enumerate(node.output):
+                if name in self.written:
+                    dtype = self._dtype(self.written[name])
+                    self._pair(made.output[at], name, name, parameters(self.ranges[name], dtype))
+                    self.dequantised[name, dtype] = name
+        return self._model()
+
+    def _dtype(self, layer: Layer) -> np.dtype:
+        return np.dtype(np.int16) if self.precision[layer.name] is Precision.INT16 else self.int8
+
+    def _ranges(self) -> dict[str, Range]:
+        """Of every tensor at the border of a quantised layer; tensors that share their quantisation have one range."""
+        found: dict[str, Range] = {}
+        names = {name for layer in self.layers for name in [*layer.inputs, *layer.outputs]}
+        for name in sorted(names):
+            own, leader = self.recipe.ranges[name], self.groups.find(name)
+            found[leader] = found[leader].union(own) if leader in found else own
+        return {name: found[self.groups.find(name)] for name in names}
+
+    # -- inputs of layers ---------------------------------------------------------------------------------------------
+
+    def _inputs(self, layer: Layer, node: onnx.NodeProto, made: onnx.NodeProto) -> None:
+        dtype = self._dtype(layer)
+        for at, name in enumerate(node.input):
+            if name in layer.inputs:
+                made.input[at] = self._read(name, dtype)
+            elif name in layer.constants:
+                made.input[at] = self._constant(name, dtype)
+        if layer.weights and node is layer.nodes[0]:
+            self._weights(layer, made, parameters(self.ranges[layer.inputs[0]], dtype))
+
+    def _read(self, name: str, dtype: np.dtype) -> str:
+        """The tensor's value after quantising to a type."""
+        if (name, dtype) not in self.dequantised:
+            suffix = "" if name not in self.written else f"_{dtype.name}"
+            result = f"{name}{suffix}_DequantizeLinear_Output"
+            self._pair(name, f"{name}{suffix}", result, parameters(self.ranges[name], dtype))
+            self.dequantised[name, dtype] = result
+        return self.dequantised[name, dtype]
+
+    def _pair(self, source: str, stem: str, result: str, found: Parameters) -> None:
+        """QuantizeLinear and DequantizeLinear from `source` to `result`."""
+        scale = self._add(f"{stem}_scale", np.asarray(found.scale, np.float32))
+        zero = self._add(f"{stem}_zero_point", np.asarray(found.zero_point, found.dtype))
+        domain = self.wide_domain if found.dtype == np.int16 else ""
+        between = f"{stem}_QuantizeLinear_Output"
+        for op, x, y in (("QuantizeLinear", source, between), ("DequantizeLinear", between, result)):
+            self.nodes.append(helper.make_node(op, [x, scale, zero], [y], f"{stem}_{op}", domain=domain))
+
+    def _constant(self, name: str, dtype: np.dtype) -> str:
+        if (name, dtype) not in self.dequantised:
+            values = numpy_helper.to_array(self.network.constants[name])
+            found = parameters(Range(float(values.min()), float(values.max())), dtype)
+            limits = np.iinfo(dtype)
+            integers = np.clip(np.rint(values / found.scale) + found.zero_point, limits.min, limits.max).astype(dtype)
+            stem = f"{name}_{dtype.name}"
+            zero = np.asarray(found.zero_point, dtype)
+            domain = self.wide_domain if dtype == np.int16 else ""
+            self.dequantised[name, dtype] = f"{stem}_DequantizeLinear_Output"
+            self._dequantise(stem, integers, np.asarray(found.scale), zero, self.dequantised[name, dtype], None, domain)
+        return self.dequantised[name, dtype]
+
+    def _dequantise(
+        self, stem: str, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, result: str, axis: int | None,
+        domain: str = "",
+    ) -> None:  # fmt: skip
+        inputs = [
+            self._add(f"{stem}_quantized", values),
+            self._add(f"{stem}_scale", scale),
+            self._add(f"{stem}_zero_point", zero),
+        ]
+        attributes = {} if axis is None else {"axis": axis}
+        name = f"{stem}_DequantizeLinear"
+        self.nodes.append(helper.make_node("DequantizeLinear", inputs, [result], name, domain=domain, **attributes))
+
+    def _add(self, name: str, value: np.ndarray) -> str:
+        self.constants[name] = numpy_helper.from_array(np.asarray(value), name)
+        return name
+
+    # -- weights ------------------------------------------------------------------------------------------------------
+
+    def _weights(self, layer: Layer, made: onnx.NodeProto, x: Parameters) -> None:
+        axis = weight_axis(self.network, layer, self.recipe.per_channel)
+        weights = self.network.constant(layer.weights)
+        bias = self.network.constant(layer.bias) if layer.bias else None
+        assert weights is not None
+        channels = weights.shape[layer.axis] * (_groups(layer) if layer.op == "ConvTranspose" else 1)
+        integer_bias = bias is not None and bias.size == channels and x.dtype != np.int16
+        rounded = self.recipe.weights.get(layer.name)
+        if rounded is None:
+            rounded = nearest_weights(weights, axis)
+        if integer_bias and bias is not None:
+            least = np.abs(bias.reshape(-1).astype(np.float64)) / (MAX_BIAS * float(x.scale))
+            if np.any(least > rounded.scale):  # so large a bias does not fit the scale: coarser weights
+                least = least.max() if rounded.scale.ndim == 0 else least
+                rounded = nearest_weights(weights, axis if rounded.scale.ndim else None, np.asarray(least))
+        axis = axis if rounded.scale.ndim else None
+        zero = np.zeros(rounded.scale.shape, np.int8)
+        shared = len(self.network.readers.get(layer.weights, [])) > 1
+        stem = f"{layer.weights}_of_{layer.name}" if shared else layer.weights
+        result = f"{stem}_DequantizeLinear_Output" if shared else layer.weights
+        self._dequantise(stem, rounded.values, np.asarray(rounded.scale, np.float32), zero, result, axis)
+        made.input[1] = result
+        if integer_bias and bias is not None:
+            scale = np.asarray(np.float32(x.scale) * np.asarray(rounded.scale, np.float32), np.float32)
+            integers = np.rint(bias.reshape(-1).astype(np.float64) / scale.astype(np.float64))
+            integers = np.clip(integers, -(2.0**31), 2.0**31 - 1).astype(np.int32)
+            stem = f"{layer.bias}_of_{layer.name}"
+            result = f"{stem}_DequantizeLinear_Output"
+            zero = np.zeros(scale.shape, np.int32)
+            self._dequantise(stem, integers, scale, zero, result, 0 if scale.ndim else None)
+            made.input[2] = result
+
+    # -- the model ----------------------------------------------------------------------------------------------------
+
+    def _model(self) -> onnx.ModelProto:
+        given = self.recipe.model
+        result = onnx.ModelProto()
+        result.CopyFrom(given)
+        graph = result.graph
+        del graph.node[:]
+        graph.node.extend(self.nodes)
+        made = {name for node in self.nodes for name in node.output}
+        read = {x.name for x in graph.output} | {name for node in self.nodes for name in reads(node)}
+        del graph.initializer[:]
+        graph.initializer.extend(x for x in given.graph.initializer if x.name in read and x.name not in made)
+        graph.initializer.extend(self.constants.values())
+        infos = [x for x in given.graph.value_info if x.name in made]
+        del graph.value_info[:]
+        graph.value_info.extend(infos)
+        if any(node.domain == "com.microsoft" for node in self.nodes):
+            if not any(x.domain == "com.microsoft" for x in result.opset_import):
+                result.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        return result
+
+
+def _groups(layer: Layer) -> int:
+    return next((int(a.i) for a in layer.nodes[0].attribute if a.name == "group"), 1)
+
+
+class _Groups:
+    """Sets of tensors that share their quantisation."""
+
+    def __init__(self) -> None:
+        self.parent: dict[str, str] = {}
+
+    def find(self, name: str) -> str:
+        while (above := self.parent.get(name, name)) != name:
+            name = above
+        return name
+
+    def join(self, a: str, b: str) -> None:
+        self.parent[self.find(a)] = self.find(b)
+
+
+def _shared(network: Network, layers: list[Layer]) -> _Groups:
+    """Moved elements keep their quantisation; what only a Concat reads has that of the Concat's result, so that it is
+    rounded once."""
+    groups = _Groups()
+    inside = {id(node) for layer in layers for node in layer.nodes}
+    for layer in layers:
+        if layer.kind is Kind.MOVE:
+            for name in layer.outputs:
+                groups.join(name, layer.inputs[0])
+    made = {name: layer for layer in layers for name in layer.outputs}
+    for layer in layers:
+        if layer.kind is not Kind.JOIN:
+            continue
+        for name in layer.inputs:
+            reader = network.sole_reader(name)
+            own = made.get(name)
+            if reader is not None and id(reader) in inside and own is not None and own.kind is not Kind.MOVE:
+                groups.join(name, layer.outputs[0])
+    return groups
