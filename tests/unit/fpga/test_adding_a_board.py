@@ -30,6 +30,7 @@ def test_it_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert line.split() == ["icesugar_pro", "iCESugar-Pro", "24288", "28", "56"]
 
 
+@pytest.mark.slow
 def test_its_pins_reach_the_tools() -> None:
     board, config = board_named("icesugar_pro"), preset("tiny")
     point = point_of(board, config)

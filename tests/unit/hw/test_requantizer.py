@@ -1,6 +1,7 @@
 """The requantiser against `isa.numerics.requantize`, value by value."""
 
 import numpy as np
+import pytest
 
 from hw.requantizer import FINAL_STAGE, INSIDE_STAGE, REQUANTIZE_STAGES, SCALE_STAGE, WINDOW_STAGE, Requantizer
 from isa.instructions import Rounding
@@ -47,6 +48,7 @@ def vectors(count: int) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.slow
 def test_bit_exact() -> None:
     count = 12000
     v = vectors(count)

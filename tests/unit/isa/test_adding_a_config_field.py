@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.common import needs
 from tests.common.paths import ROOT
 
@@ -86,6 +88,7 @@ print("all agree")
 """
 
 
+@pytest.mark.slow
 def test_adding_a_config_field(tmp_path: Path) -> None:
     needs.program(needs.C_COMPILER, "g++")
     for name in ("common", "isa", "hw", "simulator", "docs/isa.md", "driver/c"):

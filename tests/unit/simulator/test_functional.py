@@ -101,6 +101,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.mark.slow
 def test_library_is_built_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = native.build(4, 4, ("-O0",))
     assert first.parent.parent == cache and [p.name for p in first.parent.iterdir()] == [first.name]
@@ -136,6 +137,7 @@ def test_an_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
         native.build(4, 4)
 
 
+@pytest.mark.slow
 def test_processes_may_build_at_the_same_time(cache: Path) -> None:
     code = "from simulator import native; print(native.build(4, 8, ('-O0',)))"
     command = [sys.executable, "-c", code]

@@ -124,6 +124,7 @@ def test_results_do_not_depend_on_order(config: NpuConfig) -> None:
             assert_same(pads, device.scratchpads, (config.name, seed, order))
 
 
+@pytest.mark.slow
 def test_order_matters_without_semaphores() -> None:
     """The check above is worth something: with the semaphores taken out, results differ."""
     differing = 0
@@ -150,6 +151,7 @@ def test_generator_is_replayable_and_covers_the_table() -> None:
     assert unused == {"DEPTHWISE.slice"}  # needs block_out < block_in
 
 
+@pytest.mark.slow
 def test_damaged_programs_stop_the_same_way() -> None:
     """Flipped bits: the same error or the same memory, and nothing outside the windows is written."""
     rng = np.random.default_rng(7)

@@ -94,6 +94,7 @@ def test_a_program_without_kernels_needs_no_trust(keys: Path) -> None:
     assert runs(plain)
 
 
+@pytest.mark.slow
 def test_keys_of_others(keys: Path, tmp_path: Path) -> None:
     """What one user compiles runs for another one who trusts the key, until they do not any more."""
     path = str(tmp_path / "net.twp")
@@ -118,6 +119,7 @@ def test_keys_of_others(keys: Path, tmp_path: Path) -> None:
         assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
+@pytest.mark.slow
 def test_forged_files_in_the_cache_are_not_used(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TILEWRIGHT_PROGRAM_CACHE", "on")
@@ -152,6 +154,7 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 ODD = [None, True, 0, 1, -1, 63, 1 << 31, 1 << 60, 1 << 64, -(1 << 63), 0.5, 1e308, "", "x", "cpu0", [], {}, [0], ["x"]]
 
 
+@pytest.mark.slow
 def test_mutated_manifests(keys: Path) -> None:
     """Every one is refused, or loads; what loads runs on its own inputs, or is refused in one line. Nothing crashes."""
     program = tw.compile_program(MODEL, "tiny")

@@ -86,6 +86,7 @@ def test_nowhere_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert compile_all(small()).object_code == want
 
 
+@pytest.mark.slow
 def test_other_process_other_folder(tmp_path: Path) -> None:
     """Bytes do not depend on directory, process or an empty cache."""
     script = """

@@ -49,6 +49,7 @@ def unblocked(n: int, c: int, h: int, w: int, b: int) -> tuple[tuple[int, ...], 
     return (n, c, h, w), [{0: np.arange(n)}, {1: c_of // b}, {2: np.arange(h)}, {3: np.arange(w)}, {1: c_of % b}]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 2), st.integers(1, 50), st.integers(1, 12), st.integers(1, 20), st.sampled_from([4, 8, 16, 32]))
 def test_channel_blocks(n: int, c: int, h: int, w: int, b: int) -> None:

@@ -28,6 +28,7 @@ from tests.unit.compiler.cpu.support import check
 from tests.unit.compiler.cpu.test_segment import small
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
 def test_random_graphs(random: Random, nodes: int) -> None:

@@ -54,6 +54,7 @@ def _read(folder: Path, kind: str) -> list[np.ndarray]:
     return [numpy_helper.to_array(onnx.load_tensor(f)) for f in files]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pytorch-converted", "pytorch-operator"])
 def test_old_opsets(kind: str) -> None:
     """Models of opset 6 to 9 with initialisers among the inputs."""

@@ -15,6 +15,8 @@ from fpga.floorplan import ecp5, refinement
 from fpga.floorplan.ecp5_cells import Cells, Kind, read
 from fpga.floorplan.refinement import MOST, UNIT, prices, refine, weights
 
+pytestmark = pytest.mark.slow
+
 
 def cell(kind: str, site: str, parameters: dict[str, str] | None = None, **pins: int) -> dict[str, Any]:
     connections = {port: [bit] for port, bit in pins.items()}

@@ -22,6 +22,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         sim.build(preset("tiny"))
 
 
+@pytest.mark.slow
 def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "c++broken"
     broken.write_text("#!/bin/sh\necho 'error: no licence' >&2\nexit 1\n")

@@ -75,6 +75,7 @@ def run_cli(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_tune_cpu(tmp_path: Path) -> None:
     onnx.save(zoo.build("resnet8"), tmp_path / "m.onnx")
     log, out = tmp_path / "log.jsonl", tmp_path / "out.json"
@@ -103,6 +104,7 @@ def test_command_mistakes(tmp_path: Path) -> None:
         assert code == 2 and what in text and len(text.strip().splitlines()) == 1, (arguments, text)
 
 
+@pytest.mark.slow
 def test_bench_cpu(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     code, text = run_cli("bench", "--cpu", "--only", "conv 1x1 256", "--only", "1x2048x1000", "--json", str(out))

@@ -74,6 +74,7 @@ def test_the_npu_runs_every_batch():
     assert report.ok and report.tensors > 10
 
 
+@pytest.mark.slow
 def test_programs_are_found_on_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     monkeypatch.delenv("TILEWRIGHT_PROGRAM_CACHE", raising=False)

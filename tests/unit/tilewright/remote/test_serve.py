@@ -402,6 +402,7 @@ def test_addresses(tmp_path, monkeypatch) -> None:
         RemoteDevice(Address("127.0.0.1:9"), seconds=0.3)
 
 
+@pytest.mark.slow
 def test_the_command(program, tmp_path) -> None:
     path = tmp_path / "digits.twp"
     program.save(path)

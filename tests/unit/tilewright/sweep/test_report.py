@@ -26,6 +26,8 @@ from tilewright.sweep.report.plots import Plot, front_plot, sensitivity_plot
 from tilewright.sweep.runner import Sweep
 from tilewright.sweep.search import search
 
+pytestmark = pytest.mark.slow
+
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 SPACE = """
 constraints = ["cycles <= 20000"]

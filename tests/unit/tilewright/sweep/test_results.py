@@ -55,6 +55,7 @@ def sweep(
         return here, database.sweep_points(run.id), run
 
 
+@pytest.mark.slow
 def test_points_results_and_reuse(networks: list[Network], tmp_path: Path) -> None:
     space = parse_space(TABLE, [n.name for n in networks])
     here, points, _ = sweep(space, networks, tmp_path)

@@ -96,6 +96,7 @@ def test_kills_of_worker_scheduler_and_command(tmp_path: Path) -> None:
     assert results(tmp_path) == RESULTS
 
 
+@pytest.mark.slow
 def test_scheduler_of_others_gone(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text(SPACE)
     command = start(tmp_path, "--scheduler", "tcp://127.0.0.1:9")

@@ -25,6 +25,8 @@ from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.search import tune_step
 from tilewright.tuning.trials import StepProblem
 
+pytestmark = pytest.mark.slow
+
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 

@@ -11,8 +11,9 @@ from tilewright import zoo
 from tilewright.zoo.builder import Builder, scaled_channels
 
 NAMES = sorted(zoo.ZOO)
-#: ResNet-50 is ResNet-18 with other blocks, and takes as long as all others.
-EACH = [pytest.param(n, marks=[pytest.mark.long] if n == "resnet50" else []) for n in NAMES]
+#: ResNet-50 is ResNet-18 with other blocks, and takes as long as all others; two more take half of the rest.
+MARKS = {"resnet50": [pytest.mark.long], "resnet18": [pytest.mark.network], "efficientnet": [pytest.mark.network]}
+EACH = [pytest.param(n, marks=MARKS.get(n, [])) for n in NAMES]
 
 
 def run(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -30,7 +31,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_float_network_is_valid_and_sane(name: str) -> None:
     model = small(name)
     onnx.checker.check_model(model, full_check=True)
@@ -67,7 +68,7 @@ def onnx_domain_only(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if "batch_norm" in zoo.ZOO[n].parameters])
+@pytest.mark.parametrize("name", [e for e in EACH if "batch_norm" in zoo.ZOO[str(e.values[0])].parameters])
 def test_batch_norm_as_nodes_equals_batch_norm_folded(name: str) -> None:
     folded, present = small(name), small(name, batch_norm=True)
     kinds = [node.op_type for node in present.graph.node]
@@ -87,7 +88,7 @@ def test_batch_norm_is_folded_before_quantising() -> None:
     [
         # Convolutions and the classifier, batch norms folded: 11.68 M, 25.5 M, 4.2 M, 3.5 M parameters as published.
         ("resnet18", 1_814_073_344, 11_684_712),
-        ("resnet50", 4_089_184_256, 25_530_472),
+        pytest.param("resnet50", 4_089_184_256, 25_530_472, marks=MARKS["resnet50"]),
         ("mobilenet_v1", 568_740_352, 4_221_032),
         ("mobilenet_v2", 300_774_272, 3_487_816),
         ("resnet8", 12_501_632, 77_706),
