@@ -46,6 +46,7 @@ class Model:
     ops: list[Op]
     inputs: Sequence[str]
     outputs: Sequence[str]
+    byte_codes: bool = True  # operators are numbered in both fields; False: only in the younger one
     _buffers: list[bytes] = field(default_factory=lambda: [b""])
 
     def build(self) -> bytes:
@@ -95,7 +96,8 @@ class Model:
             tflite.OperatorCodeStart(b)
             if own:
                 tflite.OperatorCodeAddCustomCode(b, own)
-            tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, 127))
+            if self.byte_codes:
+                tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, 127))
             tflite.OperatorCodeAddBuiltinCode(b, number)
             tflite.OperatorCodeAddVersion(b, version)
             made.append(tflite.OperatorCodeEnd(b))

@@ -10,6 +10,7 @@ from compiler.importer.tflite.fixed_point import Integers, multiplier_of
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.movement import same_type
 from compiler.importer.tflite.schema import FileOp
+from compiler.importer.tflite.tables import squared
 from compiler.onnx_ops import elem_type
 from compiler.ops.elementwise import AddConstants, QAdd, QMul
 from compiler.ops.softmax import QSoftmax
@@ -25,16 +26,18 @@ def operands(b: TfliteBuilder, rank: int) -> tuple[list[str], str]:
         if form == FILE or len(shape) == 4:
             names.append(b.value(k, form))
             continue
-        full = planes_shape((1,) * (4 - len(shape)) + tuple(shape))
+        full = (1,) * (4 - len(shape)) + tuple(shape)
         old = b.graph.tensor(b.value(k, FILE))
         if old.data is not None:
-            lifted = old.data.reshape((1,) * (4 - old.data.ndim) + old.data.shape).transpose(0, 3, 1, 2)
+            lifted = old.data.reshape(full).transpose(0, 3, 1, 2)
             names.append(b.graph.constant(old.name, np.ascontiguousarray(lifted), old.quant))
             continue
-        if sum(s != 1 for s in shape) > 1:
-            raise b.refuse(f"broadcasting {list(shape)} along rank 4")
-        # At most one axis is longer than 1: its elements keep their order.
-        name = b.onnx("Reshape", [old.name, b.constant("shape", full, np.int64)], {"allowzero": 1})
+        # Where at most one axis is longer than 1, its elements keep their order.
+        moved = sum(s != 1 for s in shape) > 1
+        target = full if moved else planes_shape(full)
+        name = b.onnx("Reshape", [old.name, b.constant("shape", target, np.int64)], {"allowzero": 1})
+        if moved:
+            name = b.onnx("Transpose", [name], {"perm": [0, 3, 1, 2]})
         b.graph.tensor(name).quant = old.quant
         names.append(name)
     return names, form
@@ -51,10 +54,13 @@ def binary(b: TfliteBuilder, op: FileOp) -> None:
     qa, qb, qy = (b.byte_quant(t) for t in types)
     if len({t.dtype for t in types}) != 1:
         raise b.refuse("operands and result must be of one type")
+    ratio = np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale)
+    if op.name == "MUL" and op.inputs[0] == op.inputs[1] and 2.0**-16 <= float(ratio) < 2.0**8:
+        squared(b)
+        return
     names, form = operands(b, len(out))
     result = b.result(planes_shape(out) if form == PLANES else out, form)
     if op.name == "MUL":
-        ratio = np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale)
         if 2.0**-16 <= float(ratio) < 2.0**8:
             b.quantized(QMul(zero_point_after=True).clamped(*b.clamp()), names, result)
             return

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import flatbuffers
 import numpy as np
 import tflite
 
@@ -93,6 +94,17 @@ def read(data: bytes) -> FileModel:
         return _Reader(data).model()
     except DAMAGE as error:
         raise CompileError(f"damaged TFLite model: {type(error).__name__}: {error}") from error
+
+
+def _number_of(code: Any) -> int:
+    """The operator an OperatorCode stands for: the larger of its two fields, as the schema says.
+
+    Older writers fill the byte `deprecated_builtin_code` alone, some newer ones the int32 `builtin_code` alone. The
+    accessor `BuiltinCode` of the `tflite` package gives the byte for every number below 127, so the field is read here.
+    """
+    place = flatbuffers.number_types.UOffsetTFlags.py_type(code._tab.Offset(10))
+    wide = code._tab.Get(flatbuffers.number_types.Int32Flags, place + code._tab.Pos) if place else 0
+    return max(int(wide), int(code.DeprecatedBuiltinCode()))
 
 
 class _Reader:
@@ -192,6 +204,8 @@ class _Reader:
         if count == 1:
             return Quant.of(scale.reshape(()), zeros.reshape(()))
         axis = int(q.QuantizedDimension())
+        if len(shape) == 1 and axis > 0:
+            axis = 0  # biases of some converters name the channel axis of the weights; kernels read one scale a channel
         if not 0 <= axis < len(shape) or shape[axis] != count:
             raise CompileError(f"damaged TFLite model: {name!r} has {count} scales along axis {axis} of {list(shape)}")
         return Quant.of(scale, zeros, axis)
@@ -200,7 +214,7 @@ class _Reader:
         if not 0 <= op.OpcodeIndex() < self.root.OperatorCodesLength():
             raise CompileError(f"damaged TFLite model: operator {index} has code {op.OpcodeIndex()}")
         code = self.table(self.root.OperatorCodes(op.OpcodeIndex()), "an operator code")
-        number = max(int(code.BuiltinCode()), int(code.DeprecatedBuiltinCode()))
+        number = _number_of(code)
         name = _OP_NAMES.get(number, f"operator {number}")
         if name == "CUSTOM":
             name = (code.CustomCode() or b"").decode("utf-8", "replace") or "CUSTOM"

@@ -46,6 +46,14 @@ def ideal(b: TfliteBuilder, function: Callable[[np.ndarray], np.ndarray]) -> Non
     emit(b, np.rint(y / qy.scale).astype(np.int64) + int(qy.zero_point))
 
 
+def squared(b: TfliteBuilder) -> None:
+    """MUL of a tensor with itself: XNNPACK squares the real value, and the zero point is inside the rounding."""
+    q, qx, qy = _types(b)
+    real = q.astype(np.float32) * np.float32(qx.scale)
+    y = np.rint(real * real / np.float32(qy.scale) + np.float32(qy.zero_point))
+    emit(b, np.clip(y, *b.clamp()).astype(np.int64))
+
+
 @handles("LOGISTIC")
 def logistic(b: TfliteBuilder, op: FileOp) -> None:
     ideal(b, lambda x: 1 / (1 + np.exp(-x)))

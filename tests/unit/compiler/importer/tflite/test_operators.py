@@ -87,3 +87,54 @@ def test_computed_output_shape_says_why_it_may_be_a_step_off() -> None:
     (row,) = (r for r in report.rows if r.name == "y.planes")
     assert "rounds twice" in row.reason and row.where == "npu"
     assert row.free_max <= 1 and row.free_differences < 0.001 * row.elements
+
+
+@pytest.mark.parametrize("op", ["MUL", "DEQUANTIZE", "TANH"])
+def test_operators_numbered_in_the_younger_field_alone(op: str) -> None:
+    """As ai-edge-quantizer writes them: `deprecated_builtin_code` is 0, which alone would be ADD."""
+    x, kind = T("x", (1, 4, 4, 3), "int8", 0.1, 3), "float32" if op == "DEQUANTIZE" else "int8"
+    y = T("y", (1, 4, 4, 3), kind, None if kind == "float32" else 1 / 128, 0)
+    options = ("MulOptions", {}) if op == "MUL" else None
+    node = Op(op, ["x"] * (2 if op == "MUL" else 1), ["y"], options, 2)
+    compare(Model([x, y], [node], ["x"], ["y"], byte_codes=False).build(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+def test_bias_that_names_the_channel_axis_of_the_weights(op: str) -> None:
+    """A bias [O] quantised along axis 3 has a scale a channel all the same. LiteRT refuses the file, other runtimes do
+    not look: the values are those of the file with the axis mended."""
+    r, channels = np.random.default_rng(1), 4
+    shape, axis = {"CONV_2D": ((4, 1, 1, 4), 0), "DEPTHWISE_CONV_2D": ((1, 1, 1, 4), 3)}.get(op, ((4, 4), 0))
+    scales = np.array([0.01, 0.02, 0.03, 0.04], np.float32)
+    image, out = ((3, 4), (3, 4)) if op == "FULLY_CONNECTED" else ((1, 3, 3, 4), (1, 3, 3, 4))
+    table = {"CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions"}.get(op, "FullyConnectedOptions")
+    options = {} if op == "FULLY_CONNECTED" else {"StrideH": 1, "StrideW": 1}
+    options |= {"DepthMultiplier": 1} if op == "DEPTHWISE_CONV_2D" else {}
+
+    def file(named: int) -> bytes:
+        weights = T("w", shape, "int8", scales, 0, axis, r.integers(-127, 128, shape))
+        bias = T("b", (channels,), "int32", scales * 0.5, 0, named, np.array([500, -300, 0, 2000]))
+        tensors = [T("x", image, "int8", 0.5, 7), weights, bias, T("y", out, "int8", 0.9, -3)]
+        return Model(tensors, [Op(op, ["x", "w", "b"], ["y"], (table, options), 5)], ["x"], ["y"]).build()
+
+    state = r.bit_generator.state
+    mended = file(0)
+    r.bit_generator.state = state
+    odd = file(3)
+    x = r.integers(-128, 128, image).astype(np.int8)
+    with tw.Device("functional") as device:
+        got = device.run(tw.compile(odd, "tiny"), {"x": x})
+    np.testing.assert_array_equal(got["y"], LiteRtReference(mended).run({"x": x})["y"])
+    with pytest.raises(tw.UsageError):
+        LiteRtReference(odd).run({"x": x})
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_product_of_a_tensor_with_itself(dtype: str) -> None:
+    """Scales at which half steps are common: the parity of the zero point decides them."""
+    low = np.iinfo(dtype).min
+    for k in range(12):
+        x, y = T("x", (16, 16), dtype, 0.1, low + 20 * k), T("y", (16, 16), dtype, 0.7 * (k % 4 + 1), low + 11 * k)
+        options = ("MulOptions", {"FusedActivationFunction": k % 2})
+        node = Op("MUL", ["x", "x"], ["y"], options, 2)
+        compare(Model([x, y], [node], ["x"], ["y"]).build(), np.random.default_rng(k))
