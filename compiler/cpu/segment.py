@@ -14,7 +14,7 @@ from compiler.cpu.ops import RULES
 from compiler.cpu.schedule import Schedules
 from compiler.cpu.stages.context import Context, PackedConstants
 from compiler.cpu.stages.entry import Poison, entry_point
-from compiler.cpu.stages.plan import Memory, plan
+from compiler.cpu.stages.plan import WorkspaceSize, plan
 from compiler.cpu.stages.stage import Call, describe
 from compiler.cpu.stages.value import ElementFn, Value
 from compiler.cpu.target import Target
@@ -47,7 +47,7 @@ class Segment:
     outputs: list[str]
     workspace_bytes: int
     description: list[str]
-    memory: Memory
+    memory: WorkspaceSize
     threads: int = 1
     poisoned: bool = False
 

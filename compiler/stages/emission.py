@@ -12,7 +12,7 @@ from compiler.npu.blocks.tasks import is_conversion
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.schedule.emission import emit_step
-from compiler.stages.memory import Memory
+from compiler.stages.memory import MemoryMap
 from compiler.stages.order import LayerStep, NodeStep, Step
 from compiler.stages.schedule import Schedules
 from isa.config import NpuConfig
@@ -64,7 +64,7 @@ def emit(
     steps: list[Step],
     schedules: Schedules,
     segments: dict[int, cpu.Segment],
-    memory: Memory,
+    memory: MemoryMap,
     progress: Callable[[float], None] = lambda done: None,
 ) -> Emission:
     """Emits all steps; what the layers need of weights, parameters and tables goes to the memory's constants."""

@@ -21,7 +21,7 @@ from compiler.stages.segments import is_kept
 
 
 @dataclass
-class Memory:
+class MemoryMap:
     """Where everything lies.
 
     Attributes:
@@ -69,7 +69,7 @@ def place_memory(
     schedules: Schedules,
     segments: dict[int, cpu.Segment],
     options: CompileOptions,
-) -> Memory:
+) -> MemoryMap:
     """Places every buffer by the first and last task that needs it; what is to be kept has its place to the end."""
     lives = _Lives(graph, partition, options.keep_all, end=sum(len(step.tasks) for step in steps) + 1)
     position = 0
@@ -105,7 +105,7 @@ class _Lives:
     partition: Partition
     keep_all: bool
     end: int
-    memory: Memory = field(default_factory=Memory)
+    memory: MemoryMap = field(default_factory=MemoryMap)
 
     def of_tensor(self, name: str, first: int, last: int) -> None:
         self.memory.host.need(name, self.graph.tensor(name).nbytes, first, last)

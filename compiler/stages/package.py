@@ -11,7 +11,7 @@ from compiler.npu.views import View
 from compiler.options import CompileOptions
 from compiler.stages.emission import Emission
 from compiler.stages.exactness import inexact_tensors
-from compiler.stages.memory import Memory, constant_bytes
+from compiler.stages.memory import MemoryMap, constant_bytes
 from compiler.stages.partition import Partition
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
@@ -25,7 +25,7 @@ def package(
     config: NpuConfig,
     partition: Partition,
     segments: dict[int, cpu.Segment],
-    memory: Memory,
+    memory: MemoryMap,
     emission: Emission,
     options: CompileOptions,
     input_ranges: dict[str, tuple[float, float]],
@@ -54,7 +54,7 @@ def package(
     )
 
 
-def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: Memory) -> dict[str, bytes]:
+def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: MemoryMap) -> dict[str, bytes]:
     """Object code and constants of the CPU steps, then constants that are outputs of the model."""
     sections: dict[str, bytes] = {}
 
@@ -70,7 +70,7 @@ def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: Memory) ->
     return sections
 
 
-def _buffers(memory: Memory) -> list[Buffer]:
+def _buffers(memory: MemoryMap) -> list[Buffer]:
     arena, host = memory.arena, memory.host
     buffers = [Buffer(name, "arena", at, arena.nbytes(name)) for name, at in arena.offsets.items()]
     for name, at in host.offsets.items():
@@ -78,14 +78,14 @@ def _buffers(memory: Memory) -> list[Buffer]:
     return buffers
 
 
-def _info(graph: Graph, memory: Memory, name: str) -> TensorInfo:
+def _info(graph: Graph, memory: MemoryMap, name: str) -> TensorInfo:
     """An input or output of the model."""
     t = graph.tensor(name)
     buffer = name if name in memory.host.offsets else ""
     return TensorInfo(name, t.shape, t.dtype.name, buffer, *_quantisation(t), where="cpu")
 
 
-def _quantised_tensors(graph: Graph, partition: Partition, memory: Memory) -> list[TensorInfo]:
+def _quantised_tensors(graph: Graph, partition: Partition, memory: MemoryMap) -> list[TensorInfo]:
     """The model's quantised tensors that are in memory, or that the NPU keeps on the chip."""
     infos = []
     reasons = inexact_tensors(graph)

@@ -16,8 +16,8 @@ from compiler.cpu.stages.stage import Call, Emission, LoopStage, RowStage, Stage
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The workspace of a segment, bytes.
+class WorkspaceSize:
+    """How much workspace a segment takes, bytes.
 
     Attributes:
         arena: its size.
@@ -45,7 +45,7 @@ class Plan:
     module: Module
     calls: list[Call]
     offsets: dict[Buffer, int]
-    memory: Memory
+    memory: WorkspaceSize
     dead: list[list[Span]]
 
 
@@ -75,7 +75,7 @@ def plan(stages: Sequence[Stage], module: Module, schedules: Schedules, guard: i
     offsets, arena = place([Lifetime(sizes[b] + guard, *life[b]) for b in life])
     live = (sum(sizes[b] for b in life if life[b][0] <= k <= life[b][1]) for k in range(len(calls)))
     separate = sum(sizes.values()) + sum(b.nbytes for b in homes)
-    memory = Memory(arena + SLACK if life else 0, separate, max(live, default=0))
+    memory = WorkspaceSize(arena + SLACK if life else 0, separate, max(live, default=0))
     where = dict(zip(life, offsets))
     places = {b: (where[root(homes, b)], where[root(homes, b)] + sizes.get(b, b.nbytes)) for b in (*life, *homes)}
     dead = prove(uses, calls, places, memory.arena)
