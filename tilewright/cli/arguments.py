@@ -98,6 +98,14 @@ interval_option = click.option(
     help="Cycles between beats; 2 is half the bandwidth.",
 )
 
+clock_option = click.option(
+    "--clock",
+    "clock_mhz",
+    type=click.FloatRange(0, 10_000, min_open=True),
+    metavar="MHZ",
+    help="Clock for times; default: that of the fastest board known to run the configuration.",
+)
+
 
 def memory_timing(latency: int, interval: int) -> MemoryTiming:
     """What `--latency` and `--interval` say."""

@@ -59,12 +59,19 @@ class Comparison:
         """Cycles of b over cycles of a."""
         return self.b.cycles / self.a.cycles if self.a.cycles else 0.0
 
+    @property
+    def time_ratio(self) -> float | None:
+        """Time of b over time of a, each at the clock of its machine; None where one is not known."""
+        a, b = self.a.clock, self.b.clock
+        return self.ratio * a.mhz / b.mhz if a and b else None
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "a": _side(self.a),
             "b": _side(self.b),
             "config_differences": differences(self.a.program.config, self.b.program.config),
             "cycles_ratio": self.ratio,
+            "time_ratio": self.time_ratio,
             "layers": [
                 {
                     "name": pair.name,

@@ -10,6 +10,7 @@ from isa.program import Layer, Program
 from isa.timing import MemoryTiming
 from simulator.attribution import CAUSES, LOSSES, LayerLosses, attribute
 from simulator.cycle import CycleDevice, Trace
+from tilewright.measure.clock import Clock, clock_of
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
 
@@ -24,6 +25,7 @@ class Explanation:
         counters: of the run.
         rows: the NPU layers in the order they completed; fused ones are one row.
         traces: when every instruction ran, per NPU step.
+        clock: that turns cycles into time; None where none is known.
     """
 
     program: Program
@@ -31,6 +33,7 @@ class Explanation:
     counters: Counters
     rows: list[LayerLosses]
     traces: list[Trace]
+    clock: Clock | None = None
 
     @property
     def cycles(self) -> int:
@@ -57,6 +60,7 @@ class Explanation:
             "bytes_per_cycle": self.program.config.bus_bytes,
             "timing": asdict(self.timing),
             **performance(self.counters, self.bound),
+            **(self.clock.describe(self.cycles) if self.clock else {}),
             "losses": self.losses,
             "layers": [_row(row) for row in self.rows],
             "cpu_layers": [{"name": layer.name, "op": layer.op, "macs": layer.macs} for layer in self.cpu_layers],
@@ -101,12 +105,13 @@ def _row(row: LayerLosses) -> dict[str, Any]:
     }
 
 
-def explain(program: Program, timing: MemoryTiming | None = None) -> Explanation:
+def explain(program: Program, timing: MemoryTiming | None = None, clock_mhz: float | None = None) -> Explanation:
     """Runs the program once on random input and accounts for its cycles.
 
     Args:
         program: for any configuration.
         timing: of the external memory.
+        clock_mhz: of the machine; by default that of the fastest board known to run it.
     """
     timing = timing or MemoryTiming()
     with Device("cycle", timing=timing) as runner:
@@ -114,4 +119,5 @@ def explain(program: Program, timing: MemoryTiming | None = None) -> Explanation
         device = runner.load(program).device
         assert isinstance(device, CycleDevice) and runner.counters is not None
         rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
-        return Explanation(program, timing, runner.counters, rows, list(device.traces))
+        clock = clock_of(program.config, clock_mhz)
+        return Explanation(program, timing, runner.counters, rows, list(device.traces), clock)

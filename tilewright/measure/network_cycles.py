@@ -17,6 +17,7 @@ from isa.config import NpuConfig
 from simulator.attribution import bound_cycles
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
+from tilewright.measure.clock import clock_of
 from tilewright.measure.explain import performance
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
@@ -45,9 +46,20 @@ TARGETS = (
 
 
 def measure(
-    config: str | Path | NpuConfig = "base", *, quick: bool = False, progress: Callable[..., None] = lambda *_: None
+    config: str | Path | NpuConfig = "base",
+    *,
+    quick: bool = False,
+    clock_mhz: float | None = None,
+    progress: Callable[..., None] = lambda *_: None,
 ) -> list[dict[str, Any]]:
-    """One entry per network; `quick` leaves out the large ones."""
+    """One entry per network.
+
+    Args:
+        config: the machine.
+        quick: leaves out the large networks.
+        clock_mhz: for times; by default that of the fastest board known to run the machine.
+        progress: told what is measured.
+    """
     found = []
     chosen = [t for t in TARGETS if t.quick or not quick]
     for index, target in enumerate(chosen):
@@ -63,6 +75,8 @@ def measure(
             bound = bound_cycles(program.layers, program.config)
             entry: dict[str, Any] = {"network": target.network, "config": program.config.name, "macs": program.macs}
             entry |= performance(device.counters, bound)
+            if (clock := clock_of(program.config, clock_mhz)) is not None:
+                entry |= clock.describe(device.counters.cycles or 0)
         entry |= {"bar_cycles": 1000 * target.bar, "stretch_cycles": 1000 * target.stretch}
         entry["ethos_u65_256_cycles"] = 1000 * target.u65 if target.u65 else None
         entry |= {"compile_seconds": program.compile_seconds, "run_seconds": seconds}

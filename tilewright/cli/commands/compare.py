@@ -12,6 +12,7 @@ from isa.config import PRESETS, NpuConfig
 from isa.program import Program
 from tilewright.cli import arguments, programs, terminal
 from tilewright.errors import UsageError
+from tilewright.measure.clock import show
 from tilewright.measure.compare import Comparison, Pair, compare, differences
 from tilewright.measure.explain import Explanation, explain
 from tilewright.measure.labels import short_name
@@ -41,6 +42,7 @@ from tilewright.measure.labels import short_name
 @arguments.effort_option
 @arguments.latency_option
 @arguments.interval_option
+@arguments.clock_option
 @click.option("--layers/--no-layers", default=None, help="The table per layer; by default with one network only.")
 @arguments.json_option
 def command(
@@ -52,6 +54,7 @@ def command(
     effort: int,
     latency: int,
     interval: int,
+    clock_mhz: float | None,
     layers: bool | None,
     json_path: str | None,
 ) -> None:
@@ -71,7 +74,7 @@ def command(
             if not compiled and chosen is not None:
                 raise UsageError(f"{path} is compiled already: a configuration has no effect on it")
             with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
-                explained.append(explain(program, timing))
+                explained.append(explain(program, timing, clock_mhz))
         found.append(compare(*explained))
     if json_path is not None:
         terminal.emit_json(json_path, [each.to_dict() for each in found])
@@ -137,7 +140,9 @@ def table(found: Comparison, width: int) -> Table:
 
 def _label(found: Explanation) -> str:
     config = found.program.config
-    return f"{found.program.name} on {config.name} ({config.block_in}x{config.block_out}), {found.cycles:,} cycles"
+    time = f", {found.clock.sentence(found.cycles)}" if found.clock else ""
+    size = f"{config.block_in}x{config.block_out}"
+    return f"{found.program.name} on {config.name} ({size}), {found.cycles:,} cycles{time}"
 
 
 def _cells(pair: Pair, room: int) -> list[str]:
@@ -156,12 +161,13 @@ def totals_table(found: list[Comparison]) -> Table:
     """One row per network."""
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     shown.add_column("network", no_wrap=True)
-    for heading in ("a cycles", "util", "b cycles", "util", "b/a", "a bytes", "b bytes"):
+    for heading in ("a cycles", "util", "b cycles", "util", "b/a", "a ms", "b ms", "a bytes", "b bytes"):
         shown.add_column(heading, justify="right", no_wrap=True)
     for each in found:
         cells = [each.a.program.name]
         for side in (each.a, each.b):
             cells += [f"{side.cycles:,}", f"{side.bound / side.cycles:.0%}" if side.cycles else ""]
         traffic = [f"{s.counters.bytes_read + s.counters.bytes_written:,}" for s in (each.a, each.b)]
-        shown.add_row(*cells, f"{each.ratio:.3f}", *traffic)
+        times = [show(s.clock.milliseconds(s.cycles)) if s.clock else "" for s in (each.a, each.b)]
+        shown.add_row(*cells, f"{each.ratio:.3f}", *times, *traffic)
     return shown

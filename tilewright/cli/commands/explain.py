@@ -31,6 +31,7 @@ _COLUMNS = {
         "  tilewright explain model.onnx                      cycles per layer, and what they were lost to\n"
         "  tilewright explain model.twp --plot roofline.png   a compiled program, with a roofline plot\n"
         "  tilewright explain model.onnx --latency 200 --interval 2 --json -\n"
+        "  tilewright explain model.onnx --clock 100          times at 100 MHz\n"
     ),
 )
 @arguments.model_argument
@@ -39,6 +40,7 @@ _COLUMNS = {
 @arguments.effort_option
 @arguments.latency_option
 @arguments.interval_option
+@arguments.clock_option
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
@@ -48,7 +50,14 @@ _COLUMNS = {
 @arguments.trust_option
 @arguments.json_option
 @arguments.gather(programs.Request, "request")
-def command(request: programs.Request, latency: int, interval: int, plot: Path | None, json_path: str | None) -> None:
+def command(
+    request: programs.Request,
+    latency: int,
+    interval: int,
+    clock_mhz: float | None,
+    plot: Path | None,
+    json_path: str | None,
+) -> None:
     """Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.
 
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle
@@ -63,7 +72,7 @@ def command(request: programs.Request, latency: int, interval: int, plot: Path |
         raise UsageError(f"{request.model} is compiled already: --config has no effect on it")
     timing = arguments.memory_timing(latency, interval)
     with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
-        found = explain(program, timing)
+        found = explain(program, timing, clock_mhz)
         if plot is not None:
             write_plot(plot, found)
     if json_path is not None:
@@ -133,6 +142,8 @@ def summary(found: Explanation) -> list[str]:
         f"peak {peak} MAC and {bus} B per cycle; memory latency {found.timing.read_latency}, "
         f"a beat every {found.timing.read_interval}",
     ]
+    if found.clock is not None:
+        lines.append(found.clock.sentence(found.cycles))
     lost = sorted(((n, key) for key, n in found.losses.items() if n), reverse=True)
     if lost:
         parts = ", ".join(f"{key} {n:,} ({_percent(n, found.cycles)})" for n, key in lost)

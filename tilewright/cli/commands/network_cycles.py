@@ -8,18 +8,20 @@ import click
 from rich.table import Table
 
 from tilewright.cli import arguments, terminal
+from tilewright.measure.clock import show
 from tilewright.measure.network_cycles import measure
 
 
 @click.command(epilog="\b\nExamples:\n  python -m tilewright.cli.commands.network_cycles --quick\n")
 @arguments.config_option
+@arguments.clock_option
 @arguments.json_option
 @click.option("--quick", is_flag=True, help="Only the small networks.")
-def main(config: str | None, json_path: str | None, quick: bool) -> None:
+def main(config: str | None, clock_mhz: float | None, json_path: str | None, quick: bool) -> None:
     """Cycles of the zoo's networks."""
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        entries = measure(config or "base", quick=quick, progress=working.update)
+        entries = measure(config or "base", quick=quick, clock_mhz=clock_mhz, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, entries)
     if json_path != "-":
@@ -30,17 +32,31 @@ def main(config: str | None, json_path: str | None, quick: bool) -> None:
 def _table(entries: list[dict[str, Any]]) -> Table:
     """For people; * = at or below the bar, ** = at or below the stretch target."""
     config = entries[0]["config"] if entries else ""
-    shown = Table(title=f"cycles on {config}, in thousands", title_justify="left")
+    known = bool(entries) and "clock_mhz" in entries[0]
+    clock = f"; milliseconds at {entries[0]['clock_mhz']:g} MHz ({entries[0]['clock_from']})" if known else ""
+    shown = Table(title=f"cycles on {config}, in thousands{clock}", title_justify="left")
     shown.add_column("network")
-    for heading in ("cycles", "bound", "util", "bar", "stretch", "", "U65-256", "compile s", "run s"):
+    for heading in (
+        "cycles",
+        "bound",
+        "util",
+        "bar",
+        "stretch",
+        "",
+        "U65-256",
+        *(["ms"] if known else []),
+        "compile s",
+        "run s",
+    ):
         shown.add_column(heading, justify="right")
     for e in entries:
         stars = "**" if e["cycles"] <= e["stretch_cycles"] else "*" if e["cycles"] <= e["bar_cycles"] else ""
         cycles = [_thousands(e[key]) for key in ("cycles", "bound_cycles")]
         targets = [_thousands(e[key]) for key in ("bar_cycles", "stretch_cycles")]
         other = _thousands(e["ethos_u65_256_cycles"]) if e["ethos_u65_256_cycles"] else ""
+        times = [show(e["milliseconds"])] if known else []
         seconds = f"{e['compile_seconds']:.2f}", f"{e['run_seconds']:.2f}"
-        shown.add_row(e["network"], *cycles, f"{e['utilization']:.1%}", *targets, stars, other, *seconds)
+        shown.add_row(e["network"], *cycles, f"{e['utilization']:.1%}", *targets, stars, other, *times, *seconds)
     return shown
 
 

@@ -1,0 +1,71 @@
+"""The clock a machine runs at: what turns cycles into time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fpga.boards import BOARDS
+from fpga.zynq.boards import ZYNQ_BOARDS
+from isa.config import PRESETS, NpuConfig
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A frequency in MHz, and where it comes from: the name of a board, or the option that gave it."""
+
+    mhz: float
+    source: str
+
+    def milliseconds(self, cycles: int) -> float:
+        return cycles / self.mhz / 1e3
+
+    def describe(self, cycles: int) -> dict[str, Any]:
+        """What reports say of a run of so many cycles."""
+        ms = self.milliseconds(cycles)
+        return {
+            "clock_mhz": self.mhz,
+            "clock_from": self.source,
+            "milliseconds": ms,
+            "inferences_per_second": 1e3 / ms if ms else None,
+        }
+
+    def sentence(self, cycles: int) -> str:
+        """The same for people."""
+        found = self.describe(cycles)
+        rate = found["inferences_per_second"]
+        speed = f", {rate:,.{0 if rate >= 100 else 1}f} inferences/s" if rate else ""
+        return f"{show(found['milliseconds'])} ms{speed} at {self.mhz:g} MHz ({self.source})"
+
+
+def show(milliseconds: float) -> str:
+    """Three digits that mean something, more before the point where there are."""
+    digits = 3 if milliseconds < 1 else 2 if milliseconds < 10 else 1 if milliseconds < 100 else 0
+    return f"{milliseconds:,.{digits}f}"
+
+
+def _points() -> Iterator[tuple[NpuConfig, Clock]]:
+    """What the open flows build, with the clocks they reach."""
+    for board in BOARDS.values():
+        for name, point in board.points.items():
+            yield PRESETS[name], Clock(point.clock_mhz, board.name)
+    for zynq in ZYNQ_BOARDS.values():
+        if zynq.open_config is not None:
+            yield zynq.open_config, Clock(zynq.open_clock_mhz, zynq.name)
+
+
+def clock_of(config: NpuConfig, mhz: float | None = None) -> Clock | None:
+    """The clock of a machine.
+
+    Args:
+        config: the machine.
+        mhz: what the user asks for; None takes the fastest board that is known to run this machine.
+
+    Returns:
+        None where no board is known and nothing is asked for.
+    """
+    if mhz is not None:
+        return Clock(mhz, "--clock")
+    known = [clock for built, clock in _points() if built.fingerprint == config.fingerprint]
+    return max(known, key=lambda clock: clock.mhz, default=None)
