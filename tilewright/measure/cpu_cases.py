@@ -21,7 +21,7 @@ class Case:
 
     Attributes:
         name: what it is.
-        group: networks, fused, reduction, movement, matmul, conv or int8.
+        group: networks, fused, reduction, movement, matmul, conv, int8 or recurrent.
         model: makes the ONNX model.
         limit: the ratio to onnxruntime's time that this kind has to stay below, None where there is none.
         numpy: the same in numpy, of the inputs in the model's order.
@@ -163,6 +163,20 @@ def _matmul_integer(m: int, k: int, n: int) -> Callable[[], onnx.ModelProto]:
     return lambda: _model([("MatMulInteger", ["a", "b", "z"], {})], {"a": ((m, k), np.uint8)}, constants)
 
 
+def _recurrent(op: str, steps: int, batch: int, size: int, both: bool = False) -> Callable[[], onnx.ModelProto]:
+    """`size` inputs and units."""
+
+    def make() -> onnx.ModelProto:
+        directions, rows = 1 + both, {"RNN": 1, "GRU": 3, "LSTM": 4}[op] * size
+        shapes = {"w": (directions, rows, size), "r": (directions, rows, size), "b": (directions, 2 * rows)}
+        constants = {n: _random(*s) / np.float32(2 * np.sqrt(size)) for n, s in shapes.items()}
+        attrs: dict[str, object] = {"hidden_size": size, "direction": "bidirectional" if both else "forward"}
+        inputs: dict[str, tuple[Sequence[int], type]] = {"x": ((steps, batch, size), np.float32)}
+        return _model([(op, ["x", *shapes], attrs)], inputs, constants, 14, (steps, directions, batch, size))
+
+    return make
+
+
 def _network(name: str, **parameters: bool) -> Callable[[], onnx.ModelProto]:
     def make() -> onnx.ModelProto:
         return zoo.build(name, cache=True, **parameters)
@@ -237,4 +251,15 @@ CASES: tuple[Case, ...] = (
     Case(name="ConvInteger 3x3 128 28x28", group="int8", model=_conv_integer, limit=2.0),
     Case(name="MatMulInteger 512^3", group="int8", model=_matmul_integer(512, 512, 512), limit=2.0),
     Case(name="MatMulInteger 197x768x3072", group="int8", model=_matmul_integer(197, 768, 3072), limit=2.0),
+    Case(name="LSTM 512, both directions, 20 steps", group="recurrent", model=_recurrent("LSTM", 20, 1, 512, True),
+         limit=1.5),
+    Case(name="LSTM 512, both directions, 20 steps, batch 8", group="recurrent",
+         model=_recurrent("LSTM", 20, 8, 512, True), limit=1.5),
+    Case(name="LSTM 256, 50 steps", group="recurrent", model=_recurrent("LSTM", 50, 1, 256), limit=1.5),
+    Case(name="LSTM 256, 50 steps, batch 8", group="recurrent", model=_recurrent("LSTM", 50, 8, 256), limit=1.5),
+    Case(name="LSTM 64, 100 steps", group="recurrent", model=_recurrent("LSTM", 100, 1, 64), limit=1.5),
+    Case(name="GRU 256, 50 steps", group="recurrent", model=_recurrent("GRU", 50, 1, 256), limit=1.5),
+    Case(name="GRU 256, both directions, 50 steps, batch 8", group="recurrent",
+         model=_recurrent("GRU", 50, 8, 256, True), limit=1.5),
+    Case(name="RNN 256, 50 steps", group="recurrent", model=_recurrent("RNN", 50, 1, 256), limit=1.5),
 )  # fmt: skip

@@ -70,6 +70,9 @@ def _accesses(text: str, callees: tuple[tuple[str, Accesses], ...]) -> Accesses:
             read |= bases
         elif what.startswith("store") and len(pointers) == 1:
             written |= bases
+        elif what.startswith("atomicrmw"):
+            read |= bases
+            written |= bases
         elif "call " in what:
             calls = _CALL.search(what)
             assert calls is not None

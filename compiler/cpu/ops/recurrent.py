@@ -1,12 +1,19 @@
-"""RNN, GRU, LSTM: one product for the inputs of all steps, then a loop over time in one kernel."""
+"""RNN, GRU, LSTM: one product for the inputs of all steps, then a loop over time in one kernel.
+
+A step is one or two products of the state with packed weights (`microkernels/recurrence.py`), each followed at once by
+the activations and the new state of the units that are finished.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from compiler.cpu.expr import (
     Assignment,
+    Buffer,
     Dynamic,
     Expr,
     Index,
@@ -20,16 +27,20 @@ from compiler.cpu.expr import (
     select,
 )
 from compiler.cpu.expr import mathlib as m
-from compiler.cpu.loops.assign import emit_assign
+from compiler.cpu.ir.threads import wait_for
 from compiler.cpu.loops.function import Function
+from compiler.cpu.microkernels.recurrence import Finished, GateProduct
 from compiler.cpu.ops.elementwise import HALVES, widen
 from compiler.cpu.ops.matmul import matmul_value
 from compiler.cpu.ops.rules import op
 from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import ElementFn, Value
+from compiler.cpu.stages.value import Value
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+SHARED_WORK = 1 << 17  # multiplications of a step from which threads share it: less is done before they have met
 Activation = Callable[[Expr], Expr]
+Gate = Callable[[int], Expr]  # number of a product: its sum
+UnitFn = Callable[[Index, Index, Gate], Expr]
 
 # Name -> (defaults of alpha and beta where it takes them, body).
 ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable[..., Expr]]] = {
@@ -66,49 +77,117 @@ def activations(ctx: Context) -> list[Activation]:
     return found
 
 
-@dataclass
-class Sequence:
-    """One direction of a recurrent node: names as in the ONNX standard, indices are (batch, unit)."""
+@dataclass(frozen=True)
+class Phase:
+    """A product of a step, and what is computed of each block of units.
 
-    ctx: Context
-    kind: str
-    functions: list[Activation]
-    direction: int
-    reverse: bool
-    projected: Value  # [steps, batch, gates * hidden], biases included
-    recurrence: Value  # R transposed: [hidden, gates * hidden]
-    y: Value  # [steps, directions, batch, hidden]
-    y_h: Value  # [directions, batch, hidden]
-    y_c: Value
+    Attributes:
+        product: of `state`, at offset `at`.
+        follow: writes what follows.
+    """
 
-    def __post_init__(self) -> None:
-        self.steps, _, self.batch, self.hidden = self.y.shape
-        self.dtype = self.projected.dtype
+    product: GateProduct
+    state: Buffer
+    at: Index
+    follow: Callable[[Function, Finished], None]
+
+
+class Direction:
+    """One direction of a recurrent node. Names are as in the ONNX standard, elements are (batch, unit).
+
+    The state is kept twice: a step reads one copy and writes the other.
+
+    Args:
+        ctx: of the node.
+        number: which direction.
+        functions: its activations.
+        projected: X W^T with the biases, [steps, batch, gates * hidden].
+        y: [steps, directions, batch, hidden], for both directions.
+
+    Attributes:
+        h, c: the states, [2, batch, hidden] and [batch, hidden]; GRU has the update gate and the reset state there.
+        counters: blocks of units that threads have finished, then those that they have taken, by product and step.
+    """
+
+    def __init__(self, ctx: Context, number: int, functions: list[Activation], projected: Value, y: Value) -> None:
+        self.ctx, self.number, self.functions, self.projected, self.y = ctx, number, functions, projected, y
+        self.kind = ctx.node.op
+        self.reverse = number == 1 or ctx.attr("direction") == "reverse"
+        self.steps, _, self.batch, self.hidden = y.shape
+        self.dtype = projected.dtype
         size = (self.batch, self.hidden)
-        self.h, self.c, self.h_next, self.c_next = (self.ctx.temp(size, self.dtype) for _ in range(4))
-        self.gates = self.ctx.temp((self.batch, self.projected.shape[-1]), self.dtype)
-        self.lengths = self.ctx.stored(self.ctx.input(4)) if self.ctx.has(4) else None
-        has_initial = {"h": 5, "c": 6}
-        self.initial = {s: self.ctx.stored(self.ctx.input(k)) for s, k in has_initial.items() if self._given(s, k)}
-        self.peepholes = self.ctx.stored(self.ctx.input(7)) if self.kind == "LSTM" and self.ctx.has(7) else None
-        self.bias = self.ctx.stored(self.ctx.input(3)) if self.ctx.has(3) else None
+        self.h, self.c, self.z = (
+            ctx.temp((2, *size), self.dtype),
+            ctx.temp(size, self.dtype),
+            ctx.temp(size, self.dtype),
+        )
+        self.lengths, self.bias, h_0, c_0 = (self._given(k) for k in (4, 3, 5, 6))
+        self.initial = {"h": h_0, "c": c_0 if self.kind == "LSTM" else None}
+        self.peepholes = self._given(7) if self.kind == "LSTM" else None
+        self.t, self.now = Var.new(self.steps), Var.new(2)
+        self.late = self.kind == "GRU" and not ctx.attr("linear_before_reset", 0)  # the reset acts before the product
+        r = ctx.stored(ctx.input(2))
+        groups = [range(2), range(2, 3)] if self.late else [range(GATES[self.kind])]
+        self.products = [GateProduct(ctx, r, number, gates, self.batch, self.dtype) for gates in groups]
+        self.counters = ctx.temp((1 + self.steps * len(groups),), "i64")
 
-    def _given(self, state: str, k: int) -> bool:
-        return self.ctx.has(k) and (state == "h" or self.kind == "LSTM")
+    def _given(self, k: int) -> Value | None:
+        return self.ctx.stored(self.ctx.input(k)) if self.ctx.has(k) else None
 
     @property
     def temps(self) -> list[Value]:
-        return [self.h, self.c, self.h_next, self.c_next, self.gates, self.y, self.y_h, self.y_c]
+        return [self.h, self.c, self.z, self.counters]
+
+    def start(self) -> list[Assignment]:
+        """What the state is before the first step."""
+        n = Var.new(self.counters.size)
+        parts = [Assignment([n], const(0, "i64"), _memory(self.counters), Index.of(n))]
+        for value, first in ((self.h, self.initial["h"]), (self.c, self.initial["c"])):
+            b, j = Var.new(self.batch), Var.new(self.hidden)
+            at = [Index.of(b), Index.of(j)]
+            body = self.zero() if first is None else widen(self.ctx.read(first, [Index(self.number), *at]))
+            parts.append(Assignment([b, j], body, _memory(value), linear(at, (self.batch, self.hidden))))
+        return parts
+
+    def finish(self, y_h: Value, y_c: Value) -> list[Assignment]:
+        """The states after the last step, written where they are asked for."""
+        parts = []
+        for target, read in ((y_h, self._after), (y_c, lambda b, j: self.ctx.read(self.c, [b, j]))):
+            if target is y_h or self.kind == "LSTM":
+                b, j = Var.new(self.batch), Var.new(self.hidden)
+                at = [Index.of(b), Index.of(j)]
+                place = linear([Index(self.number), *at], target.shape)
+                parts.append(Assignment([b, j], read(*at).to(target.dtype), _memory(target), place))
+        return parts
+
+    def _after(self, b: Index, j: Index) -> Expr:
+        return self.ctx.read(self.h, [Index(self.steps % 2), b, j])
+
+    def emit(self, f: Function) -> None:
+        """All steps. Threads take blocks of units; nobody begins with a product before the one before it is done."""
+        small = sum(p.work for p in self.products) < SHARED_WORK or self.dtype != "f32"
+        with f.sharing.alone() if small else contextlib.nullcontext(), f.loop(0, self.steps) as step:
+            f.variables[self.t], f.variables[self.now] = step, f.and_(step, 1)
+            phases = {"RNN": self.rnn, "GRU": self.gru, "LSTM": self.lstm}[self.kind]()
+            each = sum(p.product.blocks for p in phases)
+            for number, phase in enumerate(phases):
+                finished = f.element(_memory(self.counters), 0)
+                turn = f.add(f.mul(step, len(phases)), number + 1)
+                if f.sharing.wanted:
+                    earlier = sum(p.product.blocks for p in phases[:number])
+                    wait_for(f, finished, f.add(f.mul(step, each), earlier))
+                blocks = f.sharing.claimed(phase.product.blocks, f.element(_memory(self.counters), turn), finished)
+                phase.product.emit(f, phase.state, phase.at, functools.partial(phase.follow, f), blocks)
 
     # Parts of expressions.
 
     def zero(self) -> Expr:
         return const(0.0, self.dtype)
 
-    def running(self, b: Index) -> Expr:
-        """Whether this step still belongs to the sequence."""
+    def running(self, b: Index) -> Expr | None:
+        """Whether this step still belongs to the sequence; None if every step does."""
         if self.lengths is None:
-            return const(1, "b")
+            return None
         return index_value(Index.of(self.t)) < self.ctx.read(self.lengths, [b]).to("i64")
 
     def when(self, b: Index) -> Index:
@@ -122,123 +201,106 @@ class Sequence:
         back = length - 1 - index_value(here)
         return Index.of(Dynamic(select(back >= 0, back, index_value(here)), 0, self.steps - 1))
 
-    def gate(self, number: int, b: Index, j: Index) -> Expr:
-        return self.ctx.read(self.gates, [b, j + number * self.hidden])
+    def before(self, b: Index, j: Index) -> Expr:
+        """The state that the step begins with."""
+        return self.ctx.read(self.h, [Index.of(self.now), b, j])
 
-    def read(self, v: Value, b: Index, j: Index) -> Expr:
-        return self.ctx.read(v, [b, j])
+    def cell(self, b: Index, j: Index) -> Expr:
+        return self.ctx.read(self.c, [b, j])
 
-    def times_recurrence(self, state: Value, b: Index, g: Index) -> Expr:
-        k = Var.new(self.hidden)
-        r = widen(self.ctx.read(self.recurrence, [Index.of(k), g]))
-        return reduce("add", [k], self.ctx.read(state, [b, Index.of(k)]) * r, self.zero())
+    def input(self, gate: int, b: Index, j: Index) -> Expr:
+        return self.ctx.read(self.projected, [self.when(b), b, j + gate * self.hidden])
 
-    def input(self, b: Index, g: Index) -> Expr:
-        return self.ctx.read(self.projected, [self.when(b), b, g])
-
-    def peephole(self, number: int, state: Value, b: Index, j: Index) -> Expr:
+    def peephole(self, number: int, b: Index, j: Index) -> Expr:
         if self.peepholes is None:
             return self.zero()
-        p = self.ctx.read(self.peepholes, [Index(self.direction), j + number * self.hidden])
-        return widen(p) * self.read(state, b, j)
+        return widen(self.ctx.read(self.peepholes, [Index(self.number), j + number * self.hidden])) * self.cell(b, j)
 
-    # Assignments over (batch, unit).
+    # Steps.
 
-    def assign(
-        self, f: Function, target: Value, fn: Callable[[Index, Index], Expr], columns: tuple[int, int] | None = None
-    ) -> None:
-        low, high = columns or (0, target.shape[-1])
-        b, j = Var.new(self.batch), Var.new(high - low)
-        at = [Index.of(b), Index.of(j) + low]
-        assert target.buffer is not None
-        emit_assign(f, Assignment([b, j], fn(*at).to(target.dtype), target.buffer, linear(at, target.shape)))
+    def _phase(self, number: int, follow: Callable[[Function, Finished], None], reset: bool = False) -> Phase:
+        if reset:
+            return Phase(self.products[number], _memory(self.c), Index(0), follow)
+        start = Index.of(self.now) * (self.batch * self.hidden)
+        return Phase(self.products[number], _memory(self.h), start, follow)
 
-    def emit(self, f: Function) -> None:
-        """The whole direction: initial states, steps, final states."""
-        d = Index(self.direction)
-        states = {"h": self.h, "c": self.c} if self.kind == "LSTM" else {"h": self.h}
-        for name, state in states.items():
-            self.assign(f, state, self._first(name))
-        self.t = Var.new(self.steps)
-        with f.loop(0, self.steps) as step:
-            f.variables[self.t] = step
-            {"RNN": self.rnn, "GRU": self.gru, "LSTM": self.lstm}[self.kind](f)
-            self._store_step(f)
-            self.assign(f, self.h, self._kept(self.h_next, self.h))
-            if self.kind == "LSTM":
-                self.assign(f, self.c, self._kept(self.c_next, self.c))
-        for state, final in ((self.h, self.y_h), (self.c, self.y_c)):
-            if state is self.h or self.kind == "LSTM":
-                b, j = Var.new(self.batch), Var.new(self.hidden)
-                at = [d, Index.of(b), Index.of(j)]
-                assert final.buffer is not None
-                value = self.read(state, *at[1:]).to(final.dtype)
-                emit_assign(f, Assignment([b, j], value, final.buffer, linear(at, final.shape)))
+    def _write(self, f: Function, done: Finished, target: Value, fn: UnitFn) -> None:
+        """`target[b, j]` of the finished units."""
+        done.assign(f, _memory(target), fn, lambda b, j: linear([b, j], target.shape))
 
-    def _first(self, name: str) -> Callable[[Index, Index], Expr]:
-        """The state before the first step."""
-        start = self.initial.get(name)
-        if start is None:
-            return lambda b, j: self.zero()
-        return lambda b, j: widen(self.ctx.read(start, [Index(self.direction), b, j]))
+    def _write_state(self, f: Function, done: Finished, fn: UnitFn) -> None:
+        """The new state, and the output of the step; where the sequence has ended they are the old one, and 0."""
+        other = 1 - Index.of(self.now)
 
-    def _kept(self, new: Value, old: Value) -> Callable[[Index, Index], Expr]:
-        """The new state, as long as the sequence runs."""
-        return lambda b, j: select(self.running(b), self.read(new, b, j), self.read(old, b, j))
+        def state(b: Index, j: Index, gate: Gate) -> Expr:
+            running, new = self.running(b), fn(b, j, gate)
+            return new if running is None else select(running, new, self.before(b, j))
 
-    def _store_step(self, f: Function) -> None:
-        b, j = Var.new(self.batch), Var.new(self.hidden)
-        bi, ji = Index.of(b), Index.of(j)
-        value = select(self.running(bi), self.read(self.h_next, bi, ji), self.zero()).to(self.y.dtype)
-        assert self.y.buffer is not None
-        at = [self.when(bi), Index(self.direction), bi, ji]
-        emit_assign(f, Assignment([b, j], value, self.y.buffer, linear(at, self.y.shape)))
+        def output(b: Index, j: Index, gate: Gate) -> Expr:
+            running, new = self.running(b), self.ctx.read(self.h, [other, b, j])
+            return new if running is None else select(running, new, self.zero())
 
-    def rnn(self, f: Function) -> None:
+        done.assign(f, _memory(self.h), state, lambda b, j: linear([other, b, j], self.h.shape))
+        place = lambda b, j: linear([self.when(b), Index(self.number), b, j], self.y.shape)
+        done.assign(f, _memory(self.y), output, place)
+
+    def rnn(self) -> list[Phase]:
         (act,) = self.functions
-        self.assign(f, self.gates, lambda b, g: self.times_recurrence(self.h, b, g) + self.input(b, g))
-        self.assign(f, self.h_next, lambda b, j: act(self.gate(0, b, j)))
+        new = lambda b, j, gate: act(gate(0) + self.input(0, b, j))
+        return [self._phase(0, lambda f, done: self._write_state(f, done, new))]
 
-    def lstm(self, f: Function) -> None:
+    def lstm(self) -> list[Phase]:
         act, act_c, act_h = self.functions
-        self.assign(f, self.gates, lambda b, g: self.times_recurrence(self.h, b, g) + self.input(b, g))
 
-        def cell(b: Index, j: Index) -> Expr:
-            i = act(self.gate(0, b, j) + self.peephole(0, self.c, b, j))
+        def cell(b: Index, j: Index, gate: Gate) -> Expr:
+            whole = lambda n: gate(n) + self.input(n, b, j)
+            i = act(whole(0) + self.peephole(0, b, j))
             coupled = bool(self.ctx.attr("input_forget", 0))
-            forget = 1.0 - i if coupled else act(self.gate(2, b, j) + self.peephole(2, self.c, b, j))
-            return forget * self.read(self.c, b, j) + i * act_c(self.gate(3, b, j))
+            forget = 1.0 - i if coupled else act(whole(2) + self.peephole(2, b, j))
+            new = forget * self.cell(b, j) + i * act_c(whole(3))
+            running = self.running(b)
+            return new if running is None else select(running, new, self.cell(b, j))
 
-        self.assign(f, self.c_next, cell)
-        self.assign(
-            f,
-            self.h_next,
-            lambda b, j: (
-                act(self.gate(1, b, j) + self.peephole(1, self.c_next, b, j)) * act_h(self.read(self.c_next, b, j))
-            ),
-        )
+        def state(b: Index, j: Index, gate: Gate) -> Expr:
+            return act(gate(1) + self.input(1, b, j) + self.peephole(1, b, j)) * act_h(self.cell(b, j))
 
-    def gru(self, f: Function) -> None:
+        def follow(f: Function, done: Finished) -> None:
+            self._write(f, done, self.c, cell)
+            self._write_state(f, done, state)
+
+        return [self._phase(0, follow)]
+
+    def gru(self) -> list[Phase]:
         act, act_h = self.functions
-        both = (0, 2 * self.hidden)
-        self.assign(f, self.gates, lambda b, g: self.times_recurrence(self.h, b, g) + self.input(b, g), both)
-        new = lambda j: j + 2 * self.hidden
-        if self.ctx.attr("linear_before_reset", 0):
-            bias_at = lambda j: [Index(self.direction), j + 5 * self.hidden]
-            own = lambda j: self.zero() if self.bias is None else widen(self.ctx.read(self.bias, bias_at(j)))
-            self.assign(f, self.c, lambda b, j: self.times_recurrence(self.h, b, new(j)) + own(j))
-            self.assign(
-                f, self.c_next, lambda b, j: act(self.gate(1, b, j)) * self.read(self.c, b, j) + self.input(b, new(j))
-            )
-        else:
-            self.assign(f, self.c, lambda b, j: act(self.gate(1, b, j)) * self.read(self.h, b, j))
-            self.assign(f, self.c_next, lambda b, j: self.times_recurrence(self.c, b, new(j)) + self.input(b, new(j)))
 
-        def update(b: Index, j: Index) -> Expr:
-            z = act(self.gate(0, b, j))
-            return (1.0 - z) * act_h(self.read(self.c_next, b, j)) + z * self.read(self.h, b, j)
+        def mixed(z: Expr, new: Expr, b: Index, j: Index) -> Expr:
+            return (1.0 - z) * new + z * self.before(b, j)
 
-        self.assign(f, self.h_next, update)
+        if not self.late:
+            own_at = lambda j: [Index(self.number), j + 5 * self.hidden]
+            own = lambda j: self.zero() if self.bias is None else widen(self.ctx.read(self.bias, own_at(j)))
+
+            def whole(b: Index, j: Index, gate: Gate) -> Expr:
+                z, r = (act(gate(n) + self.input(n, b, j)) for n in range(2))
+                return mixed(z, act_h(r * (gate(2) + own(j)) + self.input(2, b, j)), b, j)
+
+            return [self._phase(0, lambda f, done: self._write_state(f, done, whole))]
+
+        def gates(f: Function, done: Finished) -> None:
+            self._write(f, done, self.z, lambda b, j, gate: act(gate(0) + self.input(0, b, j)))
+            reset = lambda b, j, gate: act(gate(1) + self.input(1, b, j)) * self.before(b, j)
+            self._write(f, done, self.c, reset)
+
+        def new(b: Index, j: Index, gate: Gate) -> Expr:
+            return mixed(self.ctx.read(self.z, [b, j]), act_h(gate(0) + self.input(2, b, j)), b, j)
+
+        last = self._phase(1, lambda f, done: self._write_state(f, done, new), reset=True)
+        return [self._phase(0, gates), last]
+
+
+def _memory(v: Value) -> Buffer:
+    assert v.buffer is not None
+    return v.buffer
 
 
 def _projected(ctx: Context, direction: int, x: Value, w: Value, kind: str) -> Value:
@@ -247,13 +309,14 @@ def _projected(ctx: Context, direction: int, x: Value, w: Value, kind: str) -> V
     columns = w.shape[1]
     hidden = columns // GATES[ctx.node.op]
     const_w = ctx.graph.const(ctx.node.inputs[1])
-    transposed = ctx.lazy((size, columns), w.dtype, _turned(ctx, w, direction))
-    rows = ctx.lazy((steps * batch, size), x.dtype, lambda idx: ctx.read(x, [idx[0] // batch, idx[0] % batch, idx[1]]))
+    turned = lambda idx: ctx.read(w, [Index(direction), idx[1], idx[0]])
+    transposed = ctx.lazy((size, columns), w.dtype, turned)
+    rows = Value((steps * batch, size), x.dtype, ctx.buffer(x))
     full = (steps * batch, columns)
     if x.dtype == "f32" and size and full[0]:
         product = matmul_value(ctx, rows, transposed, full, None if const_w is None else const_w[direction].T)
     else:
-        ctx.buffer(rows), ctx.buffer(transposed)
+        ctx.buffer(transposed)
 
         def plain(idx: list[Index]) -> Expr:
             k = Var.new(size)
@@ -266,21 +329,16 @@ def _projected(ctx: Context, direction: int, x: Value, w: Value, kind: str) -> V
     late = 2 * hidden if ctx.node.op == "GRU" and ctx.attr("linear_before_reset", 0) else columns
 
     def fn(idx: list[Index]) -> Expr:
-        t, b, g = idx
-        y = ctx.read(product, [t * batch + b, g])
+        row, g = idx
+        y = ctx.read(product, [row, g])
         if biases is not None:
             y = y + widen(ctx.read(biases, [Index(direction), g]))
             own = widen(ctx.read(biases, [Index(direction), g + columns]))
             y = y + (own if late == columns else select(index_value(g) < late, own, 0.0))
         return y
 
-    ctx.buffer(product)
-    return ctx.stored(ctx.lazy((steps, batch, columns), kind, fn, 4))
-
-
-def _turned(ctx: Context, v: Value, direction: int) -> ElementFn:
-    """One direction of weights [directions, columns, rows], transposed."""
-    return lambda idx: ctx.read(v, [Index(direction), idx[1], idx[0]])
+    whole = ctx.stored(ctx.lazy(full, kind, fn, 4))
+    return Value((steps, batch, columns), kind, whole.buffer)
 
 
 @op("RNN", "GRU", "LSTM")
@@ -290,17 +348,26 @@ def recurrent(ctx: Context) -> None:
     x, w, r = (ctx.stored(ctx.input(k)) for k in range(3))
     kind = "f32" if x.dtype in HALVES else x.dtype
     steps, batch, _ = x.shape
-    directions, columns, hidden = r.shape
+    directions, _, hidden = r.shape
     count = len(ctx.attr("activations")) // directions
     functions = activations(ctx)
     y = ctx.temp((steps, directions, batch, hidden), x.dtype)
     y_h, y_c = (ctx.temp((directions, batch, hidden), x.dtype) for _ in range(2))
-    for d in range(directions):
-        turned = ctx.lazy((hidden, columns), r.dtype, _turned(ctx, r, d))
-        part = Sequence(
-            ctx, ctx.node.op, functions[d * count : (d + 1) * count], d, d == 1 or ctx.attr("direction") == "reverse",
-            _projected(ctx, d, x, w, kind), ctx.stored(turned), y, y_h, y_c,
-        )  # fmt: skip
-        ctx.kernel(part.emit, part.temps)
+    parts = [
+        Direction(ctx, d, functions[d * count : (d + 1) * count], _projected(ctx, d, x, w, kind), y)
+        for d in range(directions)
+    ]
+    ctx.assign_all([a for part in parts for a in part.start()])
+
+    def emit(f: Function) -> None:
+        each = f.sharing.wanted and f.module.threads == directions  # a thread for each direction: they need not meet
+        for number, part in enumerate(parts):
+            with f.sharing.alone(number) if each else contextlib.nullcontext():
+                part.emit(f)
+
+    sums = [p.sums for part in parts for p in part.products]
+    temps = [v for part in parts for v in part.temps]
+    ctx.kernel(emit, [y, *temps, *(Value((s.size,), s.dtype, s) for s in sums)], threaded=True)
+    ctx.assign_all([a for part in parts for a in part.finish(y_h, y_c)])
     for out, value in enumerate((y, y_h, y_c)):
         ctx.bind(value, out)

@@ -317,9 +317,12 @@ class Context:
         shape = f"m{m} k{k} n{'x'.join(map(str, columns))}"
         return self.schedules.get(f"{kind} {shape} {details}".strip(), GemmSchedule.default(self.target))
 
-    def kernel(self, write: Callable[[Function], None], temps: Sequence[Value] = (), label: str = "") -> None:
+    def kernel(
+        self, write: Callable[[Function], None], temps: Sequence[Value] = (), label: str = "", threaded: bool = False
+    ) -> None:
+        """Stages a kernel that the rule writes itself, `threaded` if it divides its work among the threads."""
         buffers = [t.buffer for t in temps if t.buffer is not None]
-        self.stages.append(KernelStage(label or self.node.op, write, buffers))
+        self.stages.append(KernelStage(label or self.node.op, write, buffers, threaded))
 
     def _store(self, v: Value, target: Buffer) -> None:
         variables = v.vars()

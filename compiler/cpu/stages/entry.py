@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from compiler.cpu.expr import Buffer
 from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.threads import PART, Sharing
-from compiler.cpu.ir.writer import Operand, Writer, i64, pointer_to
+from compiler.cpu.ir.threads import PART, Sharing, meet
+from compiler.cpu.ir.writer import Operand, Writer, pointer_to
 from compiler.cpu.stages.proof import Span
 from compiler.cpu.stages.stage import Call
 
-SPINS = 500  # looks at the counter before a thread gives way
-SCHED_YIELD = 24  # number of the system call, Linux on x86-64
 _BUFFERS, _WORKSPACE, _COUNTER = (pointer_to(f"%{name}") for name in ("buffers", "workspace", "counter"))
 
 
@@ -61,7 +59,7 @@ def entry_point(
         else:
             w.run(f"@{step.name}", [*(made[b] for b in step.buffers), *([PART] if several else [])])
         if several:
-            _meet(w, number)
+            meet(w, _COUNTER, (number + 1) * module.threads)
     extra = ", i64 %part, ptr noalias %counter" if several else ""
     return w.text(f"void @{symbol}(ptr noalias %buffers, ptr noalias %workspace{extra}) #1")
 
@@ -71,28 +69,3 @@ def _fill(w: Writer, spans: Sequence[Span]) -> None:
         for start, end in spans:
             with w.loop(start, end) as i:
                 w.do(f"store volatile i8 {POISON}, ptr {w.at('i8', _WORKSPACE, i)}")
-
-
-def _meet(w: Writer, step: int) -> None:
-    """Waits until all threads have done step number `step`; after a while it lets others have the processor."""
-    target, threads = w.module.target, w.module.threads
-    wait, spin, more, give_way, go = (f"{name}{step}" for name in ("wait", "spin", "more", "yield", "go"))
-    w.op(f"atomicrmw add ptr {_COUNTER}, i64 1 seq_cst", "i64", f"old{step}")
-    w.jump(wait)
-    w.label(wait)
-    w.jump(spin)
-    w.label(spin)
-    turn = w.phi("i64", [(0, wait), (f"%next{step}", more)], f"turn{step}")
-    if target.triple.startswith("x86"):
-        w.run(w.declared("@llvm.x86.sse2.pause", "void"), [])
-    now = w.op(f"load atomic i64, ptr {_COUNTER} seq_cst, align 8", "i64", f"now{step}")
-    w.branch(w.icmp("sge", now, (step + 1) * threads, f"met{step}"), go, more)
-    w.label(more)
-    following = w.add(turn, 1, "", f"next{step}")
-    w.branch(w.icmp("sge", following, SPINS, f"long{step}"), give_way, spin)
-    w.label(give_way)
-    if target.triple.startswith("x86_64") and "linux" in target.triple:
-        system_call = 'asm sideeffect "syscall", "={rax},{rax},~{rcx},~{r11},~{memory}"'
-        w.call(system_call, "i64", [i64(SCHED_YIELD)], f"gone{step}")
-    w.jump(wait)
-    w.label(go)

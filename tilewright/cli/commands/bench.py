@@ -21,28 +21,36 @@ from tilewright.measure import cpu_speed, speed
         "  tilewright bench\n"
         "  tilewright bench --json bench.json\n"
         "  tilewright bench --cpu --only softmax --only networks\n"
+        "  tilewright bench --cpu --only recurrent --threads 2\n"
     ),
 )
 @click.option("--cpu", is_flag=True, help="Measure the CPU kernels instead, next to onnxruntime and numpy.")
 @click.option(
     "--only", multiple=True, metavar="TEXT", help="With --cpu: cases or groups that contain TEXT; repeatable."
 )
+@click.option("--threads", type=click.IntRange(1), default=1, help="With --cpu: threads of ours and of onnxruntime.")
 @click.option("--model", type=click.Path(path_type=Path), help="An ONNX model instead of ResNet-18.")
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs; medians are reported.")
 @arguments.config_option
 @arguments.json_option
 def command(
-    cpu: bool, only: tuple[str, ...], model: Path | None, runs: int, config: str | None, json_path: str | None
+    cpu: bool,
+    only: tuple[str, ...],
+    threads: int,
+    model: Path | None,
+    runs: int,
+    config: str | None,
+    json_path: str | None,
 ) -> None:
     """Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread."""
     terminal.prepare_json(json_path)
     if cpu:
         if model is not None or config is not None:
             raise UsageError("--cpu measures its own cases: --model and --config do not go with it")
-        _measure_cpu(only, json_path)
+        _measure_cpu(only, threads, json_path)
         return
-    if only:
-        raise UsageError("--only goes with --cpu")
+    if only or threads != 1:
+        raise UsageError(f"{'--only' if only else '--threads'} goes with --cpu")
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         result = speed.measure(model, config=config or "base", runs=runs, progress=working.update)
     if json_path is not None:
@@ -51,9 +59,9 @@ def command(
         terminal.table_console().print(_speed_table(result))
 
 
-def _measure_cpu(only: tuple[str, ...], json_path: str | None) -> None:
+def _measure_cpu(only: tuple[str, ...], threads: int, json_path: str | None) -> None:
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        result = cpu_speed.measure(only, progress=working.update)
+        result = cpu_speed.measure(only, threads=threads, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, result)
     if json_path != "-":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import tilewright.onnx_backend as backend
+from compiler.cpu import Target
 from tests.common import onnx_models
+from tilewright.api.native import NativeModel
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -77,3 +80,77 @@ def test_constant_operands_are_not_folded() -> None:
     """The reference implementation, which evaluates constants, ignores lengths; the kernel does not."""
     check("LSTM", 3, constant=True)
     check("GRU", 4, constant=True)
+
+
+def network(
+    op: str, steps: int, batch: int, hidden: int, dtype: type = np.float32, fixed: bool = True, **attrs: object
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A node with weights that are constants or inputs, and its inputs."""
+    rng = np.random.default_rng(steps * batch * hidden)
+    directions, rows = 2 if attrs.get("direction") == "bidirectional" else 1, GATES[op] * hidden
+    shapes = {"w": (directions, rows, 7), "r": (directions, rows, hidden), "b": (directions, 2 * rows)}
+    weights = {n: (rng.uniform(-1, 1, s) / np.sqrt(hidden)).astype(dtype) for n, s in shapes.items()}
+    feeds = {"x": rng.normal(0, 1, (steps, batch, 7)).astype(dtype)}
+    if attrs.get("layout"):
+        feeds["x"] = feeds["x"].swapaxes(0, 1).copy()
+    inputs = feeds if fixed else feeds | weights
+    node = helper.make_node(op, ["x", "w", "r", "b"], ["y"], hidden_size=hidden, **attrs)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = onnx_models.model_of([node], inputs, {"y": (kind, None)}, weights if fixed else {}, opset=14)
+    return model, inputs
+
+
+@pytest.mark.parametrize("op", list(GATES))
+@pytest.mark.parametrize(("batch", "hidden"), [(1, 40), (2, 64), (9, 33), (17, 130)])
+def test_sizes_of_several_tiles(op: str, batch: int, hidden: int) -> None:
+    """Several blocks of units, the last one not full, and several tiles of rows; weights known and not."""
+    for reset in range(1 + (op == "GRU")):
+        attrs = {"linear_before_reset": 1} if reset else {}
+        for fixed in (True, False):
+            model, feeds = network(op, 6, batch, hidden, fixed=fixed, direction="bidirectional", **attrs)
+            want = onnx_models.run(model, feeds)["y"]
+            np.testing.assert_allclose(NativeModel(model)(feeds)["y"], want, rtol=1e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("target", [
+    Target(triple="x86_64-unknown-linux-gnu", has_fma=False),
+    Target(triple="x86_64-unknown-linux-gnu", cpu="haswell", vector_bits=256),
+], ids=["sse", "avx2"])  # fmt: skip
+@pytest.mark.parametrize("op", list(GATES))
+def test_narrower_vectors(op: str, target: Target) -> None:
+    model, feeds = network(op, 4, 3, 21)
+    want = onnx_models.run(model, feeds)["y"]
+    np.testing.assert_allclose(NativeModel(model, target=target)(feeds)["y"], want, rtol=1e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_other_types(dtype: type) -> None:
+    """onnxruntime has none of these; they agree with float32 within the rounding of the narrower type."""
+    model, feeds = network("LSTM", 4, 3, 21, dtype)
+    single, _ = network("LSTM", 4, 3, 21)
+    want = onnx_models.run(single, {n: v.astype(np.float32) for n, v in feeds.items()})["y"]
+    tolerance = 2e-6 if dtype == np.float64 else 2e-3
+    np.testing.assert_allclose(NativeModel(model)(feeds)["y"], want, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("op", list(GATES))
+def test_batch_first(op: str) -> None:
+    """Layout 1: onnxruntime has layout 0 only, which is the same with axes exchanged."""
+    model, feeds = network(op, 5, 3, 12, layout=1, direction="bidirectional")
+    other, _ = network(op, 5, 3, 12, direction="bidirectional")
+    want = onnx_models.run(other, {"x": feeds["x"].swapaxes(0, 1).copy()})["y"]
+    np.testing.assert_allclose(NativeModel(model)(feeds)["y"], want.transpose(2, 0, 1, 3), rtol=1e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize(("op", "direction", "hidden"), [
+    ("LSTM", "forward", 192), ("GRU", "forward", 256), ("GRU", "bidirectional", 256), ("RNN", "reverse", 400),
+    ("LSTM", "forward", 24),
+])  # fmt: skip
+def test_threads_change_no_bit(op: str, direction: str, hidden: int) -> None:
+    """Whether they share the blocks of a step, take a direction each, or one does it all."""
+    model, feeds = network(op, 12, 2, hidden, direction=direction)
+    want = NativeModel(model)(feeds)["y"]
+    for threads in (2, 3):
+        shared = NativeModel(model, threads=threads)
+        for _ in range(3):
+            np.testing.assert_array_equal(shared(feeds)["y"], want)

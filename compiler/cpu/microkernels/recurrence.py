@@ -1,0 +1,173 @@
+"""The product of a recurrent step: state times the recurrent weights of some gates, block of units by block of units.
+
+The columns of all these gates lie side by side for each block of units, so that one register tile gives every gate of
+its units, and what follows (activations, new state) is computed while they are in the first-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.cpu.expr import Assignment, Buffer, Expr, Index, Var, const, guard, index_value, load, reduce
+from compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
+from compiler.cpu.loops.assign import emit_assign
+from compiler.cpu.loops.function import Function
+from compiler.cpu.microkernels.tile import FloatProduct, Tile, define_tile, split_rows
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import ElementFn, Value
+from compiler.cpu.target import Target
+
+_VECTORS = 8  # sums of a tile of one row: enough to hide the latency of an addition
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Rows and units whose gates have been computed.
+
+    Attributes:
+        sums: the products, [rows, gates, units of a block].
+        rows, units: how many there are at most.
+        first_row, first_unit: of them, loop variables with values.
+        bound: units there are, where that is known at run time only.
+    """
+
+    sums: Buffer
+    rows: int
+    units: int
+    gates: int
+    first_row: Var
+    first_unit: Var
+    bound: Number
+
+    def assign(self, f: Function, target: Buffer, fn: Callable[[Index, Index, Callable[[int], Expr]], Expr],
+               place: Callable[[Index, Index], Index]) -> None:  # fmt: skip
+        """`target[place(b, j)] = fn(b, j, gate)` for the rows b and units j; `gate(n)` is the n-th product."""
+        row, unit = Var.new(self.rows), Var.new(self.units)
+        r, u = Index.of(row), Index.of(unit)
+        gate = lambda n: load(self.sums, (r * self.gates + n) * self.units + u)
+        b, j = Index.of(self.first_row) + r, Index.of(self.first_unit) + u
+        body = fn(b, j, gate).to(target.dtype)
+        emit_assign(f, Assignment([row, unit], body, target, place(b, j)), {unit: self.bound})
+
+
+class GateProduct:
+    """`state @ R^T` for neighbouring gates of one direction.
+
+    Args:
+        ctx: takes the packed weights.
+        r: [directions, gates * hidden, hidden], widened while it is packed.
+        direction: of them.
+        gates: which.
+        batch: rows of the state.
+        dtype: of the state and the sums.
+
+    Attributes:
+        panels: the packed weights, [blocks, hidden, gates, units of a block].
+        sums: memory of a tile.
+        work: multiplications.
+    """
+
+    def __init__(self, ctx: Context, r: Value, direction: int, gates: range, batch: int, dtype: str) -> None:
+        self.target, self.batch, self.dtype, self.gates = ctx.target, batch, dtype, len(gates)
+        self.hidden = r.shape[-1]
+        self.units = self._units(ctx.target)
+        self.blocks = -(-self.hidden // self.units)
+        self.work = batch * self.gates * self.hidden**2
+        known = ctx.graph.const(ctx.node.inputs[2])
+        if known is not None and known.dtype == np.float32 and dtype == "f32":
+            data = self._packed(known[direction], gates) if not ctx.dry else known[:0]
+            self.panels = ctx.constant(data, stem="gates")
+        else:
+            shape = (self.blocks, self.hidden, self.gates, self.units)
+            self.panels = ctx.lazy(shape, dtype, self._packing(ctx, r, direction, gates), 4)
+        ctx.buffer(self.panels)
+        self.tiles = split_rows(batch, self._rows) if batch else []
+        rows = max((size for _, size in self.tiles), default=0)
+        self.sums = Buffer("", dtype, rows * self.gates * self.units, "temp", private=True)
+
+    def _units(self, target: Target) -> int:
+        """Units of a block: more than a vector of them where there are too few sums otherwise."""
+        vectors = -(-self.hidden // target.lanes)
+        fitting = [v for v in (8, 4, 2) if self.gates * v * min(self.batch, 3) <= _VECTORS and vectors % v == 0]
+        return max(fitting, default=1) * target.lanes
+
+    @property
+    def _rows(self) -> int:
+        """Most rows of a tile: all registers but those for a row of B and two elements of A."""
+        vectors = self.gates * self.units // self.target.lanes
+        return max((self.target.vector_registers - 2 - vectors) // vectors, 1)
+
+    def _packed(self, r: np.ndarray, gates: range) -> np.ndarray:
+        chosen = r.reshape(-1, self.hidden, self.hidden)[gates.start : gates.stop]
+        padded = np.zeros((self.gates, self.blocks * self.units, self.hidden), np.float32)
+        padded[:, : self.hidden] = chosen
+        by_block = padded.reshape(self.gates, self.blocks, self.units, self.hidden)
+        return np.ascontiguousarray(by_block.transpose(1, 3, 0, 2))
+
+    def _packing(self, ctx: Context, r: Value, direction: int, gates: range) -> ElementFn:
+        """The same at run time."""
+
+        def fn(idx: list[Index]) -> Expr:
+            block, k, gate, u = idx
+            unit = block * self.units + u
+            weight = ctx.read(r, [Index(direction), (gate + gates.start) * self.hidden + unit, k]).to(self.dtype)
+            if self.hidden % self.units == 0:
+                return weight
+            return guard(index_value(unit) < self.hidden, weight, const(0.0, self.dtype))
+
+        return fn
+
+    def emit(
+        self,
+        f: Function,
+        state: Buffer,
+        at: Index,
+        follow: Callable[[Finished], None],
+        blocks: AbstractContextManager[Operand],
+    ) -> None:
+        """Multiplies the state at an offset of a buffer.
+
+        Args:
+            follow: writes what is done with each tile.
+            blocks: the loop over the blocks of units.
+        """
+        unit, row = Var.new(self.blocks * self.units), Var.new(max(self.batch, 1))
+        with blocks as block:
+            f.variables[unit] = f.mul(block, self.units)
+            left: Number = self.units
+            if self.hidden % self.units:
+                left = f.intrinsic("smin", f.sub(self.hidden, f.variables[unit]), self.units)
+            done = 0
+            for count, size in self.tiles:
+                with f.loop(0, count) as turn:
+                    f.variables[row] = f.add(f.mul(turn, size), done)
+                    finished = Finished(self.sums, size, self.units, self.gates, row, unit, left)
+                    start = at + Index.of(row) * self.hidden
+                    if self.dtype == "f32":
+                        self._multiply(f, f.element(state, f.index(start)), block, size)
+                    else:
+                        self._reduce(f, state, start, unit, size)
+                    follow(finished)
+                done += count * size
+
+    def _multiply(self, f: Function, a: Operand, block: Operand, size: int) -> None:
+        width = self.gates * self.units
+        tile = Tile(size, width // self.target.lanes, 4 * self.hidden, 4, 4 * width, 4 * width)
+        assert self.panels.buffer is not None
+        b = f.element(self.panels.buffer, f.mul(block, self.hidden * width))
+        name = define_tile(f.module, tile, FloatProduct(f.module))
+        f.run(f"@{name}", [a, b, f.element(self.sums, 0), i64(self.hidden), pointer_to("null")])
+
+    def _reduce(self, f: Function, state: Buffer, start: Index, unit: Var, size: int) -> None:
+        """The same as plain sums, for other types."""
+        width = self.gates * self.units
+        row, column, k = Var.new(size), Var.new(width), Var.new(self.hidden)
+        assert self.panels.buffer is not None
+        line = Index.of(unit) * self.gates * self.hidden + Index.of(k) * width + Index.of(column)
+        value = load(state, start + Index.of(row) * self.hidden + Index.of(k)) * load(self.panels.buffer, line)
+        total = reduce("add", [k], value, const(0.0, self.dtype))
+        emit_assign(f, Assignment([row, column], total, self.sums, Index.of(row) * width + Index.of(column)), {})
