@@ -1,4 +1,5 @@
-"""MaxPool, AveragePool, LpPool: explicit pads, `ceil_mode` as end padding where that says the same."""
+"""MaxPool, AveragePool, LpPool: explicit pads, `ceil_mode` as end padding where that says the same, windows no larger
+than their input where padding does not count."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from compiler.importer.builder import OnnxBuilder
 from compiler.importer.convolution import auto_pad, spatial, window_pads
 from compiler.importer.handlers import handles
 from compiler.importer.onnx_node import OnnxNode
+from compiler.windows import clipped
 
 
 def pool_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, average: bool) -> dict[str, Any]:
@@ -29,6 +31,11 @@ def pool_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, average: bool) -
         # Counted padding is part of the divisor, the overhang of ceil mode is not: only then keep the attribute.
         if not (average and count and ends != pads[rank:]):
             pads, ceil = pads[:rank] + ends, 0
+    if not count:
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+        outputs = [(n + pads[i] + pads[rank + i] - reach[i]) // strides[i] + 1 for i, n in enumerate(x[2:])]
+        if min(outputs) > 0:
+            kernel, pads = clipped(x[2:], kernel, strides, dilations, pads, outputs)
     return {
         "kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil,
         "count_include_pad": count if average else None, "auto_pad": None,

@@ -16,6 +16,7 @@ from compiler.cpu.ops.reduction import lowest, reduced
 from compiler.cpu.ops.rules import op
 from compiler.cpu.stages.context import Context
 from compiler.cpu.stages.value import Value
+from compiler.windows import reached
 
 MAX_TAPS = 49  # windows up to this many taps are written out
 
@@ -50,6 +51,13 @@ def window_fold(
         return total
     variables = [Var.new(k) for k in w.kernel]
     return reduce(fold, variables, read([Index.of(v) for v in variables]), init, strict)
+
+
+def inside(w: Window, spatial: Sequence[int], out: Sequence[int]) -> Window:
+    """The window without the taps that are padding at every position, whose values add nothing."""
+    taps = [reached(*axis) for axis in zip(spatial, w.kernel, w.strides, w.dilations, w.begin, out)]
+    begin = [b - t.start * d for b, t, d in zip(w.begin, taps, w.dilations)]
+    return Window([len(t) for t in taps], w.strides, w.dilations, begin, w.end)
 
 
 def counts(w: Window, spatial: Sequence[int], out: Sequence[int], include_pad: bool) -> list[list[int]]:
@@ -120,9 +128,10 @@ def _max_indices(ctx: Context, y: Value, source: Value, x: Value, w: Window) -> 
 @op("AveragePool")
 def average_pool(ctx: Context) -> None:
     x, shape = ctx.input(), ctx.out_shape()
-    w = window(ctx, x.shape[2:], ctx.ints("kernel_shape") or [])
+    whole = window(ctx, x.shape[2:], ctx.ints("kernel_shape") or [])
+    tables = counts(whole, x.shape[2:], shape[2:], bool(ctx.attr("count_include_pad", 0)))
+    w = inside(whole, x.shape[2:], shape[2:])
     source = padded(ctx, x, w, shape[2:], const(0, x.dtype))
-    tables = counts(w, x.shape[2:], shape[2:], bool(ctx.attr("count_include_pad", 0)))
     kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
 
     def fn(idx: list[Index]) -> Expr:

@@ -11,7 +11,7 @@ from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, 
 from compiler.cpu.ops.convolution import Window, padded
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
 from compiler.cpu.ops.movement import concatenate
-from compiler.cpu.ops.pooling import count_at, counts, window_fold
+from compiler.cpu.ops.pooling import count_at, counts, inside, window_fold
 from compiler.cpu.ops.quantization import saturate
 from compiler.cpu.ops.reduction import lowest, reduced
 from compiler.cpu.ops.rules import quantized
@@ -213,9 +213,10 @@ def q_average_pool(ctx: Context, op: QAveragePool) -> None:
     """The float order of onnxruntime: dequantised taps are summed one after the other."""
     x, shape, dtype = ctx.input(), ctx.out_shape(), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    w, limits = _window(op), limits_of(ctx, op)
+    limits = limits_of(ctx, op)
+    tables = counts(_window(op), x.shape[2:], shape[2:], op.count_include_pad)
+    w = inside(_window(op), x.shape[2:], shape[2:])
     source = padded(ctx, x, w, shape[2:], const(0 if op.half_away else zx, x.dtype))
-    tables = counts(w, x.shape[2:], shape[2:], op.count_include_pad)
     if op.half_away:
 
         def whole(idx: list[Index]) -> Expr:

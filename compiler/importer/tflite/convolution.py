@@ -11,6 +11,7 @@ from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.schema import FileOp, FileTensor
 from compiler.ops.convolution import QConv, QConvTranspose
 from compiler.ops.product import QMatMul
+from compiler.windows import clipped
 
 
 def windows(
@@ -35,6 +36,16 @@ def windows(
         begins.append(total // 2)
         ends.append(total - total // 2)
     return out, begins + ends
+
+
+def pool_windows(b: TfliteBuilder) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Kernel, strides, pads and output sizes of a pool of input 0; the window is clipped to what it can reach."""
+    op, size = b.op, image(b, 0)[1:3]
+    kernel = [op.option("FilterHeight", 0), op.option("FilterWidth", 0)]
+    strides = [op.option("StrideH", 0), op.option("StrideW", 0)]
+    out, pads = windows(b, size, kernel, strides, [1, 1], op.option("Padding", 0))
+    kernel, pads = clipped(size, kernel, strides, [1, 1], pads, out)
+    return kernel, strides, pads, out
 
 
 def weights(b: TfliteBuilder, k: int, channel_axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from compiler.graph import Tensor
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from compiler.importer.tflite.convolution import windows
+from compiler.importer.tflite.convolution import pool_windows
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.reduction import axes_of
 from compiler.importer.tflite.schema import FileOp
@@ -19,15 +19,11 @@ from isa import numerics
 
 @handles("AVERAGE_POOL_2D", "MAX_POOL_2D")
 def pool(b: TfliteBuilder, op: FileOp) -> None:
-    shape = b.shape(0)
-    if len(shape) != 4:
-        raise b.damaged(f"input has shape {list(shape)}, rank 4 is needed")
     x, y = b.source(0), b.target()
     if not b.byte_quant(x).same_as(b.byte_quant(y)) or x.dtype != y.dtype:
         raise b.refuse("input and output must have the same scale and zero point")
-    kernel = [op.option("FilterHeight", 0), op.option("FilterWidth", 0)]
-    strides = [op.option("StrideH", 0), op.option("StrideW", 0)]
-    out, pads = windows(b, shape[1:3], kernel, strides, [1, 1], op.option("Padding", 0))
+    shape = b.shape(0)
+    kernel, strides, pads, out = pool_windows(b)
     clamp = b.clamp()
     source = b.value(0, PLANES)
     result = b.result((shape[0], shape[3], *out), PLANES)

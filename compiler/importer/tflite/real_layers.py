@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.importer.tflite.builder import PLANES, TfliteBuilder
-from compiler.importer.tflite.convolution import image, transposed_pads, windows
+from compiler.importer.tflite.convolution import image, pool_windows, transposed_pads, windows
 from compiler.importer.tflite.handlers import PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
 
@@ -115,10 +115,7 @@ def batch_matmul(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", table=PLAIN)
 def pool(b: TfliteBuilder, op: FileOp) -> None:
-    shape = image(b, 0)
-    kernel = [op.option("FilterHeight", 0), op.option("FilterWidth", 0)]
-    strides = [op.option("StrideH", 0), op.option("StrideW", 0)]
-    _, pads = windows(b, shape[1:3], kernel, strides, [1, 1], op.option("Padding", 0))
+    kernel, strides, pads, _ = pool_windows(b)
     attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads}
     x = b.real(0, PLANES)
     if op.name == "MAX_POOL_2D":
