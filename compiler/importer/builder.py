@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -312,3 +312,22 @@ class OnnxBuilder:
 
 Handler = Callable[[OnnxBuilder, OnnxNode], None]
 Handlers = Mapping[tuple[str, str], Handler]
+
+
+def deciding(graph: Graph, wanted: Iterable[str], known: set[str]) -> tuple[str, ...]:
+    """Those of the values `known` that the tensors `wanted` are computed from."""
+    producers = graph.producers()
+    found: dict[str, None] = {}
+    stack = list(wanted)
+    seen = set(stack)
+    while stack:
+        name = stack.pop()
+        if not name or graph.tensors[name].is_const:
+            continue
+        if name in known:
+            found[name] = None
+            continue
+        more = [i for i in producers[name].inputs if i not in seen]
+        seen.update(more)
+        stack += more
+    return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from compiler.errors import CompileError, StagingError
-from compiler.importer.builder import OnnxBuilder
+from compiler.importer.builder import OnnxBuilder, deciding
 from compiler.importer.handlers import handles
 from compiler.importer.onnx_node import OnnxNode
 
@@ -30,7 +30,15 @@ def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
     graphs: list[onnx.GraphProto] = [node.attrs[key] for key in ("then_branch", "else_branch")]
     if builder.staged and sum(len(g.node) for g in graphs) > STAGED_BRANCHES:
         raise StagingError(f"{node.label}: the condition is known at run time only")
-    branches = [builder.inline(body, []) for body in graphs]
+    try:
+        branches = [builder.inline(body, []) for body in graphs]
+    except StagingError:
+        raise
+    except CompileError as error:  # a branch that other inputs would take need not fit these
+        raise StagingError(
+            f"{node.label}: the condition {_follows(builder, node.input(0))} is known at run time only, and with these "
+            f"shapes a branch cannot be compiled ({error})"
+        ) from error
     for yes, no, name in zip(*branches, node.outputs):
         if builder.shape(yes) != builder.shape(no) or builder.tensor(yes).dtype != builder.tensor(no).dtype:
             raise StagingError(
@@ -39,6 +47,12 @@ def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
             )
         if name:
             builder.emit("Where", [node.input(0), yes, no], [name])
+
+
+def _follows(builder: OnnxBuilder, name: str) -> str:
+    """A value, and which of the model's inputs decide it, for messages."""
+    inputs = deciding(builder.graph, [name], set(builder.graph.inputs))
+    return repr(name) + (f" (it follows from {', '.join(map(repr, inputs))})" if inputs else "")
 
 
 @handles("Loop")

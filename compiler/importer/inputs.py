@@ -34,6 +34,17 @@ def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequenc
     return [_resolve(value, given, symbols) for value in inputs]
 
 
+def size_of(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    """Size of a dimension, the name of an open one, None for an open one that shares its size with no other.
+
+    Some exporters write "?", "-1" or "None" for every dimension they leave open: that names nothing.
+    """
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return int(dim.dim_value)
+    name = dim.dim_param.strip()
+    return None if name in ("", "None", "none", "?", "*", "-1") else name
+
+
 def fixed_value(info: onnx.ValueInfoProto, value: Any) -> np.ndarray:
     """The value given for an input, in the input's type. Raises CompileError if it does not fit."""
     dtype = numpy_dtype(info.type.tensor_type.elem_type, f"input {info.name!r}")
@@ -55,16 +66,12 @@ def _check_given(value: onnx.ValueInfoProto, shape: Sequence[int], symbols: dict
     if len(shape) != len(tensor.shape.dim):
         raise CompileError(f"the shape {text} given for input {value.name!r} must have rank {len(tensor.shape.dim)}")
     for axis, (size, dim) in enumerate(zip(shape, tensor.shape.dim)):
-        if dim.HasField("dim_value") and dim.dim_value > 0 and dim.dim_value != size:
-            raise CompileError(
-                f"the shape {text} given for input {value.name!r} has {size} in dimension {axis}; "
-                f"the model fixes it to {dim.dim_value}"
-            )
-        if dim.dim_param and symbols.setdefault(dim.dim_param, int(size)) != size:
-            raise CompileError(
-                f"the shape {text} given for input {value.name!r} has {size} for {dim.dim_param!r}, which is "
-                f"{symbols[dim.dim_param]} elsewhere"
-            )
+        wanted = size_of(dim)
+        what = f"the shape {text} given for input {value.name!r} has {size} in dimension {axis}"
+        if isinstance(wanted, int) and wanted > 0 and wanted != size:
+            raise CompileError(f"{what}; the model fixes it to {wanted}")
+        if isinstance(wanted, str) and symbols.setdefault(wanted, int(size)) != size:
+            raise CompileError(f"{what}, which the model calls {wanted!r}; that is {symbols[wanted]} elsewhere")
 
 
 def _resolve(value: onnx.ValueInfoProto, given: dict[str, Sequence[int]], symbols: dict[str, int]) -> tuple[int, ...]:
@@ -74,13 +81,14 @@ def _resolve(value: onnx.ValueInfoProto, given: dict[str, Sequence[int]], symbol
     if not tensor.HasField("shape"):
         raise OpenShapeError(f"input {value.name!r} has no shape; set it with --shape {value.name}=1,3,224,224")
     shape: list[int] = []
-    for axis, dim in enumerate(tensor.shape.dim):
-        if dim.HasField("dim_value") and dim.dim_value >= 0:
-            shape.append(int(dim.dim_value))
-        elif dim.dim_param in symbols:
-            shape.append(symbols[dim.dim_param])
+    sizes = [size_of(dim) for dim in tensor.shape.dim]
+    for axis, size in enumerate(sizes):
+        if isinstance(size, int):
+            shape.append(size)
+        elif size in symbols:
+            shape.append(symbols[size])
         else:
-            example = ",".join(str(d.dim_value) if d.dim_value > 0 else "1" for d in tensor.shape.dim)
-            what = f"dimension {axis}" + (f" ({dim.dim_param!r})" if dim.dim_param else "")
+            example = ",".join(str(n) if isinstance(n, int) and n > 0 else "1" for n in sizes)
+            what = f"dimension {axis}" + (f" ({size!r})" if size else "")
             raise OpenShapeError(f"input {value.name!r} leaves {what} open; set it with --shape {value.name}={example}")
     return tuple(shape)

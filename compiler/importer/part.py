@@ -15,7 +15,7 @@ import onnx
 
 from compiler.errors import StagingError
 from compiler.graph import Graph, Tensor
-from compiler.importer.builder import OnnxBuilder
+from compiler.importer.builder import OnnxBuilder, deciding
 from compiler.importer.handlers import HANDLERS, handles
 from compiler.importer.loader import reported
 from compiler.importer.onnx_node import OnnxNode
@@ -74,7 +74,7 @@ def import_part(
             with reported(name):
                 builder.node(proto)
         except StagingError as error:
-            raise Cut(index, _deciding(graph, error.tensors, {*graph.inputs, *made}), str(error)) from error
+            raise Cut(index, deciding(graph, error.tensors, {*graph.inputs, *made}), str(error)) from error
         made |= dict.fromkeys(filter(None, proto.output), index)
     for output in outputs:
         if output in builder.sequences:
@@ -84,25 +84,6 @@ def import_part(
     graph.inputs = [n for n in graph.inputs if n in graph.tensors]
     graph.verify("import")
     return graph
-
-
-def _deciding(graph: Graph, wanted: Iterable[str], known: set[str]) -> tuple[str, ...]:
-    """The part's own values that `wanted`, names of tensors inside, are computed from."""
-    producers = graph.producers()
-    found: dict[str, None] = {}
-    stack = list(wanted)
-    seen = set(stack)
-    while stack:
-        name = stack.pop()
-        if not name or graph.tensors[name].is_const:
-            continue
-        if name in known:
-            found[name] = None
-            continue
-        more = [i for i in producers[name].inputs if i not in seen]
-        seen.update(more)
-        stack += more
-    return tuple(found)
 
 
 def _left_to_the_host(builder: OnnxBuilder, node: OnnxNode) -> None:

@@ -92,9 +92,18 @@ class Job:
 
     @staticmethod
     def prepare(
-        request: Request, files: InputFiles, backend: str, recording: Recording, json_path: str | None = None
+        request: Request,
+        files: InputFiles,
+        backend: str,
+        recording: Recording,
+        json_path: str | None = None,
+        whole: bool = False,
     ) -> Job:
         """Opens the device, compiles and gathers the inputs.
+
+        Args:
+            whole: one program is needed, for what is to be looked at inside; else long loops and branches that are not
+                taken are left to a model compiled while it runs.
 
         Raises:
             TilewrightError: one of them cannot be had.
@@ -106,10 +115,10 @@ class Job:
             request = replace(request, config=preset_of(backend))
         runner = Device(backend, request.config, **options)
         try:
-            program, compiled = request.open(json_path)
+            program, compiled = request.open(json_path, not whole)
             return Job(request, program, compiled, files.of_program(program), runner, notes)
         except (OpenShapeError, StagingError) as reason:
-            model, inputs = _with_inputs(request, files, reason, json_path)
+            model, inputs = _with_inputs(request, files, reason, json_path, whole)
             return Job(request, model, True, inputs, runner, notes)
 
     def run(self, timeline: Path | None = None) -> None:
@@ -141,13 +150,18 @@ class Job:
 
 
 def _with_inputs(
-    request: Request, files: InputFiles, reason: OpenShapeError | StagingError, json_path: str | None
+    request: Request,
+    files: InputFiles,
+    reason: OpenShapeError | StagingError,
+    json_path: str | None,
+    whole: bool,
 ) -> tuple[Program | DynamicModel, dict[str, Any]]:
     """A model that is no single program without its inputs: one program if their shapes are all it lacked, else a
     dynamic model.
 
     Args:
         reason: why there is no program without inputs.
+        whole: as for `Job.prepare`.
     """
     dynamic = tw.DynamicModel(
         request.model, request.config or "base", request.given_shapes, constants=request.constants,
@@ -157,7 +171,8 @@ def _with_inputs(
     inputs = files.of_model(dynamic.inputs, reason if lacks_shapes else None)
     if lacks_shapes:
         try:
-            return request.compile({name: list(array.shape) for name, array in inputs.items()}, json_path), inputs
+            shapes = {name: list(array.shape) for name, array in inputs.items()}
+            return request.compile(shapes, json_path, not whole), inputs
         except StagingError:
             pass
     return dynamic, inputs

@@ -57,8 +57,11 @@ class Request:
             raise UsageError(f"cannot read {self.model}: {'is a directory' if self.model.is_dir() else 'no such file'}")
         return Program.is_program(self.model)
 
-    def open(self, json_path: str | None = None) -> tuple[Program, bool]:
+    def open(self, json_path: str | None = None, staged: bool = False) -> tuple[Program, bool]:
         """The program in the file, or the one compiled from the model.
+
+        Args:
+            staged: as for `tilewright.compile_program`.
 
         Returns:
             The program, and whether it was compiled now. The configuration does not change a program that is already
@@ -66,20 +69,20 @@ class Request:
         """
         given = self.given_shapes
         if not self.is_program:
-            return self.compile(given, json_path), True
+            return self.compile(given, json_path, staged), True
         for option, chosen in (("--shape", given), ("--value", self.values)):
             if chosen:
                 raise UsageError(f"{self.model} is compiled already: {option} has no effect on it")
         return tw.load(self.model, trust=self.trust), False
 
-    def compile(self, shapes: dict[str, list[int]], json_path: str | None = None) -> Program:
-        """The model compiled for these shapes of its inputs."""
+    def compile(self, shapes: dict[str, list[int]], json_path: str | None = None, staged: bool = False) -> Program:
+        """The model compiled for these shapes of its inputs; `staged` as for `tilewright.compile_program`."""
         constants = self.constants
         with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
             return tw.compile_program(
                 self.model, self.config or "base", shapes, constants=constants, host=self.host,
                 cpu_only=self.cpu_only, threads=self.threads, effort=self.effort, print_after=self.print_after,
-                tuning=self.tuning, progress=working.fraction,
+                tuning=self.tuning, progress=working.fraction, staged=staged,
             )  # fmt: skip
 
 

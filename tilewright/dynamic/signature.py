@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from compiler.importer.inputs import size_of
 from compiler.importer.loader import load, source_name
 from compiler.onnx_ops import numpy_dtype
 from tilewright.dynamic.values import Value, as_value, describe
@@ -49,13 +50,16 @@ def signature_of(value: onnx.ValueInfoProto, given: Sequence[int] | None = None)
         dtype = numpy_dtype(tensor.elem_type, f"input {value.name!r}").name
     shape: tuple[int | str | None, ...] | None = None
     if tensor.HasField("shape"):
-        shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+        shape = tuple(size_of(d) for d in tensor.shape.dim)
     if given is not None:
-        if shape is not None and (
-            len(shape) != len(given) or any(isinstance(d, int) and d != g for d, g in zip(shape, given))
-        ):
-            text = "x".join(map(str, given))
-            raise UsageError(f"the shape {text} given for input {value.name!r} contradicts the model's {list(shape)}")
+        text = "x".join(map(str, given))
+        if shape is not None and len(shape) != len(given):
+            raise UsageError(f"the shape {text} given for input {value.name!r} must have rank {len(shape)}")
+        for axis, (d, g) in enumerate(zip(shape or (), given)):
+            if isinstance(d, int) and d != g:
+                raise UsageError(
+                    f"the shape {text} given for input {value.name!r} contradicts the model: dimension {axis} is {d}"
+                )
         shape = tuple(int(d) for d in given)
     return Signature(value.name, kind, dtype, shape)
 

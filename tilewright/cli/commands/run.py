@@ -126,7 +126,8 @@ def command(
     terminal.prepare_json(json_path)
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"cannot write to {output}: it is a file, not a directory")
-    job = Job.prepare(request, given, backend, recording, json_path)
+    whole = check_mode == "all" or recording != Recording()
+    job = Job.prepare(request, given, backend, recording, json_path, whole)
     golden = request.model if job.compiled else reference
     if check_mode and golden is None:
         raise UsageError(

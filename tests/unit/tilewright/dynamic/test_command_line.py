@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -60,6 +61,64 @@ def test_parts(run):
     assert "`tilewright run`" in run("compile", model, "-o", "x.twp", "--shape", "x=5,6", code=2).stderr
     timeline = ("--timeline", "t.json", "--backend", "cycle")
     assert "one program" in run("run", model, "in.npz", *timeline, code=2).stderr
+
+
+RATES = """
+    rates (float[b, n] x, float[b, 4] state, int64 rate) => (float[b, m] y, float[b, k] next) {
+        wide = Constant <value: tensor = int64 {16000}> ()
+        is_wide = Equal (rate, wide)
+        y, next = If (is_wide) <
+            then_branch: graph = sixteen () => (float[b, m] y1, float[b, k] s1) {
+                shape = Constant <value_ints = [1, 8, 4]> ()
+                r = Reshape (x, shape)
+                axes = Constant <value_ints = [1]> ()
+                t = ReduceSum <keepdims = 0> (r, axes)
+                s1 = Add (t, state)
+                y1 = Tanh (s1)
+            }, else_branch: graph = eight () => (float[b, m] y2, float[b, k] s2) {
+                shape = Constant <value_ints = [1, 4, 4]> ()
+                r = Reshape (x, shape)
+                axes = Constant <value_ints = [1]> ()
+                t = ReduceMean <keepdims = 0> (r, axes)
+                s2 = Sub (t, state)
+                half = Sigmoid (s2)
+                y2 = Mul (half, s2)
+            }>
+    }"""
+
+
+def test_a_branch_that_is_not_taken_need_not_fit(run):
+    """Two rates in one model, as voice activity detectors have them; the state is carried through files."""
+    model, r = write("rates", RATES), np.random.default_rng(0)
+    for rate, size in ((16000, 32), (8000, 16)):
+        state = np.zeros((1, 4), np.float32)
+        for _step in range(3):
+            np.savez("in.npz", x=r.normal(0, 1, (1, size)).astype(np.float32), state=state, rate=np.array(rate))
+            found = json.loads(run("run", model, "in.npz", "--check", "--output", "out", "--json", "-").stdout)
+            assert found["check"]["equal"]
+            state = np.load("out/next.npy")
+    message = run("compile", model, "-o", "r.twp", "--shape", "x=1,32", "--shape", "state=1,4", code=2).stderr
+    assert "condition 'is_wide' (it follows from 'rate')" in message and "--value" in message
+    run("compile", model, "-o", "r.twp", "--shape", "x=1,32", "--shape", "state=1,4", "--value", "rate=16000")
+
+
+def test_dimensions_named_alike_by_a_question_mark_are_independent(run):
+    """As Paddle's exporter writes them."""
+    model = write("open", "open (float[n, 3, h, w] x, float[k] y) => (float[n, 3, h, w] z) { z = Mul (x, y) }")
+    proto = onnx.load(model)
+    for value in proto.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                dim.dim_param = "?"
+    onnx.save(proto, model)
+    np.savez("in.npz", x=np.ones((2, 3, 8, 6), np.float32), y=np.ones(6, np.float32))
+    assert json.loads(run("run", model, "in.npz", "--check", "--json", "-").stdout)["check"]["equal"]
+    run("compile", model, "-o", "o.twp", "--shape", "x=2,3,8,6", "--shape", "y=1")
+    assert "--shape x=1,3,1,1" in run("compile", model, "-o", "o.twp", "--shape", "y=1", code=2).stderr
+    wrong = run("compile", model, "-o", "o.twp", "--shape", "x=2,4,8,6", "--shape", "y=1", code=2).stderr
+    assert "'x' has 4 in dimension 1; the model fixes it to 3" in wrong
+    named = write("named", "named (float[n, n] x) => (float[n, n] z) { z = Relu (x) }")
+    assert "in dimension 1, which the model calls 'n'" in run("run", named, "--shape", "x=2,3", code=2).stderr
 
 
 def test_strings_and_sequences_are_written(run):
