@@ -7,6 +7,7 @@ ties to even. Arrays broadcast as in numpy. The rules and the measurements behin
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,52 @@ def product_scale(sx: Any, sw: Any, sy: Any) -> Array:
 def mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
     """Spatial mean over n elements in onnxruntime: `f32(sx / f32(sy * n))`."""
     return np.float32(sx) / (np.float32(sy) * np.float32(n))
+
+
+def softmax_levels(sy: Any) -> np.float32:
+    """What onnxruntime's Softmax multiplies probabilities with: `floor(f32(1 / sy))`, 254 for the usual 1/255."""
+    return np.float32(np.floor(np.float32(1) / np.float32(sy)))
+
+
+def softmax_exponentials(sx: Any, n: int) -> Array:
+    """float32[256]: exp of -d steps of the input, d = 0..255, as onnxruntime's Softmax over n elements has them.
+
+    All are multiplied with the same large factor, with which n of the greatest add up to 1/148 of what float32 holds.
+    """
+    scale = float(np.float32(sx))
+    most = np.float32(np.finfo(np.float32).max) / np.float32(n)
+    shift = max(0.0, float(np.float32(math.log(most))) - 5) / scale
+    return np.array([math.exp((-d + shift) * scale) for d in range(256)], np.float64).astype(np.float32)
+
+
+def softmax_overflow(zero_point: int, low: int, high: int) -> int:
+    """The integer that onnxruntime's Softmax makes of an infinite quotient, in a type of this range.
+
+    x86 converts an infinity to the least int32 (for int8) or to 0 (for uint8); adding a negative zero point wraps.
+    """
+    if low == 0:
+        return zero_point
+    return high if zero_point < 0 else low
+
+
+def mean_may_tie(sx: Any, zx: int, sy: Any, n: int, low: int, high: int) -> bool:
+    """Whether a mean of n integers in low..high can lie so close to a tie that sums of floats round another way.
+
+    Floats are dequantised, added in any order, divided by n and by sy; each step is off by 2^-24 of its result at most.
+    Sums of more than 2^22 possible values are not looked at: they may.
+    """
+    least, most = n * (low - zx), n * (high - zx)
+    if most - least > 1 << 22:
+        return True
+    sums = np.arange(least, most + 1, dtype=np.float64)
+    factor = float(np.float32(sx)) / (float(np.float32(sy)) * n)
+    magnitudes = np.minimum(max(most, -least), np.abs(sums) + 2 * max(0, min(most, -least)))
+    partial = (magnitudes + np.abs(sums)) / 2
+    error = (magnitudes + (n - 1) * partial + 5 * np.abs(sums)) * factor * 2.0**-24 * 1.01
+    means = sums * factor
+    seen = np.abs(means) <= 257  # others saturate
+    close = np.abs(means - np.floor(means) - 0.5) <= error + 2.0**-16  # adding the zero point rounds, too
+    return bool((close & seen).any())
 
 
 def litert_mean_scale(sx: Any, sy: Any, n: int) -> np.float32:

@@ -3,7 +3,8 @@
     python -m tests.fuzz_quantized --count 3000
     python -m tests.fuzz_quantized --seed 4711 --count 1
 
-Every byte must be equal, except where the compiled program says itself that a tensor may be off by a step. A failure
+Every byte must be equal, except where the compiled program says itself that a tensor may be off by a step, and the
+reference's floats show that it is next to a tie. A failure
 prints the command that replays it, and the nodes of the smallest graph of the same seed that fails as well.
 """
 

@@ -10,10 +10,11 @@ from compiler.tensor import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class QSoftmax(QuantizedOp):
-    """Softmax along `axis`, correctly rounded.
+    """Softmax along `axis`.
 
     Attributes:
-        levels: the result is `sat(RNE(p * levels) + zy)`; None for `sat(RNE(p / sy) + zy)`.
+        levels: onnxruntime's QLinearSoftmax, `sat(RNE(f32(f32(e * levels) / sum e)) + zy)` in float32, the sum in
+            order; None for the correctly rounded `sat(RNE(p / sy) + zy)`.
     """
 
     axis: int = -1

@@ -10,6 +10,6 @@ from compiler.passes.simplify import simplify
 
 def clean_up(graph: Graph) -> None:
     fold_dequantized(graph)
-    eliminate(graph)
+    eliminate(graph, last=True)
     simplify(graph)
-    eliminate(graph)
+    eliminate(graph, last=True)

@@ -16,12 +16,19 @@ from compiler.graph import Graph, Node
 from compiler.ops.concat import QConcat
 from compiler.ops.elementwise import IDENTITY_TABLE, QLut
 from compiler.passes.annotate import quant_of
+from compiler.passes.integer_rules.rule import RULES
 from compiler.tensor import EIGHT_BIT
 
 _STATEFUL = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 
-def eliminate(graph: Graph) -> None:
+def eliminate(graph: Graph, last: bool = False) -> None:
+    """As above.
+
+    Args:
+        last: the integer ops are made. Before, ops that are about to become some stay apart, and so do their
+            QuantizeLinears: onnxruntime fuses each by itself, and leaves one with two QuantizeLinears in floats.
+    """
     graph.prune()
     merge_constants(graph)
     renamed: dict[str, str] = {}
@@ -36,7 +43,7 @@ def eliminate(graph: Graph) -> None:
             continue
         if same is not None and node.op != "Identity":
             node.become("Identity", [same])  # a graph output that copies an input or output
-        key = _key(node)
+        key = None if not last and _is_site(node, producers) else _key(node)
         twin = seen.get(key) if key is not None else None
         if twin is not None and len(twin.outputs) == len(node.outputs) and not outputs.intersection(node.outputs):
             if all(graph.tensor(a).quant is None or _same_quant(graph, a, b)
@@ -121,6 +128,14 @@ def _unchanged(graph: Graph, node: Node, producers: dict[str, Node]) -> str | No
             exact = a is not None and b is not None and a.same_as(b)
             return integer.name if exact and integer.dtype == y.dtype and y.dtype in EIGHT_BIT else None
     return None
+
+
+def _is_site(node: Node, producers: dict[str, Node]) -> bool:
+    """Whether the node is an op that an integer rule may take, or a QuantizeLinear behind one."""
+    before = {producers[i].op for i in node.inputs if i in producers}
+    if node.op in RULES:
+        return "DequantizeLinear" in before
+    return node.op == "QuantizeLinear" and not before.isdisjoint({*RULES, "Relu", "Clip"})
 
 
 def _key(node: Node) -> object:

@@ -83,6 +83,8 @@ class Builder:
             chosen = natural * math.exp(self.random.uniform(-1, 1))
         else:
             chosen = natural * self.random.choice((1e-3, 0.05, 20, 1e3))
+        if not 1e-30 < chosen < 1e30:
+            raise NoOperand
         return float(np.float32(chosen))
 
     def input(self, shape: tuple[int, ...]) -> Value:

@@ -47,6 +47,10 @@ class LiteRtReference:
         tensors = [self.file.tensors[i] for op in self.file.ops for i in op.outputs]
         return [t.name for t in tensors if t.dtype in (np.dtype(np.int8), np.dtype(np.uint8)) and t.quant is not None]
 
+    def floats_of(self, name: str) -> list[str]:
+        """None: a TFLite file has no floats between its quantised tensors."""
+        return []
+
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
         """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
         found: dict[str, dict[str, None]] = {}

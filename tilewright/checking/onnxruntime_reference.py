@@ -81,6 +81,16 @@ class Reference:
                 names.append(node.output[0])
         return names
 
+    def floats_of(self, name: str) -> list[str]:
+        """The float tensors a quantised tensor is rounded from, nearest first: also those before a Relu or Clip."""
+        producers = {o: node for node in self.proto.graph.node for o in node.output if o}
+        found: list[str] = []
+        node = producers.get(name)
+        while node is not None and node.op_type in (("Relu", "Clip") if found else ("QuantizeLinear",)):
+            found.append(node.input[0])
+            node = producers.get(node.input[0])
+        return found
+
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
         """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
         return downstream(self.proto, sources)

@@ -290,14 +290,16 @@ def q_concat(ctx: Context, op: QConcat) -> None:
 
 @quantized(QSoftmax)
 def q_softmax(ctx: Context, op: QSoftmax) -> None:
-    """Correctly rounded: exponentials come from a float64 table of the 256 distances to the maximum.
-
-    With the attribute `levels` the result is `sat(RNE(p * levels) + zy)`, otherwise `sat(RNE(p / sy) + zy)`.
-    """
+    """Exponentials come from a table of the 256 distances to the maximum: float32 as onnxruntime has them where the op
+    has `levels`, else float64, so that the result is correctly rounded."""
     x, dtype = ctx.stored(ctx.input()), ctx.out_dtype()
     (sx, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
     axis, levels = op.axis % x.rank, op.levels
-    table = ctx.constant(np.exp(-np.arange(256) * np.float64(sx)))
+    low, high = int_range(dtype)
+    exact = levels is None
+    kind = "f64" if exact else "f32"
+    values = np.exp(-np.arange(256) * np.float64(sx)) if exact else numerics.softmax_exponentials(sx, x.shape[axis])
+    table = ctx.constant(values)
     top = ctx.stored(reduced(ctx, x, [axis], "max", lowest(x.dtype)))
     flat = lambda idx: [Index(0) if k == axis else i for k, i in enumerate(idx)]
 
@@ -305,11 +307,21 @@ def q_softmax(ctx: Context, op: QSoftmax) -> None:
         d = ctx.read(top, flat(idx)).to("i64") - ctx.read(x, idx).to("i64")
         return ctx.read(table, [Index.of(Dynamic(d, 0, 255))])
 
-    e = ctx.lazy(x.shape, "f64", exponential, 4)
-    total = ctx.stored(reduced(ctx, e, [axis], "add", const(0.0, "f64")))
+    e = ctx.lazy(x.shape, kind, exponential, 4)
+    total = ctx.stored(reduced(ctx, e, [axis], "add", const(0.0, kind), strict=not exact))
 
-    def fn(idx: list[Index]) -> Expr:
-        p = exponential(idx) / ctx.read(total, flat(idx))
-        return saturate(p / float(sy) if levels is None else p * levels, zy, dtype, *int_range(dtype))
+    def rounded(idx: list[Index]) -> Expr:
+        return saturate(exponential(idx) / ctx.read(total, flat(idx)) / float(sy), zy, dtype, low, high)
 
-    ctx.define(x.shape, dtype, fn, 8)
+    def scaled(idx: list[Index], factor: float, overflows: bool) -> Expr:
+        y = exponential(idx) * factor / ctx.read(total, flat(idx))
+        made = saturate(y, zy, dtype, low, high)
+        if not overflows:
+            return made
+        return select(y < const(math.inf, kind), made, const(numerics.softmax_overflow(zy, low, high), dtype))
+
+    if levels is None:
+        ctx.define(x.shape, dtype, rounded, 8)
+        return
+    factor, overflows = levels, float(values[0]) * levels > float(np.finfo(np.float32).max)
+    ctx.define(x.shape, dtype, lambda idx: scaled(idx, factor, overflows), 8)

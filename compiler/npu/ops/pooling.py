@@ -19,6 +19,7 @@ from compiler.npu.ops.tail import fuse_tail, labels
 from compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
 from compiler.npu.stored import stored_limits, stored_zero_point
 from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
+from compiler.quantization import limits
 from compiler.tensor import Tensor
 from isa import numerics
 from isa.config import NpuConfig
@@ -54,7 +55,7 @@ class MaxPool(NpuOp[QMaxPool]):
 class AveragePool(NpuOp[QAveragePool]):
     """Average over windows: a depthwise convolution with weights of 1, whose scale divides."""
 
-    condition = "odd number of taps, no padding, no dilation"
+    condition = "no average that can be a tie, no padding, no dilation"
     layout = Layout.CHANNELS_FIRST
     takes_add = takes_table = True
 
@@ -63,8 +64,8 @@ class AveragePool(NpuOp[QAveragePool]):
         if op.half_away:
             if half_away_factor(taps, node.x) is None:
                 return f"no float32 factor divides by a window of {taps} exactly"
-        elif taps % 2 == 0:
-            return f"even window of {taps}: onnxruntime's float order decides ties"
+        elif may_tie(node.x, node.y, taps):
+            return f"averages of {taps} can be ties here, which onnxruntime's float order decides"
         if any(op.pads):
             return "padded average" if op.count_include_pad else "padding changes the divisor"
         if any(d != 1 for d in op.dilations):
@@ -115,6 +116,17 @@ class GlobalAveragePool(NpuOp[QGlobalAveragePool]):
         name, ops = labels([node.node, *tail])
         view = operands.view(node.x.name, Layout.CHANNELS_FIRST)
         return [MeanLayer(name, ops, [view], operands.output(node.y.name), post, bias=bias, scale=scale)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _mean_may_tie(sx: float, zx: int, sy: float, n: int, low: int, high: int) -> bool:
+    return numerics.mean_may_tie(sx, zx, sy, n, low, high)
+
+
+def may_tie(x: Tensor, y: Tensor, taps: int) -> bool:
+    """Whether an average of so many elements of `x` may be a tie of `y`."""
+    assert x.quant is not None and y.quant is not None
+    return _mean_may_tie(float(x.quant.scale), int(x.quant.zero_point), float(y.quant.scale), taps, *limits(x.dtype))
 
 
 def _average(node: TypedNode[QAveragePool | QGlobalAveragePool], n: int) -> tuple[Post, int, np.float32]:

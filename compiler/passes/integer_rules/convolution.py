@@ -11,7 +11,10 @@ from compiler.passes.weights import add_weights, constant_bias, constant_weights
 
 @integer_rule("Conv", "ConvTranspose")
 def convolution(site: Site) -> list[Node] | None:
-    """Weights constant, per tensor or per output channel; bias none, int32 or float constant."""
+    """Weights constant, per tensor or per output channel; bias none, int32 or float constant.
+
+    onnxruntime has no integer kernel for ConvTranspose.
+    """
     x, attrs, source = site.activation(0), site.node.attrs, site.dequantizer(1)
     transposed = site.node.op == "ConvTranspose"
     weights = constant_weights(site.graph, source, axis=1 if transposed else 0)
@@ -29,13 +32,13 @@ def convolution(site: Site) -> list[Node] | None:
         if bias is None:
             return None
         inputs.append(site.graph.constant(f"{site.node.inputs[2]}.int32", bias))
-    reason = site.why_floats(x, site.graph.tensor(inputs[1]))
     kernel, strides, pads = attrs["kernel_shape"], attrs["strides"], attrs["pads"]
     if transposed:
         return [site.make(QConvTranspose(
             kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group,
-            output_padding=attrs["output_padding"], reason=reason,
+            output_padding=attrs["output_padding"], reason=site.in_floats,
         ), inputs)]  # fmt: skip
+    reason = site.why_floats(x, site.graph.tensor(inputs[1]))
     return [site.make(QConv(
         kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group, reason=reason,
     ), inputs)]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from compiler.graph import Node, Tensor
@@ -12,12 +14,30 @@ from compiler.passes.integer_rules.site import Site
 
 @integer_rule("Add", "Mul")
 def binary(site: Site) -> list[Node] | None:
-    """Add and Mul of two 8-bit tensors, either of which may be a constant."""
+    """Add and Mul of two 8-bit tensors, either of which may be a constant.
+
+    onnxruntime calls its kernel with the operands exchanged where the first is one value along a row of the second; the
+    order matters to the last bit of an Add.
+    """
     a, b = site.activation(0), site.activation(1)
     if a is None or b is None or not a.dtype == b.dtype == site.out.dtype:
         return None
     op = QAdd if site.node.op == "Add" else QMul
-    return [site.make(op(floats=not site.fused), [a.name, b.name])]
+    names = [a.name, b.name]
+    if site.fused and one_value_along_rows(a.shape, b.shape):
+        names.reverse()
+    return [site.make(op(floats=not site.fused), names)]
+
+
+def one_value_along_rows(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether `a` is broadcast along the innermost dimension in which `a` or `b` has more than one element."""
+    shared = min(len(a), len(b))
+    if shared == 0:
+        return not a
+    for m, n in zip(a[::-1], b[::-1]):
+        if max(m, n) > 1:
+            return m == 1
+    return True
 
 
 @integer_rule("Where")

@@ -43,6 +43,11 @@ class Site:
         """Why the integer sums of a product may differ from onnxruntime by a step; empty where it makes them, too."""
         if self.fused and x.dtype == self.out.dtype and (x.dtype == np.uint8 or w.dtype == np.int8):
             return ""
+        return self.in_floats
+
+    @property
+    def in_floats(self) -> str:
+        """The reason of an integer op that onnxruntime computes in floats."""
         return f"onnxruntime computes this {self.node.op} in floats, whose sums may fall to the other side of a tie"
 
     @property

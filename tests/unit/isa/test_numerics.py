@@ -220,3 +220,30 @@ def test_quantize_and_scales() -> None:
     assert numerics.dequantize(np.array([-128, 5], np.int8), 0.5, -128).tolist() == [0.0, 66.5]
     assert numerics.product_scale(0.5, [0.25, 1.0], 2.0).tolist() == [0.0625, 0.25]
     assert float(numerics.mean_scale(0.5, 0.25, 4)) == 0.5
+
+
+@pytest.mark.parametrize("taps", [3, 9, 25, 49])
+def test_means_that_cannot_tie_do_not_depend_on_the_order(taps):
+    """Where `mean_may_tie` says no, sums of floats in any order round as the integer sum does."""
+    rng = np.random.default_rng(taps)
+    checked = 0
+    for _ in range(60):
+        sx, sy = np.float32(rng.choice([0.02, 0.03, 0.05])), np.float32(rng.choice([0.02, 0.03, 0.05, 0.07]))
+        zx = int(rng.integers(-128, 128))
+        if numerics.mean_may_tie(sx, zx, sy, taps, -128, 127):
+            continue
+        checked += 1
+        q = rng.integers(-128, 128, (500, taps))
+        integer = np.rint((q - zx).sum(1).astype(np.float32) * numerics.mean_scale(sx, sy, taps))
+        for order in (np.arange(taps), rng.permutation(taps)):
+            x = numerics.dequantize(q[:, order], sx, zx)
+            mean = np.cumsum(x, axis=1, dtype=np.float32)[:, -1] / np.float32(taps)
+            np.testing.assert_array_equal(np.rint(mean / sy), integer)
+    assert checked
+
+
+def test_means_that_tie():
+    assert numerics.mean_may_tie(0.02, 0, 0.02, 4, -128, 127)
+    assert numerics.mean_may_tie(0.03, 0, 0.02, 9, -128, 127)  # 3/2 of a sum's ninth
+    assert not numerics.mean_may_tie(0.02, 0, 0.02, 9, -128, 127)
+    assert numerics.mean_may_tie(0.02, 0, 0.02, 65537, -128, 127)  # not looked at

@@ -28,6 +28,7 @@ SHAPE = (1, 4, 16)
 SIZE = 64  # bytes of an int8 tensor
 ROWS = 4
 SCALE = 0.5
+ADDED = 1.0
 Kernels = dict[str, Callable[..., None]]
 
 
@@ -77,7 +78,7 @@ def make_program(keep: str = "outputs", config: NpuConfig = PRESETS["base"]) -> 
             Layer("add", "Add", "cpu", macs=100),
             Layer("copy b", "Copy", "npu", 4, 4),
         ],
-        sections={"code": b"", "one": np.float32(1).tobytes()},
+        sections={"code": b"", "one": np.float32(ADDED).tobytes()},
         notes=["made by hand"],
     )
     trust.sign(program)
@@ -102,7 +103,7 @@ def good_kernels() -> Kernels:
 
 def make_model() -> onnx.ModelProto:
     """The same network for onnxruntime. The float Add has no quantised operand, so it stays float."""
-    constants = {"s": np.float32(SCALE), "z": np.int8(0), "one": np.float32(1)}
+    constants = {"s": np.float32(SCALE), "z": np.int8(0), "one": np.float32(ADDED)}
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["xf"]),
         helper.make_node("Add", ["xf", "one"], ["bf"]),

@@ -7,7 +7,9 @@ import pytest
 
 import tilewright as tw
 from tests.common import onnx_models
+from tests.fuzz_quantized import differences
 from tests.reference.quantized_models import Model
+from tests.reference.random_quantized import random_quantized_graph
 
 
 def _equal(m: Model, cpu_only: bool) -> None:
@@ -56,3 +58,53 @@ def test_a_tensor_concatenated_with_itself() -> None:
     x = m.input((1, 6, 5, 5), 0.05, 3)
     m.output(m.requantized(m.op("Concat", x, x, axis=1), 0.04, 1))
     _equal(m, cpu_only=False)
+
+
+def test_odd_window_with_ties() -> None:
+    m = Model(np.int8, seed=1)
+    x = m.input((1, 8, 17, 17), 0.03, 3)
+    x = m.requantized(m.op("Conv", x, m.weights((8, 8, 1, 1))), 0.03, 1)
+    m.output(m.requantized(m.op("AveragePool", x, kernel_shape=[3, 3]), 0.02, 1))
+    _equal(m, cpu_only=False)
+
+
+@pytest.mark.parametrize("first", [(), (1,), (1, 8, 1, 1), (3, 1, 1, 1)])
+def test_add_of_one_value_per_row(first: tuple[int, ...]) -> None:
+    """onnxruntime exchanges the operands, which changes the last bit of the sum."""
+    for seed in range(6):
+        m = Model(np.int8, seed)
+        a, b = m.input((3, 8, 16, 16), 0.2, 0), m.weights(first) if not first else m.input(first, 0.05, 0)
+        m.output(m.requantized(m.op("Add", b, a), 0.5, 0))
+        _equal(m, cpu_only=False)
+        _equal(m, cpu_only=True)
+
+
+def test_twins_are_fused_each_by_itself() -> None:
+    """Equal Muls with one QuantizeLinear each are two integer ops, equal QuantizeLinears of one Mul leave floats."""
+    for together in (False, True):
+        m = Model(np.int8, seed=1)
+        a, b = m.input((2, 5, 64), 0.25, 0), m.input((2, 5, 64), 0.2, 83)
+        product = m.op("Mul", a, b)
+        for _ in range(2):
+            m.output(m.requantized(product if together else m.op("Mul", a, b), 4.0, 1))
+        _equal(m, cpu_only=False)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("classes", [1, 2, 3, 197, 18710])
+def test_softmax(classes: int, dtype: type) -> None:
+    """Byte by byte, also where onnxruntime overflows: a quotient of 256 steps over one or two classes."""
+    least = int(np.iinfo(dtype).min)
+    for scale, zero in ((1 / 255, 0), (1 / 256, 0), (1 / 256, 128), (1 / 400, 5), (2.0, 0)):
+        m = Model(dtype, seed=classes)
+        x = m.input((20, classes), 0.05, least + 60)
+        m.output(m.requantized(m.op("Softmax", x, axis=-1), scale, least + zero))
+        _equal(m, cpu_only=True)
+
+
+@pytest.mark.parametrize(
+    "seed", [1001, 1039, 1216, 1224, 1353, 1363, 1408, 2175, 2252, 2649, 3055, 3649, 3863, 3895, *range(8)]
+)
+def test_random_graph(seed: int) -> None:
+    """The first are those that once differed."""
+    assert differences(seed, random_quantized_graph(seed)) == []

@@ -22,6 +22,13 @@ def check(hand, hand_compiler, model_file, x):
     return run
 
 
+@pytest.fixture
+def check_ties(hand, monkeypatch, request):
+    """`check` of the network with 1.25 in place of 1: two and a half steps, so that every sum is a tie."""
+    monkeypatch.setattr(hand, "ADDED", 1.25)
+    return request.getfixturevalue("check")
+
+
 def spoil(kernels, symbol, change):
     """Lets `change` have the result of a kernel as signed bytes."""
     good = kernels[symbol]
@@ -67,9 +74,9 @@ def test_one_wrong_byte_behind_the_border_is_a_mismatch(check, kernels, keep, sy
     assert "differ, first in" in report.summary()
 
 
-def test_rounding_flip_at_the_border_is_explained(check, kernels):
-    spoil(kernels, "f1", bump())
-    report = check()
+def test_rounding_flip_at_the_border_is_explained(check_ties, kernels, x):
+    spoil(kernels, "f1", bump(by=1 if x.flat[0] % 2 == 0 else -1))  # to the other side of its tie
+    report = check_ties()
     assert report.ok and report.mismatches == 0
     assert row(report, "b").status == "border" and row(report, "b").mismatches == 1
     assert row(report, "c").status == "equal" and row(report, "c").free_differences == 1
@@ -77,6 +84,27 @@ def test_rounding_flip_at_the_border_is_explained(check, kernels):
     assert end["elements"] == 3 and end["reasons"] == {"b": "float Add"}
     assert report.to_dict()["border_differences"] == 1
     assert "behind float ops" in report.summary()
+
+
+@pytest.mark.parametrize("keep", ["outputs", "all"])
+def test_one_step_away_from_the_tie_is_a_mismatch(check_ties, kernels, x, keep):
+    spoil(kernels, "f1", bump(by=-1 if x.flat[0] % 2 == 0 else 1))
+    report = check_ties(keep)
+    assert not report.ok and row(report, "b").status == "mismatch"
+    assert row(report, "b").note == "1 of them are not next to a tie"
+
+
+def test_without_the_floats_few_steps_are_explained(check_ties, kernels, x, monkeypatch):
+    monkeypatch.setattr(Reference, "floats_of", lambda self, name: [])
+    spoil(kernels, "f1", bump(by=-1 if x.flat[0] % 2 == 0 else 1))
+    assert row(check_ties(), "b").status == "border"
+    spoil(kernels, "f1", bump(slice(0, 20)))
+    assert not check_ties().ok
+
+
+def test_floats_before_a_rounding(model_file):
+    reference = Reference(model_file)
+    assert reference.floats_of("b") == ["bf"] and reference.floats_of("bf") == []
 
 
 @pytest.mark.parametrize("keep", ["outputs", "all"])
