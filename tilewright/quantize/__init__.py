@@ -7,15 +7,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
 
+from tilewright.errors import UsageError
 from tilewright.quantize import ranges
-from tilewright.quantize.layers import Network, tensors_to_observe
-from tilewright.quantize.prepare import Shapes, prepare, read
+from tilewright.quantize.image_samples import ImageOptions
+from tilewright.quantize.layers import Network, require_products, tensors_to_observe
+from tilewright.quantize.metric import Comparison, compare, read_labels
+from tilewright.quantize.prepare import Shapes, Values, prepare, read
+from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Progress, Recipe
 from tilewright.quantize.samples import Data, inputs_of, samples_of, split
 from tilewright.quantize.verify import Verified, verify
@@ -27,14 +31,37 @@ class Quantized:
     """A quantised model, and how it came about.
 
     Attributes:
-        model: in QDQ form.
+        model: the result.
         recipe: what decided it; its `model` is the prepared float model.
         verified: what running it showed; None if that was not asked for.
+        comparison: the metric before and after; None if that was not asked for.
     """
 
     model: onnx.ModelProto
     recipe: Recipe
-    verified: Verified | None
+    verified: Verified | None = None
+    comparison: Comparison | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        nodes = self.model.graph.node
+        found: dict[str, Any] = {
+            "quantize_nodes": sum(n.op_type == "QuantizeLinear" or n.op_type.startswith("QLinear") for n in nodes)
+        }
+        if self.verified is not None:
+            found["verified"] = self.verified.to_dict()
+        if self.comparison is not None:
+            found["check"] = asdict(self.comparison)
+        return found
+
+    def lines(self) -> list[str]:
+        """What a user wants to know, as text."""
+        found = []
+        if self.verified is not None:
+            found.append(str(self.verified))
+        if self.comparison is not None:
+            found.append(str(self.comparison))
+        return found
 
 
 def quantize(
@@ -42,11 +69,15 @@ def quantize(
     data: Data,
     *,
     shapes: Shapes | None = None,
-    images: Any = None,
+    values: Values | None = None,
+    images: ImageOptions | None = None,
     held_back: int | None = None,
     activation: str = "int8",
+    form: str = "qdq",
     per_channel: bool = True,
     check: bool = True,
+    metric: str | None = None,
+    labels: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Quantized:
     """Quantises a float ONNX model.
@@ -55,23 +86,34 @@ def quantize(
         model: file or ModelProto (left unchanged).
         data: calibration data; see `samples.samples_of`.
         shapes: sizes of inputs that the model leaves open.
-        images: `image_samples.ImageOptions`, for folders of images.
+        values: of inputs that become constants, such as a sampling rate that chooses between branches.
+        images: how images become inputs, for folders of them.
         held_back: samples to measure on, not used to calibrate; see `samples.split`.
         activation: "int8" or "uint8".
+        form: "qdq" (QuantizeLinear and DequantizeLinear around float ops) or "qoperator" (QLinearConv and its kin).
         per_channel: one scale per output channel of the weights.
-        check: run the result in onnxruntime and in our compiler.
+        check: run the result in onnxruntime and in our compiler; an error if either refuses it.
+        metric: "top1" or "module:function": compare it before and after, on the samples held back.
+        labels: file with one label for each sample, for the metric.
         progress: called with what is being done and the fraction done.
 
     Raises:
         UsageError: the model or the data cannot be used; one line that says what to do.
     """
-    prepared = prepare(read(model), shapes)
-    samples = samples_of(data, inputs_of(prepared), images)
+    if activation not in ("int8", "uint8") or form not in ("qdq", "qoperator"):
+        raise UsageError(f"activation is int8 or uint8, form qdq or qoperator; not {activation!r}, {form!r}")
+    given = read(model)
+    prepared = prepare(given, shapes, values)
+    samples = samples_of(data, inputs_of(prepared), images, values or ())
     calibration, held = split(samples, held_back)
+    known = read_labels(Path(labels), len(samples)) if labels is not None else None
 
+    network = Network(prepared)
+    require_products(network)
     recipe = Recipe(prepared, activation=activation, per_channel=per_channel)
-    recipe.ranges = ranges.min_max(prepared, calibration, tensors_to_observe(Network(prepared)), progress)
+    recipe.ranges = ranges.min_max(prepared, calibration, tensors_to_observe(network), progress)
 
-    written = write(recipe)
-    verified = verify(written, held[0]) if check else None
-    return Quantized(written, recipe, verified)
+    written = write(recipe) if form == "qdq" else write_qoperator(recipe)
+    verified = verify(written, held[0], progress) if check else None
+    comparison = compare(metric, given, written, held, known, progress) if metric is not None else None
+    return Quantized(written, recipe, verified, comparison)

@@ -13,13 +13,14 @@ Everything else stays in floats.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from tilewright.errors import UsageError
 from tilewright.quantize.observe import reads
 
 
@@ -275,10 +276,7 @@ class Network:
         return Layer(Kind.PRODUCT, nodes, [node.input[0]], outputs, weights, bias, axis)
 
     def _pools(self, node: onnx.NodeProto) -> bool:
-        """Softmax whose result leaves the model stays float: 256 steps are few for many classes. Means count if they
-        are those of whole channels: others are part of a normalisation."""
-        if node.op_type == "Softmax":
-            return not self._leaves(node.output[0])
+        """Means count if they are those of whole channels: others are part of a normalisation."""
         if node.op_type != "ReduceMean":
             return True
         shape = self.shape(node.input[0])
@@ -290,15 +288,6 @@ class Network:
             return False
         kept = [i for i in range(len(shape)) if i not in [int(a) % len(shape) for a in axes]]
         return len(kept) == 2 and kept[0] == 0
-
-    def _leaves(self, name: str) -> bool:
-        """Whether the tensor, or what only moves its elements, is an output of the model."""
-        if name in self.outputs:
-            return True
-        return any(
-            user.op_type in MOVES and user.input[0] == name and any(self._leaves(o) for o in user.output)
-            for user in self.readers.get(name, [])
-        )
 
     def _moves(self, node: onnx.NodeProto) -> bool:
         attributes = attributes_of(node)
@@ -326,5 +315,15 @@ def tensors_to_observe(network: Network) -> list[str]:
     return sorted((n for n in names if n not in network.constants), key=lambda name: order.get(name, -1))
 
 
-def by_name(layers: Iterable[Layer]) -> Mapping[str, Layer]:
-    return {layer.name: layer for layer in layers}
+def require_products(network: Network) -> None:
+    """Raises `UsageError` if there is nothing that is worth quantising, and says where it may be."""
+    if any(layer.kind is Kind.PRODUCT for layer in network.layers):
+        return
+    for node in network.nodes:
+        if node.op_type in ("If", "Loop", "Scan"):
+            deciding = f" by {node.input[0]!r}" if node.op_type == "If" else ""
+            raise UsageError(
+                f"there is nothing to quantise outside of {node.op_type} {node.name!r}, which is chosen{deciding} "
+                "while the model runs: fix what decides it, an input with --value NAME=VALUE or open sizes with --shape"
+            )
+    raise UsageError("there is nothing to quantise: the model has no Conv, Gemm or MatMul with constant float weights")

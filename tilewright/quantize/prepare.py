@@ -8,18 +8,23 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, EncodeError
+from onnx import numpy_helper
 
 from compiler.importer.external_data import read_model
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
+from tilewright.quantize.branches import inline_branches
+from tilewright.quantize.fold import fold
 from tilewright.quantize.observe import first_line
 from tilewright.quantize.opset import upgrade
 
 QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "DynamicQuantizeLinear"}
 
 Shapes = Mapping[str, Sequence[int]]
+Values = Mapping[str, np.ndarray]
 
 
 def read(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
@@ -49,7 +54,7 @@ def _load(path: str | Path) -> onnx.ModelProto:
     return model
 
 
-def prepare(model: onnx.ModelProto, shapes: Shapes | None = None) -> onnx.ModelProto:
+def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values | None = None) -> onnx.ModelProto:
     """A float model that computes what the given one does, and is written so that it can be quantised well.
 
     Its nodes have unique names, constants are initialisers, constant sub-graphs and branches are gone, batch norms are
@@ -58,43 +63,71 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None) -> onnx.ModelP
     Args:
         model: left unchanged.
         shapes: sizes of inputs that the model leaves open.
+        values: of inputs that become constants.
 
     Raises:
-        UsageError: shapes do not fit, the operator set cannot be upgraded, or onnxruntime cannot load the model.
+        UsageError: shapes or values do not fit, the operator set cannot be upgraded, or onnxruntime cannot load the
+            model.
     """
     made = onnx.ModelProto()
     made.CopyFrom(model)
+    drop_constant_inputs(made)
+    separate_open_sizes(made)
     fix_shapes(made, shapes or {})
-    made = upgrade(made)
-    made = optimise(made)
-    made = upgrade(made)
-    own_constants(made)
+    fix_values(made, values or {})
+    made = upgrade(inline_branches(made))
+    made = infer_shapes(optimise(made))
     name_nodes(made)
+    fold(made)
+    own_constants(made)
     return infer_shapes(made)
 
 
 def fix_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
-    """Gives inputs the sizes that they leave open. Raises `UsageError` for others than the model has."""
+    """Gives inputs sizes, also others than the file has: exporters often write the size of their example as the only
+    one. Raises `UsageError` for inputs that the model does not have."""
     inputs = {x.name: x for x in model.graph.input}
     for name, sizes in shapes.items():
         if name not in inputs:
             raise UsageError(f"--shape {name}: the model's inputs are {', '.join(inputs)}")
-        shape = inputs[name].type.tensor_type.shape
-        if inputs[name].type.tensor_type.HasField("shape") and len(shape.dim) != len(sizes):
-            raise UsageError(f"--shape {name} has {len(sizes)} sizes; the input has {len(shape.dim)}")
-        for dim, size in zip(shape.dim, sizes):
-            if dim.HasField("dim_value") and dim.dim_value > 0 and dim.dim_value != size:
-                raise UsageError(f"--shape {name}: {size} where the model has {dim.dim_value}")
-        inputs[name].type.tensor_type.shape.CopyFrom(
-            onnx.TensorShapeProto(dim=[onnx.TensorShapeProto.Dimension(dim_value=int(n)) for n in sizes])
-        )
+        kind = inputs[name].type.tensor_type
+        if kind.HasField("shape") and len(kind.shape.dim) != len(sizes):
+            raise UsageError(f"--shape {name} has {len(sizes)} sizes; the input has {len(kind.shape.dim)}")
+        dims = [onnx.TensorShapeProto.Dimension(dim_value=int(n)) for n in sizes]
+        kind.shape.CopyFrom(onnx.TensorShapeProto(dim=dims))
     if shapes:
-        del model.graph.value_info[:]  # said with open sizes
+        del model.graph.value_info[:]  # said for other sizes
         for output in model.graph.output:
-            for dim in output.type.tensor_type.shape.dim:
-                dim.ClearField("dim_value" if dim.dim_value <= 0 else "denotation")
-                if dim.HasField("dim_param"):
-                    dim.ClearField("dim_param")
+            output.type.tensor_type.ClearField("shape")
+
+
+def fix_values(model: onnx.ModelProto, values: Values) -> None:
+    """Makes inputs constants. Raises `UsageError` for inputs that the model does not have."""
+    names = [x.name for x in model.graph.input]
+    for name, value in values.items():
+        if name not in names:
+            raise UsageError(f"--value {name}: the model's inputs are {', '.join(names)}")
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    kept = [x for x in model.graph.input if x.name not in values]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+
+
+def separate_open_sizes(model: onnx.ModelProto) -> None:
+    """Exporters write "?" or a negative number for any open size; two of them are not the same size."""
+    for x in [*model.graph.input, *model.graph.value_info, *model.graph.output]:
+        for dim in x.type.tensor_type.shape.dim:
+            if dim.dim_param in ("?", "-1", "None") or (dim.HasField("dim_value") and dim.dim_value < 0):
+                dim.Clear()
+
+
+def drop_constant_inputs(model: onnx.ModelProto) -> None:
+    """Files of old list initialisers as inputs, too, which keeps onnxruntime from folding them."""
+    constants = {x.name for x in model.graph.initializer}
+    kept = [x for x in model.graph.input if x.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.ir_version = max(model.ir_version, 4)
 
 
 def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -109,7 +142,10 @@ def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
         path = Path(folder) / "optimised.onnx"
         options.optimized_model_filepath = str(path)
         try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            raw = model.SerializeToString()
+            # MatMul and Add become Gemm in `fold`, where that can be quantised.
+            without = {"disabled_optimizers": ["MatMulAddFusion"]}
+            onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"], **without)
             found = onnx.load(str(path))
         except (ValueError, EncodeError) as error:
             raise UsageError(f"the model is too large to quantise: {first_line(error)}") from None
@@ -161,7 +197,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     if all(_known(model)):
         return model
-    with contextlib.suppress(Exception), _quiet():
+    with contextlib.suppress(Exception), quiet():
         from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
         model = SymbolicShapeInference.infer_shapes(model, auto_merge=True) or model
@@ -177,7 +213,7 @@ def _known(model: onnx.ModelProto) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the advice that onnxruntime's tools give by the root logger."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -233,7 +233,7 @@ def split(samples: Samples, held_back: int | None = None) -> tuple[Samples, Samp
     return Subset(samples, [i for i in range(total) if i not in chosen]), Subset(samples, sorted(chosen))
 
 
-def samples_of(data: Data, inputs: Mapping[str, Input], images: Any = None) -> Samples:
+def samples_of(data: Data, inputs: Mapping[str, Input], images: Any = None, fixed: Collection[str] = ()) -> Samples:
     """Calibration data of any kind.
 
     Args:
@@ -241,20 +241,25 @@ def samples_of(data: Data, inputs: Mapping[str, Input], images: Any = None) -> S
             or arrays by name, cut as `ArraySamples` says; or the inputs of single runs, by name.
         inputs: of the model.
         images: `ImageOptions`, how images become inputs.
+        fixed: inputs that the model had before their values were fixed; data may have them still.
 
     Raises:
         UsageError: nothing is there, or it does not fit the model.
     """
     if isinstance(data, str | Path):
-        return _from_path(Path(data), inputs, images)
+        return _from_path(Path(data), inputs, images, fixed)
     if isinstance(data, np.ndarray):
         return ArraySamples({"": data}, inputs)
     if isinstance(data, Mapping):
-        return ArraySamples(data, inputs)
-    return Runs(data, inputs)
+        return ArraySamples(_without(data, fixed), inputs)
+    return Runs((_without(run, fixed) for run in data), inputs)
 
 
-def _from_path(path: Path, inputs: Mapping[str, Input], images: Any) -> Samples:
+def _without(arrays: Mapping[str, Any], fixed: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in arrays.items() if name not in fixed}
+
+
+def _from_path(path: Path, inputs: Mapping[str, Input], images: Any, fixed: Collection[str]) -> Samples:
     from tilewright.quantize.image_samples import ImageOptions, ImageSamples
 
     accepted = (".npy", ".npz", *IMAGE_SUFFIXES)
@@ -273,7 +278,7 @@ def _from_path(path: Path, inputs: Mapping[str, Input], images: Any) -> Samples:
         raise UsageError(f"{path} has arrays: --mean, --std, --resize and --layout are for images")
     parts = []
     for file in files:
-        arrays = stored_arrays(file)
+        arrays = _without(stored_arrays(file), fixed)
         if not arrays:
             raise UsageError(f"calibration {file} has no arrays")
         parts.append(ArraySamples(arrays, inputs, f"calibration {file.name}" if len(files) > 1 else "calibration"))

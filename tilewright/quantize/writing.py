@@ -81,13 +81,18 @@ def weight_axis(network: Network, layer: Layer, per_channel: bool) -> int | None
 
 
 def quantised_layers(network: Network, recipe: Recipe) -> dict[str, Precision]:
-    """The layers to quantise, by name: products, and what lies between two of them or between one and an output."""
+    """The layers to quantise, by name: products, and what lies between two of them.
+
+    What only comes before the first product or after the last one stays float. There it costs little, because inputs
+    and outputs are floats on the CPU anyhow, and it matters most: boxes and scores that a detector joins in one
+    tensor, for one, have nothing like a common scale.
+    """
     chosen = [layer for layer in network.layers if recipe.precision_of(layer.name) is not Precision.FLOAT]
     after = {name for layer in chosen if layer.kind is Kind.PRODUCT for name in layer.outputs}
     for layer in chosen:
         if after.intersection(layer.inputs):
             after.update(layer.outputs)
-    before = set(network.outputs) | {n for layer in chosen if layer.kind is Kind.PRODUCT for n in layer.inputs}
+    before = {name for layer in chosen if layer.kind is Kind.PRODUCT for name in layer.inputs}
     for layer in reversed(chosen):
         if before.intersection(layer.outputs):
             before.update(layer.inputs)

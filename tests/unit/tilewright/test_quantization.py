@@ -68,11 +68,11 @@ def test_mistakes(tmp_path: Path, images: np.ndarray) -> None:
     for calibration, message in [
         (x, "must be arrays by name"),
         ({"x": x}, "inputs are x, z"),
-        ({"x": x, "z": z[:4]}, "as many samples"),
-        ({"x": x.astype(np.float64), "z": z}, r"float64\[4, 6\]; the model takes float32\[4, 6\]"),
-        ({"x": x[:, :5], "z": z}, r"float32\[4, 5\]"),
-        ({"x": x[:3], "z": z[:3]}, "not one whole batch"),
-        ([], "not one whole batch"),
+        ({"x": np.zeros((12, 6), np.float32), "z": z}, "as many samples"),
+        ({"x": x.astype(np.int64), "z": z}, r"int64\[8, 6\]; the model takes float32\[4, 6\]"),
+        ({"x": x[:, :5], "z": z}, r"float32\[8, 5\]"),
+        ({"x": x[:3], "z": z[:3]}, "not one whole sample"),
+        ([], "not one whole sample"),
     ]:
         with pytest.raises(tw.UsageError, match=message):
             quantize_model(two_inputs(4), calibration)  # type: ignore[arg-type]

@@ -2,22 +2,87 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tilewright.cli import arguments, terminal
+from tilewright.cli import arguments, fixed_values, terminal
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, read_arrays, write_bytes
-from tilewright.quantization import quantize_model
+from tilewright.files import check_writable, write_bytes
+from tilewright.images import FITS
+
+_RANGES = ("0..1", "-1..1", "0..255", "imagenet")
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """The type of --mean and --std: numbers with commas."""
+
+    name = "X[,X,X]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(float(x) for x in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} must be one number, or one for each channel, such as 0.485,0.456,0.406", param, ctx)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """The type of --resize: HxW, with ? for a size that follows the image."""
+
+    name = "HxW"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int | None, int | None]:
+        if isinstance(value, tuple):
+            return value
+        parts = value.lower().split("x")
+        try:
+            sizes = [None if x == "?" else int(x) for x in parts]
+        except ValueError:
+            sizes = []
+        if len(sizes) != 2 or sizes == [None, None] or any(x is not None and x < 1 for x in sizes):
+            self.fail(f"{value!r} must be height and width, such as 480x640 or 48x?", param, ctx)
+        return sizes[0], sizes[1]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What the options say of image files; see `ImageOptions`."""
+
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    image_range: str | None
+    resize: tuple[int | None, int | None] | None
+    image_fit: str | None
+    layout: str | None
+    bgr: bool
+
+    @property
+    def options(self) -> Any:
+        """None if nothing was said."""
+        from tilewright.quantize.image_samples import ImageOptions
+
+        if (self.mean or self.std) and self.image_range:
+            raise UsageError("give --image-range, or --mean and --std")
+        given: dict[str, Any] = {"mean": self.mean, "std": self.std, "range": self.image_range, "size": self.resize}
+        given |= {"fit": self.image_fit, "layout": self.layout, "bgr": self.bgr or None}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return ImageOptions(**chosen) if chosen else None
 
 
 @click.command(
     "quantize",
     epilog=(
         "\b\nExamples:\n"
-        "  tilewright quantize float.onnx --calibration images.npy -o int8.onnx\n"
-        "  tilewright quantize float.onnx --calibration inputs.npz -o int8.onnx --activation uint8\n"
+        "  tilewright quantize float.onnx --calibration photos/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225\n"
+        "      -o int8.onnx\n"
+        "  tilewright quantize float.onnx --calibration inputs.npz -o int8.onnx --check --labels labels.npy\n"
+        "  tilewright quantize ocr.onnx --calibration lines/ --resize 48x? --image-range=-1..1 -o int8.onnx\n"
     ),
 )
 @click.argument("model", type=click.Path(path_type=Path))
@@ -25,40 +90,75 @@ from tilewright.quantization import quantize_model
     "--calibration",
     required=True,
     type=click.Path(path_type=Path),
-    metavar="NPZ|NPY",
-    help="Samples of the inputs: arrays by input name (.npz), or of a single input (.npy); first axes count samples.",
+    metavar="FILE|FOLDER",
+    help="Samples of the inputs: arrays by input name (.npz) or of a single input (.npy), whose first axes count "
+    "samples; or a folder of such files, or of images.",
 )
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="ONNX file to write.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Model file to write.")
+@arguments.shape_option
+@fixed_values.option
 @click.option("--activation", type=click.Choice(["int8", "uint8"]), default="int8", show_default=True)
 @click.option("--form", type=click.Choice(["qdq", "qoperator"]), default="qdq", show_default=True)
 @click.option("--per-tensor", is_flag=True, help="One scale per weight tensor instead of one per output channel.")
+@click.option("--mean", type=Numbers(), help="Images: value = (pixel - mean) / std; in units of 0..1, or of 0..255 if "
+              "one is above 1.")  # fmt: skip
+@click.option("--std", type=Numbers(), help="See --mean.")
+@click.option("--image-range", type=click.Choice(_RANGES), help="Images: values of black and white.  [default: 0..1]")
+@click.option("--resize", type=Size(), help="Images: size where the model leaves it open; 48x? keeps proportions.")
+@click.option("--image-fit", type=click.Choice(FITS), help="Images: how they meet the size.  [default: stretch]")
+@click.option(
+    "--layout", type=click.Choice(["nchw", "nhwc"]), help="Images: order of axes, if the shape does not tell."
+)
+@click.option("--bgr", is_flag=True, help="Images: blue first, as OpenCV has it.")
+@click.option("--held-back", type=click.IntRange(0), metavar="N", help="Samples kept for measuring, not to calibrate.  "
+              "[default: one in four, up to 32]")  # fmt: skip
+@click.option("--check", is_flag=True, help="Compare the model before and after by --metric, on samples held back.")
+@click.option("--metric", metavar="top1|MODULE:FUNCTION", help="For --check: FUNCTION(outputs, labels) gives a number. "
+              " [default: top1]")  # fmt: skip
+@click.option("--labels", type=click.Path(path_type=Path), metavar="FILE", help="For --check: a label for each sample "
+              "(.npy, or text with one integer per line); by default the float model is right.")  # fmt: skip
 @arguments.json_option
+@arguments.gather(Pictures, "pictures")
 def command(
-    model: Path, calibration: Path, output: Path, activation: str, form: str, per_tensor: bool, json_path: str | None
+    model: Path,
+    calibration: Path,
+    output: Path,
+    shapes: tuple[tuple[str, list[int]], ...],
+    values: tuple[tuple[str, str], ...],
+    activation: str,
+    form: str,
+    per_tensor: bool,
+    pictures: Pictures,
+    held_back: int | None,
+    check: bool,
+    metric: str | None,
+    labels: Path | None,
+    json_path: str | None,
 ) -> None:
-    """Quantise MODEL (float ONNX) to 8 bits with onnxruntime's static quantiser."""
+    """Quantise MODEL, a float ONNX model, to 8 bits.
+
+    The result is written only if onnxruntime and Tilewright both load and run it.
+    """
+    if not check and (metric or labels):
+        raise UsageError("--metric and --labels belong to --check: add it")
     check_writable(output)
     terminal.prepare_json(json_path)
-    arrays = read_arrays(calibration)
-    if not arrays:
-        raise UsageError(f"input file {calibration} has no arrays")
-    with terminal.Working(f"quantising {model.name}"), terminal.stdout_for_json(json_path):
-        result = quantize_model(
-            model, arrays.get("", arrays), activation=activation, form=form, per_channel=not per_tensor
-        )
-    raw = result.SerializeToString()
+    with terminal.Working(f"quantising {model.name}", log=True) as working, terminal.stdout_for_json(json_path):
+        from tilewright.quantize import quantize
+
+        result = quantize(
+            model, calibration, shapes=arguments.same_input_once(shapes), values=fixed_values.parse(model, values),
+            images=pictures.options, held_back=held_back,
+            activation=activation, form=form, per_channel=not per_tensor, metric=(metric or "top1") if check else None,
+            labels=labels, progress=working.fraction,
+        )  # fmt: skip
+    raw = result.model.SerializeToString()
     write_bytes(output, raw)
-    found = {
-        "output": str(output),
-        "bytes": len(raw),
-        "activation": activation,
-        "form": form,
-        "quantize_nodes": sum(
-            n.op_type == "QuantizeLinear" or n.op_type.startswith("QLinear") for n in result.graph.node
-        ),
-    }
+    found = {"output": str(output), "bytes": len(raw), "activation": activation, "form": form, **result.to_dict()}
     if json_path is not None:
         terminal.emit_json(json_path, found)
     if json_path != "-":
         console = terminal.table_console()
         console.print(f"{output}: {form}, {activation} activations, {len(raw)} bytes", markup=False)
+        for line in result.lines():
+            console.print(line, markup=False)

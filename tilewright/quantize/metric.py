@@ -1,0 +1,153 @@
+"""How good a model is before and after it was quantised, by a figure its user cares about."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.errors import UsageError
+from tilewright.files import read_arrays
+from tilewright.quantize.observe import run, session
+from tilewright.quantize.recipe import Progress, Samples
+from tilewright.quantize.samples import Subset
+
+Outputs = dict[str, Any]
+Metric = Callable[[Sequence[Outputs], Any], float]
+"""From the outputs of all samples, in order, and the labels to a figure. Without labels given by the user, they are the
+outputs of the float model."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure before and after.
+
+    Attributes:
+        metric: its name.
+        before, after: of the float model and of the quantised one.
+        samples: number of samples it was measured on.
+        labels: whether there were labels; else the float model is taken to be right.
+    """
+
+    metric: str
+    before: float
+    after: float
+    samples: int
+    labels: bool
+
+    def __str__(self) -> str:
+        against = "" if self.labels else ", the float model taken as right"
+        return f"{self.metric}: {self.before:.4g} before, {self.after:.4g} after, on {self.samples} samples{against}"
+
+
+def top1(outputs: Sequence[Outputs], labels: Any) -> float:
+    """Share of positions whose largest value is at the label's index, in the first output.
+
+    Classes are on the last axis, in tensors of four axes on axis 1.
+
+    Args:
+        labels: integers, one for each position of each sample; or the outputs of another model.
+    """
+    found = [_best(next(iter(x.values()))) for x in outputs]
+    right = [_best(next(iter(x.values()))) if isinstance(x, dict) else np.asarray(x) for x in labels]
+    if any(a.size != b.size for a, b in zip(found, right)):
+        raise UsageError(f"top1 has {found[0].size} results for a sample and {right[0].size} labels")
+    equal = np.concatenate([a.reshape(-1) == b.reshape(-1) for a, b in zip(found, right)])
+    return float(equal.mean())
+
+
+def _best(scores: np.ndarray) -> np.ndarray:
+    return np.asarray(np.argmax(scores, axis=1 if scores.ndim == 4 else -1)) if scores.ndim else scores
+
+
+def metric_of(name: str) -> Metric:
+    """ "top1", or "module:function" with a module that Python finds, also beside the user.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    if name == "top1":
+        return top1
+    module, _, function = name.partition(":")
+    if not module or not function:
+        raise UsageError(f"--metric {name}: must be top1 or module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"--metric {name}: {error}") from None
+    if not callable(found):
+        raise UsageError(f"--metric {name}: {function} is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def read_labels(path: Path, total: int) -> np.ndarray:
+    """Labels, one for each sample of the calibration data.
+
+    Args:
+        path: .npy, .npz with one array, or a text file with one integer per line.
+
+    Raises:
+        UsageError: it cannot be read, or has another number of labels.
+    """
+    if path.suffix in (".npy", ".npz"):
+        arrays = read_arrays(path)
+        if len(arrays) != 1:
+            raise UsageError(f"{path} has {len(arrays)} arrays; labels are one")
+        labels = next(iter(arrays.values()))
+    else:
+        try:
+            labels = np.array([int(line) for line in path.read_text().split()])
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise UsageError(f"{path} must have one integer per line: {error}") from None
+    if len(labels) != total:
+        raise UsageError(f"{path} has {len(labels)} labels; there are {total} samples")
+    return labels
+
+
+def compare(
+    name: str,
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    samples: Samples,
+    labels: np.ndarray | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """A metric of two models on the same samples, both run by onnxruntime.
+
+    Args:
+        labels: of the samples, or of all from which `samples` were chosen.
+
+    Raises:
+        UsageError: no such metric, or it fails.
+    """
+    metric = metric_of(name)
+    if labels is not None and isinstance(samples, Subset):
+        labels = labels[samples.indices]
+    found: list[list[Outputs]] = []
+    for at, model in enumerate((before, after)):
+        running = session(model)
+        outputs = []
+        for sample in samples:
+            outputs.append(run(running, sample))
+            if progress is not None:
+                progress("comparing", (at + len(outputs) / len(samples)) / 2)
+        found.append(outputs)
+    truth = found[0] if labels is None else labels
+    try:
+        first, second = (float(metric(outputs, truth)) for outputs in found)
+    except UsageError:
+        raise
+    except Exception as error:  # of the user's own function
+        raise UsageError(f"--metric {name} failed: {type(error).__name__}: {error}") from error
+    return Comparison(name, first, second, len(samples), labels is not None)
