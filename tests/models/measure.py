@@ -1,0 +1,111 @@
+"""What is measured of one network: does it import, are its outputs equal, what runs on the NPU, how long it takes."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from isa.program import Program
+from tests.models.networks import Network, Sample
+from tilewright.checking.onnxruntime_reference import reference_of
+from tilewright.checking.report import CheckReport
+
+RUNS = 5  # timed, alternating with the reference
+
+
+@dataclass
+class Row:
+    """What was found of one network.
+
+    Attributes:
+        network, numbers: see `Network`.
+        macs: of the network.
+        npu_fraction: part of the MACs that the NPU does.
+        equal: outputs, and where the file is quantised every quantised tensor, are those of the reference.
+        differs: how they compare, one line.
+        seconds, reference_seconds: of one run on the functional simulator with its CPU kernels, and in the reference on
+            one thread; medians.
+        compile_seconds: without the program cache.
+        failure: why there is nothing of the above; "" if there is.
+        quantised: what `tilewright quantize` made of a float network; empty if it was not asked.
+    """
+
+    network: str
+    numbers: str
+    macs: int = 0
+    npu_fraction: float = 0.0
+    equal: bool = False
+    differs: str = ""
+    seconds: float = 0.0
+    reference_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    failure: str = ""
+    quantised: dict[str, Any] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the network runs and gives what the reference gives."""
+        return self.equal and not self.failure
+
+
+def measure(network: Network, runs: int = RUNS) -> Row:
+    """Compiles, checks and times a network whose package is there. Nothing is raised for a network that fails."""
+    row = Row(network.name, network.numbers)
+    content = network.content()
+    assert content is not None
+    with tempfile.TemporaryDirectory(prefix="tilewright-models-") as folder:
+        path = Path(folder) / f"{network.name}{network.suffix}"
+        path.write_bytes(content)
+        try:
+            _measure(row, path, network.sample(0), runs)
+        except tw.TilewrightError as error:
+            row.failure = str(error).replace(f"{folder}/", "")
+    return row
+
+
+def _measure(row: Row, path: Path, sample: Sample, runs: int) -> None:
+    shapes = {name: value.shape for name, value in sample.items()}
+    model = tw.compile(path, shapes=shapes, cache=False)
+    with tw.Device("functional") as device:
+        start = time.perf_counter()
+        model_run = device.run_detailed(model, sample)
+        del model_run
+        parts = [model] if isinstance(model, Program) else model.ran
+        row.compile_seconds = sum(part.compile_seconds for part in parts)
+        if not isinstance(model, Program):
+            row.compile_seconds = time.perf_counter() - start
+        row.macs = sum(part.macs for part in parts)
+        row.npu_fraction = sum(part.npu_macs for part in parts) / row.macs if row.macs else 0.0
+        keep = "all" if row.numbers == "int8" and isinstance(model, Program) else "outputs"
+        report = tw.check(path, sample, shapes=shapes, keep=keep, device=device, program=model)
+        row.equal, row.differs = report.ok, _differs(report)
+        row.seconds, row.reference_seconds = _times(path, lambda: device.run(model, sample), sample, runs)
+
+
+def _differs(report: CheckReport) -> str:
+    if not report.ok:
+        return f"{report.mismatches} of {report.elements} elements differ"
+    off = max((r.max_abs_difference for r in report.rows), default=0.0)
+    return "equal bytes" if not off and not report.end_to_end["elements"] else "equal within rounding"
+
+
+def _times(path: Path, ours: Callable[[], object], sample: Mapping[str, np.ndarray], runs: int) -> tuple[float, float]:
+    """Median seconds of both, after one run that warms them up."""
+    reference = reference_of(path)
+    found: tuple[list[float], list[float]] = ([], [])
+    calls: tuple[Callable[[], object], ...] = (ours, lambda: reference.run(sample))
+    for number in range(runs + 1):
+        for call, times in zip(calls, found):
+            start = time.perf_counter()
+            call()
+            if number:
+                times.append(time.perf_counter() - start)
+    return statistics.median(found[0]), statistics.median(found[1])

@@ -1,0 +1,72 @@
+"""The short list of networks, where their packages are present, and the tools of the long one."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.common import needs
+from tests.models import inputs, packages, report
+from tests.models.__main__ import _elsewhere
+from tests.models.measure import Row, measure
+from tests.models.networks import NETWORKS, Network, chosen
+
+PACKAGES = needs.Need("networks of PyPI packages", packages.FETCH)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("network", chosen(short=True), ids=lambda n: n.name)
+def test_network_is_equal_to_its_reference(network: Network) -> None:
+    if packages.wheel(network.package) is None:
+        needs.skip(PACKAGES, f"{network.package} is missing")
+    row = measure(network, runs=1)
+    assert row.ok, row.failure or row.differs
+    assert row.npu_fraction == (1.0 if network.numbers == "int8" else 0.0)
+
+
+def test_catalogue() -> None:
+    """Names are unique, every package is pinned with a hash and used."""
+    assert len({n.name for n in NETWORKS}) == len(NETWORKS) >= 12
+    assert {n.package for n in NETWORKS} == packages.pinned().keys()
+    lines = [line for line in packages.LIST.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    assert all(" --hash=sha256:" in line for line in lines)
+    assert {n.numbers for n in NETWORKS} == {"float", "int8"}
+    with pytest.raises(ValueError, match="no network 'nothing'"):
+        chosen(["nothing"])
+
+
+@pytest.mark.parametrize("network", [n for n in NETWORKS if "mltk" in n.name or "ocr" in n.name], ids=lambda n: n.name)
+def test_inputs_are_the_same_every_time_and_differ_by_number(network: Network) -> None:
+    first, again, other = network.sample(3), network.sample(3), network.sample(4)
+    for name, value in first.items():
+        assert value.tobytes() == again[name].tobytes() and value.dtype == other[name].dtype
+        assert value.shape == other[name].shape and np.isfinite(value).all()
+    assert any(first[name].tobytes() != other[name].tobytes() for name in first)
+
+
+def test_drawn_scenes_stand_in_for_photographs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "_photographs", list)
+    picture = inputs.photograph(0, 40, 60)
+    assert picture.shape == (40, 60, 3) and picture.dtype == np.uint8 and picture.std() > 10
+
+
+def test_a_network_that_dies_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends without a result does not end the list."""
+    network = chosen(["mltk-images"])[0]
+    monkeypatch.setattr("tests.models.__main__.sys.executable", "/bin/false")
+    assert _elsewhere(network).failure.startswith("crashed")
+
+
+def test_table(tmp_path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.START}\nold\n{report.END}\nafter\n", encoding="utf-8")
+    rows = [
+        Row("mltk-images", "int8", 12_500_000, 1.0, True, "equal bytes", 0.002, 0.001, 1.5),
+        Row("nudenet", "float", failure="Nothing 'n' is not supported"),
+    ]
+    assert all(Row(**json.loads(json.dumps(vars(row)))) == row for row in rows)
+    report.write(page, {row.network: row for row in rows})
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert "| 12.5 M | equal bytes | 100.0% | 2.00 |" in text and "1 of 2 run and are equal" in text
+    assert report.line(rows[0]).count("2.00x") == 1 and "not supported" in report.line(rows[1])
