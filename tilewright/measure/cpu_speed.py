@@ -1,9 +1,9 @@
 """Speed of the CPU kernels beside onnxruntime and numpy, one thread each, in one process and one run.
 
-`tilewright bench --cpu [--only TEXT] [--json FILE]`. The contestants of a case run in turns, so that a busy machine
-slows all of them, and the time is that of the thread. The ratios are of the minima and of the medians, ours to
-theirs: below 1 is faster than onnxruntime. onnxruntime writes into memory bound beforehand, as the kernels do. The
-results are compared as well.
+`tilewright bench --cpu [--only TEXT | --model FILE] [--threads N] [--json FILE]`. The contestants of a case run in
+turns, so that a busy machine slows all of them, and the time is that of the thread (of the wall clock with several
+threads). The ratios are of the minima and of the medians, ours to theirs: below 1 is faster than onnxruntime.
+onnxruntime writes into memory bound beforehand, as the kernels do. The results are compared as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from compiler.cpu import Target
 from compiler.cpu.object import cache
 from tilewright.api.compilation import compile_program
 from tilewright.api.native import NativeModel
+from tilewright.checking.onnxruntime_reference import load_model
 from tilewright.errors import UsageError
 from tilewright.measure.cpu_cases import CASES, Case
 
@@ -51,12 +52,16 @@ def measure(
     *,
     memory: bool = True,
     threads: int = 1,
+    model: Path | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Callable[..., None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Times every selected case.
+    """Times every selected case, or a model.
 
     Args:
         only: texts that select cases by name or group.
+        model: an ONNX file to be timed in place of the cases.
+        shapes: of inputs that it leaves open.
         memory: also measure peak memory of networks, in processes of their own.
         threads: of ours and of onnxruntime.
 
@@ -65,12 +70,12 @@ def measure(
     """
     import onnxruntime
 
-    cases = select(only)
+    cases = select(only) if model is None else [Case(name=model.stem, group="model", model=lambda: load_model(model))]
     rows = []
     with _one_numpy_thread():
         for index, case in enumerate(cases):
             progress(f"measuring {case.name}", index, len(cases))
-            rows.append(_measure(case, threads))
+            rows.append(_measure(case, threads, shapes))
     peaks = []
     for case in cases if memory else ():
         if case.name in MEMORY_CASES and Path("/proc/self/status").exists():
@@ -94,19 +99,28 @@ def _one_numpy_thread() -> Iterator[None]:
         yield
 
 
-def inputs_of(model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
-    """Seeded inputs: normal floats, small integers over their whole 8-bit range."""
-    rng = np.random.default_rng(seed)
+def inputs_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Seeded inputs of a model without open shapes, see `seeded`."""
+    kinds = {v.name: v.type.tensor_type for v in model.graph.input}
+    return seeded(
+        {
+            name: ([d.dim_value for d in t.shape.dim], onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
+            for name, t in kinds.items()
+        }
+    )
+
+
+def seeded(kinds: Mapping[str, tuple[Sequence[int], np.dtype[Any]]]) -> dict[str, np.ndarray]:
+    """Arrays of these shapes and types: normal floats, truths, small integers, 8-bit ones over their whole range."""
+    rng = np.random.default_rng(0)
     found = {}
-    for value in model.graph.input:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    for name, (shape, dtype) in kinds.items():
         if dtype.kind == "f":
-            found[value.name] = rng.standard_normal(shape, np.float32).astype(dtype)
+            found[name] = rng.standard_normal(shape, np.float32).astype(dtype)
         else:
-            limits = np.iinfo(dtype) if dtype.itemsize == 1 else None
-            low, high = (limits.min, limits.max + 1) if limits else (0, _INTEGER_LIMIT)
-            found[value.name] = rng.integers(low, high, shape).astype(dtype)
+            limits = np.iinfo(dtype) if dtype.itemsize == 1 and dtype.kind != "b" else None
+            low, high = (limits.min, limits.max + 1) if limits else (0, 2 if dtype.kind == "b" else _INTEGER_LIMIT)
+            found[name] = rng.integers(low, high, shape).astype(dtype)
     return found
 
 
@@ -120,22 +134,26 @@ def bound_session(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        results = session.run(None, inputs)
+    except Exception as error:  # it raises exceptions of many types
+        raise UsageError(f"onnxruntime cannot run the model: {str(error).strip().splitlines()[0]}") from None
     names = [o.name for o in session.get_outputs()]
     binding = session.io_binding()
     for name, value in inputs.items():
         binding.bind_cpu_input(name, value)
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(v)) for v in session.run(None, inputs)]
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(v)) for v in results]
     for name, value in zip(names, values):
         binding.bind_ortvalue_output(name, value)
     return lambda: session.run_with_iobinding(binding), lambda: [v.numpy() for v in values]
 
 
-def _measure(case: Case, threads: int) -> dict[str, Any]:
+def _measure(case: Case, threads: int, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, Any]:
     model = case.model()
-    inputs = inputs_of(model)
     with _empty_kernel_cache():
-        native = NativeModel(model, threads=threads)
+        native = NativeModel(model, shapes, threads=threads)
+    inputs = seeded({name: (value.shape, value.dtype) for name, value in native.inputs.items()})
     for name, value in inputs.items():
         native.inputs[name][...] = value
     theirs, results = bound_session(model, inputs, threads)

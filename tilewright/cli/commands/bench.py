@@ -22,6 +22,7 @@ from tilewright.measure import cpu_speed, speed
         "  tilewright bench --json bench.json\n"
         "  tilewright bench --cpu --only softmax --only networks\n"
         "  tilewright bench --cpu --only recurrent --threads 2\n"
+        "  tilewright bench --cpu --model detector.onnx --shape x=1,3,640,640\n"
     ),
 )
 @click.option("--cpu", is_flag=True, help="Measure the CPU kernels instead, next to onnxruntime and numpy.")
@@ -29,8 +30,9 @@ from tilewright.measure import cpu_speed, speed
     "--only", multiple=True, metavar="TEXT", help="With --cpu: cases or groups that contain TEXT; repeatable."
 )
 @click.option("--threads", type=click.IntRange(1), default=1, help="With --cpu: threads of ours and of onnxruntime.")
-@click.option("--model", type=click.Path(path_type=Path), help="An ONNX model instead of ResNet-18.")
+@click.option("--model", type=click.Path(path_type=Path), help="An ONNX model instead of ResNet-18 or the cases.")
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs; medians are reported.")
+@arguments.shape_option
 @arguments.config_option
 @arguments.json_option
 def command(
@@ -39,18 +41,27 @@ def command(
     threads: int,
     model: Path | None,
     runs: int,
+    shapes: tuple[tuple[str, list[int]], ...],
     config: str | None,
     json_path: str | None,
 ) -> None:
     """Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread."""
     terminal.prepare_json(json_path)
     if cpu:
-        if model is not None or config is not None:
-            raise UsageError("--cpu measures its own cases: --model and --config do not go with it")
-        _measure_cpu(only, threads, json_path)
+        if config is not None:
+            raise UsageError("--cpu measures without an NPU: --config does not go with it")
+        if only and model is not None:
+            raise UsageError("--only selects among the cases, --model measures a model: give one of them")
+        if shapes and model is None:
+            raise UsageError("--shape goes with --model")
+        given = arguments.same_input_once(shapes)
+        with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
+            found = cpu_speed.measure(only, threads=threads, model=model, shapes=given, progress=working.update)
+        _show_cpu(found, json_path)
         return
-    if only or threads != 1:
-        raise UsageError(f"{'--only' if only else '--threads'} goes with --cpu")
+    for name, there in (("--only", only), ("--threads", threads != 1), ("--shape", shapes)):
+        if there:
+            raise UsageError(f"{name} goes with --cpu")
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         result = speed.measure(model, config=config or "base", runs=runs, progress=working.update)
     if json_path is not None:
@@ -59,9 +70,7 @@ def command(
         terminal.table_console().print(_speed_table(result))
 
 
-def _measure_cpu(only: tuple[str, ...], threads: int, json_path: str | None) -> None:
-    with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        result = cpu_speed.measure(only, threads=threads, progress=working.update)
+def _show_cpu(result: dict[str, Any], json_path: str | None) -> None:
     if json_path is not None:
         terminal.emit_json(json_path, result)
     if json_path != "-":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -90,7 +92,7 @@ def network(
     directions, rows = 2 if attrs.get("direction") == "bidirectional" else 1, GATES[op] * hidden
     shapes = {"w": (directions, rows, 7), "r": (directions, rows, hidden), "b": (directions, 2 * rows)}
     weights = {n: (rng.uniform(-1, 1, s) / np.sqrt(hidden)).astype(dtype) for n, s in shapes.items()}
-    feeds = {"x": rng.normal(0, 1, (steps, batch, 7)).astype(dtype)}
+    feeds: dict[str, np.ndarray] = {"x": rng.normal(0, 1, (steps, batch, 7)).astype(dtype)}
     if attrs.get("layout"):
         feeds["x"] = feeds["x"].swapaxes(0, 1).copy()
     inputs = feeds if fixed else feeds | weights
@@ -105,7 +107,7 @@ def network(
 def test_sizes_of_several_tiles(op: str, batch: int, hidden: int) -> None:
     """Several blocks of units, the last one not full, and several tiles of rows; weights known and not."""
     for reset in range(1 + (op == "GRU")):
-        attrs = {"linear_before_reset": 1} if reset else {}
+        attrs: dict[str, Any] = {"linear_before_reset": 1} if reset else {}
         for fixed in (True, False):
             model, feeds = network(op, 6, batch, hidden, fixed=fixed, direction="bidirectional", **attrs)
             want = onnx_models.run(model, feeds)["y"]

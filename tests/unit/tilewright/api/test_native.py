@@ -97,7 +97,9 @@ def test_command_mistakes(tmp_path: Path) -> None:
         (("tune", "--cpu", model, "--config", "small"), "--config"),
         (("tune", "--cpu", model, "--log", str(tmp_path / "no" / "log")), "log"),
         (("bench", "--cpu", "--only", "no such case"), "groups: networks"),
-        (("bench", "--cpu", "--model", model), "--model"),
+        (("bench", "--cpu", "--model", model, "--only", "gelu"), "--model"),
+        (("bench", "--cpu", "--shape", "input=1,3,32,32"), "--model"),
+        (("bench", "--threads", "2"), "--cpu"),
         (("bench", "--only", "gelu"), "--cpu"),
     ):
         code, text = run_cli(*arguments)
@@ -119,6 +121,22 @@ def test_bench_cpu(tmp_path: Path) -> None:
         assert case["difference"] < 1e-5 or case["group"] == "int8"
         assert case["ratio"] == pytest.approx(case["seconds"]["ours"] / case["seconds"]["onnxruntime"])
         assert case["within"] == (case["ratio"] <= case["limit"])
+
+
+def test_bench_cpu_of_a_model(tmp_path: Path) -> None:
+    """A file in place of the cases; the shapes that it leaves open are given."""
+    values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["n", 64]) for n in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Softmax", ["x"], ["y"])], "g", values[:1], values[1:])
+    opset = onnx.helper.make_opsetid("", 20)
+    onnx.save(onnx.helper.make_model(graph, ir_version=10, opset_imports=[opset]), tmp_path / "m.onnx")
+    out, arguments = tmp_path / "out.json", ("bench", "--cpu", "--model", str(tmp_path / "m.onnx"))
+    code, text = run_cli(*arguments, "--shape", "x=9,64", "--threads", "2", "--json", str(out))
+    found = json.loads(out.read_text())
+    assert code == 0 and "2 thread(s)" in text and found["threads"] == 2
+    (case,) = found["cases"]
+    assert case["name"] == "m" and case["difference"] < 1e-5 and case["limit"] is None and case["within"]
+    code, text = run_cli(*arguments)
+    assert code == 2 and "--shape x=" in text
 
 
 def test_cases_are_told_apart() -> None:
