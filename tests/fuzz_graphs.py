@@ -4,13 +4,15 @@
     python -m tests.fuzz_graphs --tflite --count 5000
     python -m tests.fuzz_graphs --seed 4711 --count 1
 
-Every graph runs twice, the second time in a workspace whose dead bytes are poisoned. A failure prints the command that
-replays it and the nodes of the smallest graph of the same seed that fails as well.
+Every graph runs twice, the second time in a workspace whose dead bytes are poisoned. Of four graphs LLVM optimises the
+kernels of one as it does for users; the others show faults of the compiler in a third of the time. A failure prints the
+command that replays it and the nodes of the smallest graph of the same seed that fails as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -49,8 +51,15 @@ def _tflite_nodes(seed: int, nodes: int) -> list[str]:
     return [f"{op.name} {name(op.inputs)} -> {name(op.outputs)}" for op in file.ops]
 
 
-ONNX = Kind(lambda seed, nodes: differences(random_graph(Random(seed), nodes)), _onnx_nodes)
-TFLITE = Kind(lambda seed, nodes: tflite_differences(random_tflite(Random(seed), nodes)), _tflite_nodes)
+def _optimise(seed: int) -> bool:
+    """One of four, of every size."""
+    return seed // len(SIZES) % 4 == 0
+
+
+ONNX = Kind(lambda seed, nodes: differences(random_graph(Random(seed), nodes), _optimise(seed)), _onnx_nodes)
+TFLITE = Kind(
+    lambda seed, nodes: tflite_differences(random_tflite(Random(seed), nodes), _optimise(seed)), _tflite_nodes
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -63,6 +72,7 @@ def main(arguments: list[str]) -> int:
     kind, flag = (TFLITE, " --tflite") if options.tflite else (ONNX, "")
     failures = 0
     start = time.monotonic()
+    os.environ["TILEWRIGHT_CACHE"] = os.devnull  # nobody needs these kernels again
     for seed in range(options.seed, options.seed + options.count):
         nodes = SIZES[seed % len(SIZES)]
         found = _faults(kind, seed, nodes)

@@ -41,6 +41,7 @@ class Target:
         has_fma: fused multiply-add is one instruction.
         has_vnni: `vpdpbusd` exists at `vector_bits`.
         has_amx: int8 products of matrix registers exist, and the system lets this process use them.
+        optimise: LLVM optimises. Without, kernels compile in a fraction of the time and run slower.
     """
 
     triple: str
@@ -52,6 +53,7 @@ class Target:
     has_fma: bool = True
     has_vnni: bool = False
     has_amx: bool = False
+    optimise: bool = True
 
     @staticmethod
     @cache
@@ -108,8 +110,9 @@ class Target:
         target = llvm.Target.from_triple(self.triple)
         # Position independent, so that the object links and loads anywhere.
         return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=3, reloc="pic", codemodel="default", abiname=self.abi
-        )
+            cpu=self.cpu, features=self.features, opt=3 if self.optimise else 0, reloc="pic", codemodel="default",
+            abiname=self.abi,
+        )  # fmt: skip
 
     @property
     def lanes(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -32,7 +33,6 @@ class ObjectCache:
     def __init__(self) -> None:
         self._memory: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
-        self._stores = 0
 
     def get(self, key: str, compile: Callable[[], bytes]) -> bytes:
         """The object for `key`, a hex digest."""
@@ -57,9 +57,8 @@ class ObjectCache:
         self._bytes = 0
 
     def _write(self, path: Path, data: bytes) -> None:
-        if self._stores % _STORES_PER_TRIM == 0:
+        if secrets.randbelow(_STORES_PER_TRIM) == 0:  # a folder of many files takes seconds to look through
             trim(directory(), "*/*", DISK_BYTES)
-        self._stores += 1
         keep_sealed(path, data)
 
 

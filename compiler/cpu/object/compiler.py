@@ -39,7 +39,7 @@ def _object(target: Target, text: str, plain: bool) -> bytes:
     what = (
         llvmlite.__version__,
         llvm.llvm_version_info,
-        PIPELINES[plain],
+        PIPELINES[plain] if target.optimise else "as written",
         target.triple,
         target.cpu,
         target.features,
@@ -63,12 +63,13 @@ def emit(target: Target, text: str, plain: bool) -> bytes:
     module = llvm.parse_assembly(text)
     module.data_layout = str(machine.target_data)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=3 if plain else 2)
-    options.loop_vectorization = True
-    options.slp_vectorization = plain
-    builder = llvm.create_pass_builder(machine, options)
-    passes = builder.getModulePassManager()
-    passes.run(module, builder)
+    if target.optimise:
+        options = llvm.create_pipeline_tuning_options(speed_level=3 if plain else 2)
+        options.loop_vectorization = True
+        options.slp_vectorization = plain
+        builder = llvm.create_pass_builder(machine, options)
+        passes = builder.getModulePassManager()
+        passes.run(module, builder)
     if "@llvm.masked.store" in text:
         optimised = str(module)
         written_out = single_lanes_written_out(optimised)

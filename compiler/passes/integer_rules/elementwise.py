@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,17 +16,71 @@ from compiler.passes.integer_rules.site import Site
 def binary(site: Site) -> list[Node] | None:
     """Add and Mul of two 8-bit tensors, either of which may be a constant.
 
-    onnxruntime calls its kernel with the operands exchanged where the first is one value along a row of the second; the
-    order matters to the last bit of an Add.
+    onnxruntime calls its kernel with the operands exchanged where the first is one value along a row of the second, as
+    it lies in memory then; the order matters to the last bit of an Add.
     """
     a, b = site.activation(0), site.activation(1)
     if a is None or b is None or not a.dtype == b.dtype == site.out.dtype:
         return None
     op = QAdd if site.node.op == "Add" else QMul
     names = [a.name, b.name]
-    if site.fused and one_value_along_rows(a.shape, b.shape):
+    if site.fused and _exchanged(site, a.shape, b.shape):
         names.reverse()
     return [site.make(op(floats=not site.fused), names)]
+
+
+def _exchanged(site: Site, a: Sequence[int], b: Sequence[int]) -> bool:
+    rank = len(site.out.shape)
+    as_written = one_value_along_rows(a, b)
+    if rank < 3:
+        return as_written
+    turned = one_value_along_rows(channels_last(a, rank), channels_last(b, rank))
+    return turned if turned != as_written and _between_convs(site, 1) else as_written
+
+
+def _between_convs(site: Site, index: int) -> bool:
+    """Whether an operand comes from a Conv, and the result goes to one, by ops that leave the layout alone.
+
+    onnxruntime keeps the channels last from the one to the other.
+    """
+    consumers = site.graph.consumers()
+    before = lambda node: node.inputs
+    made = lambda name: [site.producers[name]] if name in site.producers else []
+    after = lambda node: node.outputs
+    used = lambda name: consumers.get(name, [])
+    return _leads_to_conv(site, site.node.inputs[index], made, before) and _leads_to_conv(
+        site, site.node.outputs[0], used, after
+    )
+
+
+def _leads_to_conv(
+    site: Site, start: str, nodes: Callable[[str], list[Node]], names: Callable[[Node], list[str]]
+) -> bool:
+    seen: set[str] = set()
+    left = [start]
+    while left:
+        name = left.pop()
+        if name in seen or not name or len(site.graph.tensor(name).shape) < 3:
+            continue
+        seen.add(name)
+        for node in nodes(name):
+            if node.op == "Conv":
+                return True
+            if node.op in _ANY_LAYOUT:
+                left += names(node)
+    return False
+
+
+_ANY_LAYOUT = {
+    "QuantizeLinear", "DequantizeLinear", "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSwish", "HardSigmoid", "Tanh",
+    "Add", "Sub", "Mul", "Div", "MaxPool", "AveragePool", "Concat", "Pad",
+}  # fmt: skip
+
+
+def channels_last(shape: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The shape, of this rank by broadcasting, as onnxruntime's channels-last kernels see it."""
+    n, c, *space = (1,) * (rank - len(shape)) + tuple(shape)
+    return (n, *space, c)
 
 
 def one_value_along_rows(a: Sequence[int], b: Sequence[int]) -> bool:

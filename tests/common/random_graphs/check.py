@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from compiler import cpu
+from compiler.cpu.target import Target
 from compiler.graph import Graph
 from compiler.passes import run_passes
 from tests.common import onnx_models
@@ -19,12 +21,15 @@ from tilewright.api.build import ModelSource
 TOLERANCE = 1e-4  # relative and absolute, where results are rounded on the way
 
 
-def differences(graph: RandomGraph) -> list[str]:
+def differences(graph: RandomGraph, optimise: bool = True) -> list[str]:
     """What is wrong with the compiled graph beside onnxruntime, in words; nothing if it is right.
 
     Where onnxruntime joins quantised ops to one, which may round once less, that result is right as well.
+
+    Args:
+        optimise: the kernels as users have them; without, LLVM takes them as they are written, in a third of the time.
     """
-    found, results = _compiled(ModelSource(graph.model).graph(), graph.feeds)
+    found, results = _compiled(ModelSource(graph.model).graph(), graph.feeds, optimise)
     wrong: list[str] = []
     for optimize in (False, True):
         want = onnx_models.run(graph.model, graph.feeds, optimize=optimize)
@@ -34,20 +39,20 @@ def differences(graph: RandomGraph) -> list[str]:
     return found + wrong
 
 
-def tflite_differences(graph: TfliteGraph) -> list[str]:
+def tflite_differences(graph: TfliteGraph, optimise: bool = True) -> list[str]:
     """The same beside LiteRT; every result is exact."""
     interpreter = Interpreter(model_content=graph.data, num_threads=1)
     interpreter.allocate_tensors()
     for entry in interpreter.get_input_details():
         interpreter.set_tensor(entry["index"], graph.feeds[entry["name"]])
     interpreter.invoke()
-    found, results = _compiled(ModelSource(graph.data).graph(), graph.feeds)
+    found, results = _compiled(ModelSource(graph.data).graph(), graph.feeds, optimise)
     for entry in interpreter.get_output_details():
         found += _compared(entry["name"], results[entry["name"]], interpreter.get_tensor(entry["index"]), True)
     return found
 
 
-def _compiled(graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[list[str], dict[str, np.ndarray]]:
+def _compiled(graph: Graph, feeds: Mapping[str, np.ndarray], optimise: bool) -> tuple[list[str], dict[str, np.ndarray]]:
     """What is wrong by itself, and the results.
 
     The graph is compiled twice: as always, and with what is dead in the workspace poisoned and its buffers apart. The
@@ -59,8 +64,9 @@ def _compiled(graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[list[str],
     results = []
     for poison in (False, True):
         segment = cpu.compile_segment(
-            graph, graph.nodes, graph.inputs, graph.outputs, "random", packed=packed, poison=poison
-        )
+            graph, graph.nodes, graph.inputs, graph.outputs, "random", replace(Target.host(), optimise=optimise),
+            packed=packed, poison=poison,
+        )  # fmt: skip
         got, faults = run_segment(segment, graph, feeds)
         found += [f"{'poisoned: ' if poison else ''}{fault}" for fault in faults]
         results.append(dict(zip(segment.outputs, got, strict=True)))

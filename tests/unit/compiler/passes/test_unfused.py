@@ -68,13 +68,19 @@ def test_odd_window_with_ties() -> None:
     _equal(m, cpu_only=False)
 
 
-@pytest.mark.parametrize("first", [(), (1,), (1, 8, 1, 1), (3, 1, 1, 1)])
-def test_add_of_one_value_per_row(first: tuple[int, ...]) -> None:
-    """onnxruntime exchanges the operands, which changes the last bit of the sum."""
+@pytest.mark.parametrize("between_convs", [False, True])
+@pytest.mark.parametrize("first", [(1,), (1, 8, 1, 1), (3, 1, 1, 1), (3, 1, 16, 16)])
+def test_add_of_one_value_per_row(first: tuple[int, ...], between_convs: bool) -> None:
+    """onnxruntime exchanges the operands, which changes the last bit of the sum. Between Convs rows are of channels."""
     for seed in range(6):
         m = Model(np.int8, seed)
-        a, b = m.input((3, 8, 16, 16), 0.2, 0), m.weights(first) if not first else m.input(first, 0.05, 0)
-        m.output(m.requantized(m.op("Add", b, a), 0.5, 0))
+        a, b = m.input((3, 8, 16, 16), 0.2, 0), m.input(first, 0.05, 0)
+        if between_convs:
+            a = m.requantized(m.op("Conv", a, m.weights((8, 8, 1, 1))), 0.2, 0)
+        y = m.requantized(m.op("Add", b, a), 0.5, 0)
+        if between_convs:
+            y = m.requantized(m.op("Conv", y, m.weights((8, 8, 1, 1))), 0.5, 0)
+        m.output(y)
         _equal(m, cpu_only=False)
         _equal(m, cpu_only=True)
 
