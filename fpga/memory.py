@@ -8,9 +8,11 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
-from hw.ports import axi_master
+from fpga.bridge.bridge import MemoryPort
+from hw.connections import unread
+from hw.interfaces import Axi4
 from hw.queue import Queue
 from hw.reset import reset_by
 from isa.config import NpuConfig
@@ -26,28 +28,12 @@ OKAY, DECERR = 0, 3
 REQUEST = ("valid", "write", "address", "wdata", "strobe")
 
 
-def axi_slave(config: NpuConfig) -> dict[str, object]:
-    """The counterpart of `hw.ports.axi_master`: the same names, the other direction."""
-    return {name: member.flip() for name, member in axi_master(config).items()}  # type: ignore[attr-defined]
-
-
-def bridge_port() -> dict[str, object]:
-    """32-bit port of the serial bridge. A request is taken where `mem_valid` and `mem_ready` meet; `mem_address` counts
-    bytes and is a multiple of 4. Every read is answered by one `mem_rvalid`, a cycle later or more, in order.
+def memory_members(config: NpuConfig) -> dict[str, Any]:
+    """The ports of a memory: AXI4 slave, the serial bridge, and `bus_reset`.
 
     `bus_reset` resets what lies between the AXI4 port and the memory, as the master is reset in the same cycle. Nothing
     else does: it is a register that is 1 after a reset of `sync`."""
-    return {
-        "bus_reset": In(1),
-        "mem_valid": In(1),
-        "mem_write": In(1),
-        "mem_address": In(32),
-        "mem_wdata": In(32),
-        "mem_strobe": In(4),
-        "mem_ready": Out(1),
-        "mem_rvalid": Out(1),
-        "mem_rdata": Out(32),
-    }
+    return {"axi": In(Axi4(config)), "mem": In(MemoryPort()), "bus_reset": In(1)}
 
 
 def channel_queues(
@@ -59,17 +45,24 @@ def channel_queues(
     queues: dict[str, Queue] = {}
     fields: dict[str, dict[str, Signal]] = {}
     for channel, names in channels.items():
-        ports = {name: getattr(slave, f"axi_{channel}{name}") for name in names}
-        fields[channel] = {name: Signal(len(port), name=f"{channel}_{name}") for name, port in ports.items()}
+        port = getattr(slave, channel)
+        ports = {name: getattr(port, name) for name in names}
+        fields[channel] = {name: Signal(len(value), name=f"{channel}_{name}") for name, value in ports.items()}
         queue = queues[channel] = Queue(sum(map(len, ports.values())), depths.get(channel, ADDRESSES))
         m.submodules[f"{channel}_queue"] = queue
         m.d.comb += [
-            queue.i_valid.eq(getattr(slave, f"axi_{channel}valid")),
-            getattr(slave, f"axi_{channel}ready").eq(queue.i_ready),
+            queue.i_valid.eq(port.valid),
+            port.ready.eq(queue.i_ready),
             queue.i_payload.eq(Cat(*ports.values())),
             Cat(*fields[channel].values()).eq(queue.o_payload),
         ]
     return queues, fields
+
+
+def unread_attributes(m: Module, slave: Any) -> None:
+    """Says that an AXI4 slave takes INCR bursts of full-width beats for granted, and serves them all alike."""
+    for channel in (slave.ar, slave.aw):
+        unread(m, channel.burst, channel.size, channel.cache, channel.prot)
 
 
 class OnChipMemory(wiring.Component):
@@ -84,8 +77,7 @@ class OnChipMemory(wiring.Component):
         size: bytes, a multiple of the bus width.
 
     Ports:
-        axi_*: AXI4 slave.
-        mem_*, bus_reset: see `bridge_port`.
+        axi, mem, bus_reset: see `memory_members`.
 
     Raises:
         ValueError: size is no positive multiple of the bus width.
@@ -97,7 +89,7 @@ class OnChipMemory(wiring.Component):
         self.config, self.size = config, size
         #: Ports that lead to the pins of the board: none.
         self.pins: dict[str, object] = {}
-        super().__init__({**axi_slave(config), **bridge_port()})
+        super().__init__(memory_members(config))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -107,19 +99,19 @@ class OnChipMemory(wiring.Component):
         m.submodules.store = store = Memory(shape=Shape(8 * bus), depth=rows, init=[])
         read_port, write_port = store.read_port(), store.write_port(granularity=8)
         channels = {"ar": ("addr", "len", "id"), "aw": ("addr", "id"), "w": ("data", "strb", "last")}
-        queues, fields = channel_queues(m, self, channels, {})
+        queues, fields = channel_queues(m, self.axi, channels, {})
         read_address, read_length, next_read_id = fields["ar"].values()
         write_address, next_write_id = fields["aw"].values()
         beat_data, beat_strobe, beat_last = fields["w"].values()
         reads, writes, beats_in = queues["ar"], queues["aw"], queues["w"]
         # The bridge's request, a cycle later.
-        bridge = {name: Signal.like(getattr(self, f"mem_{name}")) for name in REQUEST}
-        m.d.sync += [register.eq(getattr(self, f"mem_{name}")) for name, register in bridge.items()]
+        bridge = {name: Signal.like(getattr(self.mem, name), name=f"mem_{name}") for name in REQUEST}
+        m.d.sync += [register.eq(getattr(self.mem, name)) for name, register in bridge.items()]
         bridge_row = bridge["address"][low:]
         word = bridge["address"][2:low]  # 32-bit word of the row
         bridge_read = bridge["valid"] & ~bridge["write"]
         bridge_write = bridge["valid"] & bridge["write"]
-        m.d.comb += self.mem_ready.eq(1)
+        m.d.comb += self.mem.ready.eq(1)
 
         # Reads: the row of the burst, one read a cycle while its beat has room.
         active, outside, read_id = Signal(), Signal(), Signal()
@@ -131,7 +123,7 @@ class OnChipMemory(wiring.Component):
             issue.eq(active & ~bridge_read & (under_way != READ_BEATS)),
             last.eq(issue & (left == 0)),
             reads.o_ready.eq(~active | last),
-            taken.eq(self.axi_rvalid & self.axi_rready),
+            taken.eq(self.axi.r.valid & self.axi.r.ready),
         ]
         # The blocks of RAM lie all over the FPGA: what goes to them, and what they give, crosses it in its own cycle.
         read_row, reading = Signal(range(rows), reset_less=True), Signal()
@@ -161,12 +153,12 @@ class OnChipMemory(wiring.Component):
         m.d.comb += [
             beats.i_valid.eq(there),
             beats.i_payload.eq(Cat(data, there_last, there_id, there_outside)),
-            self.axi_rvalid.eq(beats.o_valid),
-            beats.o_ready.eq(self.axi_rready),
-            Cat(self.axi_rdata, self.axi_rlast, self.axi_rid, bad).eq(beats.o_payload),
-            self.axi_rresp.eq(Mux(bad, DECERR, OKAY)),
-            self.mem_rvalid.eq(answered),
-            self.mem_rdata.eq(data.word_select(there_word, 32)),
+            self.axi.r.valid.eq(beats.o_valid),
+            beats.o_ready.eq(self.axi.r.ready),
+            Cat(self.axi.r.data, self.axi.r.last, self.axi.r.id, bad).eq(beats.o_payload),
+            self.axi.r.resp.eq(Mux(bad, DECERR, OKAY)),
+            self.mem.rvalid.eq(answered),
+            self.mem.rdata.eq(data.word_select(there_word, 32)),
         ]
 
         # Writes, through a register.
@@ -174,24 +166,24 @@ class OnChipMemory(wiring.Component):
         write_row = Signal(range(rows))
         beat = Signal()
         m.d.comb += [
-            writes.o_ready.eq(~writing & ~self.axi_bvalid),
+            writes.o_ready.eq(~writing & ~self.axi.b.valid),
             beats_in.o_ready.eq(writing & ~bridge_write),
             beat.eq(beats_in.o_valid & beats_in.o_ready),
         ]
-        with m.If(self.axi_bready):
-            m.d.sync += self.axi_bvalid.eq(0)
+        with m.If(self.axi.b.ready):
+            m.d.sync += self.axi.b.valid.eq(0)
         with m.If(beat):
             m.d.sync += write_row.eq(write_row + 1)
             with m.If(beat_last):
                 m.d.sync += [
                     writing.eq(0),
-                    self.axi_bvalid.eq(1),
-                    self.axi_bresp.eq(Mux(write_outside, DECERR, OKAY)),
+                    self.axi.b.valid.eq(1),
+                    self.axi.b.resp.eq(Mux(write_outside, DECERR, OKAY)),
                 ]
         with m.If(writes.o_valid & writes.o_ready):
             first = write_address[low:]
             m.d.sync += [writing.eq(1), write_row.eq(first), write_outside.eq(first >= rows)]
-            m.d.sync += self.axi_bid.eq(next_write_id)
+            m.d.sync += self.axi.b.id.eq(next_write_id)
         now_row, now_data = Signal(range(rows), reset_less=True), Signal(8 * bus, reset_less=True)
         now_strobe = Signal(bus)
         m.d.sync += [
@@ -204,6 +196,8 @@ class OnChipMemory(wiring.Component):
         with m.Elif(beat & ~write_outside):
             m.d.sync += now_strobe.eq(beat_strobe)
         m.d.comb += [write_port.addr.eq(now_row), write_port.data.eq(now_data), write_port.en.eq(now_strobe)]
+        unread_attributes(m, self.axi)
+        unread(m, self.axi.aw.len, beats.i_ready)  # beats end with `last`; `under_way` counts them
         whole = Module()
         whole.submodules.bus = reset_by(whole, m, self.bus_reset, "bus")
         return whole

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from amaranth.back import rtlil
-
 from common import store
 from fpga.errors import FpgaError
 from fpga.fmax import place_and_route
@@ -24,6 +22,7 @@ from fpga.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.report import BRAMS, DSPS, LUTS
 from fpga.toolchain import NO_RW_CHECK, SYNTHESIS, Step
 from hw.npu import Npu
+from hw.verilog import component_rtlil
 from isa.config import NpuConfig
 
 TOP = "npu"
@@ -126,7 +125,7 @@ def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> 
 
 def rtlil_of(config: NpuConfig) -> str:
     """The NPU in Yosys' own language."""
-    return rtlil.convert(Npu(config), name=TOP, emit_src=False)
+    return component_rtlil(Npu(config), TOP)
 
 
 def count_cells(design: str, family: Family, name: str) -> Resources:

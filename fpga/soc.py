@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fpga.bridge.bridge import SerialBridge
-from fpga.memory import REQUEST
+from hw.connections import unread
+from hw.interfaces import flat_ports
 from hw.npu import Npu
-from hw.ports import axi_master, axil_slave
 from hw.reset import reset_by
 from isa.config import NpuConfig
 
@@ -74,19 +74,13 @@ class Soc(wiring.Component):
             bridge.memory_bytes.eq(memory.size),
             memory.bus_reset.eq(reset),
         ]
-        for name, member in axi_master(self.config).items():
-            source, target = (npu, memory) if member.flow == Out else (memory, npu)  # type: ignore[attr-defined]
-            m.d.comb += getattr(target, name).eq(getattr(source, name))
-        for name, member in axil_slave().items():
-            source, target = (npu, bridge) if member.flow == Out else (bridge, npu)  # type: ignore[attr-defined]
-            m.d.comb += getattr(target, name).eq(getattr(source, name))
+        wiring.connect(m, npu.axi, memory.axi)
+        wiring.connect(m, bridge.axil, npu.axil)
+        wiring.connect(m, bridge.mem, memory.mem)
+        unread(m, *(port for _, _, port in flat_ports(npu.dbg)))  # no timelines on boards
         for name, member in memory.pins.items():
             source, target = (memory, self) if member.flow == Out else (self, memory)
             m.d.comb += getattr(target, name).eq(getattr(source, name))
-        for name in REQUEST:
-            m.d.comb += getattr(memory, f"mem_{name}").eq(getattr(bridge, f"mem_{name}"))
-        for name in ("ready", "rvalid", "rdata"):
-            m.d.comb += getattr(bridge, f"mem_{name}").eq(getattr(memory, f"mem_{name}"))
 
         half_second = Signal(range(self.clock_hz // 2))
         alive = Signal()
@@ -94,7 +88,7 @@ class Soc(wiring.Component):
         with m.If(half_second == self.clock_hz // 2 - 1):
             m.d.sync += [half_second.eq(0), alive.eq(~alive)]
         shown: list[Signal] = []
-        for name, event in (("line", ~self.rx | ~self.tx), ("memory", npu.axi_arvalid | npu.axi_awvalid)):
+        for name, event in (("line", ~self.rx | ~self.tx), ("memory", npu.axi.ar.valid | npu.axi.aw.valid)):
             seen = Signal(name=f"{name}_seen")
             left = Signal(range(max(2, int(self.clock_hz * LED_SECONDS))), name=f"{name}_left")
             m.d.sync += seen.eq(event)

@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.scratchpads import bits_for
+from hw.interfaces import ColumnsWrite, ScratchpadRead, bits_for
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS
 
@@ -20,16 +20,15 @@ class Accumulate(wiring.Component):
     An ACC row read in cycle t does not show the writes of cycles t and later, so a group takes instead: the row written
     in t (kept one cycle), in t+1 (in the sum register then), or the sum that is complete just before it.
 
-    Latency: control enters in cycle t, `sum{o}` in t + ACCUMULATE_STAGES, a complete row is written one cycle later.
+    Latency: control enters in cycle t, `sums` in t + ACCUMULATE_STAGES, a complete row is written one cycle later.
 
     Ports:
         valid, first, last: a product of a group, its first, its last.
         accumulate: the group starts from the ACC row.
         depthwise: the row is one column of min(block_in, block_out) lanes also where block_out is larger.
         row, column: physical ACC row and column of the group.
-        sum{o}: products of the array.
-        read, read_row, data{c}: ACC read port.
-        write_mask, write_row, write_data{c}: ACC write port.
+        sums: products of the array.
+        read, write: ports of ACC.
     """
 
     def __init__(self, config: NpuConfig, sum_bits: int) -> None:
@@ -47,13 +46,9 @@ class Accumulate(wiring.Component):
                 "depthwise": In(1),
                 "row": In(ADDRESS_BITS),
                 "column": In(bits_for(self.columns)),
-                **{f"sum{o}": In(signed(sum_bits)) for o in range(config.block_out)},
-                "read": Out(1),
-                "read_row": Out(ADDRESS_BITS),
-                **{f"data{c}": In(32 * self.lanes) for c in range(self.columns)},
-                "write_mask": Out(self.columns),
-                "write_row": Out(ADDRESS_BITS),
-                **{f"write_data{c}": Out(32 * self.lanes) for c in range(self.columns)},
+                "sums": In(signed(sum_bits)).array(config.block_out),
+                "read": Out(ScratchpadRead(Out(32 * self.lanes).array(self.columns))),
+                "write": Out(ColumnsWrite(self.columns, 32 * self.lanes)),
             }
         )
 
@@ -78,7 +73,7 @@ class Accumulate(wiring.Component):
         }
         stage1 = {k: Signal(len(v) if k not in flags else 1, name=f"{k}1") for k, v in inputs.items()}
         stage2 = {k: Signal.like(v, name=f"{k}2") for k, v in stage1.items()}
-        m.d.comb += [self.read.eq(inputs["loads"]), self.read_row.eq(self.row)]
+        m.d.comb += [self.read.valid.eq(inputs["loads"]), self.read.row.eq(self.row)]
         m.d.sync += [stage1[k].eq(v) for k, v in inputs.items()]
         m.d.sync += [stage2[k].eq(v) for k, v in stage1.items()]
 
@@ -89,30 +84,30 @@ class Accumulate(wiring.Component):
             data = sums[0]
             if self.groups > 1 and c:
                 data = Mux(written_depthwise, sums[0], sums[c])
-            m.d.comb += getattr(self, f"write_data{c}").eq(data)
+            m.d.comb += self.write.data[c].eq(data)
         before = [Signal(width, name=f"before{g}", reset_less=True) for g in columns[: max(1, self.groups)]]
         complete = stage2["valid"] & stage2["last"]
-        m.d.sync += self.write_mask.eq(Mux(complete, stage2["mask"], 0))
+        m.d.sync += self.write.mask.eq(Mux(complete, stage2["mask"], 0))
         with m.If(complete):
-            m.d.sync += [self.write_row.eq(stage2["row"]), written_depthwise.eq(stage2["depthwise"])]
-        with m.If(self.write_mask.any()):
-            m.d.sync += [b.eq(getattr(self, f"write_data{g}")) for g, b in enumerate(before)]
+            m.d.sync += [self.write.row.eq(stage2["row"]), written_depthwise.eq(stage2["depthwise"])]
+        with m.If(self.write.mask.any()):
+            m.d.sync += [b.eq(self.write.data[g]) for g, b in enumerate(before)]
 
         # Stage 1: ACC data is there; columns written since are replaced, then what the group needs is selected.
         # Which columns to replace was computed in the cycle before, so that one bit per column chooses here.
         now_hit, before_hit = (Signal(self.columns, name=n, reset_less=True) for n in ("now_hit", "before_hit"))
         m.d.sync += [
             now_hit.eq(Mux(complete & (stage2["row"] == self.row), stage2["mask"], 0)),
-            before_hit.eq(Mux(self.write_row == self.row, self.write_mask, 0)),
+            before_hit.eq(Mux(self.write.row == self.row, self.write.mask, 0)),
         ]
         values = []
         for c in columns:
             value = Signal(width, name=f"value{c}")
-            m.d.comb += value.eq(getattr(self, f"data{c}"))
+            m.d.comb += value.eq(self.read.data[c])
             with m.If(before_hit[c]):
                 m.d.comb += value.eq(before[min(c, len(before) - 1)])
             with m.If(now_hit[c]):
-                m.d.comb += value.eq(getattr(self, f"write_data{c}"))
+                m.d.comb += value.eq(self.write.data[c])
             values.append(value)
         operands = [Signal(width, name=f"operand{g}", reset_less=True) for g in groups]
         forward = Signal(self.columns)  # columns of stage 1 that stage 2 completes
@@ -142,14 +137,14 @@ class Accumulate(wiring.Component):
                         m.d.comb += start.eq(sums[0])
                 else:
                     with m.If(forward2[g] & ~stage2["depthwise"]):
-                        m.d.comb += start.eq(getattr(self, f"write_data{g}"))
+                        m.d.comb += start.eq(self.write.data[g])
                     if g == 0:
                         with m.If(forward2.any() & stage2["depthwise"]):
-                            written = Array(getattr(self, f"write_data{c}") for c in columns)
+                            written = Array(self.write.data[c] for c in columns)
                             m.d.comb += start.eq(written[stage2["column"]])
             with m.If(stage2["valid"]):
                 lanes = [
-                    (start[32 * l : 32 * l + 32].as_signed() + getattr(self, f"sum{g * self.lanes + l}"))[:32]
+                    (start[32 * l : 32 * l + 32].as_signed() + self.sums[g * self.lanes + l])[:32]
                     for l in range(self.lanes)
                 ]
                 m.d.sync += sums[g].eq(Cat(lanes))

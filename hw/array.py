@@ -9,7 +9,8 @@ from amaranth.hdl import Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.scratchpads import bits_for
+from hw.connections import unread
+from hw.interfaces import bits_for
 from isa.config import NpuConfig
 from isa.timing import ARRAY_TREE_RADIX, array_stages
 
@@ -17,14 +18,14 @@ from isa.timing import ARRAY_TREE_RADIX, array_stages
 class MacArray(wiring.Component):
     """block_out dot products of block_in int8 pairs per cycle.
 
-    Element (o, i) multiplies weight row{o}[i] by lane slice*D + (o mod D) of slot i of the window (see there), with
+    Element (o, i) multiplies weight i of rows[o] by lane slice*D + (o mod D) of slot i of the window (see there), with
     D = min(block_in, block_out); in DEPTHWISE outputs o >= D are meaningless. Without `depthwise` a slot has one lane.
 
     Latency: `array_stages(config)` cycles: one for the products, one for every two levels of the adder tree.
 
     Ports:
-        valid, slice, row{o}, slot{i}: operands.
-        sum{o}: dot product, `array_stages` cycles later.
+        valid, slice, rows, slots: operands.
+        sums: dot products, `array_stages` cycles later.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -36,9 +37,9 @@ class MacArray(wiring.Component):
             {
                 "valid": In(1),
                 "slice": In(bits_for(config.dw_slices)),
-                **{f"row{o}": In(row) for o in range(config.block_out)},
-                **{f"slot{i}": In(slot) for i in range(config.block_in)},
-                **{f"sum{o}": Out(signed(self.sum_bits)) for o in range(config.block_out)},
+                "rows": In(row).array(config.block_out),
+                "slots": In(slot).array(config.block_in),
+                "sums": Out(signed(self.sum_bits)).array(config.block_out),
             }
         )
 
@@ -53,7 +54,7 @@ class MacArray(wiring.Component):
         # The slice of every slot.
         taps = []
         for i in range(c.block_in):
-            slot = getattr(self, f"slot{i}")
+            slot = self.slots[i]
             if c.depthwise and c.dw_slices > 1:
                 tap = Signal(8 * lanes, name=f"tap{i}")
                 m.d.comb += tap.eq(slot.word_select(self.slice, 8 * lanes))
@@ -61,10 +62,12 @@ class MacArray(wiring.Component):
             else:
                 taps.append(slot)
 
+        if not (c.depthwise and c.dw_slices > 1):
+            unread(m, self.slice)
         valid = self.valid
         levels: list[list[Signal]] = []
         for o in range(c.block_out):
-            weights = getattr(self, f"row{o}")
+            weights = self.rows[o]
             products = []
             for i in range(c.block_in):
                 operand = byte(taps[i], o % lanes if c.depthwise else 0)
@@ -90,5 +93,5 @@ class MacArray(wiring.Component):
                 levels[o] = sums
             stages += 1
         assert stages == array_stages(c), (stages, array_stages(c))
-        m.d.comb += [getattr(self, f"sum{o}").eq(terms[0]) for o, terms in enumerate(levels)]
+        m.d.comb += [self.sums[o].eq(terms[0]) for o, terms in enumerate(levels)]
         return m

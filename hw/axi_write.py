@@ -6,6 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.connections import unread
+from hw.interfaces import BURST_INCR, CACHE_NORMAL, Axi4
 from hw.queue import Queue
 from isa.config import NpuConfig
 
@@ -24,7 +26,7 @@ class AxiWrite(wiring.Component):
         step, stalled: a beat is taken; a burst waits for a beat or for the bus.
         give, give_tag: all responses of the instruction whose last burst has `burst_last` are in.
         error, error_tag, error_address: a burst was answered with an error.
-        aw*, w*, b*: AXI.
+        aw, w, b: AXI.
         in_burst: beats of the current burst are still to come.  idle: nothing in flight.
         halt: begin no bursts; complete those begun with beats that write nothing.
     """
@@ -32,6 +34,7 @@ class AxiWrite(wiring.Component):
     def __init__(self, config: NpuConfig, tag_bits: int) -> None:
         self.config, self.tag_bits = config, tag_bits
         self.beat_bits = config.burst_beats.bit_length()
+        axi = Axi4(config).members
         super().__init__(
             {
                 "burst_valid": In(1),
@@ -52,18 +55,9 @@ class AxiWrite(wiring.Component):
                 "error": Out(1),
                 "error_tag": Out(tag_bits),
                 "error_address": Out(config.axi_address_bits),
-                "awvalid": Out(1),
-                "awready": In(1),
-                "awaddr": Out(config.axi_address_bits),
-                "awlen": Out(8),
-                "wvalid": Out(1),
-                "wready": In(1),
-                "wdata": Out(config.axi_data_bits),
-                "wstrb": Out(config.bus_bytes),
-                "wlast": Out(1),
-                "bvalid": In(1),
-                "bready": Out(1),
-                "bresp": In(2),
+                "aw": axi["aw"],
+                "w": axi["w"],
+                "b": axi["b"],
                 "in_burst": Out(1),
                 "idle": Out(1),
                 "halt": In(1),
@@ -73,14 +67,15 @@ class AxiWrite(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
+        aw, w, b = self.aw, self.w, self.b
         m.submodules.pending = pending = Queue(2 + self.tag_bits + c.axi_address_bits, c.write_outstanding)
         left = Signal(self.beat_bits)  # beats of the current burst still to be taken; `in_burst` if any
         room, begin, skip, dummy = Signal(), Signal(), Signal(), Signal()
         next_burst = ~self.in_burst & self.burst_valid & pending.i_ready & ~self.halt
         m.d.comb += [
-            room.eq(~self.wvalid | self.wready),
+            room.eq(~w.valid | w.ready),
             skip.eq(next_burst & self.burst_null),
-            begin.eq(next_burst & ~self.burst_null & self.beat_valid & room & (~self.awvalid | self.awready)),
+            begin.eq(next_burst & ~self.burst_null & self.beat_valid & room & (~aw.valid | aw.ready)),
             dummy.eq(self.halt & room & self.in_burst),
             self.step.eq(begin | (self.beat_valid & room & self.in_burst & ~self.halt)),
             self.stalled.eq(((self.burst_valid & ~self.burst_null) | self.in_burst) & ~self.step & ~self.halt),
@@ -95,35 +90,43 @@ class AxiWrite(wiring.Component):
             m.d.sync += [
                 left.eq(beats - 1),
                 self.in_burst.eq(beats != 1),
-                self.wvalid.eq(1),
-                self.wlast.eq(beats == 1),
-                self.wdata.eq(self.beat_data),
-                self.wstrb.eq(Mux(dummy, 0, self.beat_strobe)),
+                w.valid.eq(1),
+                w.last.eq(beats == 1),
+                w.data.eq(self.beat_data),
+                w.strb.eq(Mux(dummy, 0, self.beat_strobe)),
             ]
-        with m.Elif(self.wready):
-            m.d.sync += self.wvalid.eq(0)
+        with m.Elif(w.ready):
+            m.d.sync += w.valid.eq(0)
         with m.If(begin):
             m.d.sync += [
-                self.awvalid.eq(1),
-                self.awaddr.eq(self.burst_address),
-                self.awlen.eq(self.burst_beats - 1),
+                aw.valid.eq(1),
+                aw.addr.eq(self.burst_address),
+                aw.len.eq(self.burst_beats - 1),
             ]
-        with m.Elif(self.awready):
-            m.d.sync += self.awvalid.eq(0)
+        with m.Elif(aw.ready):
+            m.d.sync += aw.valid.eq(0)
 
         last, null, tag, address = Signal(), Signal(), Signal(self.tag_bits), Signal(c.axi_address_bits)
         at_null = pending.o_valid & null
-        taken = self.bvalid & pending.o_valid & ~null
+        taken = b.valid & pending.o_valid & ~null
         m.d.comb += [
             Cat(last, null, tag, address).eq(pending.o_payload),
-            self.bready.eq(~at_null),
-            pending.o_ready.eq(at_null | self.bvalid),
-            self.give.eq((at_null | (taken & last & ~self.bresp[1])) & ~self.halt),
+            b.ready.eq(~at_null),
+            pending.o_ready.eq(at_null | b.valid),
+            self.give.eq((at_null | (taken & last & ~b.resp[1])) & ~self.halt),
             self.give_tag.eq(tag),
-            self.error.eq(taken & self.bresp[1]),
+            self.error.eq(taken & b.resp[1]),
             self.error_tag.eq(tag),
             self.error_address.eq(address),
-            self.idle.eq(~self.awvalid & ~self.wvalid & ~self.in_burst & ~pending.o_valid),
+            self.idle.eq(~aw.valid & ~w.valid & ~self.in_burst & ~pending.o_valid),
         ]
+        m.d.comb += [
+            aw.id.eq(0),
+            aw.size.eq((c.bus_bytes - 1).bit_length()),
+            aw.burst.eq(BURST_INCR),
+            aw.cache.eq(CACHE_NORMAL),
+            aw.prot.eq(0),
+        ]
+        unread(m, b.id)  # there is one
         self.left, self.pending = left, pending  # for `hw.formal`
         return m

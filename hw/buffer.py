@@ -22,6 +22,7 @@ class Buffer(wiring.Component):
     """
 
     def __init__(self, width: int) -> None:
+        self.optional = {"o_load", "o_next"}
         super().__init__(
             {
                 "i_valid": In(1),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.interfaces import OFFSET_BITS
 from hw.queue import Queue
 from isa.config import NpuConfig
-from isa.instructions import REGIONS
 from isa.timing import OUT_BURSTS
 
 #: AXI: a burst must not cross a multiple of this many bytes.
 AXI_BOUNDARY = 4096
-OFFSET_BITS = 32
 #: Bytes of one run: 2**16 - 1 rows of at most 64 * 64 bytes.
 RUN_BITS = 28
 
@@ -197,14 +199,12 @@ class BurstWalker(wiring.Component):
         return m
 
 
-def latch_region(
-    m: Module, part: wiring.Component, number: Value, permission: str, idle: Value
-) -> tuple[Signal, Signal, Signal]:
+def latch_region(m: Module, regions: Sequence[Any], number: Value, idle: Value) -> tuple[Signal, Signal, Signal]:
     """Base, size and permission of region `number`, kept while not `idle`: choosing among the regions takes time.
-    `part` has ports region{r}_base, region{r}_size, region{r}_{permission}."""
+    Each has the members of `hw.interfaces.RegionAccess`."""
     kept = []
-    for name in ("base", "size", permission):
-        values = Array(getattr(part, f"region{r}_{name}") for r in range(REGIONS))
+    for name in ("base", "size", "allowed"):
+        values = Array(getattr(region, name) for region in regions)
         register = Signal.like(values[0], name=f"region_{name}", reset_less=True)
         with m.If(idle):
             m.d.sync += register.eq(values[number])

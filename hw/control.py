@@ -9,13 +9,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.ports import PC_BITS
-from isa.config import NpuConfig
+from hw.interfaces import ERROR_ADDRESS_BITS, PC_BITS, CoreStatus
 from isa.instructions import Engine, ErrorCode
 from isa.registers import REGISTER
-
-ENGINES = [e for e in Engine if e != Engine.FETCH]
-ERROR_ADDRESS_BITS = 64
 
 
 class State(enum.Enum):
@@ -38,17 +34,12 @@ class Control(wiring.Component):
         start_write, reset_write, acknowledge: commands of the host (acknowledge: bits of IRQ_STATUS to clear).
         irq_enable, watchdog, timeout: registers.
         hold: resets the core.  start: begins the program.  halt: stops all engines.
-        finished: the program is complete.  bus_idle: nothing in flight on AXI.
-        error: the core has an error.  error_*: the first, in the cycle after it.
-        progress: anything moved in the cycle before.
-        waiting, waiting_engine, waiting_pc, waiting_id: an engine waits for a semaphore (for WATCHDOG).
-        pc: next instruction of FETCH (for WATCHDOG and TIMEOUT).
+        core: what the core reports.
         status, irq_status, irq: to registers and pin.  code, engine, failed_pc, address: the recorded error.
         counting: this cycle belongs to the run.  clear: a run begins, or a reset is complete: counters become 0.
     """
 
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
+    def __init__(self) -> None:
         super().__init__(
             {
                 "start_write": In(1),
@@ -60,19 +51,7 @@ class Control(wiring.Component):
                 "hold": Out(1, init=1),
                 "start": Out(1),
                 "halt": Out(1, init=1),
-                "finished": In(1),
-                "bus_idle": In(1),
-                "error": In(1),
-                "error_code": In(8),
-                "error_engine": In(4),
-                "error_pc": In(PC_BITS),
-                "error_address": In(ERROR_ADDRESS_BITS),
-                "progress": In(1),
-                "waiting": In(1),
-                "waiting_engine": In(4),
-                "waiting_pc": In(PC_BITS),
-                "waiting_id": In(8),
-                "pc": In(PC_BITS),
+                "core": In(CoreStatus()),
                 "status": Out(32),
                 "irq_status": Out(2),
                 "irq": Out(1),
@@ -91,7 +70,7 @@ class Control(wiring.Component):
         done = Signal()
         run = state == State.RUN
         quiet = Signal(32)  # cycles without progress, the cycle before this one left out
-        progressed = self.progress | self.start
+        progressed = self.core.progress | self.start
         cycles = Signal(32)  # of the run, except this cycle
         at_limit = Signal()  # `quiet` is one below the limit
         expired = run & at_limit & ~progressed
@@ -102,19 +81,20 @@ class Control(wiring.Component):
         # Why the run ended in the cycle before. The details of an error arrive now; those of a watchdog or timeout
         # belong to that cycle and were kept.
         told, hung, overdue = Signal(), Signal(), Signal()
-        waiting, waiting_engine = Signal(), Signal.like(self.waiting_engine, reset_less=True)
-        waiting_pc, waiting_id, pc = (
-            Signal.like(getattr(self, n), name=f"kept_{n}", reset_less=True) for n in ("waiting_pc", "waiting_id", "pc")
-        )
+        reported = self.core.waiting
+        waiting, waiting_engine = Signal(), Signal.like(reported.engine, name="waiting_engine", reset_less=True)
+        waiting_pc = Signal.like(reported.pc, name="waiting_pc", reset_less=True)
+        waiting_id = Signal.like(reported.id, name="waiting_id", reset_less=True)
+        pc = Signal.like(self.core.pc, name="kept_pc", reset_less=True)
         m.d.sync += [
-            waiting.eq(self.waiting),
-            waiting_engine.eq(self.waiting_engine),
-            waiting_pc.eq(self.waiting_pc),
-            waiting_id.eq(self.waiting_id),
-            pc.eq(self.pc),
+            waiting.eq(reported.valid),
+            waiting_engine.eq(reported.engine),
+            waiting_pc.eq(reported.pc),
+            waiting_id.eq(reported.id),
+            pc.eq(self.core.pc),
         ]
         # In the first cycle of a run the core is still in reset, or shows what it did before.
-        error, finished = self.error & ~self.start, self.finished & ~self.start
+        error, finished = self.core.error.error & ~self.start, self.core.finished & ~self.start
         m.d.comb += self.counting.eq(run | (state == State.STOP))
         m.d.sync += [
             told.eq(0),
@@ -148,10 +128,10 @@ class Control(wiring.Component):
             with m.Case(State.STOP):
                 with m.If(told):
                     m.d.sync += [
-                        self.code.eq(self.error_code),
-                        self.engine.eq(self.error_engine),
-                        self.failed_pc.eq(self.error_pc),
-                        self.address.eq(self.error_address),
+                        self.code.eq(self.core.error.code),
+                        self.engine.eq(self.core.error.engine),
+                        self.failed_pc.eq(self.core.error.pc),
+                        self.address.eq(self.core.error.address),
                     ]
                 with m.Elif(hung):
                     m.d.sync += [
@@ -167,11 +147,11 @@ class Control(wiring.Component):
                         self.failed_pc.eq(pc),
                         self.address.eq(0),
                     ]
-                with m.If(self.bus_idle):
+                with m.If(self.core.bus_idle):
                     m.d.comb += error_irq.eq(1)
                     m.d.sync += state.eq(State.FAILED)
             with m.Case(State.RESET):
-                with m.If(self.bus_idle):
+                with m.If(self.core.bus_idle):
                     m.d.comb += self.clear.eq(1)
                     m.d.sync += [state.eq(State.IDLE), self.hold.eq(1), done.eq(0)]
                     m.d.sync += [s.eq(0) for s in (self.code, self.engine, self.failed_pc, self.address)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Array, Module, Mux, Shape, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -26,7 +26,7 @@ class Counters(wiring.Component):
 
     Ports:
         clear: all counters are 0 again, events of this cycle not counted.
-        {NAME}_event: counts in this cycle.
+        events: by name, counts in this cycle.
         index, value: one of the counters (its place in COUNTERS) and its value; each comes once in ROUND cycles.
     """
 
@@ -35,7 +35,7 @@ class Counters(wiring.Component):
         super().__init__(
             {
                 "clear": In(1),
-                **{f"{name}_event": In(1) for name in COUNTERS},
+                "events": In(data.StructLayout(dict.fromkeys(COUNTERS, 1))),
                 "index": Out(range(ROUND)),
                 "value": Out(COUNTER_BITS),
             }
@@ -52,7 +52,7 @@ class Counters(wiring.Component):
         recent = []
         for n, name in enumerate(COUNTERS):
             count, seen = Signal(range(ROUND + 1), name=f"{name}_recent"), Signal(name=f"{name}_seen")
-            m.d.sync += [seen.eq(getattr(self, f"{name}_event")), count.eq(Mux(visited == n, 0, count) + seen)]
+            m.d.sync += [seen.eq(self.events[name]), count.eq(Mux(visited == n, 0, count) + seen)]
             with m.If(self.clear):
                 m.d.sync += [seen.eq(0), count.eq(0)]
             beat = (self.config.bus_bytes - 1).bit_length() if name in BYTES else 0

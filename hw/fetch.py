@@ -6,9 +6,9 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.bursts import OFFSET_BITS
+from hw.connections import unread
 from hw.decoder import Decoder
-from hw.ports import PC_BITS
+from hw.interfaces import OFFSET_BITS, PC_BITS, Fault, ReadPort
 from hw.queue import Queue
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, INSTRUCTION_BYTES, Engine, ErrorCode
@@ -29,16 +29,15 @@ class Fetch(wiring.Component):
 
     Ports:
         start: begin.  base, size, allowed: the program's region.  offset, length: where the program is.
-        request_*: bursts.  beat, beat_data, beat_bad: beats (always taken).
+        read: bursts; its beats are always taken.
         valid, engine, word, pc: instruction for the queue of `engine`.  ready: that queue takes it.
         ended: END has been dispatched.
-        error, error_code, error_address: at instruction `pc`; given when `quiet`: no engine can move any more.
+        fault, fault_code: at instruction `pc`; given when `quiet`: no engine can move any more.
         halt: stop.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        self.beat_bits = config.burst_beats.bit_length()
         super().__init__(
             {
                 "start": In(1),
@@ -47,13 +46,7 @@ class Fetch(wiring.Component):
                 "allowed": In(1),
                 "offset": In(OFFSET_BITS),
                 "length": In(PC_BITS),
-                "request_valid": Out(1),
-                "request_ready": In(1),
-                "request_address": Out(config.axi_address_bits),
-                "request_beats": Out(self.beat_bits),
-                "beat": In(1),
-                "beat_data": In(config.axi_data_bits),
-                "beat_bad": In(1),
+                "read": Out(ReadPort(config, may_wait=False)),
                 "valid": Out(1),
                 "ready": In(1),
                 "engine": Out(range(max(Engine) + 1)),
@@ -61,9 +54,8 @@ class Fetch(wiring.Component):
                 "pc": Out(PC_BITS),
                 "step": Out(1),
                 "ended": Out(1),
-                "error": Out(1),
-                "error_code": Out(8),
-                "error_address": Out(config.axi_address_bits),
+                "fault": Out(Fault(config.axi_address_bits)),
+                "fault_code": Out(8),
                 "quiet": In(1),
                 "halt": In(1),
             }
@@ -118,14 +110,14 @@ class Fetch(wiring.Component):
         next_beats = Signal(range(chunk + 1))  # of the next burst: what is left, but to the end of the chunk at most
         m.d.comb += [
             to_end.eq(chunk - address[:chunk_bits]),
-            self.request_beats.eq(next_beats),
-            self.request_address.eq(Cat(C(0, low), address)),
-            self.request_valid.eq(active & enough & ~self.halt),
-            buffer.i_valid.eq(self.beat),
-            buffer.i_payload.eq(Cat(self.beat_data, self.beat_bad)),
+            self.read.beats.eq(next_beats),
+            self.read.address.eq(Cat(C(0, low), address)),
+            self.read.valid.eq(active & enough & ~self.halt),
+            buffer.i_valid.eq(self.read.beat),
+            buffer.i_payload.eq(Cat(self.read.data, self.read.bad)),
         ]
         # The comparison takes a cycle: a burst is asked for in every second one at most.
-        asked_now = self.request_valid & self.request_ready
+        asked_now = self.read.valid & self.read.ready
         m.d.sync += enough.eq(active & (next_beats != 0) & (free >= next_beats) & ~asked_now)
         asked = Signal(range(chunk + 1))
         remaining = Signal.like(beats_left)
@@ -205,16 +197,17 @@ class Fetch(wiring.Component):
             leaves.eq(active & ~at_end & ((sends & self.ready) | ends)),
             self.valid.eq(sends & active & ~at_end & ~self.halt),
             self.step.eq(leaves & ~self.halt),
-            self.error.eq(active & ~self.halt & self.quiet & (at_end | bad_one)),
+            self.fault.pc.eq(self.pc),
+            self.fault.error.eq(active & ~self.halt & self.quiet & (at_end | bad_one)),
         ]
         with m.If(beyond):
-            m.d.comb += self.error_code.eq(Mux(present == self.length, ErrorCode.NO_END, ErrorCode.WINDOW))
+            m.d.comb += self.fault_code.eq(Mux(present == self.length, ErrorCode.NO_END, ErrorCode.WINDOW))
         with m.Elif(bus_error):
-            m.d.comb += self.error_code.eq(ErrorCode.BUS_READ)
+            m.d.comb += self.fault_code.eq(ErrorCode.BUS_READ)
         with m.Else():
-            m.d.comb += self.error_code.eq(Mux(legal, ErrorCode.ILLEGAL_OPERAND, ErrorCode.ILLEGAL_OPCODE))
+            m.d.comb += self.fault_code.eq(Mux(legal, ErrorCode.ILLEGAL_OPERAND, ErrorCode.ILLEGAL_OPCODE))
         with m.If(beyond | bus_error):
-            m.d.comb += self.error_address.eq(self.base + offset + (self.pc << instruction_bits))
+            m.d.comb += self.fault.address.eq(self.base + offset + (self.pc << instruction_bits))
         with m.If(setup[2]):
             m.d.sync += at_end.eq(present == 0)
         following = Signal(PC_BITS)
@@ -223,6 +216,7 @@ class Fetch(wiring.Component):
             m.d.sync += [self.pc.eq(following), at_end.eq(following == present)]
             with m.If(ends):
                 m.d.sync += [active.eq(0), self.ended.eq(1)]
+        unread(m, buffer.i_ready)  # `free` counts
         # For `hw.formal`.
         self.setup, self.active, self.available, self.present = setup, active, available, present
         self.address, self.beats_left, self.next_beats = address, beats_left, next_beats

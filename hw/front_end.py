@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.ports import PC_BITS
+from hw.interfaces import PC_BITS, EngineControl, Take
 from hw.table import engine_of, header, instructions_of, is_instruction, one_hot
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
@@ -26,18 +26,15 @@ class FrontEnd(wiring.Component):
     Ports:
         entry_valid, entry_ready, entry_word, entry_pc: head of the queue.  mine: there is one, of this engine.
         entry_load, entry_next: the head becomes `entry_next` at the end of this cycle.
-        core_ready: core is idle or makes its last step in this cycle (and has room for another instruction).
-        want, wait0, wait1, grant: to the semaphores; a wait has a bit per semaphore, bit 0 for none.
-        configure: `entry_word` is a configuring instruction, to be written at the end of this cycle: a bit for each, in
-            the order of the table.
-        start: `entry_word` is a run instruction the core takes at the end of this cycle.
+        engine: to its core, which is ready when idle or in its last step (and has room for another instruction).
+        semaphores: asks for those of the head.
         was_blocked: in the cycle before the head was a run instruction held back by a semaphore.  waiting: and the core
-            was ready.  lacked0: by `wait0` (`lacks0` from the semaphores).
+            was ready.  lacked0: by `wait0`.
         halt: start nothing. What the queue and the semaphores do then does not matter any more.
     """
 
     def __init__(self, config: NpuConfig, engine: Engine) -> None:
-        self.engine = engine
+        self.kind = engine
         self.shared = any(queue_of(e, config) == queue_of(engine, config) for e in Engine if e != engine)
         self.size = config.semaphores + 1
         self.configuring = [i.name for i in instructions_of(engine, configures=True)]
@@ -50,14 +47,8 @@ class FrontEnd(wiring.Component):
                 "entry_pc": In(PC_BITS),
                 "entry_load": In(1),
                 "entry_next": In(INSTRUCTION_BITS),
-                "core_ready": In(1),
-                "want": Out(1),
-                "wait0": Out(self.size),
-                "wait1": Out(self.size),
-                "grant": In(1),
-                "configure": Out(len(self.configuring)),
-                "start": Out(1),
-                "lacks0": In(1),
+                "engine": Out(EngineControl(len(self.configuring))),
+                "semaphores": Out(Take(config.semaphores)),
                 "was_blocked": Out(1),
                 "lacked0": Out(1),
                 "waiting": Out(1),
@@ -67,38 +58,42 @@ class FrontEnd(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        engine, semaphores = self.engine, self.semaphores
         # What the head is, decoded on its way into the queue's register.
         configures, which = Signal(reset_less=True), Signal(len(self.configuring), reset_less=True)
         with m.If(self.entry_load):
             m.d.sync += [
                 configures.eq(is_instruction(self.entry_next, *self.configuring)),
                 which.eq(Cat(is_instruction(self.entry_next, name) for name in self.configuring)),
-                self.wait0.eq(one_hot(header(self.entry_next, "wait0"), self.size)),
-                self.wait1.eq(one_hot(header(self.entry_next, "wait1"), self.size)),
+                semaphores.wait0.eq(one_hot(header(self.entry_next, "wait0"), self.size)),
+                semaphores.wait1.eq(one_hot(header(self.entry_next, "wait1"), self.size)),
             ]
         m.d.comb += self.mine.eq(self.entry_valid)
         if self.shared:
             is_mine = Signal(reset_less=True)
             with m.If(self.entry_load):
-                m.d.sync += is_mine.eq(engine_of(self.entry_next) == self.engine)
+                m.d.sync += is_mine.eq(engine_of(self.entry_next) == self.kind)
             m.d.comb += self.mine.eq(self.entry_valid & is_mine)
         held = Signal()  # the head has its semaphores
         was_ready, pops = Signal(), Signal()
         m.d.comb += [
-            self.configure.eq(which & self.mine.replicate(len(which))),
-            self.want.eq(self.mine & ~configures & ~held),
-            pops.eq(held & self.core_ready),
-            self.start.eq(pops & ~self.halt),
+            engine.configure.eq(which & self.mine.replicate(len(which))),
+            semaphores.want.eq(self.mine & ~configures & ~held),
+            pops.eq(held & engine.ready),
+            engine.start.eq(pops & ~self.halt),
             self.waiting.eq(self.was_blocked & was_ready),
+            engine.word.eq(self.entry_word),
+            engine.pc.eq(self.entry_pc),
+            engine.halt.eq(self.halt),
             self.entry_ready.eq((self.mine & configures) | pops),
         ]
         m.d.sync += [
-            self.was_blocked.eq(self.want & ~self.grant),
-            was_ready.eq(self.core_ready),
-            self.lacked0.eq(self.lacks0),
+            self.was_blocked.eq(semaphores.want & ~semaphores.grant),
+            was_ready.eq(engine.ready),
+            self.lacked0.eq(semaphores.lacks0),
         ]
         with m.If(pops):
             m.d.sync += held.eq(0)
-        with m.Elif(self.grant):
+        with m.Elif(semaphores.grant):
             m.d.sync += held.eq(1)
         return m

@@ -11,8 +11,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.buffer import Buffer
-from hw.ports import PC_BITS
-from hw.semaphores import SEMAPHORE_BITS
+from hw.interfaces import PC_BITS, SEMAPHORE_BITS, Fault, Retire, bits_for
 from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import ADDRESS_BITS, Memory
 
@@ -54,8 +53,33 @@ def descriptor_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-#: What a write to a scratchpad says, without `write_`.
-WRITTEN = ("target", "row", "rows", "chunk", "full", "data")
+class LoadWrite(wiring.Signature):
+    """LOAD, as it writes to scratchpads: chunk `chunk` of a row, or `rows` ACT rows, or with `full` the whole row of
+    repeated data; kept until `grant`."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__(
+            {
+                "valid": Out(1),
+                "grant": In(1),
+                "target": Out(TARGET_BITS),
+                "row": Out(ADDRESS_BITS),
+                "rows": Out(range(rows_per_beat(config) + 1)),
+                "chunk": Out(bits_for(max(chunks_of(config).values()))),
+                "full": Out(1),
+                "data": Out(config.axi_data_bits),
+            }
+        )
+
+
+def rows_per_beat(config: NpuConfig) -> int:
+    """ACT rows a beat holds, at least 1."""
+    return max(1, config.bus_bytes // config.block_in)
+
+
+def chunks_of(config: NpuConfig) -> dict[Memory, int]:
+    """Chunks of the width of the bus a row of each scratchpad has."""
+    return {t: max(1, t.row_bytes(config) // config.bus_bytes) for t in Memory}
 
 
 def per_target(target: Value, table: dict[Memory, int]) -> Value:
@@ -111,17 +135,14 @@ class LoadData(wiring.Component):
     Ports:
         i_valid, i_ready, i_payload: descriptors.
         beat, beat_ready, beat_data: data.
-        write_valid, write_grant, write_target, write_row, write_rows, write_chunk, write_full, write_data: chunk
-            `write_chunk` of a row, or `write_rows` ACT rows, or with `write_full` the whole row of repeated data.
-        give, signal0, signal1, give_pc; step, stalled, busy, current_pc; range_error, range_row, of
-            give_pc; halt: as in `Load`.
+        write: to the scratchpads.
+        retire; step, stalled; range_fault; halt: as in other engines.
+        busy: anything is at work.  current_pc: the instruction whose beats are taken.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        self.rows_per_beat = max(1, config.bus_bytes // config.block_in)
-        self.chunks = {t: max(1, t.row_bytes(config) // config.bus_bytes) for t in Memory}
-        self.chunk_bits = max(1, (max(self.chunks.values()) - 1).bit_length())
+        self.rows_per_beat, self.chunks = rows_per_beat(config), chunks_of(config)
         super().__init__(
             {
                 "i_valid": In(1),
@@ -130,32 +151,16 @@ class LoadData(wiring.Component):
                 "beat": In(1),
                 "beat_ready": Out(1),
                 "beat_data": In(config.axi_data_bits),
-                **self.write_members(),
-                "give": Out(1),
-                "signal0": Out(SEMAPHORE_BITS),
-                "signal1": Out(SEMAPHORE_BITS),
-                "give_pc": Out(PC_BITS),
+                "write": Out(LoadWrite(config)),
+                "retire": Out(Retire()),
                 "step": Out(1),
                 "stalled": Out(1),
                 "busy": Out(1),
                 "current_pc": Out(PC_BITS),
-                "range_error": Out(1),
-                "range_row": Out(ADDRESS_BITS),
+                "range_fault": Out(Fault()),
                 "halt": In(1),
             }
         )
-
-    def write_members(self) -> dict[str, wiring.Member]:
-        return {
-            "write_valid": Out(1),
-            "write_grant": In(1),
-            "write_target": Out(TARGET_BITS),
-            "write_row": Out(ADDRESS_BITS),
-            "write_rows": Out(range(self.rows_per_beat + 1)),
-            "write_chunk": Out(self.chunk_bits),
-            "write_full": Out(1),
-            "write_data": Out(self.config.axi_data_bits),
-        }
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -290,14 +295,14 @@ class LoadData(wiring.Component):
             Signal.like(s.row, name="row", reset_less=True),
             Signal.like(s.rows, name="rows_left", reset_less=True),
         )
-        chunk = Signal(self.chunk_bits, reset_less=True)
+        chunk = Signal.like(self.write.chunk, name="chunk", reset_less=True)
         skips = Signal(reset_less=True)  # the next beat yields no chunk
         before = Signal(c.axi_data_bits, reset_less=True)
         failed = Signal()
 
-        written = {n.removeprefix("write_"): member.shape for n, member in self.write_members().items()}
+        written = {n: p.shape for n, p in LoadWrite(c).members.items() if n not in ("valid", "grant")}
         layout = data.StructLayout(
-            {n: written[n] for n in WRITTEN}
+            written
             | {"null": 1, "ends": 1, "beyond": 1, "signal0": SEMAPHORE_BITS, "signal1": SEMAPHORE_BITS, "pc": PC_BITS}
         )
 
@@ -383,15 +388,16 @@ class LoadData(wiring.Component):
             entry.signal1.eq(s.signal1),
             entry.pc.eq(s.pc),
             # A chunk beyond its memory stays here; there is no step after its own.
-            self.range_error.eq(chunks.o_valid & head.beyond),
-            self.range_row.eq(Mux(head.row >= limit(head), head.row, limit(head))),
-            self.write_valid.eq(chunks.o_valid & ~head.null & ~head.beyond),
-            chunks.o_ready.eq((head.null | self.write_grant) & ~head.beyond),
-            self.give.eq(chunks.o_valid & chunks.o_ready & head.ends),
-            self.signal0.eq(head.signal0),
-            self.signal1.eq(head.signal1),
-            self.give_pc.eq(head.pc),
+            self.range_fault.error.eq(chunks.o_valid & head.beyond),
+            self.range_fault.address.eq(Mux(head.row >= limit(head), head.row, limit(head))),
+            self.range_fault.pc.eq(head.pc),
+            self.write.valid.eq(chunks.o_valid & ~head.null & ~head.beyond),
+            chunks.o_ready.eq((head.null | self.write.grant) & ~head.beyond),
+            self.retire.give.eq(chunks.o_valid & chunks.o_ready & head.ends),
+            self.retire.signal0.eq(head.signal0),
+            self.retire.signal1.eq(head.signal1),
+            self.retire.pc.eq(head.pc),
             self.busy.eq(segments.i_valid | segments.o_valid | chunks.o_valid),
         ]
-        m.d.comb += [getattr(self, f"write_{n}").eq(head[n]) for n in WRITTEN]
+        m.d.comb += [getattr(self.write, n).eq(head[n]) for n in written]
         return m

@@ -52,6 +52,9 @@ class LoopNest(wiring.Component):
 
     def __init__(self, levels: int, addresses: Sequence[str], outer: Sequence[str] = ()) -> None:
         self.levels, self.addresses, self.outer = levels, tuple(addresses), tuple(outer)
+        #: What not every nest needs; gates take every stride.
+        self.optional = {"carry", "group_last", "group_last_started", "group_last_stepped"}
+        self.optional |= {f"{a}_next" for a in self.addresses} | {f"{a}_gate" for a in self.outer}
         every = (1 << levels) - 1
         members: dict[str, object] = {
             "configure": In(1),
@@ -188,23 +191,23 @@ class LoopNest(wiring.Component):
         return m
 
 
-def report_range(m: Module, engine: Any, steps: Value, limits: Sequence[tuple[Signal, Value]]) -> None:
-    """Drives `range_error`, `range_row` and `range_pc` of an engine one cycle after a step with a bad address; the row
-    and the instruction for two cycles.
+def report_range(m: Module, fault: Any, pc: Value, steps: Value, limits: Sequence[tuple[Signal, Value]]) -> None:
+    """Drives the `Fault` of an engine one cycle after a step with a bad address; the row and the instruction for two
+    cycles.
 
     Parameters:
-        engine: component with these ports and `current_pc`.
+        pc: instruction of the step.
         steps: there is a step with addresses.
         limits: addresses in order of their checks, each with whether it is bad.
     """
     beyond = Signal(len(limits), reset_less=True)
     bad = Cat(condition for _, condition in limits)
-    m.d.sync += engine.range_error.eq(steps & bad.any())
-    with m.If(~engine.range_error):
-        m.d.sync += [beyond.eq(bad), engine.range_pc.eq(engine.current_pc)]
+    m.d.sync += fault.error.eq(steps & bad.any())
+    with m.If(~fault.error):
+        m.d.sync += [beyond.eq(bad), fault.pc.eq(pc)]
     for n, (address, _) in reversed(list(enumerate(limits))):
         row = Signal.like(address, name=f"row{n}", reset_less=True)
-        with m.If(~engine.range_error):
+        with m.If(~fault.error):
             m.d.sync += row.eq(address)
         with m.If(beyond[n]):
-            m.d.comb += engine.range_row.eq(row)
+            m.d.comb += fault.address.eq(row)

@@ -38,7 +38,7 @@ class Queue(wiring.Component):
     def __init__(self, width: int, depth: int) -> None:
         if depth < 1:
             raise ValueError(f"depth must be at least 1, not {depth!r}")
-        self.width, self.depth = width, depth
+        self.width, self.depth, self.optional = width, depth, {"level"}
         super().__init__(_ports(width, depth))
 
     def elaborate(self, platform: object) -> Module:
@@ -91,7 +91,7 @@ class RegisteredQueue(wiring.Component):
     def __init__(self, width: int, depth: int) -> None:
         if depth < 2:
             raise ValueError(f"depth must be at least 2, not {depth!r}")
-        self.width, self.depth = width, depth
+        self.width, self.depth, self.optional = width, depth, {"level", "o_load", "o_next"}
         super().__init__({**_ports(width, depth), "o_load": Out(1), "o_next": Out(width)})
 
     def elaborate(self, platform: object) -> Module:

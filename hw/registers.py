@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, C, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Array, C, Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw.connections import unread
 from hw.counters import COUNTER_BITS, COUNTERS, ROUND
-from hw.ports import axil_slave
+from hw.interfaces import Axi4Lite, Program, Region
 from isa.config import NpuConfig
+from isa.instructions import REGIONS
 from isa.registers import IDENTITY, REGISTER, REGISTERS, VERSION
 
 #: Read-only registers whose value is built in.
 CONSTANTS = ("IDENTITY", "VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI")
 #: Words before the counters, which come last.
 FIRST_COUNTER = REGISTER[f"{COUNTERS[0]}_LO"].offset >> 2
+#: Registers that reach the core as `program` and `regions`.
+GROUPED = ("PROGRAM_", "REGION")
 WRITABLE = [r for r in REGISTERS if r.access == "RW"]
 
 
@@ -29,26 +33,36 @@ class Registers(wiring.Component):
     What can be written is read from a copy in a RAM.
 
     Ports:
-        axil_*: AXI4-Lite slave.
-        {NAME}: value of a RW register (out), or of a read-only or W1C register (in).
-        {NAME}_write, {NAME}_data: write strobe and data of W and W1C registers.
+        axil: AXI4-Lite slave.
+        program, regions: where the program is, and the memory regions.
+        {NAME}: value of any other RW register (out), or of a read-only or W1C register (in).
+        {NAME}_write: write strobe of W and W1C registers.  data: what is written.
         counter_index, counter_value: see `hw.counters`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        members: dict[str, object] = {"counter_index": In(range(ROUND)), "counter_value": In(COUNTER_BITS)}
+        members: dict[str, object] = {}
         for r in REGISTERS:
-            if r.name in CONSTANTS or r.counts:
+            if r.name in CONSTANTS or r.counts or r.name.startswith(GROUPED):
                 continue
             if r.access == "RW":
                 members[r.name] = Out(32)
-            else:
-                if r.access in ("R", "W1C"):
-                    members[r.name] = In(32)
-                if r.access in ("W", "W1C"):
-                    members |= {f"{r.name}_write": Out(1), f"{r.name}_data": Out(32)}
-        super().__init__({**axil_slave(), **members})
+            if r.access in ("R", "W1C"):
+                members[r.name] = In(32)
+            if r.access in ("W", "W1C"):
+                members[f"{r.name}_write"] = Out(1)
+        super().__init__(
+            {
+                "axil": In(Axi4Lite()),
+                "program": Out(Program()),
+                "regions": Out(Region(config)).array(REGIONS),
+                "data": Out(32),
+                "counter_index": In(range(ROUND)),
+                "counter_value": In(COUNTER_BITS),
+                **members,
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -57,20 +71,22 @@ class Registers(wiring.Component):
 
         # Writes are decoded in the cycle before they are taken; address and data do not change in between.
         write, data = Signal(), Signal(32, reset_less=True)
-        word = self.axil_awaddr[2:]
+        word = self.axil.aw.addr[2:]
         place = Signal(range(FIRST_COUNTER), reset_less=True)
         m.d.sync += [
-            write.eq(self.axil_awvalid & self.axil_wvalid & ~write & (~self.axil_bvalid | self.axil_bready)),
-            data.eq(self.axil_wdata),
+            write.eq(self.axil.aw.valid & self.axil.w.valid & ~write & (~self.axil.b.valid | self.axil.b.ready)),
+            data.eq(self.axil.w.data),
             place.eq(word),
         ]
-        m.d.comb += [self.axil_awready.eq(write), self.axil_wready.eq(write)]
+        m.d.comb += [self.axil.aw.ready.eq(write), self.axil.w.ready.eq(write)]
         with m.If(write):
-            m.d.sync += self.axil_bvalid.eq(1)
-        with m.Elif(self.axil_bready):
-            m.d.sync += self.axil_bvalid.eq(0)
+            m.d.sync += self.axil.b.valid.eq(1)
+        with m.Elif(self.axil.b.ready):
+            m.d.sync += self.axil.b.valid.eq(0)
         m.d.comb += [kept.addr.eq(place), kept.data.eq(data)]
-        writable, written = Signal(reset_less=True), {}
+        writable = Signal(reset_less=True)
+        written: dict[str, Signal] = {}
+        values: dict[str, Signal] = {}
         m.d.sync += writable.eq(0)
         for r in REGISTERS:
             if r.access == "R":
@@ -83,11 +99,14 @@ class Registers(wiring.Component):
                 written[r.name] = Signal(name=f"{r.name}_written")
                 with m.If(here):
                     m.d.sync += writable.eq(1)
+                kept_value = Signal(32, name=r.name) if r.name.startswith(GROUPED) else getattr(self, r.name)
+                values[r.name] = kept_value
                 with m.If(hit):
-                    m.d.sync += [getattr(self, r.name).eq(data), written[r.name].eq(1)]
+                    m.d.sync += [kept_value.eq(data), written[r.name].eq(1)]
             else:
-                m.d.comb += [getattr(self, f"{r.name}_write").eq(hit), getattr(self, f"{r.name}_data").eq(data)]
-        m.d.comb += kept.en.eq(write & writable)
+                m.d.comb += getattr(self, f"{r.name}_write").eq(hit)
+        m.d.comb += [kept.en.eq(write & writable), self.data.eq(data)]
+        self._group(m, values)
 
         # Reads. The address is decoded in the cycle after it is taken, the value chosen in the next.
         fingerprint = int(self.config.fingerprint, 16)
@@ -100,12 +119,12 @@ class Registers(wiring.Component):
         for r in WRITABLE:
             there[r.offset >> 2] = written[r.name]
         m.d.comb += [
-            self.axil_arready.eq(~taken & ~decoded & (~self.axil_rvalid | self.axil_rready)),
+            self.axil.ar.ready.eq(~taken & ~decoded & (~self.axil.r.valid | self.axil.r.ready)),
             copied.addr.eq(address),
             copied.en.eq(taken),
         ]
-        with m.If(self.axil_arvalid & self.axil_arready):
-            m.d.sync += [taken.eq(1), address.eq(self.axil_araddr[2:])]
+        with m.If(self.axil.ar.valid & self.axil.ar.ready):
+            m.d.sync += [taken.eq(1), address.eq(self.axil.ar.addr[2:])]
         with m.If(taken & ~write):  # never the word being written
             m.d.sync += [
                 taken.eq(0),
@@ -124,9 +143,30 @@ class Registers(wiring.Component):
                         m.d.comb += answer.eq(value)
         shown = counter[1:] == self.counter_index
         with m.If(decoded & (~is_counter | shown)):
-            m.d.sync += [decoded.eq(0), self.axil_rvalid.eq(1)]
+            m.d.sync += [decoded.eq(0), self.axil.r.valid.eq(1)]
             half = Mux(counter[0], self.counter_value[32:], self.counter_value[:32])
-            m.d.sync += self.axil_rdata.eq(Mux(is_counter, half, Mux(is_copy, copied.data, answer)))
-        with m.Elif(self.axil_rready):
-            m.d.sync += self.axil_rvalid.eq(0)
+            m.d.sync += self.axil.r.data.eq(Mux(is_counter, half, Mux(is_copy, copied.data, answer)))
+        with m.Elif(self.axil.r.ready):
+            m.d.sync += self.axil.r.valid.eq(0)
         return m
+
+    def _group(self, m: Module, values: dict[str, Signal]) -> None:
+        """`program` and `regions`; a region begins at a whole beat."""
+        flags = {b.name: b.low for b in REGISTER["REGION0_FLAGS"].bits}
+        low = (self.config.bus_bytes - 1).bit_length()
+        m.d.comb += [
+            self.program.region.eq(values["PROGRAM_REGION"]),
+            self.program.offset.eq(values["PROGRAM_OFFSET"]),
+            self.program.length.eq(values["PROGRAM_LENGTH"]),
+            self.axil.b.resp.eq(0),
+            self.axil.r.resp.eq(0),
+        ]
+        for r, region in enumerate(self.regions):
+            base = Cat(values[f"REGION{r}_BASE_LO"], values[f"REGION{r}_BASE_HI"])
+            m.d.comb += [
+                region.base.eq(Cat(base[:low] & 0, base[low:])),
+                region.size.eq(values[f"REGION{r}_SIZE"]),
+                region.read.eq(values[f"REGION{r}_FLAGS"][flags["READ"]]),
+                region.write.eq(values[f"REGION{r}_FLAGS"][flags["WRITE"]]),
+            ]
+        unread(m, self.axil.ar.prot, self.axil.aw.prot, self.axil.w.strb)

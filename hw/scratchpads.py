@@ -12,14 +12,9 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw.interfaces import ColumnsWrite, ScratchpadRead, ScratchpadWrite, TableRead
 from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS
 from isa.timing import table_chunk_cycles
-
-
-def bits_for(count: int) -> int:
-    """Bits of an index below `count`, at least 1."""
-    return max(1, (count - 1).bit_length())
 
 
 def memory(m: Module, name: str, width: int, depth: int) -> Memory:
@@ -35,8 +30,8 @@ class WeightScratchpad(wiring.Component):
     Latency: read WGT_READ_CYCLES; a tile written in cycle t is seen by reads of cycle t+1.
 
     Ports:
-        read, read_row: tile to read.  row{o}: weights of output o, block_in int8, WGT_READ_CYCLES later.
-        write, write_row, write_chunk, write_full, write_data: chunk number `write_chunk` of the tile, or every chunk.
+        read: a tile; `data` has the weights of every output, block_in int8, WGT_READ_CYCLES later.
+        write: a chunk of a tile.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -44,14 +39,8 @@ class WeightScratchpad(wiring.Component):
         self.chunks = config.tile_bytes // config.bus_bytes
         super().__init__(
             {
-                "read": In(1),
-                "read_row": In(ADDRESS_BITS),
-                "write": In(1),
-                "write_row": In(ADDRESS_BITS),
-                "write_chunk": In(bits_for(self.chunks)),
-                "write_full": In(1),
-                "write_data": In(config.axi_data_bits),
-                **{f"row{o}": Out(8 * config.block_in) for o in range(config.block_out)},
+                "read": In(ScratchpadRead(Out(8 * config.block_in).array(config.block_out))),
+                "write": In(ScratchpadWrite(config, self.chunks)),
             }
         )
 
@@ -62,8 +51,8 @@ class WeightScratchpad(wiring.Component):
         per_row = c.block_in // width
         per_chunk = c.bus_bytes // width
         enable = Signal(self.chunks)
-        with m.If(self.write):
-            m.d.comb += enable.eq(Mux(self.write_full, (1 << self.chunks) - 1, 1 << self.write_chunk))
+        with m.If(self.write.valid):
+            m.d.comb += enable.eq(Mux(self.write.full, (1 << self.chunks) - 1, 1 << self.write.chunk))
         for o in range(c.block_out):
             row = Signal(8 * c.block_in, name=f"out{o}", reset_less=True)
             for i in range(per_row):
@@ -72,13 +61,13 @@ class WeightScratchpad(wiring.Component):
                 write, read = store.write_port(), store.read_port()
                 m.d.comb += [
                     write.en.eq(enable[column // per_chunk]),
-                    write.addr.eq(self.write_row),
-                    write.data.eq(self.write_data.word_select(column % per_chunk, 8 * width)),
-                    read.en.eq(self.read),
-                    read.addr.eq(self.read_row),
+                    write.addr.eq(self.write.row),
+                    write.data.eq(self.write.data.word_select(column % per_chunk, 8 * width)),
+                    read.en.eq(self.read.valid),
+                    read.addr.eq(self.read.row),
                 ]
                 m.d.sync += row.word_select(i, 8 * width).eq(read.data)
-            m.d.comb += getattr(self, f"row{o}").eq(row)
+            m.d.comb += self.read.data[o].eq(row)
         return m
 
 
@@ -88,9 +77,8 @@ class AccumulatorScratchpad(wiring.Component):
     Latency: read 1 cycle. The read port serves GEMM before VECTOR.
 
     Ports:
-        gemm_read, gemm_row: always granted.  vector_read, vector_row, vector_grant: refused while GEMM reads.
-        data{c}: column c of the physical row, one cycle later.
-        write_mask, write_row, write_data{c}: GEMM writes the columns in the mask.
+        gemm, vector: reads, `data` has the columns of the physical row; VECTOR is refused while GEMM reads.
+        write: of GEMM.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -98,33 +86,29 @@ class AccumulatorScratchpad(wiring.Component):
         self.lanes = config.dw_lanes
         self.columns = max(config.block_in, config.block_out) // self.lanes
         self.rows = config.acc_rows * config.block_out // (self.lanes * self.columns)
+        columns = Out(32 * self.lanes).array(self.columns)
         super().__init__(
             {
-                "gemm_read": In(1),
-                "gemm_row": In(ADDRESS_BITS),
-                "vector_read": In(1),
-                "vector_row": In(ADDRESS_BITS),
-                "vector_grant": Out(1),
-                "write_mask": In(self.columns),
-                "write_row": In(ADDRESS_BITS),
-                **{f"data{c}": Out(32 * self.lanes) for c in range(self.columns)},
-                **{f"write_data{c}": In(32 * self.lanes) for c in range(self.columns)},
+                "gemm": In(ScratchpadRead(columns)),
+                "vector": In(ScratchpadRead(columns, refusable=True)),
+                "write": In(ColumnsWrite(self.columns, 32 * self.lanes)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.d.comb += self.vector_grant.eq(~self.gemm_read)
+        m.d.comb += self.vector.grant.eq(~self.gemm.valid)
         for c in range(self.columns):
             store = memory(m, f"acc{c}", 32 * self.lanes, self.rows)
             write, read = store.write_port(), store.read_port()
             m.d.comb += [
-                write.en.eq(self.write_mask[c]),
-                write.addr.eq(self.write_row),
-                write.data.eq(getattr(self, f"write_data{c}")),
-                read.en.eq(self.gemm_read | self.vector_read),
-                read.addr.eq(Mux(self.gemm_read, self.gemm_row, self.vector_row)),
-                getattr(self, f"data{c}").eq(read.data),
+                write.en.eq(self.write.mask[c]),
+                write.addr.eq(self.write.row),
+                write.data.eq(self.write.data[c]),
+                read.en.eq(self.gemm.valid | self.vector.valid),
+                read.addr.eq(Mux(self.gemm.valid, self.gemm.row, self.vector.row)),
+                self.gemm.data[c].eq(read.data),
+                self.vector.data[c].eq(read.data),
             ]
         return m
 
@@ -135,8 +119,8 @@ class ParameterScratchpad(wiring.Component):
     Latency: read 1 cycle.
 
     Ports:
-        bias_read, bias_row, bias; scale_read, scale_row, scale: block_in values of 32 bits, one cycle later.
-        write, write_row, write_chunk, write_full, write_data: as for WGT.
+        bias, scale: reads of block_in values of 32 bits, one cycle later.
+        write: a chunk of a row.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -144,17 +128,9 @@ class ParameterScratchpad(wiring.Component):
         self.chunks = config.prm_row_bytes // config.bus_bytes
         super().__init__(
             {
-                "bias_read": In(1),
-                "bias_row": In(ADDRESS_BITS),
-                "bias": Out(32 * config.block_in),
-                "scale_read": In(1),
-                "scale_row": In(ADDRESS_BITS),
-                "scale": Out(32 * config.block_in),
-                "write": In(1),
-                "write_row": In(ADDRESS_BITS),
-                "write_chunk": In(bits_for(self.chunks)),
-                "write_full": In(1),
-                "write_data": In(config.axi_data_bits),
+                "bias": In(ScratchpadRead(Out(32 * config.block_in))),
+                "scale": In(ScratchpadRead(Out(32 * config.block_in))),
+                "write": In(ScratchpadWrite(config, self.chunks)),
             }
         )
 
@@ -163,7 +139,7 @@ class ParameterScratchpad(wiring.Component):
         c = self.config
         words_per_chunk = c.bus_bytes // 4
         words_per_column = max(1, words_per_chunk // 2)  # of one kind
-        for kind, offset in (("bias", 0), ("scale", 1)):
+        for kind, reader, offset in (("bias", self.bias, 0), ("scale", self.scale, 1)):
             values = []
             for column in range(c.block_in // words_per_column):
                 first = 2 * column * words_per_column + offset  # word of the row, counting both kinds
@@ -171,17 +147,17 @@ class ParameterScratchpad(wiring.Component):
                 write, read = store.write_port(), store.read_port()
                 chunk = first // words_per_chunk
                 words = [
-                    self.write_data.word_select((first + 2 * i) % words_per_chunk, 32) for i in range(words_per_column)
+                    self.write.data.word_select((first + 2 * i) % words_per_chunk, 32) for i in range(words_per_column)
                 ]
                 m.d.comb += [
-                    write.en.eq(self.write & (self.write_full | (self.write_chunk == chunk))),
-                    write.addr.eq(self.write_row),
+                    write.en.eq(self.write.valid & (self.write.full | (self.write.chunk == chunk))),
+                    write.addr.eq(self.write.row),
                     write.data.eq(Cat(words)),
-                    read.en.eq(getattr(self, f"{kind}_read")),
-                    read.addr.eq(getattr(self, f"{kind}_row")),
+                    read.en.eq(reader.valid),
+                    read.addr.eq(reader.row),
                 ]
                 values.append(read.data)
-            m.d.comb += getattr(self, kind).eq(Cat(values))
+            m.d.comb += reader.data.eq(Cat(values))
         return m
 
 
@@ -191,9 +167,8 @@ class TableScratchpad(wiring.Component):
     Latency: read 1 cycle; write `table_chunk_cycles`.
 
     Ports:
-        read, table, index{l}: table number and byte of each lane.  value{l}: one cycle later.
-        write, write_row, write_chunk, write_full, write_data: bus-wide chunk of a table, unchanged until the cycle of
-            `write_grant`, in which the last word of it is written.
+        read: table number and byte of each lane.
+        write: bus-wide chunk of a table, unchanged until the cycle of `grant`, in which the last word of it is written.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -201,16 +176,8 @@ class TableScratchpad(wiring.Component):
         self.chunks = 256 // config.bus_bytes
         super().__init__(
             {
-                "read": In(1),
-                "table": In(4),
-                **{f"index{l}": In(8) for l in range(config.block_in)},
-                **{f"value{l}": Out(8) for l in range(config.block_in)},
-                "write": In(1),
-                "write_grant": Out(1),
-                "write_row": In(ADDRESS_BITS),
-                "write_chunk": In(bits_for(self.chunks)),
-                "write_full": In(1),
-                "write_data": In(config.axi_data_bits),
+                "read": In(TableRead(config.block_in)),
+                "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=True)),
             }
         )
 
@@ -220,25 +187,25 @@ class TableScratchpad(wiring.Component):
         words = table_chunk_cycles(c)  # of a chunk
         word_bits, word_index = c.axi_data_bits // words, (words - 1).bit_length()
         word = Signal(word_index)  # that is written
-        with m.If(self.write):
+        with m.If(self.write.valid):
             m.d.sync += word.eq(word + 1)
-        m.d.comb += self.write_grant.eq(word.all() if word_index else 1)
+        m.d.comb += self.write.grant.eq(word.all() if word_index else 1)
         # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see `hw.load`.
         byte_bits = (word_bits // 8 - 1).bit_length()
         chunk_bits = 8 - byte_bits - word_index
         for l in range(c.block_in):
             store = memory(m, f"lut{l}", word_bits, c.lut_tables * self.chunks * words)
             write, read = store.write_port(), store.read_port()
-            index = getattr(self, f"index{l}")
+            index = self.read.index[l]
             byte = Signal(byte_bits, name=f"byte{l}", reset_less=True)
-            with m.If(self.read):
+            with m.If(self.read.valid):
                 m.d.sync += byte.eq(index[:byte_bits])
             m.d.comb += [
-                write.en.eq(self.write),
-                write.addr.eq(Cat(word, self.write_chunk[:chunk_bits], self.write_row)),
-                write.data.eq(self.write_data.word_select(word, word_bits)),
-                read.en.eq(self.read),
-                read.addr.eq(Cat(index[byte_bits:], self.table)),
-                getattr(self, f"value{l}").eq(read.data.word_select(byte, 8)),
+                write.en.eq(self.write.valid),
+                write.addr.eq(Cat(word, self.write.chunk[:chunk_bits], self.write.row)),
+                write.data.eq(self.write.data.word_select(word, word_bits)),
+                read.en.eq(self.read.valid),
+                read.addr.eq(Cat(index[byte_bits:], self.read.table)),
+                self.read.value[l].eq(read.data.word_select(byte, 8)),
             ]
         return m

@@ -6,16 +6,13 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.ports import PC_BITS
+from hw.interfaces import ENGINES, SEMAPHORE_BITS, Fault, Retire, Take
 from hw.table import one_hot
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.instructions import HEADER, Engine
+from isa.instructions import Engine
 
-#: Engines with semaphores, in priority order.
-ENGINES = [e for e in Engine if e != Engine.FETCH]
 #: What an engine tells with a completed instruction.
 GIVEN = ("signal0", "signal1", "pc")
-SEMAPHORE_BITS = next(f for f in HEADER if f.name == "wait0").bits
 
 
 class Semaphores(wiring.Component):
@@ -28,42 +25,24 @@ class Semaphores(wiring.Component):
     Parameters:
         config: number of semaphores.
 
-    Ports, for e of load, gemm, vector, store:
-        {e}_want, {e}_wait0, {e}_wait1: engine asks for both in this cycle; a bit per semaphore, bit 0 for none. The
-            waits stay in the cycle after the grant.
-        {e}_grant: it gets both (only while it asks).
-        {e}_lacks0: its first is not there, for diagnosis.
-        {e}_give, {e}_signal0, {e}_signal1, {e}_pc: engine gives one count to each (numbers).
+    Ports:
+        takes, gives: of the engines, in the order of ENGINES.
         counting: something was given in the cycle before.
-        overflow: a counter went beyond the limit, by what was given two cycles before.
-        overflow_engine, overflow_pc, overflow_id: in the cycle after `overflow`, which engine gave it, with which
-            instruction, and the semaphore.
+        overflow: a counter went beyond the limit, by what was given two cycles before. In the cycle after it says with
+            which instruction, and the semaphore as `address`.  overflow_engine: then, which engine gave it.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        size = config.semaphores + 1
-        members: dict[str, object] = {
-            "counting": Out(1),
-            "overflow": Out(1),
-            "overflow_engine": Out(range(max(Engine) + 1)),
-            "overflow_pc": Out(PC_BITS),
-            "overflow_id": Out(SEMAPHORE_BITS),
-        }
-        for engine in ENGINES:
-            e = engine.name.lower()
-            members |= {
-                f"{e}_want": In(1),
-                f"{e}_wait0": In(size),
-                f"{e}_wait1": In(size),
-                f"{e}_grant": Out(1),
-                f"{e}_lacks0": Out(1),
-                f"{e}_give": In(1),
-                f"{e}_signal0": In(SEMAPHORE_BITS),
-                f"{e}_signal1": In(SEMAPHORE_BITS),
-                f"{e}_pc": In(PC_BITS),
+        super().__init__(
+            {
+                "takes": In(Take(config.semaphores)).array(len(ENGINES)),
+                "gives": In(Retire()).array(len(ENGINES)),
+                "counting": Out(1),
+                "overflow": Out(Fault(SEMAPHORE_BITS)),
+                "overflow_engine": Out(range(max(Engine) + 1)),
             }
-        super().__init__(members)
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -77,15 +56,14 @@ class Semaphores(wiring.Component):
         waits: dict[str, Value] = {}
         able: dict[str, Signal] = {}
         granted: dict[str, Signal] = {}  # in the cycle before
-        for e in names:
-            wait0, wait1 = getattr(self, f"{e}_wait0"), getattr(self, f"{e}_wait1")
-            lacks0 = getattr(self, f"{e}_lacks0")
+        for e, asks in zip(names, self.takes):
+            wait0, wait1, lacks0 = asks.wait0, asks.wait1, asks.lacks0
             waits[e], able[e], granted[e] = wait0 | wait1, Signal(name=f"{e}_able"), Signal(name=f"{e}_granted")
             m.d.comb += [
                 lacks0.eq(~(there & wait0).any()),
-                able[e].eq(getattr(self, f"{e}_want") & ~lacks0 & (there & wait1).any()),
+                able[e].eq(asks.want & ~lacks0 & (there & wait1).any()),
             ]
-            m.d.sync += granted[e].eq(getattr(self, f"{e}_grant"))
+            m.d.sync += granted[e].eq(asks.grant)
         for k, e in enumerate(names):
             refused: list[Value] = []
             for x in names:
@@ -94,7 +72,7 @@ class Semaphores(wiring.Component):
                     refused.append((able[x] | granted[x]) & shared)
                 elif x != e:
                     refused.append(granted[x] & shared)
-            m.d.comb += getattr(self, f"{e}_grant").eq(able[e] & ~Cat(refused).any())
+            m.d.comb += self.takes[k].grant.eq(able[e] & ~Cat(refused).any())
         take = Signal(size)
         taken: Value = C(0, size)
         for e in names:
@@ -102,16 +80,16 @@ class Semaphores(wiring.Component):
         m.d.comb += take.eq(taken)
 
         gives, first_gives, given_now = [], [], []  # in the cycle before
-        for e in names:
+        for e, retired in zip(names, self.gives):
             mask, first = Signal(size, name=f"{e}_gives"), Signal(size, name=f"{e}_gives_first")
-            signal0, signal1 = (one_hot(getattr(self, f"{e}_{name}"), size) for name in ("signal0", "signal1"))
+            signal0, signal1 = (one_hot(n, size) for n in (retired.signal0, retired.signal1))
             m.d.sync += [mask.eq(0), first.eq(signal0)]
-            with m.If(getattr(self, f"{e}_give")):
+            with m.If(retired.give):
                 m.d.sync += mask.eq(signal0 | signal1)
             gives.append(mask)
             first_gives.append(first)
             given_now.append(Signal(name=f"{e}_given"))
-            m.d.sync += given_now[-1].eq(getattr(self, f"{e}_give"))
+            m.d.sync += given_now[-1].eq(retired.give)
         m.d.comb += self.counting.eq(Cat(given_now).any())
         event = Signal()  # lets a simulation skip the counters: without it the RTL simulates a third slower
         m.d.comb += event.eq(Cat(granted.values(), given_now).any())
@@ -136,13 +114,13 @@ class Semaphores(wiring.Component):
         # engine in the next.
         over_now = Signal(size)
         m.d.sync += over_now.eq(over)
-        m.d.comb += self.overflow.eq(over_now.any())
-        for engine, e, mask, first in reversed(list(zip(ENGINES, names, gives, first_gives))):
+        m.d.comb += self.overflow.error.eq(over_now.any())
+        for engine, e, retired, mask, first in reversed(list(zip(ENGINES, names, self.gives, gives, first_gives))):
             gave, gave_first = Signal(size, name=f"{e}_gave"), Signal(size, name=f"{e}_gave_first")
             blamed, blamed_first = Signal(name=f"{e}_blamed"), Signal(name=f"{e}_blamed_first")
             told: dict[str, Value] = {}
             for p in GIVEN:
-                told[p] = getattr(self, f"{e}_{p}")
+                told[p] = getattr(retired, p)
                 for n in range(3):
                     later = Signal.like(told[p], name=f"{e}_{p}_{n}")
                     m.d.sync += later.eq(told[p])
@@ -156,11 +134,11 @@ class Semaphores(wiring.Component):
             with m.If(blamed):
                 m.d.comb += [
                     self.overflow_engine.eq(engine),
-                    self.overflow_pc.eq(told["pc"]),
-                    self.overflow_id.eq(Mux(blamed_first, told["signal0"], told["signal1"])),
+                    self.overflow.pc.eq(told["pc"]),
+                    self.overflow.address.eq(Mux(blamed_first, told["signal0"], told["signal1"])),
                 ]
         # For `hw.formal`.
         self.counts, self.there = Array(counts), there
-        self.gives, self.given = dict(zip(ENGINES, gives)), dict(zip(ENGINES, given_now))
+        self.given_to, self.given = dict(zip(ENGINES, gives)), dict(zip(ENGINES, given_now))
         self.granted = dict(zip(ENGINES, granted.values()))
         return m

@@ -9,17 +9,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.buffer import Buffer
-from hw.load_data import low_bits
-from hw.ports import PC_BITS
+from hw.connections import unread
+from hw.interfaces import PC_BITS, Fault, RowsRead
+from hw.load_data import low_bits, rows_per_beat
 from hw.queue import Queue
 from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import ADDRESS_BITS
 from isa.timing import ACT_READ_CYCLES, STORE_ROWS
-
-
-def rows_per_beat(config: NpuConfig) -> int:
-    """ACT rows a beat holds, at least 1."""
-    return max(1, config.bus_bytes // config.block_in)
 
 
 def more_rows(config: NpuConfig) -> range:
@@ -38,11 +34,11 @@ class StoreReader(wiring.Component):
     Ports:
         start, row, count, count0, count1, row_stride0, row_stride1, low, low_stride0, low_stride1, pc: a box, `low` its
             byte position in a beat.  ready: all reads were found.
-        act_read, act_row, act_more, act_grant, act_data: read port; rows besides the first; rows granted.
+        act: read port.
         o_valid, o_ready, o_data, o_more, o_low, o_last: what a read gave; rows besides the first; byte position of the
             run in a beat; the last row of a run is among them.
-        o_bad, bad_row, bad_pc: one of the rows does not exist; no more are read.
-        step, busy, halt: as in other engines.
+        fault: one of the rows at the output does not exist; no more are read.
+        busy: anything is at work.  halt: read nothing.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -63,29 +59,22 @@ class StoreReader(wiring.Component):
                 "low_stride1": In(low),
                 "pc": In(PC_BITS),
                 "ready": Out(1),
-                "act_read": Out(1),
-                "act_row": Out(ADDRESS_BITS),
-                "act_more": Out(more_rows(config)),
-                "act_grant": In(range(most + 1)),
-                "act_data": In(8 * config.block_in * most),
+                "act": Out(RowsRead(8 * config.block_in, most)),
                 "o_valid": Out(1),
                 "o_ready": In(1),
                 "o_data": Out(8 * config.block_in * most),
                 "o_more": Out(more_rows(config)),
                 "o_low": Out(low),
                 "o_last": Out(1),
-                "step": Out(1),
                 "busy": Out(1),
-                "o_bad": Out(1),
-                "bad_row": Out(ADDRESS_BITS),
-                "bad_pc": Out(PC_BITS),
+                "fault": Out(Fault()),
                 "halt": In(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        request = {"row": ADDRESS_BITS, "more": self.act_more.shape(), "low": self.low.shape(), "last": 1, "bad": 1}
+        request = {"row": ADDRESS_BITS, "more": self.act.more.shape(), "low": self.low.shape(), "last": 1, "bad": 1}
         layout = data.StructLayout(request)
         m.submodules.requests = requests = Buffer(layout.size)
         self._find(m, requests, data.View(layout, requests.i_payload))
@@ -125,8 +114,8 @@ class StoreReader(wiring.Component):
         ]
         with m.If(take):
             with m.If(found.bad):
-                m.d.sync += [bad.eq(1), self.bad_pc.eq(current_pc)]
-                m.d.sync += self.bad_row.eq(Mux(row >= c.act_rows, row, c.act_rows))
+                m.d.sync += [bad.eq(1), self.fault.pc.eq(current_pc)]
+                m.d.sync += self.fault.address.eq(Mux(row >= c.act_rows, row, c.act_rows))
             with m.If(~ends):
                 m.d.sync += [left.eq(left - most), ends.eq(left <= 2 * most), row.eq(row + most)]
             with m.Else():
@@ -175,7 +164,7 @@ class StoreReader(wiring.Component):
         """Reads to rows."""
         most = rows_per_beat(self.config)
         fields = {
-            "data": self.act_data.shape(),
+            "data": self.act.data.shape(),
             "more": head.more.shape(),
             "low": head.low.shape(),
             "last": 1,
@@ -189,34 +178,41 @@ class StoreReader(wiring.Component):
         told = data.StructLayout({n: s for n, s in fields.items() if n != "data"})
         granted = [Signal(told, name=f"granted{t}", reset_less=True) for t in range(ACT_READ_CYCLES)]
         pending = [Signal(name=f"pending{t}") for t in range(ACT_READ_CYCLES)]
-        complete = Signal()  # all of the request would be granted
+        step, complete = Signal(), Signal()  # rows are granted; all of the request would be granted
         more: Value | int = 0  # rows granted besides the first
-        m.d.comb += [self.act_row.eq(head.row), self.act_more.eq(head.more), complete.eq(1)]
+        m.d.comb += [self.act.row.eq(head.row), self.act.more.eq(head.more), complete.eq(1)]
         if most > 1:
-            done = Signal.like(self.act_grant, name="done")  # rows of the request granted before
-            more = (self.act_grant - 1)[: len(head.more)]
+            done = Signal.like(self.act.grant, name="done")  # rows of the request granted before
+            more = (self.act.grant - 1)[: len(head.more)]
             m.d.comb += [
-                self.act_row.eq(head.row + done),
-                self.act_more.eq(head.more - done),
-                complete.eq(more == self.act_more),
+                self.act.row.eq(head.row + done),
+                self.act.more.eq(head.more - done),
+                complete.eq(more == self.act.more),
             ]
-            with m.If(self.step):
-                m.d.sync += done.eq(Mux(complete, 0, done + self.act_grant))
+            with m.If(step):
+                m.d.sync += done.eq(Mux(complete, 0, done + self.act.grant))
         m.d.comb += [
-            self.act_read.eq(requests.o_valid & ~self.halt & (reserved != STORE_ROWS)),
-            self.step.eq(self.act_read & (self.act_grant != 0)),
-            requests.o_ready.eq(self.step & complete),
+            self.act.valid.eq(requests.o_valid & ~self.halt & (reserved != STORE_ROWS)),
+            step.eq(self.act.valid & (self.act.grant != 0)),
+            requests.o_ready.eq(step & complete),
             rows.i_valid.eq(pending[-1]),
             self.o_valid.eq(rows.o_valid),
             rows.o_ready.eq(self.o_ready),
             self.busy.eq(self.finding | requests.o_valid | Cat(pending).any() | rows.o_valid),
-            entry.data.eq(self.act_data),
+            entry.data.eq(self.act.data),
         ]
         m.d.comb += [entry[n].eq(granted[-1][n]) for n in told.members]
-        m.d.comb += [getattr(self, f"o_{n}").eq(oldest[n]) for n in fields]
+        m.d.comb += [
+            self.o_data.eq(oldest.data),
+            self.o_more.eq(oldest.more),
+            self.o_low.eq(oldest.low),
+            self.o_last.eq(oldest.last),
+            self.fault.error.eq(rows.o_valid & oldest.bad),
+        ]
+        unread(m, rows.i_ready)  # `reserved` counts
         m.d.sync += [
-            reserved.eq(reserved + self.step - (rows.o_valid & rows.o_ready)),
-            pending[0].eq(self.step),
+            reserved.eq(reserved + step - (rows.o_valid & rows.o_ready)),
+            pending[0].eq(step),
             granted[0].more.eq(more),
             granted[0].low.eq(head.low),
             granted[0].last.eq(head.last & complete),
@@ -313,4 +309,6 @@ class StoreAligner(wiring.Component):
             ]
         with m.If(flush):
             m.d.sync += [kept_strobe.eq(0), flushing.eq(0)]
+        if most == 1:
+            unread(m, self.i_more)
         return m

@@ -10,9 +10,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from amaranth.back import verilog
+from amaranth.back import rtlil, verilog
 from amaranth.lib.wiring import Component, Out
 
+from hw.connections import design
+from hw.interfaces import flat_ports
 from hw.npu import Npu
 from isa.config import PRESETS, NpuConfig
 from isa.instructions import Memory
@@ -58,8 +60,23 @@ LINT_EXCEPTIONS = (
 
 
 def component_text(component: Component, name: str) -> str:
-    """Verilog of a component as module `name`; equal for equal components."""
-    return _compact(verilog.convert(component, name=name, emit_src=False, strip_internal_attrs=True))
+    """Verilog of a component as module `name`; equal for equal components.
+
+    Raises:
+        ConnectionError: a port of it or of one of its parts is not connected.
+    """
+    text, _ = verilog.convert_fragment(design(component, name), name=name, emit_src=False, strip_internal_attrs=True)
+    return _compact(text)
+
+
+def component_rtlil(component: Component, name: str) -> str:
+    """The same as RTLIL, the language of Yosys.
+
+    Raises:
+        ConnectionError: a port of it or of one of its parts is not connected.
+    """
+    text, _ = rtlil.convert_fragment(design(component, name), name=name, emit_src=False)
+    return str(text)
 
 
 def convert(config: NpuConfig) -> str:
@@ -95,8 +112,8 @@ def ports(config: NpuConfig) -> list[tuple[str, str, int]]:
     npu = Npu(config)
     npu._MustUse__silence = True  # asked for its ports only
     result = [("clk", "input", 1), ("rst", "input", 1)]
-    for (name,), member, value in npu.signature.flatten(npu):
-        result.append((name, "output" if member.flow == Out else "input", len(value)))
+    for name, flow, value in flat_ports(npu):
+        result.append((name, "output" if flow == Out else "input", len(value)))
     return result
 
 

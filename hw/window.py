@@ -6,6 +6,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.connections import unread
 from isa.config import NpuConfig
 
 
@@ -20,11 +21,11 @@ class Window(wiring.Component):
         push, vector: the next activations.
         shift: with push, slot 0 takes the vector, slot i slot i-1; without, slot i takes activation i in every lane.
         clear: with push and shift, all slots but slot 0 become zero.
-        slot{i}: contents.
+        slots: contents.
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self.depthwise, self.slots = config.depthwise, config.block_in
+        self.depthwise, self.count = config.depthwise, config.block_in
         row = 8 * config.block_in
         slot = row if config.depthwise else 8
         super().__init__(
@@ -33,21 +34,22 @@ class Window(wiring.Component):
                 "vector": In(row),
                 "shift": In(1),
                 "clear": In(1),
-                **{f"slot{i}": Out(slot) for i in range(self.slots)},
+                "slots": Out(slot).array(self.count),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        slots = [getattr(self, f"slot{i}") for i in range(self.slots)]
-        activations = [self.vector.word_select(i, 8) for i in range(self.slots)]
+        slots = list(self.slots)
+        activations = [self.vector.word_select(i, 8) for i in range(self.count)]
         if not self.depthwise:
             with m.If(self.push):
                 m.d.sync += [slot.eq(activation) for slot, activation in zip(slots, activations, strict=True)]
+            unread(m, self.shift, self.clear)  # of DEPTHWISE
             return m
         for slot, activation, before in zip(slots, activations, (self.vector, *slots), strict=False):
             with m.If(self.push & ~self.shift):
-                m.d.sync += slot.eq(activation.replicate(self.slots))
+                m.d.sync += slot.eq(activation.replicate(self.count))
             with m.Elif(self.push):
                 m.d.sync += slot.eq(before)
         with m.If(self.push & self.shift & self.clear):

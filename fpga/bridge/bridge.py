@@ -5,11 +5,11 @@ from __future__ import annotations
 from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Member, Out
+from amaranth.lib.wiring import In, Out
 
 from fpga.bridge.frames import Crc, FrameReceiver, FrameTransmitter
 from fpga.bridge.uart import UartReceiver, UartTransmitter
-from hw.ports import axil_slave
+from hw.interfaces import Axi4Lite
 from isa.link.serial import (
     ACCESS_CYCLES,
     BOARD_REGISTER,
@@ -28,9 +28,23 @@ from isa.link.serial import (
 from isa.registers import REGISTER_SPACE
 
 
-def axil_master() -> dict[str, Member]:
-    """The counterpart of `hw.ports.axil_slave`: the same names, the other direction."""
-    return {name: member.flip() for name, member in axil_slave().items()}  # type: ignore[attr-defined]
+class MemoryPort(wiring.Signature):
+    """The serial bridge, as it uses memory. A request is taken where `valid` and `ready` meet; `address` in bytes is a
+    multiple of 4. Every read taken is answered by one `rvalid`, a cycle later or more, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "valid": Out(1),
+                "write": Out(1),
+                "address": Out(32),
+                "wdata": Out(32),
+                "strobe": Out(4),
+                "ready": In(1),
+                "rvalid": In(1),
+                "rdata": In(32),
+            }
+        )
 
 
 class SerialBridge(wiring.Component):
@@ -45,9 +59,8 @@ class SerialBridge(wiring.Component):
 
     Ports:
         rx, tx: the line.
-        axil_*: AXI4-Lite master to the NPU.
-        mem_*: memory. A request is taken where `mem_valid` and `mem_ready` meet; `mem_address` in bytes is a multiple
-            of 4. Every read taken is answered by one `mem_rvalid`, a cycle later or more; one at most is under way.
+        axil: AXI4-Lite master to the NPU.
+        mem: memory; one read at most is under way.
         npu_reset: resets the NPU and its bus.
         board_id, memory_bytes: constants the host may read.
     """
@@ -71,15 +84,8 @@ class SerialBridge(wiring.Component):
             {
                 "rx": In(1, init=1),
                 "tx": Out(1, init=1),
-                **axil_master(),
-                "mem_valid": Out(1),
-                "mem_write": Out(1),
-                "mem_address": Out(32),
-                "mem_wdata": Out(32),
-                "mem_strobe": Out(4),
-                "mem_ready": In(1),
-                "mem_rvalid": In(1),
-                "mem_rdata": In(32),
+                "axil": Out(Axi4Lite()),
+                "mem": Out(MemoryPort()),
                 "npu_reset": Out(1),
                 "board_id": In(32),
                 "memory_bytes": In(32),
@@ -183,22 +189,24 @@ class SerialBridge(wiring.Component):
         word = Signal(32, reset_less=True)  # to be written
         m.d.sync += word.eq(load.data)
         m.d.comb += [
-            self.mem_valid.eq(accessing & (space == Space.MEMORY) & ~(stale & ~writes)),
-            self.mem_write.eq(writes),
-            self.mem_address.eq(address),
-            self.mem_wdata.eq(word),
-            self.mem_strobe.eq(Mux(index == 0, request["first_strobe"], 15) & Mux(is_last, request["last_strobe"], 15)),
-            self.axil_awvalid.eq(accessing & (space == Space.NPU) & writes & ~sent_address),
-            self.axil_wvalid.eq(accessing & (space == Space.NPU) & writes & ~sent_data),
-            self.axil_arvalid.eq(accessing & (space == Space.NPU) & ~writes),
-            self.axil_awaddr.eq(address),
-            self.axil_araddr.eq(address),
-            self.axil_wdata.eq(word),
-            self.axil_wstrb.eq(15),
-            self.axil_bready.eq(~accessing),  # also late answers to what was given up
-            self.axil_rready.eq(~accessing),
+            self.mem.valid.eq(accessing & (space == Space.MEMORY) & ~(stale & ~writes)),
+            self.mem.write.eq(writes),
+            self.mem.address.eq(address),
+            self.mem.wdata.eq(word),
+            self.mem.strobe.eq(Mux(index == 0, request["first_strobe"], 15) & Mux(is_last, request["last_strobe"], 15)),
+            self.axil.aw.valid.eq(accessing & (space == Space.NPU) & writes & ~sent_address),
+            self.axil.w.valid.eq(accessing & (space == Space.NPU) & writes & ~sent_data),
+            self.axil.ar.valid.eq(accessing & (space == Space.NPU) & ~writes),
+            self.axil.aw.addr.eq(address),
+            self.axil.aw.prot.eq(0),
+            self.axil.ar.prot.eq(0),
+            self.axil.ar.addr.eq(address),
+            self.axil.w.data.eq(word),
+            self.axil.w.strb.eq(15),
+            self.axil.b.ready.eq(~accessing),  # also late answers to what was given up
+            self.axil.r.ready.eq(~accessing),
         ]
-        with m.If(self.mem_rvalid):
+        with m.If(self.mem.rvalid):
             m.d.sync += stale.eq(0)
         with m.Switch(space):
             with m.Case(Space.BOARD):
@@ -208,19 +216,19 @@ class SerialBridge(wiring.Component):
                     taken.eq(
                         Mux(
                             writes,
-                            (sent_address | self.axil_awready) & (sent_data | self.axil_wready),
-                            self.axil_arready,
+                            (sent_address | self.axil.aw.ready) & (sent_data | self.axil.w.ready),
+                            self.axil.ar.ready,
                         )
                     ),
-                    answered.eq(Mux(writes, self.axil_bvalid, self.axil_rvalid)),
-                    failed.eq(Mux(writes, self.axil_bresp, self.axil_rresp) != 0),
-                    data.eq(self.axil_rdata),
+                    answered.eq(Mux(writes, self.axil.b.valid, self.axil.r.valid)),
+                    failed.eq(Mux(writes, self.axil.b.resp, self.axil.r.resp) != 0),
+                    data.eq(self.axil.r.data),
                 ]
             with m.Case(Space.MEMORY):
                 m.d.comb += [
-                    taken.eq(self.mem_valid & self.mem_ready),
-                    answered.eq(writes | self.mem_rvalid),
-                    data.eq(self.mem_rdata),
+                    taken.eq(self.mem.valid & self.mem.ready),
+                    answered.eq(writes | self.mem.rvalid),
+                    data.eq(self.mem.rdata),
                 ]
 
         with m.Switch(state):
@@ -248,9 +256,9 @@ class SerialBridge(wiring.Component):
                 m.d.sync += [state.eq(s.ACCESS), waited.eq(0)]
             with m.Case(s.ACCESS):
                 m.d.sync += waited.eq(waited + 1)
-                with m.If(self.axil_awready):
+                with m.If(self.axil.aw.ready):
                     m.d.sync += sent_address.eq(1)
-                with m.If(self.axil_wready):
+                with m.If(self.axil.w.ready):
                     m.d.sync += sent_data.eq(1)
                 with m.If(taken):
                     m.d.sync += state.eq(s.WAIT)

@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.connections import unread
 from isa.link.serial import CRC_INITIAL, CRC_POLYNOMIAL, CRC_RESIDUE, ESCAPE, ESCAPE_XOR, FLAG, MAX_WORDS
 
 #: Words of the longest content, CRC included, and one more for content that is too long.
@@ -116,6 +117,7 @@ class FrameReceiver(wiring.Component):
                 place.eq(place + 1),
                 self.o.valid.eq(place == 3),
             ]
+        unread(m, self.crc_i.ready)  # bytes come far slower than it takes them
         return m
 
 

@@ -124,7 +124,8 @@ class UartTransmitter(wiring.Component):
         m.submodules.timer = timer = BitTimer(self.clock_hz, self.baud)
         bits = Signal(9, init=0x1FF)
         left = Signal(range(11))
-        m.d.comb += [self.tx.eq(bits[0]), self.i.ready.eq(left == 0), timer.restart.eq(left == 0)]
+        m.d.comb += [self.tx.eq(bits[0]), self.i.ready.eq(left == 0)]
+        m.d.comb += [timer.restart.eq(left == 0), timer.half.eq(0)]
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [bits.eq(Cat(0, self.i.payload)), left.eq(10)]
         with m.Elif((left != 0) & timer.tick):

@@ -6,8 +6,10 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.memory import DECERR, OKAY, axi_slave, channel_queues
+from fpga.memory import DECERR, OKAY, channel_queues, unread_attributes
 from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
+from hw.connections import unread
+from hw.interfaces import Axi4
 from hw.queue import Queue, RegisteredQueue
 from isa.config import NpuConfig
 
@@ -87,7 +89,7 @@ class AxiSegments(wiring.Component):
         pair_bits: of an address of the memory in pairs.
 
     Ports:
-        axi_*: AXI4 slave.
+        axi: AXI4 slave.
         o_valid, o_ready, o_write, o_pair, o_count, o_tag: segments, as `SdramController` takes them.
         w_take, w_last, w_tag, w_data, w_mask: as there.
         r_valid, r_data, r_tag, r_last: as there.
@@ -100,7 +102,7 @@ class AxiSegments(wiring.Component):
         self.config, self.pair_bits = config, pair_bits
         super().__init__(
             {
-                **axi_slave(config),
+                "axi": In(Axi4(config)),
                 "o_valid": Out(1),
                 "o_ready": In(1),
                 "o_write": Out(1),
@@ -128,7 +130,7 @@ class AxiSegments(wiring.Component):
         segment_beats = SEGMENT_PAIRS // pairs
         end = self.pair_bits + (PAIR_BYTES - 1).bit_length()  # of the memory, in address bits
         channels = {"ar": ("addr", "len", "id"), "aw": ("addr", "len", "id"), "w": ("data", "strb")}
-        queues, fields = channel_queues(m, self, channels, {"w": WRITE_SEGMENTS * segment_beats})
+        queues, fields = channel_queues(m, self.axi, channels, {"w": WRITE_SEGMENTS * segment_beats})
 
         splitters: dict[str, Splitter] = {}
         tags: dict[str, Value] = {}
@@ -165,7 +167,7 @@ class AxiSegments(wiring.Component):
         room = Signal(range(beats.depth + 1), init=beats.depth)
         taken = Signal()
         m.d.sync += [
-            taken.eq(self.axi_rvalid & self.axi_rready),
+            taken.eq(self.axi.r.valid & self.axi.r.ready),
             room.eq(room + taken - Mux(read_goes, reads.o_count + 1, 0)),
             read_may.eq(reads.o_valid & room[(segment_beats - 1).bit_length() :].any() & ~read_goes),
         ]
@@ -199,10 +201,10 @@ class AxiSegments(wiring.Component):
         m.d.comb += [
             responses.i_valid.eq(self.w_take & self.w_last & last_written),
             responses.i_payload.eq(Cat(written_name, written_bad)),
-            self.axi_bvalid.eq(responses.o_valid),
-            responses.o_ready.eq(self.axi_bready),
-            Cat(self.axi_bid, answered_bad).eq(responses.o_payload),
-            self.axi_bresp.eq(Mux(answered_bad, DECERR, OKAY)),
+            self.axi.b.valid.eq(responses.o_valid),
+            responses.o_ready.eq(self.axi.b.ready),
+            Cat(self.axi.b.id, answered_bad).eq(responses.o_payload),
+            self.axi.b.resp.eq(Mux(answered_bad, DECERR, OKAY)),
         ]
 
         # Beats in pairs.
@@ -222,11 +224,13 @@ class AxiSegments(wiring.Component):
         m.d.comb += [
             beats.i_valid.eq(self.r_valid & (from_memory == pairs - 1)),
             beats.i_payload.eq(Cat(beat, last & self.r_last, read_name, read_bad)),
-            self.axi_rvalid.eq(beats.o_valid),
-            beats.o_ready.eq(self.axi_rready),
-            Cat(self.axi_rdata, self.axi_rlast, self.axi_rid, bad_beat).eq(beats.o_payload),
-            self.axi_rresp.eq(Mux(bad_beat, DECERR, OKAY)),
+            self.axi.r.valid.eq(beats.o_valid),
+            beats.o_ready.eq(self.axi.r.ready),
+            Cat(self.axi.r.data, self.axi.r.last, self.axi.r.id, bad_beat).eq(beats.o_payload),
+            self.axi.r.resp.eq(Mux(bad_beat, DECERR, OKAY)),
         ]
         with m.If(self.r_valid):
             m.d.sync += [from_memory.eq(from_memory + 1), before.eq(beat[8 * PAIR_BYTES :])]
+        unread_attributes(m, self.axi)
+        unread(m, self.axi.w.last, beats.i_ready, responses.i_ready)  # AWLEN counts; `room` and `level` leave room
         return m

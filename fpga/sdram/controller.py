@@ -216,6 +216,7 @@ class SdramController(wiring.Component):
             self.sdram_dq_oe.eq(self.w_take | second_driven),
             self.sdram_dqm.eq(~working.replicate(2)),
         ]  # fmt: skip
+        m.d.comb += [self.sdram_clk_en.eq(1), self.sdram_cs.eq(1)]
         with m.If(self.w_take):
             m.d.sync += self.sdram_dqm.eq(self.w_mask[:2])
         with m.Elif(second_driven):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 
-from fpga.memory import axi_slave, bridge_port
+from fpga.memory import memory_members
 from fpga.sdram.axi import AxiSegments
 from fpga.sdram.chip import SdramChip, pins
 from fpga.sdram.controller import PAIR_BYTES, SdramController
-from hw.ports import axi_master
 from hw.reset import reset_by
 from isa.config import NpuConfig
+
+HANDSHAKE = ("valid", "ready")
 
 
 class SdramMemory(wiring.Component):
@@ -25,9 +26,8 @@ class SdramMemory(wiring.Component):
         clock_hz: of domain `sync`.
 
     Ports:
-        axi_*: AXI4 slave.
-        mem_*, bus_reset: see `fpga.memory.bridge_port`. After `bus_reset` the AXI4 slave takes nothing until what was
-            under way has ended.
+        axi, mem, bus_reset: see `fpga.memory.memory_members`. After `bus_reset` the AXI4 slave takes nothing until
+            what was under way has ended.
         sdram_*: see `fpga.sdram.chip.pins`.
 
     Raises:
@@ -42,7 +42,7 @@ class SdramMemory(wiring.Component):
         self.pins = pins(chip)
         # Bit 0 of a tag: a segment of the bridge.
         self.controller = SdramController(chip, clock_hz, 1 + AxiSegments.TAG_BITS)
-        super().__init__({**axi_slave(config), **bridge_port(), **self.pins})
+        super().__init__({**memory_members(config), **self.pins})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -52,13 +52,12 @@ class SdramMemory(wiring.Component):
         m.submodules.front = reset_by(m, front, front_reset, "front")
         m.d.sync += draining.eq(self.bus_reset | (draining & ~controller.idle))
         m.d.comb += front_reset.eq(self.bus_reset | draining)
-        for name, member in axi_master(self.config).items():
-            inward = member.flow == wiring.Out  # type: ignore[attr-defined]
-            source, target = (self, front) if inward else (front, self)
-            if name.endswith("ready") and not inward:
-                m.d.comb += getattr(self, name).eq(getattr(front, name) & ~front_reset)
-            else:
-                m.d.comb += getattr(target, name).eq(getattr(source, name))
+        for name in ("r", "b"):
+            wiring.connect(m, getattr(front.axi, name), wiring.flipped(getattr(self.axi, name)))
+        for name in ("ar", "aw", "w"):
+            outer, inner = getattr(self.axi, name), getattr(front.axi, name)
+            m.d.comb += [inner.valid.eq(outer.valid), outer.ready.eq(inner.ready & ~front_reset)]
+            m.d.comb += [getattr(inner, f).eq(getattr(outer, f)) for f in outer.signature.members if f not in HANDSHAKE]
         for name, member in self.pins.items():
             inward = member.flow == wiring.In  # type: ignore[attr-defined]
             source, target = (self, controller) if inward else (controller, self)
@@ -69,15 +68,15 @@ class SdramMemory(wiring.Component):
         pair = Signal(controller.pair_bits)
         data, strobe = Signal(8 * PAIR_BYTES), Signal(PAIR_BYTES)
         bridge_writes = Signal()
-        m.d.comb += [self.mem_ready.eq(~busy), bridge_writes.eq(controller.w_take & controller.w_tag[0])]
+        m.d.comb += [self.mem.ready.eq(~busy), bridge_writes.eq(controller.w_take & controller.w_tag[0])]
         with m.If(asking & controller.i_ready):
             m.d.sync += [asking.eq(0), busy.eq(write)]
         with m.If(bridge_writes):
             m.d.sync += busy.eq(0)
-        with m.If(self.mem_valid & self.mem_ready):
+        with m.If(self.mem.valid & self.mem.ready):
             m.d.sync += [
-                busy.eq(1), asking.eq(1), write.eq(self.mem_write), data.eq(self.mem_wdata),
-                strobe.eq(self.mem_strobe), pair.eq(self.mem_address[(PAIR_BYTES - 1).bit_length() :]),
+                busy.eq(1), asking.eq(1), write.eq(self.mem.write), data.eq(self.mem.wdata),
+                strobe.eq(self.mem.strobe), pair.eq(self.mem.address[(PAIR_BYTES - 1).bit_length() :]),
             ]  # fmt: skip
 
         m.d.comb += [
@@ -96,7 +95,7 @@ class SdramMemory(wiring.Component):
             front.r_last.eq(controller.r_last),
             controller.w_data.eq(Mux(controller.w_tag[0], data, front.w_data)),
             controller.w_mask.eq(Mux(controller.w_tag[0], ~strobe, front.w_mask)),
-            self.mem_rvalid.eq(controller.r_valid & controller.r_tag[0]),
-            self.mem_rdata.eq(controller.r_data),
+            self.mem.rvalid.eq(controller.r_valid & controller.r_tag[0]),
+            self.mem.rdata.eq(controller.r_data),
         ]
         return m

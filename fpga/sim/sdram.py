@@ -39,8 +39,11 @@ class WithSdram(wiring.Component):
         m = Module()
         m.submodules.inner = inner = self.component
         for name, member in self.kept.items():
-            source, target = (inner, self) if member.flow == Out else (self, inner)
-            m.d.comb += getattr(target, name).eq(getattr(source, name))
+            if member.is_signature:
+                wiring.connect(m, getattr(inner, name), wiring.flipped(getattr(self, name)))
+            else:
+                source, target = (inner, self) if member.flow == Out else (self, inner)
+                m.d.comb += getattr(target, name).eq(getattr(source, name))
         at_pin = {}
         for name, member in self.pins.items():
             if member.flow == Out:  # type: ignore[attr-defined]

@@ -6,7 +6,8 @@ from amaranth.hdl import C, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.ports import axi_master, axil_slave
+from hw.connections import unread
+from hw.interfaces import Axi4, Axi4Lite
 from hw.queue import Queue
 from isa.config import NpuConfig
 
@@ -81,14 +82,14 @@ class RegisterBridge(wiring.Component):
 
     Ports:
         gp_*: AXI3 slave.
-        axil_*: AXI4-Lite master.
+        axil: AXI4-Lite master.
     """
 
     def __init__(self, base: int, size: int) -> None:
         if size < 4 or size & (size - 1) or base % size:
             raise ValueError(f"base must be a multiple of a power of two, not {base:#x} of {size:#x}")
         self.base, self.size = base, size
-        super().__init__({**flipped(axi3_master("gp_", 32, GP_ID_BITS)), **flipped(axil_slave())})
+        super().__init__({**flipped(axi3_master("gp_", 32, GP_ID_BITS)), "axil": Out(Axi4Lite())})
 
     def _begin(self, m: Module, channel: str) -> tuple[Signal, Signal, Signal, Signal, Signal]:
         """Takes a burst of channel "ar" or "aw" while none is under way. Returns (active, beats after this one,
@@ -122,22 +123,25 @@ class RegisterBridge(wiring.Component):
         m = Module()
         self._reads(m)
         self._writes(m)
+        m.d.comb += [self.axil.ar.prot.eq(0), self.axil.aw.prot.eq(0)]
+        unread(m, self.gp_arcache, self.gp_arprot, self.gp_awcache, self.gp_awprot)
+        unread(m, self.gp_wid, self.gp_wlast)  # one burst at a time, whose beats are counted
         return m
 
     def _reads(self, m: Module) -> None:
         active, left, address, next_address, refused = self._begin(m, "ar")
         asked, taken = Signal(), Signal()
         m.d.comb += [
-            self.axil_arvalid.eq(active & (refused == OKAY) & ~asked),
-            self.axil_araddr.eq(address),
-            self.gp_rvalid.eq(active & ((refused != OKAY) | (asked & self.axil_rvalid))),
-            self.gp_rdata.eq(self.axil_rdata),
-            self.gp_rresp.eq(Mux(refused != OKAY, refused, self.axil_rresp)),
+            self.axil.ar.valid.eq(active & (refused == OKAY) & ~asked),
+            self.axil.ar.addr.eq(address),
+            self.gp_rvalid.eq(active & ((refused != OKAY) | (asked & self.axil.r.valid))),
+            self.gp_rdata.eq(self.axil.r.data),
+            self.gp_rresp.eq(Mux(refused != OKAY, refused, self.axil.r.resp)),
             self.gp_rlast.eq(left == 0),
-            self.axil_rready.eq(asked & self.gp_rready),
+            self.axil.r.ready.eq(asked & self.gp_rready),
             taken.eq(self.gp_rvalid & self.gp_rready),
         ]
-        with m.If(self.axil_arvalid & self.axil_arready):
+        with m.If(self.axil.ar.valid & self.axil.ar.ready):
             m.d.sync += asked.eq(1)
         with m.If(taken):
             m.d.sync += [asked.eq(0), left.eq(left - 1), address.eq(next_address), active.eq(left != 0)]
@@ -149,25 +153,25 @@ class RegisterBridge(wiring.Component):
         response, worst = Signal(2), Signal(2)
         done = Signal()
         m.d.comb += [
-            self.axil_awvalid.eq(held & ~address_sent),
-            self.axil_awaddr.eq(address),
-            self.axil_wvalid.eq(held & ~word_sent),
-            self.axil_wstrb.eq(0b1111),
-            self.axil_bready.eq(held & address_sent & word_sent),
+            self.axil.aw.valid.eq(held & ~address_sent),
+            self.axil.aw.addr.eq(address),
+            self.axil.w.valid.eq(held & ~word_sent),
+            self.axil.w.strb.eq(0b1111),
+            self.axil.b.ready.eq(held & address_sent & word_sent),
             self.gp_wready.eq(active & ~held & ~answering),
             self.gp_bvalid.eq(answering),
             self.gp_bresp.eq(response),
         ]
-        with m.If(self.axil_awvalid & self.axil_awready):
+        with m.If(self.axil.aw.valid & self.axil.aw.ready):
             m.d.sync += address_sent.eq(1)
-        with m.If(self.axil_wvalid & self.axil_wready):
+        with m.If(self.axil.w.valid & self.axil.w.ready):
             m.d.sync += word_sent.eq(1)
-        with m.If(self.axil_bvalid & self.axil_bready):
+        with m.If(self.axil.b.valid & self.axil.b.ready):
             m.d.sync += [held.eq(0), address_sent.eq(0), word_sent.eq(0)]
-            m.d.comb += [done.eq(1), worst.eq(self.axil_bresp)]
+            m.d.comb += [done.eq(1), worst.eq(self.axil.b.resp)]
         with m.If(self.gp_wvalid & self.gp_wready):
             with m.If((refused == OKAY) & self.gp_wstrb.all()):
-                m.d.sync += [held.eq(1), self.axil_wdata.eq(self.gp_wdata)]
+                m.d.sync += [held.eq(1), self.axil.w.data.eq(self.gp_wdata)]
             with m.Else():
                 m.d.comb += [done.eq(1), worst.eq(Mux(self.gp_wstrb.any(), SLVERR, OKAY))]
         with m.If(self.gp_awvalid & self.gp_awready):
@@ -191,7 +195,7 @@ class BurstSplitter(wiring.Component):
         config: of the NPU, with a data bus of 64 bits and addresses of 32.
 
     Ports:
-        axi_*: AXI4 slave with the ports of `hw.ports.axi_master`.
+        axi: AXI4 slave.
         hp_*: AXI3 master.
     """
 
@@ -202,7 +206,7 @@ class BurstSplitter(wiring.Component):
                 f"{config.name} has {config.axi_data_bits} and {config.axi_address_bits}"
             )
         self.config = config
-        super().__init__({**flipped(axi_master(config)), **axi3_master("hp_", HP_DATA_BITS, HP_ID_BITS)})
+        super().__init__({"axi": In(Axi4(config)), **axi3_master("hp_", HP_DATA_BITS, HP_ID_BITS)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -211,35 +215,41 @@ class BurstSplitter(wiring.Component):
         write_ends = self._addresses(m, "aw", self.config.write_outstanding * pieces)
 
         m.d.comb += [
-            self.axi_rvalid.eq(self.hp_rvalid),
-            self.hp_rready.eq(self.axi_rready),
-            self.axi_rdata.eq(self.hp_rdata),
-            self.axi_rresp.eq(self.hp_rresp),
-            self.axi_rlast.eq(self.hp_rlast & read_ends.o_payload),
-            read_ends.o_ready.eq(self.hp_rvalid & self.axi_rready & self.hp_rlast),
+            self.axi.r.valid.eq(self.hp_rvalid),
+            self.hp_rready.eq(self.axi.r.ready),
+            self.axi.r.data.eq(self.hp_rdata),
+            self.axi.r.resp.eq(self.hp_rresp),
+            self.axi.r.last.eq(self.hp_rlast & read_ends.o_payload),
+            read_ends.o_ready.eq(self.hp_rvalid & self.axi.r.ready & self.hp_rlast),
         ]
 
         beat = Signal(range(MAX_BEATS))
         m.d.comb += [
-            self.hp_wvalid.eq(self.axi_wvalid),
-            self.axi_wready.eq(self.hp_wready),
-            self.hp_wdata.eq(self.axi_wdata),
-            self.hp_wstrb.eq(self.axi_wstrb),
-            self.hp_wlast.eq(self.axi_wlast | (beat == MAX_BEATS - 1)),
+            self.hp_wvalid.eq(self.axi.w.valid),
+            self.axi.w.ready.eq(self.hp_wready),
+            self.hp_wdata.eq(self.axi.w.data),
+            self.hp_wstrb.eq(self.axi.w.strb),
+            self.hp_wlast.eq(self.axi.w.last | (beat == MAX_BEATS - 1)),
         ]
         with m.If(self.hp_wvalid & self.hp_wready):
-            m.d.sync += beat.eq(Mux(self.axi_wlast, 0, beat + 1))
+            m.d.sync += beat.eq(Mux(self.axi.w.last, 0, beat + 1))
 
         # DECERR and SLVERR differ in one bit; their union is an error as well. EXOKAY cannot come.
         worst, end = Signal(2), write_ends.o_payload
         m.d.comb += [
-            self.axi_bvalid.eq(self.hp_bvalid & end),
-            self.hp_bready.eq(self.axi_bready | ~end),
-            self.axi_bresp.eq(self.hp_bresp | worst),
+            self.axi.b.valid.eq(self.hp_bvalid & end),
+            self.hp_bready.eq(self.axi.b.ready | ~end),
+            self.axi.b.resp.eq(self.hp_bresp | worst),
             write_ends.o_ready.eq(self.hp_bvalid & self.hp_bready),
         ]
         with m.If(self.hp_bvalid & self.hp_bready):
             m.d.sync += worst.eq(Mux(end, OKAY, self.hp_bresp | worst))
+        # There is one ID; bursts are INCR, of full-width beats. A piece is in flight where a response comes.
+        ids = (self.axi.r.id, self.axi.b.id, self.hp_arid, self.hp_awid, self.hp_wid)
+        m.d.comb += [port.eq(0) for port in ids]
+        unread(m, self.hp_bid, self.hp_rid, read_ends.o_valid, write_ends.o_valid)
+        for channel in (self.axi.ar, self.axi.aw):
+            unread(m, channel.burst, channel.size, channel.id)
         return m
 
     def _addresses(self, m: Module, channel: str, pieces: int) -> Queue:
@@ -247,7 +257,7 @@ class BurstSplitter(wiring.Component):
         m.submodules[f"{channel}_ends"] = ends = Queue(1, pieces)
 
         def npu(name: str) -> Signal:
-            return getattr(self, f"axi_{channel}{name}")
+            return getattr(getattr(self.axi, channel), name)
 
         def hp(name: str) -> Signal:
             return getattr(self, f"hp_{channel}{name}")

@@ -5,12 +5,9 @@ from __future__ import annotations
 from importlib.resources import files as resources
 from pathlib import Path
 
-from amaranth.lib.wiring import Out
-
 from fpga.zynq.boards import WINDOW, ZYNQ7, ZynqBoard
 from fpga.zynq.overlay import OVERLAY, UIO_NAME, overlay
 from hw import verilog
-from hw.ports import axi_master, axil_slave
 from isa.config import NpuConfig
 
 CORE = "npu_core"
@@ -22,7 +19,7 @@ _AXI = "xilinx.com:interface:aximm:1.0"
 def wrapper(config: NpuConfig) -> str:
     """Verilog of the module that is packaged: the NPU without its debug strobes, ports named and marked as the vendor's
     tool expects them."""
-    interfaces = {"axi_": ("m_axi_", MASTER, axi_master(config)), "axil_": ("s_axi_", SLAVE, axil_slave())}
+    interfaces = {"axi_": ("m_axi_", MASTER), "axil_": ("s_axi_", SLAVE)}
     ports = [
         '  (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK",\n'
         f'     X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF {MASTER}:{SLAVE}, ASSOCIATED_RESET rst" *)\n'
@@ -35,13 +32,13 @@ def wrapper(config: NpuConfig) -> str:
         "  output irq",
     ]
     pins = [(name, name) for name in ("clk", "rst", "irq")]
-    for prefix, (outer, interface, members) in interfaces.items():
+    for prefix, (outer, interface) in interfaces.items():
         protocol = "AXI4" if interface == MASTER else "AXI4LITE"
         mark = f', X_INTERFACE_PARAMETER = "PROTOCOL {protocol}"'
-        for name, member in members.items():
+        for name, direction, width in verilog.ports(config):
+            if not name.startswith(prefix):
+                continue
             signal = name.removeprefix(prefix)
-            direction = "output" if member.flow == Out else "input"  # type: ignore[attr-defined]
-            width = member.shape  # type: ignore[attr-defined]
             bits = f" [{width - 1}:0]" if width > 1 else ""
             info = f'(* X_INTERFACE_INFO = "{_AXI} {interface} {signal.upper()}"{mark} *)'
             ports.append(f"  {info}\n  {direction}{bits} {outer}{signal}")

@@ -11,8 +11,9 @@ from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import Out
 
 from fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, BurstSplitter, RegisterBridge, axi3_master, flipped
+from hw.connections import unread
+from hw.interfaces import flat_ports
 from hw.npu import Npu
-from hw.ports import axi_master, axil_slave
 from isa.config import NpuConfig
 
 
@@ -45,10 +46,9 @@ class ZynqSystem(wiring.Component):
         m.submodules.npu = npu = Npu(self.config)
         m.submodules.bridge, m.submodules.splitter = self.bridge, self.splitter
 
-        for members, adaptor in ((axi_master(self.config), self.splitter), (axil_slave(), self.bridge)):
-            for name, member in members.items():
-                source, target = (npu, adaptor) if member.flow == Out else (adaptor, npu)  # type: ignore[attr-defined]
-                m.d.comb += getattr(target, name).eq(getattr(source, name))
+        wiring.connect(m, npu.axi, self.splitter.axi)
+        wiring.connect(m, self.bridge.axil, npu.axil)
+        unread(m, *(port for _, _, port in flat_ports(npu.dbg)))  # no timelines on boards
         for name, member in self.signature.members.items():
             part = {"gp": self.bridge, "hp": self.splitter}.get(name.partition("_")[0], npu)
             inner, outer = getattr(part, name), getattr(self, name)

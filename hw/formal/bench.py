@@ -53,11 +53,12 @@ class Bench:
         return signal
 
     def part(self, name: str, part: Any, **inputs: Any) -> Any:
-        """Adds a part; inputs that are not given are free."""
+        """Adds a part; inputs that are not given are free. Ports of interfaces are named `interface__port`."""
         self.m.submodules[name] = part
-        for (port,), member, value in part.signature.flatten(part):
+        for path, member, value in part.signature.flatten(part):
             if member.flow == Out:
                 continue
+            port = "__".join(map(str, path))
             driver = inputs.pop(port) if port in inputs else self.free(Value.cast(value).shape(), f"{name}_{port}")
             if driver is not None:
                 self.m.d.comb += value.eq(driver)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib.wiring import connect
 
 from hw.axi_read import AxiRead
 from hw.axi_write import AxiWrite
@@ -14,11 +15,11 @@ from hw.bursts import AXI_BOUNDARY, BurstWalker
 from hw.decoder import Decoder
 from hw.fetch import Fetch
 from hw.formal.bench import Bench, contents, implies, opened
+from hw.interfaces import ENGINES, PC_BITS, SEMAPHORE_BITS
 from hw.load import Load
 from hw.npu import Npu
-from hw.ports import PC_BITS
 from hw.queue import Queue
-from hw.semaphores import ENGINES, SEMAPHORE_BITS, Semaphores
+from hw.semaphores import Semaphores
 from hw.store import Store
 from hw.table import field, instructions_of, is_instruction
 from isa.config import SEMAPHORE_LIMIT, NpuConfig, preset
@@ -66,38 +67,36 @@ def semaphores(only: str | None) -> Bench:
     opened(s)
     b.part("semaphores", s)
     granted: dict[Engine, Signal] = {}  # in the cycle before
+    asks, retired = dict(zip(ENGINES, s.takes)), dict(zip(ENGINES, s.gives))
     for e in ENGINES:
-        x, y = (getattr(s, f"{e.name.lower()}_signal{p}") for p in range(2))
+        x, y = retired[e].signal0, retired[e].signal1
         b.assume((x <= n) & (y <= n) & ((x == 0) | (x != y)))
-        x, y = (getattr(s, f"{e.name.lower()}_wait{p}") for p in range(2))
+        x, y = asks[e].wait0, asks[e].wait1
         for mask in (x, y):
             b.assume((mask != 0) & ((mask & (mask - 1)) == 0))
         b.assume(((x & y) >> 1) == 0)
         # The waits stay in the cycle after the grant, in which the engine has what it wants.
-        granted[e] = b.past(getattr(s, f"{e.name.lower()}_grant"), f"{e.name}_granted")
+        granted[e] = b.past(asks[e].grant, f"{e.name}_granted")
         same = (x == b.past(x, f"{e.name}_wait0")) & (y == b.past(y, f"{e.name}_wait1"))
-        b.assume(implies(granted[e], same & ~getattr(s, f"{e.name.lower()}_want")))
+        b.assume(implies(granted[e], same & ~asks[e].want))
     over = Signal(name="over")
-    with b.m.If(s.overflow):
+    with b.m.If(s.overflow.error):
         b.m.d.sync += over.eq(1)
-    live = ~over & ~s.overflow
-
-    def of(e: Engine, name: str) -> Any:
-        return getattr(s, f"{e.name.lower()}_{name}")
+    live = ~over & ~s.overflow.error
 
     def signals(e: Engine, i: int) -> Value:
-        return (of(e, "signal0") == i) | (of(e, "signal1") == i)
+        return (retired[e].signal0 == i) | (retired[e].signal1 == i)
 
     def waits(e: Engine) -> Value:
-        return (of(e, "wait0") | of(e, "wait1"))[1:]
+        return (asks[e].wait0 | asks[e].wait1)[1:]
 
     # What is given counts a cycle later.
     gave: dict[Engine, list[Signal]] = {}
     for e in ENGINES:
-        given = [of(e, "give") & signals(e, i) for i in range(1, n + 1)]
+        given = [retired[e].give & signals(e, i) for i in range(1, n + 1)]
         gave[e] = [b.past(x, f"{e.name}_gave{i}") for i, x in enumerate(given)]
-        b.invariant((Cat(gave[e]) == s.gives[e][1:]) & (s.granted[e] == granted[e]))
-        b.invariant(s.given[e] == b.past(of(e, "give"), f"{e.name}_given"))
+        b.invariant((Cat(gave[e]) == s.given_to[e][1:]) & (s.granted[e] == granted[e]))
+        b.invariant(s.given[e] == b.past(retired[e].give, f"{e.name}_given"))
         b.invariant(implies(Cat(gave[e]).any(), s.given[e]))
     exceeded: list[Value] = []
     before: list[Value] = []
@@ -115,7 +114,7 @@ def semaphores(only: str | None) -> Bench:
         b.check("limit", implies(live, balance <= SEMAPHORE_LIMIT))
     late = Signal(name="late")
     b.m.d.sync += late.eq(live & Cat(exceeded).any())
-    b.check("overflow", implies(~over, s.overflow == late))
+    b.check("overflow", implies(~over, s.overflow.error == late))
 
     there = Cat(c != 0 for c in s.counts)
     b.invariant(implies(live, s.there == Cat(C(1, 1), there)))
@@ -123,12 +122,12 @@ def semaphores(only: str | None) -> Bench:
     for i in range(n):
         taking = [granted[e] & waits(e)[i] for e in ENGINES]
         b.invariant(implies(live, reduce(lambda a, c: a + c, taking) <= there[i]))
-    able = {e: of(e, "want") & ((waits(e) & ~there) == 0) for e in ENGINES}
+    able = {e: asks[e].want & ((waits(e) & ~there) == 0) for e in ENGINES}
     for e in ENGINES:
-        b.check("grant", implies(live & of(e, "grant"), able[e]))
+        b.check("grant", implies(live & asks[e].grant, able[e]))
         others = [(x, (able[x] & (x < e)) | granted[x]) for x in ENGINES if x != e]
         refused = Cat(first & (waits(x) & waits(e)).any() for x, first in others).any()
-        b.check("priority", implies(live & able[e], of(e, "grant") != refused))
+        b.check("priority", implies(live & able[e], asks[e].grant != refused))
     return b
 
 
@@ -199,14 +198,14 @@ def walker(only: str | None) -> Bench:
     return b
 
 
-def _regions(b: Bench, permission: str) -> tuple[dict[str, Any], list[Any], list[Any], list[Any]]:
+def _regions(b: Bench) -> tuple[dict[str, Any], list[Any], list[Any], list[Any]]:
     """Inputs for a part with all regions; bases, ends and permissions by number."""
     inputs: dict[str, Any] = {}
     bases, ends, allowed = [], [], []
     for r in range(REGIONS):
         base, size, end = region(b, SMALL, f"region{r}")
-        flag = b.constant(1, f"region{r}_{permission}")
-        inputs |= {f"region{r}_base": base, f"region{r}_size": size, f"region{r}_{permission}": flag}
+        flag = b.constant(1, f"region{r}_allowed")
+        inputs |= {f"regions__{r}__base": base, f"regions__{r}__size": size, f"regions__{r}__allowed": flag}
         bases.append(base)
         ends.append(end)
         allowed.append(flag)
@@ -215,18 +214,22 @@ def _regions(b: Bench, permission: str) -> tuple[dict[str, Any], list[Any], list
 
 def _instructions(b: Bench, part: Any, engine: str) -> None:
     """What the front end and the decoder guarantee: legal instructions of this engine, started when it is ready."""
+    control = part.control
     b.m.submodules.decoder = decoder = Decoder(SMALL)
-    b.m.d.comb += decoder.word.eq(part.word)
-    mine = is_instruction(part.word, engine, f"{engine}_SYNC")
-    b.assume(implies(part.configure.any() | part.start, decoder.legal & decoder.operands_ok))
+    b.m.d.comb += decoder.word.eq(control.word)
+    mine = is_instruction(control.word, engine, f"{engine}_SYNC")
+    b.assume(implies(control.configure.any() | control.start, decoder.legal & decoder.operands_ok))
     b.assume(decoder.engine == Engine[engine])
-    b.assume(implies(part.configure.any(), ~mine & ~part.start & ~part.halt) & implies(part.start, mine & ~part.halt))
-    b.assume(implies(part.start, part.ready))
-    for bit, instruction in zip(part.configure, instructions_of(Engine[engine], configures=True)):
-        b.assume(implies(bit, is_instruction(part.word, instruction.name)))
+    b.assume(
+        implies(control.configure.any(), ~mine & ~control.start & ~control.halt)
+        & implies(control.start, mine & ~control.halt)
+    )
+    b.assume(implies(control.start, control.ready))
+    for bit, instruction in zip(control.configure, instructions_of(Engine[engine], configures=True)):
+        b.assume(implies(bit, is_instruction(control.word, instruction.name)))
     # It was at the head of the queue in the cycle before.
-    there = (part.word == b.past(part.word, "word")) & (part.pc == b.past(part.pc, "pc"))
-    b.assume(implies(part.start, there & ~b.past(part.configure.any(), "configure")))
+    there = (control.word == b.past(control.word, "word")) & (control.pc == b.past(control.pc, "pc"))
+    b.assume(implies(control.start, there & ~b.past(control.configure.any(), "configure")))
 
 
 def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, allowed: list) -> None:
@@ -235,7 +238,7 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
     w: BurstWalker = part.walker
     opened(w)
     opened(w.out)
-    b.assume(part.pc[:bits] == field(part.word, engine, "region"))
+    b.assume(part.control.pc[:bits] == field(part.control.word, engine, "region"))
 
     def of(values: list) -> Any:
         return lambda tag: Array(values)[tag[at : at + bits]]
@@ -255,26 +258,26 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
 def load_window(only: str | None) -> Bench:
     """LOAD with arbitrary instructions, regions, memory and scratchpads."""
     b = Bench(only)
-    inputs, *values = _regions(b, "read")
+    inputs, *values = _regions(b)
     load = Load(SMALL)
     load.data.elaborate = lambda platform: Module()  # type: ignore[method-assign]  # the data half does as it likes
-    for (name,), member, value in load.data.signature.flatten(load.data):
+    for path, member, value in load.data.signature.flatten(load.data):
         if member.flow.name == "Out":
-            b.m.d.comb += value.eq(b.free(len(value), f"data_{name}"))
+            b.m.d.comb += value.eq(b.free(len(value), f"data_{'_'.join(path)}"))
     opened(load)
     b.part("load", load, **inputs)
     _instructions(b, load, "LOAD")
     _window(b, load, "LOAD", 0, *values)
-    b.check("request", load.request_valid == load.walker.o_valid)
-    b.check("request", load.request_address == load.walker.o_address)
-    b.check("request", load.request_beats == load.walker.o_beats)
+    b.check("request", load.read.valid == load.walker.o_valid)
+    b.check("request", load.read.address == load.walker.o_address)
+    b.check("request", load.read.beats == load.walker.o_beats)
     return b
 
 
 def store_window(only: str | None) -> Bench:
     """STORE with arbitrary instructions, regions, memory and rows."""
     b = Bench(only)
-    inputs, *values = _regions(b, "write")
+    inputs, *values = _regions(b)
     store = Store(SMALL)
     opened(store)
     b.part("store", store, **inputs)
@@ -292,42 +295,37 @@ def load_accepts(only: str | None) -> Bench:
     at most; an error halts in the next cycle."""
     b = Bench(only)
     c = SMALL.with_(burst_beats=2)
-    regions = {f"region{r}_base": 0 for r in range(REGIONS)} | {f"region{r}_size": 1 << 16 for r in range(REGIONS)}
-    regions |= {f"region{r}_read": 1 for r in range(REGIONS)}
+    regions = {f"regions__{r}__base": 0 for r in range(REGIONS)}
+    regions |= {f"regions__{r}__size": 1 << 16 for r in range(REGIONS)}
+    regions |= {f"regions__{r}__allowed": 1 for r in range(REGIONS)}
     halt, refused = Signal(name="halt"), Signal(name="refused")
     load, read = Load(c), AxiRead(c)
-    b.part("load", load, **regions, halt=halt, request_ready=None, beat=None, beat_data=0, bus_idle=None)
-    b.part("read", read, fetch_valid=0, rdata=0, rresp=0, halt=halt, rlast=None, load_valid=None, load_address=None,
-           load_beats=None, load_beat_ready=None)  # fmt: skip
-    b.m.d.comb += [
-        read.load_valid.eq(load.request_valid),
-        read.load_address.eq(load.request_address),
-        read.load_beats.eq(load.request_beats),
-        load.request_ready.eq(read.load_ready),
-        load.beat.eq(read.load_beat),
-        read.load_beat_ready.eq(load.beat_ready),
-        load.bus_idle.eq(read.load_idle),
-    ]
+    connected = ("ready", "beat", "data", "bad", "beat_address", "idle")
+    b.part("load", load, **regions, control__halt=halt, **{f"read__{name}": None for name in connected})
+    driven = ("valid", "address", "beats", "beat_ready")
+    b.part("read", read, fetch__valid=0, r__data=0, r__resp=0, r__last=None, halt=halt,
+           **{f"load__{name}": None for name in driven})  # fmt: skip
+    connect(b.m, load.read, read.load)
     _instructions(b, load, "LOAD")
-    b.assume(~(load.configure.any() & is_instruction(load.word, "LOAD_PAD")))
-    with b.m.If(load.operand_error | load.window_error | load.range_error):
+    b.assume(~(load.control.configure.any() & is_instruction(load.control.word, "LOAD_PAD")))
+    with b.m.If(load.operand_fault.error | load.window_fault.error | load.range_fault.error):
         b.m.d.sync += halt.eq(1)
-    b.m.d.sync += refused.eq(load.write_valid & ~load.write_grant)
-    b.assume(implies(refused, load.write_grant))
+    b.m.d.sync += refused.eq(load.write.valid & ~load.write.grant)
+    b.assume(implies(refused, load.write.grant))
     # The memory: lengths of the bursts asked for, beats given of the oldest.
     b.m.submodules.asked = asked = Queue(8, c.read_outstanding)
     given = Signal(8, name="given")
-    taken = read.rvalid & read.rready
+    taken = read.r.valid & read.r.ready
     b.m.d.comb += [
-        asked.i_valid.eq(read.arvalid & read.arready),
-        asked.i_payload.eq(read.arlen),
-        asked.o_ready.eq(taken & read.rlast),
-        read.rlast.eq(given == asked.o_payload),
+        asked.i_valid.eq(read.ar.valid & read.ar.ready),
+        asked.i_payload.eq(read.ar.len),
+        asked.o_ready.eq(taken & read.r.last),
+        read.r.last.eq(given == asked.o_payload),
     ]
-    b.m.d.sync += given.eq(Mux(taken, Mux(read.rlast, 0, given + 1), given))
-    b.assume(implies(read.rvalid, asked.o_valid))
+    b.m.d.sync += given.eq(Mux(taken, Mux(read.r.last, 0, given + 1), given))
+    b.assume(implies(read.r.valid, asked.o_valid))
     waited = Signal(range(READY_WITHIN + 2), name="waited")
-    b.m.d.sync += waited.eq(Mux(read.rvalid & ~read.rready, waited + 1, 0))
+    b.m.d.sync += waited.eq(Mux(read.r.valid & ~read.r.ready, waited + 1, 0))
     b.check("accepted", waited < READY_WITHIN)
     return b
 
@@ -343,8 +341,8 @@ def fetch_window(only: str | None) -> Bench:
     f = Fetch(SMALL)
     opened(f)
     b.part("fetch", f, start=first, base=base, size=size, allowed=allowed, offset=offset, length=length)
-    b.check("window", implies(f.request_valid, allowed & within(SMALL, f.request_address, f.request_beats, base, end)))
-    b.check("legal", implies(f.request_valid, legal_burst(SMALL, f.request_address, f.request_beats)))
+    b.check("window", implies(f.read.valid, allowed & within(SMALL, f.read.address, f.read.beats, base, end)))
+    b.check("legal", implies(f.read.valid, legal_burst(SMALL, f.read.address, f.read.beats)))
     # Once: START, three cycles of setup, then requests from the first beat of the program to its last.
     aligned = Cat(C(0, 4), offset[4:])
     there = Mux(allowed & (size > aligned), size - aligned, 0)[:32]
@@ -371,20 +369,19 @@ def axi_read(only: str | None) -> Bench:
     opened(r)
     opened(r.owners)
     b.part("read", r)
-    for who in ("fetch", "load"):
-        request = legal_burst(c, getattr(r, f"{who}_address"), getattr(r, f"{who}_beats"))
-        b.assume(implies(getattr(r, f"{who}_valid"), request))
-    sent, ended = r.arvalid & r.arready, r.rvalid & r.rready & r.rlast
+    for who in (r.fetch, r.load):
+        b.assume(implies(who.valid, legal_burst(c, who.address, who.beats)))
+    sent, ended = r.ar.valid & r.ar.ready, r.r.valid & r.r.ready & r.r.last
     open_ = Signal(range(2 * c.read_outstanding + 2), name="open")  # asked for on AR, last beat not taken
     b.m.d.sync += open_.eq(open_ + sent - ended)
-    b.assume(implies(r.rvalid, open_ != 0))
-    waits = b.past(r.arvalid & ~r.arready, "waits")
-    b.check("stable", implies(waits, r.arvalid & (r.araddr == b.past(r.araddr, "araddr"))))
-    b.check("stable", implies(waits, r.arlen == b.past(r.arlen, "arlen")))
-    b.check("legal", implies(r.arvalid, legal_burst(c, r.araddr, r.arlen + 1)))
+    b.assume(implies(r.r.valid, open_ != 0))
+    waits = b.past(r.ar.valid & ~r.ar.ready, "waits")
+    b.check("stable", implies(waits, r.ar.valid & (r.ar.addr == b.past(r.ar.addr, "araddr"))))
+    b.check("stable", implies(waits, r.ar.len == b.past(r.ar.len, "arlen")))
+    b.check("legal", implies(r.ar.valid, legal_burst(c, r.ar.addr, r.ar.len + 1)))
     b.check("outstanding", open_ + sent <= c.read_outstanding)
-    b.check("accepted", implies(r.rvalid & ~r.rready, ~r.halt & r.load_beat & ~r.load_beat_ready))
-    b.invariant(r.owners.level == open_ + r.arvalid)
+    b.check("accepted", implies(r.r.valid & ~r.r.ready, ~r.halt & r.load.beat & ~r.load.beat_ready))
+    b.invariant(r.owners.level == open_ + r.ar.valid)
     contents(b, r.owners, "owners")
     return b
 
@@ -399,43 +396,44 @@ def axi_write(only: str | None) -> Bench:
     b.part("write", w)
     b.assume(implies(w.burst_valid & ~w.burst_null, legal_burst(c, w.burst_address, w.burst_beats)))
     b.assume(implies(b.past(w.halt, "halted"), w.halt))
-    waits_aw, waits_w = b.past(w.awvalid & ~w.awready, "waits_aw"), b.past(w.wvalid & ~w.wready, "waits_w")
-    new_aw, new_w = w.awvalid & ~waits_aw, w.wvalid & ~waits_w
-    b.check("aw_stable", implies(waits_aw, w.awvalid & (w.awaddr == b.past(w.awaddr, "awaddr"))))
-    b.check("aw_stable", implies(waits_aw, w.awlen == b.past(w.awlen, "awlen")))
-    for name in ("wdata", "wstrb", "wlast"):
-        b.check("w_stable", implies(waits_w, w.wvalid & (getattr(w, name) == b.past(getattr(w, name), name))))
-    b.check("legal", implies(w.awvalid, legal_burst(c, w.awaddr, w.awlen + 1)))
+    waits_aw, waits_w = b.past(w.aw.valid & ~w.aw.ready, "waits_aw"), b.past(w.w.valid & ~w.w.ready, "waits_w")
+    new_aw, new_w = w.aw.valid & ~waits_aw, w.w.valid & ~waits_w
+    b.check("aw_stable", implies(waits_aw, w.aw.valid & (w.aw.addr == b.past(w.aw.addr, "awaddr"))))
+    b.check("aw_stable", implies(waits_aw, w.aw.len == b.past(w.aw.len, "awlen")))
+    for name in ("data", "strb", "last"):
+        port = getattr(w.w, name)
+        b.check("w_stable", implies(waits_w, w.w.valid & (port == b.past(port, f"w{name}"))))
+    b.check("legal", implies(w.aw.valid, legal_burst(c, w.aw.addr, w.aw.len + 1)))
 
     # Beats of announced bursts that have not appeared on W yet.
     due, now = Signal(range(2 * c.burst_beats + 2), name="due"), Signal(range(2 * c.burst_beats + 2), name="due_now")
-    b.m.d.comb += now.eq(Mux(new_aw, w.awlen + 1, due))
+    b.m.d.comb += now.eq(Mux(new_aw, w.aw.len + 1, due))
     b.m.d.sync += due.eq(now - new_w)
     b.check("no_orphan", implies(new_w, now != 0) & implies(new_aw, due == 0))
-    b.check("wlast", implies(new_w, w.wlast == (now == 1)))
+    b.check("wlast", implies(new_w, w.w.last == (now == 1)))
     b.invariant((now - new_w == w.left) & (w.in_burst == (w.left != 0)))
     b.invariant(implies(new_aw, new_w))
 
     # Bursts not answered; a memory answers when address and last beat have been taken.
-    answered = w.bvalid & w.bready
+    answered = w.b.valid & w.b.ready
     limit = c.write_outstanding
     open_ = Signal(range(2 * limit + 2), name="open")
     addressed, finished = Signal(range(4 * limit), name="addressed"), Signal(range(4 * limit), name="finished")
     b.m.d.sync += [
         open_.eq(open_ + new_aw - answered),
-        addressed.eq(addressed + (w.awvalid & w.awready) - answered),
-        finished.eq(finished + (w.wvalid & w.wready & w.wlast) - answered),
+        addressed.eq(addressed + (w.aw.valid & w.aw.ready) - answered),
+        finished.eq(finished + (w.w.valid & w.w.ready & w.w.last) - answered),
     ]
-    b.assume(implies(w.bvalid, (addressed != 0) & (finished != 0)))
+    b.assume(implies(w.b.valid, (addressed != 0) & (finished != 0)))
     b.check("outstanding", open_ + new_aw <= limit)
-    b.invariant(open_ + new_aw == addressed + w.awvalid)
-    b.invariant(open_ + new_aw == finished + ((w.left != 0) | (w.wvalid & w.wlast)))
-    b.invariant(implies(w.wvalid, w.wlast == (w.left == 0)))
+    b.invariant(open_ + new_aw == addressed + w.aw.valid)
+    b.invariant(open_ + new_aw == finished + ((w.left != 0) | (w.w.valid & w.w.last)))
+    b.invariant(implies(w.w.valid, w.w.last == (w.left == 0)))
     waiting = contents(b, w.pending, "pending")
     b.invariant(reduce(lambda x, y: x + y, [there & ~entry[1] for there, entry in waiting]) == open_ + new_aw)
 
     refused = Signal(range(limit + 2), name="refused")
-    b.m.d.sync += refused.eq(Mux(w.bvalid & ~w.bready, Mux(refused == limit + 1, refused, refused + 1), 0))
+    b.m.d.sync += refused.eq(Mux(w.b.valid & ~w.b.ready, Mux(refused == limit + 1, refused, refused + 1), 0))
     b.check("b_accepted", refused < limit)
     nulls = [there & entry[1] for there, entry in waiting]
     leading = reduce(lambda x, y: x + y, [Cat(nulls[: n + 1]).all() for n in range(limit)])  # SYNCs before all bursts
@@ -451,10 +449,10 @@ def write_drain(only: str | None) -> Bench:
     opened(w)
     b.part("write", w)
     b.assume(implies(w.burst_valid & ~w.burst_null, legal_burst(c, w.burst_address, w.burst_beats)))
-    b.assume(implies(b.past(w.halt, "halted"), w.halt) & implies(w.halt, w.awready & w.wready))
+    b.assume(implies(b.past(w.halt, "halted"), w.halt) & implies(w.halt, w.aw.ready & w.w.ready))
     since = Signal(range(c.burst_beats + 4), name="since")
     b.m.d.sync += since.eq(Mux(w.halt, Mux(since == c.burst_beats + 3, since, since + 1), 0))
-    b.check("ends", implies(since > c.burst_beats, ~w.wvalid & ~w.awvalid & ~w.in_burst))
+    b.check("ends", implies(since > c.burst_beats, ~w.w.valid & ~w.aw.valid & ~w.in_burst))
     return b
 
 
@@ -463,7 +461,7 @@ def constants(only: str | None) -> Bench:
     b = Bench(only)
     npu = b.part("npu", Npu(SMALL))
     size = (SMALL.bus_bytes - 1).bit_length()
-    for channel in ("ar", "aw"):
-        b.check("incr", getattr(npu, f"axi_{channel}burst") == 1)
-        b.check("incr", getattr(npu, f"axi_{channel}size") == size)
+    for channel in (npu.axi.ar, npu.axi.aw):
+        b.check("incr", channel.burst == 1)
+        b.check("incr", channel.size == size)
     return b

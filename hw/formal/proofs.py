@@ -139,22 +139,22 @@ PROOFS = (
             Property(
                 "stable",
                 "AR: valid stays until ready, address and length do not change",
-                Fault(_READ, "(~self.arvalid | self.arready) & owners", "owners"),
+                Fault(_READ, "(~ar.valid | ar.ready) & owners", "owners"),
             ),
             Property(
                 "legal",
                 "AR: 1 to `burst_beats` whole beats that do not cross 4 KiB, if the requests are such",
-                Fault(_READ, "self.arlen.eq(beats - 1)", "self.arlen.eq(beats)"),
+                Fault(_READ, "ar.len.eq(beats - 1)", "ar.len.eq(beats)"),
             ),
             Property(
                 "outstanding",
                 "at most `read_outstanding` bursts are in flight",
-                Fault(_READ, "owners.i_valid.eq(accept)", "owners.i_valid.eq(accept & ~self.arvalid)"),
+                Fault(_READ, "owners.i_valid.eq(accept)", "owners.i_valid.eq(accept & ~ar.valid)"),
             ),
             Property(
                 "accepted",
                 "R: a beat for FETCH, and after a halt any beat, is taken at once; one for LOAD when LOAD takes it",
-                Fault(_READ, "self.halt | ~owner | self.load_beat_ready", "~owner | self.load_beat_ready"),
+                Fault(_READ, "self.halt | ~owner | load.beat_ready", "~owner | load.beat_ready"),
             ),
         ),
     ),
@@ -167,17 +167,17 @@ PROOFS = (
             Property(
                 "aw_stable",
                 "AW: valid stays until ready, address and length do not change",
-                Fault(_WRITE, "& room & (~self.awvalid | self.awready)", "& room"),
+                Fault(_WRITE, "& room & (~aw.valid | aw.ready)", "& room"),
             ),
             Property(
                 "w_stable",
                 "W: valid stays until ready; data, strobes and WLAST do not change",
-                Fault(_WRITE, "room.eq(~self.wvalid | self.wready)", "room.eq(1)"),
+                Fault(_WRITE, "room.eq(~w.valid | w.ready)", "room.eq(1)"),
             ),
             Property(
                 "legal",
                 "AW: 1 to `burst_beats` whole beats that do not cross 4 KiB, if the bursts are such",
-                Fault(_WRITE, "self.awlen.eq(self.burst_beats - 1)", "self.awlen.eq(self.burst_beats)"),
+                Fault(_WRITE, "aw.len.eq(self.burst_beats - 1)", "aw.len.eq(self.burst_beats)"),
             ),
             Property(
                 "no_orphan",
@@ -187,7 +187,7 @@ PROOFS = (
             Property(
                 "wlast",
                 "WLAST is with the last beat of a burst and no other, after a halt too",
-                Fault(_WRITE, "self.wlast.eq(beats == 1)", "self.wlast.eq(beats <= 2)"),
+                Fault(_WRITE, "w.last.eq(beats == 1)", "w.last.eq(beats <= 2)"),
             ),
             Property(
                 "outstanding",
@@ -197,7 +197,7 @@ PROOFS = (
             Property(
                 "b_accepted",
                 "B: a response is taken within `write_outstanding` cycles (SYNCs before it complete first)",
-                Fault(_WRITE, "self.bready.eq(~at_null)", "self.bready.eq(~pending.o_valid)"),
+                Fault(_WRITE, "b.ready.eq(~at_null)", "b.ready.eq(~pending.o_valid)"),
             ),
         ),
     ),
@@ -243,8 +243,8 @@ PROOFS = (
             Property(
                 "request",
                 "LOAD: what it asks the read port for is what was checked",
-                Fault("hw.load:Load", "self.request_address.eq(walker.o_address)",
-                      "self.request_address.eq(walker.o_address ^ walker.base)"),
+                Fault("hw.load:Load", "self.read.address.eq(walker.o_address)",
+                      "self.read.address.eq(walker.o_address ^ walker.base)"),
             ),
         ),
         quick=False,
@@ -302,7 +302,7 @@ PROOFS = (
             Property(
                 "incr",
                 "NPU: every burst is INCR, every beat has the width of the bus",
-                Fault("hw.core:Core", '_{channel}burst").eq(1)', '_{channel}burst").eq(2)', 1),
+                Fault(_WRITE, "aw.burst.eq(BURST_INCR)", "aw.burst.eq(2)", 1),
             ),
         ),
     ),

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from amaranth.back import verilog
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -10,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from fpga.bridge.bridge import SerialBridge
 from fpga.sim.line import SimulatedLine
+from hw.verilog import component_text
 from tests.common.paths import ROOT
 
 CLOCK, BAUD = 25_000_000, 3_000_000
@@ -40,20 +40,20 @@ class BridgeBoard(wiring.Component):
         m.submodules.memory = memory = Memory(shape=Shape(32), depth=MEMORY // 4, init=[])
         write, read = memory.write_port(granularity=8), memory.read_port()
         pending = Signal()
-        taken = b.mem_valid & b.mem_ready
+        taken = b.mem.valid & b.mem.ready
         m.d.comb += [
-            b.mem_ready.eq(~pending & random[0] & ~self.faults[1]),
-            write.addr.eq(b.mem_address[2:]),
-            write.data.eq(b.mem_wdata),
-            write.en.eq(Mux(taken & b.mem_write, b.mem_strobe, 0)),
-            read.addr.eq(b.mem_address[2:]),
-            read.en.eq(taken & ~b.mem_write),
-            b.mem_rdata.eq(read.data),
-            b.mem_rvalid.eq(pending & random[4]),
+            b.mem.ready.eq(~pending & random[0] & ~self.faults[1]),
+            write.addr.eq(b.mem.address[2:]),
+            write.data.eq(b.mem.wdata),
+            write.en.eq(Mux(taken & b.mem.write, b.mem.strobe, 0)),
+            read.addr.eq(b.mem.address[2:]),
+            read.en.eq(taken & ~b.mem.write),
+            b.mem.rdata.eq(read.data),
+            b.mem.rvalid.eq(pending & random[4]),
         ]
-        with m.If(taken & ~b.mem_write):
+        with m.If(taken & ~b.mem.write):
             m.d.sync += pending.eq(1)
-        with m.Elif(b.mem_rvalid):
+        with m.Elif(b.mem.rvalid):
             m.d.sync += pending.eq(0)
 
         m.submodules.registers = registers = Memory(shape=Shape(32), depth=REGISTERS, init=[])
@@ -63,29 +63,29 @@ class BridgeBoard(wiring.Component):
         reading = Signal()
         error = Mux(self.faults[2], 2, 0)
         m.d.comb += [
-            b.axil_awready.eq(~have_address & random[1] & alive),
-            b.axil_wready.eq(~have_data & random[3] & alive),
-            b.axil_arready.eq(~reading & random[5] & alive),
+            b.axil.aw.ready.eq(~have_address & random[1] & alive),
+            b.axil.w.ready.eq(~have_data & random[3] & alive),
+            b.axil.ar.ready.eq(~reading & random[5] & alive),
             write.addr.eq(address[2:]),
             write.data.eq(data),
-            write.en.eq(b.axil_bvalid & b.axil_bready),
-            b.axil_bvalid.eq(have_address & have_data & random[6]),
-            b.axil_bresp.eq(error),
-            read.addr.eq(b.axil_araddr[2:]),
-            read.en.eq(b.axil_arvalid & b.axil_arready),
-            b.axil_rvalid.eq(reading & random[7]),
-            b.axil_rdata.eq(Mux(counted, Cat(writes, resets), read.data)),
-            b.axil_rresp.eq(error),
+            write.en.eq(b.axil.b.valid & b.axil.b.ready),
+            b.axil.b.valid.eq(have_address & have_data & random[6]),
+            b.axil.b.resp.eq(error),
+            read.addr.eq(b.axil.ar.addr[2:]),
+            read.en.eq(b.axil.ar.valid & b.axil.ar.ready),
+            b.axil.r.valid.eq(reading & random[7]),
+            b.axil.r.data.eq(Mux(counted, Cat(writes, resets), read.data)),
+            b.axil.r.resp.eq(error),
         ]
-        with m.If(b.axil_awvalid & b.axil_awready):
-            m.d.sync += [address.eq(b.axil_awaddr), have_address.eq(1)]
-        with m.If(b.axil_wvalid & b.axil_wready):
-            m.d.sync += [data.eq(b.axil_wdata), have_data.eq(1)]
-        with m.If(b.axil_bvalid & b.axil_bready):
+        with m.If(b.axil.aw.valid & b.axil.aw.ready):
+            m.d.sync += [address.eq(b.axil.aw.addr), have_address.eq(1)]
+        with m.If(b.axil.w.valid & b.axil.w.ready):
+            m.d.sync += [data.eq(b.axil.w.data), have_data.eq(1)]
+        with m.If(b.axil.b.valid & b.axil.b.ready):
             m.d.sync += [have_address.eq(0), have_data.eq(0), writes.eq(writes + 1)]
         with m.If(read.en):
-            m.d.sync += [reading.eq(1), counted.eq(b.axil_araddr >= 4 * REGISTERS)]
-        with m.Elif(b.axil_rvalid & b.axil_rready):
+            m.d.sync += [reading.eq(1), counted.eq(b.axil.ar.addr >= 4 * REGISTERS)]
+        with m.Elif(b.axil.r.valid & b.axil.r.ready):
             m.d.sync += reading.eq(0)
         return m
 
@@ -94,9 +94,9 @@ def bridge_line() -> SimulatedLine:
     """The board, Verilated."""
 
     def text() -> str:
-        return verilog.convert(BridgeBoard(), name="bridge_board", emit_src=False, strip_internal_attrs=True)
+        return component_text(BridgeBoard(), "bridge_board")
 
     sources = [Path(__file__), *sorted((ROOT / "fpga" / "bridge").glob("*.py")), ROOT / "isa" / "link" / "serial.py"]
-    sources += [ROOT / "isa" / "registers.py", ROOT / "hw" / "ports.py"]
+    sources += [ROOT / "isa" / "registers.py", ROOT / "hw" / "interfaces.py"]
     title = "the simulation of the serial bridge"
     return SimulatedLine("bridge", title, "bridge_board", text, sources, clock_hz=CLOCK, baud=BAUD)

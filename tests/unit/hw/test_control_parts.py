@@ -9,9 +9,10 @@ import pytest
 from amaranth.hdl import Module
 
 from hw.array import MacArray
+from hw.interfaces import ENGINES
 from hw.loop_nest import LoopNest
 from hw.queue import Queue, RegisteredQueue
-from hw.semaphores import ENGINES, Semaphores
+from hw.semaphores import Semaphores
 from hw.window import Window
 from isa.config import SEMAPHORE_LIMIT, preset
 from isa.instructions import ADDRESS_BITS
@@ -65,14 +66,14 @@ def test_semaphores() -> None:
             could: list[int] = []
             takes: dict[str, tuple[int, int]] = {}
             gives: list[tuple[int, str]] = []
-            for e in names:
+            for e, asks, retired in zip(names, dut.takes, dut.gives):
                 want, give = rng.random() < (0.1 if cycle > 2000 else 0.7), rng.random() < giving
                 w0, s0 = rng.randrange(4), rng.randrange(4)
                 w1, s1 = (rng.choice([i for i in range(5) if i == 0 or i != x]) for x in (w0, s0))
                 if e in before:  # an engine that has its semaphores does not ask
                     want, (w0, w1) = False, before[e]
-                drive(ctx, dut, f"{e}_", want=want, wait0=1 << w0, wait1=1 << w1, give=give)
-                drive(ctx, dut, f"{e}_", signal0=s0, signal1=s1, pc=cycle)
+                drive(ctx, asks, want=want, wait0=1 << w0, wait1=1 << w1)
+                drive(ctx, retired, give=give, signal0=s0, signal1=s1, pc=cycle)
                 waits = [w for w in (w0, w1) if w]
                 able = want and all(counts[w] > 0 for w in waits)
                 if able and not set(waits) & set(counting + could):
@@ -80,22 +81,22 @@ def test_semaphores() -> None:
                 could += waits if able else []
                 if give:
                     gives += [(s, e) for s in (s0, s1) if s]
-            for e in names:
-                assert ctx.get(getattr(dut, f"{e}_grant")) == (e in takes), cycle
+            for e, asks in zip(names, dut.takes):
+                assert ctx.get(asks.grant) == (e in takes), cycle
             after = list(counts)
             for s in counting:
                 after[s] -= 1
             for s, _ in given:  # in the cycle before
                 after[s] += 1
             beyond = [s for s in range(1, 13) if after[s] > SEMAPHORE_LIMIT]
-            assert not ctx.get(dut.overflow)
+            assert not ctx.get(dut.overflow.error)
             if beyond:
                 await ctx.tick()
-                assert ctx.get(dut.overflow)
+                assert ctx.get(dut.overflow.error)
                 overflows += 1
                 await ctx.tick()
                 first = next(n for n, e in enumerate(names) if any((s, e) in given for s in beyond))
-                assert ctx.get(dut.overflow_engine) == ENGINES[first] and ctx.get(dut.overflow_id) in beyond
+                assert ctx.get(dut.overflow_engine) == ENGINES[first] and ctx.get(dut.overflow.address) in beyond
                 break
             counts[:], before, given = after, takes, gives
             await ctx.tick()
@@ -177,7 +178,7 @@ def test_window_and_array() -> None:
         m = Module()
         m.submodules.window = window = Window(config)
         m.submodules.array = array = MacArray(config)
-        m.d.comb += [getattr(array, f"slot{i}").eq(getattr(window, f"slot{i}")) for i in range(block_in)]
+        m.d.comb += [array.slots[i].eq(window.slots[i]) for i in range(block_in)]
         rng = np.random.default_rng(4)
         slots = np.zeros((block_in, block_in), np.int64)  # slot, lane
         lanes = config.dw_lanes
@@ -208,7 +209,7 @@ def test_window_and_array() -> None:
                 ctx.set(array.valid, valid)
                 ctx.set(array.slice, part)
                 for o in range(block_out):
-                    ctx.set(getattr(array, f"row{o}"), pack(weights[o]))
+                    ctx.set(array.rows[o], pack(weights[o]))
                 if depthwise:
                     taps = slots[:, part * lanes : (part + 1) * lanes]
                     expected = (weights[:lanes] * taps.T).sum(1)
@@ -218,7 +219,7 @@ def test_window_and_array() -> None:
                     due.append((cycle + stages, expected))
                 if due and due[0][0] == cycle:
                     wanted = due.popleft()[1]
-                    got = [ctx.get(getattr(array, f"sum{o}")) for o in range(len(wanted))]
+                    got = [ctx.get(array.sums[o]) for o in range(len(wanted))]
                     assert got == wanted.tolist()
                 vector, push, shift, clear = rng.integers(-128, 128, block_in), *(rng.random(3) < (0.8, 0.7, 0.1))
                 drive(ctx, window, push=bool(push), vector=pack(vector), shift=bool(shift), clear=bool(clear))

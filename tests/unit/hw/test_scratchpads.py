@@ -37,7 +37,7 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
         due: deque[list[tuple[str, bytes, int]]] = deque([[]] * ACT_READ_CYCLES)
         for _ in range(700):
             for reader, data, size in due.popleft():
-                assert ctx.get(getattr(dut, f"{reader}_data")).to_bytes(row_bytes * per_beat, "little")[:size] == data
+                assert ctx.get(getattr(dut, reader).data).to_bytes(row_bytes * per_beat, "little")[:size] == data
             due.append([])
             pool = [rng.randrange(config.act_rows - per_beat + 1) for _ in range(3)]  # few rows: many collisions
             taken: set[int] = set()
@@ -46,33 +46,33 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
                 asks, row, more = rng.random() < 0.5, rng.choice(pool), rng.randrange(per_beat)
                 if reader == "vector_b":  # never in one bank with a
                     asks = asks and not any(r == "vector_a" and x % banks == row % banks for r, x, _ in reads)
-                ctx.set(getattr(dut, f"{reader}_read"), asks)
-                ctx.set(getattr(dut, f"{reader}_row"), row)
+                ctx.set(getattr(dut, reader).valid, asks)
+                ctx.set(getattr(dut, reader).row, row)
                 wanted = 1
                 if reader == "store":
-                    ctx.set(dut.store_more, more)
+                    ctx.set(dut.store.more, more)
                     wanted += more
                 granted = 0
                 while granted < wanted and (row + granted) % banks not in taken:
                     granted += 1
                 if asks:
-                    assert ctx.get(getattr(dut, f"{reader}_grant")) == granted, reader
+                    assert reader == "gemm" or ctx.get(getattr(dut, reader).grant) == granted, reader
                     refused[reader] += not granted
                     refused["part of store"] += 0 < granted < wanted
                     reads.append((reader, row, granted))
                     taken.add(row % banks)
             # Writes.
             vector, vector_row, vector_data = rng.random() < 0.5, rng.choice(pool), rng.randbytes(row_bytes)
-            drive(ctx, dut, "vector_", write=vector, write_row=vector_row)
-            ctx.set(dut.vector_write_data, int.from_bytes(vector_data, "little"))
+            drive(ctx, dut.vector_write, valid=vector, row=vector_row)
+            ctx.set(dut.vector_write.data, int.from_bytes(vector_data, "little"))
             load, row, full = rng.random() < 0.6, rng.choice(pool), rng.random() < 0.3
             count, chunk = 1 if full else rng.randint(1, per_beat), rng.randrange(dut.chunks)
             value = bytes([rng.randrange(256)] * config.bus_bytes) if full else rng.randbytes(config.bus_bytes)
-            drive(ctx, dut, "load_", write=load, row=row, rows=count, chunk=chunk, full=full)
-            ctx.set(dut.load_data, int.from_bytes(value, "little"))
+            drive(ctx, dut.load, valid=load, row=row, rows=count, chunk=chunk, full=full)
+            ctx.set(dut.load.data, int.from_bytes(value, "little"))
             hit = vector and vector_row % banks in {(row + k) % banks for k in range(count)}
             if load:
-                assert ctx.get(dut.load_grant) == (not hit)
+                assert ctx.get(dut.load.grant) == (not hit)
                 refused["load"] += hit
             before = list(rows)
             if vector:
@@ -116,23 +116,24 @@ def test_acc_serves_gemm_before_vector(name: str) -> None:
         due = None
         for _ in range(300):
             if due is not None:
-                assert [ctx.get(getattr(dut, f"data{c}")) for c in range(dut.columns)] == [words(v) for v in due]
+                for reader in (dut.gemm, dut.vector):
+                    assert [ctx.get(column) for column in reader.data] == [words(v) for v in due]
             gemm, vector = rng.random() < 0.5, rng.random() < 0.7
             row, other, target = (rng.randrange(dut.rows) for _ in range(3))
-            ctx.set(dut.gemm_read, gemm)
-            ctx.set(dut.gemm_row, row)
-            ctx.set(dut.vector_read, vector)
-            ctx.set(dut.vector_row, other)
-            assert ctx.get(dut.vector_grant) == (not gemm)
+            ctx.set(dut.gemm.valid, gemm)
+            ctx.set(dut.gemm.row, row)
+            ctx.set(dut.vector.valid, vector)
+            ctx.set(dut.vector.row, other)
+            assert ctx.get(dut.vector.grant) == (not gemm)
             at = row if gemm else other
             mask = rng.randrange(1 << dut.columns)
-            ctx.set(dut.write_mask, mask)
-            ctx.set(dut.write_row, target)
+            ctx.set(dut.write.mask, mask)
+            ctx.set(dut.write.row, target)
             due = columns[at] if (gemm or vector) and at != target else None
             columns[target] = list(columns[target])
             for c in range(dut.columns):
                 data = rng.randbytes(size)
-                ctx.set(getattr(dut, f"write_data{c}"), words(data))
+                ctx.set(dut.write.data[c], words(data))
                 if mask >> c & 1:
                     columns[target][c] = data
             await ctx.tick()
@@ -146,7 +147,9 @@ def drive_write(ctx, dut, rng: random.Random, rows: list[bytes], full_allowed: b
     row, chunk, full = rng.randrange(len(rows)), rng.randrange(dut.chunks), full_allowed and rng.random() < 0.2
     value = rng.randbytes(chunk_bytes)
     write = rng.random() < 0.7
-    drive(ctx, dut, write=write, write_row=row, write_chunk=chunk, write_full=full, write_data=words(value))
+    drive(ctx, dut.write, valid=write, row=row, chunk=chunk, data=words(value))
+    if full_allowed:
+        ctx.set(dut.write.full, full)
     if not write:
         return -1
     whole = bytearray(rows[row])
@@ -160,7 +163,7 @@ def drive_write(ctx, dut, rng: random.Random, rows: list[bytes], full_allowed: b
 def test_wgt_and_prm_are_read_and_written_in_one_cycle(name: str) -> None:
     config: NpuConfig = CONFIGS[name]
 
-    def run(dut, count: int, row_bytes: int, ports: list[tuple[str, str]], cycles: int, get) -> None:
+    def run(dut, count: int, row_bytes: int, ports: list[str], cycles: int, get) -> None:
         rng = random.Random(name)
         rows = [bytes(row_bytes)] * count
 
@@ -170,11 +173,10 @@ def test_wgt_and_prm_are_read_and_written_in_one_cycle(name: str) -> None:
                 for port, row in due.popleft().items():
                     assert get(ctx, port, row), port
                 asked = {}
-                for enable, address in ports:
+                for port in ports:
                     row = rng.randrange(count)
-                    ctx.set(getattr(dut, enable), 1)
-                    ctx.set(getattr(dut, address), row)
-                    asked[enable] = row
+                    drive(ctx, getattr(dut, port), valid=1, row=row)
+                    asked[port] = row
                 written = drive_write(ctx, dut, rng, rows, True)
                 due.append({port: rows[row] for port, row in asked.items() if row != written})
                 await ctx.tick()
@@ -183,18 +185,17 @@ def test_wgt_and_prm_are_read_and_written_in_one_cycle(name: str) -> None:
 
     wgt = WeightScratchpad(config)
     size = config.block_in
-    run(wgt, config.wgt_tiles, config.tile_bytes, [("read", "read_row")], WGT_READ_CYCLES,
-        lambda ctx, _, tile: all(ctx.get(getattr(wgt, f"row{o}")) == words(tile[o * size : (o + 1) * size])
+    run(wgt, config.wgt_tiles, config.tile_bytes, ["read"], WGT_READ_CYCLES,
+        lambda ctx, _, tile: all(ctx.get(wgt.read.data[o]) == words(tile[o * size : (o + 1) * size])
                                  for o in range(config.block_out)))  # fmt: skip
     prm = ParameterScratchpad(config)
 
     def same(ctx, port: str, row: bytes) -> bool:
-        first = 0 if port == "bias_read" else 4
+        first = 0 if port == "bias" else 4
         kind = b"".join(row[i + first : i + first + 4] for i in range(0, len(row), 8))
-        return ctx.get(prm.bias if first == 0 else prm.scale) == words(kind)
+        return ctx.get(prm.bias.data if first == 0 else prm.scale.data) == words(kind)
 
-    ports = [("bias_read", "bias_row"), ("scale_read", "scale_row")]
-    run(prm, config.prm_rows, config.prm_row_bytes, ports, 1, same)
+    run(prm, config.prm_rows, config.prm_row_bytes, ["bias", "scale"], 1, same)
 
 
 @pytest.mark.parametrize("name", ["row=bus", "beat=2 rows", "beat=all banks"])
@@ -208,21 +209,21 @@ def test_lut_gives_every_lane_its_byte(name: str) -> None:
         due: list[tuple[int, int]] = []
         written = -1
         left = 0  # cycles of the write under way after this one
-        ctx.set(dut.read, 1)
+        ctx.set(dut.read.valid, 1)
         for _ in range(900):
             for lane, value in due:
-                assert ctx.get(getattr(dut, f"value{lane}")) == value
+                assert ctx.get(dut.read.value[lane]) == value
             table, indices = rng.randrange(config.lut_tables), [rng.randrange(256) for _ in range(config.block_in)]
-            ctx.set(dut.table, table)
+            ctx.set(dut.read.table, table)
             for lane, index in enumerate(indices):
-                ctx.set(getattr(dut, f"index{lane}"), index)
+                ctx.set(dut.read.index[lane], index)
             if left:
                 left -= 1
             else:
                 written = drive_write(ctx, dut, rng, tables, False)
                 left = table_chunk_cycles(config) - 1 if written >= 0 else 0
             if written >= 0:
-                assert ctx.get(dut.write_grant) == (not left)
+                assert ctx.get(dut.write.grant) == (not left)
             due = [(lane, tables[table][index]) for lane, index in enumerate(indices)] if table != written else []
             await ctx.tick()
 

@@ -45,23 +45,23 @@ class Small(wiring.Component):
             if name.startswith("gp_"):
                 inner, outer = getattr(bridge, name), getattr(self, name)
                 m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
-        m.d.comb += [bridge.axil_awready.eq(1), bridge.axil_wready.eq(1), bridge.axil_arready.eq(1)]
-        m.d.sync += [bridge.axil_bvalid.eq(bridge.axil_wvalid), bridge.axil_rvalid.eq(bridge.axil_arvalid)]
+        m.d.comb += [bridge.axil.aw.ready.eq(1), bridge.axil.w.ready.eq(1), bridge.axil.ar.ready.eq(1)]
+        m.d.sync += [bridge.axil.b.valid.eq(bridge.axil.w.valid), bridge.axil.r.valid.eq(bridge.axil.ar.valid)]
         at, found = Signal(12), Signal(36)
-        m.d.sync += at.eq(at + bridge.axil_wdata[:7])
+        m.d.sync += at.eq(at + bridge.axil.w.data[:7])
         outputs: list[Value] = []
         for depth, width, domain in ((1024, 36, "sync"), (1024, 18, "sync"), (64, 12, "comb"), (32, 24, "comb")):
             m.submodules[f"memory_{depth}x{width}"] = memory = Memory(shape=width, depth=depth, init=[])
             write, read = memory.write_port(), memory.read_port(domain=domain)
-            m.d.comb += [write.addr.eq(at), write.data.eq(bridge.axil_wdata), write.en.eq(at[7]), read.addr.eq(at + 5)]
+            m.d.comb += [write.addr.eq(at), write.data.eq(bridge.axil.w.data), write.en.eq(at[7]), read.addr.eq(at + 5)]
             outputs.append(read.data)
         for length in (12, 30):
             chain = Signal(length, reset_less=True)
-            m.d.sync += chain.eq(Cat(bridge.axil_wdata[length], chain))
+            m.d.sync += chain.eq(Cat(bridge.axil.w.data[length], chain))
             outputs.append(chain[-1])
         m.d.sync += found.eq(reduce(xor, outputs))
-        with m.If(bridge.axil_arvalid):
-            m.d.sync += bridge.axil_rdata.eq(Mux(at[11], found, bridge.axil_rdata + 1))
+        with m.If(bridge.axil.ar.valid):
+            m.d.sync += bridge.axil.r.data.eq(Mux(at[11], found, bridge.axil.r.data + 1))
         return m
 
 

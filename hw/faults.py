@@ -1,0 +1,101 @@
+"""The first error of a run."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.interfaces import SEMAPHORE_BITS, ErrorReport, Fault
+from isa.config import NpuConfig
+from isa.instructions import Engine, ErrorCode
+
+#: What FETCH, which has several codes, and the semaphores, which blame an engine, say besides.
+_OTHERS = {"fetch_code": In(8), "overflow_engine": In(range(max(Engine) + 1))}
+
+
+class Faults(wiring.Component):
+    """Chooses the first error, of several in one cycle that of the lowest engine.
+
+    Latency: an error of cycle t is registered in t+1 (GEMM and VECTOR do that themselves), `report.error` follows in
+    t+2, and code, engine, instruction and address in t+3.
+
+    Ports:
+        fetch, fetch_code: error of FETCH and which it is.
+        {engine}_{kind}: those of the others.
+        overflow: a semaphore went beyond its limit; all but `error` a cycle later.  overflow_engine: who did it.
+        report: the first.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        address = config.axi_address_bits
+        super().__init__(
+            {
+                "fetch": In(Fault(address)),
+                "load_operand": In(Fault()),
+                "load_window": In(Fault(address + 1)),
+                "load_bus": In(Fault(address)),
+                "load_range": In(Fault()),
+                "gemm_range": In(Fault()),
+                "vector_range": In(Fault()),
+                "store_window": In(Fault(address + 1)),
+                "store_range": In(Fault()),
+                "store_bus": In(Fault(address)),
+                "overflow": In(Fault(SEMAPHORE_BITS)),
+                **_OTHERS,
+                "report": Out(ErrorReport()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        errors: list[tuple[Any, ErrorCode | Value, Engine | Value]] = [
+            (self.fetch, self.fetch_code, Engine.FETCH),
+            (self.load_operand, ErrorCode.ILLEGAL_OPERAND, Engine.LOAD),
+            (self.load_window, ErrorCode.WINDOW, Engine.LOAD),
+            (self.load_bus, ErrorCode.BUS_READ, Engine.LOAD),
+            (self.load_range, ErrorCode.SCRATCHPAD_RANGE, Engine.LOAD),
+            (self.gemm_range, ErrorCode.SCRATCHPAD_RANGE, Engine.GEMM),
+            (self.vector_range, ErrorCode.SCRATCHPAD_RANGE, Engine.VECTOR),
+            (self.store_window, ErrorCode.WINDOW, Engine.STORE),
+            (self.store_range, ErrorCode.SCRATCHPAD_RANGE, Engine.STORE),
+            (self.store_bus, ErrorCode.BUS_WRITE, Engine.STORE),
+            (self.overflow, ErrorCode.SEMAPHORE_OVERFLOW, self.overflow_engine),
+        ]
+        # `told` has what is registered in t+1: errors that go before, the error, and what it says.
+        told: list[tuple[list[Value], Value, list[Any]]] = []
+        # `together`: errors registered side by side, of which the first one wins; `before`: those of lower engines.
+        together: list[Value] = []
+        before: list[Value] = []
+        for n, (fault, code, where) in enumerate(errors):
+            says: list[Any] = [code, where, fault.pc, fault.address]
+            if fault is self.gemm_range or fault is self.vector_range:
+                before = [failed for _, failed, _ in told]
+                told.append((before, fault.error, says))
+                together, before = [], [*before, fault.error]
+                continue
+            failed = Signal(name=f"error{n}")
+            m.d.sync += failed.eq(fault.error & ~Cat(together, C(0, 1)).any())
+            together.append(fault.error)
+            for k, (x, name) in enumerate(zip(says, ("code", "engine", "pc", "at"))):
+                if isinstance(x, Value):
+                    says[k] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
+                    # An overflow says which engine it was one cycle later; what the others say is kept for that cycle.
+                    with m.If(1 if fault is self.overflow else ~failed):
+                        m.d.sync += says[k].eq(x)
+            told.append((before, failed, says))
+        report = self.report
+        m.d.sync += report.error.eq(Cat(failed for _, failed, _ in told).any())
+        ports = (report.code, report.engine, report.pc, report.address)
+        chosen: list[list[Value]] = [[] for _ in ports]
+        for earlier, failed, says in told:
+            first = Signal()
+            m.d.sync += first.eq(failed & ~Cat(earlier, C(0, 1)).any())
+            for values, port, value in zip(chosen, ports, says):
+                values.append(Mux(first, value, 0)[: len(port)])
+        m.d.sync += [port.eq(reduce(or_, values)) for port, values in zip(ports, chosen)]
+        return m

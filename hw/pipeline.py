@@ -1,0 +1,52 @@
+"""Values that travel along a pipeline."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Signal, Value
+
+
+class Pipeline:
+    """Registers behind values: what is `put` in at one stage can be taken `at` that stage and every later one. A stage
+    is a cycle, counted from the step that the pipeline carries. Only registers that are asked for are made."""
+
+    def __init__(self, m: Module) -> None:
+        self.m = m
+        self._first: dict[str, int] = {}
+        self._values: dict[str, list[Value]] = {}
+        self._reset: dict[str, bool] = {}
+
+    def put(self, name: str, value: Value, stage: int = 0, *, reset: bool = False) -> None:
+        """`value` is there in cycle `stage`; with `reset` its registers are cleared by a reset (valid flags)."""
+        if name in self._values:
+            raise ValueError(f"{name} is in the pipeline already")
+        self._first[name], self._values[name], self._reset[name] = stage, [Value.cast(value)], reset
+
+    def at(self, name: str, stage: int) -> Value:
+        """The value, in cycle `stage` of its step.
+
+        Raises:
+            ValueError: it is not there so early.
+        """
+        first, values = self._first[name], self._values[name]
+        if stage < first:
+            raise ValueError(f"{name} is there from stage {first} on, not at {stage}")
+        while len(values) <= stage - first:
+            before = values[-1]
+            later = Signal(before.shape(), name=f"{name}_{first + len(values)}", reset_less=not self._reset[name])
+            self.m.d.sync += later.eq(before)
+            values.append(later)
+        return values[stage - first]
+
+    def stage(self, stage: int) -> Stage:
+        """What is there in one cycle, by name."""
+        return Stage(self, stage)
+
+
+class Stage:
+    """One cycle of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline, number: int) -> None:
+        self._pipeline, self.number = pipeline, number
+
+    def __getitem__(self, name: str) -> Value:
+        return self._pipeline.at(name, self.number)

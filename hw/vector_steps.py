@@ -1,0 +1,183 @@
+"""The steps of VECTOR: loop nest, addresses, reads, range check."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.connections import unread
+from hw.interfaces import PC_BITS, Fault, bits_for
+from hw.loop_nest import LoopNest, report_range
+from hw.table import field, header
+from isa.config import NpuConfig
+from isa.instructions import ADDRESS_BITS, BY_NAME, Source
+
+ADDRESSES = ("a", "b", "dst", "prm")
+
+
+class VectorSteps(wiring.Component):
+    """Makes a step as soon as its reads are granted, and says what each of them is.
+
+    Parameters:
+        control: the signature of `control`.
+        columns: of ACC.
+
+    Ports:
+        control: from the front end; of its configuring instructions VECTOR_LOOP is used here.
+        configures_loop: the word is VECTOR_LOOP.
+        current_pc: instruction of the step.
+        step, stalled: a step is made; a read was refused.  end: it is the last of its instruction.
+        makes: it is no VECTOR_SYNC.  result: it makes a row.
+        acc_read, acc_row, acc_grant; a_*, b_*: reads of ACC or ACT (all granted or none; with a and b in one bank, a in
+            an earlier cycle).
+        column: of the row of ACC.  from_acc: there is a step, and it reads ACC.
+        source, biased: of the instruction: where its values come from; whether they get a bias.
+        first: of a group.  prm, dst: rows of the step.
+        fault: the step before named a row beyond its memory; there is none in this cycle.
+    """
+
+    def __init__(self, config: NpuConfig, control: wiring.Signature, columns: int) -> None:
+        self.config, self.columns = config, columns
+        reads: dict[str, object] = {}
+        for operand in ("acc", "a", "b"):
+            reads |= {f"{operand}_read": Out(1), f"{operand}_row": Out(ADDRESS_BITS), f"{operand}_grant": In(1)}
+        super().__init__(
+            {
+                "control": In(control),
+                "configures_loop": In(1),
+                "current_pc": Out(PC_BITS),
+                "step": Out(1),
+                "stalled": Out(1),
+                "end": Out(1),
+                "makes": Out(1),
+                "result": Out(1),
+                **reads,
+                "column": Out(bits_for(columns)),
+                "from_acc": Out(1),
+                "source": Out(BY_NAME["VECTOR"].by_name["source"].bits),
+                "biased": Out(1),
+                "first": Out(1),
+                "prm": Out(ADDRESS_BITS),
+                "dst": Out(ADDRESS_BITS),
+                "fault": Out(Fault()),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        control, word = self.control, self.control.word
+        m.submodules.nest = nest = LoopNest(c.vector_loops, ADDRESSES, outer=("b", "dst", "prm"))
+        m.d.comb += nest.configure.eq(self.configures_loop)
+        for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
+            m.d.comb += getattr(nest, name).eq(field(word, "VECTOR_LOOP", name))
+        unread(m, control.configure)  # VECTOR_LOOP is told apart by `configures_loop`
+
+        def run(name: str) -> Value:
+            return field(word, "VECTOR", name)
+
+        # The instruction at work.
+        active, null = Signal(), Signal()  # null: VECTOR_SYNC, one step without reads
+        last_step = null | nest.last
+        reducing, uses_b, from_acc = Signal(), Signal(), Signal()
+
+        # About the next step, computed one step ahead: whether it makes a row, and what it reads.
+        # `half`: a and b lie in one bank, so a is read alone first, which is no step.
+        bank_bits = (c.act_banks - 1).bit_length()
+        result, half = self.result, Signal()
+        reads_acc, reads_a, reads_b = Signal(), Signal(), Signal()
+
+        def one_bank(a: Value, b: Value) -> Value:
+            return a[:bank_bits] == b[:bank_bits]
+
+        new_source = run("source")
+        new = {
+            "null": header(word, "opcode") == BY_NAME["VECTOR_SYNC"].opcode,
+            "reducing": (new_source == Source.SUM) | (new_source == Source.MAX),
+            "uses_b": run("add") | (new_source == Source.MUL),
+            "from_acc": new_source == Source.ACC,
+        }
+        at_work = {"null": null, "reducing": reducing, "uses_b": uses_b, "from_acc": from_acc}
+
+        def of_step(of: dict[str, Value], group_last: Value, same: Value) -> list[tuple[Signal, Value]]:
+            makes_row = ~of["reducing"] | group_last
+            needs_b = ~of["null"] & of["uses_b"] & makes_row
+            together = of["from_acc"] | ~same  # a and b, or no a
+            return [
+                (result, makes_row),
+                (half, needs_b & ~together),
+                (reads_acc, ~of["null"] & of["from_acc"]),
+                (reads_a, ~of["null"] & ~of["from_acc"]),
+                (reads_b, needs_b & together),
+            ]
+
+        go, granted = Signal(), Signal()
+        with m.If(granted & half):
+            m.d.sync += [half.eq(0), reads_a.eq(0), reads_b.eq(1)]
+        with m.If(self.step):
+            m.d.sync += [
+                to.eq(value)
+                for to, value in of_step(at_work, nest.group_last_stepped, one_bank(nest.a_next, nest.b_next))
+            ]
+            with m.If(last_step):
+                m.d.sync += active.eq(0)
+        with m.If(control.start):
+            m.d.sync += active.eq(1)
+        with m.If(~active):  # also without a start, so that `start` itself reaches few cells
+            m.d.sync += [
+                to.eq(value) for to, value in of_step(new, nest.group_last_started, one_bank(run("a"), run("b")))
+            ]
+            m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
+            m.d.sync += [
+                self.source.eq(new_source),
+                self.biased.eq((new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)),
+                self.current_pc.eq(control.pc),
+            ]
+        m.d.comb += [nest.start.eq(~active), nest.step.eq(self.step)]
+        m.d.comb += [getattr(nest, f"{a}_base").eq(run(a)) for a in ADDRESSES]
+        # The levels of a group: those below `reduce`.
+        m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
+
+        # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
+        asks = Signal()
+        m.d.comb += [
+            asks.eq(active & ~self.fault.error),
+            go.eq(asks & ~control.halt),
+            self.acc_read.eq(asks & reads_acc),
+            self.a_read.eq(asks & reads_a),
+            self.a_row.eq(nest.a),
+            self.b_read.eq(asks & reads_b),
+            self.b_row.eq(nest.b),
+            granted.eq(go & ~((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant))),
+            self.step.eq(granted & ~half),
+            self.stalled.eq(go & ~self.step),
+            control.ready.eq(~active),
+        ]
+
+        columns = self.columns
+        column_bits = (columns - 1).bit_length()
+        narrow = c.block_in < c.block_out  # a vector is one column of the physical row
+        if narrow:
+            m.d.comb += [self.acc_row.eq(nest.a >> column_bits), self.column.eq(nest.a[:column_bits])]
+        else:
+            m.d.comb += [self.acc_row.eq(nest.a), self.column.eq(0)]
+
+        # Rows beyond their memory: found in the step, reported in the next cycle.
+        makes = self.step & ~null
+        m.d.comb += [
+            self.makes.eq(makes),
+            self.end.eq(self.step & last_step),
+            self.first.eq(nest.group_first),
+            self.from_acc.eq(makes & from_acc),
+            self.prm.eq(nest.prm),
+            self.dst.eq(nest.dst),
+        ]
+        limits = [
+            (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
+            (nest.b, uses_b & result & (nest.b >= c.act_rows)),
+            (nest.prm, self.biased & result & (nest.prm >= c.prm_rows)),
+            (nest.dst, result & (nest.dst >= c.act_rows)),
+        ]
+        report_range(m, self.fault, self.current_pc, makes, limits)
+        return m
