@@ -51,7 +51,7 @@ def test_written_files(tiny: Path) -> None:
     assert names == listed
     assert all(f"| 0x{r.offset:03x} | {r.name} |" in readme for r in REGISTERS)
     assert all(e.reason in readme for e in LINT_EXCEPTIONS)
-    assert "\n  core\n    acc\n" in readme and "\n      lane x 4\n" in readme
+    assert "\n    storage\n      acc\n" in readme and "\n      lane x 4\n" in readme
     assert sum(rows * row for _, rows, row in memories(config)) == config.scratchpad_bytes
 
 
