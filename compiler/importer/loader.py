@@ -133,6 +133,8 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
             # Some exporters use com.microsoft without importing it; the contrib ops have one version only.
             model.opset_import.add(domain=node.domain, version=1)
             versions[node.domain] = 1
+    if 3 <= model.ir_version < 4:
+        model.ir_version = 4  # version 3 wants initialisers to be inputs too; nobody minds where they are not
     if model.ir_version > onnx.IR_VERSION:
         model.ir_version = onnx.IR_VERSION
 

@@ -15,7 +15,7 @@ _TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool"
 
 @dataclass
 class T:
-    """A tensor: scale and zero point as numbers or lists (then along `axis`)."""
+    """A tensor: scale and zero point as numbers or lists (then along `axis`); -1 in `signature` for open sizes."""
 
     name: str
     shape: Sequence[int]
@@ -24,6 +24,7 @@ class T:
     zero: Any = 0
     axis: int = 0
     data: np.ndarray | None = None
+    signature: Sequence[int] = ()
 
 
 @dataclass
@@ -124,12 +125,15 @@ class Model:
             tflite.QuantizationParametersAddZeroPoint(b, zeros)
             tflite.QuantizationParametersAddQuantizedDimension(b, t.axis)
             quant = tflite.QuantizationParametersEnd(b)
+        signature = _ints(b, t.signature) if t.signature else 0
         tflite.TensorStart(b)
         tflite.TensorAddShape(b, shape)
         tflite.TensorAddType(b, _TYPES[t.dtype])
         tflite.TensorAddBuffer(b, buffer)
         tflite.TensorAddName(b, name)
         tflite.TensorAddIsVariable(b, variable)
+        if signature:
+            tflite.TensorAddShapeSignature(b, signature)
         if quant is not None:
             tflite.TensorAddQuantization(b, quant)
         return int(tflite.TensorEnd(b))

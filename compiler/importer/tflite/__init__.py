@@ -52,14 +52,28 @@ def import_tflite(source: str | Path | bytes, shapes: dict[str, Sequence[int]] |
         CompileError: damaged or inconsistent model. UnsupportedError: valid, but outside what is accepted.
     """
     name = "model" if isinstance(source, bytes | bytearray | memoryview) else Path(source).name
+    model = None
     try:
-        return _build(read(_bytes(source)), name, dict(shapes or {})).graph
+        model = read(_bytes(source))
+        return _build(model, name, dict(shapes or {})).graph
     except CompileError as error:
-        text = one_line(error)
+        text = one_line(error) + (_open_sizes(model) if model is not None and not shapes else "")
         raise type(error)(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
     except DAMAGE as error:
         text = f"{name}: damaged or inconsistent model: {type(error).__name__}: {one_line(error)}"
         raise CompileError(text) from error
+
+
+def _open_sizes(model: FileModel) -> str:
+    """What to do about sizes that the file leaves open: it holds 1 for them, with which a model need not make sense."""
+    for t in (model.tensors[i] for i in model.inputs):
+        if -1 in t.signature:
+            axes = ", ".join(str(k) for k, n in enumerate(t.signature) if n == -1)
+            example = ",".join(str(n) if n > 0 else "..." for n in t.signature)
+            return (
+                f"; input {t.name!r} leaves dimension {axes} open, taken as 1: set it with --shape {t.name}={example}"
+            )
+    return ""
 
 
 def plane_tensors(source: bytes) -> dict[str, str]:

@@ -17,6 +17,8 @@ import tflite
 
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Quant
+from compiler.importer.tflite.packed import NARROW, coordinates, unpacked
+from compiler.limits import check_shape
 
 IDENTIFIER = b"TFL3"
 #: What reading a damaged flatbuffer, or building a graph of what was read, may raise.
@@ -145,8 +147,20 @@ class _Reader:
         found.inputs = self.indices(graph.InputsLength, graph.Inputs, "graph inputs", False)
         found.outputs = self.indices(graph.OutputsLength, graph.Outputs, "graph outputs", False)
         for index in range(self.count(graph.OperatorsLength(), "operators")):
-            found.ops.append(self.op(index, self.table(graph.Operators(index), f"operator {index}")))
+            op = self.op(index, self.table(graph.Operators(index), f"operator {index}"))
+            if not self.densified(found, op):
+                found.ops.append(op)
         return found
+
+    def densified(self, model: FileModel, op: FileOp) -> bool:
+        """Whether an op only writes out a sparse constant, which is whole already: its result is that constant."""
+        if op.name != "DENSIFY" or len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0] < 0:
+            return False
+        source, target = model.tensors[op.inputs[0]], model.tensors[op.outputs[0]]
+        if source.data is None or source.shape != target.shape or source.dtype != target.dtype:
+            return False
+        target.data, target.quant = source.data, target.quant or source.quant
+        return True
 
     def indices(self, length: Callable[[], int], at: Callable[[int], int], what: str, optional: bool) -> list[int]:
         values = [int(at(i)) for i in range(self.count(length(), what))]
@@ -163,11 +177,20 @@ class _Reader:
         if len(shape) > 8 or any(s < 0 for s in shape):
             raise CompileError(f"damaged TFLite model: tensor {name!r} has shape {list(shape)}")
         kind = t.Type()
-        dtype = np.dtype(_DTYPES[kind]) if kind in _DTYPES else None
+        dtype: np.dtype[Any] | None = np.dtype(_DTYPES[kind]) if kind in _DTYPES else None
+        if kind in NARROW and self.stored(t):  # weights; activations of such types are not accepted
+            dtype = np.dtype(np.int8)
         return FileTensor(
             index, name, shape, signature or shape, dtype, _TYPE_NAMES.get(kind, str(kind)),
             self.content(t, name, shape, dtype), self.quantisation(t, name, shape),
         )  # fmt: skip
+
+    def stored(self, t: Any) -> bool:
+        """Whether the file holds a tensor's elements."""
+        if not 0 <= t.Buffer() < self.root.BuffersLength():
+            return False
+        buffer = self.root.Buffers(t.Buffer())
+        return buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
 
     def content(self, t: Any, name: str, shape: tuple[int, ...], dtype: np.dtype | None) -> np.ndarray | None:
         if not 0 <= t.Buffer() < self.root.BuffersLength():
@@ -183,11 +206,26 @@ class _Reader:
             return None
         if t.IsVariable():
             raise UnsupportedError(f"tensor {name!r} is a variable; stateless models are accepted")
-        if t.Sparsity() is not None:
-            raise UnsupportedError(f"tensor {name!r} is sparse; dense weights are accepted")
+        try:
+            if t.Sparsity() is not None:
+                return self.sparse(t.Sparsity(), raw, shape, dtype)
+            if t.Type() in NARROW:
+                return unpacked(raw, NARROW[t.Type()], int(np.prod(shape, dtype=object))).reshape(shape)
+        except CompileError as error:
+            raise CompileError(f"damaged TFLite model: {name!r}: {error}") from None
         if len(raw) != int(np.prod(shape, dtype=object)) * dtype.itemsize:
             raise CompileError(f"damaged TFLite model: {name!r} has {len(raw)} bytes, shape {list(shape)} of {dtype}")
         return np.frombuffer(raw, dtype).reshape(shape)
+
+    def sparse(self, sparsity: Any, raw: bytes, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """The whole tensor of which `raw` holds the stored elements."""
+        check_shape("tensor", "", shape)
+        at = coordinates(sparsity, shape, self.count)
+        if len(raw) != len(at) * dtype.itemsize:
+            raise CompileError(f"{len(raw)} bytes for {len(at)} stored elements of {dtype}")
+        whole = np.zeros(shape, dtype)
+        whole[tuple(at.T)] = np.frombuffer(raw, dtype)
+        return whole
 
     def quantisation(self, t: Any, name: str, shape: tuple[int, ...]) -> Quant | None:
         q = t.Quantization()

@@ -135,3 +135,10 @@ def test_flipped_and_cut(name: str) -> None:
             run_passes(import_onnx(bytes(damaged)))
         except CompileError as error:
             assert "\n" not in str(error)
+
+
+def test_ir_version_3_need_not_list_its_initialisers_as_inputs() -> None:
+    node = onnx.helper.make_node("Mul", ["x", "w"], ["y"])
+    model = model_of([node], {"x": (3, 2)}, {"y": (3, 2)}, {"w": np.ones((3, 2), np.float32)}, opset=7)
+    model.ir_version = 3
+    assert import_onnx(model).inputs == ["x"]
