@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tilewright.files import check_writable, write_text
 
@@ -42,7 +42,13 @@ class Working:
         self._log = log and not console.is_terminal
         self._stage = text
         self._start = self._logged = time.monotonic()
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
         self._progress = Progress(*columns, console=console, transient=True)
         self._task: TaskID = self._progress.add_task(text, total=None)
         self._timer = threading.Timer(PROGRESS_AFTER_SECONDS, self._progress.start) if console.is_terminal else None

@@ -18,6 +18,7 @@ from tilewright.quantize import ranges
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products, tensors_to_observe
 from tilewright.quantize.metric import Comparison, compare, read_labels
+from tilewright.quantize.observe import runner
 from tilewright.quantize.prepare import Shapes, Values, prepare, read
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Progress, Recipe
@@ -41,6 +42,10 @@ class Quantized:
     recipe: Recipe
     verified: Verified | None = None
     comparison: Comparison | None = None
+
+    def serialized(self) -> bytes:
+        """The file."""
+        return bytes(self.model.SerializeToString())
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -115,5 +120,5 @@ def quantize(
 
     written = write(recipe) if form == "qdq" else write_qoperator(recipe)
     verified = verify(written, held[0], progress) if check else None
-    comparison = compare(metric, given, written, held, known, progress) if metric is not None else None
+    comparison = compare(metric, runner(given), runner(written), held, known, progress) if metric is not None else None
     return Quantized(written, recipe, verified, comparison)

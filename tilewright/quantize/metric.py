@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from tilewright.errors import UsageError
 from tilewright.files import read_arrays
-from tilewright.quantize.observe import run, session
-from tilewright.quantize.recipe import Progress, Samples
+from tilewright.quantize.recipe import Progress, Sample, Samples
 from tilewright.quantize.samples import Subset
 
 Outputs = dict[str, Any]
+Run = Callable[[Sample], Outputs]
 Metric = Callable[[Sequence[Outputs], Any], float]
 """From the outputs of all samples, in order, and the labels to a figure. Without labels given by the user, they are the
 outputs of the float model."""
@@ -117,13 +116,13 @@ def read_labels(path: Path, total: int) -> np.ndarray:
 
 def compare(
     name: str,
-    before: onnx.ModelProto,
-    after: onnx.ModelProto,
+    before: Run,
+    after: Run,
     samples: Samples,
     labels: np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """A metric of two models on the same samples, both run by onnxruntime.
+    """A metric of two models on the same samples.
 
     Args:
         labels: of the samples, or of all from which `samples` were chosen.
@@ -136,10 +135,9 @@ def compare(
         labels = labels[samples.indices]
     found: list[list[Outputs]] = []
     for at, model in enumerate((before, after)):
-        running = session(model)
         outputs = []
         for sample in samples:
-            outputs.append(run(running, sample))
+            outputs.append(model(sample))
             if progress is not None:
                 progress("comparing", (at + len(outputs) / len(samples)) / 2)
         found.append(outputs)

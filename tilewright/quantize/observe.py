@@ -65,6 +65,12 @@ def run(running: Any, sample: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(f"the model does not run on calibration data of {shapes}: {first_line(error)}") from None
 
 
+def runner(model: onnx.ModelProto) -> Callable[[Sample], dict[str, Any]]:
+    """The function from a sample to the model's outputs by name; raises as `session` and `run`."""
+    running = session(model)
+    return lambda sample: run(running, sample)
+
+
 class Observer:
     """A model whose inner tensors can be looked at.
 

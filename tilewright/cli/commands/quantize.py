@@ -10,7 +10,7 @@ import click
 
 from tilewright.cli import arguments, fixed_values, terminal
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, write_bytes
+from tilewright.files import check_writable, is_tflite, write_bytes
 from tilewright.images import FITS
 
 _RANGES = ("0..1", "-1..1", "0..255", "imagenet")
@@ -135,30 +135,41 @@ def command(
     labels: Path | None,
     json_path: str | None,
 ) -> None:
-    """Quantise MODEL, a float ONNX model, to 8 bits.
+    """Quantise MODEL, a float ONNX or TFLite model, to 8 bits.
 
-    The result is written only if onnxruntime and Tilewright both load and run it.
+    The result is written only if onnxruntime (LiteRT) and Tilewright both load and run it.
     """
     if not check and (metric or labels):
         raise UsageError("--metric and --labels belong to --check: add it")
     check_writable(output)
     terminal.prepare_json(json_path)
     with terminal.Working(f"quantising {model.name}", log=True) as working, terminal.stdout_for_json(json_path):
-        from tilewright.quantize import quantize
+        common: dict[str, Any] = {
+            "images": pictures.options, "held_back": held_back, "metric": (metric or "top1") if check else None,
+            "labels": labels, "progress": working.fraction,
+        }  # fmt: skip
+        result: Any
+        if model.is_file() and is_tflite(model):
+            if shapes or values or activation != "int8" or form != "qdq" or per_tensor:
+                raise UsageError("--shape, --value, --activation, --form and --per-tensor are for ONNX models")
+            from tilewright.quantize.tflite import quantize_tflite
 
-        result = quantize(
-            model, calibration, shapes=arguments.same_input_once(shapes), values=fixed_values.parse(model, values),
-            images=pictures.options, held_back=held_back,
-            activation=activation, form=form, per_channel=not per_tensor, metric=(metric or "top1") if check else None,
-            labels=labels, progress=working.fraction,
-        )  # fmt: skip
-    raw = result.model.SerializeToString()
+            result = quantize_tflite(model, calibration, **common)
+        else:
+            from tilewright.quantize import quantize
+
+            result = quantize(
+                model, calibration, shapes=arguments.same_input_once(shapes), values=fixed_values.parse(model, values),
+                activation=activation, form=form, per_channel=not per_tensor, **common,
+            )  # fmt: skip
+    raw = result.serialized()
     write_bytes(output, raw)
-    found = {"output": str(output), "bytes": len(raw), "activation": activation, "form": form, **result.to_dict()}
+    kind = "tflite" if is_tflite(raw) else form
+    found = {"output": str(output), "bytes": len(raw), "activation": activation, "form": kind, **result.to_dict()}
     if json_path is not None:
         terminal.emit_json(json_path, found)
     if json_path != "-":
         console = terminal.table_console()
-        console.print(f"{output}: {form}, {activation} activations, {len(raw)} bytes", markup=False)
+        console.print(f"{output}: {kind}, {activation} activations, {len(raw)} bytes", markup=False)
         for line in result.lines():
             console.print(line, markup=False)
