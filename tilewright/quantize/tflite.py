@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,9 +22,10 @@ from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.model import check as check_model
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.quantize.image_samples import ImageOptions
-from tilewright.quantize.metric import Comparison, compare, read_labels
+from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels
 from tilewright.quantize.recipe import Progress, Sample, Samples
 from tilewright.quantize.samples import Data, Input, samples_of, split
+from tilewright.quantize.tflite_prepare import prepare_tflite
 from tilewright.quantize.verify import Verified
 
 EXTRA = "pip install 'tilewright[tflite]'"
@@ -87,8 +89,7 @@ def quantize_tflite(
     verified = _verify(written, held[0]) if check else None
     comparison = None
     if metric is not None:
-        before, after = LiteRtReference(raw), LiteRtReference(written)
-        comparison = compare(metric, before.run, after.run, held, known, progress)
+        comparison = compare(metric, LiteRtReference(raw).run, _run_floats(written), held, known, progress)
     return QuantizedTflite(written, verified, comparison)
 
 
@@ -127,13 +128,14 @@ def _quantized(raw: bytes, given: FileModel, samples: Samples, progress: Progres
     index = {t.index: t.name for t in given.tensors}
     try:
         with _quiet():
+            raw = prepare_tflite(raw)
             interpreter = Interpreter(model_content=raw)
-            keys = list(interpreter.get_signature_list()) or [None]
-            details = interpreter.get_signature_runner(keys[0]).get_input_details()
+            key = next(iter(interpreter.get_signature_list()))
+            details = interpreter.get_signature_runner(key).get_input_details()
             names = {argument: index[int(detail["index"])] for argument, detail in details.items()}
             del interpreter
             work = quantizer.Quantizer(raw, recipe.static_wi8_ai8())
-            found = work.calibrate({keys[0]: _feeds(samples, names, progress)})
+            found = work.calibrate({key: _Feeds(samples, names, progress)})
             return bytes(work.quantize(found, enable_progress_report=False).quantized_model)
     except TilewrightError:
         raise
@@ -142,34 +144,75 @@ def _quantized(raw: bytes, given: FileModel, samples: Samples, progress: Progres
         raise UsageError(f"ai-edge-quantizer cannot quantise the model: {reason}") from error
 
 
-def _feeds(samples: Samples, names: dict[str, str], progress: Progress | None) -> Iterator[Sample]:
-    """Samples under the names of the signature's arguments."""
-    for at, sample in enumerate(samples):
-        yield {argument: sample[name] for argument, name in names.items()}
-        if progress is not None:
-            progress("calibrating", (at + 1) / len(samples))
+class _Feeds:
+    """Samples under the names of the signature's arguments; it is gone through more than once."""
+
+    def __init__(self, samples: Samples, names: dict[str, str], progress: Progress | None) -> None:
+        self.samples = samples
+        self.names = names
+        self.progress = progress or (lambda text, done: None)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[Sample]:
+        for at, sample in enumerate(self.samples):
+            yield {argument: sample[name] for argument, name in self.names.items()}
+            with contextlib.redirect_stderr(sys.__stderr__):
+                self.progress("calibrating", (at + 1) / len(self.samples))
 
 
 def _verify(raw: bytes, sample: Sample) -> Verified:
     """Loads the result in LiteRT and in our compiler, and runs both."""
     quantised = read_file(raw)
+    inputs = _integers(quantised, sample)
     try:
-        LiteRtReference(raw).run(sample)
-        shapes = {quantised.tensors[i].name: quantised.tensors[i].shape for i in quantised.inputs}
-        shapes = {name: tuple(sample[name].shape) for name in shapes}
+        LiteRtReference(raw).run(inputs)
+        shapes = {name: tuple(value.shape) for name, value in inputs.items()}
         program = compile(raw, "base", shapes, effort=0, cache=False)
-        report = check_model(raw, sample, program=program)
+        report = check_model(raw, inputs, program=program)
     except TilewrightError as error:
-        raise UsageError(f"the quantised model does not run in Tilewright: {error}") from error
+        raise UsageError(f"the quantised model does not run in LiteRT and Tilewright: {error}") from error
     assert isinstance(program, Program)
     return Verified(report, program.npu_macs, program.macs)
+
+
+def _integers(model: FileModel, sample: Sample) -> Sample:
+    """The inputs of a quantised model for those of the float model."""
+    found = {}
+    for tensor in (model.tensors[i] for i in model.inputs):
+        value, quant = sample[tensor.name], tensor.quant
+        if quant is not None and tensor.dtype is not None and value.dtype.kind == "f":
+            limits = np.iinfo(tensor.dtype)
+            steps = np.rint(value / np.float32(quant.scale)) + int(quant.zero_point)
+            value = np.clip(steps, limits.min, limits.max).astype(tensor.dtype)
+        found[tensor.name] = value
+    return found
+
+
+def _run_floats(raw: bytes) -> Run:
+    """The quantised model as a function of floats, in LiteRT."""
+    model, reference = read_file(raw), LiteRtReference(raw)
+    quants = {model.tensors[i].name: model.tensors[i].quant for i in model.outputs}
+
+    def run(sample: Sample) -> Outputs:
+        found: Outputs = {}
+        for name, value in reference.run(_integers(model, sample)).items():
+            quant = quants[name]
+            if quant is not None and value.dtype.kind in "iu":
+                value = (value.astype(np.float32) - int(quant.zero_point)) * np.float32(quant.scale)
+            found[name] = value
+        return found
+
+    return run
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without the libraries' progress bars, warnings and advice."""
     level = logging.root.manager.disable
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    silent = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
         warnings.simplefilter("ignore")
         logging.disable(logging.ERROR)
         try:

@@ -35,7 +35,7 @@ class Verified:
         return {"npu_macs": self.npu_macs, "macs": self.macs, "check": self.report.to_dict()}
 
     def __str__(self) -> str:
-        text = f"runs in onnxruntime and in Tilewright: {self.report.summary()}"
+        text = f"loads and runs in both: {self.report.summary()}"
         return f"{text}; {self.npu_macs / self.macs:.1%} of the MACs on the NPU" if self.macs else text
 
 
