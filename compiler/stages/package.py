@@ -7,6 +7,7 @@ import numpy as np
 from common.version import tilewright_version
 from compiler import cpu
 from compiler.graph import Graph, Tensor
+from compiler.notes import notes_on
 from compiler.npu.views import View
 from compiler.options import CompileOptions
 from compiler.stages.emission import Emission
@@ -50,7 +51,10 @@ def package(
         keep_all=options.keep_all,
         host=HostFacts(target.triple, tuple(target.needed), options.threads),
         input_ranges=input_ranges,
-        notes=[f"{name} runs on the CPU: {reason}" for name, reason in partition.placement.reasons.items()],
+        notes=[
+            *notes_on(graph, emission.layers, options.cpu_only),
+            *(f"{name} runs on the CPU: {reason}" for name, reason in partition.placement.reasons.items()),
+        ],
     )
 
 

@@ -56,7 +56,7 @@ def planes(picture: np.ndarray, mean: float = 0.0, scale: float = 1 / 255) -> np
 
 def centred(picture: np.ndarray) -> np.ndarray:
     """ImageNet's mean and deviation taken out; float32[1, 3, height, width]."""
-    mean, deviation = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+    mean, deviation = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], np.float32)
     values = (picture.astype(np.float32) / 255 - mean) / deviation
     return np.ascontiguousarray(values.transpose(2, 0, 1)[None].astype(np.float32))
 

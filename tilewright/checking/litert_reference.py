@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.importer.tflite import plane_tensors
 from compiler.importer.tflite.schema import read
+from tilewright.checking.tolerance import Roundings, tflite_roundings
 from tilewright.errors import UsageError
 
 _OUTPUTS_FIELD = 8  # of the graph's table in the schema
@@ -50,6 +51,14 @@ class LiteRtReference:
     def floats_of(self, name: str) -> list[str]:
         """None: a TFLite file has no floats between its quantised tensors."""
         return []
+
+    def floats_only(self) -> bool:
+        """Whether the model computes no quantised tensor."""
+        return not any(self.file.tensors[i].quant is not None for op in self.file.ops for i in op.outputs)
+
+    def roundings(self) -> Roundings:
+        """What of the model rounds floats."""
+        return tflite_roundings(self.file)
 
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
         """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""

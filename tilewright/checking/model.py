@@ -13,11 +13,13 @@ from compiler.errors import OpenShapeError, StagingError
 from isa.config import NpuConfig
 from isa.program import Program, TensorInfo
 from tilewright.api.compilation import compile, compile_program
+from tilewright.checking.differences import Difference, Rule
 from tilewright.checking.dynamic_model import check_outputs
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.onnxruntime_reference import Reference, reference_of
-from tilewright.checking.report import CheckReport, Difference, TensorRow, compare
+from tilewright.checking.report import CheckReport, TensorRow
 from tilewright.checking.ties import away_from_ties
+from tilewright.checking.tolerance import Conditioning, Tolerance
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import UsageError
 from tilewright.runtime.devices import Device, Runner
@@ -45,6 +47,7 @@ def check(
     device: str | Runner = "functional",
     program: Program | DynamicModel | None = None,
     seed: int = 0,
+    tolerance: Tolerance | str | float | None = None,
     **options: Any,
 ) -> CheckReport:
     """Compiles and runs a model and compares it with the reference runtime.
@@ -58,6 +61,8 @@ def check(
         program: the compiled model, if there is one already (with the default keep="outputs").
             Without it, sizes the model leaves open are those of the inputs. Of a model compiled in parts only outputs
             are compared.
+        tolerance: of floats, as `Tolerance.parse` reads it, a number being relative to the largest magnitude in the
+            tensor; by default rounding as `tilewright.checking.tolerance` explains it.
         options: for `compile`.
 
     Raises:
@@ -66,6 +71,7 @@ def check(
     """
     if keep not in ("outputs", "all"):
         raise UsageError(f'keep must be "outputs" or "all", not {keep!r}')
+    given = tolerance if isinstance(tolerance, Tolerance | None) else Tolerance.parse(str(tolerance))
     if program is not None:
         config = program.config
     runner = Device(device) if isinstance(device, str) else device
@@ -73,18 +79,19 @@ def check(
     if not isinstance(normal, Program):
         if keep == "all" or not isinstance(inputs, Mapping):
             raise UsageError(f"{normal.name} is compiled in parts: give its inputs by name, and compare outputs only")
-        return check_outputs(model, normal, inputs, runner)
+        return check_outputs(model, normal, inputs, runner, given)
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
     reference = reference_of(model)
     fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
     expected = reference.run({**fixed, **arrays})
     got = runner.run_detailed(normal, arrays).outputs
-    rows = [_output_row(info, got[info.name], expected) for info in normal.outputs]
-    report = CheckReport(reference.name, keep, rows)
+    rule = rule_of(reference, {**fixed, **arrays}, expected, given)
+    rows = [_output_row(info, got[info.name], expected, rule) for info in normal.outputs]
+    report = CheckReport(reference.name, keep, rows, tolerance=str(rule))
     if keep == "all" or not report.ok:  # the tensor with a reason may be one that the normal program has not in memory
         shapes = shapes or {t.name: t.shape for t in normal.inputs}
         kept = compile_program(model, config, shapes, keep="all", **options)
-        report = check_all(reference, runner, kept, arrays, expected, got)
+        report = check_all(reference, runner, kept, arrays, expected, got, rule)
         report.mode = keep
     return report
 
@@ -107,14 +114,25 @@ def _compiled(
     return compile(model, config, {n: np.shape(v) for n, v in inputs.items()}, **options)
 
 
-def _output_row(info: TensorInfo, got: np.ndarray, expected: Mapping[str, np.ndarray]) -> TensorRow:
+def rule_of(
+    reference: Reference | LiteRtReference,
+    inputs: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    given: Tolerance | None,
+) -> Rule:
+    """How outputs of a run are compared; `expected` are those of the reference."""
+    measured = Conditioning(reference.run, inputs, expected) if reference.floats_only() else None
+    return Rule(given, reference.roundings(), measured)
+
+
+def _output_row(info: TensorInfo, got: np.ndarray, expected: Mapping[str, np.ndarray], rule: Rule) -> TensorRow:
     if info.name not in expected:
         raise UsageError(f"the reference has no output {info.name!r}; is the program of this model?")
-    d = compare(got, expected[info.name])
+    d = rule.compare(info.name, got, expected[info.name])
     status = "mismatch" if d.mismatches else "equal"
     return TensorRow(
         info.name, info.where, info.dtype, tuple(info.shape), d.elements, d.mismatches, d.maximum, status, info.reason,
-        note=d.note,
+        note=d.note, range=d.range, limit=d.limit,
     )  # fmt: skip
 
 
@@ -125,6 +143,7 @@ def check_all(
     inputs: Mapping[str, np.ndarray],
     expected: Mapping[str, np.ndarray],
     normal: Mapping[str, np.ndarray],
+    rule: Rule | None = None,
 ) -> CheckReport:
     """Compares every tensor a keep="all" program keeps.
 
@@ -132,8 +151,10 @@ def check_all(
         kept: the program.
         expected: the reference's outputs.
         normal: outputs of the normally compiled program.
+        rule: how tensors are compared, by default that of the reference's network.
     """
-    report = CheckReport(reference.name, "all")
+    rule = rule or rule_of(reference, inputs, expected, None)
+    report = CheckReport(reference.name, "all", tolerance=str(rule))
     infos = {n: t for n, t in kept_tensors(kept.tensors).items() if t.dtype in ("int8", "uint8", "int16", "uint16")}
     infos = {n: t for n, t in infos.items() if n not in inputs and (n not in expected or is_border(t))}
     values, missing = reference.intermediates(list(infos), inputs)
@@ -156,7 +177,8 @@ def check_all(
     for name, info in infos.items():
         if name not in values:
             continue
-        row = _row(info, compare(forced_tensors[name], values[name]), compare(free_tensors[name], values[name]))
+        local, plain = (rule.compare(name, found[name], values[name]) for found in (forced_tensors, free_tensors))
+        row = _row(info, local, plain)
         row.depends_on = [b for b in behind.get(name, []) if b != name]
         if name in force:
             off = {r.name for r in report.rows if r.status == "border"}
@@ -166,7 +188,7 @@ def check_all(
             row.status, row.mismatches = "mismatch", max(row.mismatches, row.free_differences)
         report.rows.append(row)
     for info in kept.outputs:
-        row = _final_row(info, forced.outputs, free.outputs, normal, expected, behind)
+        row = _final_row(info, forced.outputs, free.outputs, normal, expected, behind, rule)
         if row.status == "mismatch" or info.name not in force:
             report.rows.append(row)
     return report
@@ -202,6 +224,7 @@ def _row(info: TensorInfo, local: Difference, free: Difference) -> TensorRow:
     return TensorRow(
         info.name, info.where, info.dtype, tuple(info.shape), local.elements, local.mismatches, local.maximum,
         "mismatch" if local.mismatches else "equal", info.reason, free.mismatches, free.maximum, note=local.note,
+        range=local.range, limit=local.limit,
     )  # fmt: skip
 
 
@@ -242,13 +265,14 @@ def _final_row(
     normal: Mapping[str, np.ndarray],
     expected: Mapping[str, np.ndarray],
     behind: Mapping[str, list[str]],
+    rule: Rule,
 ) -> TensorRow:
     """A graph output: equal under forcing; in the plain run too, unless borders are before it, and then the normally
     compiled program must at least give what the one that keeps everything gives."""
     name = info.name
-    row = _row(info, compare(forced[name], expected[name]), compare(normal[name], expected[name]))
+    row = _row(info, *(rule.compare(name, found[name], expected[name]) for found in (forced, normal)))
     row.depends_on = behind.get(name, [])
-    against = compare(normal[name], free[name])
+    against = rule.compare(name, normal[name], free[name])
     if row.depends_on and against.mismatches:
         row.status, row.mismatches = "mismatch", max(row.mismatches, against.mismatches)
         row.note = 'the program compiled with keep="all" gives other outputs than the normal one'

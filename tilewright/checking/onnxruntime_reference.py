@@ -19,6 +19,7 @@ import onnx
 
 from compiler.importer.external_data import read_model
 from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 
@@ -90,6 +91,14 @@ class Reference:
             found.append(node.input[0])
             node = producers.get(node.input[0])
         return found
+
+    def floats_only(self) -> bool:
+        """Whether no operator of the model quantises or computes with quantised integers."""
+        return not any(word in op for op in _operators(self.proto.graph) for word in ("Quant", "QLinear", "Integer"))
+
+    def roundings(self) -> Roundings:
+        """What of the model rounds floats."""
+        return onnx_roundings(self.proto)
 
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
         """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
@@ -222,6 +231,15 @@ def downstream(proto: onnx.ModelProto, sources: Mapping[str, str]) -> dict[str, 
             if name and merged:
                 found[name] = merged | found.get(name, {})
     return {name: list(some) for name, some in found.items()}
+
+
+def _operators(graph: onnx.GraphProto) -> set[str]:
+    found = {node.op_type for node in graph.node}
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in [attribute.g, *attribute.graphs]:
+                found |= _operators(inner)
+    return found
 
 
 def _reads(node: onnx.NodeProto) -> list[str]:

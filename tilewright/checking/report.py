@@ -7,41 +7,6 @@ from typing import Any
 
 import numpy as np
 
-#: Float outputs may differ by this much of the tensor's largest magnitude.
-FLOAT_TOLERANCE = 1e-5
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Two tensors compared: how many elements differ, and by how much at most."""
-
-    elements: int
-    mismatches: int
-    maximum: float
-    note: str = ""
-
-
-def compare(got: np.ndarray, expected: np.ndarray) -> Difference:
-    """Integers and booleans byte by byte; floats within `FLOAT_TOLERANCE` of the tensor's largest magnitude."""
-    if got.dtype != expected.dtype or got.shape != expected.shape:
-        note = f"is {got.dtype}{list(got.shape)}, the reference has {expected.dtype}{list(expected.shape)}"
-        return Difference(expected.size, max(expected.size, 1), float("inf"), note)
-    if not expected.size:
-        return Difference(0, 0, 0.0)
-    if expected.dtype.kind in "biu":
-        a, b = (x.astype(np.int64) if x.dtype.itemsize < 8 else x for x in (got, expected))
-        differs = a != b
-        maximum = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()) if differs.any() else 0.0
-        return Difference(expected.size, int(np.count_nonzero(differs)), maximum)
-    a, b = got.astype(np.float64), expected.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):
-        distance = np.where(same, 0.0, np.abs(a - b))
-    distance[np.isnan(distance)] = np.inf
-    finite = np.abs(b[np.isfinite(b)])
-    limit = FLOAT_TOLERANCE * (float(finite.max()) if finite.size else 0.0)
-    return Difference(expected.size, int(np.count_nonzero(distance > limit)), float(distance.max()))
-
 
 @dataclass
 class TensorRow:
@@ -55,6 +20,9 @@ class TensorRow:
         reason: why it may differ, with the op ("" = it must be equal).
         free_differences, free_max: elements that differ, and by how much, in the plain run from input to output.
         depends_on: border tensors before it.
+        note: what else there is to say.
+        range, limit: of floats: largest finite magnitude in the reference's tensor, and the largest difference that
+            passed as rounding.
     """
 
     name: str
@@ -70,6 +38,8 @@ class TensorRow:
     free_max: float = 0.0
     depends_on: list[str] = field(default_factory=list)
     note: str = ""
+    range: float = 0.0
+    limit: float = 0.0
 
 
 @dataclass
@@ -93,6 +63,7 @@ class CheckReport:
         skipped: tensors that were not compared -> why.
         quantised: with mode "all", how many 8-bit tensors the model computes.
         fused: those of them the program never makes, because it computes several steps in one.
+        tolerance: for floats, as given or from the rule of `tilewright.checking.tolerance`.
     """
 
     reference: str
@@ -102,6 +73,7 @@ class CheckReport:
     skipped: dict[str, str] = field(default_factory=dict)
     quantised: int = 0
     fused: list[str] = field(default_factory=list)
+    tolerance: str = ""
 
     @property
     def tensors(self) -> int:
@@ -152,9 +124,10 @@ class CheckReport:
             "skipped": self.skipped,
             "quantised": self.quantised,
             "fused": self.fused,
+            "tolerance": self.tolerance,
             "rows": [
                 asdict(r)
-                | {"max_abs_difference": json_number(r.max_abs_difference), "free_max": json_number(r.free_max)}
+                | {name: json_number(getattr(r, name)) for name in ("max_abs_difference", "free_max", "range", "limit")}
                 for r in self.rows
             ],
         }
@@ -162,6 +135,11 @@ class CheckReport:
     def summary(self) -> str:
         """One line."""
         verdict = "equal" if self.ok else f"{self.mismatches} of {self.elements} elements differ"
+        rounding = max(
+            (r.max_abs_difference / r.range for r in self.rows if r.range and r.status == "equal"), default=0.0
+        )
+        if self.ok and rounding:
+            verdict += f" but for rounding, {rounding:.1e} of a tensor's largest magnitude at most"
         text = f"{self.tensors} tensors, {self.elements} elements against {self.reference}: {verdict}"
         if not self.ok:
             first = next(r for r in self.rows if r.status == "mismatch")

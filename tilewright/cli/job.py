@@ -13,6 +13,7 @@ from isa.program import Program
 from simulator.cycle import CycleDevice
 from simulator.timeline import write_timeline
 from tilewright.checking.report import CheckReport
+from tilewright.checking.tolerance import Tolerance
 from tilewright.cli.input_files import InputFiles
 from tilewright.cli.programs import Request
 from tilewright.cli.terminal import Notes, Working, stdout_for_json
@@ -137,7 +138,7 @@ class Job:
             assert isinstance(device, CycleDevice)
             write_timeline(timeline, self.program.ops(), self.program.layers, device.traces)
 
-    def check(self, mode: str, model: Path, json_path: str | None = None) -> None:
+    def check(self, mode: str, model: Path, json_path: str | None = None, tolerance: Tolerance | None = None) -> None:
         """Compares with the reference runtime on `model`: "outputs", or "all" tensors."""
         shapes = self.request.given_shapes
         if isinstance(self.program, Program):
@@ -145,7 +146,7 @@ class Job:
         with Working("comparing with the reference"), stdout_for_json(json_path):
             self.report = tw.check(
                 model, self.inputs, shapes=shapes, keep=mode, device=self.runner, program=self.program,
-                effort=self.request.effort, constants=self.request.constants,
+                effort=self.request.effort, constants=self.request.constants, tolerance=tolerance,
             )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
+from compiler.notes import UNUSED, general
 from isa.program import Program
 from simulator.attribution import bound_cycles
 from tilewright.checking.report import CheckReport
@@ -39,6 +40,9 @@ def summarise(
     }
     if "programs" in counted:
         result["programs"] = counted["programs"]
+    result["notes"] = list(dict.fromkeys(note for part in parts for note in general(part.notes)))
+    if counted["npu_macs"]:  # of the parts of a model some have nothing for the NPU
+        result["notes"] = [note for note in result["notes"] if not note.startswith(UNUSED)]
     result |= {key: counted[key] for key in ("macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "compile_seconds")}
     if runner.counters is not None and runner.counters.cycles is not None:
         result |= performance(
@@ -74,6 +78,8 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
     for name, out in result["outputs"].items():
         table.add_row(name, out["dtype"], "x".join(map(str, out["shape"])), out["sha256"][:16])
     console.print(table)
+    for note in result["notes"]:
+        console.print(f"note: {note}", markup=False)
     count = result.get("programs", 0)
     programs = f"{count} program{'' if count == 1 else 's'}; " if count else ""
     console.print(
@@ -102,6 +108,8 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
         console.print(table)
         if len(rows) > _MOST_ROWS:
             console.print(f"and {len(rows) - _MOST_ROWS} more; --json lists all")
+        if any(r.range for r in rows):
+            console.print(f"tolerance of floats: {report.tolerance}; --tolerance gives another", markup=False)
     for name, why in report.skipped.items():
         console.print(f"not compared: {name}: {why}", markup=False)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tilewright.checking.tolerance import Tolerance
 from tilewright.cli import arguments, fixed_values, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.cli.input_files import InputFiles
@@ -84,6 +85,12 @@ class RunCommand(click.Command):
     help="Compare with onnxruntime: the outputs, or with =all every quantised tensor. Exit code 1 on a difference.",
 )
 @click.option(
+    "--tolerance",
+    metavar="LIMITS",
+    help="For --check, of floats: 1e-4 of the tensor's largest magnitude, or any of rel=, abs= and ulp=, such as "
+    "rel=1e-4,ulp=8. By default rounding, see docs/numerics.md.",
+)
+@click.option(
     "--reference",
     type=click.Path(path_type=Path),
     metavar="MODEL",
@@ -115,6 +122,7 @@ def command(
     recording: Recording,
     backend: str,
     check_mode: str | None,
+    tolerance: str | None,
     reference: Path | None,
     output: Path | None,
     json_path: str | None,
@@ -127,6 +135,9 @@ def command(
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"cannot write to {output}: it is a file, not a directory")
     whole = check_mode == "all" or recording != Recording()
+    if tolerance is not None and not check_mode:
+        raise UsageError("--tolerance is for --check, which is not given")
+    allowed = None if tolerance is None else Tolerance.parse(tolerance)
     job = Job.prepare(request, given, backend, recording, json_path, whole)
     golden = request.model if job.compiled else reference
     if check_mode and golden is None:
@@ -135,7 +146,7 @@ def command(
         )
     job.run(recording.timeline)
     if check_mode and golden is not None:
-        job.check(check_mode, golden, json_path)
+        job.check(check_mode, golden, json_path, allowed)
     if output is not None:
         write_arrays(output, job.outputs)
     result = summarise(job.program, job.runner, job.outputs, job.seconds, job.report)

@@ -9,8 +9,9 @@ from onnx import helper
 
 import tilewright as tw
 from tests.common.onnx_models import graph_of, model_of
+from tilewright.checking.differences import compare
 from tilewright.checking.onnxruntime_reference import Reference, downstream, load_model, same_bytes
-from tilewright.checking.report import CheckReport, compare
+from tilewright.checking.report import CheckReport
 
 
 @pytest.fixture

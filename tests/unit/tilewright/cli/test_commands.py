@@ -109,7 +109,7 @@ class TestCompile:
 class TestRun:
     KEYS = {
         "model", "config", "backend", "outputs", "macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "compile_seconds",
-        "run_seconds", "gmacs_per_second",
+        "run_seconds", "gmacs_per_second", "notes"
     }  # fmt: skip
 
     def test_json(self, run, program_file, tmp_path):
@@ -169,6 +169,8 @@ class TestRun:
             (["none.twp"], "no such file"),
             (["{program}", "--config", "small"], "compiled for configuration 'base'"),
             (["{program}", "--shape", "x=1"], "compiled already"),
+            (["{model}", "--tolerance", "1e-4"], "is for --check"),
+            (["{model}", "--check", "--tolerance", "much"], "or abs=, rel= and ulp="),
             (["{program}", "--backend", "nope"], "available: functional"),
             (["{program}", "--input", "none.npy"], "cannot read input file none.npy: No such file"),
             (["{program}", "--input", "z=none.npy"], "unknown input 'z'; inputs: x"),

@@ -1,0 +1,58 @@
+"""What a user should know about a whole program, beside the reasons of single nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compiler.graph import Graph
+    from isa.program import Layer
+
+#: How notes about the whole program begin: commands that show nothing else of a program's notes show these.
+UNUSED = "nothing runs on the NPU: "
+SIXTEEN_BITS = "16-bit activations: "
+
+_DYNAMIC = ("DynamicQuantize", "MatMulInteger", "ConvInteger")
+_QUANTISE = "`tilewright quantize` makes an 8-bit model of a float one, from samples of its inputs"
+
+
+def general(notes: Iterable[str]) -> list[str]:
+    """Those of a program's notes that are about all of it."""
+    return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS))]
+
+
+def notes_on(graph: Graph, layers: list[Layer], cpu_only: bool) -> list[str]:
+    """The notes about a program of this graph: 16-bit activations, and why the NPU has nothing to do."""
+    wide = [
+        name for node in graph.nodes if node.op == "QuantizeLinear"
+        for name in node.outputs if graph.tensor(name).dtype.name in ("int16", "uint16")
+    ]  # fmt: skip
+    found = []
+    if wide:
+        found.append(
+            f"{SIXTEEN_BITS}{len(wide)} tensors (the first is {wide[0]!r}); the NPU computes with 8 bits, so what "
+            "makes and reads them is compiled for the CPU, in floats as onnxruntime runs it. Sums of floats round in "
+            "an order of their own, so such a tensor may differ from onnxruntime's by single steps"
+        )
+    if any(layer.where != "cpu" for layer in layers) or not any(layer.macs for layer in layers):
+        return found
+    return [*found, UNUSED + _why_unused(graph, wide, cpu_only)]
+
+
+def _why_unused(graph: Graph, wide: list[str], cpu_only: bool) -> str:
+    if cpu_only:
+        return "it is left out"
+    if wide:
+        return f"the activations have 16 bits; quantise the float model with 8-bit activations. {_QUANTISE}"
+    dynamic = next((node.op for node in graph.nodes if node.op.startswith(_DYNAMIC)), "")
+    if dynamic:
+        return (
+            f"the model is quantised while it runs ({dynamic}), and the NPU needs scales that are known before. "
+            f"Quantise the float model instead: {_QUANTISE}"
+        )
+    bytes_ = any(t.dtype.name in ("int8", "uint8") and t.quant is not None and not t.is_const
+                 for t in graph.tensors.values())  # fmt: skip
+    if bytes_:
+        return "no multiplying operator could be placed there; the notes on single nodes say why"
+    return f"the model computes in floats, and the NPU multiplies 8-bit integers. {_QUANTISE}"
