@@ -25,7 +25,7 @@ from common.store import write_atomically
 from common.typed import convert, from_json
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
-from isa.program_check import check_layers, check_memory, check_steps, check_tensor
+from isa.program_check import check_layers, check_memory, check_ranges, check_steps, check_tensor
 from isa.program_parts import (
     BlockedLayout,
     Buffer,
@@ -158,6 +158,7 @@ class Program:
         buffers = self._buffers()
         for tensor in (*self.inputs, *self.outputs, *self.tensors):
             check_tensor(tensor, buffers)
+        check_ranges(self.input_ranges)
         check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
 
     def _options(self) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from isa.program_parts import BlockedLayout, Buffer, CpuStep, HostFacts, Layer, 
 #: Bytes of any one memory of a program. A number beyond it is damage, not a plan.
 MAX_BYTES = 1 << 44
 MAX_THREADS = 64
+#: 256 steps of the largest float32 scale are less.
+MAX_VALUE = 1e42
 #: Types of ml_dtypes, which numpy does not know by name; all but bfloat16 take a byte.
 _SMALL_TYPES = re.compile(r"bfloat16|float[4-8]_?[a-z0-9]*|u?int[24]")
 _SYMBOL = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -69,6 +71,9 @@ def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
         raise Unfit(f"tensor {tensor.name!r} has shape {list(tensor.shape)}")
     if tensor.where not in ("npu", "cpu"):
         raise Unfit(f"tensor {tensor.name!r} is computed by {tensor.where!r}")
+    scales = tensor.scale if isinstance(tensor.scale, list) else [tensor.scale or 0.0]
+    if not all(abs(s) <= MAX_VALUE for s in scales):
+        raise Unfit(f"tensor {tensor.name!r} has scale {tensor.scale}")
     size = math.prod(tensor.shape) * itemsize
     if tensor.relayout is not None:
         size = _blocked_size(tensor, tensor.relayout, itemsize)
@@ -78,6 +83,13 @@ def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
         raise Unfit(
             f"tensor {tensor.name!r} of {size} bytes does not fit the {buffers[tensor.buffer].nbytes} of its buffer"
         )
+
+
+def check_ranges(ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Every range of an input's values is one. Raises `Unfit`."""
+    for name, (low, high) in ranges.items():
+        if not -MAX_VALUE <= low <= high <= MAX_VALUE:
+            raise Unfit(f"the values of input {name!r} range from {low:g} to {high:g}")
 
 
 def _itemsize(tensor: TensorInfo) -> int:

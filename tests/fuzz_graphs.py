@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,10 +70,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--tflite", action="store_true", help="TFLite graphs, against LiteRT")
     options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        os.environ["TILEWRIGHT_CACHE"] = folder  # nobody needs these kernels again
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     kind, flag = (TFLITE, " --tflite") if options.tflite else (ONNX, "")
     failures = 0
     start = time.monotonic()
-    os.environ["TILEWRIGHT_CACHE"] = os.devnull  # nobody needs these kernels again
     for seed in range(options.seed, options.seed + options.count):
         nodes = SIZES[seed % len(SIZES)]
         found = _faults(kind, seed, nodes)

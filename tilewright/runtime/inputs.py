@@ -91,5 +91,6 @@ def random_input(info: TensorInfo, limits: tuple[float, float] | None, random: n
             return random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
         return random.integers(0, INDEX_LIMIT, shape).astype(dtype)
     if limits is not None:
-        return random.uniform(*limits, shape).astype(dtype)
+        most = float(np.finfo(np.float32).max)
+        return np.clip(random.uniform(*limits, shape), -most, most).astype(dtype)
     return random.standard_normal(shape, np.float32).astype(dtype)

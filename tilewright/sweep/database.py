@@ -33,6 +33,8 @@ from tilewright.sweep.space import Point
 
 FILE = "sweep.sqlite"
 _FORMAT = 1
+#: What sqlite3 raises for a damaged file: the second where its own message quotes bytes that are no text.
+_DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 _SCHEMA = """
 create table if not exists point (id text primary key, fingerprint text not null, config text not null,
     memory text not null);
@@ -91,7 +93,7 @@ class Database:
             self._db.executescript(_SCHEMA)
             self._check_columns()
             self._db.execute(f"pragma user_version = {_FORMAT}")
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             raise UsageError(f"cannot use {self.path}: {error}") from None
 
     def _refuse_foreign(self) -> None:
@@ -125,7 +127,7 @@ class Database:
         """Rows as dictionaries. Raises `UsageError` for a damaged file."""
         try:
             return [dict(row) for row in self._db.execute(sql, values)]
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             raise UsageError(f"cannot use {self.path}: {error}") from None
 
     # Results.

@@ -127,7 +127,9 @@ def _input(b: TfliteBuilder, t: FileTensor, given: Sequence[int] | None) -> None
     if t.data is not None:
         raise CompileError(f"input {t.name!r} is a constant")
     shape = tuple(int(s) for s in given) if given is not None else t.shape
-    if len(shape) != len(t.shape) or any(s < 1 for s in shape):
+    if any(s < 1 for s in shape):
+        raise CompileError(f"input {t.name!r} has shape {list(shape)}; sizes of 1 and above are accepted")
+    if len(shape) != len(t.shape):
         raise CompileError(f"shape {list(shape)} does not fit input {t.name!r} of {list(t.shape)}")
     if any(n != s and was != -1 for n, s, was in zip(shape, t.shape, t.signature)):
         raise CompileError(f"shape {list(shape)} does not fit input {t.name!r} of {list(t.signature)}")

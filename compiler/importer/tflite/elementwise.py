@@ -122,6 +122,8 @@ def softmax(b: TfliteBuilder, op: FileOp) -> None:
     if op.option("Beta", 1.0) != 1.0:
         raise b.refuse(f"beta={op.option('Beta', 1.0)}; 1 is accepted")
     shape = b.shape(0)
+    if not shape:
+        raise b.refuse(f"{b.source(0).name!r} has no dimension; 1 and more are accepted")
     b.byte_quant(b.source(0))
     b.byte_quant(b.target())
     source = b.value(0, FILE)

@@ -130,6 +130,8 @@ def pool(b: TfliteBuilder, op: FileOp) -> None:
 @handles("SOFTMAX", "LOG_SOFTMAX", table=PLAIN)
 def softmax(b: TfliteBuilder, op: FileOp) -> None:
     x = b.real(0)
+    if not b.shape(0):
+        raise b.refuse(f"{b.source(0).name!r} has no dimension; 1 and more are accepted")
     beta = float(op.option("Beta", 1.0)) if op.name == "SOFTMAX" else 1.0
     if beta != 1.0:
         x = b.onnx("Mul", [x, b.constant("beta", beta, np.float32)])

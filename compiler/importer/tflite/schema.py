@@ -66,7 +66,7 @@ class FileOp:
 
     @property
     def label(self) -> str:
-        return f"{self.name} (op {self.index}, version {self.version})"
+        return f"{self.name} (op {self.index}, version {self.version})" if self.name else "inputs"
 
     def option(self, accessor: str, default: Any) -> Any:
         """Value of an option, `default` where the operator has no options."""

@@ -1,20 +1,27 @@
 """Mutated files of every kind work or are refused with one line; `make fuzz-files N=100000` tries more of them."""
 
+import contextlib
 import json
+import sqlite3
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 from PIL import Image
 
+import tilewright as tw
 from isa.config import ConfigError, NpuConfig
+from isa.program import Program, ProgramError
+from tests.common import onnx_models
 from tests.file_fuzz.attempt import REFUSED, WORKS, attempt
 from tests.file_fuzz.kinds import KINDS
 from tilewright.cli.group import one_line
 from tilewright.errors import UsageError
 from tilewright.files import MAX_EXPANDED, read_arrays
 from tilewright.images import fitted
+from tilewright.sweep.database import FILE, Database
 
 CASES = {"onnx": 12, "tflite": 12}
 
@@ -26,6 +33,32 @@ def test_mutated(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         outcome, text = attempt(kind, seed, tmp_path)
         again = f"python -m tests.file_fuzz --kinds {kind} --seed {seed} --count 1"
         assert outcome in (WORKS, REFUSED), f"{outcome}: {text}; again with: {again}"
+
+
+@pytest.mark.parametrize("kind, seed", [("program", 100122), ("program", 101037), ("database", 101757)])
+def test_once_not_refused(kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert attempt(kind, seed, tmp_path)[0] == REFUSED
+
+
+def test_names_in_a_database_that_are_no_text(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.execute("create table aaaa (bbbb)")
+        database.commit()
+    data = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(data.replace(b"TABLE aaaa (", b"TABLE aa\xf2\xf2(("))
+    with pytest.raises(UsageError, match="cannot use"):
+        Database(tmp_path)
+
+
+@pytest.mark.parametrize("limits", [(1.0, -1.0), (float("-inf"), 1.0), (0.0, float("nan")), (-1e300, 1e300)])
+def test_a_program_whose_inputs_have_no_range(limits: tuple[float, float]) -> None:
+    model = onnx_models.model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (1, 4)}, {"y": (1, 4)})
+    program = tw.compile(model, "tiny", cache=False)
+    assert isinstance(program, Program)
+    program.input_ranges = {"x": limits}
+    with pytest.raises(ProgramError, match="the values of input 'x' range from"):
+        Program.from_bytes(program.to_bytes())
 
 
 def test_an_archive_that_expands(tmp_path: Path) -> None:
