@@ -1,4 +1,7 @@
-"""UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM and SVDF, unrolled. Runs begin from the reset state."""
+"""UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM and SVDF. Runs begin from the reset state.
+
+A float LSTM is ONNX's where that has all it needs; other forms are unrolled.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from compiler.importer.tflite.schema import FileOp
 
 _ACTIVATIONS = {
     tflite.ActivationFunctionType.RELU: "Relu", tflite.ActivationFunctionType.TANH: "Tanh",
-    tflite.ActivationFunctionType.NONE: "",
 }  # fmt: skip
+_ONNX_GATES = (0, 3, 1, 2)  # ONNX has input, output, forget, cell
 _MAX_STEPS = 4096
 
 
@@ -56,9 +59,12 @@ def _sequence(b: TfliteBuilder, time_major: bool) -> tuple[str, tuple[int, int, 
         n, t = t, n
     else:
         x = b.onnx("Transpose", [x], {"perm": [1, 0, 2]})
-    if t > _MAX_STEPS:
-        raise b.refuse(f"{t} steps; up to {_MAX_STEPS} are unrolled")
     return b.onnx("Reshape", [x, b.constant("shape", [t * n, shape[2]], np.int64)]), (t, n, shape[2])
+
+
+def _unrollable(b: TfliteBuilder, steps: int) -> None:
+    if steps > _MAX_STEPS:
+        raise b.refuse(f"{steps} steps; up to {_MAX_STEPS} are unrolled")
 
 
 def _accept(b: TfliteBuilder, at: _Inputs, allowed: bool) -> None:
@@ -71,7 +77,7 @@ def _accept(b: TfliteBuilder, at: _Inputs, allowed: bool) -> None:
     for what, there in given.items():
         if there:
             raise b.refuse(f"{what} in this form is not supported")
-    if b.op.option("DiagonalRecurrentTensors", False):
+    if at is _SINGLE and b.op.option("DiagonalRecurrentTensors", False):
         raise b.refuse("diagonal recurrent weights are not supported")
 
 
@@ -102,6 +108,41 @@ def _parts(b: TfliteBuilder, gates: str, count: int, cells: int) -> list[str]:
     return [b.onnx("Slice", [gates, *ends]) for ends in limits]
 
 
+def _onnx_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
+    """The same as an ONNX node: all four gates, no projection, no clipping."""
+    t, n, k = sizes
+    cells = b.shape(at.weights[1])[0]
+
+    def joined(ks: tuple[int, ...], columns: int) -> np.ndarray:
+        parts = []
+        for g in _ONNX_GATES:
+            _matrix(b, ks[g], "weights", cells, columns)
+            data = b.graph.const(b.real(ks[g]))
+            assert data is not None
+            parts.append(data.astype(np.float32))
+        return np.concatenate(parts)[None]
+
+    biases = [b.const(at.biases[g], "bias").astype(np.float32).reshape(-1) for g in _ONNX_GATES]
+    if any(bias.size != cells for bias in biases):
+        raise b.damaged(f"biases of {[bias.size for bias in biases]} cells, there are {cells}")
+    bias = np.concatenate([*biases, np.zeros(4 * cells, np.float32)])[None]
+    rows = b.onnx("Reshape", [x, b.constant("shape", [t, n, k], np.int64)])
+    constants = [("weights", joined(at.weights, k)), ("recurrent", joined(at.recurrent, cells)), ("bias", bias)]
+    inputs = [rows, *(b.constant(name, data) for name, data in constants)]
+    if b.has(at.peepholes[0]):
+        given = [b.graph.const(b.real(at.peepholes[which])) for which in (0, 2, 1)]
+        found = [p.astype(np.float32).reshape(-1) for p in given if p is not None]
+        if [p.size for p in found] != [cells] * 3:
+            raise b.damaged(f"peepholes of {[p.size for p in found]} cells, there are {cells}")
+        inputs += ["", "", "", b.constant("peepholes", np.concatenate(found)[None])]
+    kind = _ACTIVATIONS[b.op.option("FusedActivationFunction", 0)]
+    direction = "reverse" if reverse else "forward"
+    made = b.onnx(
+        "LSTM", inputs, {"activations": ["Sigmoid", kind, kind], "hidden_size": cells, "direction": direction}
+    )
+    return b.onnx("Reshape", [made, b.constant("shape", [t, n, cells], np.int64)])
+
+
 def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
     """Real values [T, B, N]; integer weights are taken as the floats they stand for."""
     _accept(b, at, allowed=True)
@@ -110,6 +151,14 @@ def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, in
     gates = [g for g in range(4) if b.has(at.weights[g])]  # without an input gate it is 1 - forget
     if gates not in ([0, 1, 2, 3], [1, 2, 3]):
         raise b.damaged("weights of gates are missing")
+    kind = _ACTIVATIONS.get(b.op.option("FusedActivationFunction", 0))
+    if kind is None:
+        # With NONE LiteRT's output is the output gate times the cell gate, not times the cell state.
+        raise b.refuse(f"activation {b.op.option('FusedActivationFunction', 0)}; TANH and RELU are accepted")
+    plain = len(gates) == 4 and not b.has(at.projection[0]) and not b.op.option("CellClip", 0.0)
+    if plain and sum(map(b.has, at.peepholes)) in (0, 3):
+        return _onnx_lstm(b, at, x, sizes, reverse)
+    _unrollable(b, t)
 
     def joined(ks: tuple[int, ...], columns: int) -> str:
         parts = []
@@ -129,12 +178,9 @@ def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, in
         "h": b.constant("h", np.zeros((n, units), np.float32)),
         "c": b.constant("c", np.zeros((n, cells), np.float32)),
     }
-    kind = _ACTIVATIONS.get(b.op.option("FusedActivationFunction", 0))
-    if kind is None:
-        raise b.refuse(f"activation {b.op.option('FusedActivationFunction', 0)} is not supported")
 
     def active(name: str) -> str:
-        return b.onnx(kind, [name]) if kind else name
+        return b.onnx(kind, [name])
 
     def peephole(name: str, which: int, cell: str) -> str:
         if not b.has(at.peepholes[which]):
@@ -219,6 +265,7 @@ def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
         raise b.refuse(f"the cell state has scale {_scale(qc)}; powers of two from 2^-15 to 2^-9 are accepted")
     major = bool(op.option("TimeMajor", False))
     x, (t, n, k) = _sequence(b, major)
+    _unrollable(b, t)
     cells = b.shape(at.weights[1])[0]
     gates = [g for g in range(4) if b.has(at.weights[g])]
 

@@ -136,6 +136,29 @@ def test_other_types(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("op", list(GATES))
+@pytest.mark.parametrize("seed", range(3))
+def test_between_quantised_tensors(op: str, seed: int) -> None:
+    """int8 inputs, weights and outputs: onnxruntime computes the layer in floats, and so do we, to the same bytes."""
+    rng = np.random.default_rng(seed)
+    steps, batch, size, hidden = 12, 1 + seed, 24, 40
+    rows = GATES[op] * hidden
+    constants: dict[str, Any] = {
+        "w": rng.integers(-127, 128, (1, rows, size)).astype(np.int8),
+        "r": rng.integers(-127, 128, (1, rows, hidden)).astype(np.int8),
+        "b": rng.normal(0, 0.3, (1, 2 * rows)).astype(np.float32),
+        "sx": np.float32(0.03), "zx": np.int8(5), "sw": np.float32(0.003), "zw": np.int8(0), "sy": np.float32(0.01),
+    }  # fmt: skip
+    nodes = [
+        *(helper.make_node("DequantizeLinear", [n, f"s{k}", f"z{k}"], [f"{n}d"]) for n, k in ("xx", "ww", "rw")),
+        helper.make_node(op, ["xd", "wd", "rd", "b"], ["y"], hidden_size=hidden),
+        helper.make_node("QuantizeLinear", ["y", "sy", "zw"], ["yq"]),
+    ]
+    feeds = {"x": rng.integers(-128, 128, (steps, batch, size)).astype(np.int8)}
+    model = onnx_models.model_of(nodes, feeds, {"yq": (TensorProto.INT8, None)}, constants, opset=14)
+    np.testing.assert_array_equal(NativeModel(model)(feeds)["yq"], onnx_models.run(model, feeds)["yq"])
+
+
+@pytest.mark.parametrize("op", list(GATES))
 def test_batch_first(op: str) -> None:
     """Layout 1: onnxruntime has layout 0 only, which is the same with axes exchanged."""
     model, feeds = network(op, 5, 3, 12, layout=1, direction="bidirectional")

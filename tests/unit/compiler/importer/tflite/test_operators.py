@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from compiler.errors import UnsupportedError
 from tests.common.tflite_models import Model, Op, T
 from tests.unit.compiler.importer.tflite import tflite_networks as networks
 from tests.unit.compiler.importer.tflite.tflite_ops import CASES, MOVES, move_case
@@ -54,6 +55,22 @@ def test_recurrent(network: Callable[[np.random.Generator, str], bytes], dtype: 
     for seed in range(2):
         r = np.random.default_rng(seed)
         compare(network(r, dtype), r)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("activation", [4, 1])
+def test_float_lstm(activation: int, both: bool) -> None:
+    """Those that are one ONNX node, and those that are unrolled (without an input gate)."""
+    for peepholes in (False, True):
+        for coupled in (False, True):
+            r = np.random.default_rng(activation)
+            compare(networks.float_lstm(r, peepholes, coupled, activation, both), r)
+
+
+def test_float_lstm_without_activation() -> None:
+    """LiteRT then multiplies the output gate by the cell gate."""
+    with pytest.raises(UnsupportedError, match="activation 0; TANH and RELU are accepted"):
+        tw.compile(networks.float_lstm(np.random.default_rng(0), False, False, 0, False))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])

@@ -43,6 +43,35 @@ def lstm(r: Random, dtype: str) -> bytes:
     return Model(tensors + inner, [op], ["x"], ["y"]).build()
 
 
+def float_lstm(r: Random, peepholes: bool, coupled: bool, activation: int, both: bool) -> bytes:
+    """float32 with or without peepholes and an input gate, forwards or both ways."""
+    steps, batch, (k, n) = int(r.integers(2, 6)), 1 + both, (int(v) for v in r.integers(1, 12, 2))
+    sides = ("forward", "backward")[: 1 + both]
+    outputs = [f"y_{side}" for side in sides]
+    tensors = [T("x", (steps, batch, k), "float32"), *(T(y, (steps, batch, n), "float32") for y in outputs)]
+    inputs, states = ["x"], []
+    for side in sides:
+        shapes = [(n, k)] * 4 + [(n, n)] * 4 + [(n,)] * 3 + [(n,)] * 4
+        absent = {0, 4, 8, 11} if coupled else set()  # those of the input gate
+        absent |= set() if peepholes else {8, 9, 10}
+        for place, shape in enumerate(shapes):
+            if place in absent:
+                inputs.append("")
+                continue
+            inputs.append(f"{side}{place}")
+            tensors.append(T(inputs[-1], shape, "float32", data=r.normal(0, 0.5, shape)))
+        inputs += ["", ""]
+        states += [f"{side}_state", f"{side}_cell"]
+        tensors += [T(name, (batch, n), "float32") for name in states[-2:]]
+    inputs += states + [""] * (9 if both else 4)
+    kind = "BidirectionalSequenceLSTM" if both else "UnidirectionalSequenceLSTM"
+    options: dict[str, Any] = {"FusedActivationFunction": activation, "TimeMajor": True}
+    op = Op("BIDIRECTIONAL_SEQUENCE_LSTM" if both else "UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs,
+            (f"{kind}Options", options))  # fmt: skip
+    op.variables = states
+    return Model(tensors, [op], ["x"], outputs).build()
+
+
 def svdf(r: Random, dtype: str) -> bytes:
     k, units, rank, memory = (int(v) for v in r.integers(1, 12, 4))
     filters, whole = units * rank, dtype == "int8"
