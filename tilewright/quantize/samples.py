@@ -120,7 +120,8 @@ class _Cut:
         else:
             found = f"{self.array.dtype.name}{list(shape)}"
             raise UsageError(
-                f"{where} of {name!r} is {found}; the model takes {wanted}, or one axis more that counts samples"
+                f"{where} of {name!r} is {found}; the model takes {wanted}, or one axis more that counts samples "
+                f"(--shape {name}=... changes sizes that the file has fixed)"
             )
         _check_type(name, self.array.dtype, wanted, where, shape)
 
