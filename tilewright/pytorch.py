@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import torch
 
 OPSET = 20
+#: Which argument of an operator of torch's exported graphs says that it is in training mode.
+_TRAINING = {"aten.dropout.default": 2, "aten.batch_norm.default": 5}
 
 
 def export(
@@ -42,7 +44,7 @@ def export(
     """A module as float ONNX, by `torch.export` and torch's ONNX exporter.
 
     Args:
-        module: in evaluation mode, or already exported.
+        module: in evaluation mode; or already exported, as one that `torchao.quantization.pt2e` has quantised.
         example_inputs: arguments of its `forward`; shapes and types of the model's inputs.
         dynamic_shapes: dimensions to leave open, as `torch.export.export` takes them.
         input_names, output_names: by default those of `forward`'s parameters, and "output" ("output_0", ...).
@@ -52,8 +54,8 @@ def export(
     """
     torch = _torch()
     title = type(module).__name__
-    if isinstance(module, torch.nn.Module) and any(m.training for m in module.modules()):
-        raise UsageError("the module is in training mode, in which batch norm and dropout differ; call module.eval()")
+    if isinstance(module, torch.nn.Module):
+        _check_evaluation(module)
     arguments = tuple(example_inputs)
     try:
         with _quiet():
@@ -95,17 +97,22 @@ def from_torch(
         module, example_inputs, dynamic_shapes, input_names, output_names: as for `export`.
         calibration: what the module will see, to choose the ranges of the activations: a tensor or array whose first
             axis counts samples, or an iterable of the arguments of single calls (tensors, tuples or dicts by name).
-        quantize: False keeps floats: the whole model runs on the CPU.
+            None where the module is quantised already.
+        quantize: False keeps floats: the whole model runs on the CPU. A module that is quantised already (PT2E) stays
+            as it is.
         activation: "int8" or "uint8".
         config, options: as for `tilewright.compile`.
 
     Raises:
-        UsageError: as `export`; or no calibration to quantise with, or one that does not fit.
+        UsageError: as `export`; or no calibration to quantise with, or one that does not fit or has no effect.
     """
     model = export(
         module, example_inputs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
     )
-    if quantize:
+    if any(node.op_type == "QuantizeLinear" for node in model.graph.node):
+        if calibration is not None:
+            raise UsageError("calibration= has no effect: the module is quantised already")
+    elif quantize:
         if calibration is None:
             raise UsageError("quantising needs calibration= (samples of the input); quantize=False keeps floats")
         names = [x.name for x in model.graph.input]
@@ -113,6 +120,26 @@ def from_torch(
     elif calibration is not None:
         raise UsageError("calibration= has no effect with quantize=False")
     return compile(model, config, **options)
+
+
+def _check_evaluation(module: torch.nn.Module) -> None:
+    """Raises UsageError for a module in training mode.
+
+    A module that `torch.export` made says that it is in training mode, whatever its graph does, and forbids `eval`: of
+    such a one the nodes tell.
+    """
+    if not any(m.training for m in module.modules()):
+        return
+    graph = getattr(module, "graph", None)
+    if graph is None or "eval" not in vars(module):  # exported modules have an `eval` of their own, which raises
+        raise UsageError("the module is in training mode, in which batch norm and dropout differ; call module.eval()")
+    for node in graph.nodes:
+        position = _TRAINING.get(str(node.target))
+        if position is not None and len(node.args) > position and node.args[position] is True:
+            raise UsageError(
+                f"the module was exported in training mode: {node.name} is {node.target}; call "
+                "torchao.quantization.pt2e.move_exported_model_to_eval(module), or export it after module.eval()"
+            )
 
 
 def _torch() -> Any:
