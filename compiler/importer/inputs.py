@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,28 @@ def size_of(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
         return int(dim.dim_value)
     name = dim.dim_param.strip()
     return None if name in ("", "None", "none", "?", "*", "-1") else name
+
+
+#: What open dimensions of an example get: rows and columns of an image, steps of a sequence.
+_PIXELS, _STEPS = 224, 128
+
+
+def plausible(sizes: Sequence[int | str | None], symbols: Mapping[str, int] | None = None) -> list[int]:
+    """An example of a whole shape, for messages.
+
+    Args:
+        sizes: as `size_of` has them.
+        symbols: sizes of those names that are known.
+    """
+    known = [size if isinstance(size, int) and size > 0 else (symbols or {}).get(str(size), 0) for size in sizes]
+    if len(sizes) == 4:
+        last = known[3] in (1, 3, 4) and known[1] not in (1, 3, 4)  # channels last
+        spatial = (1, 2) if last else (2, 3)
+        side = next((known[axis] for axis in spatial if known[axis]), _PIXELS)
+        usual = [1, *(side if axis in spatial else 3 for axis in (1, 2, 3))]
+    else:
+        usual = [1] + [_STEPS] * (len(sizes) - 1)
+    return [size or default for size, default in zip(known, usual)]
 
 
 def fixed_value(info: onnx.ValueInfoProto, value: Any) -> np.ndarray:
@@ -88,7 +110,7 @@ def _resolve(value: onnx.ValueInfoProto, given: dict[str, Sequence[int]], symbol
         elif size in symbols:
             shape.append(symbols[size])
         else:
-            example = ",".join(str(n) if isinstance(n, int) and n > 0 else "1" for n in sizes)
+            example = ",".join(map(str, plausible(sizes, symbols)))
             what = f"dimension {axis}" + (f" ({size!r})" if size else "")
             raise OpenShapeError(f"input {value.name!r} leaves {what} open; set it with --shape {value.name}={example}")
     return tuple(shape)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,15 @@ def measure(
     model: str | Path | None = None,
     *,
     config: str | Path | NpuConfig = "base",
+    shapes: Mapping[str, Sequence[int]] | None = None,
     runs: int = 5,
     progress: Callable[..., None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Compiles once, runs `runs` times, alternating with onnxruntime.
+
+    Args:
+        model: an ONNX file in place of ResNet-18.
+        shapes: of its inputs, where it leaves sizes open.
 
     Returns:
         Seconds, GMAC/s, whether the bytes are equal, and `ratio`: seconds on the simulator over those of the fastest
@@ -60,7 +65,7 @@ def measure(
     progress("getting the model")
     name, proto, other = speed_model(model)
     progress(f"compiling {name}")
-    program = compile_program(proto, config, cache=False)
+    program = compile_program(proto, config, shapes, cache=False)
     inputs = random_inputs(program)
     exact = Reference(proto)
     with Device("functional") as device:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import onnx
 from google.protobuf.message import DecodeError
+from onnx import helper
 
 from compiler.errors import CompileError
 from compiler.importer.external_data import read_model
+from compiler.importer.inputs import input_shapes
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.zoo import ZOO, build_quantized
@@ -39,13 +42,21 @@ class Network:
         return hashlib.sha256(self.content).hexdigest()[:16]
 
 
-def resolve(names: Sequence[str]) -> list[Network]:
+def resolve(names: Sequence[str], shapes: Mapping[str, Sequence[int]] | None = None) -> list[Network]:
     """Networks by file name or by name in the zoo; "mobilenet_v2:alpha=0.35,size=64" sets parameters there.
 
+    Args:
+        shapes: of inputs that ONNX files leave open; in every network that has an input of the name.
+
     Raises:
-        UsageError: unknown, unreadable, or two of one name.
+        UsageError: unknown, unreadable, two of one name, sizes that are still open, a shape that does not fit or is for
+            no input.
     """
-    found = [_resolve(name) for name in names]
+    used: set[str] = set()
+    found = [_resolve(name, shapes or {}, used) for name in names]
+    unused = [name for name in shapes or {} if name not in used]
+    if unused:
+        raise UsageError(f"--shape {unused[0]}: no ONNX file of the sweep has such an input")
     for n, network in enumerate(found):
         if network.name in [other.name for other in found[:n]]:
             raise UsageError(f"two networks are named {network.name!r}")
@@ -57,15 +68,19 @@ def network_name(text: str) -> str:
     return Path(text).stem if Path(text).suffix.lower() in (".onnx", ".tflite") else text
 
 
-def _resolve(text: str) -> Network:
+def _resolve(text: str, shapes: Mapping[str, Sequence[int]], used: set[str]) -> Network:
     path = Path(text)
     if path.is_file():
         if is_tflite(path):
             return Network(network_name(text), path.read_bytes())
         try:  # by onnx, so that weights in files beside it come along
-            return Network(network_name(text), read_model(path).SerializeToString())
+            model = read_model(path)
         except (DecodeError, ValueError, OSError, CompileError) as error:
             raise UsageError(f"cannot read model {path}: {error}") from None
+        try:
+            return Network(network_name(text), _fixed(model, shapes, used).SerializeToString())
+        except CompileError as error:
+            raise UsageError(f"{path}: {error}") from None
 
     name, _, settings = text.partition(":")
     if name not in ZOO:
@@ -74,6 +89,18 @@ def _resolve(text: str) -> Network:
         return Network(text, build_quantized(name, **_parameters(settings)).SerializeToString())
     except (ValueError, TypeError) as error:
         raise UsageError(f"network {text!r}: {error}") from None
+
+
+def _fixed(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], used: set[str]) -> onnx.ModelProto:
+    """The model with the shapes of all its inputs in it, so that its digest tells them too."""
+    weights = {i.name for i in model.graph.initializer}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    own = {i.name: shapes[i.name] for i in inputs if i.name in shapes}
+    used.update(own)
+    for value, shape in zip(inputs, input_shapes(inputs, own)):
+        if value.name in own or any(not d.HasField("dim_value") for d in value.type.tensor_type.shape.dim):
+            value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape))
+    return model
 
 
 def _parameters(text: str) -> dict[str, Any]:

@@ -47,23 +47,23 @@ def command(
 ) -> None:
     """Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread."""
     terminal.prepare_json(json_path)
+    if shapes and model is None:
+        raise UsageError("--shape goes with --model")
+    given = arguments.same_input_once(shapes)
     if cpu:
         if config is not None:
             raise UsageError("--cpu measures without an NPU: --config does not go with it")
         if only and model is not None:
             raise UsageError("--only selects among the cases, --model measures a model: give one of them")
-        if shapes and model is None:
-            raise UsageError("--shape goes with --model")
-        given = arguments.same_input_once(shapes)
         with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
             found = cpu_speed.measure(only, threads=threads, model=model, shapes=given, progress=working.update)
         _show_cpu(found, json_path)
         return
-    for name, there in (("--only", only), ("--threads", threads != 1), ("--shape", shapes)):
+    for name, there in (("--only", only), ("--threads", threads != 1)):
         if there:
             raise UsageError(f"{name} goes with --cpu")
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        result = speed.measure(model, config=config or "base", runs=runs, progress=working.update)
+        result = speed.measure(model, config=config or "base", shapes=given, runs=runs, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, result)
     if json_path != "-":

@@ -44,6 +44,7 @@ _WIDTH = 100
 @click.option("--models", "models", multiple=True, metavar="NAME|FILE,...",
               help="Networks of the zoo, ONNX or TFLite files; repeatable. By default those the space names, else "
               "MLPerf Tiny's four and MobileNetV2 from the zoo.")  # fmt: skip
+@arguments.shape_option
 @click.option("--jobs", type=click.IntRange(1, 1024), help="Workers of the local cluster; by default one per CPU.")
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler to use instead, such as tcp://10.0.0.1:8786.")
 @click.option("--synth", type=click.Choice(["model", "yosys", "nextpnr"]), default="model", show_default=True,
@@ -57,6 +58,7 @@ def command(
     space: Path,
     output: Path,
     models: tuple[str, ...],
+    shapes: tuple[tuple[str, list[int]], ...],
     jobs: int | None,
     scheduler: str | None,
     synth: str,
@@ -81,7 +83,7 @@ def command(
     named = named or list(sweep.load_space(space).models) or list(sweep.DEFAULT_NETWORKS)
     loaded = sweep.load_space(space, [sweep.network_name(name) for name in named])
     with terminal.Working("reading networks"):
-        networks = sweep.resolve(named)
+        networks = sweep.resolve(named, arguments.same_input_once(shapes))
     with _Bar(loaded.objectives[0].text) as bar, terminal.stdout_for_json(json_path):
         try:
             outcome = sweep.run(
@@ -154,7 +156,7 @@ def _area_note(model: Any, family: str) -> str:
     """The stated error of the area model."""
     errors = ", ".join(f"{count} {error:.1%}" for count, error in model.error.items())
     note = f"area by the model of {family}; largest error against Yosys on held-back points: {errors}"
-    return f"{note}; the RTL has changed since, python -m fpga.area --calibrate" if model.stale else note
+    return f"{note}; the RTL has changed, `python -m fpga.area --calibrate` measures anew" if model.stale else note
 
 
 def _print(outcome: Any, space: Any, output: Path) -> None:
