@@ -31,6 +31,7 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
     contrib,
     control,
     convolution,
+    dynamic_quantized,
     elementwise,
     linear,
     movement,

@@ -118,31 +118,6 @@ def q_gemm(builder: OnnxBuilder, node: OnnxNode) -> None:
     result(builder, node, builder.emit("Gemm", [a, b, c], attrs=attrs), 7, _dtype(builder, node.input(0)))
 
 
-@handles("MatMulIntegerToFloat", domain=MS)
-def mat_mul_integer_to_float(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs A, B, a_scale, b_scale, a_zero, b_zero, bias; f32(acc) * f32(a_scale * b_scale) + bias."""
-    acc = builder.emit("MatMulInteger", [node.input(0), node.input(1), node.input(4), node.input(5)])
-    _scaled(builder, node, acc, node.input(2), node.input(3), node.input(6))
-
-
-@handles("DynamicQuantizeMatMul", domain=MS)
-def dynamic_quantize_mat_mul(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs A (float), B, b_scale, b_zero, bias."""
-    names = [builder.fresh() for _ in range(3)]
-    builder.emit("DynamicQuantizeLinear", [node.input(0)], names)
-    acc = builder.emit("MatMulInteger", [names[0], node.input(1), names[2], node.input(3)])
-    _scaled(builder, node, acc, names[1], node.input(2), node.input(4))
-
-
-def _scaled(builder: OnnxBuilder, node: OnnxNode, acc: str, a_scale: str, b_scale: str, addend: str) -> None:
-    scale = builder.emit("Mul", [a_scale, b_scale])
-    real = builder.emit("Cast", [acc], attrs={"to": 1})
-    if not addend:
-        builder.emit("Mul", [real, scale], node.outputs)
-        return
-    builder.emit("Add", [builder.emit("Mul", [real, scale]), addend], node.outputs)
-
-
 # --- fused float ops of onnxruntime-optimised models ---
 
 
