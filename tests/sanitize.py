@@ -29,10 +29,10 @@ from simulator.state import Scratchpads
 from tests.common.program_generator import GeneratedProgram, generate
 
 CONFIGS = (
-    PRESETS["tiny"],
-    PRESETS["base"],
     preset("tiny").with_(name="16x8", block_in=16, block_out=8, queue_depth=3, act_rows=256),
     preset("tiny").with_(name="no_units", depthwise=0, lut_tables=0, vector_queue=0),
+    PRESETS["tiny"],
+    PRESETS["base"],
 )
 _RUNTIMES = ("libasan.so", "libubsan.so")
 _FLAGS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -50,8 +50,9 @@ def runtimes() -> list[str]:
     return found if all(Path(path).is_absolute() for path in found) else []
 
 
-def start(count: int, seed: int = 0) -> subprocess.CompletedProcess[str]:
-    """Runs `count` programs in a process with the sanitizers; its status is not 0 if they found anything."""
+def start(count: int, seed: int = 0, configs: int = len(CONFIGS)) -> subprocess.CompletedProcess[str]:
+    """Runs `count` programs, in turn on the first `configs` of CONFIGS, in a process with the sanitizers; its status is
+    not 0 if they found anything."""
     with tempfile.TemporaryDirectory(prefix="sanitize-") as folder:
         compiler = Path(folder) / "g++"
         compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" {_FLAGS}\n', encoding="utf-8")
@@ -61,6 +62,7 @@ def start(count: int, seed: int = 0) -> subprocess.CompletedProcess[str]:
             "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc", "TILEWRIGHT_SANITIZED": "1",
         }  # fmt: skip
         command = [sys.executable, "-m", "tests.sanitize", "--inside", "--count", str(count), "--seed", str(seed)]
+        command += ["--configs", str(configs)]
         return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 
 
@@ -97,12 +99,12 @@ def attempt(config: NpuConfig, seed: int, scratchpads: Scratchpads) -> tuple[boo
     return True, clock.error is None
 
 
-def inside(count: int, seed: int) -> None:
+def inside(count: int, seed: int, configs: int) -> None:
     """All programs, in a process with the sanitizers."""
     scratchpads = {config.name: Scratchpads(config) for config in CONFIGS}
     ends = [0, 0]
     for number in range(seed, seed + count):
-        config = CONFIGS[number % len(CONFIGS)]
+        config = CONFIGS[number % configs]
         print(f"program {number} on {config.name}", flush=True)
         for k, ended in enumerate(attempt(config, number, scratchpads[config.name])):
             ends[k] += ended
@@ -114,14 +116,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sanitize", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="programs")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--configs", type=int, default=len(CONFIGS), help="run on the first so many configurations")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.inside:
-        inside(options.count, options.seed)
+        inside(options.count, options.seed, options.configs)
         return 0
     if not runtimes():
         parser.error("g++ has no libasan and libubsan here; install them")
-    found = start(options.count, options.seed)
+    found = start(options.count, options.seed, options.configs)
     print(found.stdout.splitlines()[-1] if found.stdout else "nothing ran")
     if found.returncode:
         print(found.stderr[-8000:])

@@ -16,7 +16,6 @@ from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.memory import Memory
 from scipy import optimize
 
-from fpga.build import board_named
 from fpga.errors import FpgaError
 from fpga.floorplan import conductance, ecp5
 from fpga.floorplan.annealing import anneal
@@ -25,6 +24,7 @@ from fpga.floorplan.room import conflicts_of
 from fpga.routing import TRIED
 from fpga.toolchain import CONFLICTS, FAMILIES, NAME, NETLIST, PLACEMENT, ROOM, ROUTER, ROUTING, TRIAL_LOG, run
 from tests.common.lit_design import LitDesign
+from tests.unit.fpga.example_board import BOARD
 
 UNTIMED_PASS = re.compile(r"iter=(\d+) wires=\d+ overused=0 overuse=0 archfail=0")
 
@@ -166,7 +166,7 @@ class Chains(LitDesign):
 def test_nextpnr_obeys(tmp_path: Path) -> None:
     """Sites are those of the FPGA, each block is where the netlist says, the same seed gives the same; what the netlist
     tells the router is what it takes."""
-    family, board = FAMILIES["ecp5"], board_named("ulx3s_85f")
+    family, board = FAMILIES["ecp5"], BOARD  # with a small FPGA, whose tables the tools read in a third of the time
     assert family.floorplan is not None
     platform = board.platform()
     platform.prepare(Chains(), name=NAME, emit_src=False, **family.overrides).extract(tmp_path)

@@ -17,6 +17,7 @@ from hw import verilog
 from isa.config import NpuConfig, preset
 from isa.registers import REGISTER_SPACE
 from tests.common import needs
+from tests.common.rtl_text import verilog_of
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +64,9 @@ def tcl_list(text: str) -> tuple[str, ...]:
 @pytest.fixture(scope="module", params=BOARDS, ids=lambda board: board.name)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[ZynqBoard, Path]:
     folder = tmp_path_factory.mktemp("export") / "a folder with spaces"
-    export.write(request.param, TINY, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verilog, "convert", verilog_of)
+        export.write(request.param, TINY, folder)
     return request.param, folder
 
 
@@ -125,13 +128,13 @@ def test_tcl_without_board_files_and_with_a_missed_clock(exported: tuple[ZynqBoa
 
 
 @pytest.mark.parametrize(
-    "config", [TINY, preset("small").with_(name="wide", axi_address_bits=40)], ids=lambda c: c.name
+    "config", [TINY, TINY.with_(name="wide", axi_address_bits=40, axi_data_bits=64)], ids=lambda c: c.name
 )
 def test_wrapper(config: NpuConfig, tmp_path: Path) -> None:
     """It elaborates around the NPU, all its pins but the debug strobes are there, each with its interface."""
     text = export.wrapper(config)
     (tmp_path / "npu_core.v").write_text(text)
-    (tmp_path / "npu.v").write_text(verilog.convert(config))
+    (tmp_path / "npu.v").write_text(verilog_of(config))
     (tmp_path / "lint.vlt").write_text(
         verilog.lint_rules() + '`verilator_config\nlint_off -rule PINMISSING -file "*npu_core.v"\n'
     )

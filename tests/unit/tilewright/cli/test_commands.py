@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import tilewright as tw
 from isa.assembler import assemble
 from isa.encoding import to_bytes
+from tests.common.rtl_text import verilog_of
 from tilewright.cli import COMMANDS, cli, terminal
 from tilewright.cli.group import Cli
 
@@ -319,7 +320,8 @@ def test_no_partial_file_when_writing_fails(run, model_file, tmp_path, monkeypat
 
 class TestRtl:
     @pytest.mark.slow
-    def test_writes_verilog_and_readme(self, run, tmp_path):
+    def test_writes_verilog_and_readme(self, run, tmp_path, monkeypatch):
+        monkeypatch.setattr("hw.verilog.convert", verilog_of)
         out = tmp_path / "rtl"
         found = json.loads(run("rtl", "--config", "tiny", "-o", out, "--json", "-").stdout)
         assert sorted(p.name for p in out.iterdir()) == ["README.md", "lint.vlt", "npu_tiny.v"]
