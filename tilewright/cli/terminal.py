@@ -69,6 +69,13 @@ class Working:
         """As `update`, the whole being 1."""
         self.update(text, done, 1.0)
 
+    def estimate(self, text: str, done: float) -> None:
+        """As `fraction`, with the time that is left if it goes on as it went."""
+        passed = time.monotonic() - self._start
+        if 0.1 < done < 1 and passed > PROGRESS_AFTER_SECONDS:
+            text = f"{text}, about {math.ceil(passed * (1 - done) / done)} s left"
+        self.fraction(text, done)
+
     def update(self, text: str, done: float | None = None, total: float | None = None) -> None:
         """What is being done now, and how much of it."""
         stage, now = text.partition(":")[0], time.monotonic()

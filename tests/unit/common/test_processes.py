@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.processes import Command, run, run_all, started
+from common.processes import Command, beside, run, run_all, started
 from tests.common.paths import ROOT
 
 #: Starts a child that starts one, both for ever; each notes its number.
@@ -75,3 +75,13 @@ def test_leaving_the_context_ends_it() -> None:
     with started([sys.executable, "-c", "import time; time.sleep(1000)"]) as process:
         assert process.poll() is None
     assert process.returncode == -signal.SIGKILL
+
+
+def test_beside() -> None:
+    with beside([Command([sys.executable, "-c", f"print({number})"]) for number in range(2)]) as outcomes:
+        assert [o.output for o in outcomes()] == [b"0\n", b"1\n"]
+    with beside([]) as outcomes:
+        assert outcomes() == []
+    with beside([Command(["sleep", "1000"])]):
+        (child,) = (p for p in psutil.Process().children() if p.name() == "sleep")
+    assert not child.is_running()
