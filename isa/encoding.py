@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from common.errors import TilewrightError
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, BY_OPCODE, HEADER, INSTRUCTION_BYTES, ErrorCode, Field, Instruction
+from isa.instructions import BY_NAME, BY_OPCODE, HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, ErrorCode, Field, Instruction
 
 
 class EncodingError(TilewrightError):
@@ -59,12 +59,19 @@ class Op:
     def encode(self) -> int:
         """The 128-bit word. Raises `EncodingError` for a value outside its field."""
         word = self.instruction.opcode << _OPCODE.low
+        places = _PLACES[self.instruction.name]
         for name, value in self.values.items():
-            f = self.instruction.by_name[name]
-            if not f.minimum <= value <= f.maximum:
-                raise EncodingError(f"{self.name}.{name} must be {f.minimum}..{f.maximum}, not {value}")
-            word |= (int(value) & ((1 << f.bits) - 1)) << f.low
+            low, minimum, maximum, mask = places[name]
+            if not minimum <= value <= maximum:
+                raise EncodingError(f"{self.name}.{name} must be {minimum}..{maximum}, not {value}")
+            word |= (int(value) & mask) << low
         return word
+
+
+#: Per instruction and field: lowest bit, least and greatest value, mask.
+_PLACES = {
+    i.name: {n: (f.low, f.minimum, f.maximum, (1 << f.bits) - 1) for n, f in i.by_name.items()} for i in INSTRUCTIONS
+}
 
 
 def op(name: str, **values: int) -> Op:
@@ -76,11 +83,14 @@ def op(name: str, **values: int) -> Op:
     instruction = BY_NAME.get(name)
     if instruction is None:
         raise EncodingError(f"unknown instruction {name!r}; known: {', '.join(BY_NAME)}")
-    for key in values:
-        if key == "opcode" or key not in instruction.by_name:
-            known = ", ".join(f for f in instruction.by_name if f != "opcode")
-            raise EncodingError(f"{name} has no field {key!r}; known: {known}")
+    if not _SETTABLE[name].issuperset(values):
+        key = next(key for key in values if key not in _SETTABLE[name])
+        known = ", ".join(f for f in instruction.by_name if f != "opcode")
+        raise EncodingError(f"{name} has no field {key!r}; known: {known}")
     return Op(instruction, {k: int(v) for k, v in values.items()})
+
+
+_SETTABLE = {name: instruction.by_name.keys() - {"opcode"} for name, instruction in BY_NAME.items()}
 
 
 def decode(word: int) -> Op:

@@ -23,7 +23,7 @@ class Schedules:
     """
 
     of: dict[int, Schedule] = field(default_factory=dict)
-    plans: TilePlans = field(default_factory=dict)
+    plans: TilePlans = field(default_factory=TilePlans)
 
 
 def schedule_steps(

@@ -33,7 +33,7 @@ class StepProblem:
     outside: set[str]
 
     def __post_init__(self) -> None:
-        self.plans: TilePlans = {}
+        self.plans = TilePlans()
 
     def default(self, policy: Policy) -> Schedule:
         """What the compiler decides under a policy."""

@@ -131,7 +131,7 @@ class Context:
     tables: Ring = field(init=False)
     resident: dict[str, Resident] = field(default_factory=dict)
     bands: dict[str, BandTile] = field(default_factory=dict)
-    plans: TilePlans = field(default_factory=dict)
+    plans: TilePlans = field(default_factory=TilePlans)
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
     timing_only: bool = False
     _pools: dict[str, Heap] = field(default_factory=dict)

@@ -7,7 +7,7 @@ instructions only where a register changes, and tells the synchroniser which row
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
@@ -105,7 +105,7 @@ class Emitter:
         self.image: list[Op] = []
         self.read_bytes = 0
         self.write_bytes = 0
-        self._state: dict[tuple[str, int], Op] = {}
+        self._state: dict[tuple[str, int], Mapping[str, int]] = {}
         self._acc_unit = config.block_out
 
     # Steps and positions.
@@ -371,11 +371,15 @@ class Emitter:
         """Writes a configuration instruction unless its registers have these values. `key` tells levels apart."""
         if self.dry:
             return
-        wanted = op(name, **values)
         current = self._state.get((name, key))
         if current is None:
-            neutral = {"count": 1} if "count" in wanted.values else {}
-            current = op(name, **({"level": values["level"]} if "level" in values else {}), **neutral)
-        if any(current[f.name] != wanted[f.name] for f in wanted.instruction.fields):
-            self._state[name, key] = wanted
-            self.sync.configure(wanted)
+            current = {"count": 1} if "count" in values else {}
+            current |= {"level": values["level"]} if "level" in values else {}
+        if values != current and _differ(values, current):
+            self._state[name, key] = values
+            self.sync.configure(op(name, **values))
+
+
+def _differ(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
+    """True if registers set to `a` and `b` differ; those that are not named are 0."""
+    return any(a.get(name, 0) != b.get(name, 0) for name in (*a, *b))

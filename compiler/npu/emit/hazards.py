@@ -9,7 +9,7 @@ so no queue, however short, can deadlock, nor can engines that share a queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,11 +68,25 @@ class Placed:
 
 class _Space:
     """The last accesses to a scratchpad or to memory: per engine and row the index of the last instruction that wrote
-    or read it, -1 for none."""
+    or read it, -1 for none.
+
+    Attributes:
+        last_write, last_read: per engine, the highest index of all rows.
+    """
 
     def __init__(self, name: str, rows: int) -> None:
         self.write = {e: np.full(rows, -1, np.int32) for e in WRITERS[name]}
         self.read = {e: np.full(rows, -1, np.int32) for e in READERS[name]}
+        self.last_write = dict.fromkeys(WRITERS[name], -1)
+        self.last_read = dict.fromkeys(READERS[name], -1)
+
+    def forget(self) -> None:
+        """Nothing was accessed yet."""
+        for rows, last in ((self.write, self.last_write), (self.read, self.last_read)):
+            for engine in rows:
+                if last[engine] >= 0:
+                    rows[engine].fill(-1)
+                    last[engine] = -1
 
 
 class Synchroniser:
@@ -103,17 +117,18 @@ class Synchroniser:
         placed = self._place(operation, engine, needs)
         for access in reads:
             lo, hi = _span(access)
-            self._spaces[access.space].read[engine][lo:hi] = placed.index
+            space = self._spaces[access.space]
+            space.read[engine][lo:hi] = space.last_read[engine] = placed.index
         for access in writes:
             lo, hi = _span(access)
-            self._spaces[access.space].write[engine][lo:hi] = placed.index
+            space = self._spaces[access.space]
+            space.write[engine][lo:hi] = space.last_write[engine] = placed.index
         return placed
 
     def forget(self) -> None:
         """A new program starts: everything before is complete. Call between NPU steps."""
         for space in self._spaces.values():
-            for rows in (*space.write.values(), *space.read.values()):
-                rows.fill(-1)
+            space.forget()
         for placed in self._engines.values():
             placed.clear()
         self._last_signal.clear()
@@ -134,31 +149,43 @@ class Synchroniser:
         return finished
 
     def _needs(self, engine: Engine, reads: list[Access], writes: list[Access]) -> dict[Engine, int]:
-        """Per engine, the last of its instructions that must have ended before these accesses.
+        """Per engine, the last of its instructions that must have ended before these accesses and may not have.
 
         An engine keeps its own instructions in order, with one exception: a VECTOR may read before an earlier one has
         written.
         """
+        queue = self._engines[engine]
+        known = queue[-1].known if queue else dict.fromkeys(self._engines, -1)
         needs: dict[Engine, int] = {}
-
-        def need(other: Engine, rows: np.ndarray, same_engine: bool = False) -> None:
-            if other == engine and not same_engine:
-                return
-            last = int(rows.max(initial=-1))
-            if last > needs.get(other, -1):
-                needs[other] = last
-
-        for access in reads:
-            lo, hi = _span(access)
-            for other, rows in self._spaces[access.space].write.items():
-                need(other, rows[lo:hi], same_engine=engine == Engine.VECTOR)
-        for access in writes:
-            lo, hi = _span(access)
-            for other, rows in self._spaces[access.space].write.items():
-                need(other, rows[lo:hi])
-            for other, rows in self._spaces[access.space].read.items():
-                need(other, rows[lo:hi])
+        for other, indices, last in self._earlier(engine, reads, writes):
+            # Most are known to have ended, whichever rows they touched.
+            enough = needs.get(other, known[other])
+            if last > enough:
+                found = int(indices.max(initial=-1))
+                if found > enough:
+                    needs[other] = found
+        if len(needs) > 1 and len({self._knowledge(item) for item in needs.items()}) < len(needs):
+            # Which of them comes first then decides: the one that touched the first of the rows.
+            met = [o for o, indices, _ in self._earlier(engine, reads, writes) if indices.max(initial=-1) >= 0]
+            needs = {other: needs[other] for other in met if other in needs}
         return needs
+
+    def _earlier(
+        self, engine: Engine, reads: list[Access], writes: list[Access]
+    ) -> Iterator[tuple[Engine, np.ndarray, int]]:
+        """What must have ended before these accesses: an engine, the indices of its accesses to each row, and their
+        highest for all rows of the space."""
+        for access in reads:
+            space, (lo, hi) = self._spaces[access.space], _span(access)
+            for other, rows in space.write.items():
+                if other != engine or engine == Engine.VECTOR:
+                    yield other, rows[lo:hi], space.last_write[other]
+        for access in writes:
+            space, (lo, hi) = self._spaces[access.space], _span(access)
+            for all_rows, last in ((space.write, space.last_write), (space.read, space.last_read)):
+                for other, rows in all_rows.items():
+                    if other != engine:
+                        yield other, rows[lo:hi], last[other]
 
     def _place(self, operation: Op, engine: Engine, needs: dict[Engine, int]) -> Placed:
         """Appends an instruction that waits for what it needs and does not know to have ended."""

@@ -34,5 +34,14 @@ class TilePlan(NamedTuple, Generic[Tiling]):
         return tuple(int(size) for size in self.tiling)
 
 
-#: Plans found so far, by layer, height and what is on the chip.
-TilePlans = dict[Hashable, TilePlan[Any]]
+class TilePlans(dict[Hashable, TilePlan[Any]]):
+    """Plans found so far, by layer, height and what is on the chip.
+
+    Attributes:
+        costs: estimates of the schedule search (cycles, rows per band), by the shape of the layers and what is on the
+            chip: layers of one shape are looked at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.costs: dict[Hashable, tuple[float, int]] = {}

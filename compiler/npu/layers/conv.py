@@ -7,7 +7,7 @@ loaded again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,12 @@ class ConvLayer(Layer):
             resident_out=context.on_chip(self.output), every=every,
             load_operand=add is not None and not context.on_chip(add.other),
         )  # fmt: skip
+
+    @property
+    def plan_key(self) -> Hashable:
+        x, y = self.inputs[0], self.output
+        phases = [(p.weights.shape, p.window, p.out_step, p.out_start) for p in self.phases]
+        return ("conv", *phases, self.group, x.c, y.n, y.c, y.h, y.w, x.block, self.post.add is not None)
 
     def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         with context.pools(plan.pools):

@@ -155,7 +155,10 @@ def conv_plans(
     tile_cycles = config.tile_bytes / bus
     in_blocks = s.in_blocks
     weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases)
+    weight_once = weight_tiles * config.tile_bytes
     fits_weights = weight_tiles <= config.wgt_tiles
+    out_bytes = 0 if resident_out else out_size
+    pieces_tried = list(_pieces(in_blocks))
     short = {lines for lines in even_parts(s.q[0]) if lines in _SHORT_BANDS}
     for lines, columns in bands(*s.q, short, _ROW_PARTS):
         pixels = lines * columns
@@ -171,8 +174,22 @@ def conv_plans(
                 continue
             out_rows = 0 if resident_out else pixels * math.prod(s.step) * chunk
             add_rows = pixels * math.prod(s.step) * chunk if load_operand else 0
-            for piece in _pieces(in_blocks):
+            chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases)
+            weights_pass = not fits_weights and chunk_tiles > config.wgt_tiles
+            in_once = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
+            others = (out_size if load_operand else 0) + blocks * config.prm_row_bytes
+            products = n * count_bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
+            vectors = n * count_bands * pixels * blocks * len(s.phases)
+            end = acc + (0 if resident_out else out_rows * config.block_in / bus)
+            # What no choice of pieces and order can be below: most candidates need no closer look.
+            least = weight_once * (count_bands * n if weights_pass else 1) + in_once + others
+            floor = max(products, least / bus * 1.05, vectors, out_bytes / bus) + _LATENCY + end
+            if not every and floor + tiles_total * _TILE_OVERHEAD * 0.3 >= best:
+                continue
+            for piece in pieces_tried:
                 pieces = -(-in_blocks // piece)
+                if not every and floor + tiles_total * pieces * _TILE_OVERHEAD * 0.3 >= best:
+                    continue
                 piece_tiles = s.rows(chunk) * s.taps * piece
                 several = pieces * chunks * len(s.phases) > 1
                 if piece_tiles > (config.wgt_tiles // 2 if several else config.wgt_tiles):
@@ -187,21 +204,15 @@ def conv_plans(
                     if in_depth * in_rows + depth * (out_rows + add_rows) > budget:
                         continue
                     # Traffic.
-                    weight_bytes = weight_tiles * config.tile_bytes
-                    chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases)
-                    if not fits_weights and (bands_outer or chunk_tiles > config.wgt_tiles):
+                    weight_bytes = weight_once
+                    if weights_pass or (bands_outer and not fits_weights):
                         weight_bytes *= count_bands * n
-                    in_bytes = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
+                    in_bytes = in_once
                     if not bands_outer and (count_bands * n != 1 or not keep):
                         in_bytes *= chunks
-                    out_bytes = 0 if resident_out else out_size
-                    read = weight_bytes + in_bytes + (out_size if load_operand else 0)
-                    read += blocks * config.prm_row_bytes
-                    products = n * count_bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
-                    vectors = n * count_bands * pixels * blocks * len(s.phases)
+                    read = weight_bytes + in_bytes + others
                     start = _LATENCY + piece_tiles * tile_cycles
                     start += 0 if resident_in else window * piece * config.block_in / bus
-                    end = acc + (0 if resident_out else out_rows * config.block_in / bus)
                     work = max(products, read / bus * 1.05, vectors, out_bytes / bus)
                     cycles = work + start + end + tiles_total * pieces * _TILE_OVERHEAD * 0.3
                     if every or cycles < best:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -120,6 +120,11 @@ class Layer(ABC):
         """Padding the layer reads around its first input, and the value it has to have."""
         return Border(), 0
 
+    @property
+    def plan_key(self) -> Hashable:
+        """Equal for layers that have the same plans wherever their tensors are."""
+        return id(self)
+
     def constant_bytes(self) -> int:
         """Bytes of weights and of biases and scales."""
         return 0
@@ -147,11 +152,10 @@ class Layer(ABC):
         Raises:
             ScratchpadFull: nothing fits.
         """
-        if budget > 2 * _BUDGET_GRAIN:
-            budget = budget // _BUDGET_GRAIN * _BUDGET_GRAIN
+        budget = _grained(budget)
         where = tuple(context.on_chip(v) for v in (*self.reads, self.output))
         wanted = context.tiles.get(id(self)) if span is None else None
-        key = (id(self), None if span is None else span[1] - span[0], where, budget, wanted)
+        key = (self.plan_key, None if span is None else span[1] - span[0], where, budget, wanted)
         plan = context.plans.get(key)
         if plan is None:
             if wanted is not None:
@@ -163,6 +167,10 @@ class Layer(ABC):
                 plan = last.pop()
             context.plans[key] = plan
         return plan
+
+    def fits(self, context: Context, budget: int) -> bool:
+        """Whether there is a plan for the layer within `budget` rows of ACT."""
+        return next(iter(self.plans(context, _grained(budget))), None) is not None
 
     def minimum_bytes(self, context: Context, inside: Collection[str] = ()) -> int:
         """Bytes that must pass the bus: constants once, and once each view that is not on the chip.
@@ -176,6 +184,10 @@ class Layer(ABC):
             if v.region == ARENA_REGION and not context.on_chip(v) and v.buffer not in inside
         }
         return self.constant_bytes() + sum(moved.values())
+
+
+def _grained(budget: int) -> int:
+    return budget // _BUDGET_GRAIN * _BUDGET_GRAIN if budget > 2 * _BUDGET_GRAIN else budget
 
 
 def readers(layers: Iterable[Layer]) -> dict[str, list[int]]:

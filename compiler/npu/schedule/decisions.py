@@ -6,21 +6,16 @@ A schedule that a long search has found is kept in this form, sent to others, an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from compiler.errors import CompileError
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import LayerGroup, group_of
 from compiler.npu.schedule.residency import Stay, resident_candidates
 from compiler.npu.schedule.search import Schedule
+from compiler.npu.schedule.shape import shape_of
 from isa.config import NpuConfig
-
-#: Fields that name things or count work; they do not change what is emitted.
-_NAMES = {"name", "op", "tile", "source", "tensor", "macs"}
 
 
 @dataclass(frozen=True)
@@ -105,29 +100,5 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
 def signature(config: NpuConfig, layers: list[Layer], outside: set[str]) -> str:
     """A digest that is equal for steps that can share decisions: those for the same machine whose layers differ in
     weights and names only."""
-    numbers: dict[Any, int] = {}
-
-    def number(name: Any) -> int:
-        return numbers.setdefault(name, len(numbers))
-
-    def plain(value: Any, key: str = "") -> Any:
-        if key == "buffer" or key == "extra_reads":
-            names = value if isinstance(value, list) else [value]
-            return [(number(name), name in outside) for name in names]
-        if key in ("tiles", "params") and isinstance(value, str):  # of `DynamicWeights`: buffers
-            return number(value)
-        if is_dataclass(value):
-            kept = [f.name for f in fields(value) if f.name not in _NAMES]
-            return [type(value).__name__, *(plain(getattr(value, name), name) for name in kept)]
-        if isinstance(value, np.ndarray):
-            return [value.shape, value.dtype.str]
-        if isinstance(value, bytes):
-            return number(value)
-        if isinstance(value, Mapping):
-            return sorted((k, plain(v)) for k, v in value.items())
-        if isinstance(value, list | tuple):
-            return [plain(v) for v in value]
-        return value.item() if isinstance(value, np.generic) else value
-
-    text = repr([config.fingerprint, *(plain(layer) for layer in layers)])
+    text = repr([config.fingerprint, *shape_of(layers, outside)[0]])
     return hashlib.sha256(text.encode()).hexdigest()[:24]

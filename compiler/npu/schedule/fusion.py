@@ -1,11 +1,13 @@
 """Fusion: which neighbouring layers run together as one group.
 
 Every candidate, a layer alone or a group with some number of rows per band, is emitted without writing anything, so
-that the work of each engine is counted. Dynamic programming over the sequence of layers finds the cheapest cut.
+that the work of each engine is counted, once for all candidates of equal shape. Dynamic programming over the sequence
+of layers finds the cheapest cut.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from compiler.npu.emit.context import ConstantPool, Context
@@ -14,6 +16,7 @@ from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
 from compiler.npu.schedule.residency import Stay
+from compiler.npu.schedule.shape import shape_of
 from isa.instructions import Engine
 
 #: Share of the other engines' work that is not hidden behind the busiest one.
@@ -33,15 +36,16 @@ def choose_groups(
     outside: set[str],
     drain: float = 0.25,
     longest: int = 8,
-) -> list[LayerGroup]:
-    """Cuts the layers of a step into groups: fused ones, and single layers.
+) -> tuple[list[LayerGroup], float | None]:
+    """Cuts the layers of a step into groups: fused ones, and single layers. And the estimated cycles: infinite if a
+    layer does not fit, None where `longest` left no choice.
 
     Args:
         drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
         longest: layers in a group at most.
     """
     if longest <= 1:
-        return [LayerGroup((layer,)) for layer in layers]
+        return [LayerGroup((layer,)) for layer in layers], None
     read_by = readers(layers)
     held = {s.view.buffer for s in stays}
     best: list[tuple[float, int, LayerGroup]] = [(0.0, 0, LayerGroup(()))]
@@ -63,7 +67,18 @@ def choose_groups(
     while at:
         _, at, group = best[at]
         units.append(group)
-    return units[::-1]
+    return units[::-1], best[-1][0]
+
+
+def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay], drain: float | None) -> Hashable:
+    """Equal for candidates of equal cost: layers of equal shape that find ACT in the same state."""
+    shape, number = shape_of(layers)
+    alive = [
+        (number(stay.view.buffer), stay.border, stay.fill, stay.rows, stay.start, stay.view.n * stay.view.cb)
+        for stay in stays
+        if stay.first < first + len(layers) and stay.last >= first
+    ]
+    return repr((context.config.fingerprint, shape, alive, drain))
 
 
 def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
@@ -84,6 +99,14 @@ def _cycles(context: Context) -> float:
 
 
 def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> float:
+    key = _key(context, layers[index : index + 1], index, stays, None)
+    known = context.plans.costs.get(key)
+    if known is None:
+        known = context.plans.costs[key] = _emit_alone(context, layers, index, stays), 0
+    return known[0]
+
+
+def _emit_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> float:
     layer = layers[index]
     try:
         dry = _dry(context, stays, index, index + 1)
@@ -95,6 +118,14 @@ def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[S
 
 def _cost_group(context: Context, group: LayerGroup, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
     """Estimated cycles of a group and the rows per band for which they are lowest, 0 rows if it does not fit."""
+    key = _key(context, group.layers, first, stays, drain)
+    known = context.plans.costs.get(key)
+    if known is None:
+        known = context.plans.costs[key] = _emit_bands(context, group, first, stays, drain)
+    return known
+
+
+def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
     height = group.layers[-1].output.h
     best = float("inf"), 0
     for step in (s for s in _STEPS if s < height):

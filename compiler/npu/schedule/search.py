@@ -92,13 +92,11 @@ def policies(effort: int) -> list[Policy]:
 
 def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
     """Layers that no tiling fits even with all of ACT to themselves: their source, and why."""
-    context = _dry(config, {})
+    context = _dry(config, TilePlans())
     found = {}
     for layer in layers:
-        try:
-            layer.plan(context, config.act_rows)
-        except ScratchpadFull as error:
-            found[layer.source] = f"does not fit the scratchpads of {config.name!r}: {error}"
+        if not layer.fits(context, config.act_rows):
+            found[layer.source] = f"does not fit the scratchpads of {config.name!r}: {layer.name}: no tile fits"
     return found
 
 
@@ -108,14 +106,15 @@ def make_schedule(
     """Residency and fusion under a policy; under ones with fewer residents and no fusion where that does not fit."""
     for tried in (policy, Policy(policy.share / 2, policy.drain, policy.longest), Policy(policy.share / 2, longest=1)):
         stays = choose_residents(config, layers, outside, tried.share)
-        schedule = Schedule(
-            stays, choose_groups(_dry(config, plans), layers, stays, outside, tried.drain, tried.longest)
-        )
-        try:
-            emit_step(_dry(config, plans), schedule.units, schedule.stays)
-        except TilewrightError:
+        units, cost = choose_groups(_dry(config, plans), layers, stays, outside, tried.drain, tried.longest)
+        if cost == math.inf:
             continue
-        return schedule
+        if cost is None:  # nobody has looked at the layers yet
+            try:
+                emit_step(_dry(config, plans), units, stays)
+            except TilewrightError:
+                continue
+        return Schedule(stays, units)
     return Schedule.plain(layers)
 
 
@@ -128,7 +127,7 @@ def measure_policy(
     config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, measure: Measure
 ) -> float:
     """Exact cycles of a step under a policy, infinite if it does not fit."""
-    plans: TilePlans = {}
+    plans = TilePlans()
     try:
         schedule = make_schedule(config, layers, outside, policy, plans)
     except (ScratchpadFull, TilewrightError):

@@ -12,6 +12,7 @@ import pytest
 
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
+from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.elementwise import ElementLayer, VectorLayer
 from compiler.npu.layers.layer import Layer, Post, readers
 from compiler.npu.layers.pooling import MaxPoolLayer
@@ -77,7 +78,7 @@ def test_bytes(rows: int) -> None:
     x = np.random.default_rng(rows).integers(-128, 128, (CHANNELS, SIZE, SIZE)).astype(np.int8)
     for effort in (0, 1):
         layers = network()
-        schedule = search(config, layers, {"y"}, effort, None, {})
+        schedule = search(config, layers, {"y"}, effort, None, TilePlans())
         assert np.array_equal(run(config, layers, schedule, x), expected(x))
 
 
