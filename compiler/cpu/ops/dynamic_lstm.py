@@ -9,42 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.cpu.expr import Assignment, Expr, Index, Var, call, clamp, const, linear, maximum, minimum, reduce, select
-from compiler.cpu.expr.mathlib import polynomial
+from compiler.cpu.expr import (
+    Assignment,
+    Expr,
+    Index,
+    Var,
+    call,
+    clamp,
+    const,
+    linear,
+    maximum,
+    minimum,
+    mlas,
+    reduce,
+    select,
+)
 from compiler.cpu.loops.assign import emit_assign
 from compiler.cpu.loops.function import Function
 from compiler.cpu.ops.quantization import saturate
 from compiler.cpu.ops.rules import op
 from compiler.cpu.stages.context import Context
 from compiler.cpu.stages.value import Value
-
-# Numerator over x and denominator in x^2, the constant term first.
-_TANH = (
-    (4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08, -8.60467152213735e-11,
-     2.00018790482477e-13, -2.76076847742355e-16),
-    (4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06),
-)  # fmt: skip
-_SIGMOID = (
-    (2.48287947061529e-01, 8.51377133304701e-03, 6.08574864600143e-05, 1.15627324459942e-07, 4.37031012579801e-11),
-    (9.93151921023180e-01, 1.16817656904453e-01, 1.70198817374094e-03, 6.29106785017040e-06, 5.76102136993427e-09,
-     6.10247389755681e-13),
-)  # fmt: skip
-
-
-def _rational(x: Expr, limit: float, parts: tuple[Sequence[float], Sequence[float]]) -> Expr:
-    v = clamp(x, -limit, limit)
-    u = v * v
-    return (polynomial(u, parts[0]) * v) / polynomial(u, parts[1])
-
-
-def mlas_tanh(x: Expr) -> Expr:
-    """Tanh as MLAS computes it."""
-    return _rational(x, 9.0, _TANH)
-
-
-def mlas_sigmoid(x: Expr) -> Expr:
-    """The logistic function as MLAS computes it."""
-    return clamp(_rational(x, 18.0, _SIGMOID) + 0.5, 0.0, 1.0)
 
 
 class _Steps:
@@ -83,7 +68,7 @@ class _Steps:
                 self.assign(f, self.sums, self.product)
             self.assign(f, self.gates, self.gate)
             self.assign(f, self.c, self.cell)
-            self.assign(f, self.h, lambda at: mlas_tanh(self.ctx.read(self.c, at)) * self.activated(1, at))
+            self.assign(f, self.h, lambda at: mlas.tanh(self.ctx.read(self.c, at)) * self.activated(1, at))
             here = Index.of(self.t)
             when = self.steps - 1 - here if self.reverse else here
             self.assign(f, self.y, lambda at: self.ctx.read(self.h, at), first=[when])
@@ -128,7 +113,7 @@ class _Steps:
 
     def activated(self, number: int, at: list[Index]) -> Expr:
         x = self.ctx.read(self.gates, [at[0], at[1] + number * self.hidden])
-        return mlas_tanh(x) if number == 3 else mlas_sigmoid(x)
+        return mlas.tanh(x) if number == 3 else mlas.sigmoid(x)
 
     def cell(self, at: list[Index]) -> Expr:
         old = self.ctx.read(self.c, at)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, call, clamp, const, fma, maximum, minimum, select
+from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, call, clamp, const, fma, maximum, minimum, mlas, select
 from compiler.cpu.expr import mathlib as m
 from compiler.cpu.expr.small_types import convert, is_small_float
 from compiler.cpu.ops.rules import op
@@ -110,10 +110,21 @@ def unary(ctx: Context) -> None:
     elementwise(ctx, [ctx.input()], body, cost)
 
 
+def _bits_count(ctx: Context) -> bool:
+    """Whether the graph quantises while it runs, so that the last bit of an activation decides about whole steps."""
+    return any(node.op in ("DynamicQuantizeLinear", "DynamicQuantizedLSTM") for node in ctx.graph.nodes)
+
+
+def _or_mlas(body: Callable[[Expr], Expr], other: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+    return lambda x: other(x) if x.dtype == "f32" else body(x)
+
+
 @op(*UNARY_FLOAT)
 def unary_float(ctx: Context) -> None:
     floats_only(ctx)
     body, cost = UNARY_FLOAT[ctx.node.op]
+    if ctx.node.op in ("Sigmoid", "Tanh") and _bits_count(ctx):
+        body = _or_mlas(body, mlas.sigmoid if ctx.node.op == "Sigmoid" else mlas.tanh)
     elementwise(ctx, [ctx.input()], body, cost)
 
 
@@ -143,6 +154,9 @@ def parametric(ctx: Context) -> None:
     floats_only(ctx)
     defaults, body, cost = PARAMETRIC[ctx.node.op]
     values = {k: float(ctx.attr(k, v)) for k, v in defaults.items()}
+    if ctx.node.op == "Swish" and _bits_count(ctx):
+        gate = _or_mlas(m.sigmoid, mlas.sigmoid)
+        body = lambda x, alpha: x * gate(x * alpha)
     elementwise(ctx, [ctx.input()], lambda x: body(x, **values), cost)
 
 
