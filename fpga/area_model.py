@@ -56,7 +56,7 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
     c = config
     logic = {
         "fixed": 1.0,
-        "lanes of VECTOR": float(c.block_in),
+        "lanes of VECTOR": float(c.vector_lanes),
         "outputs of the array": float(c.block_out),
         "products": float(c.macs_per_cycle),
         "semaphores": float(c.semaphores),
@@ -68,7 +68,7 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
     lut = logic | {
         # STORE reads as many rows as a beat holds.
         "bank ports of ACT": float((3 * c.block_in + max(c.block_in, c.bus_bytes)) * c.act_banks),
-        "byte selection of LUT": float(c.block_in * min(c.bus_bytes, TABLE_WORD_BYTES) * c.table_lookup),
+        "byte selection of LUT": float(c.vector_lanes * min(c.bus_bytes, TABLE_WORD_BYTES) * c.table_lookup),
         "operands of the window": float(c.block_in * c.block_in * c.depthwise),
         "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
         "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),

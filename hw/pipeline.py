@@ -14,12 +14,18 @@ class Pipeline:
         self._first: dict[str, int] = {}
         self._values: dict[str, list[Value]] = {}
         self._reset: dict[str, bool] = {}
+        self._constant: set[str] = set()
 
     def put(self, name: str, value: Value, stage: int = 0, *, reset: bool = False) -> None:
         """`value` is there in cycle `stage`; with `reset` its registers are cleared by a reset (valid flags)."""
         if name in self._values:
             raise ValueError(f"{name} is in the pipeline already")
         self._first[name], self._values[name], self._reset[name] = stage, [Value.cast(value)], reset
+
+    def hold(self, name: str, value: Value) -> None:
+        """`value` is the same for all steps: no registers."""
+        self.put(name, value)
+        self._constant.add(name)
 
     def at(self, name: str, stage: int) -> Value:
         """The value, in cycle `stage` of its step.
@@ -28,6 +34,8 @@ class Pipeline:
             ValueError: it is not there so early.
         """
         first, values = self._first[name], self._values[name]
+        if name in self._constant:
+            return values[0]
         if stage < first:
             raise ValueError(f"{name} is there from stage {first} on, not at {stage}")
         while len(values) <= stage - first:

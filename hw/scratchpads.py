@@ -176,7 +176,7 @@ class TableScratchpad(wiring.Component):
         self.chunks = 256 // config.bus_bytes
         super().__init__(
             {
-                "read": In(TableRead(config.block_in)),
+                "read": In(TableRead(config.vector_lanes)),
                 "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=True)),
             }
         )
@@ -193,7 +193,7 @@ class TableScratchpad(wiring.Component):
         # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see `hw.load`.
         byte_bits = (word_bits // 8 - 1).bit_length()
         chunk_bits = 8 - byte_bits - word_index
-        for l in range(c.block_in):
+        for l in range(c.vector_lanes):
             store = memory(m, f"lut{l}", word_bits, c.lut_tables * self.chunks * words)
             write, read = store.write_port(), store.read_port()
             index = self.read.index[l]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out, connect, flipped
@@ -10,7 +10,7 @@ from amaranth.lib.wiring import Out, connect, flipped
 from hw.connections import unread
 from hw.engine import EngineShell
 from hw.interfaces import Fault, RowWrite, ScratchpadRead, TableRead
-from hw.pipeline import Pipeline
+from hw.pipeline import Pipeline, Stage
 from hw.requantizer import INSIDE_STAGE
 from hw.vector_lane import (
     ADD_STAGE,
@@ -26,6 +26,7 @@ from hw.vector_lane import (
     LaneControl,
     VectorLane,
 )
+from hw.vector_operands import VectorOperands
 from hw.vector_steps import VectorSteps
 from isa.config import NpuConfig
 from isa.instructions import BY_NAME, Engine, Rounding, Source
@@ -86,7 +87,7 @@ class Vector(EngineShell):
                 "b": Out(ScratchpadRead(Out(row), refusable=True)),
                 "bias": Out(ScratchpadRead(Out(32 * config.block_in))),
                 "scale": Out(ScratchpadRead(Out(32 * config.block_in))),
-                **({"table": Out(TableRead(config.block_in))} if config.table_lookup else {}),
+                **({"table": Out(TableRead(config.vector_lanes))} if config.table_lookup else {}),
                 "write": Out(RowWrite(row)),
                 "range_fault": Out(Fault()),
             },
@@ -109,7 +110,7 @@ class Vector(EngineShell):
             self.b.valid.eq(steps.b_read),
             self.b.row.eq(steps.b_row),
             steps.b_grant.eq(self.b.grant),
-            self.activity.step.eq(steps.step),
+            self.activity.step.eq(steps.works),
             self.activity.stalled.eq(steps.stalled),
         ]
         pipe = Pipeline(m)
@@ -124,27 +125,43 @@ class Vector(EngineShell):
         for name in ("result", "first", "from_acc", "biased", "prm", "dst"):
             pipe.put(name, getattr(steps, name))
         pipe.put("take_a", steps.a_read)
+        self._put_passes(m, pipe, steps)
         for name, source in (("mul", Source.MUL), ("sum", Source.SUM), ("max", Source.MAX)):
             pipe.put(name, steps.source == source)
         # A step that is found to be wrong ends as it becomes known.
         pipe.put("makes", steps.makes, reset=True)
         pipe.put("valid", pipe.at("makes", 1) & ~steps.fault.error, 1, reset=True)
-        pipe.put("reads", pipe.at("valid", READ_STAGE), READ_STAGE)
         at_source = pipe.stage(SOURCE_STAGE)
-        pipe.put("writes", at_source["valid"] & at_source["result"], SOURCE_STAGE, reset=True)
+        pipe.put("results", at_source["valid"] & at_source["result"], SOURCE_STAGE, reset=True)
         pipe.put("end", steps.end, reset=True)
         # Block RAM is slow: what it gives goes through a register.
         before_bias, before_scale = BIAS_STAGE - 1, SCALE_STAGE - 1
-        pipe.put("bias", Mux(pipe.at("biased", before_bias), self.bias.data, 0), before_bias)
-        pipe.put("scale", self.scale.data, before_scale)
+        at_bias, at_scale, at_write = pipe.stage(before_bias), pipe.stage(before_scale), pipe.stage(RESULT_STAGE + 1)
+        pipe.put("bias", Mux(at_bias["biased"], self._share(self.bias.data, at_bias), 0), before_bias)
+        pipe.put("scale", self._share(self.scale.data, at_scale), before_scale)
         m.d.comb += [
             self.bias.valid.eq(pipe.at("valid", before_bias - 1)),
             self.bias.row.eq(pipe.at("prm", before_bias - 1)),
             self.scale.valid.eq(1),
             self.scale.row.eq(pipe.at("prm", before_scale - 1)),
-            self.write.valid.eq(pipe.at("writes", RESULT_STAGE + 1)),
-            self.write.row.eq(pipe.at("dst", RESULT_STAGE + 1)),
+            self.write.valid.eq(at_write["results"] & at_write["last_pass"]),
+            self.write.row.eq(at_write["dst"]),
         ]
+
+    def _put_passes(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:
+        """Which pass of its row a value belongs to."""
+        if self.config.vector_passes == 1:
+            unread(m, steps.number, steps.first_pass, steps.last_pass)
+            for name in ("first_pass", "last_pass"):
+                pipe.hold(name, C(1))
+            return
+        for name in ("number", "first_pass", "last_pass"):
+            pipe.put(name, getattr(steps, name))
+
+    def _share(self, row: Value, at: Stage) -> Value:
+        """What the lanes get of a row of 32-bit values in a pass."""
+        c = self.config
+        return row if c.vector_passes == 1 else row.word_select(at["number"], 32 * c.vector_lanes)
 
     def _contexts(self, m: Module, pipe: Pipeline) -> None:
         """What later stages need of an instruction. Written until it starts, read when its steps reach them."""
@@ -210,30 +227,45 @@ class Vector(EngineShell):
         control = LaneControl(tables=tables).create(path=("lanes",))
         for name in control.signature.members:
             m.d.comb += getattr(control, name).eq(pipe.at(name, CONTROL_STAGES[name]))
+        m.submodules.operands = operands = VectorOperands(c)
         acc: list[Value] = list(self.acc.data)
         if c.block_in < c.block_out:  # a vector is one column of the physical row
             pipe.put("column", column)
             acc = [Array(acc)[pipe.at("column", ACC_STAGE)]]
         else:
             unread(m, column)
-        for n, word in enumerate(acc):
-            pipe.put(f"acc{n}", word, ACC_STAGE)
+        pipe.put("acc", Cat(acc), ACC_STAGE)
+        at_read = pipe.stage(READ_STAGE)
+        m.d.comb += [
+            operands.row_acc.eq(at_read["acc"]),
+            operands.row_a.eq(self.a.data),
+            operands.row_b.eq(self.b.data),
+            operands.reads.eq(at_read["valid"] & at_read["first_pass"]),
+            operands.from_acc.eq(at_read["from_acc"]),
+            operands.take_a.eq(at_read["take_a"]),
+            operands.advance.eq(at_read["valid"] & ~at_read["first_pass"]),
+        ]
         results = []
-        for l in range(c.block_in):
-            m.submodules[f"lane{l}"] = lane = VectorLane(tables=tables)
-            word, place = pipe.at(f"acc{l // c.dw_lanes}", READ_STAGE), l % c.dw_lanes
+        for l in range(c.vector_lanes):
+            m.submodules[f"lane{l}"] = lane = VectorLane(passes=c.vector_passes, tables=tables)
             connect(m, control, lane.control)
             m.d.comb += [
-                lane.acc.eq(word.word_select(place, 32)),
-                lane.a.eq(self.a.data.word_select(l, 8)),
-                lane.b.eq(self.b.data.word_select(l, 8)),
+                lane.acc.eq(operands.acc.word_select(l, 32)),
+                lane.a.eq(operands.a.word_select(l, 8)),
+                lane.b.eq(operands.b.word_select(l, 8)),
                 lane.bias.eq(pipe.at("bias", BIAS_STAGE).word_select(l, 32)),
                 lane.scale.eq(pipe.at("scale", SCALE_STAGE).word_select(l, 32)),
             ]
             if tables:
                 m.d.comb += [self.table.index[l].eq(lane.index), lane.value.eq(self.table.value[l])]
             results.append(lane.result)
-        m.d.comb += self.write.data.eq(Cat(results))
+        # The passes of a row follow each other without a gap.
+        row = [Cat(results)]
+        for n in range(1, c.vector_passes):
+            before = Signal(8 * c.vector_lanes, name=f"pass{n}_before", reset_less=True)
+            m.d.sync += before.eq(row[0])
+            row.insert(0, before)
+        m.d.comb += self.write.data.eq(Cat(row))
         if tables:
             at_table = pipe.stage(LUT_STAGE)
-            m.d.comb += [self.table.valid.eq(at_table["writes"]), self.table.table.eq(at_table["table"])]
+            m.d.comb += [self.table.valid.eq(at_table["results"]), self.table.table.eq(at_table["table"])]

@@ -29,9 +29,6 @@ RESULT_STAGE = LUT_STAGE + 1
 
 #: What all lanes are told, and the stage at which they look at it.
 CONTROL_STAGES = {
-    "from_acc": READ_STAGE,
-    "take_a": READ_STAGE,
-    "reads": READ_STAGE,
     "valid": SOURCE_STAGE,
     "mul": SOURCE_STAGE,
     "sum": SOURCE_STAGE,
@@ -62,8 +59,6 @@ class LaneControl(wiring.Signature):
     """What all lanes are told; each enters at its stage in CONTROL_STAGES.
 
     Members:
-        from_acc, take_a, reads: the value is a word of ACC; a byte of ACT was asked for, which may come cycles before
-            the other operand; there is a step.
         valid, mul, sum, max, first, za, zb: of the source stage; `first` starts a sum or maximum.
         inside_zero_point, window, away, zero_point, low, high: see `Requantizer`.
         requantized: take the requantiser's result, not the value itself.
@@ -90,20 +85,21 @@ class VectorLane(wiring.Component):
     """Source, bias, requantiser, Add and table look-up of one lane.
 
     Parameters:
+        passes: steps come in so many passes, of which this lane has one element each.
         tables: there are tables; without them `index` and `value` do not exist and the latency is the same.
 
-    Latency: RESULT_STAGE + 1 cycles from the step to `result`.
+    Latency: RESULT_STAGE + 1 cycles from the pass to `result`.
 
     Ports:
         control: what all lanes are told.
-        acc: word of ACC.  a, b: bytes of ACT. At READ_STAGE.
+        acc, a, b: operands, at SOURCE_STAGE; of `acc` and `a` the one that is not the value is 0.
         bias: 0 where none is added; at BIAS_STAGE.  scale: at SCALE_STAGE.
         index: to the table, at LUT_STAGE.  value: from it, at RESULT_STAGE.
         result: chosen of two registers.
     """
 
-    def __init__(self, *, tables: bool = True) -> None:
-        self.tables = tables
+    def __init__(self, *, passes: int = 1, tables: bool = True) -> None:
+        self.passes, self.tables = passes, tables
         super().__init__(
             {
                 "control": In(LaneControl(tables=tables)),
@@ -131,32 +127,35 @@ class VectorLane(wiring.Component):
                 value = later
             return value
 
-        # 2 -> 3. Of `acc3` and `a3` the one that is not the value is 0.
-        acc3, a3, b3 = register(signed(32), "acc3"), register(signed(8), "a3"), register(signed(8), "b3")
-        m.d.sync += acc3.eq(Mux(told.from_acc, self.acc, 0))
-        with m.If(told.take_a):
-            m.d.sync += a3.eq(self.a)
-        with m.If(told.from_acc):
-            m.d.sync += a3.eq(0)
-        with m.If(told.reads):
-            m.d.sync += b3.eq(self.b)
-
-        # 3 -> 4: v4 is also the running sum or maximum, 0 in MUL.
+        # 3 -> 4: v4 is also the running sum or maximum, 0 in MUL; that of the same element is as many passes old as a
+        # step has.
         v4, mul4 = register(signed(32), "v4"), register(1, "mul4")
+        before = v4
+        for n in range(self.passes - 1):
+            older = register(signed(32), f"older{n}")
+            with m.If(told.valid):
+                m.d.sync += older.eq(before)
+            before = older
         factors4 = [register(signed(9), f"factor{n}") for n in range(2)]
         goes_on, smaller = Signal(), Signal()
         m.d.comb += [
             goes_on.eq(told.sum & ~told.first),
-            smaller.eq(told.max & ~told.first & (a3 <= v4[:8].as_signed())),
+            smaller.eq(told.max & ~told.first & (self.a <= before[:8].as_signed())),
         ]
-        with m.If(told.valid & ~smaller):
-            m.d.sync += v4.eq((acc3 | (v4 & goes_on.replicate(32))) + a3)
+        if self.passes == 1:
+            with m.If(told.valid & ~smaller):
+                m.d.sync += v4.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
+        else:
+            kept, addend = (goes_on | smaller).replicate(32), Signal(signed(8))
+            m.d.comb += addend.eq(Mux(smaller, 0, self.a))
+            with m.If(told.valid):
+                m.d.sync += v4.eq((self.acc | (before & kept)) + addend)
         with m.If(told.valid & told.mul):
             m.d.sync += v4.eq(0)
         m.d.sync += [
             mul4.eq(told.mul),
-            factors4[0].eq(a3 - told.za),
-            factors4[1].eq(b3 - told.zb),
+            factors4[0].eq(self.a - told.za),
+            factors4[1].eq(self.b - told.zb),
         ]
 
         # 4 -> 5: the product of MUL, in registers of the multiplier: nothing but a clock reaches them.
@@ -181,7 +180,7 @@ class VectorLane(wiring.Component):
         raw = delayed(v6[:8], requantizer.REQUANTIZE_STAGES, "raw")
         v17 = Signal(signed(8))
         m.d.comb += v17.eq(Mux(told.requantized, requantize.result, raw))
-        b16 = delayed(b3, ADD_STAGE - 1 - SOURCE_STAGE, "b")
+        b16 = delayed(self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
 
         # 16 -> 19: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand is
         # there earlier, so its part of the sum is made first.

@@ -17,7 +17,8 @@ ADDRESSES = ("a", "b", "dst", "prm")
 
 
 class VectorSteps(wiring.Component):
-    """Makes a step as soon as its reads are granted, and says what each of them is.
+    """Makes a step as soon as its reads are granted, and says what each of them is. It takes `vector_passes` cycles,
+    in which what is said of it stays: rows are read in the first, the step is made in the last.
 
     Parameters:
         control: the signature of `control`.
@@ -27,11 +28,12 @@ class VectorSteps(wiring.Component):
         control: from the front end; of its configuring instructions VECTOR_LOOP is used here.
         configures_loop: the word is VECTOR_LOOP.
         current_pc: instruction of the step.
-        step, stalled: a step is made; a read was refused.  end: it is the last of its instruction.
-        makes: it is no VECTOR_SYNC.  result: it makes a row.
+        works: a pass is made.  stalled: a read was refused.
+        end: the step is the last of its instruction.
+        makes: a pass is made of what is no VECTOR_SYNC.  first_pass, last_pass, number: which.  result: it makes a row.
         acc_read, acc_row, acc_grant; a_*, b_*: reads of ACC or ACT (all granted or none; with a and b in one bank, a in
             an earlier cycle).
-        column: of the row of ACC.  from_acc: there is a step, and it reads ACC.
+        column: of the row of ACC.  from_acc: ACC is read.
         source, biased: of the instruction: where its values come from; whether they get a bias.
         first: of a group.  prm, dst: rows of the step.
         fault: the step before named a row beyond its memory; there is none in this cycle.
@@ -47,10 +49,13 @@ class VectorSteps(wiring.Component):
                 "control": In(control),
                 "configures_loop": In(1),
                 "current_pc": Out(PC_BITS),
-                "step": Out(1),
+                "works": Out(1),
                 "stalled": Out(1),
                 "end": Out(1),
                 "makes": Out(1),
+                "first_pass": Out(1),
+                "last_pass": Out(1),
+                "number": Out(bits_for(config.vector_passes)),
                 "result": Out(1),
                 **reads,
                 "column": Out(bits_for(columns)),
@@ -112,10 +117,10 @@ class VectorSteps(wiring.Component):
                 (reads_b, needs_b & together),
             ]
 
-        go, granted = Signal(), Signal()
+        go, refused, granted, step = Signal(), Signal(), Signal(), Signal()
         with m.If(granted & half):
             m.d.sync += [half.eq(0), reads_a.eq(0), reads_b.eq(1)]
-        with m.If(self.step):
+        with m.If(step):
             m.d.sync += [
                 to.eq(value)
                 for to, value in of_step(at_work, nest.group_last_stepped, one_bank(nest.a_next, nest.b_next))
@@ -134,26 +139,36 @@ class VectorSteps(wiring.Component):
                 self.biased.eq((new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)),
                 self.current_pc.eq(control.pc),
             ]
-        m.d.comb += [nest.start.eq(~active), nest.step.eq(self.step)]
+        m.d.comb += [nest.start.eq(~active), nest.step.eq(step)]
         m.d.comb += [getattr(nest, f"{a}_base").eq(run(a)) for a in ADDRESSES]
         # The levels of a group: those below `reduce`.
         m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
 
         # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
-        asks = Signal()
+        active_now, asks = Signal(), Signal()
         m.d.comb += [
-            asks.eq(active & ~self.fault.error),
-            go.eq(asks & ~control.halt),
+            self.first_pass.eq(self.number == 0),
+            self.last_pass.eq(self.number == c.vector_passes - 1),
+            active_now.eq(active & ~self.fault.error),
+            asks.eq(active_now & self.first_pass),
+            go.eq(active_now & ~control.halt),
             self.acc_read.eq(asks & reads_acc),
             self.a_read.eq(asks & reads_a),
             self.a_row.eq(nest.a),
             self.b_read.eq(asks & reads_b),
             self.b_row.eq(nest.b),
-            granted.eq(go & ~((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant))),
-            self.step.eq(granted & ~half),
-            self.stalled.eq(go & ~self.step),
+            refused.eq((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant)),
+            granted.eq(go & ~(self.first_pass & refused)),
+            self.works.eq(granted & ~half),
+            step.eq(self.works & (null | self.last_pass)),
+            self.stalled.eq(go & ~self.works),
             control.ready.eq(~active),
         ]
+        if c.vector_passes > 1:
+            with m.If(self.works & ~null):
+                m.d.sync += self.number.eq(self.number + 1)
+        else:
+            m.d.comb += self.number.eq(0)
 
         columns = self.columns
         column_bits = (columns - 1).bit_length()
@@ -164,12 +179,12 @@ class VectorSteps(wiring.Component):
             m.d.comb += [self.acc_row.eq(nest.a), self.column.eq(0)]
 
         # Rows beyond their memory: found in the step, reported in the next cycle.
-        makes = self.step & ~null
+        makes = self.works & ~null
         m.d.comb += [
             self.makes.eq(makes),
-            self.end.eq(self.step & last_step),
+            self.end.eq(step & last_step),
             self.first.eq(nest.group_first),
-            self.from_acc.eq(makes & from_acc),
+            self.from_acc.eq(makes & from_acc & self.first_pass),
             self.prm.eq(nest.prm),
             self.dst.eq(nest.dst),
         ]
@@ -179,5 +194,5 @@ class VectorSteps(wiring.Component):
             (nest.prm, self.biased & result & (nest.prm >= c.prm_rows)),
             (nest.dst, result & (nest.dst >= c.act_rows)),
         ]
-        report_range(m, self.fault, self.current_pc, makes, limits)
+        report_range(m, self.fault, self.current_pc, makes & self.first_pass, limits)
         return m

@@ -197,7 +197,8 @@ def readme(config: NpuConfig, text: str | None = None) -> str:
     lines += [f"| {name} | {rows} | {row} | {rows * row} |" for name, rows, row in memories(config)]
     lines += [
         "",
-        f"LUT is there once per lane: {config.block_in} copies. Memories start as zero and are not cleared by a reset.",
+        f"LUT is there once per lane of VECTOR: {config.vector_lanes} copies. Memories start as zero and are not",
+        "cleared by a reset.",
         "",
         "## Modules",
         "",

@@ -25,7 +25,7 @@ MAX_LUT_TABLES = 16
 TABLE_BYTES = 256
 #: Fields that were added later. Where they have their default value they do not count in the fingerprint: programs and
 #: bitstreams made before the field was added keep theirs.
-_YOUNGER_FIELDS = ("depthwise", "vector_queue")
+_YOUNGER_FIELDS = ("depthwise", "vector_queue", "vector_passes")
 
 
 class ConfigError(TilewrightError):
@@ -53,6 +53,7 @@ class NpuConfig:
         lut_tables: resident 256-entry tables; 0 = no memory for tables and no look-up in VECTOR.
         depthwise: 1 = GEMM has the window of DEPTHWISE; 0 = it has none, and the opcode is illegal.
         vector_queue: 1 = VECTOR has an instruction queue of its own; 0 = its instructions go through that of GEMM.
+        vector_passes: cycles VECTOR takes for a row, 1, 2 or 4: it has block_in / vector_passes lanes.
         gemm_loops: levels of the GEMM loop nest.
         vector_loops: levels of the VECTOR loop nest.
         semaphores: counting semaphores (ids 1..semaphores).
@@ -78,6 +79,7 @@ class NpuConfig:
     lut_tables: int = 8
     depthwise: int = 1
     vector_queue: int = 1
+    vector_passes: int = 1
     gemm_loops: int = 6
     vector_loops: int = 6
     semaphores: int = 31
@@ -116,6 +118,7 @@ class NpuConfig:
         self._check_range("lut_tables", 0, MAX_LUT_TABLES)
         self._check_range("depthwise", 0, 1)
         self._check_range("vector_queue", 0, 1)
+        self._check_power("vector_passes", 1, 4)
         self._check_range("gemm_loops", 5, MAX_LOOPS)
         self._check_range("vector_loops", 4, MAX_LOOPS)
         self._check_range("semaphores", 12, MAX_SEMAPHORES)
@@ -189,6 +192,11 @@ class NpuConfig:
     def acc_dw_rows(self) -> int:
         """ACC as the depthwise mode sees it: rows of `dw_lanes` int32."""
         return self.acc_rows * self.block_out // self.dw_lanes
+
+    @property
+    def vector_lanes(self) -> int:
+        """Elements VECTOR works on in a cycle."""
+        return self.block_in // self.vector_passes
 
     @property
     def table_lookup(self) -> int:

@@ -40,6 +40,7 @@ _FUNCTIONAL = (
 _CYCLE = (
     "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
     "vector_loops", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding", "vector_queue",
+    "vector_passes",
 )  # fmt: skip
 
 

@@ -306,12 +306,12 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     }
     if (gemm_ends) gemm_.ends.pop();
 
-    seen_.stalled[TW_ENGINE_VECTOR] = vector_.active && !vector_.steps;
+    seen_.stalled[TW_ENGINE_VECTOR] = vector_.active && !vector_.works;
     if (vector_.active) {
-        const bool steps = vector_.steps;
+        const bool works = vector_.works;
         const Range range = vector_.step(now);
         if (range.bad) fail(VECTOR_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_VECTOR, vector_.current_pc, range.row);
-        r_.engines[TW_ENGINE_VECTOR].busy += steps;
+        r_.engines[TW_ENGINE_VECTOR].busy += works;
         moved = true;
     }
     if (vector_ends) vector_.ends.pop();
@@ -329,7 +329,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         if (r_.times) r_.times[fetch_.entry.pc].dispatched = now;
         r_.instructions++;
     }
-    progress = progress || dispatched || store_granted || loaded.step || gemm_steps || vector_.steps || store_steps || taken || writes || response;
+    progress = progress || dispatched || store_granted || loaded.step || gemm_steps || vector_.works || store_steps || taken || writes || response;
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
         r_.engines[e].wait_semaphore += seen_.waiting[e];
         r_.engines[e].wait_memory += seen_.stalled[e];

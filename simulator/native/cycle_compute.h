@@ -144,10 +144,12 @@ struct Vector {
     uint32_t current_pc = 0;
     Fifo<Completion> ends;
     Delay end_due, write_due;  // write_due: bank + 1
-    uint32_t depth = 0, signal = 0, act_rows = 0, acc_vectors = 0, prm_rows = 0, banks_mask = 0;
+    uint32_t depth = 0, signal = 0, act_rows = 0, acc_vectors = 0, prm_rows = 0, banks_mask = 0, passes = 1;
+    uint32_t pass = 0;  // of the row at work; a row is read in its first pass, its step is the last one
 
-    // Of the cycle at hand.
-    bool acc_read = false, a_read = false, b_read = false, same_bank = false, result = false, steps = false, granted = false;
+    // Of the cycle at hand. `works`: it makes a pass.
+    bool acc_read = false, a_read = false, b_read = false, same_bank = false, result = false, works = false, steps = false,
+         granted = false;
 
     void configure(const tw_cycle_config &c) {
         nest.levels = int(c.vector_loops);
@@ -158,6 +160,7 @@ struct Vector {
         acc_vectors = c.acc_rows * c.block_out / c.block_in;
         prm_rows = c.prm_rows;
         banks_mask = c.act_banks - 1;
+        passes = c.vector_passes;
     }
 
     bool running() const { return !ends.empty(); }
@@ -168,10 +171,11 @@ struct Vector {
 
     // `gemm_bank`: the ACT bank GEMM reads, or ~0; `acc_free`: GEMM does not read ACC.
     void look(uint32_t gemm_bank, bool acc_free) {
-        acc_read = a_read = b_read = same_bank = steps = granted = false;
+        acc_read = a_read = b_read = same_bank = works = steps = granted = false;
         if (!active) return;
-        if (null) {
-            steps = granted = true;
+        if (null || pass) {
+            works = granted = true;
+            steps = null || pass + 1 == passes;
             return;
         }
         result = !reducing || nest.inner_last(reduce);
@@ -182,7 +186,8 @@ struct Vector {
         b_read = need_b && (!same_bank || phase);
         // VECTOR a goes before b, but they never ask for one bank in one cycle.
         granted = !(acc_read && !acc_free) && !(a_read && bank_a() == gemm_bank) && !(b_read && bank_b() == gemm_bank);
-        steps = granted && (!same_bank || phase);
+        works = granted && (!same_bank || phase);
+        steps = works && passes == 1;
     }
 
     // Whether a read of STORE meets one of VECTOR's, granted or not.
@@ -191,18 +196,25 @@ struct Vector {
     // The edge, after `look`.
     Range step(uint64_t cycle) {
         Range range;
-        if (!steps) {
+        if (!works) {
             if (granted && same_bank && !phase) phase = true;
             return range;
         }
         phase = false;
-        const bool last = last_step();
-        if (!null) {
-            const uint32_t a = nest.address(A), b = nest.address(B), dst = nest.address(DST), prm = nest.address(PRM);
+        const uint32_t a = nest.address(A), b = nest.address(B), dst = nest.address(DST), prm = nest.address(PRM);
+        if (!null && !pass) {
             if (a >= (from_acc ? acc_vectors : act_rows)) range = {true, a};
             else if (uses_b && result && b >= act_rows) range = {true, b};
             else if (biased && result && prm >= prm_rows) range = {true, prm};
             else if (result && dst >= act_rows) range = {true, dst};
+        }
+        if (!steps) {
+            pass++;
+            return range;
+        }
+        pass = 0;
+        const bool last = last_step();
+        if (!null) {
             if (result) write_due.put(cycle + depth + 1, uint8_t((dst & banks_mask) + 1));
             nest.step(nest.carry(), [&](int address, int k) { return address == A || !reducing || k >= reduce; });
         }

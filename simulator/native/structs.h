@@ -77,6 +77,7 @@ typedef struct {
     uint32_t read_outstanding;
     uint32_t write_outstanding;
     uint32_t vector_queue;
+    uint32_t vector_passes;
     uint32_t gemm_depth;
     uint32_t gemm_signal;
     uint32_t accumulate_stages;

@@ -34,6 +34,10 @@ VARIANTS: dict[str, NpuConfig] = {
     ),
     "no_units": _TINY.with_(name="no_units", depthwise=0, lut_tables=0),
     "one_queue": _TINY.with_(name="one_queue", vector_queue=0, queue_depth=5),
+    "two_passes": _TINY.with_(
+        name="two_passes", block_in=8, block_out=4, axi_data_bits=64, vector_passes=2, act_rows=512, wgt_tiles=64,
+    ),
+    "one_lane": _TINY.with_(name="one_lane", block_out=8, vector_passes=4, act_rows=512, wgt_tiles=64, lut_tables=2),
     "narrow_no_units": _TINY.with_(
         name="narrow_no_units", block_in=4, block_out=8, axi_data_bits=64, depthwise=0, lut_tables=0
     ),

@@ -19,6 +19,11 @@ from tests.cosim_networks import compare
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
+#: Configurations random programs run on.
+RANDOM = (
+    "tiny", "wide_bus", "narrow_out", "narrow_in", "serial", "no_units", "one_queue", "two_passes", "one_lane",
+)  # fmt: skip
+
 
 @functools.cache
 def trio(name: str) -> Trio:
@@ -29,7 +34,7 @@ def test_latencies_are_those_of_the_rtl() -> None:
     assert isa_timing.ACCUMULATE_STAGES == ACCUMULATE_STAGES
 
 
-@pytest.mark.parametrize("name", ["tiny", "wide_bus", "narrow_out", "narrow_in", "serial", "no_units", "one_queue"])
+@pytest.mark.parametrize("name", RANDOM)
 def test_random_programs(name: str) -> None:
     for seed in range(30):
         program, timing = case(seed, CONFIGS[name])
@@ -80,7 +85,7 @@ def random_words(rng: random.Random) -> bytes:
     return b"".join(w.to_bytes(16, "little") for w in words)
 
 
-@pytest.mark.parametrize("name", ["tiny", "one_queue"])
+@pytest.mark.parametrize("name", ["tiny", "one_queue", "one_lane"])
 def test_errors_are_found_at_the_same_time(name: str) -> None:
     """Random words end both devices with the same error, or with the same counters."""
     rng = random.Random(5)

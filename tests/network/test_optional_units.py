@@ -55,6 +55,21 @@ def test_networks_on_one_queue_for_gemm_and_vector(network: str) -> None:
     assert cycles[0] < cycles[1] < 1.1 * cycles[0]
 
 
+@pytest.mark.network
+@pytest.mark.parametrize("network", NETWORKS)
+def test_networks_with_fewer_lanes(network: str) -> None:
+    """The same bytes, and the more cycles the more passes a row takes."""
+    model = zoo.build_quantized(network, **zoo.ZOO[network].small)
+    inputs = zoo.random_inputs(model, 1, seed=3)[0]
+    cycles = []
+    for passes in (1, 2, 4):
+        config = PRESETS["small"].with_(name="passes", vector_passes=passes)
+        result = Executor(tw.compile(model, config), CycleDevice(config)).run(inputs)
+        check(model, inputs, *result.outputs.values())
+        cycles.append(result.counters.cycles)
+    assert cycles[0] < cycles[1] < cycles[2] < 3 * cycles[0]
+
+
 def check(model: onnx.ModelProto, inputs: dict[str, np.ndarray], got: np.ndarray) -> None:
     """Raises `AssertionError` unless `got` is onnxruntime's output."""
     (expected,) = onnx_models.run(model, inputs).values()

@@ -313,7 +313,7 @@ class Emitter:
                 )  # fmt: skip
             return
         nest = inner + rest
-        self.work[Engine.VECTOR] += math.prod(loop[0] for loop in nest) + 8
+        self.work[Engine.VECTOR] += math.prod(loop[0] for loop in nest) * self.config.vector_passes + 8
         if self.dry:
             return
         self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))

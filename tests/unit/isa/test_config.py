@@ -39,6 +39,8 @@ def test_presets() -> None:
         ({"lut_tables": 17}, "lut_tables must be 0..16, not 17"),
         ({"depthwise": 2}, "depthwise must be 0..1, not 2"),
         ({"vector_queue": 2}, "vector_queue must be 0..1, not 2"),
+        ({"vector_passes": 3}, "vector_passes must be a power of two in 1..4, not 3"),
+        ({"vector_passes": 8}, "vector_passes must be a power of two in 1..4, not 8"),
         ({"gemm_loops": 9}, "gemm_loops must be 5..8, not 9"),
         ({"vector_loops": 3}, "vector_loops must be 4..8, not 3"),
         ({"semaphores": 64}, "semaphores must be 12..63, not 64"),

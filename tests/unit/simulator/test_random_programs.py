@@ -26,6 +26,7 @@ CONFIGS = [
     preset("tiny").with_(name="no_units", depthwise=0, lut_tables=0),
     preset("small").with_(name="64x64", block_in=64, block_out=64, wgt_tiles=16, axi_data_bits=256, act_rows=256),
     preset("tiny").with_(name="one_queue", vector_queue=0, queue_depth=3),
+    preset("tiny").with_(name="one_lane", vector_passes=4),
 ]
 SEEDS = range(12)
 
