@@ -35,10 +35,21 @@ def parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
     )
 
 
+def _fits(operands: list[list[str]], result: list[str], values: list[Value]) -> bool:
+    known = {label for labels in operands for label in labels}
+    ranks = [len(labels) for labels in operands] == [v.rank for v in values]
+    return ranks and len(set(result)) == len(result) and known.issuperset(result)
+
+
 @op("Einsum")
 def einsum(ctx: Context) -> None:
     values, shape = [ctx.stored(v) for v in ctx.inputs()], ctx.out_shape()
-    operands, result = parse(ctx.attr("equation"), [v.rank for v in values])
+    equation = ctx.attr("equation")
+    operands, result = parse(equation, [v.rank for v in values])
+    if not _fits(operands, result, values):
+        raise ctx.unsupported(
+            f"equation {equation!r}", "a label for every dimension, and those of the operands in the result"
+        )
     sizes: dict[str, int] = {}
     for labels, v in zip(operands, values):
         for l, n in zip(labels, v.shape):

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from onnx import helper
 
+from tests.common.onnx_models import model_of
 from tests.common.tflite_models import Model as TfliteModel
 from tests.common.tflite_models import Op, T, unary
 from tests.reference.quantized_models import Model
@@ -104,3 +106,12 @@ def test_no_scale_in_onnx(tmp_path: Path, scale: float) -> None:
     m.output(m.requantized(m.op("Softmax", m.input((1, 8), 0.1, 3)), scale, 0))
     (tmp_path / "m.onnx").write_bytes(m.build().SerializeToString())
     refused(tmp_path / "m.onnx", "QuantizeLinear", "scale")
+
+
+@pytest.mark.parametrize("equation", ["abcd,abed->a\u00e3e", "abcd,abed->aabe", "abcd,abe->abce", "abcd->abcd"])
+def test_equation_of_an_einsum(tmp_path: Path, equation: str) -> None:
+    model = model_of(
+        [helper.make_node("Einsum", ["x", "x"], ["y"], equation=equation)], {"x": (1, 4, 8, 8)}, {"y": (1, 4, 8, 8)}
+    )
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    refused(tmp_path / "m.onnx", "Einsum")
