@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 
 from tilewright.quantize import quantize
+from tilewright.quantize.accuracy import Accuracy
 from tilewright.quantize.samples import Data
 
 
@@ -17,6 +18,7 @@ def quantize_model(
     activation: str = "int8",
     form: str = "qdq",
     per_channel: bool = True,
+    accuracy: Accuracy | None = None,
 ) -> onnx.ModelProto:
     """The model quantised with all samples. It is not run: `tilewright.quantize.quantize` does that, too.
 
@@ -27,11 +29,13 @@ def quantize_model(
         activation: "int8" or "uint8".
         form: "qdq" or "qoperator".
         per_channel: one scale per output channel of the weights.
+        accuracy: how ranges, weights and precisions are found.
 
     Raises:
         UsageError: no ONNX model, it is quantised already, or calibration that does not fit.
     """
     result = quantize(
-        model, calibration, activation=activation, form=form, per_channel=per_channel, held_back=0, check=False
-    )
+        model, calibration, activation=activation, form=form, per_channel=per_channel, accuracy=accuracy, held_back=0,
+        check=False,
+    )  # fmt: skip
     return result.model

@@ -7,16 +7,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from tilewright.errors import UsageError
-from tilewright.quantize import ranges
+from tilewright.quantize import sqnr
+from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.image_samples import ImageOptions
-from tilewright.quantize.layers import Network, require_products, tensors_to_observe
+from tilewright.quantize.layers import Network, require_products
 from tilewright.quantize.metric import Comparison, compare, read_labels
 from tilewright.quantize.observe import runner
 from tilewright.quantize.prepare import Shapes, Values, prepare, read
@@ -36,12 +37,14 @@ class Quantized:
         recipe: what decided it; its `model` is the prepared float model.
         verified: what running it showed; None if that was not asked for.
         comparison: the metric before and after; None if that was not asked for.
+        noise: SQNR of layers and outputs on the samples held back; None if the model is not run.
     """
 
     model: onnx.ModelProto
     recipe: Recipe
     verified: Verified | None = None
     comparison: Comparison | None = None
+    noise: sqnr.Report | None = None
 
     def serialized(self) -> bytes:
         """The file."""
@@ -57,6 +60,8 @@ class Quantized:
             found["verified"] = self.verified.to_dict()
         if self.comparison is not None:
             found["check"] = asdict(self.comparison)
+        if self.noise is not None:
+            found["sqnr"] = self.noise.to_dict()
         return found
 
     def lines(self) -> list[str]:
@@ -66,6 +71,8 @@ class Quantized:
             found.append(str(self.verified))
         if self.comparison is not None:
             found.append(str(self.comparison))
+        if self.noise is not None:
+            found.append(str(self.noise))
         return found
 
 
@@ -83,6 +90,7 @@ def quantize(
     check: bool = True,
     metric: str | None = None,
     labels: str | Path | None = None,
+    accuracy: Accuracy | None = None,
     progress: Progress | None = None,
 ) -> Quantized:
     """Quantises a float ONNX model.
@@ -100,6 +108,7 @@ def quantize(
         check: run the result in onnxruntime and in our compiler; an error if either refuses it.
         metric: "top1" or "module:function": compare it before and after, on the samples held back.
         labels: file with one label for each sample, for the metric.
+        accuracy: how ranges, weights and precisions are found; see `accuracy.Accuracy`.
         progress: called with what is being done and the fraction done.
 
     Raises:
@@ -116,9 +125,13 @@ def quantize(
     network = Network(prepared)
     require_products(network)
     recipe = Recipe(prepared, activation=activation, per_channel=per_channel)
-    recipe.ranges = ranges.min_max(prepared, calibration, tensors_to_observe(network), progress)
+    wanted = accuracy or Accuracy()
+    if form == "qoperator":  # onnxruntime's quantiser rounds the weights there
+        wanted = replace(wanted, fit=False)
+    recipe = tune(recipe, calibration, wanted, progress)
 
     written = write(recipe) if form == "qdq" else write_qoperator(recipe)
     verified = verify(written, held[0], progress) if check else None
+    noise = sqnr.measure(recipe, written, held, progress) if check else None
     comparison = compare(metric, runner(given), runner(written), held, known, progress) if metric is not None else None
-    return Quantized(written, recipe, verified, comparison)
+    return Quantized(written, recipe, verified, comparison, noise)

@@ -1,26 +1,176 @@
-"""Ranges of the tensors inside a model, over samples of its inputs."""
+"""Ranges of the tensors inside a model, over samples of its inputs.
+
+    min-max      the extremes
+    percentile   without the 0.005 % of values at each end
+    entropy      least Kullback-Leibler divergence between the values and the quantised values
+    mse          least mean square error
+
+The error of `mse` is that of the value's use: where all that reads a tensor is a function of it alone, such as
+x * sigmoid(x), the errors are those of the function's result. So the range need not hold what a Relu makes 0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 
-from tilewright.quantize.observe import observe
+from tilewright.errors import UsageError
+from tilewright.quantize.histograms import Histogram
+from tilewright.quantize.layers import Kind, Layer, Network, tensors_to_observe
+from tilewright.quantize.observe import observe, run, session
 from tilewright.quantize.recipe import Progress, Range, Samples
 
+METHODS = ("mse", "minmax", "percentile", "entropy")
 
-def min_max(
-    model: onnx.ModelProto, samples: Samples, tensors: Sequence[str], progress: Progress | None = None
+STEPS = 255
+"""Steps of an 8-bit quantisation."""
+
+PERCENTILE = 99.99
+_CANDIDATES = 65
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+def find(
+    model: onnx.ModelProto, samples: Samples, method: str = "mse", progress: Progress | None = None
 ) -> dict[str, Range]:
-    """Least and greatest value of each tensor. Tensors without elements or finite values have the range 0..0."""
-    found: dict[str, Range] = {}
+    """The range of each tensor at the border of a layer. Tensors without finite values have the range 0..0.
 
-    def take(name: str, value: np.ndarray) -> None:
-        finite = value[np.isfinite(value)] if value.size and not np.isfinite(value).all() else value
-        seen = Range(float(finite.min()), float(finite.max())) if finite.size else Range(0.0, 0.0)
-        found[name] = found[name].union(seen) if name in found else seen
+    Args:
+        model: as `prepare.prepare` leaves it.
+        method: one of `METHODS`.
 
-    observe(model, samples, tensors, take, progress)
+    Raises:
+        UsageError: unknown method, or onnxruntime cannot run the model on a sample.
+    """
+    if method not in METHODS:
+        raise UsageError(f"ranges are found by {', '.join(METHODS)}, not {method!r}")
+    found = histograms(model, samples, progress)
+    network = Network(model)
+    if method == "mse":
+        return {name: least_error(h, _use(network, name)) for name, h in found.items()}
+    rule = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}[method]
+    return {name: rule(h) for name, h in found.items()}
+
+
+def histograms(model: onnx.ModelProto, samples: Samples, progress: Progress | None = None) -> dict[str, Histogram]:
+    """How the values of each tensor at the border of a layer are spread."""
+    found: dict[str, Histogram] = {}
+    names = tensors_to_observe(Network(model))
+    observe(model, samples, names, lambda n, v: found.setdefault(n, Histogram()).add(v), progress)
     return found
+
+
+def extremes(histogram: Histogram) -> Range:
+    return Range(histogram.low, histogram.high)
+
+
+def percentile(histogram: Histogram, percent: float = PERCENTILE) -> Range:
+    """The range that holds `percent` of the values, as many left out at each end."""
+    values, counts = histogram.filled()
+    if not counts.size:
+        return extremes(histogram)
+    share = np.cumsum(counts) / counts.sum()
+    out = (1 - percent / 100) / 2
+    low = values[min(int(np.searchsorted(share, out)), len(values) - 1)]
+    high = values[min(int(np.searchsorted(share, 1 - out)), len(values) - 1)]
+    return Range(float(low), float(high))
+
+
+def least_error(histogram: Histogram, use: Function | None = None) -> Range:
+    """The range with the least mean square error of an 8-bit quantisation, seen behind the function `use`."""
+    values, counts = histogram.filled()
+    low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)
+    if not counts.size or high - low <= 0:
+        return extremes(histogram)
+    function = use or (lambda x: x)
+    wanted = function(values)
+
+    def error(low: float, high: float) -> float:
+        scale = (high - low) / STEPS
+        zero = np.rint(-low / scale)
+        stored = np.clip(np.rint(values / scale) + zero, 0, STEPS)
+        change = function((stored - zero) * scale) - wanted
+        return float((counts * change * change).sum())
+
+    # From the extremes inwards, one side after the other: what is left out pays on its own. The least error of all
+    # pairs leaves out more, and gave worse outputs (docs/notes/2026-11-quantising.md).
+    best, least = (low, high), error(low, high)
+    for span in (1.0, 0.125, 0.015):
+        for side in (0, 1):
+            centre = best[side]
+            for share in np.linspace(-span, span, _CANDIDATES):
+                moved = centre * (1 + share)
+                pair = (max(moved, low), best[1]) if side == 0 else (best[0], min(moved, high))
+                if pair[0] <= 0 <= pair[1] and pair[1] - pair[0] > (high - low) * 1e-4 and pair != best:
+                    found = error(*pair)
+                    if found < least * (1 - 1e-6):
+                        best, least = pair, found
+    return Range(float(best[0]), float(best[1]))
+
+
+def least_divergence(histogram: Histogram, parts: int = 128) -> Range:
+    """The symmetric threshold whose clipped values are told best by 256 levels, by Kullback-Leibler divergence, as
+    TensorRT's calibration takes it; one-sided for tensors without negative or positive values."""
+    values, counts = histogram.filled()
+    bound = max(-histogram.low, histogram.high)
+    if not counts.size or bound <= 0:
+        return extremes(histogram)
+    both = histogram.low < 0 < histogram.high
+    levels = 128 if both else 256
+    full, _ = np.histogram(np.abs(values), bins=16 * levels, range=(0, bound), weights=counts)
+    best, least = bound, np.inf
+    for bins in np.unique(np.linspace(levels, len(full), parts).astype(int)):
+        inside = full[:bins].copy()
+        inside[-1] += full[bins:].sum()
+        level = np.arange(bins) * levels // bins
+        filled = full[:bins] > 0
+        sums = np.bincount(level, full[:bins], levels)
+        holes = np.bincount(level, filled, levels)
+        spread = np.where(filled, (sums / np.maximum(holes, 1))[level], 0.0)
+        p, q = inside / inside.sum(), spread / max(spread.sum(), 1e-30)
+        some = p > 0
+        divergence = float((p[some] * np.log(p[some] / np.maximum(q[some], 1e-12))).sum())
+        if divergence < least:
+            best, least = bound * bins / len(full), divergence
+    return Range(max(histogram.low, -best), min(histogram.high, best))
+
+
+def _use(network: Network, name: str) -> Function | None:
+    """The function that is all that reads a tensor; None if there is none, or more than one result."""
+    readers = network.readers.get(name, [])
+    if network.exposed(name) or not readers:
+        return None
+    layer = network.layer_of.get(readers[0].output[0]) if readers[0].output else None
+    if layer is None or layer.kind is not Kind.ELEMENTWISE or layer.inputs != [name] or len(layer.outputs) != 1:
+        return None
+    inside = {id(node) for node in layer.nodes}
+    if not all(id(node) in inside for node in readers):
+        return None
+    return _function(network, layer)
+
+
+def _function(network: Network, layer: Layer) -> Function | None:
+    rank = len(network.shape(layer.inputs[0]) or [0])
+    model = onnx.ModelProto(ir_version=network.model.ir_version, opset_import=network.model.opset_import)
+    model.graph.name = "function"
+    model.graph.node.extend(layer.nodes)
+    read = {name for node in layer.nodes for name in node.input}
+    model.graph.initializer.extend(x for name, x in network.constants.items() if name in read)
+    sizes = [1] * (rank - 1) + ["values"]
+    model.graph.input.append(onnx.helper.make_tensor_value_info(layer.inputs[0], onnx.TensorProto.FLOAT, sizes))
+    model.graph.output.append(onnx.ValueInfoProto(name=layer.outputs[0]))
+    try:
+        running = session(model, threads=1)
+        run(running, {layer.inputs[0]: np.zeros([1] * (rank - 1) + [2], np.float32)})
+    except UsageError:
+        return None
+
+    def function(values: np.ndarray) -> np.ndarray:
+        shaped = values.astype(np.float32).reshape([1] * (rank - 1) + [-1])
+        result: np.ndarray = run(running, {layer.inputs[0]: shaped})[layer.outputs[0]]
+        return result.reshape(-1).astype(np.float64)
+
+    return function

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich import box
+from rich.markup import escape
+from rich.table import Table
 
 from tilewright.cli import arguments, fixed_values, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, is_tflite, write_bytes
 from tilewright.images import FITS
 
+_METHODS = ("mse", "minmax", "percentile", "entropy")
+_ROWS = 10
 _RANGES = ("0..1", "-1..1", "0..255", "imagenet")
 
 
@@ -75,6 +80,29 @@ class Pictures:
         return ImageOptions(**chosen) if chosen else None
 
 
+@dataclass(frozen=True)
+class AccuracyOptions:
+    """What the options say of accuracy; see `tilewright.quantize.accuracy.Accuracy`."""
+
+    ranges: str | None
+    fit: bool | None
+    target: float | None
+    keep_float: tuple[str, ...]
+    int16: tuple[str, ...]
+
+    @property
+    def options(self) -> Any:
+        """None if nothing was said."""
+        from tilewright.quantize.accuracy import Accuracy
+
+        given: dict[str, Any] = {"ranges": self.ranges, "fit": self.fit, "target": self.target}
+        given |= {"keep_float": self.keep_float or None, "int16": self.int16 or None}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        if chosen.get("target") == 0:
+            chosen["target"] = None
+        return Accuracy(**chosen) if chosen else None
+
+
 @click.command(
     "quantize",
     epilog=(
@@ -110,6 +138,17 @@ class Pictures:
     "--layout", type=click.Choice(["nchw", "nhwc"]), help="Images: order of axes, if the shape does not tell."
 )
 @click.option("--bgr", is_flag=True, help="Images: blue first, as OpenCV has it.")
+@click.option("--ranges", type=click.Choice(_METHODS), help="How the ranges of tensors are found.  [default: mse]")
+@click.option("--fit/--no-fit", default=None, help="Fit weights and biases to what each layer reads in the quantised "
+              "model.  [default: fit, if it is better]")  # fmt: skip
+@click.option("--target", type=click.FloatRange(0, 100), metavar="DB", help="SQNR of every output that is reached by "
+              "keeping the noisiest layers in floats; 0 keeps none.  [default: 20]")  # fmt: skip
+@click.option("--keep-float", multiple=True, metavar="NODE", help="Node that stays in floats: a name or an op, with * "
+              "and ?; may be repeated.")  # fmt: skip
+@click.option("--int16", multiple=True, metavar="NODE", help="Node with 16-bit activations (on the CPU); as "
+              "--keep-float.")  # fmt: skip
+@click.option("--sqnr-plot", type=click.Path(path_type=Path), metavar="FILE", help="SQNR of the layers as a picture "
+              "(.png or .svg).")  # fmt: skip
 @click.option("--held-back", type=click.IntRange(0), metavar="N", help="Samples kept for measuring, not to calibrate.  "
               "[default: one in four, up to 32]")  # fmt: skip
 @click.option("--check", is_flag=True, help="Compare the model before and after by --metric, on samples held back.")
@@ -119,6 +158,7 @@ class Pictures:
               "(.npy, or text with one integer per line); by default the float model is right.")  # fmt: skip
 @arguments.json_option
 @arguments.gather(Pictures, "pictures")
+@arguments.gather(AccuracyOptions, "accuracy")
 def command(
     model: Path,
     calibration: Path,
@@ -129,6 +169,8 @@ def command(
     form: str,
     per_tensor: bool,
     pictures: Pictures,
+    accuracy: AccuracyOptions,
+    sqnr_plot: Path | None,
     held_back: int | None,
     check: bool,
     metric: str | None,
@@ -142,6 +184,10 @@ def command(
     if not check and (metric or labels):
         raise UsageError("--metric and --labels belong to --check: add it")
     check_writable(output)
+    if sqnr_plot is not None:
+        if sqnr_plot.suffix not in (".png", ".svg"):
+            raise UsageError(f"--sqnr-plot {sqnr_plot}: a file name that ends in .png or .svg")
+        check_writable(sqnr_plot)
     terminal.prepare_json(json_path)
     with terminal.Working(f"quantising {model.name}", log=True) as working, terminal.stdout_for_json(json_path):
         common: dict[str, Any] = {
@@ -152,6 +198,8 @@ def command(
         if model.is_file() and is_tflite(model):
             if shapes or values or activation != "int8" or form != "qdq" or per_tensor:
                 raise UsageError("--shape, --value, --activation, --form and --per-tensor are for ONNX models")
+            if accuracy.options is not None or sqnr_plot is not None:
+                raise UsageError("--ranges, --fit, --target, --keep-float, --int16 and --sqnr-plot are for ONNX models")
             from tilewright.quantize.tflite import quantize_tflite
 
             result = quantize_tflite(model, calibration, **common)
@@ -160,12 +208,18 @@ def command(
 
             result = quantize(
                 model, calibration, shapes=arguments.same_input_once(shapes), values=fixed_values.parse(model, values),
-                activation=activation, form=form, per_channel=not per_tensor, **common,
+                activation=activation, form=form, per_channel=not per_tensor, accuracy=accuracy.options,
+                **common,
             )  # fmt: skip
     raw = result.serialized()
     write_bytes(output, raw)
     kind = "tflite" if is_tflite(raw) else form
     found = {"output": str(output), "bytes": len(raw), "activation": activation, "form": kind, **result.to_dict()}
+    noise = getattr(result, "noise", None)
+    if sqnr_plot is not None and noise is not None:
+        from tilewright.quantize.sqnr_plot import picture
+
+        write_bytes(sqnr_plot, picture(noise, sqnr_plot.suffix[1:]))
     if json_path is not None:
         terminal.emit_json(json_path, found)
     if json_path != "-":
@@ -173,3 +227,19 @@ def command(
         console.print(f"{output}: {kind}, {activation} activations, {len(raw)} bytes", markup=False)
         for line in result.lines():
             console.print(line, markup=False)
+        if noise is not None:
+            console.print(_worst(noise))
+
+
+def _worst(noise: Any) -> Table:
+    """The layers with the lowest SQNR, the worst first."""
+    shown = Table(
+        title=f"SQNR of the worst of {len(noise.layers)} layers", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False
+    )
+    for heading in ("layer", "op", "precision"):
+        shown.add_column(heading, overflow="fold")
+    shown.add_column("SQNR, dB", justify="right")
+    shown.add_column("lost here, dB", justify="right")
+    for row in noise.layers[:_ROWS]:
+        shown.add_row(escape(row.layer), row.op, row.precision, f"{row.sqnr:.1f}", f"{row.added:.1f}")
+    return shown

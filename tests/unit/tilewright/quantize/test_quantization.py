@@ -17,6 +17,7 @@ from tests.common.onnx_models import model_of
 from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.quantization import quantize_model
+from tilewright.quantize.accuracy import Accuracy
 
 DIGITS = ROOT / "examples" / "digits"
 
@@ -54,10 +55,11 @@ def test_batches(batch: int | str) -> None:
     """However the samples are cut, the extremes are the same, and so is the model."""
     random = np.random.default_rng(1)
     samples = {"x": random.standard_normal((8, 6), np.float32), "z": random.standard_normal((8, 4), np.float32)}
-    whole = quantize_model(two_inputs(batch), samples)
+    plain = Accuracy(ranges="minmax", fit=False)
+    whole = quantize_model(two_inputs(batch), samples, accuracy=plain)
     size = batch if isinstance(batch, int) else 3
     runs = [{n: a[i : i + size] for n, a in samples.items()} for i in range(0, 8, size)]
-    assert whole == quantize_model(two_inputs(batch), runs)
+    assert whole == quantize_model(two_inputs(batch), runs, accuracy=plain)
     (scale,) = (x for x in whole.graph.initializer if x.name == "x_scale")
     low, high = samples["x"].min(), samples["x"].max()
     np.testing.assert_allclose(numpy_helper.to_array(scale), (high - low) / 255, rtol=1e-6)

@@ -1,0 +1,59 @@
+"""Fitted weights and biases, measured with onnxruntime on samples that were not used to fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.tilewright.quantize import networks
+from tilewright.quantize import ranges, writing
+from tilewright.quantize.accuracy import Judge
+from tilewright.quantize.correction import Fit, correct
+from tilewright.quantize.layers import Network
+from tilewright.quantize.recipe import QuantizedWeights, Recipe
+
+HELD = networks.samples(16, seed=1)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Recipe:
+    model = networks.deep(spread=4.0)
+    return Recipe(model, ranges.find(model, networks.samples(16), "mse"))
+
+
+def decibels(recipe: Recipe, judge: Judge) -> float:
+    return float(-10 * np.log10(judge.noise(recipe).max()))
+
+
+def test_fit_improves_other_samples(plain: Recipe) -> None:
+    judge, before = Judge(plain.model, HELD), plain.model.SerializeToString()
+    found = {
+        name: decibels(correct(plain, networks.samples(16), fit), judge)
+        for name, fit in {
+            "bias": Fit(rounding=False, reconstruct=False), "rounding": Fit(reconstruct=False), "all": Fit(),
+        }.items()
+    }  # fmt: skip
+    assert found["all"] > decibels(plain, judge) + 3
+    assert found["bias"] > decibels(plain, judge) - 1 and found["rounding"] > decibels(plain, judge)
+    assert plain.model.SerializeToString() == before and not plain.weights
+
+
+def test_biased_rounding_is_corrected(plain: Recipe) -> None:
+    """Weights that were all rounded down shift every mean; the bias takes the shift away."""
+    network = Network(plain.model)
+    down = {}
+    for layer in network.layers:
+        if layer.weights:
+            weights = network.constant(layer.weights)
+            assert weights is not None
+            nearest = writing.nearest_weights(weights, None)
+            down[layer.name] = QuantizedWeights(np.floor(weights / nearest.scale).astype(np.int8), nearest.scale)
+    judge = Judge(plain.model, HELD)
+    biased = Recipe(plain.model, plain.ranges, weights=down)
+    rounded = correct(biased, networks.samples(16), Fit(rounding=False, reconstruct=False))
+    assert decibels(rounded, judge) > decibels(biased, judge) + 3
+
+
+def test_the_same_twice(plain: Recipe) -> None:
+    one, two = (writing.write(correct(plain, networks.samples(4))).SerializeToString() for _ in range(2))
+    assert one == two

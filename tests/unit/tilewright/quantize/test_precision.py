@@ -1,0 +1,65 @@
+"""Mixed precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.tilewright.quantize import networks
+from tilewright.errors import UsageError
+from tilewright.quantize import precision, ranges
+from tilewright.quantize.accuracy import Accuracy, Judge, tune
+from tilewright.quantize.layers import Network
+from tilewright.quantize.recipe import Precision, Range, Recipe
+from tilewright.quantize.switches import Switchboard, quantised_names
+
+
+def test_patterns() -> None:
+    network = Network(networks.deep())
+    found = precision.by_patterns(network, ["conv1*", "Gemm"], ["conv?"])
+    assert found["conv1"] is Precision.FLOAT and found["conv2"] is Precision.INT16
+    assert found["gemm"] is Precision.FLOAT and "swish1" not in found
+    with pytest.raises(UsageError, match="no layer that can be quantised has a node 'convolution'; the first ones are"):
+        precision.by_patterns(network, ["convolution"], [])
+
+
+def test_switches() -> None:
+    """All off is the float model, all on the quantised one; one tensor makes less noise than all."""
+    model, samples = networks.deep(), networks.samples(4)
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"))
+    board, network = Switchboard(recipe), Network(model)
+    every = quantised_names(network, recipe, {})
+    real, judge = Judge(model, samples), Judge(model, samples[:1])
+    off = board.run(samples[0], frozenset())["y"]
+    assert np.allclose(off, real._real[0]["y"], atol=1e-5)
+    error = lambda on: float(np.square(board.run(samples[0], on)["y"] - off).sum() / np.square(off).sum())
+    assert error(every) == pytest.approx(float(judge.noise(recipe)[0]), rel=0.2)
+    assert error(frozenset(["c0"])) < error(every)
+
+
+def test_the_noisy_layer_is_found() -> None:
+    """A range far too wide for one tensor: its layer is the first to stay in floats, and the noise goes with it."""
+    model, samples = networks.deep(depth=4), networks.samples(8)
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"))
+    recipe.ranges["c1"] = Range(-200.0, 200.0)
+    judge = Judge(model, samples)
+    total = judge.noise(recipe)
+    found = precision.sources(recipe, samples).keep(total, float(total.max()) / 10)
+    assert "conv1" in found and len(found) <= 6
+    assert judge.noise(recipe.with_precision(found)).max() < total.max() / 4
+
+
+@pytest.mark.parametrize("target", [20.0, 45.0])
+def test_target(target: float) -> None:
+    """Reached on other samples; layers stay in floats only where that is needed."""
+    model, samples = networks.deep(spread=2.0), networks.samples(16)
+    found = tune(Recipe(model), samples, Accuracy(target=target))
+    reached = -10 * np.log10(Judge(model, networks.samples(8, seed=1)).noise(found).max())
+    assert reached > target - 1
+    assert bool(found.precision) == (target > 40)
+
+
+def test_macs() -> None:
+    network = Network(networks.deep(depth=2))
+    sizes = {layer.name: precision.macs(network, layer) for layer in network.layers if layer.weights}
+    assert sizes == {"conv0": 12 * 12 * 16 * 3, "conv1": 12 * 12 * 16 * 9, "gemm": 160}

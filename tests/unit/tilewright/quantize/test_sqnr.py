@@ -1,0 +1,69 @@
+"""SQNR of layers and outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.unit.tilewright.quantize import networks
+from tilewright.quantize import ranges, sqnr
+from tilewright.quantize.recipe import Precision, Recipe
+from tilewright.quantize.sqnr_plot import picture
+from tilewright.quantize.stepping import Stepper, Values
+from tilewright.quantize.writing import write
+
+
+def test_report() -> None:
+    """The output's figure is that of two plain runs of onnxruntime; the worst layer comes first."""
+    model, samples = networks.deep(), networks.samples(5)
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"), {"gemm": Precision.FLOAT})
+    written = write(recipe)
+    found = sqnr.measure(recipe, written, samples)
+    real, quantised = (onnxruntime.InferenceSession(m.SerializeToString()) for m in (model, written))
+    pairs = [(real.run(None, x)[0], quantised.run(None, x)[0]) for x in samples]
+    signal, error = (sum(float(np.square(v).sum()) for v in values) for values in
+                     ([a for a, _ in pairs], [a - b for a, b in pairs]))  # fmt: skip
+    assert found.outputs["y"] == pytest.approx(10 * np.log10(signal / error), abs=0.3)
+    assert [row.sqnr for row in found.layers] == sorted(row.sqnr for row in found.layers)
+    assert {row.layer: row.precision for row in found.layers}["gemm"] == "float"
+    assert found.worst == found.outputs["y"] and found.samples == 5
+    assert picture(found, "png").startswith(b"\x89PNG") and b"conv0" in picture(found, "svg")
+
+
+def test_equal_models() -> None:
+    model = networks.deep(depth=2)
+    recipe = Recipe(model, precision={})
+    assert sqnr.measure(recipe, model, networks.samples(2)).outputs == {"y": sqnr.BEST}
+
+
+def test_stepping() -> None:
+    """A model run piece by piece gives what it gives at once, also from files, and with a constant changed between."""
+    model, samples = networks.deep(depth=4), networks.samples(3)
+    wanted = [onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0] for x in samples]
+    stepper = Stepper(model, samples, keep=frozenset(["y"]))
+    stepper.values.budget = 0
+    for name in ("conv1", "conv3", "gemm"):
+        stepper.run_to(stepper.index(name))
+    stepper.run_to(len(stepper.nodes))
+    for index, value in enumerate(wanted):
+        assert np.allclose(stepper.value(index, "y"), value, atol=1e-5)
+    stepper.close()
+    again = Stepper(model, samples, keep=frozenset(["y"]))
+    again.run_to(again.index("gemm"))
+    node = again.nodes[again.index("gemm")]
+    again.set(node.input[1], np.zeros((16, 10), np.float32))
+    again.set(node.input[2], np.ones(10, np.float32))
+    again.run_to(len(again.nodes))
+    assert np.array_equal(again.value(0, "y"), np.ones((1, 10), np.float32))
+    again.close()
+
+
+def test_values_in_files() -> None:
+    values = Values(budget=0)
+    large = np.arange(4096, dtype=np.float32)
+    values.put(0, "a", large)
+    values.put(0, "b", [large])
+    assert np.array_equal(values.get(0, "a"), large) and values.get(0, "b")[0] is large
+    values.drop(0, "a")
+    values.close()

@@ -1,0 +1,159 @@
+"""Signal to quantisation noise: what the tensors of a quantised model are beside those of the float model.
+
+    SQNR = 10 log10(sum f^2 / sum (f - q)^2)    in dB, over all elements of all samples
+
+Both models name a tensor alike (see `writing`), so each layer's result can be compared. The noise of a layer contains
+what came in; `Row.added` is what the layer lost compared with the worst of its inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.quantize.layers import Network
+from tilewright.quantize.observe import Observer
+from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
+from tilewright.quantize.writing import quantised_layers
+
+BEST = 200.0
+"""dB of tensors that are equal, so that reports and JSON have numbers."""
+
+MOST_SAMPLES = 16
+"""Samples that layers are compared on, at most."""
+
+
+class Noise:
+    """Energy of a signal and of its error, summed up over samples."""
+
+    def __init__(self) -> None:
+        self.signal = 0.0
+        self.error = 0.0
+
+    def add(self, wanted: np.ndarray, found: np.ndarray) -> None:
+        a, b = wanted.reshape(-1), found.reshape(-1)
+        if a.dtype.kind != "f":
+            a, b = a.astype(np.float32), b.astype(np.float32)
+        difference = a - b
+        with np.errstate(all="ignore"):
+            self.signal += float(np.dot(a, a))
+            self.error += float(np.dot(difference, difference))
+
+    @property
+    def decibels(self) -> float:
+        if math.isnan(self.error) or math.isinf(self.error):
+            return -BEST
+        if self.error <= 0:
+            return BEST
+        return min(BEST, max(-BEST, 10 * math.log10(max(self.signal, 1e-30) / self.error)))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer's result.
+
+    Attributes:
+        layer, op: its name and first operator.
+        tensor: what it writes.
+        precision: "int8", "int16" or "float".
+        sqnr: in dB.
+        added: how many dB less than the worst of its inputs has.
+    """
+
+    layer: str
+    op: str
+    tensor: str
+    precision: str
+    sqnr: float
+    added: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """SQNR of each layer, worst first, and of the outputs.
+
+    Attributes:
+        outputs: dB by name.
+        layers: the worst first.
+        samples: how many were compared.
+    """
+
+    outputs: dict[str, float]
+    layers: list[Row]
+    samples: int
+
+    @property
+    def worst(self) -> float:
+        """dB of the worst output."""
+        return min(self.outputs.values(), default=BEST)
+
+    def __str__(self) -> str:
+        outputs = ", ".join(f"{name} {decibels:.1f} dB" for name, decibels in self.outputs.items())
+        return f"SQNR on {self.samples} samples held back: {outputs}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"outputs": self.outputs, "samples": self.samples, "layers": [asdict(row) for row in self.layers]}
+
+
+def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress: Progress | None = None) -> Report:
+    """Compares the layers and the outputs of a quantised model with those of the float model.
+
+    Args:
+        recipe: with the float model.
+        written: what `writing.write` made of it.
+        samples: best such as were not used to calibrate.
+
+    Raises:
+        UsageError: onnxruntime cannot run one of the models on a sample.
+    """
+    network = Network(recipe.model)
+    names = list(dict.fromkeys([*(n for layer in network.layers for n in layer.outputs), *network.outputs]))
+    made = {name for node in written.graph.node for name in node.output}
+    noise = {name: Noise() for name in names if name in made}
+    pair: list[Observer] = []
+    count = min(len(samples), MOST_SAMPLES)
+    for index in range(count):
+        sample = samples[index * len(samples) // count]
+        if not pair:
+            pair = [Observer(model, list(noise), sample) for model in (recipe.model, written)]
+        for name, a, b in _together(pair, sample):
+            if isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
+                noise[name].add(a, b)
+        if progress is not None:
+            progress("comparing with the float model", (index + 1) / count)
+    found = {name: x.decibels for name, x in noise.items()}
+    precision = quantised_layers(network, recipe)
+    rows = []
+    for layer in network.layers:
+        tensor = layer.outputs[0]
+        if tensor in found:
+            own = precision.get(layer.name, Precision.FLOAT).value
+            before = min((found[name] for name in layer.inputs if name in found), default=BEST)
+            rows.append(Row(layer.name, layer.op, tensor, own, found[tensor], max(0.0, before - found[tensor])))
+    rows.sort(key=lambda row: row.sqnr)
+    return Report({name: found[name] for name in network.outputs if name in found}, rows, count)
+
+
+def _together(pair: list[Observer], sample: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Name and values of tensors in both models. The two come in nearly the same order; few have to wait."""
+    waiting: list[dict[str, Any]] = [{}, {}]
+    walks = [observer.values(sample) for observer in pair]
+    open_ = [True, True]
+    while any(open_):
+        for side in (0, 1):
+            item = next(walks[side], None) if open_[side] else None
+            if item is None:
+                open_[side] = False
+                continue
+            name, value = item
+            other = waiting[1 - side].pop(name, None)
+            if other is None:
+                waiting[side][name] = value
+            else:
+                yield (name, value, other) if side == 0 else (name, other, value)

@@ -1,0 +1,156 @@
+"""A model run piece by piece over several samples, whose constants may change between the pieces."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tilewright.quantize.observe import _value_info, reads, run, session
+from tilewright.quantize.recipe import Sample
+
+BUDGET = 128 << 20
+"""Bytes of values kept in memory; others wait in temporary files."""
+
+
+class Values:
+    """Tensors by sample and name, in memory up to a budget and in temporary files beyond it."""
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        self.budget = budget
+        self.used = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="tilewright-quantize-")
+        self._held: dict[tuple[int, str], Any] = {}
+        self._files = 0
+
+    def put(self, sample: int, name: str, value: Any) -> None:
+        size = value.nbytes if isinstance(value, np.ndarray) else 0
+        if size > 4096 and self.used + size > self.budget and not value.dtype.hasobject:
+            path = Path(self._folder.name) / f"{self._files}.npy"
+            self._files += 1
+            np.save(path, value)
+            self._held[sample, name] = path
+        else:
+            self.used += size
+            self._held[sample, name] = value
+
+    def get(self, sample: int, name: str) -> Any:
+        value = self._held[sample, name]
+        return np.load(value) if isinstance(value, Path) else value
+
+    def drop(self, sample: int, name: str) -> None:
+        value = self._held.pop((sample, name), None)
+        if isinstance(value, Path):
+            value.unlink()
+        elif isinstance(value, np.ndarray):
+            self.used -= value.nbytes
+
+    def close(self) -> None:
+        self._held.clear()
+        self._folder.cleanup()
+
+
+class Stepper:
+    """A model that is run for all samples up to one node, then to the next, and so on.
+
+    Nodes that read constants only are run with the nodes that read their results, so that a changed constant counts
+    from the next piece on.
+
+    Args:
+        model: nodes in topological order.
+        samples: inputs of the runs.
+        keep: tensors that are never dropped.
+    """
+
+    def __init__(self, model: onnx.ModelProto, samples: list[Sample], keep: frozenset[str] = frozenset()) -> None:
+        self.model = model
+        self.count = len(samples)
+        self.keep = keep
+        self.constants = {x.name: x for x in model.graph.initializer}
+        self._source: dict[str, onnx.NodeProto] = {}  # what is made of constants alone
+        self.nodes: list[onnx.NodeProto] = []
+        for node in model.graph.node:
+            names = reads(node)
+            if names and all(name in self.constants or name in self._source for name in names):
+                self._source.update((name, node) for name in node.output)
+            else:
+                self.nodes.append(node)
+        self.at = 0
+        self.values = Values()
+        self._last: dict[str, int] = {}
+        for index, node in enumerate(self.nodes):
+            self._last.update((name, index) for name in self._needs(node))
+        for index, sample in enumerate(samples):
+            for name, value in sample.items():
+                self.values.put(index, name, value)
+
+    def index(self, name: str) -> int:
+        """Position of a node, for `run_to`."""
+        return next(i for i, node in enumerate(self.nodes) if node.name == name)
+
+    def value(self, sample: int, name: str) -> Any:
+        """A tensor that is still to be read by a node."""
+        return self.values.get(sample, name)
+
+    def set(self, name: str, value: np.ndarray) -> None:
+        """Another value of a constant."""
+        self.constants[name] = numpy_helper.from_array(value, name)
+
+    def run_to(self, index: int) -> None:
+        """Runs all nodes before position `index`.
+
+        Raises:
+            UsageError: onnxruntime cannot load or run them.
+        """
+        nodes = self.nodes[self.at : index]
+        if not nodes:
+            return
+        made = {name for node in nodes for name in node.output if name}
+        read = list(dict.fromkeys(name for node in nodes for name in self._needs(node) if name not in made))
+        kept = [n for n in made if self._last.get(n, -1) >= index or n in self.keep]
+        first = {name: self.values.get(0, name) for name in read}
+        running = session(self._piece(nodes, first, kept), optimise=False) if kept else None
+        for sample in range(self.count):
+            if running is not None:
+                feeds = {name: self.values.get(sample, name) for name in read}
+                for name, value in run(running, feeds).items():
+                    self.values.put(sample, name, value)
+            for name in read:
+                if self._last[name] < index and name not in self.keep:
+                    self.values.drop(sample, name)
+        self.at = index
+
+    def close(self) -> None:
+        self.values.close()
+
+    def _needs(self, node: onnx.NodeProto) -> list[str]:
+        return [name for name in reads(node) if name not in self.constants and name not in self._source]
+
+    def _piece(self, nodes: list[onnx.NodeProto], feeds: Mapping[str, Any], kept: list[str]) -> onnx.ModelProto:
+        before: list[onnx.NodeProto] = []
+        constants: dict[str, onnx.TensorProto] = {}
+
+        def want(name: str) -> None:
+            if name in self.constants:
+                constants[name] = self.constants[name]
+            elif name in self._source and not any(self._source[name] is node for node in before):
+                for inner in reads(self._source[name]):
+                    want(inner)
+                before.append(self._source[name])
+
+        for node in nodes:
+            for name in reads(node):
+                want(name)
+        model = onnx.ModelProto(ir_version=self.model.ir_version, opset_import=self.model.opset_import)
+        model.functions.extend(self.model.functions)
+        model.graph.name = "piece"
+        model.graph.node.extend([*before, *nodes])
+        model.graph.initializer.extend(constants.values())
+        model.graph.input.extend(_value_info(name, value) for name, value in feeds.items())
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in kept)
+        return model
