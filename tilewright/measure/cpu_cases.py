@@ -243,6 +243,8 @@ CASES: tuple[Case, ...] = (
     Case(name="Conv 7x7/2 3 224x224", group="conv", model=_conv((1, 3, 224, 224), 64, 7, 2), limit=1.5),
     Case(name="Conv depthwise 3x3 144 56x56", group="conv", model=_conv((1, 144, 56, 56), 144, 3, 1, 144), limit=1.5),
     Case(name="Conv depthwise 3x3/2 96 112x112", group="conv", model=_conv((1, 96, 112, 112), 96, 3, 2, 96), limit=1.5),
+    Case(name="Conv depthwise 5x5 96 80x80", group="conv", model=_conv((1, 96, 80, 80), 96, 5, 1, 96), limit=1.5),
+    Case(name="Conv depthwise 7x7 96 80x80", group="conv", model=_conv((1, 96, 80, 80), 96, 7, 1, 96), limit=1.5),
     Case(name="QLinearConv 3x3 64 56x56", group="int8", model=_qlinear_conv((1, 64, 56, 56), 64, 3), limit=2.0),
     Case(name="QLinearConv 1x1 256 28x28", group="int8", model=_qlinear_conv((1, 256, 28, 28), 256, 1), limit=2.0),
     Case(name="QLinearConv 3x3 512 7x7", group="int8", model=_qlinear_conv((1, 512, 7, 7), 512, 3), limit=2.0),

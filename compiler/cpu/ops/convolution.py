@@ -20,7 +20,8 @@ from compiler.cpu.stages.context import Context
 from compiler.cpu.stages.memory import SLACK
 from compiler.cpu.stages.value import Value
 
-MAX_TAPS = 32  # depthwise kernels up to this many taps are written out
+MAX_TAPS = 128  # depthwise kernels up to this many taps are written out
+MAX_STRIDED_TAPS = 32  # the same where neighbouring elements are not neighbours in the input
 
 
 @dataclass
@@ -171,6 +172,7 @@ def conv_direct(
     source = padded(ctx, x, w, shape[2:], fill)
     ctx.buffer(weights)
     taps = int(np.prod(w.kernel))
+    most = MAX_TAPS if w.strides[-1] == 1 else MAX_STRIDED_TAPS
 
     def fn(idx: list[Index]) -> Expr:
         n, oc, *position = idx
@@ -181,7 +183,7 @@ def conv_direct(
             a = widen(ctx.read(source, [n, group * cg + c, *at])).to(kind)
             return a * widen(ctx.read(weights, [oc, c, *tap])).to(kind)
 
-        if taps * cg <= MAX_TAPS:
+        if taps * cg <= most:
             total: Expr | None = None
             for t in np.ndindex(cg, *w.kernel):
                 p = product(Index(t[0]), [Index(i) for i in t[1:]])
