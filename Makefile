@@ -59,7 +59,7 @@ onnx-suite: $(STAMP) ## ONNX's own backend test suite: all of it, in three ways,
 	$(BIN)/python -m tests.onnx_suite.light
 
 models: $(STAMP) ## networks of PyPI packages against onnxruntime and LiteRT, and docs/models.md written anew
-	$(BIN)/python -m tests.models --json build/models.json --write docs/models.md
+	$(BIN)/python -m tests.models --quantise --json build/models.json --write docs/models.md
 
 fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
 	$(BIN)/python -m tests.fuzz --count $(N)

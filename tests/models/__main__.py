@@ -2,6 +2,7 @@
 
 python -m tests.models --fetch                      download the packages that are missing, and do nothing else
 python -m tests.models                              all networks
+python -m tests.models --quantise                   also quantise the float ones, and measure the results
 python -m tests.models --only rapidocr              those whose name contains it; repeatable
 python -m tests.models --json build/models.json     keep the results: rows of other networks in the file stay
 python -m tests.models --write docs/models.md       the table in the page, of all rows there are
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", metavar="TEXT", help="networks whose name contains it; repeatable")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results here")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into this page, between its marks")
+    parser.add_argument("--quantise", action="store_true", help="also quantise the float networks")
     parser.add_argument("--here", action="store_true", help="in this process: for a debugger")
     args = parser.parse_args()
     try:
@@ -49,7 +51,9 @@ def main() -> int:
     if args.json and args.json.is_file():
         kept = {row["network"]: Row(**row) for row in json.loads(args.json.read_text(encoding="utf-8"))}
     for network in networks:
-        row = kept[network.name] = measure(network) if args.here else _elsewhere(network)
+        row = kept[network.name] = (
+            measure(network, quantise=args.quantise) if args.here else _elsewhere(network, args.quantise)
+        )
         print(report.line(row), flush=True)
         if args.json:
             args.json.parent.mkdir(parents=True, exist_ok=True)
@@ -59,11 +63,12 @@ def main() -> int:
     return 0 if all(kept[network.name].ok for network in networks) else 1
 
 
-def _elsewhere(network: Network) -> Row:
+def _elsewhere(network: Network, quantise: bool = False) -> Row:
     """Measured in a process of its own, so that one that dies is a row as well."""
     with tempfile.TemporaryDirectory(prefix="tilewright-models-") as folder:
         found = Path(folder) / "row.json"
         command = [sys.executable, "-m", "tests.models", "--here", "--only", network.name, "--json", str(found)]
+        command += ["--quantise"] * quantise
         try:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:

