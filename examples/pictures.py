@@ -15,6 +15,7 @@ import tilewright as tw
 from isa.instructions import Engine
 from tilewright import zoo
 from tilewright.measure.explain import Explanation, explain
+from tilewright.measure.intervals import merged
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 ENGINES = {
@@ -57,8 +58,8 @@ def timeline(found: Explanation) -> Figure:
     bars = _bars(found)
     for (engine, layer), intervals in bars.items():
         level = len(ENGINES) - list(ENGINES).index(engine)
-        merged = [(a, b - a) for a, b in _merged(intervals, NEAR * found.cycles)]
-        axes.broken_barh(merged, (level - 0.36, 0.72), color=COLOURS[layer % len(COLOURS)], linewidth=0.5)
+        bars_of_one = [(a, b - a) for a, b in merged(intervals, NEAR * found.cycles)]
+        axes.broken_barh(bars_of_one, (level - 0.36, 0.72), color=COLOURS[layer % len(COLOURS)], linewidth=0.5)
     for layer, row in enumerate(found.rows):
         mine = bars.get((Engine.GEMM, layer))
         if mine and row.cycles > 0.03 * found.cycles:
@@ -95,16 +96,6 @@ def _bars(found: Explanation) -> dict[tuple[Engine, int], list[tuple[int, int]]]
                 bars[engine, layer].append((offset + started, offset + ended))
         offset += trace.cycles
     return bars
-
-
-def _merged(intervals: list[tuple[int, int]], gap: float) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for start, end in sorted(intervals):
-        if found and start - found[-1][1] <= gap:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((start, end))
-    return found
 
 
 if __name__ == "__main__":

@@ -81,6 +81,11 @@ class SweepData:
         ]
         return [q for q in able if all(q.key in p["metrics"] for p in self.points)]
 
+    @property
+    def changing(self) -> list[Quantity]:
+        """Those of the quantities that are not the same at all points: the others have no front."""
+        return [q for q in self.quantities if len({p["metrics"][q.key] for p in self.points}) > 1]
+
     def point(self, number: int) -> dict[str, Any]:
         """Raises `UsageError` for a number that is not there or has no results."""
         for row in self.points:

@@ -44,6 +44,10 @@ def render(
         points=_points_table(data),
         networks=[_network_table(data, name, digest) for name, digest in data.networks.items()],
         fronts=fronts,
+        title=_title(data),
+        constant=[
+            f"{q.label} {_number(data.points[0]['metrics'][q.key])}" for q in data.quantities if q not in data.changing
+        ],
         effects=effects,
         insides=[_inside_table(inside) for inside in insides],
         missing=missing,
@@ -71,6 +75,7 @@ def _facts(data: SweepData) -> list[tuple[str, str]]:
         ("area", f"{area}, {space.family}"),
         ("schedule search", f"effort {data.row['effort']}"),
         ("swept", f"{data.row['started']} to {data.row['finished'] or '(not finished)'}"),
+        ("sweep", str(data.row["id"])),
     ]
 
 
@@ -121,6 +126,13 @@ def _inside_table(inside: Inside) -> dict[str, Any]:
         "losses": [(key, LOSSES[key], n, n / max(1, found.cycles)) for key, n in found.losses.items() if n],
         "diff": _diff(inside.comparison) if inside.comparison is not None else None,
     }
+
+
+def _title(data: SweepData) -> str:
+    """What is swept over what; the sweep's id is among the facts."""
+    axes, networks = list(data.varied), list(data.networks)
+    shown = [f"{', '.join(some[:3])}{' and more' if len(some) > 3 else ''}" for some in (axes, networks)]
+    return f"Sweep of {shown[0] or 'one point'} over {shown[1]}"
 
 
 def _layers(found: Explanation) -> list[list[str]]:

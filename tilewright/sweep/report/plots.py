@@ -14,10 +14,11 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import Formatter, NullLocator
 
 from isa.instructions import Engine
 from tilewright.measure.explain import Explanation
+from tilewright.measure.intervals import merged
 from tilewright.measure.labels import short
 from tilewright.sweep.report.data import Quantity, SweepData, effect
 
@@ -111,6 +112,30 @@ def _text(value: float) -> str:
     return short(value) or "0"
 
 
+class Prefixed(Formatter):
+    """Labels with prefixes (12k), with as many digits as it takes to tell neighbours apart.
+
+    `values` are in the unit of the axis; all labels of an axis have the prefix of the largest if more digits are
+    needed than `short` shows.
+    """
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """All labels of an axis."""
+        plain = [_text(value) for value in values]
+        if len(set(plain)) == len(set(values)):
+            return plain
+        largest = max(abs(value) for value in values)
+        factor, letter = next(((f, x) for f, x in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= f), (1.0, ""))
+        for digits in range(12):
+            found = [f"{value / factor:.{digits}f}{letter}" for value in values]
+            if len(set(found)) == len(set(values)):
+                return found
+        return plain
+
+    def __call__(self, value: float, position: int | None = None) -> str:
+        return _text(value)
+
+
 def _scale(axes: Axes, values: Sequence[float], which: str) -> None:
     """Logarithmic where the values span much; numbers with prefixes."""
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -122,7 +147,7 @@ def _scale(axes: Axes, values: Sequence[float], which: str) -> None:
             ticks = [m * 10**e for e in decades for m in (1, 2, 5)]
             axis.set_ticks([t for t in ticks if low / 1.5 <= t <= high * 1.5])
         axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+    axis.set_major_formatter(Prefixed())
 
 
 def describe(data: SweepData, number: int) -> str:
@@ -219,12 +244,12 @@ def timeline_plot(found: Explanation, name: str) -> Plot:
             axes.broken_barh([(start, row.cycles)], (4.15, 0.7), color=_LAYERS[number % 2], linewidth=0)
             start += row.cycles
         for level, (track, colour) in enumerate(_ENGINES.items()):
-            bars = _merged(tracks[track], total * _MERGE)
+            bars = merged(tracks[track], total * _MERGE)
             axes.broken_barh([(a, b - a) for a, b in bars], (3.15 - level, 0.7), color=colour, linewidth=0)
         axes.set_yticks([4.5, 3.5, 2.5, 1.5, 0.5], ["layers", *_ENGINES])
         axes.set(xlabel="cycles", xlim=(0, total))
         axes.grid(False)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+        axes.xaxis.set_major_formatter(Prefixed())
     spots = []
     for at, row in rows:
         text = f"{row.layer.name}\n{row.layer.op}\n{row.cycles:,} cycles, bound {row.bound:,}"
@@ -232,14 +257,3 @@ def timeline_plot(found: Explanation, name: str) -> Plot:
             spots.append(_spot(axes, at + row.cycles / 2, 4.5, text))
     about = "A layer's bar reaches from the end of the one before to its own end; engines of neighbours overlap."
     return Plot(f"timeline_{name}", "Timeline", about, figure, spots)
-
-
-def _merged(intervals: list[tuple[float, float]], gap: float) -> list[tuple[float, float]]:
-    """Sorted, those that touch or nearly touch as one: a plot cannot show them apart."""
-    found: list[tuple[float, float]] = []
-    for start, end in sorted(intervals):
-        if found and start - found[-1][1] <= gap:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((start, end))
-    return found

@@ -51,7 +51,7 @@ def write_report(
         chosen, other = _chosen(data, point, against)
         marked = [chosen] if other is None else [chosen, other]
         progress("drawing", 0.0)
-        quantities = data.quantities
+        quantities = data.changing
         fronts = [
             front_plot(data, x, y, marked) for number, x in enumerate(quantities[:-1]) for y in quantities[number + 1 :]
         ]

@@ -21,8 +21,9 @@ from tilewright.cli import cli
 from tilewright.sweep import Database, load_space
 from tilewright.sweep import worker as evaluation
 from tilewright.sweep.networks import Network
+from tilewright.sweep.report import page as report_page
 from tilewright.sweep.report.data import SweepData, effect, load
-from tilewright.sweep.report.plots import Plot, front_plot, sensitivity_plot
+from tilewright.sweep.report.plots import Plot, Prefixed, front_plot, sensitivity_plot
 from tilewright.sweep.runner import Sweep
 from tilewright.sweep.search import search
 
@@ -83,6 +84,32 @@ def invoke(*arguments: object, code: int = 0) -> Result:
 def data_of(folder: Path) -> SweepData:
     with Database(folder) as database:
         return load(database)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0, 20000, 40000], ["0", "20k", "40k"]),
+        ([49900, 50000, 50100], ["49.9k", "50.0k", "50.1k"]),
+        ([1.0e6, 1.00001e6], ["1.00000M", "1.00001M"]),
+        ([0.1, 0.2, 0.3], ["0.1", "0.2", "0.3"]),
+        ([500], ["500"]),
+    ],
+)
+def test_neighbouring_ticks_read_differently(values: list[float], labels: list[str]) -> None:
+    assert Prefixed().format_ticks(values) == labels
+
+
+def test_the_page_is_named_by_what_is_swept(folder: Path) -> None:
+    """No digest as its title, no front of a quantity that is the same everywhere."""
+    with Database(folder) as database:
+        data = load(database)
+    assert report_page._title(data) == "Sweep of block_in, block_out, read_latency over digits"
+    varying = {q.key for q in data.changing}
+    assert {"cycles", "lut"} <= varying <= {q.key for q in data.quantities}
+    for point in data.points:
+        point["metrics"]["lut"] = 1000
+    assert "lut" not in {q.key for q in data.changing}
 
 
 def test_fronts_by_brute_force(folder: Path) -> None:
