@@ -1,4 +1,5 @@
-"""Speed of compiler and functional simulator on ResNet-18, beside onnxruntime's int8 on one thread.
+"""Speed of compiler and functional simulator on ResNet-18, beside onnxruntime's int8 on one thread; compile time of a
+detector.
 
 `tilewright bench`. The model is `resnet18_qdq.onnx` in the folder $TILEWRIGHT_MODELS if that is
 set, else the zoo's. onnxruntime is measured twice: on the same model by the exact integer kernels that the checks
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 
 import onnx
 
+from compiler.cpu.object.cache import objects
 from isa.config import NpuConfig
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
@@ -36,6 +39,37 @@ def speed_model(model: str | Path | None = None) -> tuple[str, onnx.ModelProto, 
     if folder and (Path(folder) / MODEL_FILE).is_file():
         return Path(MODEL_FILE).stem, load_model(Path(folder) / MODEL_FILE), fastest
     return "zoo resnet18", zoo.build_quantized("resnet18"), fastest
+
+
+def compile_time(
+    network: str, config: str | Path | NpuConfig = "base", progress: Callable[..., None] = lambda *_: None
+) -> dict[str, Any]:
+    """Seconds and CPU seconds (with those of child processes) that a network of the zoo takes to compile where nothing
+    of it was compiled before: no kernels are found in the cache."""
+    progress(f"getting {network}")
+    proto = zoo.build_quantized(network, calibration=2)
+    progress(f"compiling {network}")
+    before = os.environ.get("TILEWRIGHT_CACHE")
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["TILEWRIGHT_CACHE"] = empty
+        objects.forget()
+        used = _cpu_seconds()
+        try:
+            program = compile_program(proto, config, cache=False, tuning="off")
+        finally:
+            del os.environ["TILEWRIGHT_CACHE"]
+            if before is not None:
+                os.environ["TILEWRIGHT_CACHE"] = before
+    return {
+        f"{network}_macs": program.macs,
+        f"{network}_compile_seconds": program.compile_seconds,
+        f"{network}_compile_cpu_seconds": _cpu_seconds() - used,
+    }
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _timed(call: Callable[[], object]) -> float:
@@ -85,6 +119,7 @@ def measure(
             progress(f"running {name}", index, runs)
             for key, call in calls.items():
                 times[key].append(_timed(call))
+    detector = compile_time("detector", config, progress) if model is None else {}
     median = {key: statistics.median(found) for key, found in times.items()}
     seconds = median["simulator"]
     return {
@@ -93,6 +128,7 @@ def measure(
         "macs": program.macs,
         "npu_mac_fraction": program.npu_macs / program.macs if program.macs else 0.0,
         "compile_seconds": program.compile_seconds,
+        **detector,
         "runs": runs,
         "run_seconds": seconds,
         "gmacs_per_second": program.macs / seconds / 1e9,

@@ -11,6 +11,7 @@ import onnx
 
 from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
+from tilewright.zoo.detection import detector
 from tilewright.zoo.gated import efficientnet, squeeze_excite
 from tilewright.zoo.mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
 from tilewright.zoo.quantization import quantize
@@ -52,6 +53,7 @@ ZOO: dict[str, ZooEntry] = {
     ),
     "squeeze_excite": ZooEntry(make=squeeze_excite, small={"alpha": 0.5, "size": 64, "classes": 20}),
     "efficientnet": ZooEntry(make=efficientnet, small={"width": 0.5, "depth": 0.5, "size": 64, "classes": 20}),
+    "detector": ZooEntry(make=detector, small={"size": 64, "width": 8, "classes": 5}),
     "segmentation": ZooEntry(make=segmentation, small={"size": 32, "width": 8}),
 }
 

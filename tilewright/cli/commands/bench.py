@@ -91,6 +91,10 @@ def _speed_table(result: dict[str, Any]) -> Table:
             shown.add_row(what, f"{seconds:.4f}", f"{result['macs'] / seconds / 1e9:.2f}")
 
     shown.add_row("compile", f"{result['compile_seconds']:.2f}", "")
+    if "detector_compile_seconds" in result:
+        network = f"zoo detector, {result['detector_macs'] / 1e9:.1f} GMAC"
+        shown.add_row(f"compile {network}, no kernels kept", f"{result['detector_compile_seconds']:.2f}", "")
+        shown.add_row("  CPU seconds of it", f"{result['detector_compile_cpu_seconds']:.2f}", "")
     row("functional simulator", result["run_seconds"])
     row(f"{result['reference']}, 1 thread, same model", result["reference_seconds"])
     row(f"{result['reference']}, 1 thread, uint8 activations", result["reference_uint8_seconds"])
