@@ -20,6 +20,7 @@ from pathlib import Path
 
 from distributed.security import Security
 
+from common import processes
 from tilewright.errors import UsageError
 
 _START_SECONDS = 60.0
@@ -47,6 +48,7 @@ class LocalCluster:
         self._log = log.open("ab")
         self._scratch = tempfile.TemporaryDirectory(prefix="tilewright-sweep-", ignore_cleanup_errors=True)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._children = contextlib.ExitStack()
         self.scratch = Path(self._scratch.name)
         where = self.scratch / "scheduler.json"
         self.security = Security.temporary()
@@ -89,16 +91,11 @@ class LocalCluster:
             "OMP_NUM_THREADS": "1",
             "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
         }
-        self._processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", f"distributed.cli.{module}", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=self._log,
-                stderr=self._log,
-                env=environment,
-                start_new_session=True,
-            )
-        )
+        child = processes.started(  # whose guard also ends it before its lifeline is read
+            [sys.executable, "-m", f"distributed.cli.{module}", *arguments],
+            stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, env=environment,
+        )  # fmt: skip
+        self._processes.append(self._children.enter_context(child))
 
     def _wait_for(self, where: Path) -> str:
         end = time.monotonic() + _START_SECONDS
@@ -120,9 +117,8 @@ class LocalCluster:
 
     def stop(self) -> None:
         """Ends the processes; workers end with their parent."""
-        for process in reversed(self._processes):
-            process.kill()
-            process.wait()
+        self._children.close()
+        for process in self._processes:
             if process.stdin is not None:
                 process.stdin.close()
         self._log.close()
