@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -76,6 +78,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
     fix_shapes(made, shapes or {})
     fix_values(made, values or {})
     made = upgrade(inline_branches(made))
+    constants_to_initializers(made)
     made = infer_shapes(optimise(made))
     name_nodes(made)
     fold(made)
@@ -130,29 +133,65 @@ def drop_constant_inputs(model: onnx.ModelProto) -> None:
     model.ir_version = max(model.ir_version, 4)
 
 
+_OPTIMISE = """
+import sys
+import onnxruntime
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 4
+options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+options.optimized_model_filepath = sys.argv[2]
+try:
+    onnxruntime.InferenceSession(
+        sys.argv[1], options, providers=["CPUExecutionProvider"], disabled_optimizers=["MatMulAddFusion"]
+    )
+except Exception as error:
+    print(error)
+    sys.exit(1)
+"""
+"""Optimises file 1 to file 2. MatMul and Add become Gemm in `fold` instead, where that can be quantised."""
+
+
 def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model after onnxruntime's basic optimisations, which keep to ONNX's own operators: constants folded,
-    branches with constant conditions inlined, Identity and Dropout gone, batch norms folded into Conv."""
-    import onnxruntime
+    Identity and Dropout gone, batch norms folded into Conv.
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    They run in a process of their own: for some models with branches in branches onnxruntime crashes. Such a model is
+    returned as it is.
+
+    Raises:
+        UsageError: onnxruntime cannot load the model.
+    """
     with tempfile.TemporaryDirectory(prefix="tilewright-quantize-") as folder:
-        path = Path(folder) / "optimised.onnx"
-        options.optimized_model_filepath = str(path)
+        given, made = Path(folder) / "given.onnx", Path(folder) / "made.onnx"
         try:
-            raw = model.SerializeToString()
-            # MatMul and Add become Gemm in `fold`, where that can be quantised.
-            without = {"disabled_optimizers": ["MatMulAddFusion"]}
-            onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"], **without)
-            found = onnx.load(str(path))
+            given.write_bytes(model.SerializeToString())
         except (ValueError, EncodeError) as error:
             raise UsageError(f"the model is too large to quantise: {first_line(error)}") from None
-        except Exception as error:  # onnxruntime raises its own kinds without a common base
-            raise UsageError(f"onnxruntime cannot load the model: {first_line(error)}") from None
+        ran = subprocess.run(
+            [sys.executable, "-c", _OPTIMISE, str(given), str(made)], stdout=subprocess.PIPE, text=True, check=False
+        )
+        if ran.returncode == 1:
+            raise UsageError(f"onnxruntime cannot load the model: {first_line(ValueError(ran.stdout))}")
+        if ran.returncode != 0 or not made.exists():
+            return model
+        found = onnx.load(str(made))
     _drop_unused_opsets(found)
     return found
+
+
+def constants_to_initializers(model: onnx.ModelProto) -> None:
+    """Constant nodes of the main graph that hold a tensor become initialisers."""
+    nodes = []
+    for node in model.graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value"), None) if node.op_type == "Constant" else None
+        if value is None:
+            nodes.append(node)
+            continue
+        tensor = model.graph.initializer.add()
+        tensor.CopyFrom(value)
+        tensor.name = node.output[0]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
 
 
 def _drop_unused_opsets(model: onnx.ModelProto) -> None:
