@@ -20,7 +20,7 @@ from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products
 from tilewright.quantize.metric import Comparison, compare, read_labels
 from tilewright.quantize.observe import runner
-from tilewright.quantize.prepare import Shapes, Values, prepare, read
+from tilewright.quantize.prepare import Shapes, Values, fix, prepare, read, require_same
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Progress, Recipe
 from tilewright.quantize.samples import Data, inputs_of, samples_of, split
@@ -116,10 +116,11 @@ def quantize(
     """
     if activation not in ("int8", "uint8") or form not in ("qdq", "qoperator"):
         raise UsageError(f"activation is int8 or uint8, form qdq or qoperator; not {activation!r}, {form!r}")
-    given = read(model)
-    prepared = prepare(given, shapes, values)
+    given = fix(read(model), shapes, values)
+    prepared = prepare(given)
     samples = samples_of(data, inputs_of(prepared), images, values or ())
     calibration, held = split(samples, held_back)
+    require_same(given, prepared, held[0])
     known = read_labels(Path(labels), len(samples)) if labels is not None else None
 
     network = Network(prepared)

@@ -20,10 +20,15 @@ from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.quantize.branches import inline_branches
 from tilewright.quantize.fold import fold
-from tilewright.quantize.observe import first_line
-from tilewright.quantize.opset import upgrade
+from tilewright.quantize.observe import first_line, run, session
+from tilewright.quantize.opset import opset_of, upgrade
+from tilewright.quantize.recipe import Sample
 
 QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "DynamicQuantizeLinear"}
+
+MOST_CHANGE = 0.01
+"""Preparing rounds floats in another order. More than that, relative to the largest, in more than such a share of an
+output's elements, is another network."""
 
 Shapes = Mapping[str, Sequence[int]]
 Values = Mapping[str, np.ndarray]
@@ -56,6 +61,25 @@ def _load(path: str | Path) -> onnx.ModelProto:
     return model
 
 
+def fix(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values | None = None) -> onnx.ModelProto:
+    """The model, copied, with the inputs that are wanted.
+
+    Args:
+        shapes: sizes of inputs, open in the model or not.
+        values: of inputs that become constants.
+
+    Raises:
+        UsageError: the model has no such inputs.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    drop_constant_inputs(made)
+    separate_open_sizes(made)
+    fix_shapes(made, shapes or {})
+    fix_values(made, values or {})
+    return made
+
+
 def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values | None = None) -> onnx.ModelProto:
     """A float model that computes what the given one does, and is written so that it can be quantised well.
 
@@ -64,26 +88,40 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
 
     Args:
         model: left unchanged.
-        shapes: sizes of inputs that the model leaves open.
-        values: of inputs that become constants.
+        shapes, values: as for `fix`.
 
     Raises:
         UsageError: shapes or values do not fit, the operator set cannot be upgraded, or onnxruntime cannot load the
             model.
     """
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    drop_constant_inputs(made)
-    separate_open_sizes(made)
-    fix_shapes(made, shapes or {})
-    fix_values(made, values or {})
-    made = upgrade(inline_branches(made))
+    made = upgrade(inline_branches(fix(model, shapes, values)))
     constants_to_initializers(made)
     made = infer_shapes(optimise(made))
     name_nodes(made)
     fold(made)
     own_constants(made)
     return infer_shapes(made)
+
+
+def require_same(given: onnx.ModelProto, prepared: onnx.ModelProto, sample: Sample) -> None:
+    """Raises `UsageError` if the prepared model computes something else than the one it was made of: onnx's version
+    converter is not right for every model."""
+    random = [n.op_type for n in given.graph.node if "Random" in n.op_type or n.op_type in ("Multinomial", "Bernoulli")]
+    if random:
+        return
+    wanted, found = run(session(given), sample), run(session(prepared), sample)
+    for name, value in wanted.items():
+        if not isinstance(value, np.ndarray) or value.dtype != np.float32 or not value.size:
+            continue
+        other = found[name]
+        limit = MOST_CHANGE * float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
+        with np.errstate(invalid="ignore"):
+            off = other.shape != value.shape or np.mean(np.abs(other - value) > limit) > MOST_CHANGE
+        if off:
+            raise UsageError(
+                f"upgraded from opset {opset_of(given)} to {opset_of(prepared)} the model gives another output "
+                f"{name!r}: export it again with opset_version={opset_of(prepared)}"
+            )
 
 
 def fix_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
@@ -101,7 +139,8 @@ def fix_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
     if shapes:
         del model.graph.value_info[:]  # said for other sizes
         for output in model.graph.output:
-            output.type.tensor_type.ClearField("shape")
+            if output.type.HasField("tensor_type"):
+                output.type.tensor_type.ClearField("shape")
 
 
 def fix_values(model: onnx.ModelProto, values: Values) -> None:

@@ -152,3 +152,19 @@ def test_tflite(tmp_path: Path) -> None:
     assert found["verified"]["check"]["equal"] and found["check"]["after"] >= 2 / 3
     again = run(tmp_path / "q.tflite", *arguments[1:])
     assert "quantised already" in again.stderr
+
+
+def test_value_and_check(tmp_path: Path) -> None:
+    """An input that is fixed is none of the model before, either; other shapes than the file has."""
+    w = np.random.default_rng(0).standard_normal((4, 3, 1, 1)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("Mul", ["a", "gain"], ["y"])]
+    model = model_of(nodes, {"x": [10, 3, 4, 4], "gain": np.zeros((), np.float32)}, ["y"], {"w": w}, opset=17)
+    onnx.save(model, tmp_path / "m.onnx")
+    x = np.random.default_rng(1).standard_normal((8, 1, 3, 6, 6)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x, gain=np.float32(3))
+    arguments = [tmp_path / "m.onnx", "--calibration", tmp_path / "x.npz", "-o", tmp_path / "q.onnx"]
+    assert "--shape x=... changes sizes that the file has fixed" in run(*arguments).stderr
+    result = run(*arguments, "--shape", "x=1,3,6,6", "--value", "gain=3", "--check", "--json", "-")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["check"]["before"] == 1
+    assert [i.name for i in onnx.load(tmp_path / "q.onnx").graph.input] == ["x"]

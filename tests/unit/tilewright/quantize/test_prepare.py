@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
-from tilewright.quantize.prepare import prepare
+from tilewright.quantize.prepare import prepare, require_same
 
 RANDOM = np.random.default_rng(0)
 
@@ -184,3 +185,21 @@ def test_shared_weights() -> None:
         model_of(nodes, {"x": [1, 3, 5, 5]}, ["y"], {"w": weights(3, 3, 1, 1)}), {"x": weights(1, 3, 5, 5)}
     )
     assert len({node.input[1] for node in found.graph.node}) == 2
+
+
+def test_another_network_is_noticed() -> None:
+    """Where preparing changed the results, the message says what to do."""
+    model = lambda op: model_of([helper.make_node(op, ["x"], ["y"])], {"x": [1, 8]}, ["y"], opset=12)
+    sample = {"x": weights(1, 8)}
+    require_same(model("Relu"), model("Relu"), sample)
+    with pytest.raises(tw.UsageError, match="gives another output 'y': export it again with opset_version"):
+        require_same(model("Relu"), model("Sigmoid"), sample)
+
+
+def test_onnxruntime_may_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that onnxruntime's optimiser crashes on is quantised as it is."""
+    monkeypatch.setattr(sys.modules[prepare.__module__], "_OPTIMISE", "import os; os.abort()")
+    constant = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(weights(4, 3, 1, 1)))
+    nodes = [constant, helper.make_node("Conv", ["x", "w"], ["y"])]
+    found = prepared(model_of(nodes, {"x": [1, 3, 5, 5]}, ["y"]), {"x": weights(1, 3, 5, 5)})
+    assert ops(found) == ["Conv"]
