@@ -48,6 +48,7 @@ class Model:
     inputs: Sequence[str]
     outputs: Sequence[str]
     byte_codes: bool = True  # operators are numbered in both fields; False: only in the younger one
+    copies: int = 1  # of the graph
     _buffers: list[bytes] = field(default_factory=lambda: [b""])
 
     def build(self) -> bytes:
@@ -102,7 +103,7 @@ class Model:
             tflite.OperatorCodeAddBuiltinCode(b, number)
             tflite.OperatorCodeAddVersion(b, version)
             made.append(tflite.OperatorCodeEnd(b))
-        vectors = [_offsets(b, made), _offsets(b, [graph]), _offsets(b, buffers)]
+        vectors = [_offsets(b, made), _offsets(b, [graph] * self.copies), _offsets(b, buffers)]
         tflite.ModelStart(b)
         tflite.ModelAddVersion(b, 3)
         for add, part in zip(("OperatorCodes", "Subgraphs", "Buffers"), vectors):

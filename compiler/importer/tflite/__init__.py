@@ -31,7 +31,7 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
 )
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.handlers import handler_of
-from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
+from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_builtin, is_tflite, read
 from compiler.limits import check_nodes, check_shape
 from compiler.onnx_ops import OPSET
 
@@ -105,12 +105,16 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Tfl
         b.op = op
         handler = handler_of(op.name, b.quantised())
         if handler is None:
-            raise UnsupportedError(f"{op.label} is not supported; docs/tflite.md lists what is")
+            what = (
+                "" if is_builtin(op.name) else ": a custom operator, whose kernel comes with the program it is made for"
+            )
+            raise UnsupportedError(f"{op.label} is not supported{what}; docs/tflite.md lists what is")
         for t in (model.tensors[i] for i in op.outputs):
             if t.dtype is None:
                 raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
             if t.dtype == np.int16 and t.quant is not None:
-                raise b.refuse(f"output {t.name!r} has 16-bit steps; 8-bit and float32 activations are supported")
+                what = "8-bit and float32 activations are supported: quantise the float model with int8 activations"
+                raise b.refuse(f"output {t.name!r} has 16-bit steps; {what}")
         handler(b, op)
     if not model.outputs:
         raise CompileError("the model has no outputs")

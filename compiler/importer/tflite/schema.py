@@ -83,6 +83,11 @@ class FileModel:
     outputs: list[int] = field(default_factory=list)
 
 
+def is_builtin(name: str) -> bool:
+    """Whether an operator is one of TFLite's own, by its name."""
+    return name in _OP_NAMES.values() or name.startswith("operator ")
+
+
 def is_tflite(data: bytes) -> bool:
     """True if the bytes carry the identifier of a TFLite flatbuffer."""
     return data[4:8] == IDENTIFIER
@@ -133,7 +138,7 @@ class _Reader:
         if self.root.Version() != 3:
             raise CompileError(f"TFLite schema version {self.root.Version()}; 3 is accepted")
         if self.root.SubgraphsLength() != 1:
-            raise UnsupportedError(f"{self.root.SubgraphsLength()} subgraphs; one is accepted")
+            raise UnsupportedError(f"{self.root.SubgraphsLength()} subgraphs; one is accepted{self.remedy()}")
         graph = self.table(self.root.Subgraphs(0), "the graph")
         self.graph = graph
         names: set[str] = set()
@@ -161,6 +166,22 @@ class _Reader:
             return False
         target.data, target.quant = source.data, target.quant or source.quant
         return True
+
+    def remedy(self) -> str:
+        """What someone with a model of several graphs can do, by the operators it has."""
+        codes = [self.root.OperatorCodes(i) for i in range(self.count(self.root.OperatorCodesLength(), "operators"))]
+        names = {_OP_NAMES.get(_number_of(self.table(code, "an operator code")), "") for code in codes}
+        if names & {"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}:
+            return (
+                ". The model keeps its state in variables: export it with the state as inputs and outputs, or in the "
+                "form that takes a whole sequence"
+            )
+        flow = sorted(names & {"IF", "WHILE", "CALL", "STABLEHLO_WHILE"})
+        if flow:
+            return (
+                f". {', '.join(flow)} at run time: export the model without, or as ONNX, where branches and loops run"
+            )
+        return ". Each signature is a graph: export the one that is wanted alone"
 
     def indices(self, length: Callable[[], int], at: Callable[[int], int], what: str, optional: bool) -> list[int]:
         values = [int(at(i)) for i in range(self.count(length(), what))]

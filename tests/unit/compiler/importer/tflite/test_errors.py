@@ -28,8 +28,24 @@ def test_int16_activations() -> None:
 
 def test_unknown_custom_operator_is_named() -> None:
     x, y = T("x", (1, 4), "float32"), T("y", (1, 4), "float32")
-    with pytest.raises(UnsupportedError, match=r"PosenetDecoderOp \(op 0, version 1\) is not supported"):
+    with pytest.raises(
+        UnsupportedError, match=r"PosenetDecoderOp \(op 0, version 1\) is not supported: a custom operator"
+    ):
         import_tflite(unary("PosenetDecoderOp", x, y))
+
+
+@pytest.mark.parametrize(
+    ("op", "remedy"),
+    [
+        ("READ_VARIABLE", "keeps its state in variables: export it with the state as inputs"),
+        ("IF", "IF at run time: export the model without, or as ONNX"),
+        ("TANH", "export the one that is wanted alone"),
+    ],
+)
+def test_several_graphs_say_what_to_do(op: str, remedy: str) -> None:
+    x, y = T("x", (1, 4), "float32"), T("y", (1, 4), "float32")
+    with pytest.raises(UnsupportedError, match=rf"2 subgraphs; one is accepted\..*{remedy}"):
+        import_tflite(Model([x, y], [Op(op, ["x"], ["y"])], ["x"], ["y"], copies=2).build())
 
 
 def test_wrong_shape() -> None:
