@@ -38,6 +38,7 @@ class Quantized:
         verified: what running it showed; None if that was not asked for.
         comparison: the metric before and after; None if that was not asked for.
         noise: SQNR of layers and outputs on the samples held back; None if the model is not run.
+        target: dB that each output was to reach; None if there was no target.
     """
 
     model: onnx.ModelProto
@@ -45,6 +46,7 @@ class Quantized:
     verified: Verified | None = None
     comparison: Comparison | None = None
     noise: sqnr.Report | None = None
+    target: float | None = None
 
     def serialized(self) -> bytes:
         """The file."""
@@ -61,8 +63,15 @@ class Quantized:
         if self.comparison is not None:
             found["check"] = asdict(self.comparison)
         if self.noise is not None:
-            found["sqnr"] = self.noise.to_dict()
+            found["sqnr"] = self.noise.to_dict() | {"target": self.target, "missed": self.missed}
         return found
+
+    @property
+    def missed(self) -> list[str]:
+        """The outputs that did not reach the target on the samples held back."""
+        if self.noise is None or self.target is None:
+            return []
+        return [name for name, decibels in self.noise.outputs.items() if decibels < self.target]
 
     def lines(self) -> list[str]:
         """What a user wants to know, as text."""
@@ -73,6 +82,11 @@ class Quantized:
             found.append(str(self.comparison))
         if self.noise is not None:
             found.append(str(self.noise))
+        if self.missed:
+            found.append(
+                f"warning: {', '.join(self.missed)} did not reach the target of {self.target:g} dB: give more samples "
+                "of the kind the model is used on, or keep the layers that lose most with --keep-float or --int16"
+            )
         return found
 
 
@@ -135,4 +149,4 @@ def quantize(
     verified = verify(written, held[0], progress) if check else None
     noise = sqnr.measure(recipe, written, held, progress) if check else None
     comparison = compare(metric, runner(given), runner(written), held, known, progress) if metric is not None else None
-    return Quantized(written, recipe, verified, comparison, noise)
+    return Quantized(written, recipe, verified, comparison, noise, wanted.target)

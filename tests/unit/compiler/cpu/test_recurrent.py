@@ -56,6 +56,32 @@ def test_gru_linear_before_reset(seed: int) -> None:
     check("GRU", seed, linear_before_reset=1, direction="bidirectional")
 
 
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_gru_behind_gru(direction: str) -> None:
+    """Two networks of one op in a row: what one keeps between steps is not the other's."""
+    rng = np.random.default_rng(0)
+    hidden, ways = 8, 2 if direction == "bidirectional" else 1
+    nodes, constants, name, size = [], {}, "x", 16
+    for k in range(2):
+        shapes = {"w": (ways, 3 * hidden, size), "r": (ways, 3 * hidden, hidden), "b": (ways, 6 * hidden)}
+        constants |= {f"{n}{k}": rng.normal(0, 0.5, s).astype(np.float32) for n, s in shapes.items()}
+        size = ways * hidden
+        constants[f"shape{k}"] = np.array([5, 1, size])
+        nodes += [
+            helper.make_node(
+                "GRU", [name, *(f"{n}{k}" for n in shapes)], [f"y{k}"], direction=direction, hidden_size=hidden,
+                linear_before_reset=1,
+            ),
+            helper.make_node("Transpose", [f"y{k}"], [f"t{k}"], perm=[0, 2, 1, 3]),
+            helper.make_node("Reshape", [f"t{k}", f"shape{k}"], [f"z{k}"]),
+        ]  # fmt: skip
+        name = f"z{k}"
+    feeds = {"x": rng.normal(size=(5, 1, 16)).astype(np.float32)}
+    model = onnx_models.model_of(nodes, feeds, dict.fromkeys(("z0", "z1"), (TensorProto.FLOAT, None)), constants)
+    for found, expected in zip(backend.run_model(model, feeds), onnx_models.run(model, feeds).values()):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+
+
 @pytest.mark.parametrize("op", ["RNN", "GRU"])
 def test_activations_with_parameters(op: str) -> None:
     names = ["LeakyRelu"] if op == "RNN" else ["HardSigmoid", "ScaledTanh"]

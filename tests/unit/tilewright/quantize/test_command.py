@@ -49,6 +49,26 @@ def test_result_runs(digits: Path, form: str) -> None:
     onnx_models.session(output)
 
 
+def test_accuracy_options(digits: Path) -> None:
+    """Each has its effect on the result, or is one line."""
+    model, output = DIGITS / "digits_float.onnx", digits / "int8.onnx"
+    first = onnx.load(model).graph.node[0]
+    common = [model, "--calibration", digits / "images.npy", "-o", output, "--json", "-", "--no-fit"]
+
+    def layers(*options: object) -> dict[str, str]:
+        result = run(*common, *options)
+        assert result.exit_code == 0, result.output
+        return {row["op"]: row["precision"] for row in json.loads(result.stdout)["sqnr"]["layers"]}
+
+    assert layers("--ranges", "minmax", "--target", 0)[first.op_type] == "int8"
+    assert layers("--ranges", "percentile", "--target", 0, "--keep-float", first.op_type)[first.op_type] == "float"
+    assert layers("--ranges", "entropy", "--target", 0, "--int16", "Gemm")["Gemm"] == "int16"
+    result = run(*common, "--keep-float", "no such node")
+    assert result.exit_code == 2 and "no layer that can be quantised has a node 'no such node'" in result.output
+    result = run(*common, "--sqnr-plot", digits / "plot.gif")
+    assert result.exit_code == 2 and "ends in .png or .svg" in result.output
+
+
 @pytest.mark.parametrize("labels", ["labels.npy", "labels.txt", None])
 def test_metric(digits: Path, labels: str | None) -> None:
     arguments = ["--calibration", digits / "images.npy", "-o", digits / "int8.onnx", "--check", "--held-back", 12]

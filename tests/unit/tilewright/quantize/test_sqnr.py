@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnxruntime
 import pytest
 
 from tests.unit.tilewright.quantize import networks
-from tilewright.quantize import ranges, sqnr
+from tilewright.quantize import Quantized, ranges, sqnr
 from tilewright.quantize.recipe import Precision, Recipe
 from tilewright.quantize.sqnr_plot import picture
 from tilewright.quantize.stepping import Stepper, Values
@@ -29,6 +31,15 @@ def test_report() -> None:
     assert {row.layer: row.precision for row in found.layers}["gemm"] == "float"
     assert found.worst == found.outputs["y"] and found.samples == 5
     assert picture(found, "png").startswith(b"\x89PNG") and b"conv0" in picture(found, "svg")
+
+
+def test_a_target_that_was_not_reached() -> None:
+    report = sqnr.Report({"y": 12.0, "z": 25.0}, [], 4)
+    model = networks.deep(depth=2)
+    found = Quantized(model, Recipe(model, precision={}), noise=report, target=20.0)
+    assert found.missed == ["y"] and found.to_dict()["sqnr"]["missed"] == ["y"]
+    assert found.lines()[-1].startswith("warning: y did not reach the target of 20 dB")
+    assert not replace(found, target=None).missed and not replace(found, target=12.0).missed
 
 
 def test_equal_models() -> None:
