@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from fpga.bridge.bridge import SerialBridge
 from fpga.sim.line import SimulatedLine
+from hw.connections import unread
 from hw.verilog import component_text
 from tests.common.paths import ROOT
 
@@ -36,6 +37,8 @@ class BridgeBoard(wiring.Component):
         resets = Signal(8)
         was_reset = Signal()
         m.d.sync += [was_reset.eq(b.npu_reset), resets.eq(resets + (b.npu_reset & ~was_reset))]
+
+        unread(m, b.axil.ar.prot, b.axil.aw.prot, b.axil.w.strb)  # the host writes whole words
 
         m.submodules.memory = memory = Memory(shape=Shape(32), depth=MEMORY // 4, init=[])
         write, read = memory.write_port(granularity=8), memory.read_port()

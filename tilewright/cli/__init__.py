@@ -10,7 +10,7 @@ from tilewright.cli.group import Cli
 #: module of its name. They stand here so that `tilewright --help` imports no command: 0.2 s in place of 0.9 s.
 COMMANDS = {
     "compile": "Compile MODEL (quantised ONNX) into a program file.",
-    "quantize": "Quantise MODEL (float ONNX) to 8 bits with onnxruntime's static quantiser.",
+    "quantize": "Quantise MODEL, a float ONNX or TFLite model, to 8 bits.",
     "run": "Run MODEL, an ONNX or TFLite model or a compiled program, once.",
     "explain": "Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.",
     "compare": "Compare A and B, two configurations or two programs, layer by layer.",

@@ -19,11 +19,12 @@ from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products
 from tilewright.quantize.metric import Comparison, compare, read_labels
+from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.prepare import Shapes, Values, fix, prepare, read, require_same
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Progress, Recipe
-from tilewright.quantize.samples import Data, inputs_of, samples_of, split
+from tilewright.quantize.samples import Data, samples_of, split
 from tilewright.quantize.verify import Verified, verify
 from tilewright.quantize.writing import write
 

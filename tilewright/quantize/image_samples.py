@@ -10,8 +10,8 @@ import numpy as np
 
 from tilewright.errors import UsageError
 from tilewright.images import open_image, scaled
+from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Sample
-from tilewright.quantize.samples import Input
 
 
 @dataclass(frozen=True)

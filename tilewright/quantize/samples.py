@@ -8,16 +8,15 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from tilewright.errors import UsageError
 from tilewright.files import IMAGE_SUFFIXES
+from tilewright.quantize.image_samples import ImageOptions, ImageSamples
+from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Sample, Samples
 from tilewright.quantize.stored import StoredArray, stored_arrays
 
@@ -27,33 +26,6 @@ MOST_HELD_BACK = 32
 
 Data = str | Path | np.ndarray | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 """What `samples_of` takes."""
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of a model: its type, and its sizes with None for an open one."""
-
-    dtype: np.dtype
-    sizes: tuple[int | None, ...]
-
-    def takes(self, shape: Sequence[int]) -> bool:
-        return len(shape) == len(self.sizes) and all(want in (None, got) for want, got in zip(self.sizes, shape))
-
-    def __str__(self) -> str:
-        return f"{self.dtype.name}[{', '.join('any' if n is None else str(n) for n in self.sizes)}]"
-
-
-def inputs_of(model: onnx.ModelProto) -> dict[str, Input]:
-    """The inputs that a run needs."""
-    constants = {x.name for x in model.graph.initializer}
-    found = {}
-    for x in model.graph.input:
-        if x.name not in constants:
-            kind = x.type.tensor_type
-            dims = kind.shape.dim
-            sizes = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in dims)
-            found[x.name] = Input(np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)), sizes)
-    return found
 
 
 class ArraySamples:
@@ -261,7 +233,6 @@ def _without(arrays: Mapping[str, Any], fixed: Collection[str]) -> dict[str, Any
 
 
 def _from_path(path: Path, inputs: Mapping[str, Input], images: Any, fixed: Collection[str]) -> Samples:
-    from tilewright.quantize.image_samples import ImageOptions, ImageSamples
 
     accepted = (".npy", ".npz", *IMAGE_SUFFIXES)
     if not path.exists():

@@ -23,8 +23,9 @@ from tilewright.checking.model import check as check_model
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels
+from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Progress, Sample, Samples
-from tilewright.quantize.samples import Data, Input, samples_of, split
+from tilewright.quantize.samples import Data, samples_of, split
 from tilewright.quantize.tflite_prepare import prepare_tflite
 from tilewright.quantize.verify import Verified
 

@@ -19,6 +19,7 @@ from fpga.report import timing, used
 from fpga.sdram.chip import SDRAM_32M
 from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, run
 from fpga.top import SDRAM_CLOCK, SDRAM_PINS, board_memory, connect_sdram
+from hw.interfaces import flat_ports
 from isa.config import NpuConfig, preset
 
 
@@ -68,9 +69,9 @@ class Alone(Elaboratable):
         connect_sdram(m, platform, memory)
         uart = platform.request("uart", 0, dir="-")
         m.submodules.rx, m.submodules.tx = rx, tx = io.Buffer("i", uart.rx), io.Buffer("o", uart.tx)
-        ports = [(getattr(memory, n), p) for n, p in memory.signature.members.items() if n not in memory.pins]
-        inputs = Cat(signal for signal, port in ports if port.flow != Out)
-        outputs = Cat(signal for signal, port in ports if port.flow == Out)
+        ports = [(signal, flow) for name, flow, signal in flat_ports(memory) if name not in memory.pins]
+        inputs = Cat(signal for signal, flow in ports if flow != Out)
+        outputs = Cat(signal for signal, flow in ports if flow == Out)
         shifted, caught, count = Signal(len(inputs)), Signal(len(outputs)), Signal(9)
         m.d.sync += [shifted.eq(Cat(rx.i, shifted)), count.eq(count + 1)]
         m.d.sync += caught.eq(Mux(count == 0, outputs, caught >> 1))

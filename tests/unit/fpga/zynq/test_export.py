@@ -127,9 +127,7 @@ def test_tcl_without_board_files_and_with_a_missed_clock(exported: tuple[ZynqBoa
         run_tcl(folder, slack="-0.25")
 
 
-@pytest.mark.parametrize(
-    "config", [TINY, TINY.with_(name="wide", axi_address_bits=40, axi_data_bits=64)], ids=lambda c: c.name
-)
+@pytest.mark.parametrize("config", [TINY, TINY.with_(name="wide", axi_address_bits=40)], ids=lambda c: c.name)
 def test_wrapper(config: NpuConfig, tmp_path: Path) -> None:
     """It elaborates around the NPU, all its pins but the debug strobes are there, each with its interface."""
     text = export.wrapper(config)

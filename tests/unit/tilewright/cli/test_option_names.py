@@ -41,6 +41,7 @@ SHOWN_BY = {
     "tilewright/export/c_program.py": ("compile",),  # which made the program
     "tilewright/measure/mlperf_tiny.py": ("mlperf-tiny",),
     "tilewright/measure/roofline.py": ("explain",),
+    "tilewright/quantize/__init__.py": ("quantize",),
     "tilewright/quantize/image_samples.py": ("quantize",),
     "tilewright/quantize/layers.py": ("quantize",),
     "tilewright/quantize/metric.py": ("quantize",),
@@ -63,7 +64,7 @@ ELSEWHERE = (
 #: Modules of several commands.
 GROUPS = ("tilewright/cli/commands/fpga", "tilewright/cli/commands/zoo")
 
-_OPTION = re.compile(r"(?<![\w\-{])--[a-z][a-z-]*[a-z]")
+_OPTION = re.compile(r"(?<![\w\-{])--[a-z][a-z\d-]*[a-z\d]")
 _QUOTED = re.compile(r"`([^`]*)`")
 
 

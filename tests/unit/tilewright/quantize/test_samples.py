@@ -11,7 +11,8 @@ from PIL import Image
 
 import tilewright as tw
 from tilewright.quantize.image_samples import ImageOptions
-from tilewright.quantize.samples import Input, samples_of, split
+from tilewright.quantize.model_inputs import Input
+from tilewright.quantize.samples import samples_of, split
 from tilewright.quantize.stored import stored_arrays
 
 F = np.dtype(np.float32)
