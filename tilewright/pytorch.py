@@ -7,16 +7,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from common.quiet import quiet
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.api.compilation import compile
@@ -58,7 +57,7 @@ def export(
         _check_evaluation(module)
     arguments = tuple(example_inputs)
     try:
-        with _quiet():
+        with quiet(logging.WARNING):
             if isinstance(module, torch.nn.Module):
                 module = torch.export.export(module, arguments, dynamic_shapes=dynamic_shapes)
             count = len(module.graph_signature.user_outputs)
@@ -179,16 +178,3 @@ def _first_line(error: Exception) -> str:
         cause = cause.__cause__
     lines = [line.strip() for line in inspect.cleandoc(str(cause)).splitlines() if line.strip()]
     return f"{type(cause).__name__}: {lines[0] if lines else ''}"
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporter's progress lines and torch's warnings about itself."""
-    level = logging.root.manager.disable
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(level)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError
 from onnx import numpy_helper
 
+from common.quiet import quiet
 from compiler.importer.external_data import read_model
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
@@ -288,14 +288,3 @@ def _known(model: onnx.ModelProto) -> Iterator[bool]:
     for node in model.graph.node:
         for name in node.output:
             yield not name or name in infos
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without the advice that onnxruntime's tools give by the root logger."""
-    level = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(level)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from common.quiet import quiet
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import first_line
-from tilewright.quantize.prepare import quiet
 from tilewright.quantize.recipe import Precision, Recipe
 from tilewright.quantize.writing import quantised_layers
 

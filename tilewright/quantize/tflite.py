@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common.quiet import quiet
 from compiler.importer.tflite.schema import FileModel, FileTensor
 from compiler.importer.tflite.schema import read as read_file
 from isa.program import Program
@@ -119,7 +117,7 @@ def _input(tensor: FileTensor) -> Input:
 
 def _quantized(raw: bytes, given: FileModel, samples: Samples, progress: Progress | None) -> bytes:
     try:
-        with _quiet():
+        with quiet(printing=True):
             from ai_edge_litert.interpreter import Interpreter
             from ai_edge_quantizer import quantizer, recipe
     except ImportError as error:
@@ -128,7 +126,7 @@ def _quantized(raw: bytes, given: FileModel, samples: Samples, progress: Progres
         ) from None
     index = {t.index: t.name for t in given.tensors}
     try:
-        with _quiet():
+        with quiet(printing=True):
             raw = prepare_tflite(raw)
             interpreter = Interpreter(model_content=raw)
             key = next(iter(interpreter.get_signature_list()))
@@ -206,17 +204,3 @@ def _run_floats(raw: bytes) -> Run:
         return found
 
     return run
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the libraries' progress bars, warnings and advice."""
-    level = logging.root.manager.disable
-    silent = io.StringIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-        warnings.simplefilter("ignore")
-        logging.disable(logging.ERROR)
-        try:
-            yield
-        finally:
-            logging.disable(level)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
+
+from common.quiet import quiet
 
 Calibration = int | np.ndarray | Iterable[Mapping[str, np.ndarray]]
 """A number of seeded random inputs, an array whose first axis counts inputs, or dicts of input name -> array."""
@@ -76,7 +77,7 @@ def quantize(
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(self.remaining, None)
 
-    with tempfile.TemporaryDirectory(prefix="tilewright-quantize-") as folder, _quiet():
+    with tempfile.TemporaryDirectory(prefix="tilewright-quantize-") as folder, quiet():
         given, prepared, quantised = (Path(folder) / f"{step}.onnx" for step in ("given", "prepared", "quantised"))
         # By file: given a ModelProto, the pre-processing moves its weights to a temporary file and leaves it broken.
         onnx.save(model, str(given))
@@ -97,14 +98,3 @@ def quantize(
     del result.opset_import[:]
     result.opset_import.extend(kept)
     return result
-
-
-class _quiet:
-    """A context that silences the quantiser's advice, which goes to the root logger as warnings."""
-
-    def __enter__(self) -> None:
-        self.level = logging.root.level
-        logging.root.setLevel(logging.ERROR)
-
-    def __exit__(self, *exception: object) -> None:
-        logging.root.setLevel(self.level)
