@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from compiler.errors import CompileError
+from compiler.importer.subgraphs import subgraphs
 
 #: Bits of an element, for types that numpy has none for.
 _BITS = {
@@ -127,5 +128,5 @@ def _of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
             sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
             for one in (*sparse, *attribute.sparse_tensors):
                 yield from (one.values, one.indices)
-            for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _of_graph(graph)
+        for graph in subgraphs(node):
+            yield from _of_graph(graph)

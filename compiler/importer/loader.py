@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.importer.external_data import load_external_data
+from compiler.importer.subgraphs import subgraphs
 from compiler.limits import check_nodes
 from compiler.onnx_ops import OPSET
 
@@ -157,9 +158,8 @@ def _check_functions(model: onnx.ModelProto, name: str) -> None:
                 if called not in counts:
                     counts[called] = size(bodies[called], (*callers, called))
                 total += counts[called]
-            for attribute in node.attribute:
-                for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                    total += size(graph.node, callers)
+            for graph in subgraphs(node):
+                total += size(graph.node, callers)
         return total
 
     if bodies and len(bodies) <= _MAX_FUNCTIONS:

@@ -6,9 +6,8 @@ cannot be one program, `Cut` says at which node, and which values would help.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -105,28 +104,3 @@ for _domain, _ops in {
     "ai.onnx.ml": ("CategoryMapper", "LabelEncoder"),
 }.items():
     handles(*_ops, domain=_domain)(_left_to_the_host)
-
-
-def reads_of(nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Names the nodes take from outside, those inside subgraphs included, in order of first use."""
-    made: set[str] = set()
-    found: dict[str, Any] = {}
-    for node in nodes:
-        for name in (*node.input, *(n for graph in subgraphs(node) for n in captured(graph))):
-            if name and name not in made:
-                found[name] = None
-        made.update(node.output)
-    return list(found)
-
-
-def captured(graph: onnx.GraphProto) -> list[str]:
-    """Names a subgraph takes from the graphs around it."""
-    own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
-    made = {o for node in graph.node for o in node.output}
-    handed = [o.name for o in graph.output if o.name not in made]
-    return [name for name in dict.fromkeys([*reads_of(graph.node), *handed]) if name not in own]
-
-
-def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The subgraphs among a node's attributes."""
-    return [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else list(a.graphs))]

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 from compiler.importer.external_data import read_model
+from compiler.importer.subgraphs import all_nodes, reads_of
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.errors import UsageError
@@ -94,7 +95,8 @@ class Reference:
 
     def floats_only(self) -> bool:
         """Whether no operator of the model quantises or computes with quantised integers."""
-        return not any(word in op for op in _operators(self.proto.graph) for word in ("Quant", "QLinear", "Integer"))
+        ops = {node.op_type for node in all_nodes(self.proto.graph.node)}
+        return not any(word in op for op in ops for word in ("Quant", "QLinear", "Integer"))
 
     def roundings(self) -> Roundings:
         """What of the model rounds floats."""
@@ -225,27 +227,9 @@ def downstream(proto: onnx.ModelProto, sources: Mapping[str, str]) -> dict[str, 
     found: dict[str, dict[str, None]] = {name: {name: None} for name in sources}
     for node in proto.graph.node:
         merged: dict[str, None] = {}
-        for name in _reads(node):
+        for name in reads_of([node]):
             merged |= found.get(name, {})
         for name in node.output:
             if name and merged:
                 found[name] = merged | found.get(name, {})
     return {name: list(some) for name, some in found.items()}
-
-
-def _operators(graph: onnx.GraphProto) -> set[str]:
-    found = {node.op_type for node in graph.node}
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g, *attribute.graphs]:
-                found |= _operators(inner)
-    return found
-
-
-def _reads(node: onnx.NodeProto) -> list[str]:
-    names = list(node.input)
-    for attribute in node.attribute:
-        for graph in [attribute.g, *attribute.graphs]:
-            for inner in graph.node:
-                names += _reads(inner)
-    return names

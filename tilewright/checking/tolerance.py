@@ -210,6 +210,8 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
     """Of an ONNX model. Branches and loop bodies count once."""
     from onnx import TensorProto
 
+    from compiler.importer.subgraphs import subgraphs
+
     halves = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
     terms, nodes, sixteen, narrow = 0, 0, 0, ""
     wide = (TensorProto.INT16, TensorProto.UINT16)
@@ -220,8 +222,8 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
         shapes = {i.name: tuple(i.dims) for i in graph.initializer}
         kinds |= {i.name: i.data_type for i in graph.initializer}
         for node in graph.node:
+            graphs += subgraphs(node)
             for attribute in node.attribute:
-                graphs += [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
                 if node.op_type == "Constant" and attribute.HasField("t"):
                     shapes[node.output[0]] = tuple(attribute.t.dims)
                     kinds[node.output[0]] = attribute.t.data_type

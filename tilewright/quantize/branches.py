@@ -12,7 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tilewright.quantize.observe import reads
+from compiler.importer.subgraphs import reads_of
 
 MOST_NODES = 200
 """A condition that takes more nodes to compute is left alone."""
@@ -127,7 +127,7 @@ class _Constants:
                 known[wanted] = shape
                 continue
             nodes[id(node)] = node
-            pending += reads(node)
+            pending += reads_of([node])
         order = [node for node in self.model.graph.node if id(node) in nodes]
         graph = helper.make_graph(
             order,

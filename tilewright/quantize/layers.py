@@ -20,8 +20,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from compiler.importer.subgraphs import reads_of
 from tilewright.errors import UsageError
-from tilewright.quantize.observe import reads
 
 
 class Kind(enum.Enum):
@@ -100,9 +100,9 @@ class Network:
         self.readers: dict[str, list[onnx.NodeProto]] = {}
         self._inside: set[str] = set()  # tensors that branches and bodies read
         for node in self.nodes:
-            for name in reads(node):
+            for name in reads_of([node]):
                 self.readers.setdefault(name, []).append(node)
-            self._inside.update(set(reads(node)) - set(node.input))
+            self._inside.update(set(reads_of([node])) - set(node.input))
         infos = [*model.graph.value_info, *model.graph.input, *model.graph.output]
         self.info = {x.name: x.type.tensor_type for x in infos}
         self.layers = self._find()

@@ -7,14 +7,14 @@ work is that of one run, the memory that of one piece.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from compiler.importer.subgraphs import reads_of
 from tilewright.errors import UsageError
 from tilewright.quantize.recipe import Progress, Sample, Samples
 
@@ -121,18 +121,8 @@ class Observer:
             found.clear()
 
     def _model_of(self, piece: _Piece, feeds: Mapping[str, Any]) -> onnx.ModelProto:
-        """The piece as a model; its inputs have the types of `feeds`."""
-        model = onnx.ModelProto(ir_version=self.model.ir_version, opset_import=self.model.opset_import)
-        model.functions.extend(self.model.functions)
-        model.graph.name = "piece"
-        model.graph.node.extend(piece.nodes)
-        model.graph.initializer.extend(self._constants[name] for name in piece.constants)
-        for name, value in feeds.items():
-            model.graph.input.append(_value_info(name, value))
-        model.graph.output.extend(
-            onnx.ValueInfoProto(name=name) for name in {**dict.fromkeys(piece.observed), **dict.fromkeys(piece.kept)}
-        )
-        return model
+        constants = [self._constants[name] for name in piece.constants]
+        return part_of(self.model, piece.nodes, constants, feeds, list(dict.fromkeys([*piece.observed, *piece.kept])))
 
 
 class _Piece:
@@ -172,7 +162,7 @@ def _cut(model: onnx.ModelProto, wanted: set[str], sizes: Mapping[str, int], lim
     needed: set[str] = set()
     for piece in reversed(pieces):
         made = dict.fromkeys(name for node in piece.nodes for name in node.output if name)
-        read = dict.fromkeys(name for node in piece.nodes for name in reads(node) if name not in made)
+        read = dict.fromkeys(name for node in piece.nodes for name in reads_of([node]) if name not in made)
         piece.constants = [name for name in read if name in constants]
         piece.reads = [name for name in read if name not in constants]
         piece.observed = [name for name in made if name in wanted]
@@ -183,17 +173,22 @@ def _cut(model: onnx.ModelProto, wanted: set[str], sizes: Mapping[str, int], lim
     return pieces
 
 
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Tensors of the node's own graph that it reads, those its branches and bodies read among them."""
-    names = [name for name in node.input if name]
-    for attribute in node.attribute:
-        for graph in [attribute.g, *attribute.graphs]:
-            inner = {x.name for x in itertools.chain(graph.input, graph.initializer)}
-            for node_inside in graph.node:
-                names += [name for name in reads(node_inside) if name not in inner]
-                inner.update(node_inside.output)
-            names += [x.name for x in graph.output if x.name not in inner]
-    return list(dict.fromkeys(names))
+def part_of(
+    model: onnx.ModelProto,
+    nodes: Iterable[onnx.NodeProto],
+    constants: Iterable[onnx.TensorProto],
+    feeds: Mapping[str, Any],
+    outputs: Iterable[str],
+) -> onnx.ModelProto:
+    """Some nodes of a model as a model. Its inputs have the names and types of `feeds`."""
+    part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    part.functions.extend(model.functions)
+    part.graph.name = "part"
+    part.graph.node.extend(nodes)
+    part.graph.initializer.extend(constants)
+    part.graph.input.extend(_value_info(name, value) for name, value in feeds.items())
+    part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    return part
 
 
 def _value_info(name: str, value: Any) -> onnx.ValueInfoProto:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import defs, helper
 
+from compiler.importer.subgraphs import all_nodes
 from tilewright.errors import UsageError
 
 LEAST = 13
@@ -74,7 +75,7 @@ def _converted(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
 
 def _changed(model: onnx.ModelProto, version: int, target: int) -> bool:
     """Whether any operator of the model, in branches too, means something else in the later set."""
-    for node in _all_nodes(model.graph.node):
+    for node in all_nodes(model.graph.node):
         if node.domain in ("", "ai.onnx"):
             try:
                 before, after = (defs.get_schema(node.op_type, v, "").since_version for v in (version, target))
@@ -83,16 +84,6 @@ def _changed(model: onnx.ModelProto, version: int, target: int) -> bool:
             if before != after:
                 return True
     return False
-
-
-def _all_nodes(nodes: object) -> list[onnx.NodeProto]:
-    found = []
-    for node in nodes:  # type: ignore[attr-defined]
-        found.append(node)
-        for attribute in node.attribute:
-            for graph in [attribute.g, *attribute.graphs]:
-                found += _all_nodes(graph.node)
-    return found
 
 
 def _reason(error: Exception) -> str:

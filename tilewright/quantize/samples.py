@@ -206,14 +206,16 @@ def split(samples: Samples, held_back: int | None = None) -> tuple[Samples, Samp
     return Subset(samples, [i for i in range(total) if i not in chosen]), Subset(samples, sorted(chosen))
 
 
-def samples_of(data: Data, inputs: Mapping[str, Input], images: Any = None, fixed: Collection[str] = ()) -> Samples:
+def samples_of(
+    data: Data, inputs: Mapping[str, Input], images: ImageOptions | None = None, fixed: Collection[str] = ()
+) -> Samples:
     """Calibration data of any kind.
 
     Args:
         data: a folder of images, .npy or .npz files; an .npy or .npz file, or an image; an array (models of one input)
             or arrays by name, cut as `ArraySamples` says; or the inputs of single runs, by name.
         inputs: of the model.
-        images: `ImageOptions`, how images become inputs.
+        images: how images become inputs.
         fixed: inputs that the model had before their values were fixed; data may have them still.
 
     Raises:
@@ -232,7 +234,7 @@ def _without(arrays: Mapping[str, Any], fixed: Collection[str]) -> dict[str, Any
     return {name: value for name, value in arrays.items() if name not in fixed}
 
 
-def _from_path(path: Path, inputs: Mapping[str, Input], images: Any, fixed: Collection[str]) -> Samples:
+def _from_path(path: Path, inputs: Mapping[str, Input], images: ImageOptions | None, fixed: Collection[str]) -> Samples:
 
     accepted = (".npy", ".npz", *IMAGE_SUFFIXES)
     if not path.exists():

@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tilewright.quantize.observe import _value_info, reads, run, session
+from compiler.importer.subgraphs import reads_of
+from tilewright.quantize.observe import part_of, run, session
 from tilewright.quantize.recipe import Sample
 
 BUDGET = 128 << 20
@@ -75,7 +76,7 @@ class Stepper:
         self._source: dict[str, onnx.NodeProto] = {}  # what is made of constants alone
         self.nodes: list[onnx.NodeProto] = []
         for node in model.graph.node:
-            names = reads(node)
+            names = reads_of([node])
             if names and all(name in self.constants or name in self._source for name in names):
                 self._source.update((name, node) for name in node.output)
             else:
@@ -129,7 +130,7 @@ class Stepper:
         self.values.close()
 
     def _needs(self, node: onnx.NodeProto) -> list[str]:
-        return [name for name in reads(node) if name not in self.constants and name not in self._source]
+        return [name for name in reads_of([node]) if name not in self.constants and name not in self._source]
 
     def _piece(self, nodes: list[onnx.NodeProto], feeds: Mapping[str, Any], kept: list[str]) -> onnx.ModelProto:
         before: list[onnx.NodeProto] = []
@@ -139,18 +140,11 @@ class Stepper:
             if name in self.constants:
                 constants[name] = self.constants[name]
             elif name in self._source and not any(self._source[name] is node for node in before):
-                for inner in reads(self._source[name]):
+                for inner in reads_of([self._source[name]]):
                     want(inner)
                 before.append(self._source[name])
 
         for node in nodes:
-            for name in reads(node):
+            for name in reads_of([node]):
                 want(name)
-        model = onnx.ModelProto(ir_version=self.model.ir_version, opset_import=self.model.opset_import)
-        model.functions.extend(self.model.functions)
-        model.graph.name = "piece"
-        model.graph.node.extend([*before, *nodes])
-        model.graph.initializer.extend(constants.values())
-        model.graph.input.extend(_value_info(name, value) for name, value in feeds.items())
-        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in kept)
-        return model
+        return part_of(self.model, [*before, *nodes], constants.values(), feeds, kept)

@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from compiler.importer.subgraphs import reads_of
 from tilewright.quantize.layers import Kind, Layer, Network
-from tilewright.quantize.observe import reads
 from tilewright.quantize.recipe import Precision, QuantizedWeights, Range, Recipe
 
 MAX_BIAS = 2.0**30
@@ -284,7 +284,7 @@ class _Writer:
         del graph.node[:]
         graph.node.extend(self.nodes)
         made = {name for node in self.nodes for name in node.output}
-        read = {x.name for x in graph.output} | {name for node in self.nodes for name in reads(node)}
+        read = {x.name for x in graph.output} | {name for node in self.nodes for name in reads_of([node])}
         del graph.initializer[:]
         graph.initializer.extend(x for x in given.graph.initializer if x.name in read and x.name not in made)
         graph.initializer.extend(self.constants.values())
