@@ -303,6 +303,10 @@ PRESETS: dict[str, NpuConfig] = {
             name="tiny", block_in=4, block_out=4, act_rows=4096, wgt_tiles=1024, acc_rows=512, lut_tables=4,
             axi_data_bits=32, read_outstanding=8, write_outstanding=4,
         ),
+        NpuConfig(
+            name="pynq", block_in=4, block_out=4, act_rows=4096, wgt_tiles=1024, acc_rows=512, lut_tables=4,
+            read_outstanding=8, write_outstanding=4,
+        ),
         NpuConfig(name="small", block_in=8, block_out=8, act_rows=8192, wgt_tiles=768, acc_rows=1024, lut_tables=4),
         NpuConfig(name="base"),
         NpuConfig(

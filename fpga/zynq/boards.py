@@ -174,7 +174,7 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             clock_mhz=100,
             memory_bytes=512 << 20,
             # Multipliers are of LUTs there: the eight lanes of `small` alone would take half of the FPGA.
-            open_config=preset("tiny").with_(name="pynq", axi_data_bits=64),
+            open_config=preset("pynq"),
             open_clock_mhz=25,
         ),
         ZynqBoard(
