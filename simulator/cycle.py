@@ -13,16 +13,19 @@ import numpy as np
 
 from common.native import BuildError, shared_library
 from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, HostMemory, InProcess, Launch, Region
+from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region
 from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode
 from isa.timing import MemoryTiming
 from simulator import native
+from simulator.interruption import Interruptible
 from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_call
 from simulator.structs import CycleRun, InstructionTimes, check_size, cycle_config, pointer, prepare
 
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
 _FLAGS = ("-O3", "-march=native", "-Wall")
+#: Steps of the functional simulator that take about as long as a cycle which is not skipped, and a second of them.
+_STEPS_PER_CYCLE, _STEPS_AT_LEAST = 16, 1 << 24
 
 
 def _build() -> Path:
@@ -103,14 +106,18 @@ def simulate(
     watchdog: int = 0,
     timeout: int = 0,
     trace: bool = False,
+    stop: ctypes.c_uint8 | None = None,
 ) -> Clock:
     """Runs the clock of a program (region, offset, length); memory and scratchpads are not touched.
+
+    Args:
+        stop: another thread sets it to end the run with TIMEOUT.
 
     Raises:
         BuildError: no C++ compiler.
     """
     call = CycleRun(config=cycle_config(config, timing), watchdog=watchdog, timeout=timeout)
-    prepare(call, config, data, regions, program)
+    prepare(call, config, data, regions, program, stop)
     times = None
     if trace:
         # Nothing of a program is dispatched where it does not fit into its region: its length is then no size.
@@ -135,7 +142,7 @@ def simulate(
     return Clock(counters, error, Engine(call.engine), call.pc, recorded, call.evaluated)
 
 
-class CycleDevice(InProcess):
+class CycleDevice(Interruptible):
     """The cycle-level simulator: for any program and memory timing the cycles and counters of the RTL, and the memory
     images of the functional simulator.
 
@@ -154,6 +161,7 @@ class CycleDevice(InProcess):
     name = "cycle"
 
     def __init__(self, config: NpuConfig, timing: MemoryTiming | None = None, *, functional: bool = True) -> None:
+        super().__init__()
         self.config, self.timing, self.functional = config, timing or MemoryTiming(), functional
         self.memory = HostMemory()
         self.scratchpads = Scratchpads(config)
@@ -171,18 +179,25 @@ class CycleDevice(InProcess):
         """
         check_call(self.config, launch)
         data = self.memory.data
+        self.stop.value = 0
         clock = simulate(
             self.config, self.timing, data, launch.regions, launch.program,
-            watchdog=launch.watchdog, timeout=launch.timeout, trace=trace,
+            watchdog=launch.watchdog, timeout=launch.timeout, trace=trace, stop=self.stop,
         )  # fmt: skip
         self.trace = clock.trace
         if clock.trace is not None:
             self.traces.append(clock.trace)
         if clock.error is not None:
-            raise self._error(clock, launch.regions, launch.program)
+            raise self.interrupted(self._error(clock, launch.regions, launch.program))
         if self.functional:
-            native.run(self.config, self.scratchpads, data, launch.regions, launch.program, (1 << 64) - 1)
+            try:
+                self._functional(launch.regions, launch.program, (1 << 64) - 1)
+            except DeviceError as error:
+                raise self.interrupted(error) from None
         return clock.counters
+
+    def _functional(self, regions: Sequence[Region], program: tuple[int, int, int], steps: int) -> None:
+        native.run(self.config, self.scratchpads, self.memory.data, regions, program, steps, stop=self.stop)
 
     def _error(self, clock: Clock, regions: Sequence[Region], program: tuple[int, int, int]) -> DeviceError:
         """The error of the clock; in the functional simulator's words where that one stops at the same place."""
@@ -190,9 +205,10 @@ class CycleDevice(InProcess):
         fault = clock.error
         if self.functional:
             try:
-                # No engine makes more than one step a cycle: so the explanation takes no longer than the run did.
-                steps = clock.counters.cycles or 1
-                native.run(self.config, self.scratchpads, self.memory.data, regions, program, steps)
+                # No engine makes more than one step a cycle. But the clock skips cycles, and the functional simulator
+                # no steps: it gets as many as take about as long as the run did.
+                steps = min(clock.counters.cycles or 1, _STEPS_AT_LEAST + _STEPS_PER_CYCLE * clock.evaluated)
+                self._functional(regions, program, steps)
             except DeviceError as told:
                 if (told.code, told.engine, told.pc) == (fault.code, clock.engine, clock.pc):
                     return DeviceError(str(told), fault.code, clock.engine, clock.pc, fault.address)

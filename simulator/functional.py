@@ -8,9 +8,10 @@ from typing import Any
 
 from common.native import BuildError
 from isa.config import NpuConfig
-from isa.device import Counters, HostMemory, InProcess, Launch
+from isa.device import Counters, DeviceError, HostMemory, Launch
 from isa.encoding import Op
 from simulator import native, reference
+from simulator.interruption import Interruptible
 from simulator.state import RunCounts, Scratchpads, check_call
 
 PATHS = ("fast", "reference")
@@ -18,7 +19,7 @@ PATHS = ("fast", "reference")
 STEP_LIMIT = 10**11
 
 
-class FunctionalDevice(InProcess):
+class FunctionalDevice(Interruptible):
     """The functional simulator. Both paths give the same memory images and the same errors.
 
     Args:
@@ -38,6 +39,7 @@ class FunctionalDevice(InProcess):
     def __init__(self, config: NpuConfig, path: str = "fast") -> None:
         if path not in PATHS:
             raise ValueError(f"path must be one of {', '.join(PATHS)}, not {path!r}")
+        super().__init__()
         self.config, self.path = config, path
         self.memory = HostMemory()
         self.scratchpads = Scratchpads(config)
@@ -65,9 +67,16 @@ class FunctionalDevice(InProcess):
                 f"program_region must be below the {len(launch.regions)} regions given, not {launch.program_region}"
             )
         limit = launch.timeout or STEP_LIMIT
+        self.stop.value = 0
         counts: RunCounts
         if self.path == "fast" and trace is None:
-            counts = native.run(self.config, self.scratchpads, self.memory.data, launch.regions, launch.program, limit)
+            data = self.memory.data
+            try:
+                counts = native.run(
+                    self.config, self.scratchpads, data, launch.regions, launch.program, limit, stop=self.stop
+                )
+            except DeviceError as error:
+                raise self.interrupted(error) from None
         else:
             counts = reference.run_reference(
                 self.config, self.scratchpads, self.memory.data, launch.regions, launch.program, limit, trace

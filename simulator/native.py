@@ -78,15 +78,19 @@ def run(
     program: tuple[int, int, int],
     step_limit: int,
     extra_flags: Sequence[str] = (),
+    stop: ctypes.c_uint8 | None = None,
 ) -> RunCounts:
     """Runs the program (region, offset, length) on `scratchpads` and memory `data`, both changed in place.
+
+    Args:
+        stop: another thread sets it to end the run with TIMEOUT.
 
     Raises:
         DeviceError: as the reference path does.
         BuildError: the library cannot be built.
     """
     call = FunctionalRun(config=functional_config(config), step_limit=step_limit)
-    prepare(call, config, data, regions, program)
+    prepare(call, config, data, regions, program, stop)
     call.act, call.wgt = pointer(scratchpads.act, ctypes.c_int8), pointer(scratchpads.wgt, ctypes.c_int8)
     call.prm, call.lut = pointer(scratchpads.prm, ctypes.c_uint32), pointer(scratchpads.lut, ctypes.c_uint8)
     call.acc = pointer(scratchpads.acc, ctypes.c_int32)

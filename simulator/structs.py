@@ -93,6 +93,9 @@ class FunctionalConfig(Struct):
     _fields_ = _fields(c_uint32, *_FUNCTIONAL)
 
 
+_STOP = "null, or what another thread sets to end the run with TIMEOUT"
+
+
 class FunctionalRun(Struct):
     """One call of the functional simulator: memories and program in, counters and status out."""
 
@@ -101,6 +104,7 @@ class FunctionalRun(Struct):
         "steps": "by engine",
         "heads": "by engine, the instruction at the head of a blocked queue; -1 = none, or one of another engine",
         "fetch_blocked_on": "the engine whose queue is full, -1 = none",
+        "stop": _STOP,
     }
     _fields_ = [
         ("config", FunctionalConfig),
@@ -114,6 +118,7 @@ class FunctionalRun(Struct):
         ("memory_bytes", c_uint64),
         ("regions", MemoryRegion * REGIONS),
         *_fields(c_uint64, "program_region", "program_offset", "program_length", "step_limit"),
+        ("stop", POINTER(c_uint8)),
         *_fields(c_uint64, "instructions", "macs", "bytes_read", "bytes_written"),
         *_fields(c_uint64, "code", "engine", "pc", "address", "memory_id", "region", "offset", "nbytes"),
         ("steps", c_uint64 * len(Engine)),
@@ -149,7 +154,11 @@ class CycleRun(Struct):
     """One call of the cycle-level simulator: program in, clock and counters out."""
 
     c_name = "tw_cycle_run"
-    c_comments = {"times": "one for each instruction, or null", "evaluated": "cycles that were not skipped"}
+    c_comments = {
+        "times": "one for each instruction, or null",
+        "evaluated": "cycles that were not skipped",
+        "stop": _STOP,
+    }
     _fields_ = [
         ("config", CycleConfig),
         ("limits", Limits),
@@ -157,6 +166,7 @@ class CycleRun(Struct):
         ("memory_bytes", c_uint64),
         ("regions", MemoryRegion * REGIONS),
         *_fields(c_uint64, "program_region", "program_offset", "program_length", "watchdog", "timeout"),
+        ("stop", POINTER(c_uint8)),
         ("times", POINTER(InstructionTimes)),
         *_fields(c_uint64, "cycles", "macs", "bytes_read", "bytes_written", "instructions"),
         ("engines", EngineCycles * len(Engine)),
@@ -188,13 +198,17 @@ def prepare(
     data: np.ndarray,
     regions: Sequence[Region],
     program: tuple[int, int, int],
+    stop: c_uint8 | None = None,
 ) -> None:
     """Fills in what both simulators are told: limits of operands, external memory, the program to run.
 
     Args:
         data: uint8, the external memory.
         program: region, offset in it in bytes, instructions.
+        stop: ends the run once another thread sets it.
     """
+    if stop is not None:
+        call.stop = ctypes.pointer(stop)
     call.limits = Limits(**_attributes(config, LIMITS))
     call.memory, call.memory_bytes = pointer(data, c_uint8), data.size
     for i, r in enumerate(regions):

@@ -389,7 +389,8 @@ void Machine::execute() {
         r_.cycles = now;
         r_.evaluated++;
         if (now == first) fetch_.active = true;
-        const bool late = r_.timeout && r_.timeout == now - 1;
+        const bool stopped = r_.evaluated % 1024 == 0 && r_.stop && __atomic_load_n(r_.stop, __ATOMIC_RELAXED);
+        const bool late = stopped || (r_.timeout && r_.timeout == now - 1);
         if (overflow_.found)
             fail(OVERFLOW_ERROR, TW_ERROR_CODE_SEMAPHORE_OVERFLOW, overflow_.engine, overflow_.pc, overflow_.semaphore);
         const bool expired = r_.watchdog && quiet_ == r_.watchdog;

@@ -58,6 +58,7 @@ inline void Machine::depthwise(tw_word w) {
     Walker<3> outer(gemm_, 2, levels, {tw_depthwise_act(w), tw_depthwise_wgt(w), tw_depthwise_acc(w)});
     do {
         for (int64_t i1 = 0, e1 = 0; i1 < l1.count; i1++) {
+            heed();
             const bool emits1 = i1 == start1 + e1 * step1;
             int64_t address = outer.address[0] + i1 * l1.stride[0], next0 = emits1 ? start0 : l0.count, e0 = 0;
             for (int64_t i0 = 0; i0 < l0.count; i0++, address += l0.stride[0]) {

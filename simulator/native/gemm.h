@@ -88,6 +88,7 @@ inline void Machine::gemm(tw_word w) {
     int64_t act[POSITIONS], acc[POSITIONS];
     int n = 0;
     auto flush = [&](int64_t tile) {
+        heed();
         const PackedTile *wgt = packed_.get() + tile;
         int p = 0;
         while (p < n) {
@@ -126,6 +127,7 @@ inline void Machine::gemm_steps(tw_word w) {
         int64_t row = 0;
         Walker<2> inner(gemm_, 0, reduce, {outer.address[0], outer.address[1]});
         do {
+            heed();
             const int8_t *vector = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
             const int8_t *tile = r_.wgt + checked(WGT, inner.address[1], c_.wgt_tiles) * BI * BO;
             row = checked(ACC, outer.address[2], c_.acc_rows);

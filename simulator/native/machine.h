@@ -138,6 +138,11 @@ class Machine {
             throw Fault{TW_ERROR_CODE_TIMEOUT};
     }
 
+    // Called often enough that a run ends soon after another thread asks for it.
+    void heed() const {
+        if (r_.stop && __atomic_load_n(r_.stop, __ATOMIC_RELAXED)) throw Fault{TW_ERROR_CODE_TIMEOUT};
+    }
+
     static int64_t checked(MemoryId memory, int64_t address, int64_t rows) {
         address &= ADDRESS_MASK;
         if (address >= rows) throw Fault{TW_ERROR_CODE_SCRATCHPAD_RANGE, uint64_t(address), uint64_t(memory)};

@@ -41,6 +41,7 @@ typedef struct {
     uint64_t program_offset;
     uint64_t program_length;
     uint64_t step_limit;
+    uint8_t *stop; /* null, or what another thread sets to end the run with TIMEOUT */
     uint64_t instructions;
     uint64_t macs;
     uint64_t bytes_read;
@@ -125,6 +126,7 @@ typedef struct {
     uint64_t program_length;
     uint64_t watchdog;
     uint64_t timeout;
+    uint8_t *stop; /* null, or what another thread sets to end the run with TIMEOUT */
     tw_cycle_times *times; /* one for each instruction, or null */
     uint64_t cycles;
     uint64_t macs;

@@ -59,6 +59,7 @@ inline void Machine::load(tw_word w) {
     const uint8_t fill = pad_.fill;
     for (int64_t z = 0; z < z_loop.count; z++)
         for (uint64_t y = 0; y < y_rows; y++) {
+            heed();
             const uint8_t *data = nullptr;
             if (y >= pad_.top && y < pad_.top + uint64_t(y_loop.count) && data_bytes) {
                 uint32_t offset = uint32_t(tw_load_offset(w) + z * z_loop.stride[1] + int64_t(y - pad_.top) * y_loop.stride[1]);
@@ -95,6 +96,7 @@ inline void Machine::store(tw_word w) {
     spend(TW_ENGINE_STORE, uint64_t(z_loop.count) * y_loop.count * nbytes / c_.bus_bytes);
     for (int64_t z = 0; z < z_loop.count; z++)
         for (int64_t y = 0; y < y_loop.count; y++) {
+            heed();
             uint32_t offset = uint32_t(tw_store_offset(w) + z * z_loop.stride[1] + y * y_loop.stride[1]);
             uint8_t *to = span(tw_store_region(w), offset, nbytes, true);
             r_.bytes_written += bus_bytes_of(offset, nbytes, c_.bus_bytes);

@@ -66,6 +66,7 @@ inline void Machine::vector(tw_word w) {
     int32_t v[BI];
     Walker<4> outer(vector_, reduce, levels, {tw_vector_a(w), tw_vector_b(w), tw_vector_dst(w), tw_vector_prm(w)});
     do {
+        heed();
         if (source == TW_SOURCE_ACC) {
             int64_t row = checked(ACC, outer.address[0], int64_t(c_.acc_rows) * BO / BI);
             std::memcpy(v, r_.acc + row * BI, sizeof v);
@@ -74,6 +75,7 @@ inline void Machine::vector(tw_word w) {
             const int8_t *a = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
             TW_LANES for (int i = 0; i < BI; i++) v[i] = a[i];
             while (inner.next()) {
+                heed();
                 a = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
                 if (source == TW_SOURCE_SUM)
                     TW_LANES for (int i = 0; i < BI; i++) v[i] = int32_t(uint32_t(v[i]) + uint32_t(int32_t(a[i])));

@@ -20,6 +20,7 @@ import grpc
 from common.errors import TilewrightError
 from common.version import tilewright_version
 from isa.device import Counters, DeviceError, Launch
+from isa.instructions import ErrorCode
 from tilewright.errors import UsageError
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY
@@ -32,8 +33,10 @@ _SPARE = 16
 _WORD = 1.0
 #: Bytes that one client may have: of arenas, of writes to them that wait for a run, and of contents under way.
 CLIENT_BYTES = 2 << 30
-#: Cycles of one run at most, what the register TIMEOUT can hold: minutes on the cycle-level simulator.
+#: Cycles of one run at most, what the register TIMEOUT can hold.
 LONGEST_RUN = (1 << 32) - 1
+#: Seconds of one run at most, where the device can be interrupted: on the functional and the cycle-level simulator.
+LONGEST_SECONDS = 30.0
 #: Seconds after which a client that asks for nothing is sent away.
 IDLE_SECONDS = 600.0
 #: Seconds after which an idle client makes room for a new one, where all places are taken.
@@ -53,6 +56,7 @@ class Server:
         total_bytes: of memory all clients may take up together; half of this machine's by default.
         clients: connections at a time.
         longest_run: cycles (steps of an engine on the functional simulator) after which a run ends with TIMEOUT.
+        longest_seconds: after which a run ends with TIMEOUT, where the device can be interrupted.
         idle_seconds, yield_seconds: see IDLE_SECONDS and YIELD_SECONDS.
 
     Attributes:
@@ -73,11 +77,12 @@ class Server:
         total_bytes: int | None = None,
         clients: int = CLIENTS,
         longest_run: int = LONGEST_RUN,
+        longest_seconds: float = LONGEST_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
         yield_seconds: float = YIELD_SECONDS,
     ) -> None:
         self.shared, self.client_bytes, self._token = shared, client_bytes, token
-        self.longest_run = longest_run
+        self.longest_run, self.longest_seconds = longest_run, longest_seconds
         self.total_bytes = half_of_memory() if total_bytes is None else total_bytes
         self.sessions = Sessions(clients, idle_seconds, yield_seconds)
         self._runs = ThreadPoolExecutor(1, "run")
@@ -356,15 +361,25 @@ class _Session:
             started = time.monotonic()
             launch = Launch((), run.program_region, run.program_offset, run.program_length, run.watchdog, run.timeout)
             running = self.server._runs.submit(self.shared.run, parts, sizes, launch, self.server.longest_run)
-            while not wait([running], _WORD).done:
+            longest, late = self.server.longest_seconds, False
+            while not wait([running], min(_WORD, longest)).done:
                 yield pb.Response(running=pb.Running(seconds=time.monotonic() - started))
-            counters = running.result()
+                late = time.monotonic() - started >= longest
+                if late:
+                    self.shared.interrupt()  # again and again: the run may only begin now
+            try:
+                counters = running.result()
+            except DeviceError as error:
+                if not late or error.code != ErrorCode.TIMEOUT:
+                    raise
+                text = f"TIMEOUT: the run takes longer than the {longest:g} s that the server gives it"
+                raise DeviceError(text, error.code, error.engine, error.pc) from None
             log.info("%s: ran %d instructions in %.3f s", self.context.peer(), run.program_length,
                      time.monotonic() - started)  # fmt: skip
             yield pb.Response(finished=pb.Finished(counters=json.dumps(asdict(counters))))
         finally:
-            if running is not None:
-                wait([running])  # a client that is gone does not free the device before its run is over
+            while running is not None and not wait([running], _WORD / 10).done:
+                self.shared.interrupt()  # its client is gone; what cannot be interrupted ends by itself
             turns.leave(ticket)
 
 

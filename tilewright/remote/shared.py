@@ -159,6 +159,12 @@ class SharedDevice:
     def config(self) -> NpuConfig:
         return self.device.config
 
+    def interrupt(self) -> None:
+        """Ends the run under way, where the device can do that. Needs no turn."""
+        interrupt = getattr(self.device, "interrupt", None)
+        if interrupt is not None:
+            interrupt()
+
     def close(self) -> None:
         close = getattr(self.device, "close", None)
         if close is not None:

@@ -14,7 +14,7 @@ import click
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.remote.client import read_token
-from tilewright.remote.server import Server
+from tilewright.remote.server import LONGEST_SECONDS, Server
 from tilewright.remote.shared import SharedDevice
 from tilewright.runtime.devices import open_device
 
@@ -42,6 +42,8 @@ from tilewright.runtime.devices import open_device
               help="Programs and constants kept in this machine's memory.")  # fmt: skip
 @click.option("--longest-run", type=click.IntRange(1, (1 << 32) - 1), default=(1 << 32) - 1, metavar="CYCLES",
               help="Runs end after so many, so that others get their turn; 2^32 - 1 by default.")  # fmt: skip
+@click.option("--longest-seconds", type=click.FloatRange(0.1), default=LONGEST_SECONDS, show_default=True,
+              metavar="SECONDS", help="The same by the clock, on the functional and the cycle simulator.")  # fmt: skip
 def command(
     device: str,
     config: str | None,
@@ -51,6 +53,7 @@ def command(
     tls_key: Path | None,
     keep: int,
     longest_run: int,
+    longest_seconds: float,
 ) -> None:
     """Share a device over the network.
 
@@ -71,7 +74,7 @@ def command(
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
     with terminal.Working(f"opening {device}"):
         shared = SharedDevice(lambda: open_device(device, config), keep << 20)
-    server = Server(shared, listen, token, tls, longest_run=longest_run)
+    server = Server(shared, listen, token, tls, longest_run=longest_run, longest_seconds=longest_seconds)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,10 @@ class Stream:
         """The first answer."""
         self._requests.put(request)
         return next(self._responses)
+
+    def leave(self) -> None:
+        """Without a word."""
+        self._channel.close()
 
 
 def runner(device: RemoteDevice) -> Runner:
@@ -221,6 +226,37 @@ def test_a_killed_client_leaves_the_device_usable(program, inputs, expected, tmp
             same(remote.run(program, inputs), expected[0])
         contents = sorted(len(data) for data in (program.instructions, program.constants))
         wait_until(lambda: sorted(shared.device.held.values()) == contents, "both clients' arenas to be given back")
+
+
+FOREVER = "\n".join(f"VECTOR_LOOP level={level} count=65535" for level in range(4)) + "\nVECTOR\nEND"
+
+
+def test_a_run_without_end_gives_way_to_other_clients(program, inputs, expected) -> None:
+    image = to_bytes(assemble(FOREVER))
+    with serving(longest_seconds=0.5) as (server, shared), runner(connect(server)) as honest:
+        hostile = connect(server)
+        regions = place(hostile, image)
+        with ThreadPoolExecutor(1) as pool:
+            endless = pool.submit(hostile.run, regions, 0, 0, len(image) // 16)
+            wait_until(lambda: shared.device.runs)
+            same(honest.run(program, inputs), expected[0])
+            with pytest.raises(DeviceError, match=r"TIMEOUT: the run takes longer than the 0\.5 s") as caught:
+                endless.result(HANG)
+        assert caught.value.code == ErrorCode.TIMEOUT
+        hostile.run(place(hostile, END), 0, 0, 1)
+
+
+def test_a_client_that_leaves_takes_its_run_with_it(program, inputs, expected) -> None:
+    image = to_bytes(assemble(FOREVER))
+    with serving(longest_seconds=10 * HANG) as (server, _):
+        stream, sha256 = Stream(server), hashlib.sha256(image).digest()
+        stream.ask(pb.Request(piece=pb.Piece(sha256=sha256, size=len(image), data=image)))
+        region = pb.Region(sha256=sha256, size=len(image))
+        run = pb.Run(regions=[region], program_length=len(image) // 16, fingerprint=TINY.fingerprint)
+        assert stream.ask(pb.Request(run=run)).HasField("running")
+        stream.leave()
+        with runner(connect(server)) as honest:
+            same(honest.run(program, inputs), expected[0])
 
 
 def test_a_stopped_machine_is_decoded(program, inputs) -> None:

@@ -1,0 +1,30 @@
+"""A run that another thread can end."""
+
+from __future__ import annotations
+
+import ctypes
+
+from isa.device import DeviceError, InProcess
+from isa.instructions import ErrorCode
+
+
+class Interruptible(InProcess):
+    """A base of simulators whose native code looks, all the time, whether it is to stop.
+
+    Attributes:
+        stop: what the native code looks at; a run begins by clearing it.
+    """
+
+    def __init__(self) -> None:
+        self.stop = ctypes.c_uint8()
+
+    def interrupt(self) -> None:
+        """Ends the run under way with TIMEOUT; called from another thread. The next run is not affected: so where a
+        run is about to begin, call it again."""
+        self.stop.value = 1
+
+    def interrupted(self, error: DeviceError) -> DeviceError:
+        """The error of a run, with the true reason where that is `interrupt`."""
+        if not self.stop.value or error.code != ErrorCode.TIMEOUT:
+            return error
+        return DeviceError("TIMEOUT: the run was interrupted", error.code, error.engine, error.pc)
