@@ -13,6 +13,7 @@ class Case:
     """A graph under construction from a seeded generator."""
 
     def __init__(self, seed: int) -> None:
+        self.few_outside = False
         self.rng = np.random.default_rng(seed)
         self.graph = Graph(f"case{seed}")
 
@@ -42,6 +43,8 @@ class Case:
         return name
 
     def weights(self, shape: tuple[int, ...], channels: int, axis: int) -> str:
+        if self.few_outside:
+            return self._few_outside(shape)
         data = self.rng.integers(-128, 128, shape).astype(np.int8)
         if self.chance(0.3):
             data = np.clip(self.rng.normal(0, 20, shape), -127, 127).astype(np.int8)
@@ -52,6 +55,14 @@ class Case:
         zero = self.rng.integers(-128, 128, n) if self.chance(0.15) else np.zeros(n, np.int64)
         quant = Quant.of(scale, zero, axis) if per_channel else Quant.of(scale[0], zero[0])
         return self.graph.constant("w", data, quant)
+
+    def _few_outside(self, shape: tuple[int, ...]) -> str:
+        """Weights as uint8 ones often are: without their zero point, few of them leave int8."""
+        data = np.clip(self.rng.normal(0, 30, shape), -110, 110).astype(np.int8)
+        flat = data.reshape(-1)
+        flat[self.rng.integers(0, flat.size, self.integer(1, 6))] = -128 if self.chance(0.5) else 127
+        zero = self.integer(1, 17) * (1 if self.chance(0.5) else -1)
+        return self.graph.constant("w", data, Quant.of(np.float32(np.exp(self.rng.uniform(-8, -5))), zero))
 
     def bias(self, channels: int) -> list[str]:
         if self.chance(0.3):
@@ -269,7 +280,13 @@ def chain(case: Case) -> None:
     case.graph.outputs.append(value)
 
 
-KINDS = {f.__name__: f for f in (conv, conv_transpose, matmul, pool, elementwise, concat, chain)}
+def few_outside(case: Case) -> None:
+    """Layers with weights of which few do not fit in int8."""
+    case.few_outside = True
+    (conv, conv, conv_transpose, matmul, chain)[case.integer(0, 4)](case)
+
+
+KINDS = {f.__name__: f for f in (conv, conv_transpose, matmul, pool, elementwise, concat, chain, few_outside)}
 
 
 def make(kind: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:

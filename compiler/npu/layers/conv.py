@@ -81,7 +81,7 @@ class ConvLayer(Layer):
     @property
     def plan_key(self) -> Hashable:
         x, y = self.inputs[0], self.output
-        phases = [(p.weights.shape, p.window, p.out_step, p.out_start) for p in self.phases]
+        phases = [(p.weights.shape, p.window, p.out_step, p.out_start, p.rest_tiles) for p in self.phases]
         return ("conv", *phases, self.group, x.c, y.n, y.c, y.h, y.w, x.block, self.post.add is not None)
 
     def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
@@ -217,9 +217,39 @@ class _Emission:
                 (rows // m, 0, per_row * m, pixels * m),
             ]
             self.context.emitter.gemm(tile.base + origin, wgt, acc, reduce, outer, accumulate=at > 0)
+            self._rest_products(tile, origin, q.block, index, first + at, piece, rows, outer, wgt + per_row * rows, acc)
             self._zero_point_products(tile, origin, first + at, piece, outer, acc)
             if not tiling.keep_input and tile.rows is not None:
                 self.context.release(self._inputs.pop(key))
+
+    def _rest_products(
+        self,
+        tile: ActTile,
+        origin: int,
+        block: int,
+        index: int,
+        first: int,
+        piece: int,
+        rows: int,
+        outer: list[Loop],
+        wgt: int,
+        acc: int,
+    ) -> None:
+        """Adds the products of single tiles, which lie in WGT behind the others of a piece."""
+        dilation = self.s.phases[index].dilation
+        m, (columns, *_), (lines, *_) = self.s.narrow, *outer[:2]
+        for at, (_, row, ky, kx, channels) in enumerate(self._rest(index, block, rows, first, piece)):
+            row -= block * self.context.config.block_in // self.context.config.block_out
+            where = tile.base + origin + (channels - first) * tile.plane
+            where += ky * dilation[0] * tile.line + kx * dilation[1]
+            target = acc + row // m * lines * columns * m + row % m
+            self.context.emitter.gemm(where, wgt + at, target, [], outer[:2], accumulate=True)
+
+    def _rest(self, index: int, block: int, rows: int, first: int, piece: int) -> list[tuple[int, ...]]:
+        """The single tiles of a piece."""
+        rest, config = self.s.phases[index].rest, self.context.config
+        start = block * config.block_in // config.block_out
+        return [] if rest is None else rest.part(range(start, start + rows), range(first, first + piece))
 
     def _zero_point_products(
         self, tile: ActTile, origin: int, first: int, piece: int, outer: list[Loop], acc: int
@@ -258,8 +288,9 @@ class _Emission:
         key = (id(self.layer), index, block, rows, first, piece)
         if dynamic is None:
             taps = self.s.phases[index].weights.shape
-            count = rows * taps[0] * taps[3] * taps[4] * piece
-            return self.context.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece))
+            singles = self._rest(index, block, rows, first, piece)
+            count = rows * taps[0] * taps[3] * taps[4] * piece + len(singles)
+            return self.context.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece, singles))
         at = self.context.weights.find((*key, n))
         if at is None:
             config = self.context.config
@@ -273,8 +304,10 @@ class _Emission:
             )
         return at
 
-    def _pack(self, index: int, block: int, rows: int, first: int, piece: int) -> np.ndarray:
-        """Tiles [row][set][ky][kx][input block] of block_out x block_in."""
+    def _pack(
+        self, index: int, block: int, rows: int, first: int, piece: int, singles: list[tuple[int, ...]]
+    ) -> np.ndarray:
+        """Tiles [row][set][ky][kx][input block] of block_out x block_in, and behind them single ones of the rest."""
         config, s = self.context.config, self.s
         bi, bo = config.block_in, config.block_out
         w = s.phases[index].weights
@@ -292,7 +325,9 @@ class _Emission:
                 if hi > lo:
                     dense[:, o - o0, base + lo : base + hi] = w[:, o, lo:hi]
         split = dense.reshape(sets, rows, bo, piece, bi, kh, kw)
-        return split.transpose(1, 0, 5, 6, 3, 2, 4).reshape(-1, bo, bi)
+        packed = split.transpose(1, 0, 5, 6, 3, 2, 4).reshape(-1, bo, bi)
+        rest = s.phases[index].rest
+        return packed if rest is None or not singles else np.concatenate([packed, rest.pack(singles, config)])
 
     def _params(self, q: Box, index: int) -> int:
         """First PRM row of the biases and scales of a chunk, loaded unless they are there."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiler.npu.emit.plan import Pools, TilePlan
+from compiler.npu.layers.rest import Rest
 from compiler.npu.layers.sliding_window import SlidingWindow
 from compiler.npu.layers.tiling import bands, even_parts
 from compiler.npu.views import View
@@ -22,6 +23,8 @@ from isa.config import NpuConfig
 #: Estimated cycles one tile costs besides its work: starting four engines one after another.
 _TILE_OVERHEAD = 40
 _LATENCY = 100
+#: Cycles that an instruction for a single tile costs besides its products.
+_REST_OVERHEAD = 10
 #: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
 _SHORT_BANDS = {1, 2, 3, 4, 6, 8}
 _ROW_PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512)
@@ -34,6 +37,7 @@ class Phase:
 
     Attributes:
         weights: int8 [sets, O, C/group, kh, kw]; the sets add up (a zero point that does not fit one set).
+        rest: what comes on top of them.
         pad, stride, dilation: (rows, columns).
         out_step, out_start: output row is q*out_step + out_start (transposed convolutions interleave phases).
     """
@@ -44,6 +48,24 @@ class Phase:
     dilation: tuple[int, int] = (1, 1)
     out_step: tuple[int, int] = (1, 1)
     out_start: tuple[int, int] = (0, 0)
+    rest: Rest | None = None
+
+    @staticmethod
+    def of(sets: np.ndarray, group: int, config: NpuConfig, pad: tuple[int, int], **geometry: Any) -> Phase:
+        """A phase of sets of weights, all but the first as a rest where they are nearly all zeros.
+
+        Args:
+            geometry: `stride`, `dilation`, `out_step` and `out_start`.
+        """
+        rest = Rest.of(sets[1:], group, config) if len(sets) > 1 else None
+        if rest is None or not rest.sparse:
+            return Phase(sets, pad, **geometry)
+        return Phase(sets[:1], pad, rest=rest, **geometry)
+
+    @property
+    def rest_tiles(self) -> int:
+        """Tiles of the rest."""
+        return 0 if self.rest is None else len(self.rest.tiles)
 
     @property
     def kernel(self) -> tuple[int, int]:
@@ -109,6 +131,8 @@ class ConvShape:
         self.grouped = group > 1
         self.sets = max(p.weights.shape[0] for p in phases)
         self.taps = max(p.kernel[0] * p.kernel[1] for p in phases) * self.sets
+        self.rest = sum(p.rest_tiles for p in phases)
+        self.rest_sets = max((p.rest.sets for p in phases if p.rest is not None), default=0)
         self.in_blocks = max(self.input_range(b)[1] for b in range(0, y.cb, self.unit))
         self._windows = [p.window for p in phases]
 
@@ -154,7 +178,7 @@ def conv_plans(
     bus = config.bus_bytes
     tile_cycles = config.tile_bytes / bus
     in_blocks = s.in_blocks
-    weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases)
+    weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases) + s.rest
     weight_once = weight_tiles * config.tile_bytes
     fits_weights = weight_tiles <= config.wgt_tiles
     out_bytes = 0 if resident_out else out_size
@@ -174,11 +198,12 @@ def conv_plans(
                 continue
             out_rows = 0 if resident_out else pixels * math.prod(s.step) * chunk
             add_rows = pixels * math.prod(s.step) * chunk if load_operand else 0
-            chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases)
+            chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases) + s.rest
             weights_pass = not fits_weights and chunk_tiles > config.wgt_tiles
             in_once = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
             others = (out_size if load_operand else 0) + blocks * config.prm_row_bytes
             products = n * count_bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
+            products += n * count_bands * (pixels + _REST_OVERHEAD) * s.rest
             vectors = n * count_bands * pixels * blocks * len(s.phases)
             end = acc + (0 if resident_out else out_rows * config.block_in / bus)
             # What no choice of pieces and order can be below: most candidates need no closer look.
@@ -192,7 +217,8 @@ def conv_plans(
                     continue
                 piece_tiles = s.rows(chunk) * s.taps * piece
                 several = pieces * chunks * len(s.phases) > 1
-                if piece_tiles > (config.wgt_tiles // 2 if several else config.wgt_tiles):
+                rest = min(s.rest, piece_tiles * s.rest_sets)  # at most, whatever part of the weights it is
+                if piece_tiles + rest > (config.wgt_tiles // 2 if several else config.wgt_tiles):
                     continue
                 once = count_bands * n == 1 or pieces == 1
                 for bands_outer, keep in ((True, True), (False, True), (False, False)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
 from compiler.npu.layers.depthwise_passes import WindowPass, plan_passes
 from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.rest import Rest
 from compiler.npu.layers.sliding_window import SlidingWindow
 from compiler.npu.layers.tiling import OutputRows, PlaneTiling, bands, boxes, chosen_rows
 from isa.config import NpuConfig
@@ -42,6 +44,7 @@ class DepthwiseLayer(Layer):
         weights: int8 [C, kh, kw]. bias: int32 [C]. scale: float32 [C].
         pad, stride, dilation: (rows, columns).
         fill: the input's zero point, which padding gets.
+        rest: what comes on top of the weights; its blocks of channels are pushed once more.
     """
 
     datapath = "window"
@@ -53,6 +56,7 @@ class DepthwiseLayer(Layer):
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     fill: int = 0
+    rest: Rest | None = None
 
     @property
     def window(self) -> SlidingWindow:
@@ -68,6 +72,7 @@ class DepthwiseLayer(Layer):
         height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
         load_add = self.post.add is not None and not context.on_chip(self.post.add.other)
         slices, bus, window = config.dw_slices, config.bus_bytes, self.window
+        again = len({(tile[0], tile[4]) for tile in self.rest.tiles}) if self.rest is not None else 0
         short = [lines for lines in _SHORT_BANDS if lines <= height]
         for lines, columns in bands(height, y.w, short, _ROW_PARTS):
             vectors = math.prod(window.extent(lines, columns))
@@ -79,7 +84,7 @@ class DepthwiseLayer(Layer):
                     continue
                 several = count_bands * parts * images > 1
                 acc = _acc_rows(config, lines * columns, blocks)
-                tiles = 2 * len(passes) * slices * blocks
+                tiles = 2 * len(passes) * slices * (blocks + min(again, blocks * self._sets))
                 if acc > (config.acc_rows // 2 if several else config.acc_rows) or tiles > config.wgt_tiles // 2:
                     continue
                 if blocks > config.prm_rows:
@@ -91,9 +96,10 @@ class DepthwiseLayer(Layer):
                 if depth * (in_rows + out_rows + add_rows) > budget:
                     continue
                 count = count_bands * -(-y.cb // blocks) * images
-                read = count * (in_rows + add_rows) * config.block_in + len(passes) * slices * y.cb * config.tile_bytes
+                read = count * (in_rows + add_rows) * config.block_in
+                read += len(passes) * slices * (y.cb + again) * config.tile_bytes
                 work = max(
-                    images * count_bands * pushes * y.cb * slices,
+                    images * count_bands * pushes * (y.cb + again) * slices,
                     read / bus * 1.05,
                     images * y.cb * height * y.w,
                     0 if resident_out else y.nbytes * height / (y.h * y.n * bus),
@@ -141,7 +147,8 @@ class DepthwiseLayer(Layer):
             if rest:
                 parts.append((full * p.strip, 1, rest))
             for first, strips, rows_out in parts:
-                wgt = self._load_weights(context, box, p, rows_out)
+                again = self._again(context, box, p)
+                wgt = self._load_weights(context, box, p, rows_out, again)
                 origin = tile.base + (first * self.stride[0] + p.rows.first * self.dilation[0]) * tile.line
                 origin += p.columns.first * self.dilation[1]
                 for s in range(slices):
@@ -149,13 +156,21 @@ class DepthwiseLayer(Layer):
                         (p.rows.pushes(rows_out), p.rows.push * tile.line, 0, columns * slices),
                         (p.columns.pushes(columns), p.columns.push, 0, slices),
                         (strips, p.strip * self.stride[0] * tile.line, 0, p.strip * columns * slices),
-                        (box.blocks, tile.plane, 1, pixels * slices),
                     ]
-                    context.emitter.depthwise(
-                        origin, wgt + s * box.blocks, acc_dw + first * columns * slices + s, loops,
-                        start=(p.rows.reach, p.columns.reach), step=(p.rows.emit, p.columns.emit), lanes_slice=s,
-                        accumulate=number > 0,
+                    several = (box.blocks, tile.plane, 1, pixels * slices)
+                    at = acc_dw + first * columns * slices + s
+                    push = functools.partial(
+                        context.emitter.depthwise, start=(p.rows.reach, p.columns.reach),
+                        step=(p.rows.emit, p.columns.emit), lanes_slice=s,
                     )  # fmt: skip
+                    push(origin, wgt + s * box.blocks, at, [*loops, several], accumulate=number > 0)
+                    single = wgt + slices * box.blocks + s * len(again)
+                    for i, (_, block) in enumerate(again):
+                        block -= box.block
+                        push(
+                            origin + block * tile.plane, single + i, at + block * pixels * slices, loops,
+                            accumulate=True,
+                        )  # fmt: skip
         prm = self._load_params(context, box)
         emit_accumulators(
             context, self.post, acc * config.block_out // config.block_in, (1, columns, pixels),
@@ -165,19 +180,34 @@ class DepthwiseLayer(Layer):
         context.release(add)
         context.finish_tile(self.output, box, out)
 
-    def _load_weights(self, context: Context, box: Box, p: WindowPass, rows_out: int) -> int:
-        """Tiles [slice][block] of [lane][slot] for one pass with columns of rows.pushes(rows_out) pushes."""
+    @property
+    def _sets(self) -> int:
+        return self.rest.sets if self.rest is not None else 0
+
+    def _again(self, context: Context, box: Box, p: WindowPass) -> list[tuple[int, int]]:
+        """(set, block of channels) that one pass pushes once more: those with a weight under its taps."""
+        if self.rest is None:
+            return []
+        rows, columns = ([g.first + i * g.every for i in range(g.count)] for g in (p.rows, p.columns))
+        blocks = range(box.block, box.block + box.blocks)
+        return sorted(
+            {(s, block) for s, _, ky, kx, block in self.rest.tiles if block in blocks and ky in rows and kx in columns}
+        )
+
+    def _load_weights(
+        self, context: Context, box: Box, p: WindowPass, rows_out: int, again: list[tuple[int, int]]
+    ) -> int:
+        """Tiles [slice][block] of [lane][slot] for one pass with columns of rows.pushes(rows_out) pushes, behind them
+        [slice][once more]."""
         config = context.config
         height = p.rows.pushes(rows_out)
         key = (id(self), box.block, box.blocks, p.rows, p.columns, height)
         bi, bo, lanes, slices = config.block_in, config.block_out, config.dw_lanes, config.dw_slices
 
-        def make() -> np.ndarray:
-            c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, self.weights.shape[0])
-            w = np.zeros((box.blocks * bi, *self.weights.shape[1:]), np.int8)
-            w[: c1 - c0] = self.weights[c0:c1]
-            tiles = np.zeros((box.blocks, slices, bo, bi), np.int8)
-            per_lane = w.reshape(box.blocks, slices, lanes, *w.shape[1:])
+        def packed(w: np.ndarray) -> np.ndarray:
+            blocks = len(w) // bi
+            tiles = np.zeros((blocks, slices, bo, bi), np.int8)
+            per_lane = w.reshape(blocks, slices, lanes, *w.shape[1:])
             for i in range(p.rows.count):
                 for j in range(p.columns.count):
                     slot = (p.columns.count - 1 - j) * p.columns.lag * height + (p.rows.count - 1 - i) * p.rows.lag
@@ -185,7 +215,16 @@ class DepthwiseLayer(Layer):
                     tiles[:, :, :lanes, slot] = per_lane[:, :, :, ky, kx]
             return tiles.transpose(1, 0, 2, 3).reshape(-1, bo, bi)
 
-        return context.load_weights(key, box.blocks * slices, make)
+        def make() -> np.ndarray:
+            c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, self.weights.shape[0])
+            w = np.zeros((box.blocks * bi, *self.weights.shape[1:]), np.int8)
+            w[: c1 - c0] = self.weights[c0:c1]
+            if self.rest is None or not again:
+                return packed(w)
+            more = [self.rest.window(s, range(block * bi, (block + 1) * bi), w.shape[1:]) for s, block in again]
+            return np.concatenate([packed(w), packed(np.concatenate(more))])
+
+        return context.load_weights(key, (box.blocks + len(again)) * slices, make)
 
     def _load_params(self, context: Context, box: Box) -> int:
         bi = context.config.block_in

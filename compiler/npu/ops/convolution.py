@@ -10,6 +10,7 @@ from compiler.npu.layers.conv import ConvLayer
 from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.depthwise import DepthwiseLayer
 from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.rest import Rest
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from compiler.npu.ops.tail import fuse_tail, labels
 from compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
@@ -49,7 +50,7 @@ class Conv(NpuOp[QConv]):
         sets = split_zero_point(data, w.quant.zero_point)
         bias, fill, macs = corrected_bias(node, sets), stored_zero_point(x), node.graph.macs(node.node)
         stride, dilation, pad = rows_columns(op.strides), rows_columns(op.dilations), begin_pads(op)
-        depthwise = op.group == x.shape[1] == y.shape[1] and op.group > 1 and len(sets) == 1
+        depthwise = op.group == x.shape[1] == y.shape[1] and op.group > 1
         depthwise = depthwise and bool(operands.config.depthwise)  # else diagonal tiles of the grouped convolution
         packed = None
         if not depthwise:
@@ -64,11 +65,11 @@ class Conv(NpuOp[QConv]):
         if depthwise:
             return [DepthwiseLayer(
                 name, ops, [view], made, post, macs, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad,
-                stride=stride, dilation=dilation, fill=fill,
+                stride=stride, dilation=dilation, fill=fill, rest=Rest.of(sets[1:], op.group, operands.config),
             )]  # fmt: skip
+        phase = Phase.of(sets, op.group, operands.config, pad=pad, stride=stride, dilation=dilation)
         return [ConvLayer(
-            name, ops, [view], made, post, macs, phases=[Phase(sets, pad, stride, dilation)], bias=bias, scale=scale,
-            group=op.group, fill=fill,
+            name, ops, [view], made, post, macs, phases=[phase], bias=bias, scale=scale, group=op.group, fill=fill,
         )]  # fmt: skip
 
 
@@ -102,7 +103,7 @@ class ConvTranspose(NpuOp[QConvTranspose]):
         sets = split_zero_point(mirrored, zero_point)
         stride, dilation, pad = rows_columns(op.strides), rows_columns(op.dilations), begin_pads(op)
         # The bias correction assumes zero-point padding around the input, so that every tap counts once.
-        phases = []
+        phases, biases = [], []
         out = rows_columns(y.shape[2:])
         for py in range(min(stride[0], out[0])):
             for px in range(min(stride[1], out[1])):
@@ -114,14 +115,17 @@ class ConvTranspose(NpuOp[QConvTranspose]):
                 else:
                     taps = sets[:, :, :, ky0 :: stride[0], kx0 :: stride[1]]
                 inner = dilation if stride == (1, 1) else (1, 1)
-                phases.append(Phase(taps, (pad_y, pad_x), (1, 1), inner, stride, (py, px)))
-        bias = np.stack([corrected_bias(node, p.weights) for p in phases])
+                phases.append(Phase.of(
+                    taps, group, operands.config, pad=(pad_y, pad_x), dilation=inner, out_step=stride,
+                    out_start=(py, px),
+                ))  # fmt: skip
+                biases.append(corrected_bias(node, taps))
         view = operands.view(x.name, Layout.CHANNELS_FIRST)
         name, ops = labels([node.node, *tail])
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, y.name))
         return [ConvLayer(
-            name, ops, [view], made, post, node.graph.macs(node.node), phases=phases, bias=bias, scale=scale,
-            group=group, fill=stored_zero_point(x),
+            name, ops, [view], made, post, node.graph.macs(node.node), phases=phases, bias=np.stack(biases),
+            scale=scale, group=group, fill=stored_zero_point(x),
         )]  # fmt: skip
 
 

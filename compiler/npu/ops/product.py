@@ -61,8 +61,9 @@ class MatMul(NpuOp[QMatMul]):
         else:
             dynamic = operands.dynamic_weights(node.node, fill, float(scale[0]))
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
+        phase = Phase.of(sets, 1, operands.config, pad=(0, 0))
         layer = ConvLayer(
-            name, ops, [view], made, post, node.graph.macs(node.node), phases=[Phase(sets, (0, 0))], bias=bias,
+            name, ops, [view], made, post, node.graph.macs(node.node), phases=[phase], bias=bias,
             scale=scale, fill=fill, dynamic=dynamic,
         )  # fmt: skip
         if dynamic is not None:
