@@ -86,6 +86,7 @@ def build_quantized(
     per_channel: bool = True,
     calibration: int = 4,
     calibration_seed: int = 0,
+    weights: str = "int8",
     cache: bool = True,
     **params: object,
 ) -> onnx.ModelProto:
@@ -100,6 +101,8 @@ def build_quantized(
         "calibration": calibration,
         "seed": calibration_seed,
     }
+    if weights != "int8":  # networks kept before there was a choice keep their place
+        options["weights"] = weights
 
     def make() -> onnx.ModelProto:
         return quantize(model, **options)  # type: ignore[arg-type]

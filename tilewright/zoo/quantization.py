@@ -48,9 +48,11 @@ def quantize(
     per_channel: bool = True,
     calibration: Calibration = 4,
     seed: int = 0,
+    weights: str = "int8",
 ) -> onnx.ModelProto:
-    """The model with int8 weights and 8-bit activations, ranges taken as the extremes over the calibration set.
+    """The model with 8-bit weights and activations, ranges taken as the extremes over the calibration set.
 
+    `weights` is "int8" or "uint8": with a zero point that lies where the range of the weights asks for it.
     `form` is "qdq" (QuantizeLinear and DequantizeLinear around float ops) or "qoperator" (QLinearConv and its kin);
     `activation` is "int8" or "uint8". Batch norms are folded first. Nothing is left on disk.
     """
@@ -64,6 +66,10 @@ def quantize(
         raise ValueError(f"form must be one of {', '.join(forms)}, not {form!r}")
     if activation not in types:
         raise ValueError(f"activation must be one of {', '.join(types)}, not {activation!r}")
+    if weights not in types:
+        raise ValueError(f"weights must be one of {', '.join(types)}, not {weights!r}")
+    if weights == "uint8" and activation != "uint8":
+        raise ValueError(f"uint8 weights need uint8 activations, not {activation!r}")
     inputs = calibration_inputs(model, calibration, seed)
     if not inputs:
         raise ValueError("calibration must give at least one whole batch of inputs")
@@ -88,7 +94,7 @@ def quantize(
             Reader(),
             quant_format=forms[form],
             activation_type=types[activation],
-            weight_type=quantization.QuantType.QInt8,
+            weight_type=types[weights],
             per_channel=per_channel,
         )
         result = onnx.load(str(quantised))

@@ -63,9 +63,18 @@ def list_(json_path: str | None) -> None:
     show_default=True,
     help="Type of the activations.",
 )
+@click.option(
+    "--weights",
+    type=click.Choice(["int8", "uint8"]),
+    default="int8",
+    show_default=True,
+    help="Type of the weights; uint8 with a zero point and one scale per tensor, as in older networks.",
+)
 @click.option("--small", is_flag=True, help="The parameters for quick tests.")
 @click.option("--set", "settings", multiple=True, metavar="PARAMETER=VALUE", help="A parameter; repeatable.")
-def build(name: str, output: Path, form: str, activation: str, small: bool, settings: tuple[str, ...]) -> None:
+def build(
+    name: str, output: Path, form: str, activation: str, weights: str, small: bool, settings: tuple[str, ...]
+) -> None:
     """Build network NAME and quantise it."""
     check_writable(output)
     if name not in ZOO:
@@ -76,7 +85,9 @@ def build(name: str, output: Path, form: str, activation: str, small: bool, sett
             if form == "float":
                 model = zoo.build(name, **parameters)
             else:
-                model = zoo.build_quantized(name, form=form, activation=activation, **parameters)
+                model = zoo.build_quantized(
+                    name, form=form, activation=activation, weights=weights, per_channel=weights == "int8", **parameters
+                )
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
     write_bytes(output, model.SerializeToString())
