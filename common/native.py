@@ -79,7 +79,7 @@ def printed(outcome: processes.Outcome, what: str) -> str:
 
 def jobs() -> int:
     """How many processes of a build run at a time: as many as this process may use processors."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processes.processors()
 
 
 def shared_library(

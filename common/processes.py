@@ -30,12 +30,14 @@ class Command:
         input: its standard input.
         environment: all variables, None for those of this process.
         folder: where it runs, None for that of this process.
+        descriptors: open files of this process that it shares, under the same numbers.
     """
 
     arguments: Sequence[str | Path]
     input: bytes = b""
     environment: Mapping[str, str] | None = None
     folder: Path | None = None
+    descriptors: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Outcome:
     status: int
     output: bytes
     errors: bytes
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run(command: Command) -> Outcome:
@@ -120,7 +127,7 @@ class _Child:
         process = stack.enter_context(
             started(
                 command.arguments, stdin=given, stdout=output, stderr=errors, env=command.environment,
-                cwd=command.folder,
+                cwd=command.folder, pass_fds=command.descriptors,
             )
         )  # fmt: skip
         return _Child(process, output, errors)

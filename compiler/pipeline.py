@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from compiler import cpu
 from compiler.graph import Graph
 from compiler.npu.schedule.search import Measure, Scheduler
 from compiler.options import CompileOptions
@@ -16,7 +17,7 @@ from compiler.stages.order import describe_steps, order_steps
 from compiler.stages.package import package
 from compiler.stages.partition import partition
 from compiler.stages.schedule import schedule_steps
-from compiler.stages.segments import compile_segments, describe_segments
+from compiler.stages.segments import describe_segments, prepare_segments
 from isa.config import NpuConfig
 from isa.program import Program
 
@@ -64,21 +65,27 @@ def compile_graph(
     steps = order_steps(graph, parts, chosen)
     show("partition", lambda: describe_steps(steps, parts))
 
-    report("schedule", 0.1)
-    schedules = schedule_steps(
-        config, steps, chosen, measure=measure, scheduler=scheduler,
-        progress=lambda done: report("schedule", 0.1 + 0.4 * done),
-    )  # fmt: skip
-
-    segments = compile_segments(graph, parts, steps, chosen)
+    segments = prepare_segments(graph, parts, steps, chosen)
     show("segments", lambda: describe_segments(segments))
 
-    memory = place_memory(graph, parts, steps, schedules, segments, chosen)
-    show("allocate", memory.__str__)
+    with cpu.compiled_beside([*segments.values()]) as compile_kernels:  # LLVM needs nothing of the NPU's side
+        report("schedule", 0.1)
+        schedules = schedule_steps(
+            config, steps, chosen, measure=measure, scheduler=scheduler,
+            progress=lambda done: report("schedule", 0.1 + 0.4 * done),
+        )  # fmt: skip
 
-    emission = emit(graph, config, steps, schedules, segments, memory, lambda done: report("emit", 0.5 + 0.5 * done))
-    show("schedule", emission.describe_layers)  # only now are the tiles known
-    show("emit", emission.describe_instructions)
+        memory = place_memory(graph, parts, steps, schedules, segments, chosen)
+        show("allocate", memory.__str__)
+
+        emission = emit(
+            graph, config, steps, schedules, segments, memory, lambda done: report("emit", 0.5 + 0.4 * done)
+        )
+        show("schedule", emission.describe_layers)  # only now are the tiles known
+        show("emit", emission.describe_instructions)
+
+        report("kernels", 0.9)
+        compile_kernels()
 
     program = package(graph, config, parts, segments, memory, emission, chosen, ranges)
     program.compile_seconds = time.perf_counter() - started

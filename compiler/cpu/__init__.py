@@ -1,14 +1,24 @@
 """CPU kernels: nodes of a graph compiled to native code by LLVM.
 
 `compile_segment` turns nodes into one relocatable object with one entry point,
-`void symbol(uint8_t **buffers, uint8_t *workspace)`; `load` makes it callable in this process.
+`void symbol(uint8_t **buffers, uint8_t *workspace)`; `prepare_segment` and `compiled_beside` do so in two steps, so
+that LLVM works while something else is done. `load` makes it callable in this process.
 """
 
 from __future__ import annotations
 
 from compiler.cpu.object.loader import load
-from compiler.cpu.segment import Segment, compile_segment, unsupported_reason
+from compiler.cpu.segment import Segment, compile_segment, compiled_beside, prepare_segment, unsupported_reason
 from compiler.cpu.stages.context import PackedConstants
 from compiler.cpu.target import Target
 
-__all__ = ["PackedConstants", "Segment", "Target", "compile_segment", "load", "unsupported_reason"]
+__all__ = [
+    "PackedConstants",
+    "Segment",
+    "Target",
+    "compile_segment",
+    "compiled_beside",
+    "load",
+    "prepare_segment",
+    "unsupported_reason",
+]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from compiler.cpu import findings
 from compiler.cpu.expr import Buffer
 from compiler.cpu.ir.module import Module
-from compiler.cpu.object.compiler import compile_module
+from compiler.cpu.object.compiler import compiling, jobs_of
 from compiler.cpu.ops import RULES
 from compiler.cpu.schedule import Schedules
 from compiler.cpu.stages.context import Context, PackedConstants
@@ -20,6 +21,7 @@ from compiler.cpu.stages.value import ElementFn, Value
 from compiler.cpu.target import Target
 from compiler.errors import UnsupportedError
 from compiler.graph import Graph, Node
+from compiler.llvm.emit import Job
 
 
 @dataclass
@@ -28,7 +30,7 @@ class Segment:
 
     Attributes:
         symbol: name of the entry point.
-        object_code: relocatable object.
+        object_code: relocatable object, empty until the segment is compiled.
         inputs: tensors passed first, in this order, C-contiguous.
         constants: tensors of the graph passed next; small ones are in the object instead. Weights in the
             micro-kernels' order are added to the graph under new names.
@@ -38,6 +40,7 @@ class Segment:
         memory: the workspace, against what it would take without reuse.
         threads: that must call the entry point together.
         poisoned: what is dead in the workspace is filled with poison (`stages.entry.POISON`).
+        jobs: functions that are still to be compiled.
     """
 
     symbol: str
@@ -50,6 +53,7 @@ class Segment:
     memory: WorkspaceSize
     threads: int = 1
     poisoned: bool = False
+    jobs: list[Job] = field(default_factory=list, repr=False)
 
 
 GUARD = 64  # bytes between the buffers of a poisoned workspace
@@ -83,7 +87,7 @@ def unsupported_reason(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def compile_segment(
+def prepare_segment(
     graph: Graph,
     nodes: list[Node],
     inputs: list[str],
@@ -95,7 +99,7 @@ def compile_segment(
     packed: PackedConstants | None = None,
     poison: bool | None = None,
 ) -> Segment:
-    """Compiles `nodes`, in topological order and of static shapes, into one object.
+    """All of a segment but its object code; `nodes` are in topological order and of static shapes.
 
     Args:
         graph: holds the tensors; packed weights are added to it.
@@ -135,10 +139,46 @@ def compile_segment(
         for call, spans in zip(planned.calls, planned.dead, strict=True):
             steps += [call, Poison(spans)]
     entry = entry_point(planned.module, symbol, steps, slots, planned.offsets)
-    code = compile_module(planned.module, symbol, entry)
     kernels = [describe(stage) for stage in ctx.stages]
-    memory = planned.memory
-    return Segment(symbol, code, list(inputs), constants, list(outputs), memory.arena, kernels, memory, threads, poison)
+    memory, jobs = planned.memory, jobs_of(planned.module, entry)
+    return Segment(
+        symbol, b"", list(inputs), constants, list(outputs), memory.arena, kernels, memory, threads, poison, jobs
+    )
+
+
+@contextlib.contextmanager
+def compiled_beside(segments: Sequence[Segment]) -> Iterator[Callable[[], None]]:
+    """Compiles prepared segments while the block runs, where there is so much to do that other processes help.
+
+    Yields:
+        What waits until they all have their object code.
+    """
+    with compiling([(segment.jobs, segment.symbol) for segment in segments]) as objects:
+
+        def finish() -> None:
+            for segment, code in zip(segments, objects(), strict=True):
+                segment.object_code, segment.jobs = code, []
+
+        yield finish
+
+
+def compile_segment(
+    graph: Graph,
+    nodes: list[Node],
+    inputs: list[str],
+    outputs: list[str],
+    symbol: str,
+    target: Target | None = None,
+    schedules: Schedules | None = None,
+    threads: int = 1,
+    packed: PackedConstants | None = None,
+    poison: bool | None = None,
+) -> Segment:
+    """As `prepare_segment`, with its object code."""
+    segment = prepare_segment(graph, nodes, inputs, outputs, symbol, target, schedules, threads, packed, poison)
+    with compiled_beside([segment]) as finish:
+        finish()
+    return segment
 
 
 def _slot(buffer: Buffer, places: dict[str, int], outputs: dict[str, int]) -> int:

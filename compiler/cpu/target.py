@@ -6,18 +6,12 @@ import ctypes
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import llvmlite.binding as llvm
 
 from compiler.errors import CompileError
-
-
-@cache
-def _initialise() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    llvm.initialize_native_asmparser()
+from compiler.llvm.emit import Machine, initialise
 
 
 def _allow_amx() -> bool:
@@ -59,7 +53,7 @@ class Target:
     @cache
     def host() -> Target:
         """The machine this process runs on, with all its features."""
-        _initialise()
+        initialise()
         found = llvm.get_host_cpu_features()
         on = {name for name, there in found.items() if there}
         triple = llvm.get_default_triple()
@@ -100,19 +94,15 @@ class Target:
     @staticmethod
     def missing(needed: Iterable[str]) -> list[str]:
         """Which of these extensions the processor this process runs on lacks."""
-        _initialise()
+        initialise()
         found = llvm.get_host_cpu_features()
         allowed = Target.host().has_amx
         return sorted(f for f in needed if not found.get(f, False) or (f.startswith("amx-") and not allowed))
 
-    def machine(self) -> llvm.TargetMachine:
-        _initialise()
-        target = llvm.Target.from_triple(self.triple)
-        # Position independent, so that the object links and loads anywhere.
-        return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=3 if self.optimise else 0, reloc="pic", codemodel="default",
-            abiname=self.abi,
-        )  # fmt: skip
+    @cached_property
+    def machine(self) -> Machine:
+        """What LLVM has to know of it."""
+        return Machine(triple=self.triple, cpu=self.cpu, features=self.features, abi=self.abi, optimise=self.optimise)
 
     @property
     def lanes(self) -> int:

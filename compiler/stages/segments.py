@@ -1,4 +1,4 @@
-"""CPU segments: the nodes of every CPU step, compiled to native code."""
+"""CPU segments: the nodes of every CPU step as kernels, for LLVM to compile."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from compiler.stages.order import NodeStep, Step, reads_elsewhere
 from compiler.stages.partition import Partition
 
 
-def compile_segments(
+def prepare_segments(
     graph: Graph, partition: Partition, steps: list[Step], options: CompileOptions
 ) -> dict[int, cpu.Segment]:
-    """Compiles every CPU step; the result is by number of the step. The graph gains packed weights.
+    """Prepares every CPU step to be compiled; the result is by number of the step. The graph gains packed weights.
 
     Raises:
         UnsupportedError: naming node, attribute, value and what is supported.
@@ -35,7 +35,7 @@ def compile_segments(
             if reason is not None:
                 raise UnsupportedError(reason)
         symbol = f"tw_segment_{number}"
-        segments[number] = cpu.compile_segment(
+        segments[number] = cpu.prepare_segment(
             graph, step.tasks, inputs, outputs, symbol, target, threads=options.threads, packed=packed
         )
     return segments

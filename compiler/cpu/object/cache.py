@@ -11,7 +11,6 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 
 from common.store import cache_folder, find_sealed, keep_sealed, trim
@@ -28,38 +27,44 @@ def directory() -> Path:
 
 
 class ObjectCache:
-    """Keeps results of `compile`, which must depend on the key only."""
+    """Objects by key, a hex digest, on which alone they depend."""
 
     def __init__(self) -> None:
         self._memory: OrderedDict[str, bytes] = OrderedDict()
         self._bytes = 0
 
-    def get(self, key: str, compile: Callable[[], bytes]) -> bytes:
-        """The object for `key`, a hex digest."""
+    def find(self, key: str) -> bytes | None:
+        """The object for a key, None if it is not there."""
         found = self._memory.get(key)
         if found is not None:
             self._memory.move_to_end(key)
             return found
-        path = directory() / key[:2] / f"{key[2:]}.o"
-        found = _read(path)
-        if found is None:
-            found = compile()
-            self._write(path, found)
-        self._memory[key] = found
-        self._bytes += len(found)
-        while self._bytes > MEMORY_BYTES and len(self._memory) > 1:
-            self._bytes -= len(self._memory.popitem(last=False)[1])
+        found = _read(_path(key))
+        if found is not None:
+            self._remember(key, found)
         return found
+
+    def keep(self, key: str, data: bytes) -> None:
+        """Adds an object that was not there."""
+        if secrets.randbelow(_STORES_PER_TRIM) == 0:  # a folder of many files takes seconds to look through
+            trim(directory(), "*/*", DISK_BYTES)
+        keep_sealed(_path(key), data)
+        self._remember(key, data)
 
     def forget(self) -> None:
         """Empties the part in memory."""
         self._memory.clear()
         self._bytes = 0
 
-    def _write(self, path: Path, data: bytes) -> None:
-        if secrets.randbelow(_STORES_PER_TRIM) == 0:  # a folder of many files takes seconds to look through
-            trim(directory(), "*/*", DISK_BYTES)
-        keep_sealed(path, data)
+    def _remember(self, key: str, data: bytes) -> None:
+        self._memory[key] = data
+        self._bytes += len(data)
+        while self._bytes > MEMORY_BYTES and len(self._memory) > 1:
+            self._bytes -= len(self._memory.popitem(last=False)[1])
+
+
+def _path(key: str) -> Path:
+    return directory() / key[:2] / f"{key[2:]}.o"
 
 
 def _read(path: Path) -> bytes | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from common.errors import TilewrightError
-from common.processes import Command, Outcome, run_all
+from common.processes import Command, Outcome, processors, run_all
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.emit.plan import TilePlans
@@ -183,7 +183,7 @@ def search(
     options = policies(effort)
     if len(options) == 1 or measure is None:
         return make_schedule(config, layers, outside, options[0], plans)
-    workers = max(1, min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, len(options)))
+    workers = min(processors(), len(options))
     shares = [options[i::workers] for i in range(workers)]
     costs = _in_processes(config, layers, outside, shares, measure, lambda count: progress(count / len(shares)))
     best = min(options, key=lambda policy: costs[policy])

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from compiler.cpu import Target, compile_segment
-from compiler.cpu.object import cache, compiler, elf
+from compiler.cpu.object import cache, elf
 from compiler.graph import Graph, Node, Tensor
+from compiler.llvm import beside
+from compiler.llvm.emit import emit
 from tests.common.paths import ROOT
 from tests.unit.compiler.cpu.support import compile_all, execute
 from tests.unit.compiler.cpu.test_segment import small
@@ -27,8 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that went through LLVM."""
     texts: list[str] = []
-    emit = compiler.emit
-    monkeypatch.setattr(compiler, "emit", lambda t, text, plain: texts.append(text) or emit(t, text, plain))
+    monkeypatch.setattr(beside, "emit", lambda job: texts.append(job.text) or emit(job))
     return texts
 
 
@@ -132,7 +133,7 @@ def test_targets_are_kept_apart(compiled: list[str]) -> None:
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MEMORY_BYTES", 250)
     for i in range(10):
-        cache.objects.get(f"{i:064x}", lambda: bytes(100))
+        cache.objects.keep(f"{i:064x}", bytes(100))
     assert len(cache.objects._memory) == 2
 
 

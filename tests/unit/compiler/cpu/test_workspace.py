@@ -14,12 +14,12 @@ from onnx import helper
 from compiler.cpu import compile_segment
 from compiler.cpu.expr import Buffer
 from compiler.cpu.ir.accesses import accesses
-from compiler.cpu.object.masked_stores import single_lanes_written_out
 from compiler.cpu.stages import plan
 from compiler.cpu.stages.memory import Lifetime, place
 from compiler.cpu.stages.proof import Uses, prove
 from compiler.cpu.stages.stage import Call
 from compiler.errors import CompileError
+from compiler.llvm.masked_stores import single_lanes_written_out
 from tests.common.random_graphs.check import differences, tflite_differences
 from tests.common.random_graphs.generator import random_graph
 from tests.common.random_graphs.tflite import random_tflite

@@ -13,7 +13,7 @@ from compiler.stages.memory import place_memory
 from compiler.stages.order import order_steps
 from compiler.stages.partition import Partition, partition
 from compiler.stages.schedule import schedule_steps
-from compiler.stages.segments import compile_segments
+from compiler.stages.segments import prepare_segments
 from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
 
@@ -46,7 +46,7 @@ def test_a_layer_without_a_buffer() -> None:
 
     def placed(parts: Partition) -> None:
         steps = order_steps(net.graph, parts, options)
-        segments = compile_segments(net.graph, parts, steps, options)
+        segments = prepare_segments(net.graph, parts, steps, options)
         place_memory(net.graph, parts, steps, schedule_steps(TINY, steps, options), segments, options)
 
     parts = partition(net.graph, TINY, options)

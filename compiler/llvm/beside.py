@@ -1,0 +1,84 @@
+"""Functions compiled by processes beside this one, while it does something else."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from common.processes import Command, Outcome, beside, processors
+from compiler.llvm.emit import Job, emit
+
+#: Work that is worth a process of its own, which takes 0.15 s to start, and the most such processes.
+_SECONDS_PER_PROCESS = 0.6
+_PROCESSES = 7
+_NUMBER = struct.Struct("<H")
+_SHARED = 2048  # numbers that surely fit a pipe
+
+
+@contextlib.contextmanager
+def emitting(jobs: Sequence[Job]) -> Iterator[Callable[[], list[bytes]]]:
+    """Compiles functions while the block runs: by other processes, where that is worth it and there are processors.
+
+    The numbers of the jobs lie in a pipe, from which every process takes the next one, and this one too, once it
+    waits for the results. What another process did not deliver, for whatever reason, is compiled here.
+
+    Yields:
+        What waits for the objects, in the order of the jobs.
+    """
+    helpers = min(processors() - 1, int(sum(job.seconds for job in jobs) / _SECONDS_PER_PROCESS), _PROCESSES)
+    done: dict[int, bytes] = {}
+
+    def rest() -> list[bytes]:
+        return [done[number] if number in done else emit(job) for number, job in enumerate(jobs)]
+
+    if helpers < 1:
+        yield rest
+        return
+    order = sorted(range(min(len(jobs), _SHARED)), key=lambda number: -jobs[number].seconds)
+    queue, end = os.pipe()
+    try:
+        try:
+            os.write(end, b"".join(map(_NUMBER.pack, order)))
+        finally:
+            os.close(end)
+        with contextlib.ExitStack() as stack:
+            try:
+                outcomes = stack.enter_context(beside([_command(jobs, queue)] * helpers))
+            except OSError:
+                outcomes = list
+
+            def all_of_them() -> list[bytes]:
+                for number in numbers(queue):
+                    done[number] = emit(jobs[number])
+                for outcome in outcomes():
+                    done.update(_delivered(outcome))
+                return rest()
+
+            yield all_of_them
+    finally:
+        os.close(queue)
+
+
+def numbers(queue: int) -> Iterator[int]:
+    """Takes numbers of jobs from the pipe until none is left."""
+    while len(raw := os.read(queue, _NUMBER.size)) == _NUMBER.size:
+        yield _NUMBER.unpack(raw)[0]
+
+
+def _command(jobs: Sequence[Job], queue: int) -> Command:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    arguments = [sys.executable, "-m", "compiler.llvm.worker", str(queue)]
+    return Command(arguments, pickle.dumps(jobs[:_SHARED]), environment, descriptors=(queue,))
+
+
+def _delivered(outcome: Outcome) -> Iterator[tuple[int, bytes]]:
+    """Numbers and objects that a process wrote, up to where it may have been ended."""
+    stream = io.BytesIO(outcome.output)
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            yield pickle.load(stream)

@@ -1,0 +1,24 @@
+"""Process side of `compiler.llvm.beside`: reads pickled jobs from standard input, takes numbers of jobs from the pipe
+whose descriptor is its argument, and writes (number, object) to standard output for each."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+
+from compiler.llvm.beside import numbers
+from compiler.llvm.emit import emit
+
+
+def main() -> None:
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no result
+    jobs = pickle.load(sys.stdin.buffer)
+    for number in numbers(int(sys.argv[1])):
+        pickle.dump((number, emit(jobs[number])), output)
+        output.flush()
+
+
+if __name__ == "__main__":
+    main()
