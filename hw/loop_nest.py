@@ -8,7 +8,8 @@ from operator import or_
 from typing import Any
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from isa.config import ROW_BITS
@@ -22,8 +23,15 @@ STRIDE = signed(ROW_BITS)
 
 class LoopNest(wiring.Component):
     """Walks `levels` loops, level 0 innermost. Each address is its base plus the sum of index * stride, modulo
-    2**ADDRESS_BITS. Address registers per level hold the value at the start of the level's current iteration, so
-    that a step is one addition. Holds the configuration of the next nest beside the one at work.
+    2**ADDRESS_BITS. Holds the configuration of the next nest beside the one at work.
+
+    A step advances one level, and all levels below it go back to their first index. So counts, strides and the
+    addresses at which the levels stand are kept in RAMs, of which a step reads one word:
+
+    - A level's count and strides have two places. One is at work, the other takes what is configured for the next
+      nest; `start` makes the next nest's place the one at work, which for a level that was not configured is the same.
+    - After a step that advances level k, levels 0 to k stand at the same address. It is written once, to place k, and
+      the lower levels remember that theirs is there. A level finds its address at its own place or at one above.
 
     What a step needs to know first (`carry`, `last`, the flags of its group) comes from registers that are computed
     with the step before.
@@ -32,7 +40,7 @@ class LoopNest(wiring.Component):
     cycle after `start`; a step per cycle where `step` is 1.
 
     Parameters:
-        levels: loops.
+        levels: loops, at least 2.
         addresses: names of the row addresses.
         outer: those of them that keep their value within a group.
 
@@ -78,43 +86,79 @@ class LoopNest(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        levels = range(self.levels)
-        chosen = [self.configure & (self.level == k) for k in levels]
+        #: The level that the next step advances, as a number; bit k of `moves`: it advances level k or one above.
+        self.advanced, self.moves = Signal(range(self.levels)), Signal(self.levels)
+        self.first = self._per_level("first")
+        self.inner_levels = Signal(self.levels, reset_less=True)
+        loop = self._loops(m)
+        self._count(m, loop)
+        self._walk(m, loop)
+        return m
 
-        def per_level(name: str, bits: int = 1, init: int = 0) -> list[Signal]:
-            return [Signal(bits, name=f"{name}{k}", init=init, reset_less=not init) for k in levels]
+    def _per_level(self, name: str, init: int = 0) -> list[Signal]:
+        return [Signal(name=f"{name}{k}", init=init, reset_less=not init) for k in range(self.levels)]
 
-        # Configured: count - 1, and whether the count is 1 or 2.
-        next_most, next_once, next_twice = (
-            [Signal(COUNT_BITS, name=f"next_most{k}") for k in levels],
-            per_level("next_once", init=1),
-            [Signal(name=f"next_twice{k}") for k in levels],
-        )
+    def _loops(self, m: Module) -> data.View:
+        """Count (less 1) and strides of the level that the next step advances."""
+        layout = data.StructLayout({"most": COUNT_BITS, **dict.fromkeys(self.addresses, STRIDE)})
+        places = 1 << (self.levels - 1).bit_length()
+        m.submodules.loops = loops = Memory(shape=layout, depth=2 * places, init=[])
+        write, read = loops.write_port(), loops.read_port(domain="comb")
+        at_work, following = Signal(self.levels), Signal(self.levels)  # which place of each level
+        other = Signal()  # the place to configure: not the one at work from the next cycle on
+        level = Signal(range(places))
+        m.d.comb += [
+            level.eq(self.level),
+            other.eq(~Mux(self.start, following.bit_select(level, 1), at_work.bit_select(level, 1))),
+            write.en.eq(self.configure),
+            write.addr.eq(Cat(level, other)),
+            write.data.most.eq(self.count - 1),
+            read.addr.eq(Cat(self.advanced, (self.carry & at_work).any())),
+        ]
+        m.d.comb += [write.data[a].eq(getattr(self, f"{a}_stride")) for a in self.addresses]
+        with m.If(self.start):
+            m.d.sync += at_work.eq(following)
+        for k in range(self.levels):
+            with m.If(self.configure & (self.level == k)):
+                m.d.sync += following[k].eq(other)
+        return read.data
+
+    def _count(self, m: Module, loop: data.View) -> None:
+        """Indices, as iterations left, and the flags that say which level a step advances."""
+        levels, per_level = range(self.levels), self._per_level
+        # Configured: whether the count is 1 or 2.
+        next_once, next_twice = per_level("next_once", init=1), [Signal(name=f"next_twice{k}") for k in levels]
         configured = [Signal(name=f"configured{k}") for k in levels]  # `next_once`, a cycle ahead
         for k in levels:
-            with m.If(chosen[k]):
-                m.d.sync += [
-                    next_most[k].eq(self.count - 1),
-                    next_once[k].eq(self.count == 1),
-                    next_twice[k].eq(self.count == 2),
-                ]
-            m.d.comb += configured[k].eq(Mux(chosen[k], self.count == 1, next_once[k]))
+            chosen = self.configure & (self.level == k)
+            with m.If(chosen):
+                m.d.sync += [next_once[k].eq(self.count == 1), next_twice[k].eq(self.count == 2)]
+            m.d.comb += configured[k].eq(Mux(chosen, self.count == 1, next_once[k]))
 
-        # At work. `left`: iterations after this one; in the first one `most` counts instead, so that wrapping around
-        # loads nothing. `soon`: there is one.
-        left, most = per_level("left", COUNT_BITS), per_level("most", COUNT_BITS)
-        once, twice, soon = per_level("once"), per_level("twice"), per_level("soon")
-        first, at_last = per_level("first"), per_level("at_last")
-        inner = Signal(self.levels, reset_less=True)
-
-        # Bit k of `moves`: the step advances level k or one above; of `outer_carry`: `carry` without inner levels.
-        moves, outer_carry = Signal(self.levels), Signal(self.levels)
+        # Iterations after this one; in the first one the count is used instead, so that going back changes nothing.
+        m.submodules.left = left = Memory(shape=COUNT_BITS, depth=1 << len(self.advanced), init=[])
+        write, read = left.write_port(), left.read_port(domain="comb")
+        now = Signal(COUNT_BITS)
+        m.d.comb += [
+            read.addr.eq(self.advanced),
+            now.eq(Mux((self.carry & Cat(self.first)).any(), loop.most, read.data)),
+            write.en.eq(self.step),
+            write.addr.eq(self.advanced),
+            write.data.eq(now - 1),
+        ]
+        # At work. `soon`: one iteration is left after the next step of the level.
+        once, twice, soon, at_last = (per_level(name) for name in ("once", "twice", "soon", "at_last"))
 
         def flags(at_last: Sequence[Value]) -> tuple[Value, Value, Value]:
             """`carry`, `last` and `moves` of a step of these levels."""
             below = [Cat(at_last[:k]).all() for k in levels]
             last = Cat(at_last).all()
             return Cat(b & ~here for b, here in zip(below, at_last)), last, Cat(b & ~last for b in below)
+
+        def number(carry: Value) -> Value:
+            """Of the level that is advanced."""
+            bits = range(len(self.advanced))
+            return Cat(Cat(carry[k] for k in levels if k >> bit & 1).any() for bit in bits)
 
         # `carry`, `last` and `moves` of the first step of the configured nest.
         first_carry, first_last, first_moves = Signal(self.levels), Signal(init=1), Signal(self.levels)
@@ -125,70 +169,74 @@ class LoopNest(wiring.Component):
 
         first_next, at_last_next = [], []
         for k in levels:
-            wraps = moves[k + 1] if k + 1 < self.levels else C(0, 1)
-            first_next.append(~self.carry[k] & (wraps | first[k]))
+            wraps = self.moves[k + 1] if k + 1 < self.levels else C(0, 1)
+            first_next.append(~self.carry[k] & (wraps | self.first[k]))
             at_last_next.append(Mux(self.carry[k], soon[k], Mux(wraps, once[k], at_last[k])))
-            now = Signal(COUNT_BITS, name=f"now{k}")
-            m.d.comb += now.eq(Mux(first[k], most[k], left[k]))
-            with m.If(self.step & moves[k]):
+            with m.If(self.step & self.moves[k]):
                 m.d.sync += [
-                    first[k].eq(~self.carry[k]),
+                    self.first[k].eq(~self.carry[k]),
                     at_last[k].eq(Mux(self.carry[k], soon[k], once[k])),
                     soon[k].eq(Mux(self.carry[k], now == 2, twice[k])),
                 ]
-            with m.If(self.step & self.carry[k]):
-                m.d.sync += left[k].eq(now - 1)
             with m.If(self.start):
                 m.d.sync += [
-                    most[k].eq(next_most[k]),
                     once[k].eq(next_once[k]),
                     twice[k].eq(next_twice[k]),
                     soon[k].eq(next_twice[k]),
-                    first[k].eq(1),
+                    self.first[k].eq(1),
                     at_last[k].eq(next_once[k]),
                 ]
         m.d.comb += [
             self.group_last_started.eq(group_last(next_once, self.inner)),
-            self.group_last_stepped.eq(group_last(at_last_next, inner)),
+            self.group_last_stepped.eq(group_last(at_last_next, self.inner_levels)),
         ]
         with m.If(self.step):
             carry, last, moving = flags(at_last_next)
-            m.d.sync += [self.carry.eq(carry), self.last.eq(last), moves.eq(moving), outer_carry.eq(carry & ~inner)]
+            m.d.sync += [self.carry.eq(carry), self.last.eq(last), self.moves.eq(moving)]
+            m.d.sync += self.advanced.eq(number(carry))
         with m.If(self.start):
-            m.d.sync += [self.carry.eq(first_carry), self.last.eq(first_last), moves.eq(first_moves)]
-            m.d.sync += outer_carry.eq(first_carry & ~self.inner)
+            m.d.sync += [self.carry.eq(first_carry), self.last.eq(first_last), self.moves.eq(first_moves)]
+            m.d.sync += [self.advanced.eq(number(first_carry)), self.inner_levels.eq(self.inner)]
         with m.If(self.start | self.step):
             m.d.sync += [
-                self.group_first.eq(self.start | (Cat(first_next) | ~inner).all()),
+                self.group_first.eq(self.start | (Cat(first_next) | ~self.inner_levels).all()),
                 self.group_last.eq(Mux(self.start, self.group_last_started, self.group_last_stepped)),
             ]
-        with m.If(self.start):
-            m.d.sync += inner.eq(self.inner)
 
+    def _walk(self, m: Module, loop: data.View) -> None:
+        """Addresses."""
+        layout = data.StructLayout(dict.fromkeys(self.addresses, ADDRESS_BITS))
+        top = self.levels - 1
+        m.submodules.stands = stands = Memory(shape=layout, depth=1 << len(self.advanced), init=[])
+        write, read = stands.write_port(), stands.read_port(domain="comb")
+        # The place of the address of each level but the innermost, whose is the current one.
+        place = [Signal(range(self.levels), name=f"place{k}", reset_less=True) for k in range(1, top)] + [C(top)]
+        for k, where in enumerate(place[:-1], 1):
+            with m.If(self.step & self.moves[k]):
+                m.d.sync += where.eq(self.advanced)
+            with m.If(self.start):
+                m.d.sync += where.eq(top)
+        chosen = [where & here.replicate(len(self.advanced)) for where, here in zip(place, self.carry[1:])]
+        m.d.comb += [
+            read.addr.eq(reduce(or_, chosen)),
+            write.en.eq(self.start | self.step),
+            write.addr.eq(Mux(self.start, top, self.advanced)),
+        ]
+        outer_carry = self.carry & ~self.inner_levels
         for a in self.addresses:
-            held, stride, next_stride = (
-                [Signal(ADDRESS_BITS, name=f"{a}_held{k}", reset_less=True) for k in levels],
-                [Signal(STRIDE, name=f"{a}_step{k}", reset_less=True) for k in levels],
-                [Signal(STRIDE, name=f"{a}_next_step{k}") for k in levels],
-            )
-            for k in levels:
-                with m.If(chosen[k]):
-                    m.d.sync += next_stride[k].eq(getattr(self, f"{a}_stride"))
-            takes = outer_carry & getattr(self, f"{a}_gate") if a in self.outer else self.carry
             following, load = getattr(self, f"{a}_next"), Signal(ADDRESS_BITS, name=f"{a}_load")
-            carried = [held[k] & self.carry[k].replicate(ADDRESS_BITS) for k in levels]  # one of them, by OR
-            steps = [stride[k].as_unsigned() & takes[k].replicate(ROW_BITS) for k in levels]
+            start = Mux(self.carry[0], getattr(self, a), read.data[a])
+            stride: Value = loop[a]
+            if a in self.outer:
+                takes = (outer_carry & getattr(self, f"{a}_gate")).any()
+                stride = (loop[a].as_unsigned() & takes.replicate(ROW_BITS)).as_signed()
             m.d.comb += [
-                getattr(self, a).eq(held[0]),
-                following.eq(reduce(or_, carried) + reduce(or_, steps).as_signed()),
+                following.eq(start + stride),
                 load.eq(Mux(self.start, getattr(self, f"{a}_base"), following)),
+                write.data[a].eq(load),
             ]
-            for k in levels:
-                with m.If(self.start | (self.step & moves[k])):
-                    m.d.sync += held[k].eq(load)
-                with m.If(self.start):
-                    m.d.sync += stride[k].eq(next_stride[k])
-        return m
+            with m.If(self.start | (self.step & self.moves[0])):
+                m.d.sync += getattr(self, a).eq(load)
 
 
 def report_range(m: Module, fault: Any, pc: Value, steps: Value, limits: Sequence[tuple[Signal, Value]]) -> None:
