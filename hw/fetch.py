@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hw.connections import unread
 from hw.decoder import Decoder
 from hw.interfaces import OFFSET_BITS, PC_BITS, Fault, ReadPort
-from hw.queue import Queue
+from hw.queue import BlockQueue
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, INSTRUCTION_BYTES, Engine, ErrorCode
 from isa.timing import FETCH_BUFFER_BYTES, FETCH_SETUP, fetch_burst_bytes
@@ -103,7 +103,7 @@ class Fetch(wiring.Component):
         depth = FETCH_BUFFER_BYTES // bus
         chunk = fetch_burst_bytes(c) // bus
         chunk_bits = (chunk - 1).bit_length()
-        m.submodules.buffer = buffer = Queue(c.axi_data_bits + 1, depth)
+        m.submodules.buffer = buffer = BlockQueue(c.axi_data_bits + 1, depth)
         free = Signal(range(depth + 1), init=depth)
         enough = Signal()  # for the next burst
         to_end = Signal(range(chunk + 1))

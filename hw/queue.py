@@ -1,4 +1,4 @@
-"""A first-in first-out queue in distributed RAM."""
+"""First-in first-out queues, in distributed RAM and in block RAM."""
 
 from __future__ import annotations
 
@@ -76,6 +76,48 @@ class Queue(wiring.Component):
         with m.If(pop & ~push):
             m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
         self.head, self.tail, self.store, self.full, self.held = head, tail, store, full, held  # for `hw.formal`
+        return m
+
+
+class BlockQueue(wiring.Component):
+    """A queue in block RAM, whose reads take a cycle. Parameters, ports and timing as `Queue`.
+
+    What will be the oldest entry is read in the cycle before. An entry that becomes the oldest with its push is not in
+    the RAM by then and comes from a register.
+    """
+
+    def __init__(self, width: int, depth: int) -> None:
+        if depth < 2:
+            raise ValueError(f"depth must be at least 2, not {depth!r}")
+        self.width, self.depth, self.optional = width, depth, {"level"}
+        super().__init__(_ports(width, depth))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.store = store = Memory(shape=Shape(self.width), depth=self.depth, init=[])
+        write, read = store.write_port(), store.read_port()
+        head, next_head, tail = (Signal(range(self.depth), name=name) for name in ("head", "next_head", "tail"))
+        push, pop, full, held = Signal(), Signal(), Signal(), Signal()
+        fresh, newest = Signal(), Signal(self.width, reset_less=True)  # the oldest entry was pushed in the cycle before
+        m.d.comb += [
+            self.i_ready.eq(~full),
+            self.o_valid.eq(held),
+            push.eq(self.i_valid & self.i_ready),
+            pop.eq(self.o_valid & self.o_ready),
+            write.en.eq(self.i_ready),  # moving the tail is what keeps the entry
+            write.addr.eq(tail),
+            write.data.eq(self.i_payload),
+            next_head.eq(Mux(pop, Mux(head == self.depth - 1, 0, head + 1), head)),
+            read.addr.eq(next_head),
+            self.o_payload.eq(Mux(fresh, newest, read.data)),
+        ]
+        m.d.sync += [head.eq(next_head), newest.eq(self.i_payload), fresh.eq(push & (next_head == tail))]
+        with m.If(push):
+            m.d.sync += tail.eq(Mux(tail == self.depth - 1, 0, tail + 1))
+        with m.If(push & ~pop):
+            m.d.sync += [self.level.eq(self.level + 1), held.eq(1), full.eq(self.level == self.depth - 1)]
+        with m.If(pop & ~push):
+            m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
         return m
 
 

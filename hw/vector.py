@@ -32,14 +32,15 @@ from isa.config import NpuConfig
 from isa.instructions import BY_NAME, Engine, Rounding, Source
 from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 
-#: Instructions the pipeline can hold, with room to spare: contexts are reused in turn.
-CONTEXTS = 32
+#: Instructions the pipeline can hold, with room to spare: contexts are reused in turn. An instruction takes at least
+#: CYCLES_APART cycles.
+CONTEXTS, CYCLES_APART = 16, 2
 #: Cycles after the step in which the row of ACC is there.
 ACC_STAGE = 1
 #: Cycles after the step in which the contexts are there.
 REQUANTIZE_CONTEXT_STAGE = REQUANTIZE_STAGE + INSIDE_STAGE - 1
 FINISH_CONTEXT_STAGE = ADD_STAGE - 1
-assert VECTOR_DEPTH + 2 < CONTEXTS and RESULT_STAGE == VECTOR_DEPTH
+assert VECTOR_DEPTH // CYCLES_APART + 2 < CONTEXTS and RESULT_STAGE == VECTOR_DEPTH
 
 
 def _post_layout(*names: str) -> data.StructLayout:

@@ -11,7 +11,7 @@ from amaranth.hdl import Module
 from hw.array import MacArray
 from hw.interfaces import ENGINES
 from hw.loop_nest import LoopNest
-from hw.queue import Queue, RegisteredQueue
+from hw.queue import BlockQueue, Queue, RegisteredQueue
 from hw.semaphores import Semaphores
 from hw.window import Window
 from isa.config import SEMAPHORE_LIMIT, preset
@@ -20,7 +20,7 @@ from isa.timing import array_stages
 from tests.common.rtl_bench import drive, simulate
 
 
-@pytest.mark.parametrize("kind", [Queue, RegisteredQueue])
+@pytest.mark.parametrize("kind", [Queue, BlockQueue, RegisteredQueue])
 def test_queue(kind: type) -> None:
     dut = kind(8, 5)
     rng = random.Random(1)
