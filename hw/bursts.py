@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -199,14 +198,13 @@ class BurstWalker(wiring.Component):
         return m
 
 
-def latch_region(m: Module, regions: Sequence[Any], number: Value, idle: Value) -> tuple[Signal, Signal, Signal]:
-    """Base, size and permission of region `number`, kept while not `idle`: choosing among the regions takes time.
-    Each has the members of `hw.interfaces.RegionAccess`."""
+def latch_region(m: Module, region: Any, number: Value, idle: Value) -> tuple[Signal, Signal, Signal]:
+    """Base, size and permission of region `number`, kept while not `idle`. `region` is a `RegionAccess`."""
+    m.d.comb += region.number.eq(number)
     kept = []
-    for name in ("base", "size", "allowed"):
-        values = Array(getattr(region, name) for region in regions)
-        register = Signal.like(values[0], name=f"region_{name}", reset_less=True)
+    for value in (region.base, region.size, region.allowed):
+        register = Signal.like(value, name=f"kept_{value.name}", reset_less=True)
         with m.If(idle):
-            m.d.sync += register.eq(values[number])
+            m.d.sync += register.eq(value)
         kept.append(register)
     return kept[0], kept[1], kept[2]

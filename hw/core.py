@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.axi_read import AxiRead
+from hw.connections import unread
 from hw.engine import EngineShell
 from hw.faults import Faults
 from hw.fetch import Fetch
 from hw.front_end import FrontEnd
 from hw.gemm import Gemm
-from hw.interfaces import ENGINES, PC_BITS, Axi4, CoreStatus, Debug, EngineEvents, Program, Region
+from hw.interfaces import ENGINES, PC_BITS, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup
 from hw.load import Load
 from hw.queue import RegisteredQueue
 from hw.semaphores import Semaphores
@@ -21,7 +22,7 @@ from hw.store import Store
 from hw.table import header
 from hw.vector import Vector
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, REGIONS, Engine, queue_of
+from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
 from isa.timing import QUIET_CYCLES
 
 
@@ -29,7 +30,7 @@ class Core(wiring.Component):
     """Connects the engines.
 
     Ports:
-        start, halt: from control.  program, regions: registers.
+        start, halt: from control.  program: registers.  load_region, store_region: memory regions, looked up.
         axi: AXI4 master.
         status: to control.
         activities: to the counters, in the order of ENGINES.  mac_step: GEMM makes a product.
@@ -43,7 +44,8 @@ class Core(wiring.Component):
                 "axi": Out(Axi4(config)),
                 "dbg": Out(Debug()),
                 "program": In(Program()),
-                "regions": In(Region(config)).array(REGIONS),
+                "load_region": Out(RegionLookup(config)),
+                "store_region": Out(RegionLookup(config)),
                 "start": In(1),
                 "halt": In(1),
                 "status": Out(CoreStatus()),
@@ -73,9 +75,17 @@ class Core(wiring.Component):
             connect(m, flipped(getattr(self.axi, channel)), getattr(read, channel))
         for channel in ("aw", "w", "b"):
             connect(m, flipped(getattr(self.axi, channel)), getattr(store, channel))
-        for region, readable, writable in zip(self.regions, load.regions, store.regions, strict=True):
-            for access, allowed in ((readable, region.read), (writable, region.write)):
-                m.d.comb += [access.base.eq(region.base), access.size.eq(region.size), access.allowed.eq(allowed)]
+        for region, access, allowed in (
+            (self.load_region, load.region, self.load_region.read),
+            (self.store_region, store.region, self.store_region.write),
+        ):
+            m.d.comb += [
+                region.number.eq(access.number),
+                access.base.eq(region.base),
+                access.size.eq(region.size),
+                access.allowed.eq(allowed),
+            ]
+        unread(m, self.load_region.write)
 
         # Scratchpads.
         connect(m, load.write, storage.load)
@@ -155,15 +165,18 @@ class Core(wiring.Component):
         m.d.comb += fetch.ready.eq(Cat(room).any())
 
     def _locate_program(self, m: Module, fetch: Fetch) -> None:
-        """The program's region: set long before the run; the choice takes time."""
+        """The program's region: set long before the run, and looked up by way of STORE, which does nothing yet."""
         low = (self.config.bus_bytes - 1).bit_length()  # bits of a base that are 0
-        chosen = {
-            name: Array(getattr(region, name) for region in self.regions)[self.program.region]
-            for name in ("base", "size", "read")
-        }
+        region = self.store_region
+        begun = Signal()
+        with m.If(self.start):
+            m.d.sync += begun.eq(1)
+        with m.If(~begun):
+            m.d.comb += region.number.eq(self.program.region)
         for port, name, zeros in ((fetch.base, "base", low), (fetch.size, "size", 0), (fetch.allowed, "read", 0)):
             kept = Signal(len(port) - zeros, name=f"program_{name}", reset_less=True)
-            m.d.sync += kept.eq(chosen[name] >> zeros)
+            with m.If(~begun):
+                m.d.sync += kept.eq(getattr(region, name) >> zeros)
             m.d.comb += port.eq(kept << zeros)
         m.d.comb += [
             fetch.offset.eq(self.program.offset),

@@ -93,20 +93,40 @@ class Debug(wiring.Signature):
         super().__init__({engine.name.lower(): Out(Trace()) for engine in Engine})
 
 
-class Region(wiring.Signature):
-    """The registers of a memory region; `read` and `write` say what is allowed."""
+class RegisterWrite(wiring.Signature):
+    """A register that is written: its place (offset / 4) and its new value."""
+
+    def __init__(self) -> None:
+        super().__init__({"valid": Out(1), "word": Out(AXIL_ADDRESS_BITS - 2), "data": Out(32)})
+
+
+class RegionLookup(wiring.Signature):
+    """A reader of memory regions: names one by `number`, gets where it is and what is allowed in the same cycle."""
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(
-            {"base": Out(config.axi_address_bits), "size": Out(OFFSET_BITS), "read": Out(1), "write": Out(1)}
+            {
+                "number": Out(range(REGIONS)),
+                "base": In(config.axi_address_bits),
+                "size": In(OFFSET_BITS),
+                "read": In(1),
+                "write": In(1),
+            }
         )
 
 
 class RegionAccess(wiring.Signature):
-    """A memory region for one purpose."""
+    """A reader of memory regions that has one purpose."""
 
     def __init__(self, config: NpuConfig) -> None:
-        super().__init__({"base": Out(config.axi_address_bits), "size": Out(OFFSET_BITS), "allowed": Out(1)})
+        super().__init__(
+            {
+                "number": Out(range(REGIONS)),
+                "base": In(config.axi_address_bits),
+                "size": In(OFFSET_BITS),
+                "allowed": In(1),
+            }
+        )
 
 
 class EngineControl(wiring.Signature):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from hw.bursts import RUN_BITS, BurstWalker, latch_region
 from hw.connections import unread
@@ -14,7 +14,7 @@ from hw.load_data import LoadData, LoadWrite, descriptor_layout
 from hw.queue import Queue
 from hw.table import field, header, is_instruction
 from isa.config import ROW_BITS, NpuConfig
-from isa.instructions import REGIONS, Engine, Memory
+from isa.instructions import Engine, Memory
 from isa.timing import LOAD_DESCRIPTORS
 
 
@@ -27,7 +27,7 @@ class Load(EngineShell):
 
     Ports:
         control, retire, activity: see `EngineShell`; it stalls where the data half waits.
-        regions: memory regions, and whether they may be read.
+        region: where a memory region is, and whether it may be read.
         read: bursts and their beats.
         write: to the scratchpads.
         operand_fault: the box at `start` has no rows.
@@ -43,7 +43,7 @@ class Load(EngineShell):
             config,
             Engine.LOAD,
             {
-                "regions": In(RegionAccess(config)).array(REGIONS),
+                "region": Out(RegionAccess(config)),
                 "read": Out(ReadPort(config, may_wait=True)),
                 "write": Out(LoadWrite(config)),
                 "operand_fault": Out(Fault()),
@@ -96,7 +96,7 @@ class Load(EngineShell):
                 with m.Case(target):
                     m.d.sync += bytes_.eq(run("count") * (target.row_bytes(c) >> shift))
         # Shown for `hw.formal`.
-        self.region = base, size, allowed = latch_region(m, self.regions, run("region"), walker.ready)
+        self.kept_region = base, size, allowed = latch_region(m, self.region, run("region"), walker.ready)
 
         begin = control.start & (sync | ~no_rows)
         m.d.comb += [

@@ -10,6 +10,7 @@ from hw.control import Control
 from hw.core import Core
 from hw.counters import Counters
 from hw.interfaces import ENGINES, Axi4, Axi4Lite, Debug
+from hw.regions import Regions
 from hw.registers import Registers
 from hw.reset import reset_by
 from isa.config import NpuConfig
@@ -37,6 +38,7 @@ class Npu(wiring.Component):
         m = Module()
         c = self.config
         m.submodules.registers = registers = Registers(c)
+        m.submodules.regions = regions = Regions(c)
         m.submodules.control = control = Control()
         m.submodules.counters = counters = Counters(c)
         core = Core(c)
@@ -49,8 +51,9 @@ class Npu(wiring.Component):
         wiring.connect(m, wiring.flipped(self.axil), registers.axil)
         wiring.connect(m, wiring.flipped(self.dbg), core.dbg)
         wiring.connect(m, registers.program, core.program)
-        for of_host, of_core in zip(registers.regions, core.regions, strict=True):
-            wiring.connect(m, of_host, of_core)
+        wiring.connect(m, registers.written, regions.write)
+        wiring.connect(m, core.load_region, regions.load)
+        wiring.connect(m, core.store_region, regions.store)
         wiring.connect(m, core.status, control.core)
 
         # Registers and control.

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
 from hw.counters import COUNTER_BITS, COUNTERS, ROUND
-from hw.interfaces import Axi4Lite, Program, Region
+from hw.interfaces import Axi4Lite, Program, RegisterWrite
 from isa.config import NpuConfig
-from isa.instructions import REGIONS
 from isa.registers import IDENTITY, REGISTER, REGISTERS, VERSION
 
 #: Read-only registers whose value is built in.
 CONSTANTS = ("IDENTITY", "VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI")
 #: Words before the counters, which come last.
 FIRST_COUNTER = REGISTER[f"{COUNTERS[0]}_LO"].offset >> 2
-#: Registers that reach the core as `program` and `regions`.
-GROUPED = ("PROGRAM_", "REGION")
-WRITABLE = [r for r in REGISTERS if r.access == "RW"]
+#: Registers of the port `program`, and those `hw.regions` keeps.
+PROGRAM, REGION = "PROGRAM_", "REGION"
 
 
 class Registers(wiring.Component):
@@ -30,11 +28,11 @@ class Registers(wiring.Component):
     effect at the end of that cycle; the response follows in the next. Read data follows two cycles after the address
     is taken; that of a counter when the counter is shown, up to ROUND cycles later.
 
-    What can be written is read from a copy in a RAM.
+    What can be written is read from a copy in a RAM. After a reset the RAM is filled with 0 first, and the bus waits.
 
     Ports:
         axil: AXI4-Lite slave.
-        program, regions: where the program is, and the memory regions.
+        program: where the program is.  written: what is written to the copy.
         {NAME}: value of any other RW register (out), or of a read-only or W1C register (in).
         {NAME}_write: write strobe of W and W1C registers.  data: what is written.
         counter_index, counter_value: see `hw.counters`.
@@ -44,7 +42,7 @@ class Registers(wiring.Component):
         self.config = config
         members: dict[str, object] = {}
         for r in REGISTERS:
-            if r.name in CONSTANTS or r.counts or r.name.startswith(GROUPED):
+            if r.name in CONSTANTS or r.counts or r.name.startswith((PROGRAM, REGION)):
                 continue
             if r.access == "RW":
                 members[r.name] = Out(32)
@@ -56,7 +54,7 @@ class Registers(wiring.Component):
             {
                 "axil": In(Axi4Lite()),
                 "program": Out(Program()),
-                "regions": Out(Region(config)).array(REGIONS),
+                "written": Out(RegisterWrite()),
                 "data": Out(32),
                 "counter_index": In(range(ROUND)),
                 "counter_value": In(COUNTER_BITS),
@@ -71,10 +69,15 @@ class Registers(wiring.Component):
 
         # Writes are decoded in the cycle before they are taken; address and data do not change in between.
         write, data = Signal(), Signal(32, reset_less=True)
+        clearing, cleared = Signal(init=1), Signal(range(FIRST_COUNTER))  # after a reset, word by word
+        with m.If(clearing):
+            m.d.sync += [cleared.eq(cleared + 1), clearing.eq(cleared != FIRST_COUNTER - 1)]
         word = self.axil.aw.addr[2:]
         place = Signal(range(FIRST_COUNTER), reset_less=True)
         m.d.sync += [
-            write.eq(self.axil.aw.valid & self.axil.w.valid & ~write & (~self.axil.b.valid | self.axil.b.ready)),
+            write.eq(
+                self.axil.aw.valid & self.axil.w.valid & ~write & ~clearing & (~self.axil.b.valid | self.axil.b.ready)
+            ),
             data.eq(self.axil.w.data),
             place.eq(word),
         ]
@@ -83,9 +86,15 @@ class Registers(wiring.Component):
             m.d.sync += self.axil.b.valid.eq(1)
         with m.Elif(self.axil.b.ready):
             m.d.sync += self.axil.b.valid.eq(0)
-        m.d.comb += [kept.addr.eq(place), kept.data.eq(data)]
+        m.d.comb += [
+            self.written.word.eq(Mux(clearing, cleared, place)),
+            self.written.data.eq(Mux(clearing, 0, data)),
+            kept.addr.eq(self.written.word),
+            kept.data.eq(self.written.data),
+            kept.en.eq(self.written.valid),
+        ]
+        # The word taken in this cycle is a register that can be read back.
         writable = Signal(reset_less=True)
-        written: dict[str, Signal] = {}
         values: dict[str, Signal] = {}
         m.d.sync += writable.eq(0)
         for r in REGISTERS:
@@ -96,17 +105,25 @@ class Registers(wiring.Component):
             m.d.sync += named.eq(here)
             m.d.comb += hit.eq(write & named)
             if r.access == "RW":
-                written[r.name] = Signal(name=f"{r.name}_written")
                 with m.If(here):
                     m.d.sync += writable.eq(1)
-                kept_value = Signal(32, name=r.name) if r.name.startswith(GROUPED) else getattr(self, r.name)
-                values[r.name] = kept_value
+                if r.name.startswith(REGION):
+                    continue
+                value = Signal(32, name=r.name) if r.name.startswith(PROGRAM) else getattr(self, r.name)
+                values[r.name] = value
                 with m.If(hit):
-                    m.d.sync += [kept_value.eq(data), written[r.name].eq(1)]
+                    m.d.sync += value.eq(data)
             else:
                 m.d.comb += getattr(self, f"{r.name}_write").eq(hit)
-        m.d.comb += [kept.en.eq(write & writable), self.data.eq(data)]
-        self._group(m, values)
+        m.d.comb += [self.written.valid.eq(clearing | (write & writable)), self.data.eq(data)]
+        m.d.comb += [
+            self.program.region.eq(values["PROGRAM_REGION"]),
+            self.program.offset.eq(values["PROGRAM_OFFSET"]),
+            self.program.length.eq(values["PROGRAM_LENGTH"]),
+            self.axil.b.resp.eq(0),
+            self.axil.r.resp.eq(0),
+        ]
+        unread(m, self.axil.ar.prot, self.axil.aw.prot, self.axil.w.strb)
 
         # Reads. The address is decoded in the cycle after it is taken, the value chosen in the next.
         fingerprint = int(self.config.fingerprint, 16)
@@ -115,9 +132,7 @@ class Registers(wiring.Component):
         address, wanted = Signal(len(word), reset_less=True), Signal(len(word), reset_less=True)
         counter = Signal(len(word), reset_less=True)  # twice its place, 1 more for the upper half
         is_counter, is_copy = Signal(reset_less=True), Signal(reset_less=True)
-        there: list[Value] = [C(0, 1)] * FIRST_COUNTER
-        for r in WRITABLE:
-            there[r.offset >> 2] = written[r.name]
+        copies = Cat(address == r.offset >> 2 for r in REGISTERS if r.access == "RW").any()
         m.d.comb += [
             self.axil.ar.ready.eq(~taken & ~decoded & (~self.axil.r.valid | self.axil.r.ready)),
             copied.addr.eq(address),
@@ -125,22 +140,22 @@ class Registers(wiring.Component):
         ]
         with m.If(self.axil.ar.valid & self.axil.ar.ready):
             m.d.sync += [taken.eq(1), address.eq(self.axil.ar.addr[2:])]
-        with m.If(taken & ~write):  # never the word being written
+        with m.If(taken & ~self.written.valid):  # never the word being written
             m.d.sync += [
                 taken.eq(0),
                 decoded.eq(1),
                 wanted.eq(address),
                 counter.eq(address - FIRST_COUNTER),
                 is_counter.eq((address >= FIRST_COUNTER) & (address < FIRST_COUNTER + 2 * len(COUNTERS))),
-                is_copy.eq((address < FIRST_COUNTER) & Array(there)[address[: len(place)]]),
+                is_copy.eq(copies),
             ]
         answer = Signal(32)
         with m.Switch(wanted):
             for r in REGISTERS:
                 if r.access in ("R", "W1C") and not r.counts:
-                    value: Value = C(constants[r.name], 32) if r.name in CONSTANTS else getattr(self, r.name)
+                    held: Value = C(constants[r.name], 32) if r.name in CONSTANTS else getattr(self, r.name)
                     with m.Case(r.offset >> 2):
-                        m.d.comb += answer.eq(value)
+                        m.d.comb += answer.eq(held)
         shown = counter[1:] == self.counter_index
         with m.If(decoded & (~is_counter | shown)):
             m.d.sync += [decoded.eq(0), self.axil.r.valid.eq(1)]
@@ -149,24 +164,3 @@ class Registers(wiring.Component):
         with m.Elif(self.axil.r.ready):
             m.d.sync += self.axil.r.valid.eq(0)
         return m
-
-    def _group(self, m: Module, values: dict[str, Signal]) -> None:
-        """`program` and `regions`; a region begins at a whole beat."""
-        flags = {b.name: b.low for b in REGISTER["REGION0_FLAGS"].bits}
-        low = (self.config.bus_bytes - 1).bit_length()
-        m.d.comb += [
-            self.program.region.eq(values["PROGRAM_REGION"]),
-            self.program.offset.eq(values["PROGRAM_OFFSET"]),
-            self.program.length.eq(values["PROGRAM_LENGTH"]),
-            self.axil.b.resp.eq(0),
-            self.axil.r.resp.eq(0),
-        ]
-        for r, region in enumerate(self.regions):
-            base = Cat(values[f"REGION{r}_BASE_LO"], values[f"REGION{r}_BASE_HI"])
-            m.d.comb += [
-                region.base.eq(Cat(base[:low] & 0, base[low:])),
-                region.size.eq(values[f"REGION{r}_SIZE"]),
-                region.read.eq(values[f"REGION{r}_FLAGS"][flags["READ"]]),
-                region.write.eq(values[f"REGION{r}_FLAGS"][flags["WRITE"]]),
-            ]
-        unread(m, self.axil.ar.prot, self.axil.aw.prot, self.axil.w.strb)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from hw.axi_write import AxiWrite
 from hw.bursts import BurstWalker, latch_region
@@ -15,7 +15,7 @@ from hw.load_data import rows_per_beat
 from hw.store_data import StoreAligner, StoreReader
 from hw.table import field, is_instruction
 from isa.config import ROW_BITS, NpuConfig
-from isa.instructions import REGIONS, Engine
+from isa.instructions import Engine
 
 
 class Store(EngineShell):
@@ -27,7 +27,7 @@ class Store(EngineShell):
     Ports:
         control, retire, activity: see `EngineShell`. It retires in the cycle after the last response, stalls where a
             burst waits; after a halt, bursts begun are completed without writing.
-        regions: memory regions, and whether they may be written.
+        region: where a memory region is, and whether it may be written.
         act: read port.
         aw, w, b: AXI.  idle: nothing in flight there.
         window_fault, range_fault, bus_fault: a run leaves its region; a row does not exist; an error as response.
@@ -42,7 +42,7 @@ class Store(EngineShell):
             config,
             Engine.STORE,
             {
-                "regions": In(RegionAccess(config)).array(REGIONS),
+                "region": Out(RegionAccess(config)),
                 "act": Out(RowsRead(8 * config.block_in, rows_per_beat(config))),
                 "aw": axi["aw"],
                 "w": axi["w"],
@@ -81,7 +81,7 @@ class Store(EngineShell):
                 getattr(reader, f"low_stride{k}").eq(mem_stride),
             ]
         # Shown for `hw.formal`.
-        self.region = base, size, allowed = latch_region(m, self.regions, run("region"), walker.ready)
+        self.kept_region = base, size, allowed = latch_region(m, self.region, run("region"), walker.ready)
 
         sync, bad = Signal(), Signal()
         m.d.sync += sync.eq(is_instruction(control.word, "STORE_SYNC"))  # known in the cycle before the start

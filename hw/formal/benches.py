@@ -198,18 +198,18 @@ def walker(only: str | None) -> Bench:
     return b
 
 
-def _regions(b: Bench) -> tuple[dict[str, Any], list[Any], list[Any], list[Any]]:
-    """Inputs for a part with all regions; bases, ends and permissions by number."""
-    inputs: dict[str, Any] = {}
-    bases, ends, allowed = [], [], []
+def _regions(b: Bench, part: Any) -> tuple[dict[str, Any], list[Any], list[Any], list[Any]]:
+    """What a part is told of the region it looks up; bases, ends and permissions by number."""
+    bases, sizes, ends, allowed = [], [], [], []
     for r in range(REGIONS):
         base, size, end = region(b, SMALL, f"region{r}")
-        flag = b.constant(1, f"region{r}_allowed")
-        inputs |= {f"regions__{r}__base": base, f"regions__{r}__size": size, f"regions__{r}__allowed": flag}
         bases.append(base)
+        sizes.append(size)
         ends.append(end)
-        allowed.append(flag)
-    return inputs, bases, ends, allowed
+        allowed.append(b.constant(1, f"region{r}_allowed"))
+    number = part.region.number
+    told = {"base": Array(bases)[number], "size": Array(sizes)[number], "allowed": Array(allowed)[number]}
+    return {f"region__{name}": value for name, value in told.items()}, bases, ends, allowed
 
 
 def _instructions(b: Bench, part: Any, engine: str) -> None:
@@ -250,7 +250,7 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
     b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
     spans_within(b, SMALL, w, of(bases), of(ends), of(allowed))
     active, null, tag = w.stages[0]
-    base, size, allows = part.region
+    base, size, allows = part.kept_region
     kept = (base == of(bases)(tag)) & (base + size == of(ends)(tag)) & (allows == of(allowed)(tag))
     b.invariant(implies(active & ~null, kept))
 
@@ -258,8 +258,8 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
 def load_window(only: str | None) -> Bench:
     """LOAD with arbitrary instructions, regions, memory and scratchpads."""
     b = Bench(only)
-    inputs, *values = _regions(b)
     load = Load(SMALL)
+    inputs, *values = _regions(b, load)
     load.data.elaborate = lambda platform: Module()  # type: ignore[method-assign]  # the data half does as it likes
     for path, member, value in load.data.signature.flatten(load.data):
         if member.flow.name == "Out":
@@ -277,8 +277,8 @@ def load_window(only: str | None) -> Bench:
 def store_window(only: str | None) -> Bench:
     """STORE with arbitrary instructions, regions, memory and rows."""
     b = Bench(only)
-    inputs, *values = _regions(b)
     store = Store(SMALL)
+    inputs, *values = _regions(b, store)
     opened(store)
     b.part("store", store, **inputs)
     _instructions(b, store, "STORE")
@@ -295,13 +295,11 @@ def load_accepts(only: str | None) -> Bench:
     at most; an error halts in the next cycle."""
     b = Bench(only)
     c = SMALL.with_(burst_beats=2)
-    regions = {f"regions__{r}__base": 0 for r in range(REGIONS)}
-    regions |= {f"regions__{r}__size": 1 << 16 for r in range(REGIONS)}
-    regions |= {f"regions__{r}__allowed": 1 for r in range(REGIONS)}
+    region = {"region__base": 0, "region__size": 1 << 16, "region__allowed": 1}
     halt, refused = Signal(name="halt"), Signal(name="refused")
     load, read = Load(c), AxiRead(c)
     connected = ("ready", "beat", "data", "bad", "beat_address", "idle")
-    b.part("load", load, **regions, control__halt=halt, **{f"read__{name}": None for name in connected})
+    b.part("load", load, **region, control__halt=halt, **{f"read__{name}": None for name in connected})
     driven = ("valid", "address", "beats", "beat_ready")
     b.part("read", read, fetch__valid=0, r__data=0, r__resp=0, r__last=None, halt=halt,
            **{f"load__{name}": None for name in driven})  # fmt: skip
