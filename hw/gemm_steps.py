@@ -62,7 +62,7 @@ class GemmSteps(wiring.Component):
         m = Module()
         c = self.config
         control, word = self.control, self.control.word
-        m.submodules.nest = nest = LoopNest(c.gemm_loops, ADDRESSES, outer=("acc",))
+        m.submodules.nest = nest = LoopNest(c.gemm_loops, ADDRESSES, outer=("acc",), bits=c.address_bits)
         m.d.comb += nest.configure.eq(control.configure)
         for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
             m.d.comb += getattr(nest, name).eq(field(word, "GEMM_LOOP", name))

@@ -10,10 +10,10 @@ from hw.bursts import RUN_BITS, BurstWalker, latch_region
 from hw.connections import unread
 from hw.engine import EngineShell
 from hw.interfaces import OFFSET_BITS, PC_BITS, Fault, ReadPort, RegionAccess
-from hw.load_data import LoadData, LoadWrite, descriptor_layout
+from hw.load_data import LoadData, LoadWrite, descriptor_layout, stride_shape
 from hw.queue import Queue
 from hw.table import field, header, is_instruction
-from isa.config import ROW_BITS, NpuConfig
+from isa.config import NpuConfig
 from isa.instructions import Engine, Memory
 from isa.timing import LOAD_DESCRIPTORS
 
@@ -70,7 +70,7 @@ class Load(EngineShell):
             select = self.configures("LOAD_DIM")
             select = select & (field(control.word, "LOAD_DIM", "level") == k)
             count.append(Signal(16, init=1, name=f"count{k}"))
-            row_stride.append(Signal(signed(ROW_BITS), name=f"row_stride{k}"))
+            row_stride.append(Signal(stride_shape(c), name=f"row_stride{k}"))
             mem_stride.append(Signal(signed(OFFSET_BITS), name=f"mem_stride{k}"))
             with m.If(select):
                 m.d.sync += [

@@ -6,14 +6,14 @@ import enum
 from functools import reduce
 from operator import add
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, C, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.buffer import Buffer
 from hw.interfaces import PC_BITS, SEMAPHORE_BITS, Fault, Retire, bits_for
 from isa.config import ROW_BITS, NpuConfig
-from isa.instructions import ADDRESS_BITS, Memory
+from isa.instructions import Memory
 
 TARGET_BITS = (max(Memory)).bit_length()
 #: Lines of a plane: 2**16 - 1 of data, 255 of padding on either side.
@@ -25,6 +25,11 @@ def low_bits(config: NpuConfig) -> int:
     return (config.bus_bytes - 1).bit_length()
 
 
+def stride_shape(config: NpuConfig) -> Shape:
+    """Of a stride of row addresses; what is above their bits makes no difference."""
+    return signed(min(ROW_BITS, config.address_bits))
+
+
 def descriptor_layout(config: NpuConfig) -> data.StructLayout:
     """What the data half needs of an instruction; `low` is the byte position in a beat, `null` marks LOAD_SYNC."""
     low = low_bits(config)
@@ -32,13 +37,13 @@ def descriptor_layout(config: NpuConfig) -> data.StructLayout:
         {
             "null": 1,
             "target": TARGET_BITS,
-            "row": ADDRESS_BITS,
+            "row": config.address_bits,
             "count": 16,
             "low": low,
             "count0": 16,
             "count1": 16,
-            "row_stride0": signed(ROW_BITS),
-            "row_stride1": signed(ROW_BITS),
+            "row_stride0": stride_shape(config),
+            "row_stride1": stride_shape(config),
             "low_stride0": low,
             "low_stride1": low,
             "left": 8,
@@ -63,7 +68,7 @@ class LoadWrite(wiring.Signature):
                 "valid": Out(1),
                 "grant": In(1),
                 "target": Out(TARGET_BITS),
-                "row": Out(ADDRESS_BITS),
+                "row": Out(config.address_bits),
                 "rows": Out(range(rows_per_beat(config) + 1)),
                 "chunk": Out(bits_for(max(chunks_of(config).values()))),
                 "full": Out(1),
@@ -106,7 +111,7 @@ def segment_layout(config: NpuConfig) -> data.StructLayout:
             "target": TARGET_BITS,
             "data": 1,
             "jumps": 1,
-            "row": ADDRESS_BITS,
+            "row": config.address_bits,
             "rows": 16,
             "one_chunk": 1,
             "few_rows": 1,
@@ -186,7 +191,7 @@ class LoadData(wiring.Component):
         # This line is one of data; the last; planes have one line.
         middle, last_line, one_line = (Signal(name=n, reset_less=True) for n in ("middle", "last_line", "one_line"))
         planes_left, last_plane = Signal(16, reset_less=True), Signal(reset_less=True)
-        line_row, plane_row = (Signal(ADDRESS_BITS, name=n, reset_less=True) for n in ("line_row", "plane_row"))
+        line_row, plane_row = (Signal.like(d.row, name=n, reset_less=True) for n in ("line_row", "plane_row"))
         low, plane_low = (Signal.like(d.low, name=n, reset_less=True) for n in ("line_low", "plane_low"))
         part = Signal(Part, reset_less=True)
         fresh = Signal(reset_less=True)  # the first segment of its line
@@ -347,7 +352,7 @@ class LoadData(wiring.Component):
             old = ~s.data | (unaligned & (s.low + i < bus))
             m.d.comb += chosen.word_select(i, 8).eq(Mux(old, before.word_select(i, 8), turned.word_select(i, 8)))
 
-        next_row = Signal(ADDRESS_BITS)
+        next_row = Signal.like(row)
         m.d.comb += next_row.eq(row + rows)
         with m.If(self.step | ~segments.o_valid):
             with m.If(last | ~segments.o_valid):

@@ -18,12 +18,9 @@ from isa.instructions import ADDRESS_BITS
 COUNT_BITS = 16
 
 
-STRIDE = signed(ROW_BITS)
-
-
 class LoopNest(wiring.Component):
     """Walks `levels` loops, level 0 innermost. Each address is its base plus the sum of index * stride, modulo
-    2**ADDRESS_BITS. Holds the configuration of the next nest beside the one at work.
+    2**bits. Holds the configuration of the next nest beside the one at work.
 
     A step advances one level, and all levels below it go back to their first index. So counts, strides and the
     addresses at which the levels stand are kept in RAMs, of which a step reads one word:
@@ -43,6 +40,7 @@ class LoopNest(wiring.Component):
         levels: loops, at least 2.
         addresses: names of the row addresses.
         outer: those of them that keep their value within a group.
+        bits: of an address.
 
     Ports:
         configure, level, count, {a}_stride: configure a level. Levels never configured have count 1.
@@ -58,7 +56,10 @@ class LoopNest(wiring.Component):
         group_last_started, group_last_stepped: `group_last` after `start`, after a step.
     """
 
-    def __init__(self, levels: int, addresses: Sequence[str], outer: Sequence[str] = ()) -> None:
+    def __init__(
+        self, levels: int, addresses: Sequence[str], outer: Sequence[str] = (), bits: int = ADDRESS_BITS
+    ) -> None:
+        self.bits, self.stride = bits, signed(min(ROW_BITS, bits))
         self.levels, self.addresses, self.outer = levels, tuple(addresses), tuple(outer)
         #: What not every nest needs; gates take every stride.
         self.optional = {"carry", "group_last", "group_last_started", "group_last_stepped"}
@@ -79,8 +80,8 @@ class LoopNest(wiring.Component):
             "group_last_stepped": Out(1),
         }
         for a in self.addresses:
-            members |= {f"{a}_stride": In(STRIDE), f"{a}_base": In(ADDRESS_BITS)}
-            members |= {a: Out(ADDRESS_BITS), f"{a}_next": Out(ADDRESS_BITS)}
+            members |= {f"{a}_stride": In(self.stride), f"{a}_base": In(bits)}
+            members |= {a: Out(bits), f"{a}_next": Out(bits)}
         members |= {f"{a}_gate": In(levels, init=every) for a in self.outer}
         super().__init__(members)
 
@@ -100,7 +101,7 @@ class LoopNest(wiring.Component):
 
     def _loops(self, m: Module) -> data.View:
         """Count (less 1) and strides of the level that the next step advances."""
-        layout = data.StructLayout({"most": COUNT_BITS, **dict.fromkeys(self.addresses, STRIDE)})
+        layout = data.StructLayout({"most": COUNT_BITS, **dict.fromkeys(self.addresses, self.stride)})
         places = 1 << (self.levels - 1).bit_length()
         m.submodules.loops = loops = Memory(shape=layout, depth=2 * places, init=[])
         write, read = loops.write_port(), loops.read_port(domain="comb")
@@ -205,7 +206,7 @@ class LoopNest(wiring.Component):
 
     def _walk(self, m: Module, loop: data.View) -> None:
         """Addresses."""
-        layout = data.StructLayout(dict.fromkeys(self.addresses, ADDRESS_BITS))
+        layout = data.StructLayout(dict.fromkeys(self.addresses, self.bits))
         top = self.levels - 1
         m.submodules.stands = stands = Memory(shape=layout, depth=1 << len(self.advanced), init=[])
         write, read = stands.write_port(), stands.read_port(domain="comb")
@@ -224,12 +225,12 @@ class LoopNest(wiring.Component):
         ]
         outer_carry = self.carry & ~self.inner_levels
         for a in self.addresses:
-            following, load = getattr(self, f"{a}_next"), Signal(ADDRESS_BITS, name=f"{a}_load")
+            following, load = getattr(self, f"{a}_next"), Signal(self.bits, name=f"{a}_load")
             start = Mux(self.carry[0], getattr(self, a), read.data[a])
             stride: Value = loop[a]
             if a in self.outer:
                 takes = (outer_carry & getattr(self, f"{a}_gate")).any()
-                stride = (loop[a].as_unsigned() & takes.replicate(ROW_BITS)).as_signed()
+                stride = (loop[a].as_unsigned() & takes.replicate(len(stride))).as_signed()
             m.d.comb += [
                 following.eq(start + stride),
                 load.eq(Mux(self.start, getattr(self, f"{a}_base"), following)),

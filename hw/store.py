@@ -11,10 +11,10 @@ from hw.bursts import BurstWalker, latch_region
 from hw.connections import unread
 from hw.engine import EngineShell
 from hw.interfaces import OFFSET_BITS, PC_BITS, SEMAPHORE_BITS, Axi4, Fault, RegionAccess, RowsRead
-from hw.load_data import rows_per_beat
+from hw.load_data import rows_per_beat, stride_shape
 from hw.store_data import StoreAligner, StoreReader
 from hw.table import field, is_instruction
-from isa.config import ROW_BITS, NpuConfig
+from isa.config import NpuConfig
 from isa.instructions import Engine
 
 
@@ -64,7 +64,7 @@ class Store(EngineShell):
 
         for k in range(2):
             count = Signal(16, init=1, name=f"count{k}")
-            row_stride = Signal(signed(ROW_BITS), name=f"row_stride{k}")
+            row_stride = Signal(stride_shape(c), name=f"row_stride{k}")
             mem_stride = Signal(signed(OFFSET_BITS), name=f"mem_stride{k}")
             level = field(control.word, "STORE_DIM", "level")
             with m.If(self.configures("STORE_DIM") & (level == k)):

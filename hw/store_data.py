@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.buffer import Buffer
 from hw.connections import unread
 from hw.interfaces import PC_BITS, Fault, RowsRead
-from hw.load_data import low_bits, rows_per_beat
+from hw.load_data import low_bits, rows_per_beat, stride_shape
 from hw.queue import Queue
-from isa.config import ROW_BITS, NpuConfig
-from isa.instructions import ADDRESS_BITS
+from isa.config import NpuConfig
 from isa.timing import ACT_READ_CYCLES, STORE_ROWS
 
 
@@ -48,12 +47,12 @@ class StoreReader(wiring.Component):
         super().__init__(
             {
                 "start": In(1),
-                "row": In(ADDRESS_BITS),
+                "row": In(config.address_bits),
                 "count": In(16),
                 "count0": In(16),
                 "count1": In(16),
-                "row_stride0": In(signed(ROW_BITS)),
-                "row_stride1": In(signed(ROW_BITS)),
+                "row_stride0": In(stride_shape(config)),
+                "row_stride1": In(stride_shape(config)),
                 "low": In(low),
                 "low_stride0": In(low),
                 "low_stride1": In(low),
@@ -74,7 +73,7 @@ class StoreReader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        request = {"row": ADDRESS_BITS, "more": self.act.more.shape(), "low": self.low.shape(), "last": 1, "bad": 1}
+        request = {"row": self.row.shape(), "more": self.act.more.shape(), "low": self.low.shape(), "last": 1, "bad": 1}
         layout = data.StructLayout(request)
         m.submodules.requests = requests = Buffer(layout.size)
         self._find(m, requests, data.View(layout, requests.i_payload))
@@ -88,7 +87,7 @@ class StoreReader(wiring.Component):
         active, bad, current_pc = Signal(), Signal(), Signal(PC_BITS, reset_less=True)
         strides = {n: Signal.like(getattr(self, n), reset_less=True) for n in ("row_stride0", "row_stride1")}
         strides |= {n: Signal.like(getattr(self, n), reset_less=True) for n in ("low_stride0", "low_stride1")}
-        row, line, plane = (Signal(ADDRESS_BITS, name=n, reset_less=True) for n in ("now_row", "line", "plane"))
+        row, line, plane = (Signal.like(self.row, name=n, reset_less=True) for n in ("now_row", "line", "plane"))
         low, plane_low = (Signal.like(self.low, name=n, reset_less=True) for n in ("now_low", "plane_low"))
         # What is left: rows of the run, runs of the plane, planes. How many a whole run and a whole plane have.
         left, left0, left1, whole, whole0 = (
@@ -121,12 +120,12 @@ class StoreReader(wiring.Component):
             with m.Else():
                 m.d.sync += [left.eq(whole), ends.eq(first_ends)]
                 with m.If(~ends0):
-                    next_line = Signal(ADDRESS_BITS)
+                    next_line = Signal.like(row)
                     m.d.comb += next_line.eq(line + strides["row_stride0"])
                     m.d.sync += [left0.eq(left0 - 1), ends0.eq(left0 == 2), row.eq(next_line), line.eq(next_line)]
                     m.d.sync += low.eq(low + strides["low_stride0"])
                 with m.Else():
-                    next_plane, next_low = Signal(ADDRESS_BITS), Signal.like(low)
+                    next_plane, next_low = Signal.like(row), Signal.like(low)
                     m.d.comb += [
                         next_plane.eq(plane + strides["row_stride1"]),
                         next_low.eq(plane_low + strides["low_stride1"]),

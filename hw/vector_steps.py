@@ -73,7 +73,7 @@ class VectorSteps(wiring.Component):
         m = Module()
         c = self.config
         control, word = self.control, self.control.word
-        m.submodules.nest = nest = LoopNest(c.vector_loops, ADDRESSES, outer=("b", "dst", "prm"))
+        m.submodules.nest = nest = LoopNest(c.vector_loops, ADDRESSES, outer=("b", "dst", "prm"), bits=c.address_bits)
         m.d.comb += nest.configure.eq(self.configures_loop)
         for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
             m.d.comb += getattr(nest, name).eq(field(word, "VECTOR_LOOP", name))

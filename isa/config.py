@@ -194,6 +194,12 @@ class NpuConfig:
         return self.acc_rows * self.block_out // self.dw_lanes
 
     @property
+    def address_bits(self) -> int:
+        """Row addresses are computed modulo 2 to this power: at least twice the rows of any memory."""
+        rows = (self.act_rows, self.wgt_tiles, self.acc_rows, self.acc_dw_rows, self.acc_vectors, self.prm_rows)
+        return (max(rows) - 1).bit_length() + 1
+
+    @property
     def vector_lanes(self) -> int:
         """Elements VECTOR works on in a cycle."""
         return self.block_in // self.vector_passes

@@ -4,9 +4,10 @@ Encoders, decoders (Python, C++ and RTL), assembler, disassembler, C header and 
 `INSTRUCTIONS`. An instruction is 128 bits, little-endian in memory: a common header in bits 0..31 and a payload in
 bits 32..127. The semantics below are normative; `simulator/reference.py` is their executable form.
 
-Row addresses are computed modulo 2**ADDRESS_BITS (base plus sum of index * stride) and must then be below the
-memory's size, else the engine stops with `SCRATCHPAD_RANGE`. Memory offsets are computed modulo 2**32; every byte must
-lie below the region's size and the region must permit the access, else `WINDOW`.
+Row addresses are computed modulo 2**`NpuConfig.address_bits` (base plus sum of index * stride), which is at least twice
+the rows of any memory, and must then be below the memory's size, else the engine stops with `SCRATCHPAD_RANGE`. Memory
+offsets are computed modulo 2**32; every byte must lie below the region's size and the region must permit the access,
+else `WINDOW`.
 
 When a program starts, semaphores are 0, loop and box counts 1, strides, padding and post-processing registers 0.
 Two waits (or two signals) of one instruction must name different semaphores, and instructions that only configure
@@ -35,7 +36,7 @@ from isa.config import ROW_BITS, SEMAPHORE_LIMIT, TABLE_BYTES, NpuConfig
 
 INSTRUCTION_BITS = 128
 INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
-#: Width of the adders that walk row addresses.
+#: Bits of a row address that are enough for any configuration; see `NpuConfig.address_bits`.
 ADDRESS_BITS = 20
 #: Regions of external memory an instruction can name: base, size and permissions are set by the host.
 REGIONS = 8

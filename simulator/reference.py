@@ -20,7 +20,7 @@ from isa import numerics
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.device import Region
 from isa.encoding import DecodeError, Op, decode
-from isa.instructions import ADDRESS_BITS, BY_NAME, INSTRUCTION_BYTES, Engine, ErrorCode, Memory, Source, queue_of
+from isa.instructions import BY_NAME, INSTRUCTION_BYTES, Engine, ErrorCode, Memory, Source, queue_of
 from simulator.state import (
     Blocked,
     Explainer,
@@ -197,8 +197,8 @@ class ReferenceMachine:
     # Addresses.
 
     def _row(self, memory: str, address: int, rows: int) -> int:
-        """A row address modulo 2**ADDRESS_BITS, checked against the rows of the memory (as this engine sees it)."""
-        row = address % (1 << ADDRESS_BITS)
+        """A row address, wrapped around, and checked against the rows of the memory (as this engine sees it)."""
+        row = address % (1 << self.config.address_bits)
         if row >= rows:
             raise Fault(ErrorCode.SCRATCHPAD_RANGE, row, memory)
         return row

@@ -9,7 +9,7 @@ from enum import IntEnum
 from isa import instructions
 from isa.config import MAX_LOOPS, MAX_LUT_TABLES, MAX_SEMAPHORES, ROW_BITS, SEMAPHORE_LIMIT, NpuConfig
 from isa.generate.c_registers import register_lines
-from isa.instructions import ADDRESS_BITS, HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, LIMITS, REGIONS, Field
+from isa.instructions import HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, LIMITS, REGIONS, Field
 
 _ENUMS: tuple[type[IntEnum], ...] = (
     instructions.Engine,
@@ -85,7 +85,6 @@ def header() -> str:
         "",
         f"#define TW_INSTRUCTION_BYTES {INSTRUCTION_BYTES}",
         f"#define TW_ROW_BITS {ROW_BITS}",
-        f"#define TW_ADDRESS_BITS {ADDRESS_BITS}",
         f"#define TW_REGIONS {REGIONS}",
         f"#define TW_MAX_SEMAPHORES {MAX_SEMAPHORES}",
         f"#define TW_SEMAPHORE_LIMIT {SEMAPHORE_LIMIT}",

@@ -20,7 +20,6 @@
 
 namespace tw::cycle {
 
-constexpr uint32_t ADDRESS_MASK = (1u << TW_ADDRESS_BITS) - 1;
 constexpr int ENGINES = TW_ENGINE_STORE + 1;
 
 inline uint32_t log2_of(uint32_t power) { return uint32_t(__builtin_ctz(power)); }
@@ -104,6 +103,7 @@ struct Nest {
     uint32_t left[TW_MAX_LOOPS] = {};
     uint32_t held[TW_MAX_LOOPS][K] = {};
     int levels = 0;
+    uint32_t mask = 0;  // of an address
     uint32_t first[K] = {};
     int open = 0;  // levels 0..open-1 are enough: the ones above have count 1
 
@@ -114,7 +114,7 @@ struct Nest {
             level[k] = configured[k];
             left[k] = level[k].count - 1;
             if (left[k]) open = k + 1;
-            for (int a = 0; a < K; a++) held[k][a] = base[a];
+            for (int a = 0; a < K; a++) held[k][a] = base[a] & mask;
         }
     }
     uint32_t address(int a) const { return held[0][a]; }
@@ -156,7 +156,7 @@ struct Nest {
             uint32_t address = first[a];
             for (int k = levels - 1; k >= 0; k--) {
                 if (k < open && gate(a, k)) address += (level[k].count - 1 - left[k]) * uint32_t(level[k].stride[a]);
-                held[k][a] = address & ADDRESS_MASK;
+                held[k][a] = address & mask;
             }
         }
     }
@@ -166,7 +166,7 @@ struct Nest {
         left[carry]--;
         for (int a = 0; a < K; a++) {
             uint32_t next = held[carry][a];
-            if (gate(a, carry)) next = (next + uint32_t(level[carry].stride[a])) & ADDRESS_MASK;
+            if (gate(a, carry)) next = (next + uint32_t(level[carry].stride[a])) & mask;
             for (int k = 0; k <= carry; k++) held[k][a] = next;
         }
         for (int k = 0; k < carry; k++) left[k] = level[k].count - 1;

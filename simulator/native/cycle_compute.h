@@ -24,6 +24,7 @@ struct Gemm {
 
     void configure(const tw_cycle_config &c) {
         nest.levels = int(c.gemm_loops);
+        nest.mask = (1u << c.address_bits) - 1;
         ends.resize(64);
         depth = c.gemm_depth;
         signal = c.gemm_signal;
@@ -153,6 +154,7 @@ struct Vector {
 
     void configure(const tw_cycle_config &c) {
         nest.levels = int(c.vector_loops);
+        nest.mask = (1u << c.address_bits) - 1;
         ends.resize(64);
         depth = c.vector_depth;
         signal = c.vector_signal;

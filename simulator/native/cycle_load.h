@@ -51,7 +51,7 @@ struct Load {
     bool gives = false;
     Completion given;
 
-    uint32_t bus = 0, rows_per_beat = 1, banks_mask = 0, table_chunk_cycles = 1;
+    uint32_t row_mask = 0, bus = 0, rows_per_beat = 1, banks_mask = 0, table_chunk_cycles = 1;
     uint32_t table_cycle = 0;  // of the oldest chunk, if it is one of a table
     uint32_t row_bytes[4] = {}, last_chunk[4] = {}, limit[4] = {};
 
@@ -60,6 +60,7 @@ struct Load {
 
     void configure(const tw_cycle_config &c) {
         bus = c.bus_bytes;
+        row_mask = (1u << c.address_bits) - 1;
         walker.configure(bus, c.burst_beats, c.out_bursts, false);
         descriptors.resize(c.load_descriptors);
         most_descriptors = c.load_descriptors;
@@ -136,7 +137,7 @@ struct Load {
                 failed = failed || beyond;
                 chunk = ends_row ? 0 : chunk + 1;
                 if (ends_row) {
-                    row = (row + rows) & ADDRESS_MASK;
+                    row = (row + rows) & row_mask;
                     rows_left -= rows;
                 }
             }
@@ -174,7 +175,7 @@ struct Load {
     }
     void enter_plane() {
         y = 0;
-        line_row = plane_row & ADDRESS_MASK;
+        line_row = plane_row & row_mask;
         line_low = plane_low & (bus - 1);
         enter_line();
     }
@@ -197,7 +198,7 @@ struct Load {
             enter_plane();
         } else {
             y++;
-            line_row = (line_row + uint32_t(d.box.row_stride[0])) & ADDRESS_MASK;
+            line_row = (line_row + uint32_t(d.box.row_stride[0])) & row_mask;
             if (middle) line_low = (line_low + uint32_t(d.box.mem_stride[0])) & (bus - 1);
             enter_line();
         }

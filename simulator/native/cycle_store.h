@@ -45,13 +45,14 @@ struct Store {
     bool gives = false;
     Completion given;
 
-    uint32_t bus = 0, store_rows = 0, block_in = 0, act_rows = 0, rows_per_beat = 1;
+    uint32_t row_mask = 0, bus = 0, store_rows = 0, block_in = 0, act_rows = 0, rows_per_beat = 1;
 
     // Of the cycle at hand.
     bool act_read = false, beat_step = false, begin = false, skip = false, at_null = false;
 
     void configure(const tw_cycle_config &c) {
         bus = c.bus_bytes;
+        row_mask = (1u << c.address_bits) - 1;
         block_in = c.block_in;
         act_rows = c.act_rows;
         store_rows = c.store_rows;
@@ -161,17 +162,17 @@ struct Store {
         requests.push({row, asked, low, left == asked, bad});
         if (left > asked) {
             left -= asked;
-            row = (row + asked) & ADDRESS_MASK;
+            row = (row + asked) & row_mask;
         } else if (left0 > 1) {
             left = count;
             left0--;
-            row = line = (line + uint32_t(now.row_stride[0])) & ADDRESS_MASK;
+            row = line = (line + uint32_t(now.row_stride[0])) & row_mask;
             low = (low + uint32_t(now.mem_stride[0])) & (bus - 1);
         } else {
             left = count;
             left0 = now.count[0];
             left1--;
-            row = line = plane = (plane + uint32_t(now.row_stride[1])) & ADDRESS_MASK;
+            row = line = plane = (plane + uint32_t(now.row_stride[1])) & row_mask;
             low = plane_low = (plane_low + uint32_t(now.mem_stride[1])) & (bus - 1);
         }
         if (last) active = false;
@@ -191,7 +192,7 @@ struct Store {
                      uint32_t(box.mem_stride[0]), uint32_t(box.mem_stride[1]), {e.pc, e.signal0, e.signal1}, sync);
         if (sync) return;
         active = true;
-        row = line = plane = tw_store_row(w);
+        row = line = plane = tw_store_row(w) & row_mask;
         low = plane_low = offset & (bus - 1);
         left = count = length;
         left0 = box.count[0];

@@ -19,7 +19,6 @@
 namespace tw {
 
 constexpr int D = BI < BO ? BI : BO;  // lanes of a depthwise row
-constexpr int64_t ADDRESS_MASK = (int64_t(1) << TW_ADDRESS_BITS) - 1;
 
 enum MemoryId { ACT, WGT, PRM, LUT, ACC };  // as MEMORIES of simulator/state.py
 
@@ -143,8 +142,10 @@ class Machine {
         if (r_.stop && __atomic_load_n(r_.stop, __ATOMIC_RELAXED)) throw Fault{TW_ERROR_CODE_TIMEOUT};
     }
 
-    static int64_t checked(MemoryId memory, int64_t address, int64_t rows) {
-        address &= ADDRESS_MASK;
+    // A row address, wrapped around.
+    int64_t wrapped(int64_t address) const { return address & ((int64_t(1) << c_.address_bits) - 1); }
+    int64_t checked(MemoryId memory, int64_t address, int64_t rows) const {
+        address = wrapped(address);
         if (address >= rows) throw Fault{TW_ERROR_CODE_SCRATCHPAD_RANGE, uint64_t(address), uint64_t(memory)};
         return address;
     }

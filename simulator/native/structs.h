@@ -23,6 +23,7 @@ typedef struct {
     uint32_t queue_depth;
     uint32_t bus_bytes;
     uint32_t vector_queue;
+    uint32_t address_bits;
 } tw_config;
 
 /* One call of the functional simulator: memories and program in, counters and status out. */
@@ -79,6 +80,7 @@ typedef struct {
     uint32_t write_outstanding;
     uint32_t vector_queue;
     uint32_t vector_passes;
+    uint32_t address_bits;
     uint32_t gemm_depth;
     uint32_t gemm_signal;
     uint32_t accumulate_stages;

@@ -66,7 +66,7 @@ inline void Machine::load(tw_word w) {
                 data = span(region, offset, data_bytes, false);
                 r_.bytes_read += bus_bytes_of(offset, data_bytes, c_.bus_bytes);
             }
-            const int64_t first = (tw_load_row(w) + z * z_loop.stride[0] + int64_t(y) * y_loop.stride[0]) & ADDRESS_MASK;
+            const int64_t first = wrapped(tw_load_row(w) + z * z_loop.stride[0] + int64_t(y) * y_loop.stride[0]);
             if (first + int64_t(run_rows) <= rows) {
                 uint8_t *to = memory + first * bytes;
                 if (data) {
@@ -100,7 +100,7 @@ inline void Machine::store(tw_word w) {
             uint32_t offset = uint32_t(tw_store_offset(w) + z * z_loop.stride[1] + y * y_loop.stride[1]);
             uint8_t *to = span(tw_store_region(w), offset, nbytes, true);
             r_.bytes_written += bus_bytes_of(offset, nbytes, c_.bus_bytes);
-            const int64_t first = (tw_store_row(w) + z * z_loop.stride[0] + y * y_loop.stride[0]) & ADDRESS_MASK;
+            const int64_t first = wrapped(tw_store_row(w) + z * z_loop.stride[0] + y * y_loop.stride[0]);
             if (first + int64_t(count) <= c_.act_rows) {
                 std::memcpy(to, r_.act + first * BI, nbytes);
                 continue;

@@ -13,6 +13,8 @@ from tests.common.machine_harness import DATA_BYTES, PROGRAM_BYTES, Bench
 
 TINY = preset("tiny")
 WIDE = TINY.with_(name="8x4", block_in=8)
+#: The highest row address there is.
+LAST_ADDRESS = 2**TINY.address_bits - 1
 NO_UNITS = TINY.with_(name="no_units", depthwise=0, lut_tables=0)
 ONE_QUEUE = TINY.with_(name="one_queue", vector_queue=0)
 
@@ -97,12 +99,12 @@ def test_empty_box(path: str, dims: list[Op]) -> None:
         ([op("LOAD", region=1, target=Memory.PRM, row=63, count=2)], "PRM", 64),
         ([op("LOAD", region=1, target=Memory.LUT, row=4, count=1)], "LUT", 4),
         ([op("LOAD_PAD", right=3), op("LOAD", region=1, row=4093, count=1)], "ACT", 4096),
-        ([op("LOAD_DIM", level=1, count=2, row_stride=-1), op("LOAD", region=1, count=1)], "ACT", 2**20 - 1),
+        ([op("LOAD_DIM", level=1, count=2, row_stride=-1), op("LOAD", region=1, count=1)], "ACT", LAST_ADDRESS),
         ([op("GEMM", act=4096)], "ACT", 4096),
         ([op("GEMM", wgt=1024)], "WGT", 1024),
         ([op("GEMM", acc=512)], "ACC", 512),
         ([op("GEMM_LOOP", level=5, count=9, acc_stride=100), op("GEMM", reduce=5)], "ACC", 600),
-        ([op("GEMM_LOOP", level=5, count=9, wgt_stride=-1), op("GEMM", wgt=1, reduce=6)], "WGT", 2**20 - 1),
+        ([op("GEMM_LOOP", level=5, count=9, wgt_stride=-1), op("GEMM", wgt=1, reduce=6)], "WGT", LAST_ADDRESS),
         ([op("GEMM", act=4096, wgt=1024, acc=512)], "ACT", 4096),
         ([op("DEPTHWISE", act=4096, step0=1, step1=1)], "ACT", 4096),
         ([op("DEPTHWISE", wgt=1024, acc=512, step0=1, step1=1)], "WGT", 1024),
