@@ -69,13 +69,12 @@ class Control(wiring.Component):
         state = Signal(State)
         done = Signal()
         run = state == State.RUN
-        quiet = Signal(32)  # cycles without progress, the cycle before this one left out
+        quiet = Signal(33, init=2)  # 2 more than the cycles without progress, the cycle before this one left out
         progressed = self.core.progress | self.start
-        cycles = Signal(32)  # of the run, except this cycle
+        cycles = Signal(32)  # of the run
         at_limit = Signal()  # `quiet` is one below the limit
         expired = run & at_limit & ~progressed
-        # TIMEOUT is compared a cycle ahead.
-        before_timeout, at_timeout = Signal(32), Signal()
+        at_timeout = Signal()
         late = run & at_timeout
         finish_irq, error_irq = Signal(), Signal()
         # Why the run ended in the cycle before. The details of an error arrive now; those of a watchdog or timeout
@@ -101,9 +100,8 @@ class Control(wiring.Component):
             hung.eq(0),
             overdue.eq(0),
             self.start.eq(0),
-            at_limit.eq(Mux(progressed, self.watchdog == 1, quiet + 2 == self.watchdog)),
-            before_timeout.eq(self.timeout - 1),
-            at_timeout.eq(run & (self.timeout != 0) & (before_timeout == cycles)),
+            at_limit.eq(Mux(progressed, self.watchdog == 1, quiet == self.watchdog)),
+            at_timeout.eq(run & (self.timeout != 0) & (self.timeout == cycles)),
         ]
 
         with m.Switch(state):
@@ -111,9 +109,9 @@ class Control(wiring.Component):
                 with m.If(self.start_write):
                     m.d.comb += self.clear.eq(1)
                     m.d.sync += [state.eq(State.RUN), self.hold.eq(0), self.halt.eq(0)]
-                    m.d.sync += [self.start.eq(1), done.eq(0), cycles.eq(0)]
+                    m.d.sync += [self.start.eq(1), done.eq(0), cycles.eq(1)]
             with m.Case(State.RUN):
-                m.d.sync += [cycles.eq(cycles + 1), quiet.eq(Mux(progressed, 0, quiet + 1))]
+                m.d.sync += [cycles.eq(cycles + 1), quiet.eq(Mux(progressed, 2, quiet + 1))]
                 with m.If(error | expired | late):
                     m.d.sync += [state.eq(State.STOP), self.halt.eq(1)]
                 with m.If(error):

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -82,20 +82,25 @@ class Faults(wiring.Component):
             m.d.sync += failed.eq(fault.error & ~Cat(together, C(0, 1)).any())
             together.append(fault.error)
             for k, (x, name) in enumerate(zip(says, ("code", "engine", "pc", "at"))):
-                if isinstance(x, Value):
+                # An overflow says which engine it was only now.
+                if isinstance(x, Value) and fault is not self.overflow:
                     says[k] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
-                    # An overflow says which engine it was one cycle later; what the others say is kept for that cycle.
-                    with m.If(1 if fault is self.overflow else ~failed):
-                        m.d.sync += says[k].eq(x)
+                    m.d.sync += says[k].eq(x)
             told.append((before, failed, says))
         report = self.report
         m.d.sync += report.error.eq(Cat(failed for _, failed, _ in told).any())
         ports = (report.code, report.engine, report.pc, report.address)
+        # What the first one says, 0 of the others: registers with a reset, so that choosing among them takes an OR.
         chosen: list[list[Value]] = [[] for _ in ports]
-        for earlier, failed, says in told:
-            first = Signal()
-            m.d.sync += first.eq(failed & ~Cat(earlier, C(0, 1)).any())
-            for values, port, value in zip(chosen, ports, says):
-                values.append(Mux(first, value, 0)[: len(port)])
+        for n, (earlier, failed, says) in enumerate(told):
+            first = Signal(name=f"first{n}")
+            m.d.comb += first.eq(failed & ~Cat(earlier, C(0, 1)).any())
+            for values, port, value, name in zip(chosen, ports, says, ("code", "engine", "pc", "at")):
+                kept = Signal(min(len(port), len(Value.cast(value))), name=f"first{n}_{name}", reset_less=True)
+                with m.If(first):
+                    m.d.sync += kept.eq(value)
+                with m.Else():
+                    m.d.sync += kept.eq(0)
+                values.append(kept)
         m.d.sync += [port.eq(reduce(or_, values)) for port, values in zip(ports, chosen)]
         return m
