@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
 from hw.decoder import Decoder
-from hw.interfaces import OFFSET_BITS, PC_BITS, Fault, ReadPort
+from hw.interfaces import LENGTH_BITS, OFFSET_BITS, PC_BITS, Fault, ReadPort
 from hw.queue import BlockQueue
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, INSTRUCTION_BYTES, Engine, ErrorCode
@@ -45,7 +45,7 @@ class Fetch(wiring.Component):
                 "size": In(OFFSET_BITS),
                 "allowed": In(1),
                 "offset": In(OFFSET_BITS),
-                "length": In(PC_BITS),
+                "length": In(LENGTH_BITS),
                 "read": Out(ReadPort(config, may_wait=False)),
                 "valid": Out(1),
                 "ready": In(1),

@@ -14,17 +14,19 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, HEADER, INSTRUCTION_BITS, REGIONS, Engine
+from isa.instructions import ADDRESS_BITS, HEADER, INSTRUCTION_BITS, INSTRUCTION_BYTES, REGIONS, Engine
 from isa.registers import REGISTER_SPACE
 
 #: Bits of an AXI4-Lite byte address.
 AXIL_ADDRESS_BITS = (REGISTER_SPACE - 1).bit_length()
 #: AxBURST of bursts with rising addresses; AxCACHE: normal, non-cacheable, bufferable.
 BURST_INCR, CACHE_NORMAL = 1, 3
-#: Width of instruction indices in error reports and debug ports.
-PC_BITS = 32
 #: Bytes from the start of a region.
 OFFSET_BITS = 32
+#: An instruction's index: a region holds no more of them.
+PC_BITS = OFFSET_BITS - (INSTRUCTION_BYTES - 1).bit_length()
+#: Width of the register that says how long the program is.
+LENGTH_BITS = 32
 #: An error's address, as the host reads it.
 ERROR_ADDRESS_BITS = 64
 SEMAPHORE_BITS = next(f for f in HEADER if f.name == "wait0").bits
@@ -247,7 +249,7 @@ class Program(wiring.Signature):
     """The registers that say where the program is: region, offset in bytes, instructions."""
 
     def __init__(self) -> None:
-        super().__init__({"region": Out(range(REGIONS)), "offset": Out(OFFSET_BITS), "length": Out(PC_BITS)})
+        super().__init__({"region": Out(range(REGIONS)), "offset": Out(OFFSET_BITS), "length": Out(LENGTH_BITS)})
 
 
 class ReadPort(wiring.Signature):

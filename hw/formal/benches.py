@@ -15,7 +15,7 @@ from hw.bursts import AXI_BOUNDARY, BurstWalker
 from hw.decoder import Decoder
 from hw.fetch import Fetch
 from hw.formal.bench import Bench, contents, implies, opened
-from hw.interfaces import ENGINES, PC_BITS, SEMAPHORE_BITS
+from hw.interfaces import ENGINES, LENGTH_BITS, SEMAPHORE_BITS
 from hw.load import Load
 from hw.npu import Npu
 from hw.queue import Queue
@@ -333,7 +333,7 @@ def fetch_window(only: str | None) -> Bench:
     b = Bench(only)
     base, size, end = region(b, SMALL, "region")
     allowed = b.constant(1, "allowed")
-    offset, length = b.constant(32, "offset"), b.constant(PC_BITS, "length")
+    offset, length = b.constant(32, "offset"), b.constant(LENGTH_BITS, "length")
     first = Signal(init=1, name="first")
     b.m.d.sync += first.eq(0)
     f = Fetch(SMALL)
