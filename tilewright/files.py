@@ -9,6 +9,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -112,19 +113,66 @@ def write_files(folder: str | Path, contents: Mapping[str, str | bytes]) -> None
         raise
 
 
-def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class FileArray:
+    """An array in a file, of which only the header was read: a file of a kilobyte can hold a gigabyte of zeros.
+
+    Attributes:
+        path: of the .npy or .npz.
+        member: its number in the .npz, None for an .npy.
+        shape, dtype: as the header has them.
+    """
+
+    path: Path
+    member: int | None
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def read(self) -> np.ndarray:
+        """The array. Raises `UsageError`."""
+        with _opened(self.path) as file:
+            if self.member is None:
+                return _array(file, os.fstat(file.fileno()).st_size)
+            with zipfile.ZipFile(file) as archive:
+                member = archive.infolist()[self.member]
+                with archive.open(member) as stream:
+                    return _array(stream, member.file_size)
+
+
+def open_arrays(path: str | Path) -> dict[str, FileArray]:
     """The arrays of an .npz by name, or the one of an .npy under the name "". Raises `UsageError`."""
     path = Path(path)
     if path.suffix not in (".npy", ".npz"):
         accepted = ", ".join((".npy", ".npz", *IMAGE_SUFFIXES))
         raise UsageError(f"input file {path}: unknown kind {path.suffix!r}; accepted: {accepted}")
+    with _opened(path) as file:
+        if zipfile.is_zipfile(file):
+            return dict(_members(path, file))
+        file.seek(0)
+        shape, _, dtype = read_array_header(file, os.fstat(file.fileno()).st_size)
+        return {"": FileArray(path, None, shape, dtype)}
+
+
+def read_arrays(path: str | Path, most: int = MAX_EXPANDED) -> dict[str, np.ndarray]:
+    """The arrays of a file, as `open_arrays` names them. Raises `UsageError`, also for more than `most` bytes."""
+    arrays = open_arrays(path)
+    whole = sum(array.nbytes for array in arrays.values())
+    if whole > most:
+        raise UsageError(f"input file {path} has {whole} bytes of arrays; up to {most} are accepted")
+    return {name: array.read() for name, array in arrays.items()}
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A file of arrays. Whatever goes wrong with it in the block is a `UsageError`."""
     try:
         with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of numpy, about headers that Python 2 wrote
-            if zipfile.is_zipfile(file):
-                return dict(_members(file))
-            file.seek(0)
-            return {"": _array(file, os.fstat(file.fileno()).st_size)}
+            yield file
     except OSError as error:
         raise UsageError(f"cannot read input file {path}: {error.strerror or error}") from None
     except Exception as error:  # numpy, zipfile and zlib raise many kinds; all mean the same to the user
@@ -132,16 +180,17 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         raise UsageError(f"input file {path} is no valid {path.suffix} file: {text}") from None
 
 
-def _members(file: BinaryIO) -> Iterator[tuple[str, np.ndarray]]:
+def _members(path: Path, file: BinaryIO) -> Iterator[tuple[str, FileArray]]:
     """Name and array of every member of an .npz. Raises `ValueError`, and what zipfile raises."""
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         whole = sum(member.file_size for member in members)
         if whole > MAX_EXPANDED:
             raise ValueError(f"it expands to {whole} bytes; up to {MAX_EXPANDED} are accepted")
-        for member in members:
+        for number, member in enumerate(members):
             with archive.open(member) as stream:
-                yield member.filename.removesuffix(".npy"), _array(stream, member.file_size)
+                shape, _, dtype = read_array_header(stream, member.file_size)
+            yield member.filename.removesuffix(".npy"), FileArray(path, number, shape, dtype)
 
 
 def _array(file: IO[bytes], size: int) -> np.ndarray:

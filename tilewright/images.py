@@ -73,18 +73,25 @@ def fitted(path: Path, channels: int, size: Size, fit: str) -> np.ndarray:
     from PIL import Image, ImageOps
 
     with Image.open(path, formats=_FORMATS) as file:
-        if file.width * file.height > MAX_PIXELS:
-            raise ValueError(f"it has {file.width}x{file.height} pixels; up to {MAX_PIXELS} are accepted")
-        image = ImageOps.exif_transpose(file).convert("RGB" if channels == 3 else "L")
-    if callable(size):
-        size = size(*image.size)
-    if fit == "crop":
-        image = ImageOps.fit(image, size, Image.Resampling.BILINEAR)
-    elif fit == "pad":
-        image = ImageOps.pad(image, size, Image.Resampling.BILINEAR)
-    else:
-        image = image.resize(size, Image.Resampling.BILINEAR)
-    return np.asarray(image, np.float32).reshape(size[1], size[0], channels)
+        check_pixels(file.width, file.height)
+        ImageOps.exif_transpose(file, in_place=True)
+        mode = "RGB" if channels == 3 else "L"
+        image = file.convert(mode) if file.mode != mode else file  # a copy takes as much memory again
+        if callable(size):
+            size = size(*image.size)
+        if fit == "crop":
+            image = ImageOps.fit(image, size, Image.Resampling.BILINEAR)
+        elif fit == "pad":
+            image = ImageOps.pad(image, size, Image.Resampling.BILINEAR)
+        else:
+            image = image.resize(size, Image.Resampling.BILINEAR)
+        return np.asarray(image, np.float32).reshape(size[1], size[0], channels)
+
+
+def check_pixels(width: int, height: int) -> None:
+    """Raises ValueError for an image that is too large to be decoded."""
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"it has {width}x{height} pixels; up to {MAX_PIXELS} are accepted")
 
 
 def _auto_range(limits: tuple[float, float] | None, channels: int) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from tilewright.cli.input_files import read_value
 from tilewright.errors import UsageError
-from tilewright.files import read_arrays
+from tilewright.files import open_arrays
 
 if TYPE_CHECKING:
     from tilewright.dynamic.signature import Signature
@@ -62,8 +63,12 @@ def parse(model: Path, values: tuple[tuple[str, str], ...]) -> dict[str, np.ndar
 
 def _array(signature: Signature, text: str) -> np.ndarray:
     if Path(text).suffix in (".npy", ".npz"):
-        arrays = read_arrays(text)
-        return arrays[signature.name] if signature.name in arrays else next(iter(arrays.values()))
+        arrays = open_arrays(text)
+        if not arrays:
+            raise UsageError(f"--value {signature.name}: {text} has no arrays")
+        return read_value(
+            signature, arrays[signature.name] if signature.name in arrays else next(iter(arrays.values()))
+        )
     if signature.kind != "tensor" or signature.dtype == "string":
         raise UsageError(f"--value {signature.name}: only tensors of numbers can be fixed")
     dtype = np.dtype(signature.dtype)

@@ -11,13 +11,16 @@ import numpy as np
 
 from common.errors import TilewrightError
 from isa.program import Program, TensorInfo
-from tilewright.errors import UsageError
-from tilewright.files import IMAGE_SUFFIXES, read_arrays
+from tilewright.errors import InputError, UsageError
+from tilewright.files import IMAGE_SUFFIXES, FileArray, open_arrays
 from tilewright.images import ImageOptions, image_input
-from tilewright.runtime.inputs import random_input, random_inputs
+from tilewright.runtime.inputs import misfit, random_input, random_inputs
 
 if TYPE_CHECKING:
     from tilewright.dynamic.signature import Signature
+
+#: Bytes of an array that is read even if it does not fit: what checks all inputs together has the better message.
+_UNFIT_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,11 @@ class InputFiles:
         """
         infos = {t.name: t for t in program.inputs}
         options = ImageOptions(self.image_fit, self.image_range)
-        arrays = self._read(infos, lambda path, name: image_input(path, program, infos[name], options))
+
+        def read(name: str, array: FileArray) -> np.ndarray:
+            return _read(array, misfit(infos[name], array.dtype, array.shape))
+
+        arrays = self._read(infos, read, lambda path, name: image_input(path, program, infos[name], options))
         return random_inputs(program, self.seed or 0) | arrays if self.random else arrays
 
     def of_model(self, inputs: list[Signature], reason: TilewrightError | None = None) -> dict[str, np.ndarray]:
@@ -66,7 +73,8 @@ class InputFiles:
         def refuse(path: str, name: str) -> np.ndarray:
             raise UsageError(f"{path}: an image is fitted to the input's size; set it with --shape")
 
-        arrays = self._read([s.name for s in inputs], refuse)
+        known = {s.name: s for s in inputs}
+        arrays = self._read(known, lambda name, array: read_value(known[name], array), refuse)
         generator = np.random.default_rng(self.seed or 0)
         for signature in inputs if self.random else ():
             drawn = _drawn(signature, generator)
@@ -76,11 +84,17 @@ class InputFiles:
                 arrays[signature.name] = drawn
         return arrays
 
-    def _read(self, names: Collection[str], image: Callable[[str, str], np.ndarray]) -> dict[str, np.ndarray]:
+    def _read(
+        self,
+        names: Collection[str],
+        read: Callable[[str, FileArray], np.ndarray],
+        image: Callable[[str, str], np.ndarray],
+    ) -> dict[str, np.ndarray]:
         """The arrays of all files by input.
 
         Args:
             names: of the inputs.
+            read: the array of an input from its file.
             image: the array of an image file for an input.
         """
         arrays: dict[str, np.ndarray] = {}
@@ -88,11 +102,28 @@ class InputFiles:
             for name, array in _arrays(text, names, image).items():
                 if name in arrays:
                     raise UsageError(f"input {name!r} is given twice")
-                arrays[name] = array
+                arrays[name] = read(name, array) if isinstance(array, FileArray) else array
         return arrays
 
 
-def _arrays(text: str, names: Collection[str], image: Callable[[str, str], np.ndarray]) -> dict[str, np.ndarray]:
+def read_value(signature: Signature, array: FileArray) -> np.ndarray:
+    """The array of a file as an input of a model. Raises `UsageError` for a large one that does not fit."""
+    from tilewright.dynamic.signature import misfits
+
+    kind = "string" if array.dtype.kind == "U" else array.dtype.name
+    return _read(array, "; ".join(misfits(signature, kind, array.shape, {})) if signature.kind == "tensor" else "")
+
+
+def _read(array: FileArray, problem: str) -> np.ndarray:
+    """The array, unless it is large and there is a problem with it. Raises `UsageError`."""
+    if problem and array.nbytes > _UNFIT_BYTES:
+        raise InputError(f"{array.path}: {problem}")
+    return array.read()
+
+
+def _arrays(
+    text: str, names: Collection[str], image: Callable[[str, str], np.ndarray]
+) -> dict[str, FileArray] | dict[str, np.ndarray]:
     """The arrays of one FILE or NAME=FILE."""
     name, equals, path = text.partition("=")
     if not equals or (name not in names and Path(text).is_file()):
@@ -100,7 +131,7 @@ def _arrays(text: str, names: Collection[str], image: Callable[[str, str], np.nd
     if name and name not in names:
         raise UsageError(f"unknown input {name!r}; inputs: {', '.join(names)}")
     is_image = Path(path).suffix.lower() in IMAGE_SUFFIXES
-    found = {} if is_image else read_arrays(path)
+    found = {} if is_image else open_arrays(path)
     if not name and found and set(found) <= set(names):
         return found  # an .npz with the inputs' own names
     if not name:

@@ -103,25 +103,25 @@ def check_values(model: str, signatures: Sequence[Signature], inputs: Mapping[st
         if signature.kind != "tensor" or not isinstance(value, np.ndarray):
             problems.append(f"input {name!r} must be a {signature.kind}, not {describe(value)}")
             continue
-        problems += _problems(signature, value, sizes)
+        kind = "string" if value.dtype == np.object_ else value.dtype.name
+        problems += misfits(signature, kind, value.shape, sizes)
     if problems:
         raise InputError(f"{model}: {'; '.join(problems)} (inputs: {', '.join(map(str, signatures))})")
     return values
 
 
-def _problems(signature: Signature, value: np.ndarray, sizes: dict[str, tuple[int, str]]) -> list[str]:
-    """What is wrong with a tensor; `sizes` holds named dimensions met so far."""
-    kind = "string" if value.dtype == np.object_ else value.dtype.name
+def misfits(signature: Signature, kind: str, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> list[str]:
+    """What is wrong with a tensor of type `kind`; `sizes` holds named dimensions met so far."""
     if kind != signature.dtype:
         return [f"input {signature.name!r} must be {signature.dtype}, not {kind}"]
     if signature.shape is None:
         return []
-    wrong = len(value.shape) != len(signature.shape)
-    for want, size in zip(signature.shape, value.shape):
+    wrong = len(shape) != len(signature.shape)
+    for want, size in zip(signature.shape, shape):
         if isinstance(want, str):
             before, where = sizes.setdefault(want, (size, signature.name))
             if before != size and not wrong:
                 return [f"input {signature.name!r} has {size} for {want!r}, which is {before} in {where!r}"]
         elif want is not None and want != size:
             wrong = True
-    return [f"input {signature} cannot have shape {'x'.join(map(str, value.shape)) or 'scalar'}"] if wrong else []
+    return [f"input {signature} cannot have shape {'x'.join(map(str, shape)) or 'scalar'}"] if wrong else []

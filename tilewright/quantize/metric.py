@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import UsageError
-from tilewright.files import read_arrays
+from tilewright.files import open_arrays
 from tilewright.quantize.recipe import Progress, Sample, Samples
 from tilewright.quantize.samples import Subset
 
+#: Bytes of labels at most: a file of a kilobyte can hold a gigabyte of zeros.
+_LABELS_BYTES = 1 << 28
 Outputs = dict[str, Any]
 Run = Callable[[Sample], Outputs]
 Metric = Callable[[Sequence[Outputs], Any], float]
@@ -98,20 +100,27 @@ def read_labels(path: Path, total: int) -> np.ndarray:
         UsageError: it cannot be read, or has another number of labels.
     """
     if path.suffix in (".npy", ".npz"):
-        arrays = read_arrays(path)
+        arrays = open_arrays(path)
         if len(arrays) != 1:
             raise UsageError(f"{path} has {len(arrays)} arrays; labels are one")
-        labels = next(iter(arrays.values()))
-    else:
-        try:
-            labels = np.array([int(line) for line in path.read_text().split()])
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
-        except ValueError as error:
-            raise UsageError(f"{path} must have one integer per line: {error}") from None
-    if len(labels) != total:
-        raise UsageError(f"{path} has {len(labels)} labels; there are {total} samples")
+        (found,) = arrays.values()
+        _check_labels(path, found.shape, total)
+        if found.nbytes > _LABELS_BYTES:
+            raise UsageError(f"{path} has {found.nbytes} bytes of labels; up to {_LABELS_BYTES} are accepted")
+        return found.read()
+    try:
+        labels = np.array([int(line) for line in path.read_text().split()], np.int64)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{path} must have one integer per line: {error}") from None
+    _check_labels(path, labels.shape, total)
     return labels
+
+
+def _check_labels(path: Path, shape: tuple[int, ...], total: int) -> None:
+    if shape[:1] != (total,):
+        raise UsageError(f"{path} has {shape[0] if shape else 'a single value for'} labels; there are {total} samples")
 
 
 def compare(

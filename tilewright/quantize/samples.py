@@ -96,6 +96,8 @@ class _Cut:
                 f"(--shape {name}=... changes sizes that the file has fixed)"
             )
         _check_type(name, self.array.dtype, wanted, where, shape)
+        if isinstance(self.array, StoredArray):
+            self.array.expand()
 
     def sample(self, index: int) -> np.ndarray:
         if self.whole:

@@ -1,7 +1,12 @@
-"""Arrays in .npy and .npz files, of which parts are read when they are wanted."""
+"""Arrays in .npy and .npz files, of which parts are read when they are wanted.
+
+What is compressed is expanded to a temporary file, but only once its shape, which stands in its first bytes, was found
+to fit the model.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -11,7 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -29,7 +34,7 @@ class StoredArray:
         path: of the file.
         offset: of the first element, in bytes.
         fortran: the first axis varies fastest.
-        keep: what must live as long as this, such as a temporary file.
+        member: its number in the .npz `path`, where it is compressed.
     """
 
     path: str
@@ -37,7 +42,7 @@ class StoredArray:
     shape: tuple[int, ...]
     dtype: np.dtype
     fortran: bool = False
-    keep: Any = None
+    member: int | None = None
 
     @property
     def ndim(self) -> int:
@@ -55,6 +60,7 @@ class StoredArray:
         return self._read(start * size, (stop - start) * size).reshape(stop - start, *self.shape[1:])
 
     def _read(self, start: int, count: int) -> np.ndarray:
+        self.expand()
         try:
             with open(self.path, "rb") as file:
                 file.seek(self.offset + start * self.dtype.itemsize)
@@ -65,21 +71,38 @@ class StoredArray:
             raise UsageError(f"{self.path} ends before its array does")
         return found
 
+    def expand(self) -> None:
+        """Makes this the array of a temporary file, which goes with it, if it is compressed. Raises `UsageError`."""
+        if self.member is None:
+            return
+        handle, copy = tempfile.mkstemp(prefix="tilewright-calibration-")
+        weakref.finalize(self, os.unlink, copy)
+        with _readable(Path(self.path)) as file, zipfile.ZipFile(file) as archive, os.fdopen(handle, "wb") as target:
+            member = archive.infolist()[self.member]
+            with archive.open(member) as source:
+                shutil.copyfileobj(source, target)
+        self.path, self.member = copy, None
+
 
 def stored_arrays(path: Path) -> dict[str, StoredArray]:
     """The arrays of an .npz by name, or the one of an .npy under the name "".
 
-    Compressed members are written to temporary files first.
-
     Raises:
         UsageError: the file cannot be read, or is no such file.
     """
+    with _readable(path) as file:
+        if not zipfile.is_zipfile(file):
+            file.seek(0)
+            return {"": _array(str(path), file, os.fstat(file.fileno()).st_size)}
+        return dict(_members(path, file))
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[IO[bytes]]:
+    """A file of arrays. Whatever goes wrong with it in the block is a `UsageError`."""
     try:
         with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                file.seek(0)
-                return {"": _array(str(path), file, os.fstat(file.fileno()).st_size, 0)}
-            return dict(_members(path, file))
+            yield file
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
     except UsageError:
@@ -94,7 +117,7 @@ def _members(path: Path, file: IO[bytes]) -> Iterator[tuple[str, StoredArray]]:
         compressed = sum(m.file_size for m in members if m.compress_type != zipfile.ZIP_STORED)
         if compressed > MAX_EXPANDED:
             raise ValueError(f"it expands to {compressed} bytes; up to {MAX_EXPANDED} are accepted")
-        for member in members:
+        for number, member in enumerate(members):
             name = member.filename.removesuffix(".npy")
             if member.compress_type == zipfile.ZIP_STORED:
                 file.seek(member.header_offset + _LOCAL_HEADER - 4)
@@ -102,18 +125,15 @@ def _members(path: Path, file: IO[bytes]) -> Iterator[tuple[str, StoredArray]]:
                 start = member.header_offset + _LOCAL_HEADER
                 start += int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
                 file.seek(start)
-                yield name, _array(str(path), file, member.file_size, start)
+                yield name, _array(str(path), file, member.file_size)
                 continue
-            handle, copy = tempfile.mkstemp(prefix="tilewright-calibration-")
-            with archive.open(member) as source, os.fdopen(handle, "wb") as target:
-                shutil.copyfileobj(source, target)
-            with open(copy, "rb") as file_copy:
-                found = _array(copy, file_copy, member.file_size, 0)
-            weakref.finalize(found, os.unlink, copy)
+            with archive.open(member) as source:
+                found = _array(str(path), source, member.file_size)
+            found.member = number
             yield name, found
 
 
-def _array(path: str, file: IO[bytes], size: int, start: int) -> StoredArray:
-    """The array whose header begins at `start`, where `file` is, with `size` bytes in all."""
+def _array(path: str, file: IO[bytes], size: int) -> StoredArray:
+    """The array whose header begins where `file` is, with `size` bytes in all."""
     shape, fortran, dtype = read_array_header(file, size)
     return StoredArray(path, file.tell(), shape, dtype, fortran)

@@ -43,15 +43,24 @@ def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> di
         except ValueError as error:
             problems.append(f"input {name!r} is no array: {error}")
             continue
-        if array.dtype != dtype_of(info):
-            problems.append(f"input {name!r} must be {info.dtype}, not {array.dtype}")
-        elif array.shape != tuple(info.shape):
-            problems.append(f"input {name!r} must have shape {_text(tuple(info.shape))}, not {_text(array.shape)}")
+        problem = misfit(info, array.dtype, array.shape)
+        if problem:
+            problems.append(problem)
+            continue
         arrays[name] = array if array.flags.c_contiguous else array.copy()
     if problems:
         known = f" (inputs: {', '.join(_describe(t) for t in program.inputs)})" if "unknown" in problems[0] else ""
         raise InputError(f"{program.name}: {'; '.join(problems)}{known}")
     return arrays
+
+
+def misfit(info: TensorInfo, dtype: np.dtype, shape: tuple[int, ...]) -> str:
+    """Why an array cannot be an input, "" if it can."""
+    if dtype != dtype_of(info):
+        return f"input {info.name!r} must be {info.dtype}, not {dtype}"
+    if shape != tuple(info.shape):
+        return f"input {info.name!r} must have shape {_text(tuple(info.shape))}, not {_text(shape)}"
+    return ""
 
 
 def _describe(info: TensorInfo) -> str:

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from PIL import Image
@@ -17,10 +18,16 @@ from isa.program import Program, ProgramError
 from tests.common import onnx_models
 from tests.file_fuzz.attempt import REFUSED, WORKS, attempt
 from tests.file_fuzz.kinds import KINDS
+from tilewright.cli.fixed_values import parse
 from tilewright.cli.group import one_line
-from tilewright.errors import UsageError
+from tilewright.cli.input_files import InputFiles
+from tilewright.dynamic.signature import signatures
+from tilewright.errors import InputError, UsageError
 from tilewright.files import MAX_EXPANDED, read_arrays
 from tilewright.images import fitted
+from tilewright.quantize.metric import read_labels
+from tilewright.quantize.model_inputs import Input
+from tilewright.quantize.samples import samples_of
 from tilewright.sweep.database import FILE, Database
 
 CASES = {"onnx": 12, "tflite": 12}
@@ -82,6 +89,62 @@ def test_an_archive_that_expands(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(UsageError, match=f"expands to {2 * 0xFFFFFFF0} bytes; up to {MAX_EXPANDED} are accepted"):
         read_arrays(path)
+
+
+def bomb(path: Path, shape: str, name: str = "x", descr: str = "<f4") -> Path:
+    """An .npz whose array has a header alone: who reads more of it than that finds it damaged. By its directory it
+    expands to a gigabyte."""
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    data = bytearray(path.read_bytes())
+    at = data.rindex(b"PK\x01\x02") + 24
+    data[at : at + 4] = (1 << 30).to_bytes(4, "little")
+    path.write_bytes(data)
+    return path
+
+
+def relu(*shape: int | str) -> onnx.ModelProto:
+    return onnx_models.model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": shape}, {"y": shape})
+
+
+def test_inputs_that_do_not_fit_are_not_expanded(tmp_path: Path) -> None:
+    program = tw.compile_program(relu(1, 4), "tiny", cache=False)
+    files = InputFiles(inputs=(str(bomb(tmp_path / "x.npz", "(200000000,)")),))
+    with pytest.raises(InputError, match="'x' must have shape 1x4, not 200000000"):
+        files.of_program(program)
+    with pytest.raises(InputError, match="'x' float32 Nx4 cannot have shape 200000000"):
+        files.of_model(signatures(relu("N", 4)))
+    files = InputFiles(inputs=(str(bomb(tmp_path / "x.npz", "(1, 4)")),))
+    with pytest.raises(UsageError, match=r"x\.npz is no valid \.npz file"):
+        files.of_program(program)  # fits, and is read
+
+
+def test_fixed_values_that_do_not_fit_are_not_expanded(tmp_path: Path) -> None:
+    onnx.save(relu(1, 4), tmp_path / "m.onnx")
+    path = bomb(tmp_path / "x.npz", "(200000000,)")
+    with pytest.raises(InputError, match="cannot have shape 200000000"):
+        parse(tmp_path / "m.onnx", (("x", str(path)),))
+    with zipfile.ZipFile(path, "w"):
+        pass
+    with pytest.raises(UsageError, match="has no arrays"):
+        parse(tmp_path / "m.onnx", (("x", str(path)),))
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [("(200000000,)", "has 200000000 labels; there are 100"), ("(100, 2000000)", "bytes of labels"), ("()", "100")],
+)
+def test_labels_that_do_not_fit_are_not_expanded(shape: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=says):
+        read_labels(bomb(tmp_path / "labels.npz", shape), 100)
+
+
+def test_calibration_that_does_not_fit_is_not_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    inputs = {"x": Input(np.dtype(np.float32), (1, 4))}
+    with pytest.raises(UsageError, match=r"is float32\[200000000\]; the model takes float32"):
+        samples_of(bomb(tmp_path / "x.npz", "(200000000,)"), inputs)
 
 
 @pytest.mark.parametrize("shape", ["(1099511627776,)", "(-1,)", "(1 << 60, 1 << 60)", "[4]", "(True,)"])
