@@ -40,6 +40,8 @@ def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
     if node.op == "MaxUnpool" and first is not None and len(inputs) > 2 and inputs[2] is not None:
         sizes = inputs[2].data
         return None if sizes is None else [(tuple(int(d) for d in sizes.reshape(-1)), first.dtype)]
+    if node.op == "Resize" and first is not None:
+        return _resized(node, first, inputs)
     if node.op == "Compress" and first is not None:
         condition = inputs[1].data if inputs[1] is not None else None
         if condition is not None:
@@ -51,6 +53,20 @@ def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
             )
             return [(shape, first.dtype)]
     return _bounded_types(node, inputs)
+
+
+def _resized(node: Node, first: Tensor, inputs: Sequence[Tensor | None]) -> Types | None:
+    """Sizes by scales as onnxruntime has them: products in float32, where onnx infers others."""
+    given = inputs[2].data if len(inputs) > 2 and inputs[2] is not None else None
+    if given is None or node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return None
+    rank = len(first.shape)
+    axes = [a % rank for a in node.attrs.get("axes") or range(rank)]
+    scales = dict(zip(axes, given.reshape(-1).astype(np.float32)))
+    if len(scales) != given.size:
+        return None
+    shape = tuple(int(np.float32(n) * scales[k]) if k in scales else n for k, n in enumerate(first.shape))
+    return [(shape, first.dtype)]
 
 
 def _bounded_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:

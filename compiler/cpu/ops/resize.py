@@ -1,8 +1,18 @@
-"""Resize and Upsample: source positions and weights are tables made at compile time, one dimension after the other."""
+"""Resize and Upsample: source positions and weights are tables made at compile time.
+
+Linear interpolation of two or three dimensions is one sum over the neighbours, in the order of onnxruntime's: a
+rounding in float32 decides about the step of what is quantised next. Other resampling goes one dimension after the
+other.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +32,8 @@ COORDINATES = (
     "tf_half_pixel_for_nn",
     "tf_crop_and_resize",
 )
+
+_UNIT = 1024
 
 
 def source_positions(how: str, n: int, out: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
@@ -112,11 +124,22 @@ def resize(ctx: Context) -> None:
             scales[a] = pick
     y = ctx.stored(x)
     outside: list[tuple[int, np.ndarray]] = []
+    together = _spatial(scales) if mode == "linear" and not ctx.attr("antialias", 0) and x.dtype != "f64" else []
+    whole = together == [1, 2] and x.rank == 4 and x.dtype in ("i8", "u8")  # channels last
+    places: list[_Neighbours] = []
     for a in range(x.rank):
         n, out = x.shape[a], shape[a]
         window = (
             (float(roi[axes.index(a)]), float(roi[axes.index(a) + len(axes)])) if roi.size and a in axes else (0.0, 1.0)
         )
+        if a in together:
+            at = np.arange(n, dtype=np.float32)
+            if scales[a] != 1.0 or how == "tf_crop_and_resize":
+                at = source_positions(how, n, out, scales[a], window)
+            if how == "tf_crop_and_resize":
+                outside.append((a, (at < 0) | (at > n - 1)))
+            places.append(_Neighbours.of(a, at, n, whole))
+            continue
         if n == out and scales[a] == 1.0 and (how != "tf_crop_and_resize" or window == (0.0, 1.0)):
             continue
         at = source_positions(how, n, out, scales[a], window)
@@ -135,6 +158,8 @@ def resize(ctx: Context) -> None:
             if y.dtype not in FLOATS:
                 y = _converted(ctx, y)
             y = _moved(ctx, y, a, out, list(index.T), weight)
+    if places:
+        y = _interpolated(ctx, y, shape, places)
     fill = float(ctx.attr("extrapolation_value", 0.0))
     dtype = x.dtype
 
@@ -148,6 +173,73 @@ def resize(ctx: Context) -> None:
         return e.to(dtype)
 
     ctx.define(shape, dtype, fn, y.cost + 2)
+
+
+@dataclass(frozen=True)
+class _Neighbours:
+    """The two inputs along an axis that each output lies between, and their weights.
+
+    Attributes:
+        indices, weights: int64 and float32, or int32 in units of 1 / 1024, [2, out]: of the lower one, then of the
+            upper one.
+    """
+
+    axis: int
+    indices: np.ndarray
+    weights: np.ndarray
+
+    @staticmethod
+    def of(axis: int, at: np.ndarray, n: int, whole: bool) -> _Neighbours:
+        """The neighbours of positions `at`; `whole`: positions and weights are whole numbers of 1 / 1024."""
+        unit = np.float32(_UNIT if whole else 1)
+        at = np.clip(at.astype(np.float32) * unit, np.float32(0), np.float32(n - 1) * unit)
+        at = np.trunc(at) if whole else at
+        lower = (at / unit).astype(np.int64)
+        upper = np.minimum(lower + 1, n - 1)
+        away = np.abs(np.stack([at - upper.astype(np.float32) * unit, at - lower.astype(np.float32) * unit]))
+        weights = np.where(lower == upper, unit / 2, away)
+        return _Neighbours(axis, np.stack([lower, upper]), weights.astype(np.int32 if whole else np.float32))
+
+
+def _spatial(scales: Sequence[float]) -> list[int]:
+    """The axes that onnxruntime interpolates together; none where it does not interpolate."""
+    rank = len(scales)
+    if rank in (2, 3):
+        return list(range(rank))
+    if rank in (4, 5) and scales[0] == scales[1] == 1.0:
+        return list(range(2, rank))
+    if rank == 4 and scales[0] == scales[3] == 1.0:
+        return [1, 2]
+    return []
+
+
+def _interpolated(ctx: Context, y: Value, shape: Sequence[int], places: Sequence[_Neighbours]) -> Value:
+    """Sum of the 4 or 8 neighbours, the last axis changing fastest, each times the product of its weights."""
+    tables = [[ctx.constant(np.ascontiguousarray(w)) for w in p.weights] for p in places]
+
+    def weight(which: Sequence[int], idx: list[Index]) -> Expr:
+        parts = [
+            ctx.read(table[side], [idx[p.axis] if table[side].size > 1 else Index(0)])
+            for p, table, side in zip(places, tables, which)
+        ]
+        return functools.reduce(operator.mul, reversed(parts))
+
+    def fn(idx: list[Index]) -> Expr:
+        total: Expr | None = None
+        for which in itertools.product((0, 1), repeat=len(places)):
+            at = list(idx)
+            for p, side in zip(places, which):
+                at[p.axis] = lookup([int(v) for v in p.indices[side]], idx[p.axis])
+            term = weight(which, idx) * ctx.read(y, at).to(kind)
+            total = term if total is None else total + term
+        assert total is not None
+        if kind == "i32":
+            return total.to("f64") / float(_UNIT ** len(places))  # cut off when it becomes an integer
+        return total.to(dtype)
+
+    kind = "i32" if places[0].weights.dtype == np.int32 else "f32"
+    dtype = "f64" if kind == "i32" else y.dtype if y.dtype in FLOATS else "f32"
+    return ctx.lazy(tuple(shape), dtype, fn, 6 << len(places))
 
 
 def _converted(ctx: Context, y: Value) -> Value:
