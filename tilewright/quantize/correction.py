@@ -92,34 +92,36 @@ def _fitted(
     product = Product.of(layer, weights)
     if product is None:
         return None, None
-    moments = Moments(product)
+    w = np.ascontiguousarray(product.matrix(weights), np.float32)
+    moments = Moments(product, w)
     random = np.random.default_rng(number)
     own = next(node for node in quantised.nodes if node.name == layer.name).input[0]
     limit = max(1, fit.rows // real.count)
     for sample in range(real.count):
-        f, q = real.value(sample, layer.inputs[0]), quantised.value(sample, own)
+        f = real.value(sample, layer.inputs[0])
         if f.size:
             places = product.places(f, limit, random)
-            moments.add(product.rows(f, places), product.rows(q, places))
-    if not moments.count or not (np.isfinite(moments.qq).all() and np.isfinite(moments.fq).all()):
-        return None, None
-    w = product.matrix(weights).astype(np.float64)
+            rows = product.rows(f, places)
+            del f
+            moments.add(rows, product.rows(quantised.value(sample, own), places))
     bias = network.constant(layer.bias) if layer.bias else None
     free = fit.bias and bias is not None and bias.size == product.groups * product.outputs
-    qq, fq = moments.qq, moments.fq
-    if not free:
-        qq = qq + moments.q[:, :, None] * moments.q[:, None, :]
-        fq = fq + moments.f[:, :, None] * moments.q[:, None, :]
+    if not moments.count:
+        return None, None
+    qq = moments.of_inputs(central=free)
+    loss = moments.of_loss(central=free) if fit.reconstruct else np.zeros((), np.float32)
+    if not (np.isfinite(qq).all() and np.isfinite(loss).all()):
+        return None, None
     target = w
-    if fit.reconstruct:
-        # V = argmin E|W f - V q|^2 + d |V - W|^2  =  W + W (fq - qq) (qq + d)^-1
-        change = np.linalg.solve(rounding.damped(qq, fit.damping), (w @ (fq - qq)).transpose(0, 2, 1))
-        target = w + change.transpose(0, 2, 1)
-    importance = np.diagonal(qq, axis1=1, axis2=2)
+    if fit.reconstruct:  # V = argmin E|W f - V q|^2 + d |V - W|^2  =  W + E[W (f - q) q'] (E[q q'] + d)^-1
+        firm = qq.copy()
+        rounding.damp(firm, fit.damping)
+        target = w + np.linalg.solve(firm, loss.transpose(0, 2, 1)).transpose(0, 2, 1)
+        del firm
     axis = writing.weight_axis(network, layer, per_channel)
-    scale = rounding.best_scales(target, importance, axis is not None)
+    scale = rounding.best_scales(target, np.einsum("gii->gi", qq), axis is not None)
     if fit.rounding:
-        integers = rounding.round_by_moments(target, rounding.damped(qq), scale)
+        integers = rounding.round_by_moments(target, qq, scale)
     else:
         integers = rounding.nearest(target, scale)
     found = QuantizedWeights(

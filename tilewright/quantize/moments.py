@@ -96,20 +96,25 @@ class Product:
 class Moments:
     """First and second moments of what a product reads in the float model (f) and in the quantised one (q).
 
+    Sums are float32, of values without their mean: as exact as the rows are, and half the memory of float64.
+
+    Args:
+        weights: of the product in the float model, float32[groups, outputs, inputs].
+
     Attributes:
         count: rows seen.
         f, q: means, float64[groups, inputs].
-        qq: E[q q'] - q q', float64[groups, inputs, inputs].
-        fq: E[f q'] - f q'.
     """
 
-    def __init__(self, product: Product) -> None:
+    def __init__(self, product: Product, weights: np.ndarray) -> None:
         self.count = 0
-        self._offset: np.ndarray | None = None  # near the mean, so that float32 products lose nothing
+        self._weights = weights
+        self._early = product.outputs < product.inputs  # W (f - q) of each row is smaller than (f - q) q'
+        self._offset: np.ndarray | None = None  # near the mean
         self._f = np.zeros((product.groups, product.inputs))
         self._q = np.zeros_like(self._f)
-        self._qq = np.zeros((product.groups, product.inputs, product.inputs))
-        self._fq = np.zeros_like(self._qq)
+        self._qq = np.zeros((product.groups, product.inputs, product.inputs), np.float32)
+        self._rest = np.zeros_like(weights) if self._early else np.zeros_like(self._qq)
 
     def add(self, f: np.ndarray, q: np.ndarray) -> None:
         """Rows of both models at the same places. [groups, places, inputs]."""
@@ -120,7 +125,10 @@ class Moments:
         self._f += f.sum(axis=1, dtype=np.float64)
         self._q += q.sum(axis=1, dtype=np.float64)
         self._qq += q.transpose(0, 2, 1) @ q
-        self._fq += f.transpose(0, 2, 1) @ q
+        lost = np.subtract(f, q, out=f)
+        if self._early:
+            lost = lost @ self._weights.transpose(0, 2, 1)
+        self._rest += lost.transpose(0, 2, 1) @ q
 
     @property
     def f(self) -> np.ndarray:
@@ -130,16 +138,33 @@ class Moments:
     def q(self) -> np.ndarray:
         return self._q / self.count + self._shift
 
-    @property
-    def qq(self) -> np.ndarray:
-        q = self._q / self.count
-        return np.asarray(self._qq / self.count - q[:, :, None] * q[:, None, :])
+    def of_inputs(self, central: bool = True) -> np.ndarray:
+        """E[q q'], without q q' of the means if `central`. float32[groups, inputs, inputs]."""
+        q = (self._q / self.count).astype(np.float32)
+        found = self._qq / np.float32(self.count)
+        found -= q[:, :, None] * q[:, None, :]
+        if not central:
+            found += _outer(self.q, self.q)
+        return np.asarray(found)
 
-    @property
-    def fq(self) -> np.ndarray:
-        f, q = self._f / self.count, self._q / self.count
-        return np.asarray(self._fq / self.count - f[:, :, None] * q[:, None, :])
+    def of_loss(self, central: bool = True) -> np.ndarray:
+        """E[W (f - q) q'], without the means' part if `central`. float32[groups, outputs, inputs]."""
+        q = self._q / self.count
+        lost = self.f - self.q
+        if self._early:
+            found = self._rest / np.float32(self.count)
+        else:
+            found = self._weights @ (self._rest / np.float32(self.count))
+        mean = (self._weights @ lost[:, :, None].astype(np.float32))[:, :, 0]
+        found -= _outer(mean, q)
+        if not central:
+            found += _outer(mean, self.q)
+        return np.asarray(found)
 
     @property
     def _shift(self) -> np.ndarray | float:
         return 0.0 if self._offset is None else self._offset[:, 0].astype(np.float64)
+
+
+def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a[:, :, None].astype(np.float32) * b[:, None, :].astype(np.float32)

@@ -15,7 +15,7 @@ from compiler.importer.subgraphs import reads_of
 from tilewright.quantize.observe import part_of, run, session
 from tilewright.quantize.recipe import Sample
 
-BUDGET = 128 << 20
+BUDGET = 24 << 20
 """Bytes of values kept in memory; others wait in temporary files."""
 
 
