@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from threadpoolctl import threadpool_limits
 
 from tilewright.quantize import rounding, writing
 from tilewright.quantize.layers import Kind, Layer, Network
@@ -70,7 +71,8 @@ def correct(recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: 
         for number, layer in enumerate(products):
             real.run_to(real.index(layer.name))
             quantised.run_to(quantised.index(layer.name))
-            weights, bias = _fitted(network, layer, real, quantised, fit, recipe.per_channel, number)
+            with threadpool_limits(1, "blas"):  # with several, products this small mostly wait for each other
+                weights, bias = _fitted(network, layer, real, quantised, fit, recipe.per_channel, number)
             if weights is not None:
                 made.weights[layer.name] = weights
             if bias is not None:

@@ -42,6 +42,7 @@ def session(model: onnx.ModelProto, *, optimise: bool = True, threads: int = 0) 
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.qdqisint8allowed", "1")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting threads leave the processor free
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:

@@ -2,7 +2,7 @@
 
     x -> QuantizeLinear -> DequantizeLinear -> y      =>    ... -> Where(switch, y, x)
 
-and the same for weights. One session answers for every choice of precisions what the outputs would be.
+and the same for weights. So one model answers for every choice of precisions what the outputs would be.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from tilewright.quantize.layers import Kind, Network
-from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Precision, Recipe, Sample
+from tilewright.quantize.segments import Segments
 from tilewright.quantize.sqnr import Noise
 from tilewright.quantize.writing import quantised_layers, write
 
@@ -44,12 +44,15 @@ class Switchboard:
     def __init__(self, recipe: Recipe) -> None:
         self.network = Network(recipe.model)
         self._names: set[str] = set()
-        self._session = session(self._switched(write(recipe.with_precision({}))))
+        self._model = self._switched(write(recipe.with_precision({})))
+        self._segments: Segments | None = None
 
     def run(self, sample: Sample, on: frozenset[str]) -> Outputs:
         """The outputs with some quantisations switched on, by the names `quantised_names` gives."""
+        if self._segments is None:
+            self._segments = Segments(self.network.model, self._model, sample)
         feeds = {f"switch:{name}": np.array(name in on) for name in self._names}
-        found = run(self._session, sample | feeds)
+        found = self._segments.run(sample, feeds, [name for name, value in feeds.items() if value])
         return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
 
     def _switched(self, model: onnx.ModelProto) -> onnx.ModelProto:
