@@ -24,3 +24,14 @@ def plain(name: str) -> str:
 def is_plain(name: str) -> bool:
     """True for a name, not empty, that may be written anywhere as it stands."""
     return bool(name) and plain(name) == name
+
+
+def printable(text: str) -> str:
+    """`text` with "?" for every character that a terminal or a page would act upon in place of showing it; lines and
+    tabs stay."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+def drawn(text: str) -> str:
+    """`text` as Matplotlib shows it as it stands: between two dollar signs it would be a formula."""
+    return printable(text).replace("$", r"\$")

@@ -14,6 +14,7 @@ import click
 from common.errors import TilewrightError
 from common.interrupts import STATUS as INTERRUPTED
 from common.interrupts import end_at_once, heard_at_once
+from tilewright.cli.printed import printed
 
 MISMATCH, MISTAKE, FAULT = 1, 2, 3
 
@@ -81,7 +82,7 @@ class Cli(click.Group):
         """Runs and exits; with `standalone_mode=False` returns or raises like click."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        with heard_at_once():
+        with heard_at_once(), printed():
             code = self._guarded(args, prog_name, complete_var, **extra)
         sys.exit(code)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
+from common.text import drawn
 from simulator.attribution import LOSSES, LayerLosses
 from tilewright.errors import UsageError
 from tilewright.files import write_bytes
@@ -64,7 +65,7 @@ def figure(found: Explanation) -> Figure:
         axes.annotate(str(number), (x[i], y[i]), ha="center", va="center", fontsize=8, fontweight="bold")
     if worst:
         lines = [f"{number} {_about(rows[i])}" for number, i in enumerate(worst, 1)]
-        text = "\n".join(["most cycles above the bound", *lines])
+        text = drawn("\n".join(["most cycles above the bound", *lines]))
         frame = {"boxstyle": "round", "facecolor": "white", "edgecolor": "lightgray", "alpha": 0.9}
         axes.text(
             0.985, 0.025, text, transform=axes.transAxes, ha="right", va="bottom", ma="left", fontsize=8, bbox=frame
@@ -76,7 +77,7 @@ def figure(found: Explanation) -> Figure:
             mark.set_sizes([40])  # type: ignore[union-attr]
     utilization = found.bound / max(1, found.cycles)
     title = f"{found.program.name} on {config.name}: {found.cycles:,} cycles, utilisation {utilization:.0%}"
-    axes.set_title(title, fontsize=11)
+    axes.set_title(drawn(title), fontsize=11)
     return shown
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.text import MAX_NAME, is_plain, plain
+from common.text import MAX_NAME, drawn, is_plain, plain, printable
 
 
 @given(st.text())
@@ -19,3 +19,15 @@ def test_usual_names_stay() -> None:
     for name in ("resnet18", "my chip 2", "16x4", "a-b_c.d+e,f=g"):
         assert plain(name) == name and is_plain(name)
     assert not is_plain("") and not is_plain(" a") and plain("a\nb") == "a_b"
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_acts_upon_is_left(text: str) -> None:
+    made = printable(text)
+    assert len(made) == len(text) and made.replace("\n", "").replace("\t", "").isprintable()
+    made.encode()
+
+
+@given(st.text())
+def test_formulas_are_text(text: str) -> None:
+    assert drawn(text).count("$") == drawn(text).count(r"\$") == text.count("$")

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import Formatter, NullLocator
 
+from common.text import drawn
 from isa.instructions import Engine
 from tilewright.measure.explain import Explanation
 from tilewright.measure.intervals import merged
@@ -169,7 +170,7 @@ def front_plot(data: SweepData, x: Quantity, y: Quantity, chosen: Sequence[int])
     others = [n for n in at if n not in front and n not in refused]
     with _figure(6.2, 4.3) as figure:
         axes = figure.subplots()
-        axes.set(xlabel=x.label, ylabel=y.label)
+        axes.set(xlabel=drawn(x.label), ylabel=drawn(y.label))
         for numbers, colour, label in (
             (refused, _REFUSED, "breaks a constraint"), (others, _OTHER, "beaten"), (front, _FRONT, "front"),
         ):  # fmt: skip
@@ -206,8 +207,8 @@ def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
             place.fill_between(where, found.low, found.high, color=_OTHER, alpha=0.45, linewidth=0)
             place.plot(where, found.middle, color=_FRONT, marker="o", markersize=4)
             place.axhline(1.0, color="black", linewidth=0.6)
-            place.set_xticks(where, [_text(v) for v in found.values], fontsize=9)
-            place.set_title(name, fontsize=10)
+            place.set_xticks(where, [drawn(_text(v)) for v in found.values], fontsize=9)
+            place.set_title(drawn(name), fontsize=10)
         for place in list(grid.flat)[len(axes_varied) :]:
             place.set_visible(False)
     spots = []

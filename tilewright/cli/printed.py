@@ -1,0 +1,41 @@
+"""Standard output on which nothing but text arrives."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from common.text import printable
+
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+class Printed:
+    """Standard output on which nothing but text arrives: names in a stranger's model can hold what moves the cursor or
+    renames the window. On a terminal the colours of tables pass.
+
+    Args:
+        stream: written to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        if not self._stream.isatty():
+            return self._stream.write(printable(text))
+        parts = _COLOUR.split(text)  # every second one is a colour
+        return self._stream.write("".join(p if k % 2 else printable(p) for k, p in enumerate(parts)))
+
+
+@contextlib.contextmanager
+def printed() -> Iterator[None]:
+    """While this lasts, standard output is a `Printed`."""
+    with contextlib.redirect_stdout(Printed(sys.stdout)):
+        yield
