@@ -265,3 +265,19 @@ class TestReference:
         assert same_bytes(np.array([np.nan]), np.array([np.nan]))
         assert not same_bytes(np.array([0.0]), np.array([-0.0]))
         assert not same_bytes(np.array([1], np.int8), np.array([1], np.uint8))
+
+
+def test_products_with_blocks_of_4_bit_weights():
+    """The reference computes in floats what the model says in floats: its default rounds activations to 8 bits."""
+    random = np.random.default_rng(0)
+    weights = random.integers(-8, 8, (64, 32))
+    int4 = helper.make_tensor("w", onnx.TensorProto.INT4, weights.shape, weights.reshape(-1).tolist())
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scale"], ["real"], axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "real"], ["y"]),
+    ]
+    x = random.standard_normal((4, 64)).astype(np.float32)
+    model = model_of(nodes, {"x": x}, ["y"], {"scale": random.uniform(0.01, 0.02, (2, 32)).astype(np.float32)})
+    model.graph.initializer.append(int4)
+    report = tw.check(model, {"x": x}, config="tiny")
+    assert report.ok, report.summary()
