@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
 """Types of quantised activations."""
+
+NARROW = tuple(np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2))
+"""Types that only weights have."""
 
 
 @dataclass(frozen=True)

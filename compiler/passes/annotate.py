@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler.graph import Graph, Node, Quant
 from compiler.quantization import is_activation
+from compiler.tensor import NARROW
 
 MOVES = {
     "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "GatherElements", "GatherND",
@@ -24,7 +25,9 @@ def quant_of(graph: Graph, node: Node) -> Quant | None:
     if node.op not in ("QuantizeLinear", "DequantizeLinear") or node.attrs.get("block_size"):
         return None
     scale, zero = graph.const(node.inputs[1]), graph.const(node.inputs[2])
-    if scale is None or zero is None or scale.dtype != np.float32 or zero.dtype.kind not in "iu" or scale.ndim > 1:
+    if scale is None or zero is None or scale.dtype != np.float32 or scale.ndim > 1:
+        return None
+    if zero.dtype.kind not in "iu" and zero.dtype not in NARROW:
         return None
     axis = int(node.attrs.get("axis", 1))
     rank = len(graph.tensor(node.inputs[0]).shape)

@@ -10,11 +10,11 @@ import numpy as np
 
 from compiler.graph import Graph, Node, Quant
 from compiler.passes.annotate import quant_of
-from compiler.tensor import EIGHT_BIT
+from compiler.tensor import EIGHT_BIT, NARROW
 
 
 def constant_weights(graph: Graph, dequantize: Node | None, axis: int) -> tuple[np.ndarray, Quant] | None:
-    """int8 values and quantisation of a dequantised 8-bit constant; None if it is anything else.
+    """int8 values and quantisation of a dequantised constant of 8, 4 or 2 bits; None if it is anything else.
 
     Args:
         axis: the output channel axis; per-channel scales along another axis do not fit the integer ops.
@@ -22,7 +22,7 @@ def constant_weights(graph: Graph, dequantize: Node | None, axis: int) -> tuple[
     if dequantize is None or dequantize.op != "DequantizeLinear":
         return None
     quant, tensor = quant_of(graph, dequantize), graph.tensor(dequantize.inputs[0])
-    if quant is None or tensor.data is None or tensor.dtype not in EIGHT_BIT:
+    if quant is None or tensor.data is None or tensor.dtype not in (*EIGHT_BIT, *NARROW):
         return None
     axis %= max(len(tensor.shape), 1)
     if not quant.per_tensor and quant.axis != axis:

@@ -38,7 +38,7 @@ def convolution(site: Site) -> list[Node] | None:
             kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group,
             output_padding=attrs["output_padding"], reason=site.in_floats,
         ), inputs)]  # fmt: skip
-    reason = site.why_floats(x, site.graph.tensor(inputs[1]))
+    reason = site.why_floats(x, site.graph.tensor(inputs[1]), source)
     return [site.make(QConv(
         kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group, reason=reason,
     ), inputs)]  # fmt: skip

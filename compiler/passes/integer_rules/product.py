@@ -59,7 +59,7 @@ def _product(site: Site, trans_a: bool, trans_b: bool) -> list[Node] | None:
         if bias is None:
             return None
         inputs.append(graph.constant(f"{site.node.inputs[2]}.int32", bias))
-    reason = site.why_floats(a, graph.tensor(right))
+    reason = site.why_floats(a, graph.tensor(right), source_b)
     return [*before, site.make(QMatMul(reason=reason), inputs)]
 
 

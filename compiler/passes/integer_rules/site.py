@@ -10,6 +10,7 @@ from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.ops.quantized_op import Clamped, QuantizedOp
 from compiler.passes.annotate import quant_of
 from compiler.quantization import is_activation, limits, ordinary, requantize_table
+from compiler.tensor import EIGHT_BIT
 
 
 @dataclass
@@ -39,8 +40,15 @@ class Site:
         """
         return self.alone and (self.low, self.high) == limits(self.out.dtype)
 
-    def why_floats(self, x: Tensor, w: Tensor) -> str:
-        """Why the integer sums of a product may differ from onnxruntime by a step; empty where it makes them, too."""
+    def why_floats(self, x: Tensor, w: Tensor, dequantizer: Node) -> str:
+        """Why the integer sums of a product may differ from onnxruntime by a step; empty where it makes them, too.
+
+        Args:
+            w: 8-bit weights.
+            dequantizer: that of the model's weights, which may have fewer bits.
+        """
+        if self.graph.tensor(dequantizer.inputs[0]).dtype not in EIGHT_BIT:
+            return self.in_floats
         if self.fused and x.dtype == self.out.dtype and (x.dtype == np.uint8 or w.dtype == np.int8):
             return ""
         return self.in_floats
