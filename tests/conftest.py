@@ -1,5 +1,6 @@
 """Fixtures shared by all tests, and what a run says at its end."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -23,6 +24,17 @@ def models_dir() -> Path:
     if not folder.is_dir():
         needs.skip(needs.MODELS, f"{folder} is missing")
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests come first, so that no process is left with one of them when the others have nothing more to do."""
+    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("cosim", "network", "slow")))
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

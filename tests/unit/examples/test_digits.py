@@ -31,6 +31,7 @@ def test_test_set(evaluate: ModuleType) -> None:
     assert sorted(set(labels)) == list(range(10))
 
 
+@pytest.mark.slow
 def test_test_set_is_held_back(evaluate: ModuleType) -> None:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split

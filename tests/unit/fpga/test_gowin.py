@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from amaranth.hdl import Cat, Elaboratable, Module, Signal
 from amaranth.lib import io
 from amaranth.lib.memory import Memory
@@ -72,6 +73,7 @@ class Small(Elaboratable):
         return m
 
 
+@pytest.mark.slow
 def test_small_design(tmp_path: Path) -> None:
     """nextpnr 0.11.1 places 70 sites: 26 carry cells, 36 LUTs of which 8 hold the RAM, 8 more of its tiles blocked."""
     family, platform = FAMILIES["gowin"], board_named("tang_nano_20k").platform()

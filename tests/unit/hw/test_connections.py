@@ -73,6 +73,7 @@ def test_each_kind_of_gap(pair: Pair, message: str) -> None:
         design(pair, "pair")
 
 
+@pytest.mark.slow
 def test_a_connection_forgotten_in_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one `connect`, here the first, the ports of both sides are named, and no others."""
     made: list[object] = []

@@ -48,6 +48,7 @@ def test_queue(kind: type) -> None:
     simulate(dut, bench)
 
 
+@pytest.mark.slow
 def test_semaphores() -> None:
     config = preset("tiny").with_(name="few", semaphores=12)
     dut = Semaphores(config)

@@ -122,6 +122,7 @@ def test_equal_kernels_of_different_segments(compiled: list[str]) -> None:
     assert compile_segment(b, b.nodes, ["x"], ["y"], "one").object_code == segment.object_code
 
 
+@pytest.mark.slow
 def test_targets_are_kept_apart(compiled: list[str]) -> None:
     base, codes = small(), set()
     for cpu in ("", "haswell", "znver3"):

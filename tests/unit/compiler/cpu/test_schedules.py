@@ -49,6 +49,7 @@ def run(graph: Graph, feeds: dict[str, np.ndarray], schedules: Schedules) -> tup
     return execute(segment, graph, feeds)[0], segment.description
 
 
+@pytest.mark.slow
 def test_every_candidate_computes_the_same() -> None:
     graph, feeds, want = network()
     asked = Schedules()
@@ -110,6 +111,7 @@ def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings.found(target) == {} and findings.path() is None
 
 
+@pytest.mark.slow
 def test_tuning_finds_what_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bad default, measurement finds a good schedule, and the log line says so."""
     monkeypatch.setattr(GemmSchedule, "default", staticmethod(lambda target: GemmSchedule(rows=1, vectors=1)))

@@ -110,6 +110,7 @@ def test_sites_against_every_arrangement(seed: int) -> None:
     assert found[0] == anneal(pulls, kinds, sites, seed=0)
 
 
+@pytest.mark.slow
 def test_sites_against_scipy() -> None:
     """30 blocks that pull at random on 30 sites: as good as scipy's solver of quadratic assignment."""
     draw = np.random.default_rng(5)

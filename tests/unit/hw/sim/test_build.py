@@ -47,6 +47,8 @@ def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert os.linesep not in str(info.value)
 
 
+@pytest.mark.slow
+@pytest.mark.cosim
 def test_what_is_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     config = preset("tiny")

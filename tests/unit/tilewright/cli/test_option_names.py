@@ -84,7 +84,10 @@ def options(name: str) -> set[str]:
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """What the module raises, prints or returns: its strings but docstrings, and but what declares options."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    source = path.read_text(encoding="utf-8")
+    if not _OPTION.search(source):  # most modules
+        return
+    tree = ast.parse(source)
     left_out: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

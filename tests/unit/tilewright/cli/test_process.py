@@ -42,7 +42,8 @@ def test_success(program_file):
     "arguments",
     [
         ["nonsense"], ["run"], ["run", "none.twp"], ["--bad"], ["compile", "none.onnx", "-o", "x"],
-        ["config", "show", "nope"], ["compile", __file__, "-o", "x.twp"], ["run", __file__],
+        ["config", "show", "nope"], pytest.param(["compile", __file__, "-o", "x.twp"], marks=pytest.mark.slow),
+        pytest.param(["run", __file__], marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_mistakes(arguments, tmp_path):

@@ -88,6 +88,7 @@ cli(["work"])
 """
 
 
+@pytest.mark.slow
 def test_native_code_is_interrupted() -> None:
     """Calls that give the interpreter's lock back, as all long ones do."""
     command = subprocess.Popen(

@@ -49,6 +49,7 @@ def test_result_runs(digits: Path, form: str) -> None:
     onnx_models.session(output)
 
 
+@pytest.mark.slow
 def test_accuracy_options(digits: Path) -> None:
     """Each has its effect on the result, or is one line."""
     model, output = DIGITS / "digits_float.onnx", digits / "int8.onnx"
@@ -72,6 +73,7 @@ def test_accuracy_options(digits: Path) -> None:
 @pytest.mark.parametrize("labels", ["labels.npy", "labels.txt", None])
 def test_metric(digits: Path, labels: str | None) -> None:
     arguments = ["--calibration", digits / "images.npy", "-o", digits / "int8.onnx", "--check", "--held-back", 12]
+    arguments += ["--no-fit"] if labels == "labels.txt" else []
     arguments += ["--labels", digits / labels] if labels else []
     result = run(DIGITS / "digits_float.onnx", *arguments, "--json", "-")
     assert result.exit_code == 0, result.output
@@ -87,7 +89,8 @@ def test_own_metric(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "def broken(outputs, labels):\n    return outputs['none']\n"
     )
     monkeypatch.chdir(digits)
-    arguments = [DIGITS / "digits_float.onnx", "--calibration", "images.npy", "-o", "int8.onnx", "--check", "--metric"]
+    arguments = [DIGITS / "digits_float.onnx", "--calibration", "images.npy", "-o", "int8.onnx", "--no-fit"]
+    arguments += ["--check", "--metric"]
     result = run(*arguments, "own_metric:error")
     assert result.exit_code == 0, result.output
     assert "own_metric:error: 0 before" in result.stdout

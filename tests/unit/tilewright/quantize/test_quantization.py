@@ -34,6 +34,7 @@ def two_inputs(batch: int | str) -> onnx.ModelProto:
     return model_of(nodes, {"x": [batch, 6], "z": [batch, 4]}, {"y": [batch, 4]}, {"w": weights}, opset=20)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path, images: np.ndarray) -> None:
     """Quantise, compile, run; the bytes are those of onnxruntime on the quantised model."""
     np.save(tmp_path / "images.npy", images[:40])

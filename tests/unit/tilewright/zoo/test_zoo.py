@@ -14,6 +14,9 @@ NAMES = sorted(zoo.ZOO)
 #: ResNet-50 is ResNet-18 with other blocks, and takes as long as all others; two more take half of the rest.
 MARKS = {"resnet50": [pytest.mark.long], "resnet18": [pytest.mark.network], "efficientnet": [pytest.mark.network]}
 EACH = [pytest.param(n, marks=MARKS.get(n, [])) for n in NAMES]
+#: onnxruntime takes a second or so for each of these.
+SLOW = ("detector", "squeeze_excite", "mobilenet_v2")
+QUANTISED = [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else MARKS.get(n, [])) for n in NAMES]
 
 
 def run(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -41,7 +44,7 @@ def test_float_network_is_valid_and_sane(name: str) -> None:
     assert np.abs(first - second).max() > 1e-3 * np.abs(first).max(), "the output does not depend on the input"
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", QUANTISED)
 @pytest.mark.parametrize(("form", "activation"), [("qdq", "int8"), ("qoperator", "uint8")])
 def test_quantised_network_follows_the_float_one(name: str, form: str, activation: str) -> None:
     model = small(name)
