@@ -49,6 +49,13 @@ class Fit:
     damping: float = 0.1
 
 
+def taken(count: int, fit: Fit | None = None) -> range:
+    """Which of `count` samples weights are fitted on: half of them at most, so that others are left to judge by."""
+    most = (fit or Fit()).samples
+    step = max(2, count // most) if count >= most else 1
+    return range(0, count, step)[:most]
+
+
 def correct(recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: Progress | None = None) -> Recipe:
     """A recipe with fitted weights and biases. The given one is left unchanged.
 
@@ -63,8 +70,7 @@ def correct(recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: 
     chosen = writing.quantised_layers(network, made)
     products = [x for x in network.layers if x.kind is Kind.PRODUCT and x.weights and x.name in chosen]
     products = [x for x in products if chosen[x.name] is Precision.INT8]
-    step = max(1, len(samples) // fit.samples)
-    inputs: list[Sample] = [samples[i] for i in range(0, len(samples), step)][: fit.samples]
+    inputs: list[Sample] = [samples[i] for i in taken(len(samples), fit)]
     real, quantised = Stepper(recipe.model, inputs), Stepper(writing.write(made), inputs)
     biases = {x.name: x for x in model.graph.initializer}
     try:

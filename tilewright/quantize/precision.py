@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,8 +20,11 @@ from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.switches import Outputs, Switchboard, noise, quantised_names
 
-PROBES = 1
-"""Samples for the noise of each group."""
+PROBES = 4
+"""Samples for the noise of each group, at most."""
+
+_WORK = 4e11
+"""Multiply-accumulates for all groups and probes together: fewer probes for large networks."""
 
 _ELEMENT = 0.25
 """Cost of an element that the CPU computes, in multiply-accumulates."""
@@ -136,6 +139,11 @@ def macs(network: Network, layer: Layer) -> float:
     return result * max(shape[-1], 1)
 
 
+def all_macs(network: Network) -> float:
+    """Multiply-accumulates of one run, as far as the shapes are known."""
+    return sum(macs(network, layer) for layer in network.layers if layer.kind is Kind.PRODUCT)
+
+
 @dataclass
 class Sources:
     """Where the noise in the outputs comes from: what each group's quantisation alone makes of it.
@@ -143,30 +151,40 @@ class Sources:
     Attributes:
         groups: those not kept yet.
         alone: noise as a fraction of each output's energy, [groups, outputs].
+        kept: those kept already.
     """
 
     groups: list[Group]
     alone: np.ndarray
+    kept: list[Group] = field(default_factory=list)
 
-    def keep(self, total: np.ndarray, most: float) -> dict[str, Precision]:
+    def keep(self, total: np.ndarray, most: np.ndarray | float) -> dict[str, Precision]:
         """The layers to keep in floats next, so that noise of `total` becomes `most`; they are sources no longer."""
         picked = _picked(self.groups, self.alone, total, most)
         found = {name: Precision.FLOAT for index in picked for name in self.groups[index].layers}
+        self.kept += [self.groups[i] for i in picked]
         left = [i for i in range(len(self.groups)) if i not in picked]
         self.groups, self.alone = [self.groups[i] for i in left], self.alone[left]
         return found
 
+    def costliest(self) -> list[tuple[str, ...]]:
+        """The layers of each group that is kept, the group that takes most from the NPU first."""
+        inner = [g for g in self.kept if not any(set(g.layers) < set(other.layers) for other in self.kept)]
+        return [g.layers for g in sorted(inner, key=lambda g: -g.cost)]
+
 
 def sources(recipe: Recipe, samples: Samples, progress: Progress | None = None) -> Sources:
-    """Measures each group of layers about which the recipe says nothing, on `PROBES` samples.
+    """Measures each group of layers about which the recipe says nothing, on up to `PROBES` samples.
 
     Raises:
         UsageError: onnxruntime cannot run the model on a sample.
     """
     network, board = Network(recipe.model), Switchboard(recipe)
-    inputs = [samples[i * len(samples) // PROBES] for i in range(min(PROBES, len(samples)))]
-    real = [board.run(x, frozenset()) for x in inputs]
     left = [g for g in groups(network) if not any(name in recipe.precision for name in g.layers)]
+    work = all_macs(network) * max(len(left), 1)
+    count = int(min(PROBES, len(samples), max(1.0, _WORK / max(work, 1.0))))
+    inputs = [samples[i * len(samples) // count] for i in range(count)]
+    real = [board.run(x, frozenset()) for x in inputs]
     return Sources(left, _alone(network, board, recipe, left, inputs, real, progress))
 
 
@@ -187,7 +205,7 @@ def _alone(
     return found
 
 
-def _picked(left: Sequence[Group], alone: np.ndarray, total: np.ndarray, bound: float) -> list[int]:
+def _picked(left: Sequence[Group], alone: np.ndarray, total: np.ndarray, bound: np.ndarray | float) -> list[int]:
     """The groups to keep in floats next: by noise taken away per cost, until the rest is as small as wanted.
 
     A group of two products takes away what each of them makes, too, and counts once.

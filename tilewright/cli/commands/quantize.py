@@ -85,6 +85,7 @@ class AccuracyOptions:
     """What the options say of accuracy; see `tilewright.quantize.accuracy.Accuracy`."""
 
     ranges: str | None
+    equalise: bool | None
     fit: bool | None
     target: float | None
     keep_float: tuple[str, ...]
@@ -95,7 +96,12 @@ class AccuracyOptions:
         """None if nothing was said."""
         from tilewright.quantize.accuracy import Accuracy
 
-        given: dict[str, Any] = {"ranges": self.ranges, "fit": self.fit, "target": self.target}
+        given: dict[str, Any] = {
+            "ranges": self.ranges,
+            "equalise": self.equalise,
+            "fit": self.fit,
+            "target": self.target,
+        }
         given |= {"keep_float": self.keep_float or None, "int16": self.int16 or None}
         chosen = {name: value for name, value in given.items() if value is not None}
         if chosen.get("target") == 0:
@@ -139,6 +145,8 @@ class AccuracyOptions:
 )
 @click.option("--bgr", is_flag=True, help="Images: blue first, as OpenCV has it.")
 @click.option("--ranges", type=click.Choice(_METHODS), help="How the ranges of tensors are found.  [default: mse]")
+@click.option("--equalise/--no-equalise", default=None, help="Give the channels of a tensor like ranges, by weights "
+              "before and after it.  [default: equalise, if it is better]")  # fmt: skip
 @click.option("--fit/--no-fit", default=None, help="Fit weights and biases to what each layer reads in the quantised "
               "model.  [default: fit, if it is better]")  # fmt: skip
 @click.option("--target", type=click.FloatRange(0, 100), metavar="DB", help="SQNR of every output that is reached by "
@@ -199,7 +207,9 @@ def command(
             if shapes or values or activation != "int8" or form != "qdq" or per_tensor:
                 raise UsageError("--shape, --value, --activation, --form and --per-tensor are for ONNX models")
             if accuracy.options is not None or sqnr_plot is not None:
-                raise UsageError("--ranges, --fit, --target, --keep-float, --int16 and --sqnr-plot are for ONNX models")
+                raise UsageError(
+                    "--ranges, --equalise, --fit, --target, --keep-float, --int16 and --sqnr-plot are for ONNX models"
+                )
             from tilewright.quantize.tflite import quantize_tflite
 
             result = quantize_tflite(model, calibration, **common)

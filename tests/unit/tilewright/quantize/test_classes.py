@@ -1,0 +1,56 @@
+"""Outputs that say which class."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tilewright.quantize import accuracy, classes
+from tilewright.quantize.layers import Network
+from tilewright.quantize.prepare import prepare
+from tilewright.quantize.recipe import Recipe
+
+
+def _network(text: str) -> Network:
+    return Network(prepare(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> g {text}')))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        ("(float[1,5,8] x) => (float[1,5,8] y) { y = Softmax(x) }", {"y": False}),
+        ("(float[1,5,8] x) => (float[5,8] y) { a = LogSoftmax(x) y = Squeeze(a) }", {"y": True}),
+        ("(float[1,5,8] x) => (float[1,5,8] y) { y = Softmax <axis = 1> (x) }", {}),
+        ("(float[1,5,8] x) => (float[1,8,5] y) { a = Softmax(x) y = Transpose <perm = [0, 2, 1]> (a) }", {}),
+        ("(float[1,5,8] x) => (float[1,5,8] y) { y = Sigmoid(x) }", {}),
+    ],
+)
+def test_outputs(nodes: str, found: dict[str, bool]) -> None:
+    assert classes.outputs(_network(nodes)) == found
+
+
+def test_what_is_before_a_saturating_function_is_watched() -> None:
+    network = _network("(float[1,5,8] x) => (float[40] y, float[1,5,8] z) { a = Exp(x) b = Softmax(a) "
+                       "s = Constant <value_ints = [40]> () y = Reshape(b, s) z = Neg(a) }")  # fmt: skip
+    found = classes.exposed(network.model)
+    assert [x.name for x in found.graph.output] == ["y", "z", "a"]
+    assert [x.name for x in classes.hidden(found, network.model).graph.output] == ["y", "z"]
+
+
+def test_flips() -> None:
+    """Positions without a clear class do not count."""
+    real = np.array([[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.4, 0.35, 0.25], [0.0, 0.3, 0.7]], np.float32)
+    other = np.array([[0.6, 0.4, 0.0], [0.5, 0.4, 0.1], [0.3, 0.45, 0.25], [0.0, 0.3, 0.7]], np.float32)
+    for logarithms in (False, True):
+        a, b = (np.log(x + 1e-6) if logarithms else x for x in (real, other))
+        found = classes.flips([{"z": a[0], "y": a}], [{"z": b[0], "y": b}], {"y": logarithms})
+        assert found.tolist() == pytest.approx([0, 1 / 3])
+
+
+def test_a_flip_misses_the_goal() -> None:
+    recipe = Recipe(onnx.ModelProto())
+    quiet, loud = np.array([1e-3]), np.array([0.1])
+    assert accuracy.Measured(recipe, quiet, np.zeros(1)).reaches(0.01)
+    assert not accuracy.Measured(recipe, loud, np.zeros(1)).reaches(0.01)
+    assert not accuracy.Measured(recipe, quiet, np.array([0.02])).reaches(0.01)

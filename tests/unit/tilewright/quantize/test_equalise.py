@@ -1,0 +1,112 @@
+"""Cross-layer equalisation."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.unit.tilewright.quantize import networks
+from tilewright.quantize import ranges
+from tilewright.quantize.accuracy import Accuracy, Judge, tune
+from tilewright.quantize.equalise import equalise, sets
+from tilewright.quantize.layers import Network
+from tilewright.quantize.observe import run, session
+from tilewright.quantize.prepare import prepare
+from tilewright.quantize.recipe import Recipe
+
+_WIDE = 8
+
+
+def _model(lines: list[str], shapes: dict[str, tuple[int, ...]], spread: float = 1.0) -> onnx.ModelProto:
+    """Nodes as "y = Op(a, b)" or "y = Op(a, b) key=1,2" over the input x [1, 3, 12, 12]; the last one's result is the
+    output.
+
+    Args:
+        shapes: of the constants.
+        spread: gains of the channels of w0, b0 lie between 1 / spread and spread; those of u1 undo them.
+    """
+    random, nodes = np.random.default_rng(1), []
+    for line in lines:
+        head, *given = line.split(") ")
+        result, _, call = head.rstrip(")").partition(" = ")
+        op, _, names = call.partition("(")
+        attributes = {}
+        for text in given[0].split() if given else []:
+            key, _, value = text.partition("=")
+            attributes[key] = [int(v) for v in value.split(",")] if "," in value else int(value)
+        nodes.append(helper.make_node(op, names.split(", "), [result], result, **attributes))
+    values = {k: random.normal(size=v) / np.sqrt(max(np.prod(v[1:]), 1)) for k, v in shapes.items()}
+    gains = spread ** np.linspace(-1, 1, _WIDE)
+    for name, power in (("w0", 1), ("b0", 1), ("u1", -1)):
+        if name in values:
+            values[name] = values[name] * (gains**power).reshape(-1, *[1] * (values[name].ndim - 1))
+    constants = [numpy_helper.from_array(v.astype(np.float32), k) for k, v in values.items()]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 12, 12])
+    y = helper.make_tensor_value_info(nodes[-1].output[0], onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    return prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+
+_FIRST = {"w0": (_WIDE, 3, 1, 1), "b0": (_WIDE,)}
+_CASES = {
+    "depthwise": (
+        ["a = Conv(x, w0, b0)", "b = Conv(a, u1) group=8 pads=1,1,1,1", "c = Relu(b)", "d = Conv(c, w2)"],
+        {"u1": (_WIDE, 1, 3, 3), "w2": (4, _WIDE, 1, 1)}, 2,
+    ),
+    "groups": (
+        ["a = Conv(x, w0, b0)", "b = LeakyRelu(a)", "c = Conv(b, w1) group=2"], {"w1": (6, _WIDE // 2, 1, 1)}, 1,
+    ),
+    "pools": (
+        ["a = Conv(x, w0, b0)", "b = Relu(a)", "c = MaxPool(b) kernel_shape=2,2", "d = GlobalAveragePool(c)",
+         "e = Flatten(d)", "f = Gemm(e, w1) transB=1"],
+        {"w1": (5, _WIDE)}, 1,
+    ),
+    "sum": (
+        ["a = Conv(x, w0, b0)", "b = Conv(a, w1)", "c = Add(a, b)", "d = Relu(c)", "e = Conv(d, w2)"],
+        {"w1": (_WIDE, _WIDE, 1, 1), "w2": (4, _WIDE, 1, 1)}, 1,
+    ),
+    "gate": (
+        ["a = Conv(x, w0, b0)", "b = Relu(a)", "p = GlobalAveragePool(b)", "q = Conv(p, w1)", "g = Sigmoid(q)",
+         "c = Mul(b, g)", "d = Conv(c, w2)"],
+        {"w1": (_WIDE, _WIDE, 1, 1), "w2": (4, _WIDE, 1, 1)}, 1,
+    ),
+    "transposed": (
+        ["a = ConvTranspose(x, w3, b0)", "b = Relu(a)", "c = ConvTranspose(b, w1)"],
+        {"w3": (3, _WIDE, 2, 2), "w1": (_WIDE, 4, 2, 2)}, 1,
+    ),
+    "rows": (
+        ["t = Transpose(x) perm=0,2,3,1", "m = MatMul(t, w3)", "n = LayerNormalization(m, s, b0)", "c = MatMul(n, w1)"],
+        {"w3": (3, _WIDE), "s": (_WIDE,), "w1": (_WIDE, 4)}, 1,
+    ),
+    "swish": (["a = Conv(x, w0, b0)", "b = HardSwish(a)", "c = Conv(b, w1)"], {"w1": (4, _WIDE, 1, 1)}, 0),
+    "read by another": (
+        ["a = Conv(x, w0, b0)", "b = Conv(a, w1)", "e = Sigmoid(a)", "c = Add(b, e)"], {"w1": (_WIDE, _WIDE, 1, 1)}, 0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_the_function_stays(case: str) -> None:
+    """And where channels differ, weights change."""
+    lines, shapes, count = _CASES[case]
+    model, samples = _model(lines, _FIRST | shapes, spread=30.0), networks.samples(3)
+    assert len(sets(Network(model))) == count
+    found = equalise(model, samples)
+    assert (found.SerializeToString() != model.SerializeToString()) == (count > 0)
+    real, own = session(model), session(found)
+    for sample in networks.samples(3, seed=2):
+        for a, b in zip(run(real, sample).values(), run(own, sample).values(), strict=True):
+            assert np.allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(a).max())
+
+
+def test_channels_alike_make_less_noise() -> None:
+    lines, shapes, _ = _CASES["depthwise"]
+    model, samples = _model(lines, _FIRST | shapes, spread=30.0), networks.samples(8)
+    judge = Judge(model, samples)
+    before, after = (judge.noise(Recipe(m, ranges.find(m, samples))) for m in (model, equalise(model, samples)))
+    assert after.max() < before.max() / 4
+    assert equalise(model, samples, per_channel=False) is model
+    tuned = [tune(Recipe(model), samples, Accuracy(equalise=yes, fit=False, target=None)) for yes in (False, True)]
+    assert judge.noise(tuned[1]).max() < judge.noise(tuned[0]).max() / 4

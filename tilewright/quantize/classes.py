@@ -1,0 +1,93 @@
+"""Outputs that say which class, and what is behind them: what SQNR of the outputs alone does not tell.
+
+SQNR is an energy, and most of it is that of what is certain; what a letter is read as may hang on the rest. And where a
+Softmax or Sigmoid saturates, 1 stays 1 whatever the noise before it: a few calibration samples that are all certain say
+nothing about others. So both are looked at: which class it is, and the SQNR of what the function reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from tilewright.quantize.layers import MOVES, Network, attributes_of
+
+CLEAR = 2.0
+"""A class is clear if it is so many times as probable as the next: others are a matter of chance."""
+
+SATURATING = {"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"}
+
+
+def exposed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with what the functions in `SATURATING` that write an output read as further outputs."""
+    network = Network(model)
+    made = (_behind_moves(network, name) for name in network.outputs)
+    behind = [node.input[0] for node in made if node is not None and node.op_type in SATURATING]
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for name in dict.fromkeys(behind):
+        if name in network.producer and name in network.info and name not in network.outputs:
+            kind = onnx.TypeProto(tensor_type=network.info[name])
+            found.graph.output.append(onnx.ValueInfoProto(name=name, type=kind))
+    return found
+
+
+def hidden(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the outputs of another one."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    del found.graph.output[:]
+    found.graph.output.extend(like.graph.output)
+    return found
+
+
+def _behind_moves(network: Network, name: str) -> onnx.NodeProto | None:
+    """What writes the elements of a tensor."""
+    node = network.producer.get(name)
+    while node is not None and node.op_type in MOVES:
+        node = network.producer.get(node.input[0])
+    return node
+
+
+def outputs(network: Network) -> dict[str, bool]:
+    """The outputs that are probabilities over their last axis, and whether as logarithms: what Softmax and LogSoftmax
+    write."""
+    found = {}
+    for name in network.outputs:
+        node, shape = network.producer.get(name), network.shape(name)
+        while node is not None and node.op_type in MOVES and node.op_type != "Transpose":
+            node = network.producer.get(node.input[0])
+        if node is None or node.op_type not in ("Softmax", "LogSoftmax") or not shape:
+            continue
+        before = network.shape(node.output[0])
+        axis = attributes_of(node).get("axis", -1)
+        if before is not None and axis in (-1, len(before) - 1) and before[-1] == shape[-1] != 1:
+            found[name] = node.op_type == "LogSoftmax"
+    return found
+
+
+def flips(
+    wanted: list[dict[str, np.ndarray]], found: list[dict[str, np.ndarray]], chosen: Mapping[str, bool]
+) -> np.ndarray:
+    """Share of the positions with a clear class that have another one, for each float output; 0 for other outputs.
+
+    Args:
+        wanted, found: outputs of both models, per sample.
+        chosen: see `outputs`.
+    """
+    result = []
+    for name in [name for name, value in wanted[0].items() if value.dtype.kind == "f"]:
+        clear = other = 0
+        for a, b in zip(wanted, found) if name in chosen else ():
+            if not a[name].size:
+                continue
+            real = a[name].reshape(-1, a[name].shape[-1])
+            best = real.argmax(axis=1)
+            second, first = np.partition(real, -2, axis=1)[:, -2:].T
+            sure = first - second > np.log(CLEAR) if chosen[name] else first > CLEAR * second
+            clear += int(sure.sum())
+            other += int((b[name].reshape(real.shape).argmax(axis=1) != best)[sure].sum())
+        result.append(other / clear if clear else 0.0)
+    return np.array(result)

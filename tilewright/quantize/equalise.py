@@ -1,0 +1,368 @@
+"""Cross-layer equalisation: the channels of a tensor get ranges alike, so that one scale suits them all.
+
+    y = W2 relu(W1 x + b1) = (W2 S) relu(S^-1 W1 x + S^-1 b1)        S = diag(s), s > 0
+
+The float function stays what it is (Nagel et al., arXiv:1906.04721; for what a LayerNormalization writes this is
+SmoothQuant, arXiv:2211.10438). Scales per output channel of weights make S^-1 W1 as good as W1, so what has to be found
+is only the balance of
+
+    noise of the tensor     sum_c s_c^2 |W2_c|^2 times the square of its step, the greatest range / s
+    noise of W2 S           the square of each row's step times sum_c E[x_c^2] / s_c^2
+
+A factor passes through functions with f(s x) = s f(x) and through pools, moves and sums, so that the tensors between
+the products form sets with common factors. Whatever else reads or writes a tensor of a set keeps all of it as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tilewright.quantize.layers import Network, attributes_of
+from tilewright.quantize.observe import observe
+from tilewright.quantize.recipe import Progress, Samples
+
+SAMPLES = 8
+"""Samples whose ranges are looked at, at most."""
+
+_THROUGH = {"Relu", "LeakyRelu", "Identity", "Dropout"}
+_SPATIAL = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
+_RESHAPES = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+_FLOOR = 2.0**-10
+"""Range of a channel at least, as a fraction of the tensor's: others are as good as silent."""
+
+_RANGE_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_WEIGHT_POWERS = (0.0, 0.25, 0.5)
+_WORTH = 0.9
+"""Noise that equalising has to leave at most, as a fraction of what was there."""
+
+
+@dataclass
+class Writer:
+    """A node whose constants are divided by the factors: (initialiser, axis of the channels)."""
+
+    node: onnx.NodeProto
+    constants: list[tuple[str, int]]
+
+
+@dataclass
+class Reader:
+    """A product whose weights are multiplied by the factors of the tensor it reads.
+
+    Attributes:
+        weights: initialiser.
+        kind: "conv" [outputs, inputs / groups, ...], "transposed" or "rows" [inputs, outputs, ...], "columns".
+        groups: of a Conv.
+    """
+
+    weights: str
+    kind: str
+    groups: int = 1
+
+    def matrix(self, weights: np.ndarray) -> np.ndarray:
+        """[channels, outputs of the channel, others]; rows of one output that share a scale are of one group."""
+        if self.kind == "conv":
+            shaped = weights.reshape(self.groups, weights.shape[0] // self.groups, weights.shape[1], -1)
+            return shaped.transpose(0, 2, 1, 3).reshape(-1, shaped.shape[1], shaped.shape[3])
+        if self.kind == "columns":
+            return np.ascontiguousarray(weights.T)[:, :, None]
+        return weights.reshape(*weights.shape[:2], -1)
+
+    def scaled(self, weights: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        if self.kind == "conv":
+            wide = np.repeat(factors.reshape(self.groups, -1), weights.shape[0] // self.groups, axis=0)
+            return np.asarray(weights * wide.reshape(*weights.shape[:2], *[1] * (weights.ndim - 2)))
+        wide = factors[None] if self.kind == "columns" else factors.reshape(-1, *[1] * (weights.ndim - 1))
+        return np.asarray(weights * wide)
+
+
+@dataclass
+class Set:
+    """Tensors with common factors.
+
+    Attributes:
+        channels: how many factors.
+        tensors: each with the axis of its channels.
+    """
+
+    channels: int
+    tensors: dict[str, int] = field(default_factory=dict)
+    writers: list[Writer] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    fixed: bool = False
+
+
+def equalise(
+    model: onnx.ModelProto, samples: Samples, per_channel: bool = True, progress: Progress | None = None
+) -> onnx.ModelProto:
+    """The model with other weights and the same function, up to float rounding; the given one is left unchanged.
+
+    Args:
+        model: as `prepare.prepare` leaves it.
+        per_channel: weights are to have a scale per output channel; with one scale for all, nothing is changed.
+
+    Raises:
+        UsageError: onnxruntime cannot run the model on a sample.
+    """
+    network = Network(model)
+    found = sets(network) if per_channel else []
+    if not found:
+        return model
+    count = min(SAMPLES, len(samples))
+    few = [samples[i * len(samples) // count] for i in range(count)]
+    axes = {name: axis for one in found for name, axis in one.tensors.items()}
+    spread = {name: _Spread() for name in axes}
+    observe(model, few, list(axes), lambda n, v: spread[n].add(v, axes[n]), progress)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    constants = {x.name: x for x in result.graph.initializer}
+
+    def change(name: str, value: np.ndarray) -> None:
+        constants[name].CopyFrom(numpy_helper.from_array(value.astype(np.float32), name))
+
+    for one in found:
+        factors = _factors(one, [spread[n] for n in one.tensors], network)
+        if factors is None:
+            continue
+        for writer in one.writers:
+            for name, axis in writer.constants:
+                value = numpy_helper.to_array(constants[name]).astype(np.float64)
+                wide = [-1 if i == axis else 1 for i in range(value.ndim)]
+                change(name, value / factors.reshape(wide))
+        for reader in one.readers:
+            change(reader.weights, reader.scaled(numpy_helper.to_array(constants[reader.weights]), factors))
+    return result
+
+
+class _Spread:
+    """Greatest magnitude and mean square of each channel."""
+
+    def __init__(self) -> None:
+        self.bound: np.ndarray | None = None
+        self._energy: np.ndarray | float = 0.0
+        self._count = 0
+
+    def add(self, value: np.ndarray, axis: int) -> None:
+        others = tuple(i for i in range(value.ndim) if i != axis)
+        if not value.size:
+            return
+        bound = np.abs(value).max(axis=others).astype(np.float64)
+        self.bound = bound if self.bound is None else np.maximum(self.bound, bound)
+        self._energy = self._energy + np.square(value).sum(axis=others, dtype=np.float64)
+        self._count += value.size // value.shape[axis]
+
+    @property
+    def power(self) -> np.ndarray:
+        return np.asarray(self._energy / max(self._count, 1))
+
+
+# -- the factors ------------------------------------------------------------------------------------------------------
+
+
+def _factors(one: Set, spreads: list[_Spread], network: Network) -> np.ndarray | None:
+    """The factors with the least noise; None where that is not worth it."""
+    if any(x.bound is None or not np.isfinite(x.bound).all() or x.bound.max() <= 0 for x in spreads):
+        return None
+    bounds = [np.asarray(x.bound) for x in spreads]
+    power = np.max([x.power for x in spreads], axis=0)
+    matrices = [r.matrix(np.asarray(network.constant(r.weights)).astype(np.float64)) for r in one.readers]
+    groups = [r.groups for r in one.readers]
+    sizes = [np.square(m).sum(axis=(1, 2)) for m in matrices]
+    outputs = [max(float((size * power).sum()), 1e-30) for size in sizes]
+    weight = np.sum([size / out for size, out in zip(sizes, outputs)], axis=0)
+    if not np.isfinite(weight).all() or weight.max() <= 0:
+        return None
+
+    def noise(factors: np.ndarray) -> float:
+        steps = sum(float(np.max(b / factors) * 2 / 255) ** 2 for b in bounds)
+        total = steps * float((np.square(factors) * weight).sum())
+        for matrix, count, out in zip(matrices, groups, outputs):
+            scaled = np.abs(matrix * factors[:, None, None]).reshape(count, -1, *matrix.shape[1:])
+            step = scaled.max(axis=(1, 3)) / 127  # of each group's outputs
+            heard = (power / np.square(factors)).reshape(count, -1).sum(axis=1) * matrix.shape[2]
+            total += float((np.square(step) * heard[:, None]).sum()) / out
+        return total
+
+    share = np.max([np.maximum(b / b.max(), _FLOOR) for b in bounds], axis=0)
+    loud = np.maximum(np.sqrt(weight / weight.max()), _FLOOR)
+    best, least = None, noise(np.ones(one.channels)) * _WORTH
+    for a in _RANGE_POWERS:
+        for b in _WEIGHT_POWERS:
+            factors = share**a / loud**b
+            factors /= np.exp(np.log(factors).mean())
+            found = noise(factors)
+            if found < least:
+                best, least = factors, found
+    return best
+
+
+# -- the sets ---------------------------------------------------------------------------------------------------------
+
+
+def sets(network: Network) -> list[Set]:
+    """The sets of tensors whose channels can be scaled, each with at least one that writes and one that reads."""
+    return _Finder(network).found()
+
+
+class _Finder:
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.parent: dict[str, str] = {}
+        self.axis: dict[str, int] = {}
+        self.fixed: set[str] = {*network.inputs}
+        self.writers: list[tuple[str, Writer]] = []
+        self.readers: list[tuple[str, Reader]] = []
+        for node in network.nodes:
+            if not self._writes_or_reads(node) and not self._passes(node):
+                self.fixed.update([*node.input, *node.output])
+        names = {name for users in network.readers.values() for node in users for name in node.input}
+        self.fixed.update(name for name in [*names, *self.axis] if network.exposed(name))
+
+    def found(self) -> list[Set]:
+        by_root: dict[str, Set] = {}
+        blocked = {self._find(name) for name in self.fixed}
+        for name, axis in self.axis.items():
+            root = self._find(name)
+            size = (self.network.shape(name) or [0] * 9)[axis]
+            one = by_root.setdefault(root, Set(size))
+            one.fixed = one.fixed or root in blocked or size != one.channels or size < 2
+            one.tensors[name] = axis
+        for name, writer in self.writers:
+            by_root[self._find(name)].writers.append(writer)
+        for name, reader in self.readers:
+            if self._find(name) in by_root:
+                by_root[self._find(name)].readers.append(reader)
+        return [one for one in by_root.values() if not one.fixed and one.writers and one.readers]
+
+    def _find(self, name: str) -> str:
+        while (above := self.parent.get(name, name)) != name:
+            name = above
+        return name
+
+    def _own(self, name: str) -> bool:
+        """Whether only one node reads a float constant."""
+        held = self.network.constants.get(name)
+        return held is not None and self.network.is_float(name) and len(self.network.readers[name]) == 1
+
+    def _writes_or_reads(self, node: onnx.NodeProto) -> bool:
+        """Products and normalisations with constants of their own."""
+        if node.op_type == "LayerNormalization":
+            return self._normalisation(node)
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul") or not self._own(node.input[1]):
+            return False
+        attributes, rank = attributes_of(node), len(self.network.constants[node.input[1]].dims)
+        biases = [name for name in node.input[2:] if name]
+        if not all(self._own(name) for name in biases):
+            return False
+        groups = int(attributes.get("group", 1))  # type: ignore[call-overload]
+        weights, x, y = node.input[1], node.input[0], node.output[0]
+        if node.op_type == "Conv":
+            made, reader, axis = 0, Reader(weights, "conv", groups), 1
+        elif node.op_type == "ConvTranspose" and groups == 1:
+            made, reader, axis = 1, Reader(weights, "transposed"), 1
+        elif node.op_type != "ConvTranspose" and rank == 2:
+            turned = bool(attributes.get("transB", 0))
+            if attributes.get("transA", 0) or any(attributes.get(k, 1.0) != 1.0 for k in ("alpha", "beta")):
+                return False
+            made, reader = (0, Reader(weights, "columns")) if turned else (1, Reader(weights, "rows"))
+            axis = -1
+        else:
+            return False
+        channels = self.network.constants[weights].dims[made]
+        if any(int(np.prod(self.network.constants[b].dims)) != channels for b in biases):
+            return False
+        last = [(b, len(self.network.constants[b].dims) - 1) for b in biases]
+        self._write(node, y, axis, [(weights, made), *last])
+        if self._axis_is(x, axis):
+            self.readers.append((x, reader))
+        else:
+            self.fixed.add(x)
+        return True
+
+    def _normalisation(self, node: onnx.NodeProto) -> bool:
+        shape = self.network.shape(node.input[0])
+        last = attributes_of(node).get("axis", -1) in (-1, len(shape or []) - 1)
+        constants = [name for name in node.input[1:] if name]
+        if not last or len(node.output) > 1 or not all(self._own(name) for name in constants):
+            return False
+        if any(len(self.network.constants[name].dims) != 1 for name in constants):
+            return False
+        self.fixed.add(node.input[0])
+        self._write(node, node.output[0], -1, [(name, 0) for name in constants])
+        return True
+
+    def _write(self, node: onnx.NodeProto, name: str, axis: int, constants: list[tuple[str, int]]) -> None:
+        shape = self.network.shape(name)
+        if shape is None:
+            self.fixed.add(name)
+            return
+        self.axis[name] = axis % len(shape)
+        self.writers.append((name, Writer(node, constants)))
+
+    def _axis_is(self, name: str, axis: int) -> bool:
+        shape = self.network.shape(name)
+        return shape is not None and self.axis.get(name) == axis % len(shape)
+
+    def _passes(self, node: onnx.NodeProto) -> bool:
+        """Nodes that a factor per channel goes through."""
+        x = node.input[0] if node.input else ""
+        y = node.output[0] if node.output else ""
+        if node.domain not in ("", "ai.onnx") or len([name for name in node.output if name]) != 1:
+            return False
+        if node.op_type in ("Add", "Mul"):
+            return self._pair(node)
+        axis = self.axis.get(x)
+        if axis is None:
+            return False
+        if node.op_type in _THROUGH:
+            return self._join(x, y, axis)
+        if node.op_type in _SPATIAL or (node.op_type == "Resize" and self._resizes(node)):
+            return axis == 1 and self._join(x, y, 1)
+        if node.op_type == "Transpose":
+            order = attributes_of(node).get("perm")
+            return isinstance(order, list) and self._join(x, y, order.index(axis))
+        if node.op_type in _RESHAPES:
+            place = self._reshaped(x, y, axis)
+            return place is not None and self._join(x, y, place)
+        return False
+
+    def _pair(self, node: onnx.NodeProto) -> bool:
+        """A sum has the factors of both operands; a product those of the larger one, if the other is as it was."""
+        a, b = node.input
+        y, shapes = node.output[0], [self.network.shape(name) for name in (*node.input, node.output[0])]
+        if a in self.network.constants or b in self.network.constants or any(s is None for s in shapes):
+            return False
+        if node.op_type == "Add":
+            axis = self.axis.get(a)
+            same = axis is not None and shapes[0] == shapes[1] and self.axis.get(b) == axis
+            return same and self._join(a, y, axis or 0) and self._join(b, y, axis or 0)
+        large, small = (a, b) if shapes[0] == shapes[2] else (b, a)
+        axis = self.axis.get(large)
+        if axis is None or shapes[0] == shapes[1] or self.network.shape(large) != shapes[2]:
+            return False
+        self.fixed.add(small)
+        return self._join(large, y, axis)
+
+    def _join(self, x: str, y: str, axis: int) -> bool:
+        if self.network.shape(y) is None:
+            return False
+        self.axis[y] = axis
+        self.parent[self._find(y)] = self._find(x)
+        return True
+
+    def _resizes(self, node: onnx.NodeProto) -> bool:
+        return attributes_of(node).get("coordinate_transformation_mode", b"half_pixel") != b"tf_crop_and_resize"
+
+    def _reshaped(self, x: str, y: str, axis: int) -> int | None:
+        """Where the channels are after a reshape that leaves them whole."""
+        before, after = self.network.shape(x), self.network.shape(y)
+        if before is None or after is None or min([*before, *after]) < 0:
+            return None
+        outer = int(np.prod(before[:axis]))
+        for place, size in enumerate(after):
+            if size == before[axis] and int(np.prod(after[:place])) == outer:
+                return place
+        return None
