@@ -306,14 +306,22 @@ PRESETS: dict[str, NpuConfig] = {
     c.name: c
     for c in (
         NpuConfig(
+            name="nano", block_in=4, block_out=4, act_rows=2048, wgt_tiles=512, acc_rows=256, prm_rows=32,
+            lut_tables=1, vector_passes=4, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=16,
+            axi_data_bits=32, burst_beats=16, read_outstanding=4, write_outstanding=2,
+        ),
+        NpuConfig(
             name="tiny", block_in=4, block_out=4, act_rows=4096, wgt_tiles=1024, acc_rows=512, lut_tables=4,
-            axi_data_bits=32, read_outstanding=8, write_outstanding=4,
+            vector_passes=4, semaphores=12, queue_depth=16, axi_data_bits=32, read_outstanding=8, write_outstanding=4,
         ),
         NpuConfig(
             name="pynq", block_in=4, block_out=4, act_rows=4096, wgt_tiles=1024, acc_rows=512, lut_tables=4,
             read_outstanding=8, write_outstanding=4,
         ),
-        NpuConfig(name="small", block_in=8, block_out=8, act_rows=8192, wgt_tiles=768, acc_rows=1024, lut_tables=4),
+        NpuConfig(
+            name="small", block_in=8, block_out=8, act_rows=8192, wgt_tiles=768, acc_rows=1024, lut_tables=4,
+            vector_passes=2, semaphores=12, queue_depth=16,
+        ),
         NpuConfig(name="base"),
         NpuConfig(
             name="large", block_in=32, block_out=32, act_rows=8192, wgt_tiles=256, acc_rows=1024, axi_data_bits=128,

@@ -18,7 +18,8 @@ from simulator.cycle import CycleDevice, Trace
 from simulator.functional import FunctionalDevice
 from tests.common.program_generator import PROGRAM_BYTES, GeneratedProgram, generate
 
-_TINY = PRESETS["tiny"]
+#: With one pass, and with numbers of semaphores and queue entries that no preset for an FPGA has.
+_TINY = PRESETS["tiny"].with_(vector_passes=1, semaphores=31, queue_depth=32)
 #: Configurations that take paths the presets do not: bus wider than a row or an instruction, unequal blocks, queues of
 #: the least depth, one burst at a time, memories that are no power of two, machines without the optional units, with
 #: GEMM and VECTOR in one queue.

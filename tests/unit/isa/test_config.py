@@ -15,11 +15,11 @@ BASE = preset("base")
 
 
 def test_presets() -> None:
-    assert list(PRESETS) == ["tiny", "pynq", "small", "base", "large"]
+    assert list(PRESETS) == ["nano", "tiny", "pynq", "small", "base", "large"]
     assert all(PRESETS[name].name == name for name in PRESETS)
     assert NpuConfig(name="base") == BASE and BASE.macs_per_cycle == 256 and BASE.bus_bytes == 8
-    assert len({c.fingerprint for c in PRESETS.values()}) == 5
-    with pytest.raises(ConfigError, match="unknown preset 'huge'; presets: tiny, pynq, small, base, large"):
+    assert len({c.fingerprint for c in PRESETS.values()}) == 6
+    with pytest.raises(ConfigError, match="unknown preset 'huge'; presets: nano, tiny, pynq, small, base, large"):
         preset("huge")
 
 
@@ -92,9 +92,10 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
 def test_presets_keep_their_fingerprints() -> None:
     """Bitstreams and programs made before the youngest fields still match."""
     assert {name: config.fingerprint for name, config in PRESETS.items()} == {
-        "tiny": "465d3746b1d8f572",
+        "nano": "8ae4bb1c6e0d9abe",
+        "tiny": "2a6f0f461ef2bce5",
         "pynq": "90852d75866ae16d",
-        "small": "8a8cb014a4a97800",
+        "small": "b9150e9d33ee6839",
         "base": "da3ddc62350e1e64",
         "large": "44e8dd6c2e9d11ca",
     }

@@ -17,7 +17,7 @@ from simulator.cycle import CycleDevice, Trace
 from tests.common.paths import ROOT
 from tilewright import zoo
 
-TINY = PRESETS["tiny"]
+TINY = PRESETS["tiny"].with_(vector_passes=1)
 ONE_QUEUE = TINY.with_(name="one_queue", vector_queue=0)
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 

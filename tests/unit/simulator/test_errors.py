@@ -44,7 +44,7 @@ def test_illegal_opcode(path: str) -> None:
         (op("GEMM_LOOP", level=6, count=1), "level must be 0..5, not 6"),
         (op("GEMM_LOOP", count=0), "count must be 1..65535, not 0"),
         (op("GEMM", reduce=7), "reduce must be 0..6, not 7"),
-        (op("GEMM", wait0=32), "wait0 must be 0..31, not 32"),
+        (op("GEMM", wait0=13), "wait0 must be 0..12, not 13"),
         (op("GEMM", wait0=4, wait1=4), "wait0 and wait1 must differ, both are 4"),
         (op("GEMM", signal0=4, signal1=4), "signal0 and signal1 must differ, both are 4"),
         (op("GEMM_LOOP", count=1, signal1=1), "takes no semaphores"),
