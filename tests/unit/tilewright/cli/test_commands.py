@@ -89,7 +89,7 @@ class TestCompile:
             (["{model}", "-o", "{tmp}"], "is a directory"),
             (["{tmp}", "-o", "x.twp"], "is a directory"),
             (["{program}", "-o", "x.twp"], "is a compiled program"),
-            (["{model}", "-o", "x.twp", "--config", "nope"], "presets: tiny, pynq, small, base, large"),
+            (["{model}", "-o", "x.twp", "--config", "nope"], "presets: nano, tiny, pynq, small, base, large"),
             (["{model}", "-o", "x.twp", "--shape", "x"], "must be a name and sizes"),
             (["{model}", "-o", "x.twp", "--shape", "x=1,b"], "must be a name and sizes"),
             (["{model}", "-o", "x.twp", "--shape", "x=1", "--shape", "x=1"], "given twice"),
@@ -238,7 +238,7 @@ def test_disasm_of_something_else(run, model_file):
 
 def test_config(run, tmp_path):
     assert "tiny" in run("config", "list").stdout
-    assert set(json.loads(run("config", "list", "--json", "-").stdout)) == {"tiny", "pynq", "small", "base", "large"}
+    assert set(json.loads(run("config", "list", "--json", "-").stdout)) == {"nano", "tiny", "pynq", "small", "base", "large"}
     for form in ("json", "toml"):
         path = tmp_path / f"c.{form}"
         path.write_text(run("config", "show", "small", f"--{form}").stdout)
