@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import tilewright as tw
 from isa.assembler import assemble
+from isa.config import PRESETS
 from isa.encoding import to_bytes
 from tests.common.rtl_text import verilog_of
 from tilewright.cli import COMMANDS, cli, terminal
@@ -238,7 +239,7 @@ def test_disasm_of_something_else(run, model_file):
 
 def test_config(run, tmp_path):
     assert "tiny" in run("config", "list").stdout
-    assert set(json.loads(run("config", "list", "--json", "-").stdout)) == {"nano", "tiny", "pynq", "small", "base", "large"}
+    assert set(json.loads(run("config", "list", "--json", "-").stdout)) == set(PRESETS)
     for form in ("json", "toml"):
         path = tmp_path / f"c.{form}"
         path.write_text(run("config", "show", "small", f"--{form}").stdout)
