@@ -106,7 +106,7 @@ class Server:
             raise UsageError(f"cannot listen at {address}; is the port in use, the certificate damaged?")
         self._server.start()
 
-    def stop(self, seconds: float = 2.0) -> None:
+    def stop(self, seconds: float = 1.0) -> None:
         """Ends the streams, after at most so many seconds, and gives the device back when the run under way is over."""
         self.sessions.stop()
         self._server.stop(seconds).wait()
