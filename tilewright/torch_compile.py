@@ -31,7 +31,7 @@ from tilewright.runtime.devices import Device, Runner
 if TYPE_CHECKING:
     import torch
 
-log = logging.getLogger("tilewright.torch")
+log = logging.getLogger("tilewright.torch_compile")
 
 #: Of `torch.compile(..., options=)`; others are for `tilewright.compile`.
 _OWN_OPTIONS = ("config", "device", "strict")

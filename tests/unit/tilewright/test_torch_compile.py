@@ -90,7 +90,7 @@ def random(x: torch.Tensor) -> torch.Tensor:
 )
 def test_left_to_torch(function: Any, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     x = torch.randn(3, 4)
-    with torch.no_grad(), caplog.at_level(logging.WARNING, "tilewright.torch"):
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "tilewright.torch_compile"):
         torch.manual_seed(1)
         expected, changed = function(y := x.clone()), y
         torch.manual_seed(1)
