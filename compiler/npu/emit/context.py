@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,8 +43,7 @@ class ConstantPool:
         return b"".join(self._parts)
 
 
-@dataclass(frozen=True)
-class ActTile:
+class ActTile(NamedTuple):
     """Activation vectors in ACT. Vector (block, y, x) is row base + block*plane + y*line + x*step; a stride of 0
     repeats a vector.
 

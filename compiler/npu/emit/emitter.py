@@ -7,11 +7,11 @@ instructions only where a register changes, and tells the synchroniser which row
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
-from compiler.npu.emit.loops import Loop, fold_loops, spans
+from compiler.npu.emit.loops import Loop, fold_nest, spans
 from isa.config import NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import Engine, Memory, Rounding, Source
@@ -28,8 +28,7 @@ Level = tuple[int, int, int]
 _ONCE: Level = (1, 0, 0)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A place in external memory."""
 
     region: int
@@ -224,7 +223,7 @@ class Emitter:
         accumulate: bool = False,
     ) -> None:
         """One GEMM nest (several instructions if it has too many levels). Loops are (count, act, wgt, acc)."""
-        inner, rest = fold_loops(reduce), fold_loops(outer)
+        inner, rest, steps = fold_nest(reduce, outer)
         if len(inner) + len(rest) > self.config.gemm_loops:
             if rest:
                 count, da, dw, dc = rest[-1]
@@ -236,10 +235,10 @@ class Emitter:
                     more = accumulate or i > 0
                     self.gemm(act + i * da, wgt + i * dw, acc, inner[:-1], [], accumulate=more)
             return
-        nest = inner + rest
-        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 8
+        self.work[Engine.GEMM] += steps + 8
         if self.dry:
             return
+        nest = inner + rest
         self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
         unit = self._acc_unit
         self.sync.run(
@@ -261,7 +260,7 @@ class Emitter:
         accumulate: bool,
     ) -> None:
         """One DEPTHWISE nest. `loops`: level 0 (pushes of a column) and 1 (columns) first, never folded."""
-        rest = fold_loops(loops[2:])
+        _, rest, _ = fold_nest((), loops[2:])
         if 2 + len(rest) > self.config.gemm_loops:
             count, da, dw, dc = rest[-1]
             for i in range(count):
@@ -298,12 +297,12 @@ class Emitter:
         add: bool = False,
         lut: int | None = None,
         rounding: Rounding = Rounding.EVEN,
-        post: dict[str, int] | None = None,
+        post: Callable[[], dict[str, int]] | None = None,
         constants: dict[str, int] | None = None,
     ) -> None:
-        """One VECTOR nest. Loops are (count, a, b, dst, prm); `post` and `constants` are fields of VECTOR_POST and
-        VECTOR_ADD."""
-        inner, rest = fold_loops(reduce), fold_loops(loops)
+        """One VECTOR nest. Loops are (count, a, b, dst, prm); `post` gives the fields of VECTOR_POST, `constants`
+        are those of VECTOR_ADD."""
+        inner, rest, steps = fold_nest(reduce, loops)
         if len(inner) + len(rest) > self.config.vector_loops:
             count, da, db, dd, dp = rest[-1]
             for i in range(count):
@@ -312,12 +311,12 @@ class Emitter:
                     add=add, lut=lut, rounding=rounding, post=post, constants=constants,
                 )  # fmt: skip
             return
-        nest = inner + rest
-        self.work[Engine.VECTOR] += math.prod(loop[0] for loop in nest) * self.config.vector_passes + 8
+        self.work[Engine.VECTOR] += steps * self.config.vector_passes + 8
         if self.dry:
             return
+        nest = inner + rest
         self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
-        fields = dict(post or {})
+        fields = dict(post() if post is not None else {})
         if lut is not None:
             fields["table"] = lut
         if fields:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """A box of a view: one image, channel blocks, rows and columns. Coordinates outside the tensor are padding."""
 
     n: int

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,13 +40,12 @@ READERS = {
 }
 
 
-@dataclass(frozen=True)
-class Access:
-    """Rows start..start+count-1 of a scratchpad, or bytes of the arena (space "memory")."""
+class Access(NamedTuple):
+    """Rows start..start+length-1 of a scratchpad, or bytes of the arena (space "memory")."""
 
     space: str
     start: int
-    count: int
+    length: int
 
 
 @dataclass
@@ -89,6 +89,10 @@ class _Space:
                     last[engine] = -1
 
 
+#: What an access touches of a space: its first entry, and the one after the last.
+_Touched = tuple[_Space, int, int]
+
+
 class Synchroniser:
     """The collector of a step's instructions, which gives each its semaphores.
 
@@ -112,17 +116,14 @@ class Synchroniser:
     def run(self, operation: Op, reads: Iterable[Access], writes: Iterable[Access]) -> Placed:
         """Appends a run instruction, with a SYNC before it where it would need a third wait."""
         engine = operation.instruction.engine
-        reads, writes = list(reads), list(writes)
-        needs = self._needs(engine, reads, writes)
+        read, written = [self._touched(a) for a in reads], [self._touched(a) for a in writes]
+        needs = self._needs(engine, read, written)
         placed = self._place(operation, engine, needs)
-        for access in reads:
-            lo, hi = _span(access)
-            space = self._spaces[access.space]
-            space.read[engine][lo:hi] = space.last_read[engine] = placed.index
-        for access in writes:
-            lo, hi = _span(access)
-            space = self._spaces[access.space]
-            space.write[engine][lo:hi] = space.last_write[engine] = placed.index
+        index = placed.index
+        for space, lo, hi in read:
+            space.read[engine][lo:hi] = space.last_read[engine] = index
+        for space, lo, hi in written:
+            space.write[engine][lo:hi] = space.last_write[engine] = index
         return placed
 
     def forget(self) -> None:
@@ -148,7 +149,13 @@ class Synchroniser:
         self.order = []
         return finished
 
-    def _needs(self, engine: Engine, reads: list[Access], writes: list[Access]) -> dict[Engine, int]:
+    def _touched(self, access: Access) -> _Touched:
+        name, start, count = access
+        if name == "memory":
+            return self._spaces[name], start // MEMORY_GRAIN, -(-(start + count) // MEMORY_GRAIN)
+        return self._spaces[name], start, start + count
+
+    def _needs(self, engine: Engine, reads: list[_Touched], writes: list[_Touched]) -> dict[Engine, int]:
         """Per engine, the last of its instructions that must have ended before these accesses and may not have.
 
         An engine keeps its own instructions in order, with one exception: a VECTOR may read before an earlier one has
@@ -157,35 +164,34 @@ class Synchroniser:
         queue = self._engines[engine]
         known = queue[-1].known if queue else dict.fromkeys(self._engines, -1)
         needs: dict[Engine, int] = {}
-        for other, indices, last in self._earlier(engine, reads, writes):
+        for other, rows, lo, hi, last in self._earlier(engine, reads, writes):
             # Most are known to have ended, whichever rows they touched.
             enough = needs.get(other, known[other])
-            if last > enough:
-                found = int(indices.max(initial=-1))
+            if last > enough and hi > lo:
+                found = int(np.maximum.reduce(rows[lo:hi]))
                 if found > enough:
                     needs[other] = found
         if len(needs) > 1 and len({self._knowledge(item) for item in needs.items()}) < len(needs):
             # Which of them comes first then decides: the one that touched the first of the rows.
-            met = [o for o, indices, _ in self._earlier(engine, reads, writes) if indices.max(initial=-1) >= 0]
+            earlier = self._earlier(engine, reads, writes)
+            met = [other for other, rows, lo, hi, _ in earlier if rows[lo:hi].max(initial=-1) >= 0]
             needs = {other: needs[other] for other in met if other in needs}
         return needs
 
     def _earlier(
-        self, engine: Engine, reads: list[Access], writes: list[Access]
-    ) -> Iterator[tuple[Engine, np.ndarray, int]]:
-        """What must have ended before these accesses: an engine, the indices of its accesses to each row, and their
-        highest for all rows of the space."""
-        for access in reads:
-            space, (lo, hi) = self._spaces[access.space], _span(access)
+        self, engine: Engine, reads: list[_Touched], writes: list[_Touched]
+    ) -> Iterator[tuple[Engine, np.ndarray, int, int, int]]:
+        """What must have ended before these accesses: an engine, the indices of its accesses to each row of a space,
+        the rows that count (first, end), and the highest index of all rows."""
+        for space, lo, hi in reads:
             for other, rows in space.write.items():
                 if other != engine or engine == Engine.VECTOR:
-                    yield other, rows[lo:hi], space.last_write[other]
-        for access in writes:
-            space, (lo, hi) = self._spaces[access.space], _span(access)
+                    yield other, rows, lo, hi, space.last_write[other]
+        for space, lo, hi in writes:
             for all_rows, last in ((space.write, space.last_write), (space.read, space.last_read)):
                 for other, rows in all_rows.items():
                     if other != engine:
-                        yield other, rows[lo:hi], last[other]
+                        yield other, rows, lo, hi, last[other]
 
     def _place(self, operation: Op, engine: Engine, needs: dict[Engine, int]) -> Placed:
         """Appends an instruction that waits for what it needs and does not know to have ended."""
@@ -247,12 +253,7 @@ class Synchroniser:
 def _merge(known: dict[Engine, int], source: Placed) -> None:
     """Adds to `known` what is known once `source` has ended."""
     for engine, index in source.known.items():
-        known[engine] = max(known[engine], index)
-    known[source.engine] = max(known[source.engine], source.index)
-
-
-def _span(access: Access) -> tuple[int, int]:
-    """First entry of the space that an access touches, and the one after the last."""
-    if access.space == "memory":
-        return access.start // MEMORY_GRAIN, -(-(access.start + access.count) // MEMORY_GRAIN)
-    return access.start, access.start + access.count
+        if index > known[engine]:
+            known[engine] = index
+    if source.index > known[source.engine]:
+        known[source.engine] = source.index

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 
 from compiler.npu.emit.hazards import Access
@@ -27,6 +29,17 @@ def fold_loops(loops: Sequence[Loop]) -> list[Loop]:
     return folded
 
 
+def fold_nest(reduce: Sequence[Loop], outer: Sequence[Loop]) -> tuple[tuple[Loop, ...], tuple[Loop, ...], int]:
+    """Both parts of a nest folded, and its steps."""
+    return _fold_nest(tuple(reduce), tuple(outer))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _fold_nest(reduce: tuple[Loop, ...], outer: tuple[Loop, ...]) -> tuple[tuple[Loop, ...], tuple[Loop, ...], int]:
+    inner, rest = tuple(fold_loops(reduce)), tuple(fold_loops(outer))
+    return inner, rest, math.prod(loop[0] for loop in (*inner, *rest))
+
+
 def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1) -> list[Access]:
     """The rows a walk touches, as few contiguous spans.
 
@@ -35,7 +48,14 @@ def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1
         dims: (count, stride) per loop, any order.
         grain: rows that belong together at each index.
     """
-    length = grain
+    length, starts = _spans(tuple(dims), grain)
+    return [Access(space, base + start, length) for start in starts]
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _spans(dims: tuple[tuple[int, int], ...], grain: int) -> tuple[int, list[int]]:
+    """Rows of a span, and where the spans begin from the base."""
+    base, length = 0, grain
     outer: list[tuple[int, int]] = []
     for count, stride in sorted(((c, s) for c, s in dims if c > 1 and s), key=lambda d: abs(d[1])):
         if stride < 0:
@@ -51,4 +71,4 @@ def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1
             length += (count - 1) * stride
         else:
             starts = [s + i * stride for i in range(count) for s in starts]
-    return [Access(space, s, length) for s in starts]
+    return length, starts

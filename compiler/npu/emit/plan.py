@@ -45,3 +45,17 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
     def __init__(self) -> None:
         super().__init__()
         self.costs: dict[Hashable, tuple[float, int]] = {}
+        self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
+
+    def keep(self, what: Hashable, budget: int, plan: TilePlan[Any]) -> None:
+        """Adds the plan of a layer (`what`) for a budget of ACT rows."""
+        self[what, budget] = plan
+        self._searched.setdefault(what, []).append((budget, plan))
+
+    def of_more(self, what: Hashable, budget: int) -> TilePlan[Any] | None:
+        """A plan found for more rows that takes no more than these: where it is the best of more plans, it is the best
+        of fewer."""
+        for more, plan in self._searched.get(what, ()):
+            if more >= budget >= sum(plan.pools):
+                return plan
+        return None

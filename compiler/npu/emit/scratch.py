@@ -7,12 +7,17 @@ long done.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Hashable, Iterator
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 
 class ScratchpadFull(Exception):
     """Raised where there is no room; the caller tries smaller tiles or keeps less on the chip."""
+
+
+_FIRST, _END, _START = itemgetter(0), itemgetter(1), attrgetter("start")
 
 
 class Ring:
@@ -28,12 +33,12 @@ class Ring:
         self.rows = rows
         self.align = align
         self._next = 0
-        self._held: dict[Hashable, tuple[int, int]] = {}
+        self._held: dict[Hashable, int] = {}
+        self._spans: list[tuple[int, int, Hashable]] = []  # start, end, key; sorted, none overlaps another
 
     def find(self, key: Hashable) -> int | None:
         """First row of what was put under a key, None if it is no longer there."""
-        held = self._held.get(key)
-        return None if held is None else held[0]
+        return self._held.get(key)
 
     def take(self, count: int, key: Hashable | None = None) -> int:
         """`count` rows, forgetting whatever was held there."""
@@ -44,23 +49,27 @@ class Ring:
             start = 0
         self._next = start + count
         end = start + count
-        for gone in [k for k, (s, e) in self._held.items() if s < end and start < e]:
+        spans = self._spans
+        low = bisect_right(spans, start, key=_END)
+        high = bisect_left(spans, end, lo=low, key=_FIRST)
+        for _, _, gone in spans[low:high]:
             del self._held[gone]
+        spans[low:high] = [] if key is None else [(start, end, key)]
         if key is not None:
-            self._held[key] = (start, end)
+            self._held[key] = start
         return start
 
     def forget(self) -> None:
         """Contents are no longer known (a CPU step or another program may come between)."""
         self._held.clear()
+        self._spans.clear()
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(NamedTuple):
     """Allocated rows, which `owner` takes back."""
 
     start: int
-    count: int
+    size: int
     owner: Heap
 
     def free(self) -> None:
@@ -82,16 +91,12 @@ class Heap:
         Raises:
             ScratchpadFull: no gap is large enough; so do the other ways to take rows.
         """
-        gaps = self._gaps()
         for low in (self._next, self.first):
-            for start, end in gaps:
+            for start, end in self._gaps():
                 at = max(start, low)
                 if at + count <= end:
-                    rows = Allocation(at, count, self)
-                    self._live.append(rows)
-                    self._live.sort(key=lambda r: r.start)
                     self._next = at + count
-                    return rows
+                    return self._taken(at, count)
         raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
 
     def take_low(self, count: int) -> Allocation:
@@ -99,37 +104,35 @@ class Heap:
         start, end = max(self._gaps(), key=lambda gap: gap[1] - gap[0], default=(0, 0))
         if end - start < count:
             raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
-        rows = Allocation(start, count, self)
-        self._live.append(rows)
-        self._live.sort(key=lambda r: r.start)
-        return rows
+        return self._taken(start, count)
 
     def take_at(self, start: int, count: int) -> Allocation:
         """Rows start..start+count-1."""
         if not any(low <= start and start + count <= high for low, high in self._gaps()):
             raise ScratchpadFull(f"rows {start}..{start + count} of ACT are in use")
-        rows = Allocation(start, count, self)
-        self._live.append(rows)
-        self._live.sort(key=lambda r: r.start)
-        return rows
+        return self._taken(start, count)
 
     def free(self, rows: Allocation) -> None:
         self._live.remove(rows)
 
     @property
     def free_rows(self) -> int:
-        return self.rows - sum(r.count for r in self._live)
+        return self.rows - sum(r.size for r in self._live)
 
     @property
     def largest_gap(self) -> int:
         return max((e - s for s, e in self._gaps()), default=0)
 
-    def _gaps(self) -> list[tuple[int, int]]:
-        gaps, at = [], self.first
+    def _taken(self, start: int, count: int) -> Allocation:
+        rows = Allocation(start, count, self)
+        insort(self._live, rows, key=_START)
+        return rows
+
+    def _gaps(self) -> Iterator[tuple[int, int]]:
+        at = self.first
         for rows in self._live:
             if rows.start > at:
-                gaps.append((at, rows.start))
-            at = rows.start + rows.count
+                yield at, rows.start
+            at = rows.start + rows.size
         if at < self.first + self.rows:
-            gaps.append((at, self.first + self.rows))
-        return gaps
+            yield at, self.first + self.rows

@@ -55,7 +55,7 @@ def emit_accumulators(
         at = acc + (block // slices) * acc_strides[2]
         context.emitter.vector(
             Source.ACC, at, out.base + block * out.plane, loops, b=b.base + block * b.plane, prm=prm + block,
-            add=add is not None, lut=table, rounding=post.rounding, post=post.fields(), constants=constants,
+            add=add is not None, lut=table, rounding=post.rounding, post=post.fields, constants=constants,
         )  # fmt: skip
 
     if groups:

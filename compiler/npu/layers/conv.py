@@ -56,6 +56,7 @@ class ConvLayer(Layer):
     """
 
     datapath = "array"
+    cheapest = True
 
     phases: list[Phase] = field(default_factory=list)
     bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,7 @@ class DepthwiseLayer(Layer):
     """
 
     datapath = "window"
+    cheapest = True
 
     weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int8))
     bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -57,6 +58,12 @@ class DepthwiseLayer(Layer):
     dilation: tuple[int, int] = (1, 1)
     fill: int = 0
     rest: Rest | None = None
+
+    @property
+    def plan_key(self) -> Hashable:
+        x, y = self.inputs[0], self.output
+        own = id(self) if self.rest is not None else None
+        return ("window", self.window, x.h, x.w, y.n, y.c, y.h, y.w, y.block, self.post.add is not None, own)
 
     @property
     def window(self) -> SlidingWindow:
@@ -188,7 +195,7 @@ class DepthwiseLayer(Layer):
         """(set, block of channels) that one pass pushes once more: those with a weight under its taps."""
         if self.rest is None:
             return []
-        rows, columns = ([g.first + i * g.every for i in range(g.count)] for g in (p.rows, p.columns))
+        rows, columns = ([g.first + i * g.every for i in range(g.taps)] for g in (p.rows, p.columns))
         blocks = range(box.block, box.block + box.blocks)
         return sorted(
             {(s, block) for s, _, ky, kx, block in self.rest.tiles if block in blocks and ky in rows and kx in columns}
@@ -208,9 +215,9 @@ class DepthwiseLayer(Layer):
             blocks = len(w) // bi
             tiles = np.zeros((blocks, slices, bo, bi), np.int8)
             per_lane = w.reshape(blocks, slices, lanes, *w.shape[1:])
-            for i in range(p.rows.count):
-                for j in range(p.columns.count):
-                    slot = (p.columns.count - 1 - j) * p.columns.lag * height + (p.rows.count - 1 - i) * p.rows.lag
+            for i in range(p.rows.taps):
+                for j in range(p.columns.taps):
+                    slot = (p.columns.taps - 1 - j) * p.columns.lag * height + (p.rows.taps - 1 - i) * p.rows.lag
                     ky, kx = p.rows.first + i * p.rows.every, p.columns.first + j * p.columns.every
                     tiles[:, :, :lanes, slot] = per_lane[:, :, :, ky, kx]
             return tiles.transpose(1, 0, 2, 3).reshape(-1, bo, bi)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from compiler.npu.layers.sliding_window import SlidingWindow
 
@@ -20,9 +20,8 @@ from compiler.npu.layers.sliding_window import SlidingWindow
 _MAX_START, _MAX_STEP = 63, 15
 
 
-@dataclass(frozen=True)
-class TapGroup:
-    """Taps of one axis that share a pass: first, first + every, ... (`count` of them).
+class TapGroup(NamedTuple):
+    """Taps of one axis that share a pass: first, first + every, ... (`taps` of them).
 
     Attributes:
         push: input positions between neighbouring pushes.
@@ -32,7 +31,7 @@ class TapGroup:
 
     first: int
     every: int
-    count: int
+    taps: int
     push: int
     lag: int
     emit: int
@@ -40,15 +39,14 @@ class TapGroup:
     @property
     def reach(self) -> int:
         """Pushes from the oldest to the newest tap."""
-        return (self.count - 1) * self.lag
+        return (self.taps - 1) * self.lag
 
     def pushes(self, outputs: int) -> int:
         """Pushes that so many outputs take."""
         return (outputs - 1) * self.emit + self.reach + 1
 
 
-@dataclass(frozen=True)
-class WindowPass:
+class WindowPass(NamedTuple):
     """One group of rows with one group of columns; `strip` output rows per column of pushes."""
 
     rows: TapGroup
@@ -107,15 +105,17 @@ def plan_passes(slots: int, window: SlidingWindow, out: tuple[int, int]) -> tupl
 
 
 def _best_strip(slots: int, r: TapGroup, c: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
-    """(output rows per column of pushes, pushes) of the cheapest pass, None if these taps do not fit the register."""
-    best = None
-    for strip in range(1, out[0] + 1):
-        height = r.pushes(strip)
-        if c.reach * height + r.reach > slots - 1 or r.reach > _MAX_START or c.reach > _MAX_START:
-            break
-        full, rest = divmod(out[0], strip)
-        pushes = (full * height + (r.pushes(rest) if rest else 0)) * c.pushes(out[1])
-        pushes += 2 * (full + bool(rest))
-        if best is None or pushes < best[1]:
-            best = strip, pushes
-    return best
+    """(output rows per column of pushes, pushes) of the cheapest pass, None if these taps do not fit the register.
+
+    A plane in n strips takes rows * emit + n * (reach + 1 - emit) pushes per column, and 2 more for each strip.
+    """
+    if r.reach > _MAX_START or c.reach > _MAX_START:
+        return None
+    longest = (slots - 1 - r.reach) // c.reach if c.reach else r.pushes(out[0])  # pushes of a column that fit
+    if longest < r.pushes(1) or slots - 1 < r.reach:
+        return None
+    most = min(out[0], (longest - r.reach - 1) // r.emit + 1)
+    columns = c.pushes(out[1])
+    per_strip = (r.reach + 1 - r.emit) * columns + 2
+    strips = -(-out[0] // most) if per_strip > 0 else out[0]
+    return -(-out[0] // strips), out[0] * r.emit * columns + strips * per_strip

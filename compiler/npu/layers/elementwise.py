@@ -104,7 +104,7 @@ class ElementLayer(VectorLayer):
         other = b if b is not None else ActTile(0, 0, 0, 0)
         context.emitter.vector(
             Source.MUL if mul else Source.ACT, a.base, out.base, walk(box, a, other, out), b=other.base, prm=prm,
-            add=self.kind == "add", lut=table, rounding=self.post.rounding, post=self.post.fields(),
+            add=self.kind == "add", lut=table, rounding=self.post.rounding, post=self.post.fields,
             constants=self.post.add.constants if self.post.add is not None else None,
         )  # fmt: skip
         context.release(a)

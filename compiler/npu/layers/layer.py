@@ -77,6 +77,8 @@ class Layer(ABC):
 
     #: The part of the machine that does the arithmetic; "window" is the array's depthwise mode.
     datapath: ClassVar[Literal["array", "window", "vector"]]
+    #: True if the last of `plans` is the one of fewest cycles among those whose pools fit the budget.
+    cheapest: ClassVar[bool] = False
 
     name: str
     op: str
@@ -155,8 +157,11 @@ class Layer(ABC):
         budget = _grained(budget)
         where = tuple(context.on_chip(v) for v in (*self.reads, self.output))
         wanted = context.tiles.get(id(self)) if span is None else None
-        key = (self.plan_key, None if span is None else span[1] - span[0], where, budget, wanted)
+        what = (self.plan_key, None if span is None else span[1] - span[0], where, wanted)
+        key = (what, budget)
         plan = context.plans.get(key)
+        if plan is None and self.cheapest and wanted is None:
+            plan = context.plans.of_more(what, budget)
         if plan is None:
             if wanted is not None:
                 plan = next((p for p in self.plans(context, budget, span, every=True) if p.numbers() == wanted), None)
@@ -165,7 +170,7 @@ class Layer(ABC):
                 if not last:
                     raise ScratchpadFull(f"{self.name}: no tile fits")
                 plan = last.pop()
-            context.plans[key] = plan
+            context.plans.keep(what, budget, plan)
         return plan
 
     def fits(self, context: Context, budget: int) -> bool:

@@ -49,7 +49,7 @@ class MaxPoolLayer(VectorLayer):
             Source.MAX, tile.base, out.base,
             [(box.columns, sx, 0, 1, 0), (box.lines, sy * tile.line, 0, out.line, 0),
              (box.blocks, tile.plane, 0, out.plane, 0)],
-            reduce=[(kw, dx, 0, 0, 0), (kh, dy * tile.line, 0, 0, 0)], lut=table, post=self.post.fields(),
+            reduce=[(kw, dx, 0, 0, 0), (kh, dy * tile.line, 0, 0, 0)], lut=table, post=self.post.fields,
         )  # fmt: skip
         context.release(tile)
         context.finish_tile(self.output, box, out)
@@ -77,7 +77,7 @@ class MeanLayer(VectorLayer):
             Source.SUM, tile.base, out.base, [(box.blocks, tile.plane, 0, out.plane, 0)],
             reduce=[(x.w, 1, 0, 0, 0), (x.h, tile.line, 0, 0, 0)],
             prm=uniform_params(context, self.bias, self.scale), lut=table, rounding=self.post.rounding,
-            post=self.post.fields(),
+            post=self.post.fields,
         )  # fmt: skip
         context.release(tile)
         context.finish_tile(self.output, box, out)

@@ -133,7 +133,9 @@ def random_program(rng: random.Random) -> list[Run]:
 
 
 def meet(a: Accesses, b: Accesses) -> bool:
-    return any(x.space == y.space and x.start < y.start + y.count and y.start < x.start + x.count for x in a for y in b)
+    return any(
+        x.space == y.space and x.start < y.start + y.length and y.start < x.start + x.length for x in a for y in b
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -31,10 +31,10 @@ def test_spans_cover_every_row(seed: int) -> None:
     rng = random.Random(seed)
     dims = [(rng.randint(1, 6), rng.choice([0, 1, 2, 5, 16, 40, -3])) for _ in range(rng.randint(0, 4))]
     grain = rng.randint(1, 3)
-    covered = {row for s in spans("act", 500, dims, grain) for row in range(s.start, s.start + s.count)}
+    covered = {row for s in spans("act", 500, dims, grain) for row in range(s.start, s.start + s.length)}
     assert touched(500, dims, grain) <= covered
 
 
 def test_spans_leave_gaps_out() -> None:
-    assert [(s.start, s.count) for s in spans("act", 0, [(4, 1), (3, 100)])] == [(0, 4), (100, 4), (200, 4)]
-    assert [(s.start, s.count) for s in spans("act", 0, [(4, 1), (100, 100)])] == [(0, 9904)]  # too many: one hull
+    assert [(s.start, s.length) for s in spans("act", 0, [(4, 1), (3, 100)])] == [(0, 4), (100, 4), (200, 4)]
+    assert [(s.start, s.length) for s in spans("act", 0, [(4, 1), (100, 100)])] == [(0, 9904)]  # too many: one hull

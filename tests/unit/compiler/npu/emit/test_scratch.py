@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from compiler.npu.emit.scratch import Heap, Ring, ScratchpadFull
@@ -26,6 +28,20 @@ def test_ring_finds_until_the_rows_are_used_again() -> None:
     assert (ring.find("a"), ring.find("b"), ring.find("c")) == (None, 4, 0)
     ring.forget()
     assert ring.find("b") is None
+
+
+def test_ring_holds_what_nothing_was_put_over() -> None:
+    random, ring = Random(1), Ring(50, align=2)
+    held: dict[int, range] = {}
+    for key in range(500):
+        named, count = random.random() < 0.8, random.randint(1, 12)
+        start = ring.take(count, key if named else None)
+        held = {k: rows for k, rows in held.items() if rows.stop <= start or start + count <= rows.start}
+        if named:
+            held[key] = range(start, start + count)
+        assert {k: ring.find(k) for k in range(key + 1) if ring.find(k) is not None} == {
+            k: rows.start for k, rows in held.items()
+        }
 
 
 def test_ring_takes_no_more_than_it_has() -> None:

@@ -48,7 +48,7 @@ class SubsampleLayer(VectorLayer):
             (box.lines, self.step[0] * a.line, 0, out.line, 0),
             (box.blocks, a.plane, 0, out.plane, 0),
         ]
-        context.emitter.vector(Source.ACT, a.base, out.base, loops, lut=table, post=self.post.fields())
+        context.emitter.vector(Source.ACT, a.base, out.base, loops, lut=table, post=self.post.fields)
         context.release(a)
         context.finish_tile(self.output, box, out)
 

@@ -100,6 +100,16 @@ def test_the_last_plan_is_the_cheapest_that_fits(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_plans_found_for_more_rows_are_those_of_fewer(kind: Kind) -> None:
+    layer, _ = kind()
+    context, reused = counting(), 0
+    for budget in range(128, 24, -4):
+        reused += context.plans.of_more((layer.plan_key, None, (False, False), None), budget) is not None
+        assert layer.plan(context, budget) == layer.plan(counting(), budget)
+    assert reused > 3 or not layer.cheapest
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_budget_that_nothing_fits(kind: Kind) -> None:
     layer, _ = kind()
     with pytest.raises(ScratchpadFull, match="y: no tile fits"):
