@@ -127,7 +127,11 @@ def seeded(kinds: Mapping[str, tuple[Sequence[int], np.dtype[Any]]]) -> dict[str
 def bound_session(
     model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int
 ) -> tuple[Callable[[], object], Callable[[], list[np.ndarray]]]:
-    """onnxruntime with inputs and outputs in place: (run, outputs)."""
+    """onnxruntime with inputs and outputs in place: (run, outputs).
+
+    Raises:
+        UsageError: it cannot run the model, or not so.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -137,15 +141,16 @@ def bound_session(
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         results = session.run(None, inputs)
+        names = [o.name for o in session.get_outputs()]
+        binding = session.io_binding()
+        for name, value in inputs.items():
+            binding.bind_cpu_input(name, value)
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(v)) for v in results]
+        for name, value in zip(names, values):
+            binding.bind_ortvalue_output(name, value)
+        session.run_with_iobinding(binding)
     except Exception as error:  # it raises exceptions of many types
         raise UsageError(f"onnxruntime cannot run the model: {str(error).strip().splitlines()[0]}") from None
-    names = [o.name for o in session.get_outputs()]
-    binding = session.io_binding()
-    for name, value in inputs.items():
-        binding.bind_cpu_input(name, value)
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(v)) for v in results]
-    for name, value in zip(names, values):
-        binding.bind_ortvalue_output(name, value)
     return lambda: session.run_with_iobinding(binding), lambda: [v.numpy() for v in values]
 
 
