@@ -16,9 +16,10 @@ from onnx import helper, numpy_helper
 
 from compiler.importer.subgraphs import reads_of
 from tilewright.errors import UsageError
+from tilewright.quantize.memory import give_back
 from tilewright.quantize.recipe import Progress, Sample, Samples
 
-PIECE_BYTES = 64 << 20
+PIECE_BYTES = 16 << 20
 """What the observed tensors of one piece may hold; a larger tensor has a piece of its own."""
 
 _ERROR_ONLY = 3
@@ -120,6 +121,7 @@ class Observer:
             for name in piece.observed:
                 yield name, found.pop(name)
             found.clear()
+            give_back()
 
     def _model_of(self, piece: _Piece, feeds: Mapping[str, Any]) -> onnx.ModelProto:
         constants = [self._constants[name] for name in piece.constants]

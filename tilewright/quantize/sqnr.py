@@ -25,7 +25,10 @@ BEST = 200.0
 """dB of tensors that are equal, so that reports and JSON have numbers."""
 
 MOST_SAMPLES = 16
-"""Samples that layers are compared on, at most."""
+"""Samples that outputs are compared on, at most."""
+
+LAYER_SAMPLES = 4
+"""Samples of these that layers are compared on."""
 
 
 class Noise:
@@ -116,13 +119,16 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     names = list(dict.fromkeys([*(n for layer in network.layers for n in layer.outputs), *network.outputs]))
     made = {name for node in written.graph.node for name in node.output}
     noise = {name: Noise() for name in names if name in made}
-    pair: list[Observer] = []
+    outputs = [name for name in network.outputs if name in noise]
+    pairs: dict[bool, list[Observer]] = {}
     count = min(len(samples), MOST_SAMPLES)
     for index in range(count):
         sample = samples[index * len(samples) // count]
-        if not pair:
-            pair = [Observer(model, list(noise), sample) for model in (recipe.model, written)]
-        for name, a, b in _together(pair, sample):
+        layers = index * LAYER_SAMPLES % count < LAYER_SAMPLES  # evenly spread
+        if layers not in pairs:
+            wanted = list(noise) if layers else outputs
+            pairs[layers] = [Observer(model, wanted, sample) for model in (recipe.model, written)]
+        for name, a, b in _together(pairs[layers], sample):
             if isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
                 noise[name].add(a, b)
         if progress is not None:

@@ -12,10 +12,11 @@ import onnx
 from onnx import numpy_helper
 
 from compiler.importer.subgraphs import reads_of
+from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import part_of, run, session
 from tilewright.quantize.recipe import Sample
 
-BUDGET = 24 << 20
+BUDGET = 8 << 20
 """Bytes of values kept in memory; others wait in temporary files."""
 
 
@@ -124,6 +125,7 @@ class Stepper:
             for name in read:
                 if self._last[name] < index and name not in self.keep:
                     self.values.drop(sample, name)
+            give_back()
         self.at = index
 
     def close(self) -> None:
