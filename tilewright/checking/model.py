@@ -167,26 +167,26 @@ def check_all(
     behind = reference.downstream(report.borders)
 
     free = runner.run_detailed(kept, inputs)
-    free_tensors = runner.tensors(infos)
+    compare = lambda name, found: rule.compare(name, found[name], values[name])
+    plain = {name: compare(name, runner.tensors([name])) for name in infos if name in values}  # one at a time: memory
+
     force = {n: values[n] for n in report.borders if n in values and _can_force(kept, infos[n], values[n])}
-    forced, forced_tensors = free, free_tensors
-    if force:
-        forced = runner.run_detailed(kept, inputs, force=force)
-        forced_tensors = runner.tensors(infos) | forced.observed
+    forced = runner.run_detailed(kept, inputs, force=force) if force else free
 
     for name, info in infos.items():
         if name not in values:
             continue
-        local, plain = (rule.compare(name, found[name], values[name]) for found in (forced_tensors, free_tensors))
-        row = _row(info, local, plain)
+        found = forced.observed if force and name in forced.observed else runner.tensors([name])
+        row = _row(info, compare(name, found) if force else plain[name], plain[name])
         row.depends_on = [b for b in behind.get(name, []) if b != name]
         if name in force:
             off = {r.name for r in report.rows if r.status == "border"}
-            unproven = _unproven(reference, info, row, forced_tensors[name], values[name], inputs)
+            unproven = _unproven(reference, info, row, found[name], values[name], inputs)
             _judge_border(row, forced, off.intersection(behind.get(name, [])), unproven, name in expected)
         elif row.free_differences and name not in behind:
             row.status, row.mismatches = "mismatch", max(row.mismatches, row.free_differences)
         report.rows.append(row)
+        del values[name]
     for info in kept.outputs:
         row = _final_row(info, forced.outputs, free.outputs, normal, expected, behind, rule)
         if row.status == "mismatch" or info.name not in force:

@@ -24,6 +24,7 @@ import onnx
 from tilewright.quantize import classes, correction, precision, ranges
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.layers import Network
+from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.switches import Outputs, noise
@@ -190,8 +191,10 @@ class Judge:
         Raises:
             UsageError: onnxruntime cannot run the quantised model.
         """
-        running = session(write(recipe))
+        running = session(write(recipe), integers=False)
         found = [_arrays(run(running, sample)) for sample in self._samples]
+        del running
+        give_back()
         return Measured(recipe, noise(self._real, found), classes.flips(self._real, found, self._classes))
 
 

@@ -25,11 +25,13 @@ PIECE_BYTES = 16 << 20
 _ERROR_ONLY = 3
 
 
-def session(model: onnx.ModelProto, *, optimise: bool = True, threads: int = 0) -> Any:
+def session(model: onnx.ModelProto, *, optimise: bool = True, integers: bool = True, threads: int = 0) -> Any:
     """A session of onnxruntime on the CPU, which gives memory back as soon as it is done with it.
 
     Args:
         optimise: False runs every node as it stands in the model.
+        integers: False computes quantised layers in floats between their QuantizeLinear and DequantizeLinear nodes, as
+            the model says: equal but for rounding, and twice as fast where onnxruntime has no int8 kernels.
         threads: 0 for as many as there are processors.
 
     Raises:
@@ -44,6 +46,8 @@ def session(model: onnx.ModelProto, *, optimise: bool = True, threads: int = 0) 
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.qdqisint8allowed", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting threads leave the processor free
+    if not integers:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:

@@ -16,6 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from compiler.importer.subgraphs import reads_of
+from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import part_of, run, session, tensor_bytes
 from tilewright.quantize.recipe import Sample
 from tilewright.quantize.stepping import Values
@@ -110,6 +111,7 @@ class Segments:
         for name in segment.reads:
             if index + 1 < len(self._segments) and name not in self._segments[index + 1].reads:
                 del values[name]
+        give_back()
 
     def _output(self, name: str, values: Mapping[str, Any]) -> Any:
         return values[name] if name in values else numpy_helper.to_array(self._constants[0][name])

@@ -13,6 +13,7 @@ from tilewright.api.compilation import compile
 from tilewright.checking.model import check
 from tilewright.checking.report import CheckReport
 from tilewright.errors import TilewrightError, UsageError
+from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Progress, Sample
 
@@ -45,15 +46,19 @@ def verify(model: onnx.ModelProto, sample: Sample, progress: Progress | None = N
     Raises:
         UsageError: one of them refuses it; the message says which and why.
     """
+    report = progress or (lambda text, done: None)
+    report("running the result: onnxruntime", 0.0)
     for name, value in run(session(model), sample).items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isnan(value).any():
             raise UsageError(f"the quantised model gives NaN in output {name!r}")
-    report = progress or (lambda text, done: None)
+    give_back()
     shapes = {name: list(value.shape) for name, value in sample.items()}
     try:
         compiling = lambda stage, done: report(f"compiling: {stage}", done)
         program = compile(model, "base", shapes, effort=0, cache=False, progress=compiling)
+        report("running the result: Tilewright, beside onnxruntime", 0.9)
         found = check(model, sample, program=program)
+        give_back()
     except TilewrightError as error:
         raise UsageError(f"the quantised model does not run in Tilewright: {error}") from error
     macs = (program.npu_macs, program.macs) if isinstance(program, Program) else (0, 0)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import Quantized, ranges, sqnr
+from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Precision, Recipe
 from tilewright.quantize.sqnr_plot import picture
 from tilewright.quantize.stepping import Stepper, Values
@@ -78,3 +79,21 @@ def test_values_in_files() -> None:
     assert np.array_equal(values.get(0, "a"), large) and values.get(0, "b")[0] is large
     values.drop(0, "a")
     values.close()
+
+
+def test_layers_are_compared_on_a_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs on all."""
+    model, seen = networks.deep(depth=2), []
+    add = sqnr.Noise.add
+    monkeypatch.setattr(sqnr.Noise, "add", lambda own, a, b: (seen.append(a.shape), add(own, a, b))[1])
+    recipe = Recipe(model, precision={})
+    assert sqnr.measure(recipe, model, networks.samples(10)).samples == 10
+    assert seen.count((1, 10)) == 10 and seen.count((1, 16, 1, 1)) == sqnr.LAYER_SAMPLES
+
+
+def test_floats_instead_of_integers() -> None:
+    """A quantised model gives the same, but for rounding, whether onnxruntime uses integers or not."""
+    model, (sample,) = networks.deep(), networks.samples(1)
+    written = write(Recipe(model, ranges.find(model, [sample], "minmax")))  # type: ignore[arg-type]
+    one, two = (run(session(written, integers=integers), sample)["y"] for integers in (True, False))
+    assert np.square(one - two).sum() < 0.01 * np.square(one).sum()
