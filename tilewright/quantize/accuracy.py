@@ -1,6 +1,7 @@
 """From ranges to a recipe that keeps the network's accuracy: what `quantize` does by default, step by step.
 
-    1. ranges of the tensors (`ranges`), with channels equalised (`equalise`) if that makes the outputs better
+    1. ranges of the tensors (`ranges`), with channels equalised (`equalise`) and split (`splitting`) if that makes the
+       outputs better
     2. weights and biases fitted to what each product reads (`correction`), if that makes the outputs better
     3. while an output misses its goal: the layers that make most noise for what they cost stay in floats (`precision`);
        then those that turned out not to be needed are quantised again
@@ -27,6 +28,7 @@ from tilewright.quantize.layers import Network
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
+from tilewright.quantize.splitting import split
 from tilewright.quantize.switches import Outputs, noise
 from tilewright.quantize.writing import write
 
@@ -55,7 +57,7 @@ class Accuracy:
 
     Attributes:
         ranges: one of `ranges.METHODS`.
-        equalise: give the channels of tensors like ranges.
+        equalise: give the channels of tensors like ranges, or two tensors where that cannot be.
         fit: fit weights and biases.
         target: SQNR in dB that each output has to reach, by keeping layers in floats; None keeps none.
         keep_float, int16: nodes or ops with that precision, by name; * and ? as in file names.
@@ -111,6 +113,7 @@ def _tuned(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progres
     best = judge.measure(plain)
     if wanted.equalise:
         model = equalise(recipe.model, samples, recipe.per_channel, progress)
+        model = split(model, samples, recipe.precision, progress)
         if model is not recipe.model:
             found = ranges.find(model, samples, wanted.ranges, progress)
             best = best.better(judge.measure(replace(plain, model=model, ranges=found)))

@@ -15,6 +15,7 @@ the products form sets with common factors. Whatever else reads or writes a tens
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,11 +112,7 @@ def equalise(
     found = sets(network) if per_channel else []
     if not found:
         return model
-    count = min(SAMPLES, len(samples))
-    few = [samples[i * len(samples) // count] for i in range(count)]
-    axes = {name: axis for one in found for name, axis in one.tensors.items()}
-    spread = {name: _Spread() for name in axes}
-    observe(model, few, list(axes), lambda n, v: spread[n].add(v, axes[n]), progress)
+    spread = spreads(model, samples, {name: axis for one in found for name, axis in one.tensors.items()}, progress)
     result = onnx.ModelProto()
     result.CopyFrom(model)
     constants = {x.name: x for x in result.graph.initializer}
@@ -137,7 +134,25 @@ def equalise(
     return result
 
 
-class _Spread:
+def spreads(
+    model: onnx.ModelProto, samples: Samples, axes: Mapping[str, int], progress: Progress | None = None
+) -> dict[str, Spread]:
+    """What the channels of some tensors hold, on up to `SAMPLES` samples.
+
+    Args:
+        axes: of the channels, by the names of the tensors.
+
+    Raises:
+        UsageError: onnxruntime cannot run the model on a sample.
+    """
+    count = min(SAMPLES, len(samples))
+    few = [samples[i * len(samples) // count] for i in range(count)]
+    found = {name: Spread() for name in axes}
+    observe(model, few, list(axes), lambda n, v: found[n].add(v, axes[n]), progress)
+    return found
+
+
+class Spread:
     """Greatest magnitude and mean square of each channel."""
 
     def __init__(self) -> None:
@@ -162,7 +177,7 @@ class _Spread:
 # -- the factors ------------------------------------------------------------------------------------------------------
 
 
-def _factors(one: Set, spreads: list[_Spread], network: Network) -> np.ndarray | None:
+def _factors(one: Set, spreads: list[Spread], network: Network) -> np.ndarray | None:
     """The factors with the least noise; None where that is not worth it."""
     if any(x.bound is None or not np.isfinite(x.bound).all() or x.bound.max() <= 0 for x in spreads):
         return None
