@@ -50,24 +50,39 @@ def device(board: SerialBoard, seconds: float = SECONDS, **options: float) -> Bo
     return BoardDevice(SerialTransport(board.path, seconds=seconds), TINY, **({"reset_seconds": SECONDS} | options))
 
 
-def test_a_network_gives_the_bytes_of_the_functional_simulator(board: SerialBoard, digits: Program) -> None:
+#: Networks, with the least and the most cycles they take in on-chip memory and in SDRAM.
+NETWORKS = [
+    pytest.param("small", (2_960, 3_220), (3_470, 3_850), id="small"),
+    pytest.param("digits", (44_000, 48_000), (44_000, 49_000), id="digits", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("network, cycles, _", NETWORKS)
+def test_a_network_gives_the_bytes_of_the_functional_simulator(
+    board: SerialBoard, request: pytest.FixtureRequest, network: str, cycles: tuple[int, int], _: object
+) -> None:
+    program: Program = request.getfixturevalue(network)
     info = probe(SerialTransport(board.path, seconds=SECONDS))
     assert (info.config, info.state, info.base, info.size) == ("tiny", "idle", 0, MEMORY)
     assert info.details["board"] == "SIMU" and info.details["clock"] == "24 MHz"
     with tw.Device(f"board://serial:{board.path}?seconds={SECONDS}&baud={BAUD}") as runner:
         for seed in range(2):
-            inputs = tw.random_inputs(digits, seed)
-            expected = tw.Device("functional").run(digits, inputs)
-            outputs = runner.run(digits, inputs)
+            inputs = tw.random_inputs(program, seed)
+            expected = tw.Device("functional").run(program, inputs)
+            outputs = runner.run(program, inputs)
             assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
         assert runner.counters is not None and runner.counters.cycles is not None
-        assert 44_000 < runner.counters.cycles < 48_000
-        assert runner.load(digits).device.transport.repeats == 0
+        assert cycles[0] < runner.counters.cycles < cycles[1]
+        assert runner.load(program).device.transport.repeats == 0
 
 
-def test_a_network_in_the_sdram_of_a_board(digits: Program) -> None:
+@pytest.mark.parametrize("network, _, cycles", NETWORKS)
+def test_a_network_in_the_sdram_of_a_board(
+    request: pytest.FixtureRequest, network: str, _: object, cycles: tuple[int, int]
+) -> None:
     """The SoC of `fpga build --board ulx3s_85f --memory sdram` with a chip at its pins: the bytes of the functional
     simulator, both ends of the chip keep theirs, and the chip saw nothing it does not allow."""
+    program: Program = request.getfixturevalue(network)
     line, baud = board_line(board_named("ulx3s_85f"), TINY, SDRAM)
     rng = np.random.default_rng(1)
     with SerialBoard(line) as board:
@@ -79,12 +94,12 @@ def test_a_network_in_the_sdram_of_a_board(digits: Program) -> None:
                 dev.write(address, data)
                 assert np.array_equal(dev.read(address, data.size), data)
         with tw.Device(f"board://serial:{board.path}?seconds={SECONDS}&baud={baud}") as runner:
-            inputs = tw.random_inputs(digits, 0)
-            expected = tw.Device("functional").run(digits, inputs)
-            outputs = runner.run(digits, inputs)
+            inputs = tw.random_inputs(program, 0)
+            expected = tw.Device("functional").run(program, inputs)
+            outputs = runner.run(program, inputs)
             assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
             assert runner.counters is not None and runner.counters.cycles is not None
-            assert 44_000 < runner.counters.cycles < 49_000
+            assert cycles[0] < runner.counters.cycles < cycles[1]
         assert line.sdram_fault == 0
 
 

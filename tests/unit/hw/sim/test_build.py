@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from hw.sim import build as sim
-from hw.verilog import convert
 from isa.config import preset
+from tests.common.paths import ROOT
+
+#: A line that echoes, behind the smallest harness there is: what is built again does not depend on the design.
+ECHO = "module echo(input clk, input rst, input rx, output reg tx); always @(posedge clk) tx <= rst | rx; endmodule"
+HARNESS = ROOT / "fpga" / "sim" / "line.cpp"
+
+
+def echo(verilog: Callable[[], str] = lambda: ECHO) -> sim.Design:
+    return sim.Design("echo", "the simulation of an echo", "echo", HARNESS, verilog, [Path(__file__)])
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -25,7 +34,6 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         sim.build(preset("tiny"))
 
 
-@pytest.mark.slow
 def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "c++broken"
     broken.write_text("#!/bin/sh\necho 'error: no licence' >&2\nexit 1\n")
@@ -33,7 +41,7 @@ def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("CXX", str(broken))
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     with pytest.raises(sim.BuildError, match="error: no licence") as info:
-        sim.build(preset("tiny"), progress=lambda what, done: None)
+        sim.build_library(echo(), progress=lambda what, done: None)
     assert "\n" not in str(info.value)
     assert not list((tmp_path / "cache").rglob("*.so"))
 
@@ -51,31 +59,30 @@ def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.cosim
 def test_what_is_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
-    config = preset("tiny")
     elaborated, seen = [], []
-    monkeypatch.setattr(sim, "convert", lambda config: elaborated.append(config) or convert(config))
+    design = echo(lambda: elaborated.append(1) or ECHO)
 
     def progress(what: str, done: float) -> None:
         seen.append((what, done))
 
-    library = sim.build(config, progress=progress)
+    library = sim.build_library(design, progress=progress)
     fractions = [done for _, done in seen]
     assert fractions == sorted(fractions) and fractions[0] == 0 and fractions[-1] == 1 and len(fractions) > 4
-    assert all(what.startswith("building the RTL simulation of 'tiny'") for what, _ in seen)
+    assert all(what.startswith("building the simulation of an echo") for what, _ in seen)
     objects = sorted(library.parent.glob("*.o"))
     assert {path.name.partition("-")[0] for path in objects} == {"verilated", "verilated_threads"}
 
     seen.clear()
-    assert sim.build(config, progress=progress) == library and not seen
+    assert sim.build_library(design, progress=progress) == library and not seen
     # Neither the time of a file nor the folder the headers are in counts.
     elsewhere = tmp_path / "include"
     shutil.copytree(sim._INCLUDE, elsewhere)
     monkeypatch.setattr(sim, "_INCLUDE", elsewhere)
-    assert sim.build(config, progress=progress) == library and not seen and len(elaborated) == 1
+    assert sim.build_library(design, progress=progress) == library and not seen and len(elaborated) == 1
     # A build that is lost, or one with other flags, needs neither Amaranth nor the run-time library again.
     library.unlink()
     times = [path.stat().st_mtime_ns for path in objects]
-    assert sim.build(config, progress=progress) == library and seen and len(elaborated) == 1
+    assert sim.build_library(design, progress=progress) == library and seen and len(elaborated) == 1
     assert [path.stat().st_mtime_ns for path in objects] == times
 
 
