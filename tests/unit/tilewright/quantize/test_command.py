@@ -73,7 +73,7 @@ def test_accuracy_options(digits: Path) -> None:
 @pytest.mark.parametrize("labels", ["labels.npy", "labels.txt", None])
 def test_metric(digits: Path, labels: str | None) -> None:
     arguments = ["--calibration", digits / "images.npy", "-o", digits / "int8.onnx", "--check", "--held-back", 12]
-    arguments += ["--no-fit"] if labels == "labels.txt" else []
+    arguments += ["--no-fit"] if labels != "labels.npy" else []
     arguments += ["--labels", digits / labels] if labels else []
     result = run(DIGITS / "digits_float.onnx", *arguments, "--json", "-")
     assert result.exit_code == 0, result.output
