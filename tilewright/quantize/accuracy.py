@@ -57,7 +57,7 @@ class Accuracy:
 
     Attributes:
         ranges: one of `ranges.METHODS`.
-        equalise: give the channels of tensors like ranges, or two tensors where that cannot be.
+        equalise: give the channels of tensors like ranges, or several tensors where that cannot be.
         fit: fit weights and biases.
         target: SQNR in dB that each output has to reach, by keeping layers in floats; None keeps none.
         keep_float, int16: nodes or ops with that precision, by name; * and ? as in file names.

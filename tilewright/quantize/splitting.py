@@ -1,4 +1,4 @@
-"""Channels of very different ranges before a depthwise convolution become two tensors, each with a scale of its own.
+"""Channels of very different ranges before a depthwise convolution become tensors of their own, each with a scale.
 
     x = f(W r + b)                          x1 = f(W1 r + b1), x2 = f(W2 r + b2)
     y = depthwise(x)               =>       y = Concat(depthwise1(x1), depthwise2(x2))
@@ -10,6 +10,7 @@ channels of y change their order, which the weights of the convolutions that rea
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -22,7 +23,10 @@ from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
 from tilewright.quantize.recipe import Progress, Samples
 
 WORTH = 0.1
-"""Noise that splitting has to leave of a tensor's, at most."""
+"""Noise that each cut has to leave of a tensor's, at most."""
+
+MOST = 4
+"""Tensors that one becomes, at most."""
 
 
 @dataclass
@@ -70,32 +74,44 @@ def split(
     writer = _Writer(model, network)
     for place in found:
         weights = np.asarray(network.constant(place.depthwise.input[1]))
-        sets = two_sets(
-            seen[place.tensor], np.square(weights.astype(np.float64)).sum(axis=tuple(range(1, weights.ndim)))
-        )
-        if sets is not None:
+        weight = np.square(weights.astype(np.float64)).sum(axis=tuple(range(1, weights.ndim)))
+        sets = channel_sets(seen[place.tensor], weight)
+        if len(sets) > 1:
             writer.split(place, sets)
     return writer.model() if writer.parts else model
 
 
-def two_sets(spread: Spread, weight: np.ndarray) -> list[np.ndarray] | None:
-    """Channels with small and with large ranges, each in ascending order; None where two scales are not worth it.
+def channel_sets(spread: Spread, weight: np.ndarray) -> list[np.ndarray]:
+    """Channels of similar ranges, each set in ascending order, the smallest ranges first; one set where more scales are
+    not worth it.
+
+    Sets are cut in two, the best cut first, while a cut leaves at most `WORTH` of the noise of all.
 
     Args:
         weight: how much the noise of each channel counts.
     """
     bound = spread.bound
     if bound is None or not np.isfinite(bound).all() or bound.max() <= 0:
-        return None
+        return [np.arange(len(weight))]
     order = np.argsort(bound, kind="stable")
-    bounds, weights = bound[order] ** 2, weight[order]
-    below = np.maximum.accumulate(bounds) * np.cumsum(weights)  # noise of the first 1, 2, ... channels with one scale
-    above = bounds[-1] * (weights.sum() - np.cumsum(weights))
-    noise = (below + above)[:-1]
-    at = int(np.argmin(noise)) + 1
-    if noise[at - 1] > WORTH * below[-1]:
-        return None
-    return [np.sort(order[:at]), np.sort(order[at:])]
+    energy, heard = np.square(bound[order]), weight[order]
+
+    def noise(start: int, stop: int) -> float:
+        return float(energy[stop - 1] * heard[start:stop].sum())
+
+    cuts = [0, len(order)]
+    while len(cuts) <= MOST:
+        total = sum(noise(a, b) for a, b in itertools.pairwise(cuts))
+        gains = [
+            (noise(a, b) - noise(a, at) - noise(at, b), at)
+            for a, b in itertools.pairwise(cuts)
+            for at in range(a + 1, b)
+        ]
+        gain, at = max(gains, default=(0.0, 0))
+        if total - gain > WORTH * total:
+            break
+        cuts = sorted([*cuts, at])
+    return [np.sort(order[a:b]) for a, b in itertools.pairwise(cuts)]
 
 
 def places(network: Network) -> list[Place]:

@@ -1,4 +1,4 @@
-"""Channels before depthwise convolutions as two tensors."""
+"""Channels before depthwise convolutions as several tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.prepare import prepare
 from tilewright.quantize.recipe import Precision, Recipe
-from tilewright.quantize.splitting import places, split, two_sets
+from tilewright.quantize.splitting import channel_sets, places, split
 
 _WIDE = 8
 
@@ -84,8 +84,10 @@ def test_left_alone() -> None:
 
 
 def test_sets() -> None:
-    spread = Spread()
-    spread.add(np.array([[1.0, 90.0, 0.5, 100.0]]).repeat(2, axis=0), 1)
-    found = two_sets(spread, np.ones(4) * [1, 0.01, 1, 0.01])
-    assert found is not None and [x.tolist() for x in found] == [[0, 2], [1, 3]]
-    assert two_sets(spread, np.array([1.0, 1, 1, 1])) is None  # the large ones count as much: their noise stays
+    """One more only where it takes nine tenths of the noise away."""
+    spread, wider = Spread(), Spread()
+    spread.add(np.array([[1.0, 90.0, 0.5, 100.0]]), 1)
+    wider.add(np.array([[1.0, 90.0, 0.5, 100.0, 9000.0]]), 1)
+    assert [x.tolist() for x in channel_sets(spread, np.array([1, 0.01, 1, 0.01]))] == [[0, 2], [1, 3]]
+    assert [x.tolist() for x in channel_sets(wider, np.array([1, 0.01, 1, 0.01, 1e-6]))] == [[0, 2], [1, 3], [4]]
+    assert len(channel_sets(spread, np.ones(4))) == 1  # the large ones count as much: their noise stays
