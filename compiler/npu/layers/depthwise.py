@@ -149,34 +149,34 @@ class DepthwiseLayer(Layer):
         acc_dw = acc * config.block_out // lanes
         passes, _ = plan_passes(config.block_in, window, (lines, columns))
         for number, p in enumerate(passes):
+            push = functools.partial(
+                context.emitter.depthwise, start=(p.rows.reach, p.columns.reach), step=(p.rows.emit, p.columns.emit)
+            )
+            again = self._again(box, p)
+            along = (p.columns.pushes(columns), p.columns.push, 0, slices)
             full, rest = divmod(lines, p.strip)
             parts = [(0, full, p.strip)] if full else []
             if rest:
                 parts.append((full * p.strip, 1, rest))
             for first, strips, rows_out in parts:
-                again = self._again(context, box, p)
                 wgt = self._load_weights(context, box, p, rows_out, again)
                 origin = tile.base + (first * self.stride[0] + p.rows.first * self.dilation[0]) * tile.line
                 origin += p.columns.first * self.dilation[1]
                 for s in range(slices):
                     loops: list[Loop] = [
                         (p.rows.pushes(rows_out), p.rows.push * tile.line, 0, columns * slices),
-                        (p.columns.pushes(columns), p.columns.push, 0, slices),
+                        along,
                         (strips, p.strip * self.stride[0] * tile.line, 0, p.strip * columns * slices),
                     ]
                     several = (box.blocks, tile.plane, 1, pixels * slices)
                     at = acc_dw + first * columns * slices + s
-                    push = functools.partial(
-                        context.emitter.depthwise, start=(p.rows.reach, p.columns.reach),
-                        step=(p.rows.emit, p.columns.emit), lanes_slice=s,
-                    )  # fmt: skip
-                    push(origin, wgt + s * box.blocks, at, [*loops, several], accumulate=number > 0)
+                    push(origin, wgt + s * box.blocks, at, [*loops, several], lanes_slice=s, accumulate=number > 0)
                     single = wgt + slices * box.blocks + s * len(again)
                     for i, (_, block) in enumerate(again):
                         block -= box.block
                         push(
                             origin + block * tile.plane, single + i, at + block * pixels * slices, loops,
-                            accumulate=True,
+                            lanes_slice=s, accumulate=True,
                         )  # fmt: skip
         prm = self._load_params(context, box)
         emit_accumulators(
@@ -191,7 +191,7 @@ class DepthwiseLayer(Layer):
     def _sets(self) -> int:
         return self.rest.sets if self.rest is not None else 0
 
-    def _again(self, context: Context, box: Box, p: WindowPass) -> list[tuple[int, int]]:
+    def _again(self, box: Box, p: WindowPass) -> list[tuple[int, int]]:
         """(set, block of channels) that one pass pushes once more: those with a weight under its taps."""
         if self.rest is None:
             return []

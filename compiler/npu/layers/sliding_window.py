@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from compiler.npu.emit.geometry import Border, Box
 
 
-@dataclass(frozen=True)
-class SlidingWindow:
+class SlidingWindow(NamedTuple):
     """A window that slides over an input: each output needs the inputs under the kernel's taps.
 
     Attributes:

@@ -65,7 +65,8 @@ class Conv(NpuOp[QConv]):
         if depthwise:
             return [DepthwiseLayer(
                 name, ops, [view], made, post, macs, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad,
-                stride=stride, dilation=dilation, fill=fill, rest=Rest.of(sets[1:], op.group, operands.config),
+                stride=stride, dilation=dilation, fill=fill,
+                rest=Rest.of(sets[1:], op.group, operands.config) if len(sets) > 1 else None,
             )]  # fmt: skip
         phase = Phase.of(sets, op.group, operands.config, pad=pad, stride=stride, dilation=dilation)
         return [ConvLayer(
