@@ -182,6 +182,7 @@ class Judge:
         self._samples = [samples[i * total // count] for i in range(count)]
         running = session(model)
         self._real = [_arrays(run(running, sample)) for sample in self._samples]
+        give_back()
         self._classes = classes.outputs(network)
 
     def noise(self, recipe: Recipe) -> np.ndarray:

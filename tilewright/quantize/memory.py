@@ -5,14 +5,36 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
+
+SLACK = 32 << 20
+"""Bytes by which a process may grow before it is looked at what of them is free."""
+
+_PAGE = 4096
 
 _trim: Callable[[int], object] | None = None
 with contextlib.suppress(OSError, TypeError, AttributeError):  # other C libraries have no such function
     _trim = ctypes.CDLL(None).malloc_trim
 
+_least = 0  # resident bytes, at least, since the last time
+
+
+def resident() -> int:
+    """Bytes of this process in memory; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+    except OSError:
+        return 0
+
 
 def give_back() -> None:
-    """Hands freed memory back: tensors of many sizes come and go here, and glibc keeps what lies between those that
-    stay, which is more than what is in use. It costs some milliseconds: call it where large tensors were dropped."""
-    if _trim is not None:
+    """Hands freed memory back, if the process has grown: tensors of many sizes come and go here, and glibc keeps what
+    lies between those that stay, which is more than what is in use. Call it where large tensors were dropped."""
+    global _least
+    if _trim is None:
+        return
+    now = resident()
+    if now > _least + SLACK:
         _trim(0)
+        _least = resident()
+    _least = min(_least, now)

@@ -77,6 +77,7 @@ class Segments:
         values = {**sample, **switches, **{name: self._values.get(number, name) for name in needed}}
         for index in range(first, len(differs)):
             self._advance(index, differs[index], values)
+        give_back()
         return {name: self._output(name, values) for name in self._outputs}
 
     def close(self) -> None:
@@ -92,6 +93,7 @@ class Segments:
             self._advance(index, False, values)
             for name in segment.results:
                 self._values.put(len(self._known), name, values[name])
+            give_back()
         self._known.append(sample)
         return len(self._known) - 1
 
@@ -111,7 +113,6 @@ class Segments:
         for name in segment.reads:
             if index + 1 < len(self._segments) and name not in self._segments[index + 1].reads:
                 del values[name]
-        give_back()
 
     def _output(self, name: str, values: Mapping[str, Any]) -> Any:
         return values[name] if name in values else numpy_helper.to_array(self._constants[0][name])
