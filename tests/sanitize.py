@@ -5,6 +5,9 @@
 The libraries are built by a compiler that adds the sanitizers, into a cache of their own, and run in a Python whose
 allocator is AddressSanitizer's, on memory of exactly the size that the regions reach. What a sanitizer finds ends the
 process with its report; the last line printed before names the program.
+
+A few programs end in the cycle-level simulator alone: those that write over their own instructions, since the clock
+knows no data.
 """
 
 from __future__ import annotations
