@@ -13,7 +13,7 @@ from isa.config import NpuConfig, preset
 from isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES, table_chunk_cycles
 from tests.common.rtl_bench import drive, simulate
 
-TINY = preset("tiny").with_(act_rows=64, wgt_tiles=8, acc_rows=16, prm_rows=4, lut_tables=2)
+TINY = preset("tiny").with_(vector_passes=1, act_rows=64, wgt_tiles=8, acc_rows=16, prm_rows=4, lut_tables=2)
 CONFIGS = {
     "row=bus": TINY.with_(axi_data_bits=32),
     "row=4 beats": TINY.with_(block_in=16, act_banks=2),
