@@ -151,6 +151,7 @@ def test_the_next_one_where_routing_fails(folder: Path) -> None:
     assert (folder / "routed").read_text() == "netlist planned 1 by 1"
 
 
+@pytest.mark.slow
 def test_what_fills_the_fpga_is_placed_twice(folder: Path) -> None:
     """Then its cells are moved, and it is routed as it lies. The trial would sleep for a minute."""
     told: list[str] = []
@@ -170,6 +171,7 @@ def test_a_trial_that_finds_enough_wires(folder: Path) -> None:
     assert (folder / "routed").read_text() == "netlist planned 9 moved by 9"
 
 
+@pytest.mark.slow
 def test_each_of_several_placements_has_its_own_room(folder: Path) -> None:
     work = implementation(folder, {1: 50, 2: 60}, {1: True, 2: False}, left=70)
     assert work.run(range(1, 3), lambda text: None) == 1
@@ -197,6 +199,7 @@ def test_none_can_be_routed_or_placed(folder: Path) -> None:
         work.run(range(1, 3), lambda text: None)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_others(folder: Path) -> None:
     def interrupt(text: str) -> None:
         if "1 of 3" in text:

@@ -45,6 +45,7 @@ def test_a_log_that_grows(tmp_path: Path) -> None:
     assert told == ["placing: step 100", "routing: pass 3, 21779 wires used twice, 55 too slow"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("late", "passes"), [("12", r"2[5-9]"), ("n % 2", r"5\d\d")])
 def test_routing_that_does_not_end(tmp_path: Path, late: str, passes: str) -> None:
     """A tool that routes for ever is killed, with the reason: soon where nothing changes any more."""

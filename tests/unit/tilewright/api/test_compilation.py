@@ -61,7 +61,8 @@ def test_load(hand, tmp_path):
     assert tw.load(path).content_hash() == hand.make_program().content_hash()
     with pytest.raises(tw.TilewrightError, match="cannot read"):
         tw.load(tmp_path / "none.twp")
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     with pytest.raises(tw.TilewrightError, match="damaged"):
         tw.load(path)
 

@@ -400,6 +400,7 @@ def test_tokens(program, inputs, expected) -> None:
             same(remote.run(program, inputs), expected[0])
 
 
+@pytest.mark.slow
 def test_tls(program, inputs, expected) -> None:
     import trustme
 
