@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -272,7 +272,7 @@ class StoreAligner(wiring.Component):
         mask: Value | int = (1 << bus) - 1
         full, spills, end = Value.cast(1), place != 0, place  # the piece fills the beat; more than that; its end
         if most > 1:
-            rows_there = [k <= self.i_more for k in range(most)]
+            rows_there = [C(1), *(k <= self.i_more for k in range(1, most))]
             mask = Cat(there.replicate(c.block_in) for there in rows_there)
             end = place + (self.i_more + 1) * c.block_in
             full, spills = end >= bus, end > bus

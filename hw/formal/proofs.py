@@ -315,11 +315,11 @@ def broken(fault: Fault) -> Iterator[None]:
     module_name, class_name = fault.where.split(":")
     module = importlib.import_module(module_name)
     owner = getattr(module, class_name)
-    text = inspect.getsource(module)
-    if text.count(fault.old) != 1:
-        raise FormalError(f"{fault.where}: {fault.old!r} is there {text.count(fault.old)} times")
+    text, own = inspect.getsource(module), inspect.getsource(owner)
+    if own.count(fault.old) != 1:
+        raise FormalError(f"{fault.where}: {fault.old!r} is there {own.count(fault.old)} times")
     names: dict[str, object] = {"__name__": module_name}
-    exec(compile(text.replace(fault.old, fault.new), str(module.__file__), "exec"), names)
+    exec(compile(text.replace(own, own.replace(fault.old, fault.new)), str(module.__file__), "exec"), names)
     methods = {n: f for n, f in vars(names[class_name]).items() if inspect.isfunction(f) and not n.startswith("__")}
     originals = {n: vars(owner)[n] for n in methods}
     for name, method in methods.items():

@@ -88,7 +88,7 @@ def random_words(rng: random.Random) -> bytes:
 @pytest.mark.parametrize("name", ["tiny", "one_queue", "one_lane"])
 def test_errors_are_found_at_the_same_time(name: str) -> None:
     """Random words end both devices with the same error, or with the same counters."""
-    rng = random.Random(5)
+    rng = random.Random(15)
     codes = set()
     for trial in range(300):
         words = random_words(rng)

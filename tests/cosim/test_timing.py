@@ -72,15 +72,18 @@ def test_vector(config: NpuConfig) -> None:
     ]
     t = Timeline(config, ops)
     starts, steps, ends = (t.cycles(Engine.VECTOR, k) for k in ("start", "step", "end"))
-    first = starts[0] + 1  # a cycle between instructions, another after one of one step
+    first, passes = starts[0] + 1, config.vector_passes
+    second = first + 30 * passes + 1  # a cycle between instructions
+    third = second + 30 * passes + 2  # another cycle where a and b are read one after the other
     expected = [
-        *range(first, first + 30),
-        *range(first + 31, first + 61),
-        *range(first + 63, first + 123, 2),
-        first + 123,
+        *range(first, first + 30 * passes),
+        *range(second, second + 30 * passes),
+        *(third + row * (passes + 1) + p for row in range(30) for p in range(passes)),
+        third + 30 * (passes + 1),
     ]
     assert steps == expected
-    assert ends == [steps[n] + VECTOR_SIGNAL for n in (29, 59, 89, 90)]
+    lasts = [30 * passes - 1, 60 * passes - 1, 90 * passes - 1, 90 * passes]
+    assert ends == [steps[n] + VECTOR_SIGNAL for n in lasts]
     assert t.counters.engines["VECTOR"].wait_memory == 30
 
 
@@ -88,7 +91,8 @@ def test_semaphore_turnaround(config: NpuConfig) -> None:
     """GEMM gives in cycle t, VECTOR takes in t+2, starts in t+3, steps in t+4, when the ACC write of t+3 is visible."""
     t = Timeline(config, [op("GEMM", signal0=1), op("VECTOR", wait0=1)])
     assert t.cycles(Engine.VECTOR, "start") == [t.cycles(Engine.GEMM, "end")[0] + 3]
-    assert t.cycles(Engine.VECTOR, "step") == [t.cycles(Engine.GEMM, "end")[0] + 4]
+    first = t.cycles(Engine.GEMM, "end")[0] + 4
+    assert t.cycles(Engine.VECTOR, "step") == [first + k for k in range(config.vector_passes)]
 
 
 def test_load_and_store(config: NpuConfig) -> None:

@@ -53,7 +53,8 @@ def test_written_files(tiny: Path) -> None:
     assert names == listed
     assert all(f"| 0x{r.offset:03x} | {r.name} |" in readme for r in REGISTERS)
     assert all(e.reason in readme for e in LINT_EXCEPTIONS)
-    assert "\n    storage\n      acc\n" in readme and "\n      lane x 4\n" in readme
+    lanes = f" x {config.vector_lanes}" if config.vector_lanes > 1 else ""
+    assert "\n    storage\n      acc\n" in readme and f"\n      lane{lanes}\n" in readme
     assert sum(rows * row for _, rows, row in memories(config)) == config.scratchpad_bytes
 
 
