@@ -1,6 +1,7 @@
 """Fixtures shared by all tests, and what a run says at its end."""
 
 import gc
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -26,9 +27,22 @@ def models_dir() -> Path:
     return folder
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests come first, so that no process is left with one of them when the others have nothing more to do."""
-    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("cosim", "network", "slow")))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long tests come first, in every process: no process is left with one of them when the others are done.
+
+    pytest-xdist gives each process a part of the list, as long as the others. Each part gets its share of the long
+    tests, file by file, and is filled up with short ones.
+    """
+    marked = [any(item.get_closest_marker(name) for name in ("cosim", "network", "slow")) for item in items]
+    long = (item for item, is_long in zip(items, marked) if is_long)
+    short = (item for item, is_long in zip(items, marked) if not is_long)
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    parts: list[list[pytest.Item]] = [[] for _ in range(count)]
+    for _, group in itertools.groupby(long, key=lambda item: item.path):
+        min(parts, key=len).extend(group)
+    for part in parts:
+        part.extend(itertools.islice(short, max(0, -(-len(items) // count) - len(part))))
+    items[:] = [*itertools.chain.from_iterable(parts), *short]
 
 
 def pytest_collection_finish() -> None:
