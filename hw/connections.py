@@ -25,6 +25,8 @@ class ConnectionError(Exception):
 class _Unread(Elaboratable):
     """Marks values as read, in the module it is added to; makes no hardware."""
 
+    _MustUse__silence = True  # nothing is lost where a design is elaborated in part only
+
     def __init__(self, values: tuple[Value, ...]) -> None:
         self.values = values
 
