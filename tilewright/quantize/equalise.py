@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import Network, attributes_of
 from tilewright.quantize.observe import observe
 from tilewright.quantize.recipe import Progress, Samples
@@ -225,7 +226,7 @@ def sets(network: Network) -> list[Set]:
 class _Finder:
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.parent: dict[str, str] = {}
+        self.groups = Groups()
         self.axis: dict[str, int] = {}
         self.fixed: set[str] = {*network.inputs}
         self.writers: list[tuple[str, Writer]] = []
@@ -238,24 +239,19 @@ class _Finder:
 
     def found(self) -> list[Set]:
         by_root: dict[str, Set] = {}
-        blocked = {self._find(name) for name in self.fixed}
+        blocked = {self.groups.find(name) for name in self.fixed}
         for name, axis in self.axis.items():
-            root = self._find(name)
+            root = self.groups.find(name)
             size = (self.network.shape(name) or [0] * 9)[axis]
             one = by_root.setdefault(root, Set(size))
             one.fixed = one.fixed or root in blocked or size != one.channels or size < 2
             one.tensors[name] = axis
         for name, writer in self.writers:
-            by_root[self._find(name)].writers.append(writer)
+            by_root[self.groups.find(name)].writers.append(writer)
         for name, reader in self.readers:
-            if self._find(name) in by_root:
-                by_root[self._find(name)].readers.append(reader)
+            if self.groups.find(name) in by_root:
+                by_root[self.groups.find(name)].readers.append(reader)
         return [one for one in by_root.values() if not one.fixed and one.writers and one.readers]
-
-    def _find(self, name: str) -> str:
-        while (above := self.parent.get(name, name)) != name:
-            name = above
-        return name
 
     def _own(self, name: str) -> bool:
         """Whether only one node reads a float constant."""
@@ -365,7 +361,7 @@ class _Finder:
         if self.network.shape(y) is None:
             return False
         self.axis[y] = axis
-        self.parent[self._find(y)] = self._find(x)
+        self.groups.join(y, x)
         return True
 
     def _resizes(self, node: onnx.NodeProto) -> bool:

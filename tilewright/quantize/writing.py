@@ -15,6 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from compiler.importer.subgraphs import reads_of
+from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, QuantizedWeights, Range, Recipe
 
@@ -301,25 +302,10 @@ def _groups(layer: Layer) -> int:
     return next((int(a.i) for a in layer.nodes[0].attribute if a.name == "group"), 1)
 
 
-class _Groups:
-    """Sets of tensors that share their quantisation."""
-
-    def __init__(self) -> None:
-        self.parent: dict[str, str] = {}
-
-    def find(self, name: str) -> str:
-        while (above := self.parent.get(name, name)) != name:
-            name = above
-        return name
-
-    def join(self, a: str, b: str) -> None:
-        self.parent[self.find(a)] = self.find(b)
-
-
-def _shared(network: Network, layers: list[Layer]) -> _Groups:
+def _shared(network: Network, layers: list[Layer]) -> Groups:
     """Moved elements keep their quantisation; what only a Concat reads has that of the Concat's result, so that it is
     rounded once."""
-    groups = _Groups()
+    groups = Groups()
     inside = {id(node) for layer in layers for node in layer.nodes}
     for layer in layers:
         if layer.kind is Kind.MOVE:
