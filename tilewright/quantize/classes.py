@@ -7,7 +7,7 @@ nothing about others. So both are looked at: which class it is, and the SQNR of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx
@@ -43,10 +43,10 @@ def hidden(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
     return found
 
 
-def _behind_moves(network: Network, name: str) -> onnx.NodeProto | None:
-    """What writes the elements of a tensor."""
+def _behind_moves(network: Network, name: str, moves: Collection[str] = MOVES) -> onnx.NodeProto | None:
+    """What writes the elements of a tensor, behind operators that only move them."""
     node = network.producer.get(name)
-    while node is not None and node.op_type in MOVES:
+    while node is not None and node.op_type in moves:
         node = network.producer.get(node.input[0])
     return node
 
@@ -56,9 +56,7 @@ def outputs(network: Network) -> dict[str, bool]:
     write."""
     found = {}
     for name in network.outputs:
-        node, shape = network.producer.get(name), network.shape(name)
-        while node is not None and node.op_type in MOVES and node.op_type != "Transpose":
-            node = network.producer.get(node.input[0])
+        node, shape = _behind_moves(network, name, MOVES - {"Transpose"}), network.shape(name)
         if node is None or node.op_type not in ("Softmax", "LogSoftmax") or not shape:
             continue
         before = network.shape(node.output[0])
