@@ -132,20 +132,18 @@ def resize(ctx: Context) -> None:
         window = (
             (float(roi[axes.index(a)]), float(roi[axes.index(a) + len(axes)])) if roi.size and a in axes else (0.0, 1.0)
         )
-        if a in together:
+        crops = how == "tf_crop_and_resize"
+        if a not in together and n == out and scales[a] == 1.0 and (not crops or window == (0.0, 1.0)):
+            continue
+        if a in together and scales[a] == 1.0 and not crops:
             at = np.arange(n, dtype=np.float32)
-            if scales[a] != 1.0 or how == "tf_crop_and_resize":
-                at = source_positions(how, n, out, scales[a], window)
-            if how == "tf_crop_and_resize":
-                outside.append((a, (at < 0) | (at > n - 1)))
-            places.append(_Neighbours.of(a, at, n, whole))
-            continue
-        if n == out and scales[a] == 1.0 and (how != "tf_crop_and_resize" or window == (0.0, 1.0)):
-            continue
-        at = source_positions(how, n, out, scales[a], window)
-        if how == "tf_crop_and_resize":
+        else:
+            at = source_positions(how, n, out, scales[a], window)
+        if crops:
             outside.append((a, (at < 0) | (at > n - 1)))
-        if mode == "nearest":
+        if a in together:
+            places.append(_Neighbours.of(a, at, n, whole))
+        elif mode == "nearest":
             table = np.clip(nearest_index(at, rounding, ctx), 0, n - 1)
             y = _moved(ctx, y, a, out, [table], None)
         else:
