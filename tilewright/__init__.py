@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel
     from tilewright.export import export_c
     from tilewright.files import load
+    from tilewright.litert.library import litert_delegate
     from tilewright.runtime.devices import Device, Runner
     from tilewright.runtime.inputs import random_inputs
 
@@ -38,6 +39,7 @@ _HOMES = {
     "compile": "tilewright.api.compilation",
     "compile_program": "tilewright.api.compilation",
     "export_c": "tilewright.export",
+    "litert_delegate": "tilewright.litert.library",
     "load": "tilewright.files",
     "random_inputs": "tilewright.runtime.inputs",
 }
@@ -58,6 +60,7 @@ __all__ = [
     "compile",
     "compile_program",
     "export_c",
+    "litert_delegate",
     "load",
     "random_inputs",
 ]
