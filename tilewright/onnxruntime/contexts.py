@@ -21,13 +21,14 @@ def to_bytes(program: Program, inputs: list[str], outputs: list[str]) -> bytes:
     return _HEAD.pack(_MAGIC, len(text)) + text + program.to_bytes()
 
 
-def from_bytes(data: bytes) -> tuple[Program, list[str], list[str]]:
+def from_bytes(data: bytes | memoryview) -> tuple[Program, list[str], list[str]]:
     """Program, inputs and outputs of a context. Raises `ProgramError` for one that is damaged or somebody else's."""
+    data = memoryview(data)
     try:
         magic, length = _HEAD.unpack_from(data)
         if magic != _MAGIC:
             raise ValueError("it is not Tilewright's")
-        order = json.loads(data[_HEAD.size : _HEAD.size + length])
+        order = json.loads(bytes(data[_HEAD.size : _HEAD.size + length]))
         inputs, outputs = order["inputs"], order["outputs"]
     except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ProgramError(f"the context is damaged or foreign: {error}") from None

@@ -11,10 +11,11 @@ import threading
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from onnx import ModelProto
 
-from common.errors import TilewrightError
+from common.errors import TilewrightError, UsageError
 from common.version import tilewright_version
 from isa.program import Program
 from tilewright.onnxruntime import contexts, wire
@@ -92,7 +93,8 @@ class Service:
         return [handle, contexts.to_bytes(program, inputs, outputs) if blobs[2] else b""]
 
     def _load(self, blobs: Sequence[memoryview]) -> Sequence[wire.Blob]:
-        program, inputs, outputs = contexts.from_bytes(bytes(blobs[1]))
+        content = _read(str(blobs[2], "utf-8", "surrogateescape")) if blobs[2] else blobs[1]
+        program, inputs, outputs = contexts.from_bytes(content)
         return [self._handles.add(Loaded(program, inputs, outputs, _options(blobs[0]), self._devices))]
 
     def _run(self, blobs: Sequence[memoryview]) -> Sequence[wire.Blob]:
@@ -113,6 +115,14 @@ def _model(blob: memoryview) -> ModelProto:
     model = ModelProto()
     model.ParseFromString(bytes(blob))
     return model
+
+
+def _read(path: str) -> bytes:
+    """The context in a file. Raises `UsageError`."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the context {path}: {error.strerror}") from None
 
 
 def _place_and_reason(line: str) -> tuple[int, str]:

@@ -2,8 +2,10 @@
 // the program itself, or the name of a file beside the model.
 #pragma once
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
-#include <iterator>
+#include <utility>
 
 #include "runtime.h"
 
@@ -27,18 +29,19 @@ class Contexts {
                r_.text(r_.api.Node_GetDomain, node) == "com.microsoft" && r_.string_attribute(node, "source") == PROVIDER;
     }
 
-    // The bytes a node holds or names. Throws Failure.
-    std::string read(const OrtGraph *graph, const OrtNode *node) const {
+    // What a node holds: the context, or the path of the file with it. Throws Failure.
+    std::pair<std::string, std::string> read(const OrtGraph *graph, const OrtNode *node) const {
         std::string content = r_.string_attribute(node, "ep_cache_context");
-        if (embedded(node)) return content;
+        if (embedded(node)) return {content, ""};
         std::string where = folder(r_.get(r_.api.Graph_GetModelPath, graph)) + content;
         if (content.empty() || content.find('/') != std::string::npos)
-            throw Failure{"the context of " + r_.text(r_.api.Node_GetName, node) + " is in " + content +
-                          ", which is not the name of a file beside the model"};
-        std::ifstream file(where, std::ios::binary);
-        std::string found{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-        if (!file) throw Failure{"cannot read the context " + where};
-        return found;
+            throw Failure{"the context of " + r_.text(r_.api.Node_GetName, node) + " is in '" + content +
+                          "', which is not the name of a file beside the model"};
+        char *whole = ::realpath(where.c_str(), nullptr);  // the compiler process has a working directory of its own
+        if (whole == nullptr) throw Failure{"cannot read the context " + where + ": " + std::strerror(errno)};
+        std::string found = whole;
+        std::free(whole);
+        return {"", found};
     }
 
     // A node that takes the place of a compiled one in the model that onnxruntime writes. Throws Failure.

@@ -103,8 +103,8 @@ class Provider : public OrtEp {
     void compile(const OrtGraph *graph, const OrtNode *fused, OrtNodeComputeInfo *&info, OrtNode *&context) const {
         std::vector<const OrtNode *> nodes = r_.list(r_.api.Graph_GetNumNodes, r_.api.Graph_GetNodes, graph);
         if (nodes.size() == 1 && contexts_.is_ours(nodes[0])) {
-            std::string handle = worker_->ask(LOAD, {options_, contexts_.read(graph, nodes[0])}).at(0);
-            info = new Computation(r_, worker_, handle);
+            auto [content, path] = contexts_.read(graph, nodes[0]);
+            info = new Computation(r_, worker_, worker_->ask(LOAD, {options_, content, path}).at(0));
             return;
         }
         Model model = GraphWriter(r_).write(graph, r_.list(r_.api.Node_GetNumInputs, r_.api.Node_GetInputs, fused),
