@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tilewright.export import export_c
     from tilewright.files import load
     from tilewright.litert.library import litert_delegate
+    from tilewright.onnxruntime.library import onnxruntime_library
+    from tilewright.onnxruntime.session import onnxruntime_report, onnxruntime_session
     from tilewright.runtime.devices import Device, Runner
     from tilewright.runtime.inputs import random_inputs
 
@@ -41,6 +43,9 @@ _HOMES = {
     "export_c": "tilewright.export",
     "litert_delegate": "tilewright.litert.library",
     "load": "tilewright.files",
+    "onnxruntime_library": "tilewright.onnxruntime.library",
+    "onnxruntime_report": "tilewright.onnxruntime.session",
+    "onnxruntime_session": "tilewright.onnxruntime.session",
     "random_inputs": "tilewright.runtime.inputs",
 }
 
@@ -62,6 +67,9 @@ __all__ = [
     "export_c",
     "litert_delegate",
     "load",
+    "onnxruntime_library",
+    "onnxruntime_report",
+    "onnxruntime_session",
     "random_inputs",
 ]
 

@@ -124,6 +124,8 @@ def _compiled(
             run_passes(graph, FRONTEND)
             placed = partition(graph, config, CompileOptions())
             if not any(isinstance(task, Layer) and task.macs for task in placed.tasks):
+                if not part.graph.input:
+                    return None, dict.fromkeys(group, "it reads constants alone, and what reads it is left")
                 return None, _without_npu(parts, group, placed.placement.reasons)
         return compile_part(part, options, config), {}
     except CompileError as error:

@@ -15,7 +15,7 @@ _SOURCES = Path(__file__).resolve().parent / "native"
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def library() -> str:
+def onnxruntime_library() -> str:
     """Path of the library for `onnxruntime.register_execution_provider_library`, built if it is not there.
 
     It starts its compiler process with the Python that called this, also in programs that are not Python. Any
@@ -41,7 +41,7 @@ def library() -> str:
 
 def reports() -> list[dict[str, object]]:
     """What became of the graphs of the last sessions of this process, oldest first: see `Claim.describe`."""
-    found = ctypes.CDLL(library()).tilewright_reports
+    found = ctypes.CDLL(onnxruntime_library()).tilewright_reports
     found.argtypes, found.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_size_t
     size = 0
     while True:

@@ -109,4 +109,5 @@ def digest(model: ModelProto) -> bytes:
 def _plain(node: NodeProto) -> bytes:
     plain = NodeProto(op_type=node.op_type, domain=node.domain, input=node.input, output=node.output)
     plain.attribute.extend(sorted(node.attribute, key=lambda a: a.name))
-    return plain.SerializeToString(deterministic=True)
+    found: bytes = plain.SerializeToString(deterministic=True)
+    return found

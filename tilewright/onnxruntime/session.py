@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import UsageError
-from tilewright.onnxruntime.library import library, reports
+from tilewright.onnxruntime.library import onnxruntime_library, reports
 
 if TYPE_CHECKING:
     import onnx
@@ -30,14 +30,14 @@ def register() -> list[Any]:
         found = [device for device in ort.get_ep_devices() if device.ep_name == PROVIDER]
         if not found:
             try:
-                ort.register_execution_provider_library(NAME, library())
+                ort.register_execution_provider_library(NAME, onnxruntime_library())
             except Exception as error:  # onnxruntime has kinds of its own
                 raise UsageError(f"onnxruntime does not take the provider: {_line(error)}") from None
             found = [device for device in ort.get_ep_devices() if device.ep_name == PROVIDER]
     return found
 
 
-def session(
+def onnxruntime_session(
     model: str | Path | bytes | onnx.ModelProto,
     device: str = "functional",
     *,
@@ -61,12 +61,16 @@ def session(
     chosen.add_provider_for_devices(register(), texts)
     source = model if isinstance(model, str | bytes) else str(model) if isinstance(model, Path) else None
     try:
-        return ort.InferenceSession(model.SerializeToString() if source is None else source, chosen)  # type: ignore[union-attr]
+        return ort.InferenceSession(
+            model.SerializeToString() if source is None else source,  # type: ignore[union-attr]
+            chosen,
+            enable_fallback=0,  # an error is one, and not a session without the provider
+        )
     except Exception as error:
         raise UsageError(f"onnxruntime makes no session: {_line(error)}") from None
 
 
-def report() -> str:
+def onnxruntime_report() -> str:
     """What became of the model of the last session of this process: one line per program, and one per node that is left
     to onnxruntime, with the reason. "" before the first."""
     found: Any = reports()[-1:]

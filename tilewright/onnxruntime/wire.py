@@ -64,7 +64,7 @@ def send(line: socket.socket, kind: int, blobs: Sequence[Blob]) -> None:
 
 
 def _read(line: socket.socket, size: int) -> memoryview | None:
-    found = memoryview(np.empty(size, np.uint8)) if size else memoryview(b"")
+    found = np.empty(size, np.uint8).data
     at = 0
     while at < size:
         got = line.recv_into(found[at:])
@@ -87,4 +87,4 @@ def tensor(head: memoryview, data: memoryview) -> np.ndarray:
 def blobs_of(array: np.ndarray) -> list[Blob]:
     """A tensor as it goes on the line."""
     head = np.array([onnx.helper.np_dtype_to_tensor_dtype(array.dtype), *array.shape], np.int64)
-    return [head.tobytes(), memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))]
+    return [head.tobytes(), np.ascontiguousarray(array).reshape(-1).view(np.uint8).data]

@@ -14,6 +14,7 @@ struct Model {
     std::string bytes;
     std::vector<const OrtNode *> nodes;
     std::vector<std::pair<size_t, std::string>> left;
+    bool given_away = true;  // every node has a provider
 };
 
 class GraphWriter {
@@ -32,6 +33,7 @@ class GraphWriter {
         for (size_t i = 0; i < model.nodes.size(); i++) {
             std::string reason = reason_against(model.nodes[i]);
             if (!reason.empty()) model.left.emplace_back(i, reason);
+            model.given_away = model.given_away && !provider(model.nodes[i]).empty();
             node(model.nodes[i], reason.empty());
         }
         Message whole;
@@ -44,9 +46,11 @@ class GraphWriter {
     }
 
   private:
+    std::string provider(const OrtNode *node) const { return r_.text(r_.api.Node_GetEpName, node); }
+
     std::string reason_against(const OrtNode *node) const {
-        const char *provider = r_.get(r_.api.Node_GetEpName, node);
-        if (provider != nullptr && *provider) return std::string("it is given to ") + provider + " already";
+        std::string found = provider(node);
+        if (!found.empty()) return "it is given to " + found + " already";
         if (r_.get(r_.api.Node_GetNumSubgraphs, node)) return "its bodies are graphs of their own";
         return "";
     }

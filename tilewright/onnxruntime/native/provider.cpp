@@ -67,7 +67,7 @@ class Provider : public OrtEp {
         if (precompiled || nodes.empty()) return;
         Model model = GraphWriter(r_).write(graph, r_.list(r_.api.Graph_GetNumInputs, r_.api.Graph_GetInputs, graph),
                                             r_.list(r_.api.Graph_GetNumOutputs, r_.api.Graph_GetOutputs, graph));
-        if (model.left.size() == model.nodes.size()) return;  // a second look, after everything was given away
+        if (model.given_away) return;  // a second look
         std::string left;
         for (const auto &[place, reason] : model.left) left += std::to_string(place) + "\t" + reason + "\n";
         std::vector<std::string> answer = worker_->ask(CLAIM, {options_, model.bytes, left});
