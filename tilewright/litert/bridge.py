@@ -57,7 +57,7 @@ class Bridge(ctypes.Structure):
 
 @dataclass
 class _Opened:
-    """A delegate: where its parts run. `model` replaces what is found in LiteRT's memory."""
+    """A delegate: where its parts run. `model` is for graphs whose file is not found in LiteRT's memory."""
 
     target: Target
     runner: Runner
@@ -143,7 +143,7 @@ def _plan(
     report = Report()
     try:
         opened = _opened[number]
-        data = opened.model or (ctypes.string_at(model, size) if model and size else None)
+        data = ctypes.string_at(model, size) if model and size else opened.model
         if not tensor_words:
             raise UsageError("this version of LiteRT lays out its structures in another way")
         if data is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -204,12 +205,40 @@ def test_a_model_without_constants_by_its_file(tmp_path: Path) -> None:
     path.write_bytes(data)
     compare(data, model=str(path))
     assert len(reports()[-1].taken) == 2
-    path.write_bytes(networks.whole())  # another model than the one LiteRT runs
+    path.write_bytes(networks.cut())  # another model than the one LiteRT runs
     compare(data, model=str(path))
     assert not reports()[-1].taken and "another node" in str(reports()[-1])
     path.write_bytes(data[:-200])
     compare(data, model=str(path))
     assert "damaged" in reports()[-1].problem
+
+
+def test_damaged_files_are_no_harm(tmp_path: Path) -> None:
+    """Named as the model; what is read of them may be anything, and is believed where it fits LiteRT's graph."""
+    data, r = networks.without_constants(), np.random.default_rng(0)
+    path = tmp_path / "model.tflite"
+    for _ in range(60):
+        damaged = bytearray(data)
+        for place in r.integers(0, len(data), int(r.integers(1, 8))):
+            damaged[place] = int(r.integers(256))
+        path.write_bytes(bytes(damaged[: int(r.choice([len(data), r.integers(1, len(data))]))]))
+        ours = opened(data, [delegate(model=str(path))])
+        ours.allocate_tensors()
+        invoked(ours, random_inputs(ours))
+
+
+@pytest.mark.parametrize("fill", [0, 1, 8, 0x7FFF_FFFF_FFFF])
+def test_structures_laid_out_in_another_way(fill: int) -> None:
+    """A LiteRT that has another context than the one we know keeps its graph, and we do not follow its pointers."""
+    ours = delegate()
+    address = ours._get_native_delegate_pointer()
+    prepare_at = ctypes.c_void_p.from_address(address + ctypes.sizeof(ctypes.c_void_p)).value
+    assert prepare_at
+    prepare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(prepare_at)
+    for first in (0, 1, 5, 1 << 60):
+        context = (ctypes.c_uint64 * 64)(first, *[fill] * 63)
+        assert prepare(ctypes.addressof(context), address) == 0
+        assert "in another way" in reports()[-1].problem
 
 
 def test_a_failing_device_is_litert_s_error(monkeypatch: pytest.MonkeyPatch) -> None:
