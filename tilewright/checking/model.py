@@ -84,6 +84,7 @@ def check(
     reference = reference_of(model)
     fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
     expected = reference.run({**fixed, **arrays})
+    reference.release()
     got = runner.run_detailed(normal, arrays).outputs
     rule = rule_of(reference, {**fixed, **arrays}, expected, given)
     rows = [_output_row(info, got[info.name], expected, rule) for info in normal.outputs]

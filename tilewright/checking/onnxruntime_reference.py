@@ -107,13 +107,20 @@ class Reference:
         return downstream(self.proto, sources)
 
     def session(self, proto: onnx.ModelProto, optimised: Path | None = None) -> Any:
-        """A session as the contract of the numerics wants it; its graph after optimisation goes to `optimised`."""
+        """A session as the contract of the numerics wants it.
+
+        Args:
+            optimised: its graph after optimisation goes there, and it keeps no memory for further runs.
+        """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = _SEVERITY_ERROR
+        if optimised is not None:  # one that runs once: memory goes back at once
+            options.enable_cpu_mem_arena = False
+            options.enable_mem_pattern = False
         if self.int8:
             options.add_session_config_entry("session.qdqisint8allowed", "1")
         # By default it rounds the activations of products with 4-bit weights to 8 bits, which the model does not say.
@@ -121,6 +128,10 @@ class Reference:
         if optimised is not None:
             options.optimized_model_filepath = str(optimised)
         return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def release(self) -> None:
+        """Gives memory back; the next run takes it again."""
+        self._session = None
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The model's outputs by name. Raises `UsageError` if onnxruntime cannot run it."""
@@ -167,9 +178,11 @@ class Reference:
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)
+        self.release()  # two sessions at a time take much memory
         try:
             session, ops = self._with_ops(proto)
             found = session.run(None, dict(inputs))
+            del session
             why = "observing it changes what the reference computes"
         except Exception as error:
             found, ops, why = None, None, f"onnxruntime does not give it: {_first_line(error)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -18,15 +18,18 @@ from tilewright.quantize import sqnr
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products
+from tilewright.quantize.memory import give_back
 from tilewright.quantize.metric import Comparison, compare, read_labels
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.prepare import Shapes, Values, fix, prepare, read, require_same
 from tilewright.quantize.qoperator import write_qoperator
-from tilewright.quantize.recipe import Progress, Recipe
+from tilewright.quantize.recipe import Progress, Recipe, Sample
 from tilewright.quantize.samples import Data, samples_of, split
-from tilewright.quantize.verify import Verified, verify
 from tilewright.quantize.writing import write
+
+if TYPE_CHECKING:
+    from tilewright.quantize.verify import Verified
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def quantize(
         raise UsageError(f"activation is int8 or uint8, form qdq or qoperator; not {activation!r}, {form!r}")
     given = fix(read(model), shapes, values)
     prepared = prepare(given)
+    give_back()
     samples = samples_of(data, inputs_of(prepared), images, values or ())
     calibration, held = split(samples, held_back)
     require_same(given, prepared, held[0])
@@ -147,7 +151,13 @@ def quantize(
     recipe = tune(recipe, calibration, wanted, progress)
 
     written = write(recipe) if form == "qdq" else write_qoperator(recipe)
-    verified = verify(written, held[0], progress) if check else None
+    verified = _verified(written, held[0], progress) if check else None
     noise = sqnr.measure(recipe, written, held, progress) if check else None
     comparison = compare(metric, runner(given), runner(written), held, known, progress) if metric is not None else None
     return Quantized(written, recipe, verified, comparison, noise, wanted.target)
+
+
+def _verified(written: onnx.ModelProto, sample: Sample, progress: Progress | None) -> Verified:
+    from tilewright.quantize.verify import verify  # compiler and LLVM take 50 MB: not while samples are looked at
+
+    return verify(written, sample, progress)

@@ -6,8 +6,8 @@
     3. while an output misses its goal: the layers that make most noise for what they cost stay in floats (`precision`);
        then those that turned out not to be needed are quantised again
 
-What is better is measured on calibration samples; weights are fitted on one half of them at most. The samples held back
-are left for the report.
+What is better is measured on calibration samples that weights are not fitted on. The samples held back are left for the
+report.
 
 An output reaches its goal with an SQNR of the target, also before a Softmax or Sigmoid that writes it, and if it says
 which class, with the same class as in the float model at nearly all positions: a text is wrong if one letter is
@@ -16,8 +16,9 @@ which class, with the same class as in the float model at nearly all positions: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,27 +28,40 @@ from tilewright.quantize.equalise import equalise
 from tilewright.quantize.layers import Network
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import run, session
-from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
+from tilewright.quantize.recipe import Progress, Recipe, Sample, Samples
+from tilewright.quantize.samples import Subset
 from tilewright.quantize.splitting import split
-from tilewright.quantize.switches import Outputs, noise
+from tilewright.quantize.sqnr import Noise
+from tilewright.quantize.stepping import Values
+from tilewright.quantize.switches import Outputs
 from tilewright.quantize.writing import write
 
 TARGET = 20.0
 """dB that each output has to reach by default."""
 
-MARGIN = 2.5
+MARGIN = 1.5
 """dB more than that on calibration samples: others are worse."""
 
-FLIPS = 0.005
+FLIPS = 0.001
 """Share of the positions with a clear class that may have another one."""
 
 CHECKS = (12, 64)
 """Samples to measure a recipe on, at most: of networks with many and with few multiply-accumulates."""
 
-_WORK = 1e10
+_WORK = 3e10
+"""Multiply-accumulates of one measurement."""
 
-_ROUNDS = 8
-_RETURNS = 4
+_UNSEEN = 4
+"""Samples that weights are not fitted on, at least, for a judgement by these alone."""
+
+_FAR = 4.0
+"""Noise of so many times the goal: whether equalising did any good is measured then."""
+
+_WORTH = 0.01
+"""Layers are tried in 8 bits again if they have such a share of the network's multiply-accumulates."""
+
+_ROUNDS = 4
+_RETURNS = 2
 _EASIER = 0.7  # noise to aim at, as a fraction of what it is, for outputs whose classes flip
 
 
@@ -108,64 +122,56 @@ def tune(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress 
 
 
 def _tuned(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None) -> Recipe:
-    plain = replace(recipe, ranges=ranges.find(recipe.model, samples, wanted.ranges, progress))
     judge = Judge(recipe.model, samples)
-    best = judge.measure(plain)
+    most = 0.0 if wanted.target is None else 10 ** (-(wanted.target + MARGIN) / 10)
+
+    def nearest(model: onnx.ModelProto) -> Measured:
+        found = ranges.find(model, samples, wanted.ranges, progress)
+        return judge.measure(replace(recipe, model=model, ranges=found))
+
+    def fitted(plain: Recipe) -> Measured:
+        return judge.measure(correction.correct(plain, samples, progress=progress))
+
+    model = recipe.model
     if wanted.equalise:
-        model = equalise(recipe.model, samples, recipe.per_channel, progress)
+        model = equalise(model, samples, recipe.per_channel, progress)
         model = split(model, samples, recipe.precision, progress)
-        if model is not recipe.model:
-            found = ranges.find(model, samples, wanted.ranges, progress)
-            best = best.better(judge.measure(replace(plain, model=model, ranges=found)))
-            plain = best.recipe
-    if wanted.fit:
-        best = best.better(judge.measure(correction.correct(plain, samples, progress=progress)))
-    if wanted.target is None or not best.noise.size:
+    plain = nearest(model)
+    best = plain.better(fitted(plain.recipe)) if wanted.fit else plain
+    if model is not recipe.model and (best.noise > _FAR * most).any():
+        before = nearest(recipe.model)
+        if plain.better(before) is before:
+            plain = before
+            best = best.better(before if not wanted.fit else before.better(fitted(before.recipe)))
+    if wanted.target is None or not best.noise.size or best.reaches(most):
         return best.recipe
-    return _mixed(best, plain, samples, judge, 10 ** (-(wanted.target + MARGIN) / 10), progress).recipe
+    found = precision.sources(plain.recipe, samples, progress)
+    return _mixed(best, found, most, fitted if best is not plain else judge.measure).recipe
 
 
-def _mixed(
-    best: Measured, plain: Recipe, samples: Samples, judge: Judge, most: float, progress: Progress | None
-) -> Measured:
+def _mixed(best: Measured, found: precision.Sources, most: float, made: Callable[[Recipe], Measured]) -> Measured:
     """Keeps layers in floats until the goal is reached.
 
     Args:
-        best: fitted or not.
-        plain: the same recipe before fitting, with the float model's biases.
+        made: fits and measures a recipe. Weights that were fitted behind a layer count on that layer's noise, so every
+            choice has to be fitted anew.
     """
-    if best.reaches(most):
-        return best
-    fitted, found = best.recipe, precision.sources(plain, samples, progress)
+    plain = replace(best.recipe, weights={})
     for _ in range(_ROUNDS):
         aim = np.where(best.flips > FLIPS, np.minimum(most, best.noise * _EASIER), most)
         kept = found.keep(best.noise, aim)
         if not kept:
             return best
-        best = judge.measure(_with(fitted, plain, best.recipe.precision | kept))
+        best = made(plain.with_precision(best.recipe.precision | kept))
         if best.reaches(most):
             break
-    for group in found.costliest()[:_RETURNS]:
+    worth = _WORTH * precision.all_macs(Network(plain.model))
+    for group in found.costliest(worth)[:_RETURNS]:
         fewer = {name: x for name, x in best.recipe.precision.items() if name not in group}
-        other = judge.measure(_with(fitted, plain, fewer))
+        other = made(plain.with_precision(fewer))
         if other.reaches(most):
             best = other
     return best
-
-
-def _with(fitted: Recipe, plain: Recipe, chosen: Mapping[str, Precision]) -> Recipe:
-    """The fitted recipe with other precisions. Layers that stay in floats have the biases of before: those that were
-    fitted belong to rounded weights."""
-    if fitted.model is plain.model:
-        return fitted.with_precision(chosen)
-    model = onnx.ModelProto()
-    model.CopyFrom(fitted.model)
-    real = {x.name: x for x in plain.model.graph.initializer}
-    own = {layer.bias for layer in Network(plain.model).layers if chosen.get(layer.name) is Precision.FLOAT}
-    for tensor in model.graph.initializer:
-        if tensor.name in own:
-            tensor.CopyFrom(real[tensor.name])
-    return replace(fitted, model=model, precision=dict(chosen))
 
 
 class Judge:
@@ -176,14 +182,20 @@ class Judge:
     """
 
     def __init__(self, model: onnx.ModelProto, samples: Samples) -> None:
-        total = len(samples)
         network = Network(model)
-        count = min(total, int(np.clip(_WORK / max(precision.all_macs(network), 1.0), *CHECKS)))
-        self._samples = [samples[i * total // count] for i in range(count)]
-        running = session(model)
-        self._real = [_arrays(run(running, sample)) for sample in self._samples]
-        give_back()
+        seen = correction.taken(len(samples))
+        chosen = [i for i in range(len(samples)) if i not in seen]
+        if len(chosen) < _UNSEEN:
+            chosen = list(range(len(samples)))
+        count = min(len(chosen), int(np.clip(_WORK / max(precision.all_macs(network), 1.0), *CHECKS)))
+        self._samples = Subset(samples, [chosen[i * len(chosen) // count] for i in range(count)])
+        self._names = [name for name in network.outputs if network.is_float(name)]
         self._classes = classes.outputs(network)
+        self._real = Values()
+        running = session(model)
+        for number, sample in enumerate(self._samples):
+            for name, value in self._outputs(running, sample).items():
+                self._real.put(number, name, value)
 
     def noise(self, recipe: Recipe) -> np.ndarray:
         """Energy of the error of each float output, as a fraction of the output's."""
@@ -196,11 +208,20 @@ class Judge:
             UsageError: onnxruntime cannot run the quantised model.
         """
         running = session(write(recipe), integers=False)
-        found = [_arrays(run(running, sample)) for sample in self._samples]
+        total = [Noise() for _ in self._names]
+        clear = np.zeros((len(self._names), 2), np.int64)
+        for number, sample in enumerate(self._samples):
+            found = self._outputs(running, sample)
+            real = {name: self._real.get(number, name) for name in self._names}
+            for one, name in zip(total, self._names):
+                one.add(real[name], found[name])
+            clear += classes.positions(real, found, self._classes)
+            del real, found
         del running
         give_back()
-        return Measured(recipe, noise(self._real, found), classes.flips(self._real, found, self._classes))
+        flips = clear[:, 1] / np.maximum(clear[:, 0], 1)
+        return Measured(recipe, np.array([10 ** (-one.decibels / 10) for one in total]), flips)
 
-
-def _arrays(outputs: Mapping[str, object]) -> Outputs:
-    return {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
+    def _outputs(self, running: Any, sample: Sample) -> Outputs:
+        found = run(running, sample)
+        return {name: found[name] for name in self._names}

@@ -66,26 +66,24 @@ def outputs(network: Network) -> dict[str, bool]:
     return found
 
 
-def flips(
-    wanted: list[dict[str, np.ndarray]], found: list[dict[str, np.ndarray]], chosen: Mapping[str, bool]
-) -> np.ndarray:
-    """Share of the positions with a clear class that have another one, for each float output; 0 for other outputs.
+def positions(wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray], logarithms: Mapping[str, bool]) -> (
+    np.ndarray
+):  # fmt: skip
+    """Positions with a clear class, and how many of these have another one. [float outputs, 2]; 0 for other outputs.
 
     Args:
-        wanted, found: outputs of both models, per sample.
-        chosen: see `outputs`.
+        wanted, found: outputs of both models for a sample.
+        logarithms: see `outputs`.
     """
     result = []
-    for name in [name for name, value in wanted[0].items() if value.dtype.kind == "f"]:
-        clear = other = 0
-        for a, b in zip(wanted, found) if name in chosen else ():
-            if not a[name].size:
-                continue
-            real = a[name].reshape(-1, a[name].shape[-1])
-            best = real.argmax(axis=1)
-            second, first = np.partition(real, -2, axis=1)[:, -2:].T
-            sure = first - second > np.log(CLEAR) if chosen[name] else first > CLEAR * second
-            clear += int(sure.sum())
-            other += int((b[name].reshape(real.shape).argmax(axis=1) != best)[sure].sum())
-        result.append(other / clear if clear else 0.0)
-    return np.array(result)
+    for name in [name for name, value in wanted.items() if value.dtype.kind == "f"]:
+        if name not in logarithms or not wanted[name].size:
+            result.append((0, 0))
+            continue
+        real = wanted[name].reshape(-1, wanted[name].shape[-1])
+        best = real.argmax(axis=1)
+        second, first = np.partition(real, -2, axis=1)[:, -2:].T
+        sure = first - second > np.log(CLEAR) if logarithms[name] else first > CLEAR * second
+        other = (found[name].reshape(real.shape).argmax(axis=1) != best)[sure]
+        result.append((int(sure.sum()), int(other.sum())))
+    return np.array(result, np.int64).reshape(-1, 2)

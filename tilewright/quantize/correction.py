@@ -9,23 +9,26 @@ weights, over some places of some calibration samples,
     Vq      V rounded so that E |(V - Vq) q|^2 is least (`rounding`)
     b       b + W E[f] - Vq E[q]: the mean of the result is that of the float model (bias correction)
 
+A product that stays in floats undoes noise like any other; only its weights are not rounded.
+
 Everything is linear algebra on second moments: the result depends on nothing but the model and the samples.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 from threadpoolctl import threadpool_limits
 
 from tilewright.quantize import rounding, writing
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.moments import Moments, Product
-from tilewright.quantize.recipe import Precision, Progress, QuantizedWeights, Recipe, Sample, Samples
+from tilewright.quantize.recipe import Precision, Progress, Recipe, Sample, Samples, Weights
 from tilewright.quantize.stepping import Stepper
+
+_CHUNK = 1 << 20
+"""Values of rows that are worked on at one time."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class Fit:
     bias: bool = True
     rounding: bool = True
     reconstruct: bool = True
-    samples: int = 8
-    rows: int = 4096
+    samples: int = 16
+    rows: int = 16384
     damping: float = 0.1
 
 
@@ -63,27 +66,23 @@ def correct(recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: 
         UsageError: onnxruntime cannot run the model on a sample.
     """
     fit = fit or Fit()
-    model = onnx.ModelProto()
-    model.CopyFrom(recipe.model)
-    made = Recipe(model, recipe.ranges, recipe.precision, dict(recipe.weights), recipe.activation, recipe.per_channel)
-    network = Network(model)
+    made = replace(recipe, weights={})
+    network = Network(recipe.model)
     chosen = writing.quantised_layers(network, made)
-    products = [x for x in network.layers if x.kind is Kind.PRODUCT and x.weights and x.name in chosen]
-    products = [x for x in products if chosen[x.name] is Precision.INT8]
+    products = [x for x in network.layers if x.kind is Kind.PRODUCT and x.weights]
+    products = [x for x in products if chosen.get(x.name) is not Precision.INT16]
     inputs: list[Sample] = [samples[i] for i in taken(len(samples), fit)]
     real, quantised = Stepper(recipe.model, inputs), Stepper(writing.write(made), inputs)
-    biases = {x.name: x for x in model.graph.initializer}
     try:
         for number, layer in enumerate(products):
             real.run_to(real.index(layer.name))
             quantised.run_to(quantised.index(layer.name))
             with threadpool_limits(1, "blas"):  # with several, products this small mostly wait for each other
-                weights, bias = _fitted(network, layer, real, quantised, fit, recipe.per_channel, number)
+                integers = layer.name in chosen
+                weights = _fitted(network, layer, real, quantised, fit, recipe.per_channel, number, integers)
             if weights is not None:
                 made.weights[layer.name] = weights
-            if bias is not None:
-                biases[layer.bias].CopyFrom(numpy_helper.from_array(bias, layer.bias))
-            _take_over(made, layer, layer.axis, bias, quantised)
+                _take_over(weights, layer, quantised)
             if progress is not None:
                 progress("fitting weights", (number + 1) / len(products))
     finally:
@@ -93,13 +92,14 @@ def correct(recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: 
 
 
 def _fitted(
-    network: Network, layer: Layer, real: Stepper, quantised: Stepper, fit: Fit, per_channel: bool, number: int
-) -> tuple[QuantizedWeights | None, np.ndarray | None]:
+    network: Network, layer: Layer, real: Stepper, quantised: Stepper, fit: Fit, per_channel: bool, number: int,
+    integers: bool,
+) -> Weights | None:  # fmt: skip
     weights = network.constant(layer.weights)
     assert weights is not None
     product = Product.of(layer, weights)
     if product is None:
-        return None, None
+        return None
     w = np.ascontiguousarray(product.matrix(weights), np.float32)
     moments = Moments(product, w)
     random = np.random.default_rng(number)
@@ -108,49 +108,50 @@ def _fitted(
     for sample in range(real.count):
         f = real.value(sample, layer.inputs[0])
         if f.size:
-            places = product.places(f, limit, random)
-            rows = product.rows(f, places)
-            del f
-            moments.add(rows, product.rows(quantised.value(sample, own), places))
+            places, q = product.places(f, limit, random), quantised.value(sample, own)
+            for some in np.array_split(places, -(-places.size * product.groups * product.inputs // _CHUNK)):
+                moments.add(product.rows(f, some), product.rows(q, some))
+            del f, q
     bias = network.constant(layer.bias) if layer.bias else None
     free = fit.bias and bias is not None and bias.size == product.groups * product.outputs
     if not moments.count:
-        return None, None
+        return None
     qq = moments.of_inputs(central=free)
     loss = moments.of_loss(central=free) if fit.reconstruct else np.zeros((), np.float32)
-    if not (np.isfinite(qq).all() and np.isfinite(loss).all()):
-        return None, None
+    if not (np.isfinite(qq).all() and np.isfinite(loss).all()) or not (integers or loss.any()):
+        return None
     target = w
     if fit.reconstruct:  # V = argmin E|W f - V q|^2 + d |V - W|^2  =  W + E[W (f - q) q'] (E[q q'] + d)^-1
         firm = qq.copy()
         rounding.damp(firm, fit.damping)
         target = w + np.linalg.solve(firm, loss.transpose(0, 2, 1)).transpose(0, 2, 1)
         del firm
-    axis = writing.weight_axis(network, layer, per_channel)
-    scale = rounding.best_scales(target, np.einsum("gii->gi", qq), axis is not None)
-    if fit.rounding:
-        integers = rounding.round_by_moments(target, qq, scale)
+    if integers:
+        axis = writing.weight_axis(network, layer, per_channel)
+        scale = rounding.best_scales(target, np.einsum("gii->gi", qq), axis is not None)
+        found = rounding.round_by_moments(target, qq, scale) if fit.rounding else rounding.nearest(target, scale)
+        made = found * scale[:, :, None]
     else:
-        integers = rounding.nearest(target, scale)
-    found = QuantizedWeights(
-        product.tensor(integers).astype(np.int8), scale.reshape(-1) if axis is not None else scale.reshape(-1)[0]
-    )
-    if not free or bias is None:
-        return found, None
-    rounded = integers * scale[:, :, None]
-    shift = np.einsum("goi,gi->go", w, moments.f) - np.einsum("goi,gi->go", rounded, moments.q)
-    return found, (bias + shift.reshape(bias.shape)).astype(np.float32)
+        made = target
+    if free and bias is not None:
+        shift = np.einsum("goi,gi->go", w, moments.f) - np.einsum("goi,gi->go", made, moments.q)
+        bias = (bias + shift.reshape(bias.shape)).astype(np.float32)
+    new = bias if free else None
+    if not integers:
+        return Weights(product.tensor(made).astype(np.float32), None, new)
+    scale = scale.reshape(-1) if axis is not None else scale.reshape(-1)[0]
+    return Weights(product.tensor(found).astype(np.int8), scale, new)
 
 
-def _take_over(made: Recipe, layer: Layer, axis: int, bias: np.ndarray | None, quantised: Stepper) -> None:
+def _take_over(weights: Weights, layer: Layer, quantised: Stepper) -> None:
     """The fitted weights and bias into the model that is being run."""
     node = next(node for node in quantised.nodes if node.name == layer.name)
-    weights = made.weights.get(layer.name)
-    if weights is not None:
-        scale = weights.scale
-        wide = scale if scale.ndim == 0 else scale.reshape([-1 if i == axis else 1 for i in range(weights.values.ndim)])
-        node.input[1] = f"{layer.name}_fitted_weights"
-        quantised.set(node.input[1], np.asarray(weights.values * wide, np.float32))
-    if bias is not None:
+    values = weights.values
+    if weights.scale is not None:
+        wide = [-1 if i == layer.axis else 1 for i in range(values.ndim)]
+        values = values * (weights.scale.reshape(wide) if weights.scale.ndim else weights.scale)
+    node.input[1] = f"{layer.name}_fitted_weights"
+    quantised.set(node.input[1], np.asarray(values, np.float32))
+    if weights.bias is not None:
         node.input[2] = f"{layer.name}_fitted_bias"
-        quantised.set(node.input[2], bias)
+        quantised.set(node.input[2], weights.bias)

@@ -16,6 +16,17 @@ _trim: Callable[[int], object] | None = None
 with contextlib.suppress(OSError, TypeError, AttributeError):  # other C libraries have no such function
     _trim = ctypes.CDLL(None).malloc_trim
 
+_MMAP_THRESHOLD, _BLOCK = -3, 1 << 17  # of mallopt
+
+
+def separate_blocks() -> None:
+    """From now on every large block of this process has pages of its own, which go back to the system when it is freed.
+    glibc begins so, too, but raises the limit to what was freed last: then tensors lie between small things that stay.
+    """
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # other C libraries have no such function
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _BLOCK)
+
+
 _least = 0  # resident bytes, at least, since the last time
 
 

@@ -167,9 +167,13 @@ class Sources:
         self.groups, self.alone = [self.groups[i] for i in left], self.alone[left]
         return found
 
-    def costliest(self) -> list[tuple[str, ...]]:
-        """The layers of each group that is kept, the group that takes most from the NPU first."""
-        inner = [g for g in self.kept if not any(set(g.layers) < set(other.layers) for other in self.kept)]
+    def costliest(self, least: float = 0.0) -> list[tuple[str, ...]]:
+        """The layers of each group that is kept and costs `least`, the group that takes most from the NPU first."""
+        inner = [
+            g
+            for g in self.kept
+            if g.cost >= least and not any(set(g.layers) < set(other.layers) for other in self.kept)
+        ]
         return [g.layers for g in sorted(inner, key=lambda g: -g.cost)]
 
 

@@ -20,6 +20,7 @@ from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.quantize.branches import inline_branches
 from tilewright.quantize.fold import fold
+from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import first_line, run, session
 from tilewright.quantize.opset import opset_of, upgrade
 from tilewright.quantize.recipe import Sample
@@ -109,7 +110,10 @@ def require_same(given: onnx.ModelProto, prepared: onnx.ModelProto, sample: Samp
     random = [n.op_type for n in given.graph.node if "Random" in n.op_type or n.op_type in ("Multinomial", "Bernoulli")]
     if random:
         return
-    wanted, found = run(session(given), sample), run(session(prepared), sample)
+    wanted = run(session(given), sample)
+    give_back()
+    found = run(session(prepared), sample)
+    give_back()
     for name, value in wanted.items():
         if not isinstance(value, np.ndarray) or value.dtype != np.float32 or not value.size:
             continue

@@ -51,16 +51,19 @@ class Precision(enum.Enum):
 
 
 @dataclass(frozen=True)
-class QuantizedWeights:
-    """Weights rounded by somebody who knows better than to take the nearest integers.
+class Weights:
+    """Weights of a product that were found by somebody who knows better than to take those of the float model, or the
+    integers nearest to them.
 
     Attributes:
-        values: int8, of the float weights' shape, within -127..127.
-        scale: float32, [] for one scale or [channels] for one per output channel; the zero point is 0.
+        values: of the float weights' shape: int8 within -127..127, or float32 for a layer that stays in floats.
+        scale: of integers: float32, [] for one scale or [channels] for one per output channel; the zero point is 0.
+        bias: in place of the float model's, float32 of its shape; None leaves that.
     """
 
     values: np.ndarray
-    scale: np.ndarray
+    scale: np.ndarray | None
+    bias: np.ndarray | None = None
 
 
 @dataclass
@@ -69,10 +72,11 @@ class Recipe:
 
     Attributes:
         model: the prepared float model (see `prepare.prepare`). Each Conv, ConvTranspose, Gemm and MatMul has weights
-            and bias of its own, so that both may be changed in place.
+            and bias of its own.
         ranges: of float tensors, by name; all that `layers.tensors_to_observe` lists.
         precision: of layers, by `Layer.name`; INT8 where there is none.
-        weights: of layers, by `Layer.name`; rounded to the nearest where there are none.
+        weights: of layers, by `Layer.name`, where they are of the kind that the layer's precision wants; others are
+            rounded to the nearest, or those of the float model.
         activation: "int8" or "uint8", for layers of precision INT8.
         per_channel: one scale per output channel of weights.
     """
@@ -80,7 +84,7 @@ class Recipe:
     model: onnx.ModelProto
     ranges: dict[str, Range] = field(default_factory=dict)
     precision: dict[str, Precision] = field(default_factory=dict)
-    weights: dict[str, QuantizedWeights] = field(default_factory=dict)
+    weights: dict[str, Weights] = field(default_factory=dict)
     activation: str = "int8"
     per_channel: bool = True
 

@@ -1,8 +1,8 @@
 """Two models that have the same tensors, run in segments: each segment as the one or as the other has it.
 
 A change in one segment leaves everything before it as it was. So a run begins with the first segment that is to differ
-from the plain model, on values that were kept when the plain model ran. The segments behind it are the plain model's
-again, without what makes the other one slow.
+from a base, on values that were kept when the base ran. Segments without anything switched on are run as the plain
+model has them, without what makes the other one slow.
 """
 
 from __future__ import annotations
@@ -49,48 +49,54 @@ class Segments:
         other: has all tensors of `plain` under the same names.
         example: a sample, for the sizes of tensors.
         count: of segments, at most.
+        base: switches that are on in most runs: only what differs from it is run.
     """
 
-    def __init__(self, plain: onnx.ModelProto, other: onnx.ModelProto, example: Sample, count: int = SEGMENTS) -> None:
+    def __init__(
+        self, plain: onnx.ModelProto, other: onnx.ModelProto, example: Sample, count: int = SEGMENTS,
+        base: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        self._base = frozenset(base)
         self._models = (plain, other)
         self._constants = tuple({x.name: x for x in model.graph.initializer} for model in self._models)
         self._outputs = [x.name for x in plain.graph.output]
         self._segments = self._cut(tensor_bytes(plain, example), count)
         self._sessions: dict[tuple[int, bool], Any] = {}
         self._known: list[Sample] = []
-        self._values = Values()  # of the plain model for the known samples
+        self._values = Values()  # of the base for the known samples
 
     def run(self, sample: Sample, switches: Mapping[str, np.ndarray], on: Collection[str]) -> dict[str, Any]:
         """The outputs by name.
 
         Args:
             switches: the further inputs of the other model.
-            on: those that change anything. Segments without any of them are run as the plain model has them.
+            on: those that are on. Segments without any of them are run as the plain model has them.
 
         Raises:
             UsageError: onnxruntime cannot run the model on the sample.
         """
-        number = self._number(sample)
-        differs = [not segment.switches.isdisjoint(on) for segment in self._segments]
-        first = differs.index(True) if any(differs) else len(differs)
-        needed = self._segments[first].reads if first < len(differs) else self._made_outputs
+        number = self._number(sample, switches)
+        changed = self._base.symmetric_difference(on)
+        count = len(self._segments)
+        first = next((i for i, x in enumerate(self._segments) if not x.switches.isdisjoint(changed)), count)
+        needed = self._segments[first].reads if first < count else self._made_outputs
         values = {**sample, **switches, **{name: self._values.get(number, name) for name in needed}}
-        for index in range(first, len(differs)):
-            self._advance(index, differs[index], values)
+        for index in range(first, count):
+            self._advance(index, not self._segments[index].switches.isdisjoint(on), values)
         give_back()
         return {name: self._output(name, values) for name in self._outputs}
 
     def close(self) -> None:
         self._values.close()
 
-    def _number(self, sample: Sample) -> int:
-        """The number under which the plain model's values for a sample are kept."""
+    def _number(self, sample: Sample, switches: Collection[str]) -> int:
+        """The number under which the base's values for a sample are kept."""
         for number, known in enumerate(self._known):
             if known is sample:
                 return number
-        values: dict[str, Any] = dict(sample)
+        values: dict[str, Any] = {**sample, **{name: np.array(name in self._base) for name in switches}}
         for index, segment in enumerate(self._segments):
-            self._advance(index, False, values)
+            self._advance(index, not segment.switches.isdisjoint(self._base), values)
             for name in segment.results:
                 self._values.put(len(self._known), name, values[name])
             give_back()

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from compiler.importer.subgraphs import reads_of
 from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import Kind, Layer, Network
-from tilewright.quantize.recipe import Precision, QuantizedWeights, Range, Recipe
+from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 
 MAX_BIAS = 2.0**30
 """Greatest bias in units of its scale: the sums of products need room beside it."""
@@ -49,7 +49,7 @@ def parameters(found: Range, dtype: np.dtype) -> Parameters:
     return Parameters(scale, zero_point, dtype)
 
 
-def nearest_weights(weights: np.ndarray, axis: int | None, least: np.ndarray | None = None) -> QuantizedWeights:
+def nearest_weights(weights: np.ndarray, axis: int | None, least: np.ndarray | None = None) -> Weights:
     """Symmetric int8 weights, each rounded to the nearest.
 
     Args:
@@ -61,7 +61,7 @@ def nearest_weights(weights: np.ndarray, axis: int | None, least: np.ndarray | N
     scale = np.where(bound > _SMALLEST, bound / 127, 1.0).astype(np.float32)
     if least is not None:
         scale = np.maximum(scale, least.astype(np.float32))
-    return QuantizedWeights(round_weights(weights, scale, axis), scale)
+    return Weights(round_weights(weights, scale, axis), scale)
 
 
 def round_weights(weights: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
@@ -137,7 +137,7 @@ class _Writer:
             layer = layer_of.get(id(node))
             if layer is not None:
                 self._inputs(layer, node, made)
-            elif node.op_type in ("Conv", "ConvTranspose", "Gemm") and node.input[0] in self.written:
+            else:
                 self._kept_weights(node, made)
             for at, name in enumerate(node.output):
                 if name in self.written:
@@ -232,22 +232,26 @@ class _Writer:
         channels = weights.shape[layer.axis] * (_groups(layer) if layer.op == "ConvTranspose" else 1)
         integer_bias = bias is not None and bias.size == channels and x.dtype != np.int16
         rounded = self.recipe.weights.get(layer.name)
-        if rounded is None:
+        if rounded is None or rounded.scale is None:
             rounded = nearest_weights(weights, axis)
+        elif rounded.bias is not None:
+            bias = rounded.bias
+        assert rounded.scale is not None
         if integer_bias and bias is not None:
             least = np.abs(bias.reshape(-1).astype(np.float64)) / (MAX_BIAS * float(x.scale))
             if np.any(least > rounded.scale):  # so large a bias does not fit the scale: coarser weights
                 least = least.max() if rounded.scale.ndim == 0 else least
                 rounded = nearest_weights(weights, axis if rounded.scale.ndim else None, np.asarray(least))
-        axis = axis if rounded.scale.ndim else None
-        zero = np.zeros(rounded.scale.shape, np.int8)
+        weight_scale = np.asarray(rounded.scale, np.float32)
+        axis = axis if weight_scale.ndim else None
+        zero = np.zeros(weight_scale.shape, np.int8)
         shared = len(self.network.readers.get(layer.weights, [])) > 1
         stem = f"{layer.weights}_of_{layer.name}" if shared else layer.weights
         result = f"{stem}_DequantizeLinear_Output" if shared else layer.weights
-        self._dequantise(stem, rounded.values, np.asarray(rounded.scale, np.float32), zero, result, axis)
+        self._dequantise(stem, rounded.values, weight_scale, zero, result, axis)
         made.input[1] = result
         if integer_bias and bias is not None:
-            scale = np.asarray(np.float32(x.scale) * np.asarray(rounded.scale, np.float32), np.float32)
+            scale = np.asarray(np.float32(x.scale) * weight_scale, np.float32)
             integers = np.rint(bias.reshape(-1).astype(np.float64) / scale.astype(np.float64))
             integers = np.clip(integers, -(2.0**31), 2.0**31 - 1).astype(np.int32)
             stem = f"{layer.bias}_of_{layer.name}"
@@ -257,12 +261,22 @@ class _Writer:
             made.input[2] = result
 
     def _kept_weights(self, node: onnx.NodeProto, made: onnx.NodeProto) -> None:
-        """Weights of a layer that stays float behind a quantised one, as int16 with a scale per channel.
+        """Weights of a node that stays float: fitted ones if there are such.
 
-        onnxruntime quantises float weights between a DequantizeLinear and a QuantizeLinear to 8 bits by itself; those
-        that already come out of a DequantizeLinear it leaves. 16 bits are as good as floats: 98 dB.
+        Behind a quantised layer they are int16 with a scale per channel: onnxruntime quantises float weights between a
+        DequantizeLinear and a QuantizeLinear to 8 bits by itself; those that already come out of a DequantizeLinear it
+        leaves. 16 bits are as good as floats: 98 dB.
         """
-        weights = self.network.constant(node.input[1])
+        given = self.recipe.weights.get(node.name)
+        fitted = given if given is not None and given.scale is None else None
+        weights = self.network.constant(node.input[1]) if len(node.input) > 1 else None
+        if fitted is not None:
+            weights = fitted.values
+            made.input[1] = self._add(f"{node.input[1]}_of_{node.name}_fitted", weights)
+            if fitted.bias is not None:
+                made.input[2] = self._add(f"{node.input[2]}_of_{node.name}_fitted", fitted.bias)
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.input[0] not in self.written:
+            return
         if weights is None or weights.dtype != np.float32 or weights.ndim < 2:
             return
         axis = 1 if node.op_type == "ConvTranspose" else 0

@@ -215,7 +215,9 @@ def command(
             result = quantize_tflite(model, calibration, **common)
         else:
             from tilewright.quantize import quantize
+            from tilewright.quantize.memory import separate_blocks
 
+            separate_blocks()
             result = quantize(
                 model, calibration, shapes=arguments.same_input_once(shapes), values=fixed_values.parse(model, values),
                 activation=activation, form=form, per_channel=not per_tensor, accuracy=accuracy.options,

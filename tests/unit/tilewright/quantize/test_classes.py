@@ -44,8 +44,8 @@ def test_flips() -> None:
     other = np.array([[0.6, 0.4, 0.0], [0.5, 0.4, 0.1], [0.3, 0.45, 0.25], [0.0, 0.3, 0.7]], np.float32)
     for logarithms in (False, True):
         a, b = (np.log(x + 1e-6) if logarithms else x for x in (real, other))
-        found = classes.flips([{"z": a[0], "y": a}], [{"z": b[0], "y": b}], {"y": logarithms})
-        assert found.tolist() == pytest.approx([0, 1 / 3])
+        found = classes.positions({"z": a[0], "y": a}, {"z": b[0], "y": b}, {"y": logarithms})
+        assert found.tolist() == [[0, 0], [3, 1]]
 
 
 def test_a_flip_misses_the_goal() -> None:

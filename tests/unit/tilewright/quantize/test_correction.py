@@ -12,7 +12,7 @@ from tilewright.quantize.accuracy import Judge
 from tilewright.quantize.correction import Fit, correct
 from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import runner
-from tilewright.quantize.recipe import QuantizedWeights, Recipe
+from tilewright.quantize.recipe import Recipe, Weights
 
 HELD = networks.samples(16, seed=1)
 
@@ -55,7 +55,7 @@ def test_biased_rounding_is_corrected(plain: Recipe) -> None:
             weights = network.constant(layer.weights)
             assert weights is not None
             nearest = writing.nearest_weights(weights, None)
-            down[layer.name] = QuantizedWeights(np.floor(weights / nearest.scale).astype(np.int8), nearest.scale)
+            down[layer.name] = Weights(np.floor(weights / nearest.scale).astype(np.int8), nearest.scale)
     judge = Judge(plain.model, HELD)
     biased = Recipe(plain.model, plain.ranges, weights=down)
     rounded = correct(biased, networks.samples(16), Fit(rounding=False, reconstruct=False))
