@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compiler.graph import Graph
+    from compiler.graph import Graph, Node
     from isa.program import Layer
 
 #: How notes about the whole program begin: commands that show nothing else of a program's notes show these.
 UNUSED = "nothing runs on the NPU: "
 SIXTEEN_BITS = "16-bit activations: "
 
-_DYNAMIC = ("DynamicQuantize", "MatMulInteger", "ConvInteger")
+_DYNAMIC = "DynamicQuantize"
+_PRODUCTS = ("MatMulInteger", "ConvInteger", "DynamicQuantizedLSTM", "IntegerLSTM")
 _QUANTISE = "`tilewright quantize` makes an 8-bit model of a float one, from samples of its inputs"
 
 
@@ -35,9 +37,30 @@ def notes_on(graph: Graph, layers: list[Layer], cpu_only: bool) -> list[str]:
             "makes and reads them is compiled for the CPU, in floats as onnxruntime runs it. Sums of floats round in "
             "an order of their own, so such a tensor may differ from onnxruntime's by single steps"
         )
+    products = [node for node in graph.nodes if node.op in _PRODUCTS]
+    if products and not cpu_only:
+        found.append(f"{_counted(products)} run on the CPU: {_why_not_products(graph)}")
     if any(layer.where != "cpu" for layer in layers) or not any(layer.macs for layer in layers):
         return found
     return [*found, UNUSED + _why_unused(graph, wide, cpu_only)]
+
+
+def _counted(nodes: list[Node]) -> str:
+    counts = Counter(node.op for node in nodes)
+    return ", ".join(f"{n} {op}" for op, n in counts.items())
+
+
+def _why_not_products(graph: Graph) -> str:
+    """Why sums of 8-bit products are not left to the array."""
+    if any(node.op.startswith(_DYNAMIC) for node in graph.nodes):
+        return (
+            "their factors are found while the model runs. The NPU has the factors of its sums in the program and "
+            "hands on bytes; no instruction hands on the sums themselves"
+        )
+    return (
+        "results of 16 bits or more (the gates of an LSTM) are asked for, and every sum of the NPU leaves it as 8 "
+        "bits, rounded once"
+    )
 
 
 def _why_unused(graph: Graph, wide: list[str], cpu_only: bool) -> str:
@@ -46,6 +69,8 @@ def _why_unused(graph: Graph, wide: list[str], cpu_only: bool) -> str:
     if wide:
         return f"the activations have 16 bits; quantise the float model with 8-bit activations. {_QUANTISE}"
     dynamic = next((node.op for node in graph.nodes if node.op.startswith(_DYNAMIC)), "")
+    if not dynamic and any(node.op in _PRODUCTS for node in graph.nodes):
+        return _why_not_products(graph)
     if dynamic:
         return (
             f"the model is quantised while it runs ({dynamic}), and the NPU needs scales that are known before. "

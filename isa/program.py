@@ -220,15 +220,16 @@ class Program:
         return Program.from_bytes(data, str(path))
 
     @staticmethod
-    def from_bytes(data: bytes, where: str = "program") -> Program:
+    def from_bytes(data: bytes | memoryview, where: str = "program") -> Program:
         """Parses a file image. Raises `ProgramError` if it is damaged or of another version."""
+        data = memoryview(data)  # slices are no copies
         head = len(MAGIC) + 12
         if len(data) < head + 32 or data[: len(MAGIC)] != MAGIC:
             raise ProgramError(f"{where}: not a Tilewright program file (or cut short: {len(data)} bytes)")
         version, length, crc = struct.unpack_from("<III", data, len(MAGIC))
         if version != FORMAT_VERSION:
             raise ProgramError(f"{where}: program format {version}, this version reads {FORMAT_VERSION}; compile again")
-        text = data[head : head + length]
+        text = bytes(data[head : head + length])
         if hashlib.sha256(data[:-32]).digest() != data[-32:]:
             raise ProgramError(f"{where}: damaged: checksum of {_damaged_part(data, head, length, crc)} does not match")
         try:
@@ -242,8 +243,8 @@ class Program:
         return program
 
 
-def _damaged_part(data: bytes, head: int, length: int, crc: int) -> str:
-    text = data[head : head + length]
+def _damaged_part(data: memoryview, head: int, length: int, crc: int) -> str:
+    text = bytes(data[head : head + length])
     if zlib.crc32(text) != crc:
         return "the manifest"
     try:
@@ -277,7 +278,7 @@ class _Options:
     input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def _from_manifest(manifest: Any, body: bytes) -> Program:
+def _from_manifest(manifest: Any, body: memoryview) -> Program:
     """Raises KeyError and ValueError for anything but the manifest of a program."""
     if not isinstance(manifest, dict):
         raise ValueError("it is no table")
@@ -286,7 +287,7 @@ def _from_manifest(manifest: Any, body: bytes) -> Program:
     for section in convert(list[_Section], manifest["sections"], "sections"):
         if section.bytes < 0 or section.name in sections:
             raise ValueError(f"section {section.name!r} of {section.bytes} bytes")
-        sections[section.name] = body[offset : offset + section.bytes]
+        sections[section.name] = bytes(body[offset : offset + section.bytes])
         offset += section.bytes
     if offset != len(body):
         raise ValueError(f"sections take {offset} bytes, the file has {len(body)}")

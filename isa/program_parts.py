@@ -125,7 +125,10 @@ class Layer:
         first, count: instruction range (count 0 for cpu layers).
         macs: multiply-accumulates of the model's arithmetic, padding and alignment not counted.
         read_bytes, write_bytes: memory traffic of the instructions.
-        minimum_bytes: traffic that no schedule can avoid: weights and parameters, plus activations that cannot stay.
+        minimum_bytes: traffic that no schedule can avoid, see docs/simulators.md.
+        minimum_writes: part of it that is written.
+        minimum_steps: steps of the array that no schedule can avoid.
+        after_all: no schedule can begin with it, nor with what follows, before all that stands before it is done.
         tile: how it is cut, for people to read.
     """
 
@@ -139,3 +142,6 @@ class Layer:
     write_bytes: int = 0
     minimum_bytes: int = 0
     tile: str = ""
+    minimum_writes: int = 0
+    minimum_steps: int = 0
+    after_all: bool = False

@@ -37,11 +37,6 @@ class MemoryTiming:
                 raise ValueError(f"{name} must be {low}..{high} cycles, not {value!r}")
 
 
-def lower_bound_cycles(macs: int, memory_bytes: int, config: NpuConfig) -> int:
-    """The fewest cycles a layer can take: `max(macs / macs_per_cycle, bytes / bytes_per_cycle)`, rounded up."""
-    return max(-(-macs // config.macs_per_cycle), -(-memory_bytes // config.bus_bytes))
-
-
 # Pipelines of the RTL, in cycles. A step is the cycle in which an engine issues its scratchpad reads.
 
 #: Terms one registered stage of the array's adder tree sums (two levels of adders).

@@ -19,7 +19,8 @@ from isa.config import NpuConfig
 from isa.encoding import Op
 from isa.instructions import Engine, Memory, queue_of
 from isa.program import CONSTANT_REGION, Layer
-from isa.timing import VECTOR_SIGNAL, gemm_signal, lower_bound_cycles
+from isa.timing import VECTOR_SIGNAL, gemm_signal
+from simulator.bound import memory_cycles, shares
 from simulator.cycle import Trace
 from simulator.timeline import layer_cycles
 
@@ -37,7 +38,7 @@ _WAITS = CAUSES[2:]
 #: What a layer loses, in the order of the reports. They sum up to its cycles minus its bound.
 LOSSES = {
     "padding": "array steps on lanes, channels and pixels that are not the model's",
-    "window": "array steps of depthwise layers beyond MACs / peak",
+    "window": "steps of depthwise layers beyond one for each block of outputs",
     "traffic": "waiting for bytes read or written more often than unavoidable",
     "load": "waiting for LOAD otherwise",
     "vector": "waiting for VECTOR (post-processing, element-wise layers)",
@@ -59,7 +60,8 @@ class LayerLosses:
         layer: with the sums over all fused layers.
         members: the layers themselves.
         cycles: from the end of the layer before to its own end.
-        compute, memory: cycles of its MACs at peak, of its unavoidable bytes at one bus beat per cycle.
+        compute, memory: the steps of the array and the beats of the bus that no schedule can avoid.
+        bound: its part of the fewest cycles the program can take (`simulator.bound`), at least `compute`.
         spent: cycles per cause, of any layer's instructions.
         steps: its own steps of the array, wherever they fell.
         losses: cycles per entry of `LOSSES`; they sum up to `cycles - bound`.
@@ -71,14 +73,11 @@ class LayerLosses:
     cycles: int
     compute: int
     memory: int
+    bound: int
     spent: dict[str, int] = field(default_factory=dict)
     steps: int = 0
     losses: dict[str, int] = field(default_factory=dict)
     fill: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def bound(self) -> int:
-        return max(self.compute, self.memory)
 
     @property
     def utilization(self) -> float:
@@ -103,15 +102,9 @@ def fused_row(group: Sequence[Layer]) -> Layer:
     names = [layer.name for layer in group]
     sums = {
         key: sum(getattr(layer, key) for layer in group)
-        for key in ("macs", "read_bytes", "write_bytes", "minimum_bytes")
+        for key in ("macs", "read_bytes", "write_bytes", "minimum_bytes", "minimum_writes", "minimum_steps")
     }
     return replace(group[0], name=" + ".join(names), op="+".join(layer.op for layer in group), **sums)
-
-
-def bound_cycles(layers: Iterable[Layer], config: NpuConfig) -> int:
-    """The fewest cycles the NPU layers can take one after the other."""
-    rows = map(fused_row, fused_layers(layers))
-    return sum(lower_bound_cycles(row.macs, row.minimum_bytes, config) for row in rows)
 
 
 def attribute(
@@ -127,6 +120,7 @@ def attribute(
     """
     groups = {group[0].first: group for group in fused_layers(layers)}
     fused = [fused_row(group) for group in groups.values()]
+    bounds = dict(zip(groups, shares(fused, config)))
     products = _window_products(ops, config, constants)
     rows = []
     for trace in traces:
@@ -134,7 +128,8 @@ def attribute(
         end = 0
         for found in layer_cycles(fused, [trace]):
             interval = end, end + found.cycles
-            rows.append(_account(groups[found.layer.first], found.layer, interval, table, config, products))
+            first = found.layer.first
+            rows.append(_account(groups[first], found.layer, bounds[first], interval, table, config, products))
             end += found.cycles
     return rows
 
@@ -147,20 +142,21 @@ def segments(ops: Sequence[Op], trace: Trace, config: NpuConfig) -> list[Segment
 def _account(
     members: list[Layer],
     layer: Layer,
+    bound: int,
     interval: tuple[int, int],
     table: _Table,
     config: NpuConfig,
     products: np.ndarray,
 ) -> LayerLosses:
     """The books of one layer; `interval`: the cycle before its first and its last."""
-    compute = -(-layer.macs // config.macs_per_cycle)
-    row = LayerLosses(layer, members, interval[1] - interval[0], compute, -(-layer.minimum_bytes // config.bus_bytes))
+    compute = layer.minimum_steps
+    row = LayerLosses(layer, members, interval[1] - interval[0], compute, memory_cycles([layer], config), bound)
     pcs = layer.first, layer.first + layer.count
     row.spent = {cause: table.count(cause, *interval) for cause in CAUSES}
     gemm, window = table.own(GEMM, *pcs), table.own(WINDOW, *pcs)
     row.steps = sum(b - a + 1 for a, b in (*gemm, *window))
     window_steps = sum(b - a + 1 for a, b in window)
-    of_window = compute if not gemm else min(compute, -(-_window_macs(members, products, pcs) // config.macs_per_cycle))
+    of_window = compute if not gemm else _window_steps(members, products, pcs)
     losses = dict.fromkeys(LOSSES, 0)
     losses["window"] = window_steps - of_window if window else 0
     losses["padding"] = row.steps - compute - losses["window"]
@@ -176,7 +172,7 @@ def _account(
     else:
         waits, fill = fill, waits
     # What memory must move anyway is no loss: it is taken from the waiting for it, then from what hid it.
-    unavoidable = max(0, row.memory - compute)
+    unavoidable = row.bound - compute
     for place, key in (
         (waits, LOAD), (waits, MEMORY), (fill, LOAD), (fill, MEMORY), (waits, STORE), (fill, STORE), (losses, "window"),
         (losses, "padding"), *((p, k) for k in (VECTOR, FETCH, PIPELINE) for p in (fill, waits)),
@@ -436,10 +432,11 @@ def _reset(config: NpuConfig) -> tuple[list[tuple[int, int]], list[tuple[int, in
     return [(1, 0)] * config.gemm_loops, [(1, 0, 0)] * 2
 
 
-def _window_macs(members: Sequence[Layer], products: np.ndarray, pcs: tuple[int, int]) -> int:
-    """MACs of the depthwise ones among fused layers: the members whose sum is nearest to what the window computed."""
+def _window_steps(members: Sequence[Layer], products: np.ndarray, pcs: tuple[int, int]) -> int:
+    """Least steps of the depthwise ones among fused layers: the members whose MACs are nearest to what the window
+    computed."""
     computed = int(products[slice(*pcs)].sum())
-    sums = {0}
+    sums = {0: 0}
     for layer in members[:12]:
-        sums |= {total + layer.macs for total in sums}
-    return min(sums, key=lambda total: abs(total - computed))
+        sums |= {macs + layer.macs: steps + layer.minimum_steps for macs, steps in sums.items()}
+    return sums[min(sums, key=lambda macs: abs(macs - computed))]

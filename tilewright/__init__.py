@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel
     from tilewright.export import export_c
     from tilewright.files import load
+    from tilewright.litert.library import litert_delegate
+    from tilewright.onnxruntime.library import onnxruntime_library
+    from tilewright.onnxruntime.session import onnxruntime_report, onnxruntime_session
+    from tilewright.pytorch import from_torch
     from tilewright.runtime.devices import Device, Runner
     from tilewright.runtime.inputs import random_inputs
 
@@ -38,7 +42,12 @@ _HOMES = {
     "compile": "tilewright.api.compilation",
     "compile_program": "tilewright.api.compilation",
     "export_c": "tilewright.export",
+    "from_torch": "tilewright.pytorch",
+    "litert_delegate": "tilewright.litert.library",
     "load": "tilewright.files",
+    "onnxruntime_library": "tilewright.onnxruntime.library",
+    "onnxruntime_report": "tilewright.onnxruntime.session",
+    "onnxruntime_session": "tilewright.onnxruntime.session",
     "random_inputs": "tilewright.runtime.inputs",
 }
 
@@ -58,7 +67,12 @@ __all__ = [
     "compile",
     "compile_program",
     "export_c",
+    "from_torch",
+    "litert_delegate",
     "load",
+    "onnxruntime_library",
+    "onnxruntime_report",
+    "onnxruntime_session",
     "random_inputs",
 ]
 

@@ -1,7 +1,6 @@
 """PyTorch modules: exported to ONNX by torch, quantised, compiled. Needs the `torch` extra.
 
->>> from tilewright.pytorch import from_torch
->>> program = from_torch(module, (image,), calibration=images)
+>>> program = tw.from_torch(module, (image,), calibration=images)
 >>> scores = tw.Device("functional").run(program, {"x": image.numpy()})
 """
 
@@ -34,7 +33,7 @@ _TRAINING = {"aten.dropout.default": 2, "aten.batch_norm.default": 5}
 
 def export(
     module: torch.nn.Module | torch.export.ExportedProgram,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[Any] | None = None,
     *,
     dynamic_shapes: Any = None,
     input_names: Sequence[str] | None = None,
@@ -44,7 +43,8 @@ def export(
 
     Args:
         module: in evaluation mode; or already exported, as one that `torchao.quantization.pt2e` has quantised.
-        example_inputs: arguments of its `forward`; shapes and types of the model's inputs.
+        example_inputs: arguments of its `forward`; shapes and types of the model's inputs. An exported program has
+            its own.
         dynamic_shapes: dimensions to leave open, as `torch.export.export` takes them.
         input_names, output_names: by default those of `forward`'s parameters, and "output" ("output_0", ...).
 
@@ -53,9 +53,17 @@ def export(
     """
     torch = _torch()
     title = type(module).__name__
+    if not isinstance(module, torch.nn.Module | torch.export.ExportedProgram):
+        raise UsageError(f"a torch.nn.Module or what torch.export.export makes of one is expected, not {title}")
     if isinstance(module, torch.nn.Module):
+        if example_inputs is None:
+            raise UsageError("a module needs example_inputs: arguments of its forward; an exported program has its own")
         _check_evaluation(module)
-    arguments = tuple(example_inputs)
+    else:
+        _check_nodes(module.graph)
+        if dynamic_shapes is not None:
+            raise UsageError("dynamic_shapes= has no effect: the program is exported already")
+    arguments = tuple(example_inputs or ())
     try:
         with quiet(logging.WARNING):
             if isinstance(module, torch.nn.Module):
@@ -79,7 +87,7 @@ def export(
 
 def from_torch(
     module: torch.nn.Module | torch.export.ExportedProgram,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[Any] | None = None,
     *,
     calibration: Any = None,
     quantize: bool = True,
@@ -132,6 +140,11 @@ def _check_evaluation(module: torch.nn.Module) -> None:
     graph = getattr(module, "graph", None)
     if graph is None or "eval" not in vars(module):  # exported modules have an `eval` of their own, which raises
         raise UsageError("the module is in training mode, in which batch norm and dropout differ; call module.eval()")
+    _check_nodes(graph)
+
+
+def _check_nodes(graph: torch.fx.Graph) -> None:
+    """Raises UsageError for what was exported in training mode."""
     for node in graph.nodes:
         position = _TRAINING.get(str(node.target))
         if position is not None and len(node.args) > position and node.args[position] is True:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from compiler.cpu import findings
 from compiler.cpu.expr import Buffer
 from compiler.cpu.ir.module import Module
+from compiler.cpu.ir.threads import LINE
 from compiler.cpu.object.compiler import compiling, jobs_of
 from compiler.cpu.ops import RULES
 from compiler.cpu.schedule import Schedules
 from compiler.cpu.stages.context import Context, PackedConstants
-from compiler.cpu.stages.entry import Poison, entry_point
+from compiler.cpu.stages.entry import Poison, counter_bytes, entry_point
 from compiler.cpu.stages.plan import WorkspaceSize, plan
 from compiler.cpu.stages.stage import Call, describe
 from compiler.cpu.stages.value import ElementFn, Value
@@ -138,12 +139,13 @@ def prepare_segment(
         steps = [Poison([(0, planned.memory.arena)])]
         for call, spans in zip(planned.calls, planned.dead, strict=True):
             steps += [call, Poison(spans)]
-    entry = entry_point(planned.module, symbol, steps, slots, planned.offsets)
+    start = -(-planned.memory.arena // LINE) * LINE
+    entry = entry_point(planned.module, symbol, steps, slots, planned.offsets, start)
+    room = counter_bytes(planned.module, steps)
+    nbytes = start + room if room else planned.memory.arena
     kernels = [describe(stage) for stage in ctx.stages]
     memory, jobs = planned.memory, jobs_of(planned.module, entry)
-    return Segment(
-        symbol, b"", list(inputs), constants, list(outputs), memory.arena, kernels, memory, threads, poison, jobs
-    )
+    return Segment(symbol, b"", list(inputs), constants, list(outputs), nbytes, kernels, memory, threads, poison, jobs)
 
 
 @contextlib.contextmanager

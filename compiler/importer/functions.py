@@ -19,8 +19,9 @@ _WRITTEN_OUT = {
 }  # fmt: skip
 """Function ops without a kernel of their own."""
 
-OWN_OPS = {"DeformedColumns", "DynamicQuantizedLSTM", "TreeEnsemble"}
-"""Ops of the compiler that have no ONNX definition, with the attribute `shape` and the type of their first input."""
+OWN_OPS = {"DeformedColumns", "DynamicQuantizedLSTM", "IntegerLSTM", "TreeEnsemble"}
+"""Ops of the compiler that have no ONNX definition, with the attribute `shape`. Results have the type of the first
+input, those of `IntegerLSTM` are int8."""
 
 Types = list[tuple[tuple[int, ...] | None, np.dtype | None]]
 
@@ -33,6 +34,8 @@ def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
     if node.op == "DynamicQuantizedLSTM" and first is not None:
         whole = tuple(node.attrs["shape"])  # every step's state, then the last state and cell
         return [(shape, first.dtype) for shape in (whole, whole[1:], whole[1:])]
+    if node.op == "IntegerLSTM":
+        return [(tuple(node.attrs["shape"]), np.dtype(np.int8))]
     if node.op in OWN_OPS and first is not None:
         return [(tuple(node.attrs["shape"]), first.dtype)]
     if node.op in _LIKE_FIRST_INPUT and first is not None:

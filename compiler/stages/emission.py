@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler import cpu
 from compiler.errors import CompileError
@@ -11,6 +11,7 @@ from compiler.graph import Graph
 from compiler.npu.blocks.tasks import is_conversion
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.emitter import Emitter
+from compiler.npu.least import Least, least_of
 from compiler.npu.schedule.emission import emit_step
 from compiler.stages.memory import MemoryMap
 from compiler.stages.order import LayerStep, NodeStep, Step
@@ -70,6 +71,9 @@ def emit(
     """Emits all steps; what the layers need of weights, parameters and tables goes to the memory's constants."""
     emitter = Emitter(config, memory.arena.size)
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
+    layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
+    on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
+    least = least_of(config, layers, on_cpu, {name: t.size for name, t in graph.tensors.items()})
     ran: list[NpuStep | CpuStep] = []
     rows: list[Layer] = []
     for number, step in enumerate(steps):
@@ -78,7 +82,8 @@ def emit(
             first = emitter.position
             schedule = schedules.of[number]
             schedule.use_tiles(context, step.tasks)
-            rows += emit_step(context, schedule.units, schedule.stays)
+            made = emit_step(context, schedule.units, schedule.stays)
+            rows += [_with_least(row, least[id(layer)]) for row, layer in zip(made, step.tasks, strict=True)]
             ran.append(NpuStep(first, emitter.position - first))
         else:
             ran.append(_cpu_step(number, step, segments[number]))
@@ -90,6 +95,13 @@ def emit(
     emission = Emission(emitter.image, ran, rows)
     emission.verify()
     return emission
+
+
+def _with_least(row: Layer, least: Least) -> Layer:
+    return replace(
+        row, minimum_bytes=least.reads + least.writes, minimum_writes=least.writes, minimum_steps=least.steps,
+        after_all=least.after_all,
+    )  # fmt: skip
 
 
 def _cpu_step(number: int, step: NodeStep, segment: cpu.Segment) -> CpuStep:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from compiler.notes import UNUSED, general
 from isa.program import Program
-from simulator.attribution import bound_cycles
+from simulator.bound import bound_cycles
 from tilewright.checking.report import CheckReport
 from tilewright.cli import programs, terminal
 from tilewright.measure.explain import performance

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from isa.config import NpuConfig
-from simulator.attribution import bound_cycles
+from simulator.bound import bound_cycles
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.measure.clock import clock_of

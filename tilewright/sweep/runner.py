@@ -25,6 +25,7 @@ from tilewright.sweep.space import (
     DERIVED,
     MEMORY_FIELDS,
     PER_NETWORK,
+    TIMES,
     TOOLS,
     Point,
     Space,
@@ -235,9 +236,10 @@ class Sweep:
             keep(self.id, number, assignment, "failed", point=point.id, reason="; ".join(reasons))
             return Told(counts=True)
         found = [r for r in results.values() if r is not None]
-        metrics = self.metrics(point, found)
-        values = point.values() | metrics
+        metrics: dict[str, float] = {}
         try:
+            metrics = self.metrics(point, found)
+            values = point.values() | metrics
             violations = tuple(constraint.violation(values) for constraint in self.space.constraints)
             objectives = tuple(float(objective.value(values)) for objective in self.space.objectives)
         except SpaceError as error:
@@ -257,6 +259,15 @@ class Sweep:
             area = self.area_model.estimate(point.config)
             values |= {name: getattr(area, name) for name in AREA}
         return values
+
+    def _clock_mhz(self, values: dict[str, float]) -> float | None:
+        """The clock of a point with these values. Raises `SpaceError` where an expression gives none."""
+        if self.space.clock is None:
+            return values.get("fmax_mhz")
+        clock = float(self.space.clock.value(values))
+        if not 0 < clock < math.inf:
+            raise SpaceError(f"{self.space.clock.where}: {self.space.clock.text!r} gives {clock:g} MHz")
+        return clock
 
     def metrics(self, point: Point, results: list[dict[str, Any]]) -> dict[str, float]:
         """Sizes, area and the networks' results of a point, weighted; see docs/sweeps.md for each.
@@ -284,8 +295,8 @@ class Sweep:
             "dram_bytes": sum(w * (row["dram_read_bytes"] + row["dram_written_bytes"]) for w, row in rows),
             "npu_mac_fraction": sum(weight * row["npu_macs"] for weight, row in rows) / macs if macs else 0.0,
         }
-        if "fmax_mhz" in values:
-            values["microseconds"] = cycles / values["fmax_mhz"]
+        if (clock := self._clock_mhz(point.values() | values)) is not None:
+            values |= {"clock_mhz": clock, "microseconds": cycles / clock}
         for network in self.networks:
             row = by_network[network.digest]
             row = row | {"dram_bytes": row["dram_read_bytes"] + row["dram_written_bytes"]}
@@ -320,9 +331,10 @@ def _names_before_results(space: Space, tool: str) -> set[str]:
     if tool == "model":
         known |= set(AREA)
     for expression in (*space.constraints, *space.objectives):
-        clock = sorted(expression.names & {"fmax_mhz", "microseconds"})
-        if clock and tool != "nextpnr":
-            raise SpaceError(f"{expression.where}: {clock[0]} needs --synth nextpnr, not {tool}")
+        unknown = expression.names & ({"fmax_mhz"} if space.clock else {"fmax_mhz", *TIMES})
+        if unknown and tool != "nextpnr":
+            needed = "--synth nextpnr" if space.clock else "--clock MHZ, clock_mhz in the space or --synth nextpnr"
+            raise SpaceError(f"{expression.where}: {sorted(unknown)[0]} needs {needed}")
     return known
 
 

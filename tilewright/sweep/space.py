@@ -3,6 +3,7 @@
 base = "base"                        # preset or file every point starts from
 models = ["resnet8", "vww"]          # default of --models
 family = "ecp5"                      # FPGA the area is counted for
+clock_mhz = "100 - 0.1 * macs_per_cycle"     # a number, or an expression over fields and area
 constraints = ["scratchpad_bytes <= 300_000", "lut <= 40_000", "cycles <= 2_000_000"]
 
 [axes]                               # fields of NpuConfig
@@ -46,12 +47,12 @@ CONFIG_FIELDS = tuple(f.name for f in fields(NpuConfig) if f.name != "name")
 MEMORY_FIELDS = tuple(f.name for f in fields(MemoryTiming))
 DERIVED = ("macs_per_cycle", "scratchpad_bytes", "bus_bytes", "tile_bytes")
 AREA = ("lut", "ff", "dsp", "bram")
+#: Known where there is a clock: one that is given, or that of place and route.
+TIMES = ("clock_mhz", "microseconds")
 #: Results over all networks; of one network: the name with _NETWORK behind it, for cycles, dram_bytes, utilization.
-RESULTS = (
-    "cycles", "geomean_cycles", "utilization", "dram_bytes", "npu_mac_fraction", "fmax_mhz", "microseconds",
-)  # fmt: skip
+RESULTS = ("cycles", "geomean_cycles", "utilization", "dram_bytes", "npu_mac_fraction", "fmax_mhz", *TIMES)
 PER_NETWORK = ("cycles", "dram_bytes", "utilization")
-_TABLES = ("base", "models", "family", "constraints", "axes", "memory", "search", "objective")
+_TABLES = ("base", "models", "family", "clock_mhz", "constraints", "axes", "memory", "search", "objective")
 _MAX_AXIS = 10_000
 MAX_GRID = 100_000
 
@@ -91,6 +92,7 @@ class Space:
         base, timing: what the axes change.
         axes: independent ones, of configuration and memory.
         derived: fields given by expressions.
+        clock: MHz that times are given for; None for those of place and route, if it is run.
         constraints: all must hold.
         objectives: to be made small.
         weights: per network.
@@ -102,6 +104,7 @@ class Space:
     timing: MemoryTiming
     axes: tuple[Axis, ...]
     derived: tuple[tuple[str, Expression], ...]
+    clock: Expression | None
     constraints: tuple[Expression, ...]
     objectives: tuple[Expression, ...]
     weights: dict[str, float]
@@ -141,11 +144,12 @@ class Space:
         return Point(replace(config, name=label), timing)
 
 
-def load_space(path: str | Path, networks: Iterable[str] | None = None) -> Space:
+def load_space(path: str | Path, networks: Iterable[str] | None = None, *, clock_mhz: float | None = None) -> Space:
     """Reads a space.
 
     Args:
         networks: names of the networks swept; by default the file's own.
+        clock_mhz: in place of the file's own.
 
     Raises:
         SpaceError: unreadable, or anything unknown or contradictory in it.
@@ -157,6 +161,8 @@ def load_space(path: str | Path, networks: Iterable[str] | None = None) -> Space
         raise SpaceError(f"cannot read space {path}: {error.strerror}") from None
     except ValueError as error:
         raise SpaceError(f"{path}: {error}") from None
+    if clock_mhz is not None and isinstance(table, dict):
+        table = table | {"clock_mhz": clock_mhz}
     try:
         return parse_space(table, networks)
     except SpaceError as error:
@@ -207,6 +213,7 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
         timing=MemoryTiming(),
         axes=tuple(axes),
         derived=tuple(derived),
+        clock=_clock(table["clock_mhz"], static) if "clock_mhz" in table else None,
         constraints=tuple(
             Expression(text, names, f"constraints[{n}]")
             for n, text in enumerate(_strings(table.get("constraints", []), "constraints"))
@@ -228,6 +235,12 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
     if method == "grid" and space.size > MAX_GRID:
         raise SpaceError(f"the grid has {space.size:,} points, at most {MAX_GRID:,} are swept; use random or pareto")
     return space
+
+
+def _clock(value: Any, known: tuple[str, ...]) -> Expression:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = repr(value)
+    return Expression(value, known, "clock_mhz")
 
 
 def network_key(name: str) -> str:

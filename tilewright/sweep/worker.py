@@ -25,7 +25,7 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.program import Program
 from isa.timing import MemoryTiming
-from simulator.attribution import bound_cycles
+from simulator.bound import bound_cycles
 from simulator.cycle import CycleDevice
 from tilewright.api.build import ModelSource
 from tilewright.errors import UsageError

@@ -30,7 +30,7 @@ from compiler.cpu.expr.mathlib import scaled
 from compiler.cpu.ir.casts import cast, constant
 from compiler.cpu.ir.expansions import expand
 from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.threads import PART, Sharing, private_bytes
+from compiler.cpu.ir.threads import COUNTERS, PART, Sharing, private_bytes
 from compiler.cpu.ir.types import llvm_type, suffix, vector
 from compiler.cpu.ir.writer import Number, Operand, Writer, i64, pointer_to
 
@@ -204,15 +204,16 @@ class Emitter(Writer):
     def loops(
         self, variables: Sequence[Var], bounds: Mapping[Var, Number] | None = None, divide: Var | None = None
     ) -> Iterator[None]:
-        """A loop nest; `bounds` gives run-time extents, the threads share the loop over `divide`."""
+        """A loop nest; `bounds` gives run-time extents; threads share the loop over `divide`, which is outermost."""
         if not variables:
             yield
             return
-        v = variables[0]
+        v = divide if divide is not None else variables[0]
+        variables = [v, *(other for other in variables if other is not v)]
         extent = (bounds or {}).get(v, v.extent)
         with self.sharing.divided(v.extent) if v is divide else self.loop(0, extent) as i:
             self.variables[v] = i
-            with self.loops(variables[1:], bounds, divide):
+            with self.loops(variables[1:], bounds):
                 yield
 
     # Indices and values.
@@ -362,7 +363,9 @@ class Emitter(Writer):
             self.run(fence, [])
             self.streamed = False
         names = [f"ptr noalias {p}" for p in self.params.values()]
-        parameters = ", ".join([*names, f"i64 {PART}"] if self.module.threads > 1 else names)
+        self.sharing.finish()
+        more = [f"i64 {PART}", f"ptr noalias {COUNTERS}"] if self.module.threads > 1 else []
+        parameters = ", ".join([*names, *more])
         return self.text(f"hidden void @{name}({parameters}) #0")
 
 

@@ -29,6 +29,7 @@ class Module:
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}  # by name with @
+        self.counters: dict[str, int] = {}  # bytes that the functions' threads need, by name
 
     def declare(self, name: str, text: str) -> str:
         """Makes a function of elsewhere known; returns its name."""

@@ -1,17 +1,26 @@
-"""Work shared by threads: each runs the whole function; loops are divided among them, the rest is done by the first."""
+"""Work shared by threads: each runs the whole function and takes parts of its loops, as many as it comes to.
+
+No thread waits for one that is not running: what one does not take the others do, and one that comes late finds the
+parts taken and goes on to where the others are. A function ends when all its parts are done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from compiler.cpu.expr import Buffer
-from compiler.cpu.ir.writer import Number, Operand, Writer, i64
+from compiler.cpu.ir.writer import Number, Operand, Writer, i64, pointer_to
 
 PART = Operand("%part", "i64")  # the parameter that numbers the thread
+COUNTERS = pointer_to("%counters")  # the parameter that points to the counters of the function, 0 at first
+LINE = 64  # bytes of a line of the caches, which no two threads should write
 SPINS = 500  # looks at a counter before a thread gives way
 SCHED_YIELD = 24  # number of the system call, Linux on x86-64
 PRIVATE = 1024  # bytes; threads' copies of a buffer start at multiples of it
+_PIECES = 4  # parts of a loop for each thread
 
 
 def private_bytes(buffer: Buffer) -> int:
@@ -19,80 +28,138 @@ def private_bytes(buffer: Buffer) -> int:
     return -(-buffer.nbytes // PRIVATE) * PRIVATE + PRIVATE
 
 
+class Region(NamedTuple):
+    """Work in `turns` parts, several times. Its counters: the parts that are done, then for each thread and time those
+    that are taken of its share.
+
+    Attributes:
+        offset: of the counters, bytes.
+        turns: parts.
+        apart: bytes from one thread's counters to the next one's.
+    """
+
+    offset: int
+    turns: int
+    apart: int
+
+
 class Sharing:
     """How the threads share what is being written.
 
     Args:
         writer: of the function.
+        counters: where its counters are.
 
     Attributes:
-        busy: what is written now is one thread's share already.
+        busy: what is written now is one thread's part already.
+        nbytes: of the counters.
     """
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, counters: Operand = COUNTERS) -> None:
         self.writer = writer
         self.threads = writer.module.threads
+        self.counters = counters
         self.busy = False
+        self.nbytes = 0
+        self._ends: list[tuple[Region, int]] = []  # with how many parts are done at the end
 
     @property
     def wanted(self) -> bool:
         """There are several threads, and the work has not been shared yet."""
         return self.threads > 1 and not self.busy
 
+    def region(self, turns: int, times: int = 1) -> Region:
+        """Makes room for the counters of work in `turns` parts that is done so many times."""
+        apart = -(-8 * times // LINE) * LINE
+        found = Region(self.nbytes, turns, apart)
+        if self.wanted:
+            self.nbytes += LINE + self.threads * apart
+            self._ends.append((found, turns * times))
+        return found
+
     @contextmanager
-    def divided(self, extent: int, step: int = 1) -> Iterator[Operand]:
-        """`loop(0, extent, step)` shared among the threads."""
+    def taken(self, region: Region, time: Number = 0) -> Iterator[Operand]:
+        """The loop over the parts that this thread takes.
+
+        It begins with a share of its own, the same one every time, whose data its caches may still hold, and goes on
+        with what the others have left.
+        """
+        w, turns = self.writer, region.turns
+        if not self.wanted:
+            with w.loop(0, turns) as i:
+                yield i
+            return
+        self.busy = True
+        done = w.at("i8", self.counters, region.offset)
+        first_counter = w.at("i8", self.counters, region.offset + LINE)
+        with w.loop(0, self.threads) as nth:
+            owner = w.urem(w.add(PART, nth), self.threads)
+            first, end = (w.udiv(w.mul(v, turns), self.threads) for v in (owner, w.add(owner, 1)))
+            counter = w.at("i64", w.at("i8", first_counter, w.mul(owner, region.apart)), time)
+            n = w.fresh("C")
+            w.jump(f"{n}.head")
+            w.label(f"{n}.head")
+            turn = w.op(f"atomicrmw add ptr {counter}, i64 1 seq_cst", "i64", f"t{n}")
+            i = w.add(turn, first, "", f"i{n}")
+            w.branch(w.icmp("slt", i, end, f"c{n}"), f"{n}.body", f"{n}.exit")
+            w.label(f"{n}.body")
+            with w.scope():
+                yield i
+            w.op(f"atomicrmw add ptr {done}, i64 1 seq_cst", "i64")
+            w.jump(f"{n}.head")
+            w.label(f"{n}.exit")
+        self.busy = False
+
+    def wait(self, region: Region, least: Number) -> None:
+        """Waits until so many parts of a region are done."""
+        if self.wanted:
+            wait_for(self.writer, self.writer.at("i8", self.counters, region.offset), least)
+
+    def finish(self) -> None:
+        """Waits until all parts of all regions are done; once, at the end of the function."""
+        for region, parts in self._ends:
+            self.wait(region, parts)
+        self._ends = []
+
+    @contextmanager
+    def divided(self, extent: int, step: int = 1, within: Sequence[tuple[Operand, int]] = ()) -> Iterator[Operand]:
+        """`loop(0, extent, step)` shared among the threads.
+
+        Args:
+            within: the loops around it, each with its variable and extent.
+        """
         w = self.writer
         if not self.wanted:
             with w.loop(0, extent, step) as i:
                 yield i
             return
         turns = -(-extent // step)
-        ends = []
-        for part in (PART, w.add(PART, 1, "nuw nsw")):
-            share = w.udiv(w.mul(part, turns, "nuw nsw"), self.threads)
-            ends.append(w.mul(share, step, "nuw nsw"))
-        self.busy = True
-        with w.loop(ends[0], ends[1], step) as i:
-            yield i
-        self.busy = False
-
-    @contextmanager
-    def claimed(self, extent: int, taken: Operand, finished: Operand) -> Iterator[Operand]:
-        """`loop(0, extent)` whose turns the threads take one by one, so that none waits for one that is not running.
-
-        Args:
-            taken: address of an int64 of this loop alone, 0 before.
-            finished: address of an int64 that counts the turns that are done.
-        """
-        w = self.writer
-        if not self.wanted:
-            with w.loop(0, extent) as i:
+        pieces = min(turns, self.threads * _PIECES)
+        time: Number = 0
+        for i, n in within:
+            time = w.add(w.mul(time, n), i)
+        with self.taken(self.region(pieces, math.prod(n for _, n in within)), time) as piece:
+            ends = []
+            for k in (piece, w.add(piece, 1, "nuw nsw")):
+                share = w.udiv(w.mul(k, turns, "nuw nsw"), pieces)
+                ends.append(w.mul(share, step, "nuw nsw"))
+            with w.loop(ends[0], ends[1], step) as i:
                 yield i
-            return
-        n = w.fresh("C")
-        w.jump(f"{n}.head")
-        w.label(f"{n}.head")
-        i = w.op(f"atomicrmw add ptr {taken}, i64 1 seq_cst", "i64", f"i{n}")
-        w.branch(w.icmp("slt", i, extent, f"c{n}"), f"{n}.body", f"{n}.exit")
-        w.label(f"{n}.body")
-        self.busy = True
-        with w.scope():
-            yield i
-        self.busy = False
-        w.op(f"atomicrmw add ptr {finished}, i64 1 seq_cst", "i64")
-        w.jump(f"{n}.head")
-        w.label(f"{n}.exit")
 
     @contextmanager
-    def alone(self, number: int = 0) -> Iterator[None]:
-        """Done by one thread only, the first by default, unless this is a thread's share already."""
+    def alone(self) -> Iterator[None]:
+        """Done by one thread only, the first that comes, unless this is a thread's share already."""
         if not self.wanted:
             yield
             return
+        w, region = self.writer, self.region(1)
+        n = w.fresh("A")
+        counter = w.at("i8", self.counters, region.offset + LINE)
+        turn = w.op(f"atomicrmw add ptr {counter}, i64 1 seq_cst", "i64", f"t{n}")
         self.busy = True
-        with self.writer.when(self.writer.icmp("eq", PART, number)):
+        with w.when(w.icmp("eq", turn, 0)):
             yield
+            w.op(f"atomicrmw add ptr {w.at('i8', self.counters, region.offset)}, i64 1 seq_cst", "i64")
         self.busy = False
 
     @contextmanager
@@ -101,17 +168,6 @@ class Sharing:
         before, self.busy = self.busy, True
         yield
         self.busy = before
-
-
-def meet(w: Writer, counter: Operand, arrivals: Number) -> None:
-    """Waits until all threads are here.
-
-    Args:
-        counter: address of an int64 that every thread adds 1 to at every meeting.
-        arrivals: its value when all are at this one.
-    """
-    w.op(f"atomicrmw add ptr {counter}, i64 1 seq_cst", "i64")
-    wait_for(w, counter, arrivals)
 
 
 def wait_for(w: Writer, counter: Operand, least: Number) -> None:

@@ -38,4 +38,6 @@ class Function(Emitter):
 
     def define(self, stem: str) -> str:
         """Adds the finished function to the module; returns its name."""
-        return self.module.define(self.definition("NAME"), stem)
+        name = self.module.define(self.definition("NAME"), stem)
+        self.module.counters[name] = self.sharing.nbytes
+        return name

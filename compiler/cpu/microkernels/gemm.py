@@ -8,7 +8,9 @@ is in the first-level cache.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -209,12 +211,18 @@ class Job:
         direct = b if isinstance(b, DirectOperand) else None
         pieces = [] if isinstance(b, PanelOperand | DirectOperand) else b(d.batch, row, col)
         what = self._divided(f.module.threads)
-        divide = f.sharing.divided
-        with (
-            f.loops(d.batch, divide=what if isinstance(what, Var) else None),
-            divide(d.r.extent, rows) if what == "rows" else f.loop(0, d.r.extent, rows) as rv,
-            divide(d.c.extent, cols) if what == "columns" else f.loop(0, d.c.extent, cols) as cv,
-        ):
+        around: list[tuple[Operand, int]] = []  # the loops that are written
+
+        def loop(kind: str, extent: int, step: int = 1) -> AbstractContextManager[Operand]:
+            return f.sharing.divided(extent, step, around) if what == kind else f.loop(0, extent, step)
+
+        with contextlib.ExitStack() as nest:
+            nest.enter_context(f.loops(d.batch, divide=what if isinstance(what, Var) else None))
+            around += [(f.variables[v], v.extent) for v in d.batch]
+            rv = nest.enter_context(loop("rows", d.r.extent, rows))
+            around.append((f.udiv(rv, rows), -(-d.r.extent // rows)))
+            cv = nest.enter_context(loop("columns", d.c.extent, cols))
+            around.append((f.udiv(cv, cols), -(-d.c.extent // cols)))
             f.variables[r0], f.variables[c0] = rv, cv
             nr = _bounded(f, d.r.extent, rv, rows)
             nc = d.c.extent if direct else _bounded(f, d.c.extent, cv, cols)
@@ -230,7 +238,7 @@ class Job:
                     _nest(f, Assignment(variables, body, self.packed, offset), block)
             done = 0
             for tiles, size in self.gemm.tiles(d.m.extent, self.target):
-                with divide(tiles) if what == "tiles" else f.loop(0, tiles) as t:
+                with loop("tiles", tiles) as t:
                     first = f.add(f.mul(t, size), done)
                     self._multiply(f, first, size, count, first_b)
                     self._epilogue(f, block, first, size)

@@ -1,7 +1,8 @@
 """The product of a recurrent step: state times the recurrent weights of some gates, block of units by block of units.
 
 The columns of all these gates lie side by side for each block of units, so that one register tile gives every gate of
-its units, and what follows (activations, new state) is computed while they are in the first-level cache.
+its units, and what follows (activations, new state) is computed while they are in the first-level cache. States of
+bytes are multiplied four neighbours at a time, as in other integer products.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from compiler.cpu.expr import Assignment, Buffer, Expr, Index, Var, const, guard
 from compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
 from compiler.cpu.loops.assign import emit_assign
 from compiler.cpu.loops.function import Function
-from compiler.cpu.microkernels.tile import FloatProduct, Tile, define_tile, split_rows
+from compiler.cpu.microkernels.tile import ByteProduct, FloatProduct, Tile, define_tile, split_rows
 from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import ElementFn, Value
+from compiler.cpu.stages.value import ElementFn
 from compiler.cpu.target import Target
 
 _VECTORS = 8  # sums of a tile of one row: enough to hide the latency of an addition
@@ -59,35 +60,51 @@ class GateProduct:
 
     Args:
         ctx: takes the packed weights.
-        r: [directions, gates * hidden, hidden], widened while it is packed.
-        direction: of them.
+        hidden: units.
         gates: which.
         batch: rows of the state.
-        dtype: of the state and the sums.
+        dtype: of the state; "u8" is multiplied by int8 weights, with sums in int32.
+        known: constant weights [gates * hidden, hidden], float32 or int8; None if they are of other types or not known.
+        read: the weight of a row and a column where they are not known.
 
     Attributes:
-        panels: the packed weights, [blocks, hidden, gates, units of a block].
+        panels: the packed weights, [blocks, hidden, gates, units of a block]; of bytes four neighbours along hidden
+            last.
         sums: memory of a tile.
+        depth: elements of a row of the state, groups of four for bytes.
+        stride: from one row of the state to the next, elements.
         work: multiplications.
     """
 
-    def __init__(self, ctx: Context, r: Value, direction: int, gates: range, batch: int, dtype: str) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        hidden: int,
+        gates: range,
+        batch: int,
+        dtype: str,
+        known: np.ndarray | None,
+        read: Callable[[Index, Index], Expr] | None = None,
+    ) -> None:
         self.target, self.batch, self.dtype, self.gates = ctx.target, batch, dtype, len(gates)
-        self.hidden = r.shape[-1]
+        self.hidden = hidden
+        self.group = 4 if dtype == "u8" else 1
+        self.depth = -(-hidden // self.group)
+        self.stride = self.depth * self.group
         self.units = self._units(ctx.target)
         self.blocks = -(-self.hidden // self.units)
         self.work = batch * self.gates * self.hidden**2
-        known = ctx.graph.const(ctx.node.inputs[2])
-        if known is not None and known.dtype == np.float32 and dtype == "f32":
-            data = self._packed(known[direction], gates) if not ctx.dry else known[:0]
-            self.panels = ctx.constant(data, stem="gates")
+        if known is not None:
+            self.panels = ctx.constant(self._packed(known, gates) if not ctx.dry else known[:0], stem="gates")
         else:
+            assert read is not None
             shape = (self.blocks, self.hidden, self.gates, self.units)
-            self.panels = ctx.lazy(shape, dtype, self._packing(ctx, r, direction, gates), 4)
+            self.panels = ctx.lazy(shape, dtype, self._packing(read, gates), 4)
         ctx.buffer(self.panels)
         self.tiles = split_rows(batch, self._rows) if batch else []
         rows = max((size for _, size in self.tiles), default=0)
-        self.sums = Buffer("", dtype, rows * self.gates * self.units, "temp", private=True)
+        sums = "i32" if self.group > 1 else dtype
+        self.sums = Buffer("", sums, rows * self.gates * self.units, "temp", private=True)
 
     def _units(self, target: Target) -> int:
         """Units of a block: more than a vector of them where there are too few sums otherwise."""
@@ -103,18 +120,18 @@ class GateProduct:
 
     def _packed(self, r: np.ndarray, gates: range) -> np.ndarray:
         chosen = r.reshape(-1, self.hidden, self.hidden)[gates.start : gates.stop]
-        padded = np.zeros((self.gates, self.blocks * self.units, self.hidden), np.float32)
-        padded[:, : self.hidden] = chosen
-        by_block = padded.reshape(self.gates, self.blocks, self.units, self.hidden)
-        return np.ascontiguousarray(by_block.transpose(1, 3, 0, 2))
+        padded = np.zeros((self.gates, self.blocks * self.units, self.stride), r.dtype)
+        padded[:, : self.hidden, : self.hidden] = chosen
+        by_block = padded.reshape(self.gates, self.blocks, self.units, self.depth, self.group)
+        return np.ascontiguousarray(by_block.transpose(1, 3, 0, 2, 4))
 
-    def _packing(self, ctx: Context, r: Value, direction: int, gates: range) -> ElementFn:
+    def _packing(self, read: Callable[[Index, Index], Expr], gates: range) -> ElementFn:
         """The same at run time."""
 
         def fn(idx: list[Index]) -> Expr:
             block, k, gate, u = idx
             unit = block * self.units + u
-            weight = ctx.read(r, [Index(direction), (gate + gates.start) * self.hidden + unit, k]).to(self.dtype)
+            weight = read((gate + gates.start) * self.hidden + unit, k).to(self.dtype)
             if self.hidden % self.units == 0:
                 return weight
             return guard(index_value(unit) < self.hidden, weight, const(0.0, self.dtype))
@@ -146,8 +163,8 @@ class GateProduct:
                 with f.loop(0, count) as turn:
                     f.variables[row] = f.add(f.mul(turn, size), done)
                     finished = Finished(self.sums, size, self.units, self.gates, row, unit, left)
-                    start = at + Index.of(row) * self.hidden
-                    if self.dtype == "f32":
+                    start = at + Index.of(row) * self.stride
+                    if self.dtype in ("f32", "u8"):
                         self._multiply(f, f.element(state, f.index(start)), block, size)
                     else:
                         self._reduce(f, state, start, unit, size)
@@ -156,11 +173,12 @@ class GateProduct:
 
     def _multiply(self, f: Function, a: Operand, block: Operand, size: int) -> None:
         width = self.gates * self.units
-        tile = Tile(size, width // self.target.lanes, 4 * self.hidden, 4, 4 * width, 4 * width)
+        tile = Tile(size, width // self.target.lanes, 4 * self.depth, 4, 4 * width, 4 * width)
         assert self.panels.buffer is not None
-        b = f.element(self.panels.buffer, f.mul(block, self.hidden * width))
-        name = define_tile(f.module, tile, FloatProduct(f.module))
-        f.run(f"@{name}", [a, b, f.element(self.sums, 0), i64(self.hidden), pointer_to("null")])
+        b = f.element(self.panels.buffer, f.mul(block, self.stride * width))
+        product = ByteProduct(f.module, a_signed=False) if self.group > 1 else FloatProduct(f.module)
+        name = define_tile(f.module, tile, product)
+        f.run(f"@{name}", [a, b, f.element(self.sums, 0), i64(self.depth), pointer_to("null")])
 
     def _reduce(self, f: Function, state: Buffer, start: Index, unit: Var, size: int) -> None:
         """The same as plain sums, for other types."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import llvmlite.binding as llvm
 
+from compiler.cpu.object.pool import pool_of
 from compiler.cpu.target import Target
 from compiler.errors import CompileError
 
@@ -42,19 +42,11 @@ class ThreadedSegment:
 
     def __init__(self, engine: llvm.ExecutionEngine, address: int, threads: int) -> None:
         self._engine = engine
-        arguments = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
-        self._entry = ctypes.CFUNCTYPE(None, *arguments)(address)
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads - 1, "tilewright-kernel")
+        self._address, self._threads = address, threads
 
     def __call__(self, buffers: Sequence[int], workspace: int | None = None) -> None:
         table = (ctypes.c_void_p * max(len(buffers), 1))(*buffers)
-        counter = ctypes.c_int64(0)
-        meeting, memory = ctypes.addressof(counter), ctypes.c_void_p(workspace or 0)
-        others = [self._pool.submit(self._entry, table, memory, k, meeting) for k in range(1, self._threads)]
-        self._entry(table, memory, 0, meeting)
-        for other in others:
-            other.result()
+        pool_of(self._threads).run(self._address, table, workspace or 0)
 
 
 def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., None]:

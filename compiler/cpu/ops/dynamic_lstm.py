@@ -7,7 +7,10 @@ the rational functions of its library MLAS.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from compiler.cpu.expr import (
     Assignment,
@@ -26,35 +29,49 @@ from compiler.cpu.expr import (
 )
 from compiler.cpu.loops.assign import emit_assign
 from compiler.cpu.loops.function import Function
+from compiler.cpu.microkernels.recurrence import Finished, GateProduct
+from compiler.cpu.ops.integer import signed_weights
 from compiler.cpu.ops.quantization import saturate
 from compiler.cpu.ops.rules import op
 from compiler.cpu.stages.context import Context
 from compiler.cpu.stages.value import Value
 
+Gate = Callable[[int], Expr]  # number of a gate: its sum
+
 
 class _Steps:
     """The loop over time. Inputs: X W^T [steps, batch, 4*hidden], R [hidden, 4*hidden], bias, scale and zero point of
-    R, initial h and c [batch, hidden]; gates in the order input, output, forget, cell."""
+    R, initial h and c [batch, hidden]; gates in the order input, output, forget, cell.
+
+    With R as int8 and its zero point z, a sum of (state - zs) * (R - z) is the product of the bytes, less z times the
+    sum of the state's row and zs times the sum of the column of R - z.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        given = [ctx.stored(ctx.input(k)) for k in range(7)]
-        self.projected, self.weights, self.bias, self.weight_scale, self.weight_zero, self.h0, self.c0 = given
+        given = {k: ctx.stored(ctx.input(k)) for k in (0, 2, 3, 5, 6)}
+        self.projected, self.bias, self.weight_scale, self.h0, self.c0 = given.values()
         self.steps, self.batch, columns = self.projected.shape
         self.hidden = columns // 4
         self.reverse = bool(ctx.attr("reverse", 0))
+        data, zero = ctx.const_input(1), ctx.const_input(4)
+        assert data is not None and zero is not None
+        weights, moved = signed_weights(data)
+        self.weight_zero = int(zero.reshape(-1)[0]) - moved
+        self.columns = ctx.constant((weights.astype(np.int64) - self.weight_zero).sum(0).astype(np.int32))
+        self.product = GateProduct(ctx, self.hidden, range(4), self.batch, "u8", np.ascontiguousarray(weights.T), None)
         size = (self.batch, self.hidden)
         self.y = ctx.temp((self.steps, *size), "f32")
         self.h, self.c = ctx.temp(size, "f32"), ctx.temp(size, "f32")
-        self.stored = ctx.temp(size, "u8")
+        self.stored = ctx.temp((self.batch, self.product.stride), "u8")
         self.low, self.high, self.scale = (ctx.temp((), "f32") for _ in range(3))
-        self.zero = ctx.temp((), "i32")
-        self.sums, self.gates = ctx.temp((self.batch, columns), "i32"), ctx.temp((self.batch, columns), "f32")
-        self.t, self.k = Var.new(self.steps), Var.new(self.hidden)
+        self.zero, self.rows = ctx.temp((), "i32"), ctx.temp((self.batch,), "i32")
+        self.t = Var.new(self.steps)
 
     @property
     def temps(self) -> list[Value]:
-        return [self.y, self.h, self.c, self.stored, self.low, self.high, self.scale, self.zero, self.sums, self.gates]
+        sums = Value((self.product.sums.size,), "i32", self.product.sums)
+        return [self.y, self.h, self.c, self.stored, self.low, self.high, self.scale, self.zero, self.rows, sums]
 
     def emit(self, f: Function) -> None:
         self.assign(f, self.h, lambda at: self.ctx.read(self.h0, at))
@@ -62,25 +79,16 @@ class _Steps:
         with f.loop(0, self.steps) as step:
             f.variables[self.t] = step
             self.quantize(f)
-            self.assign(f, self.sums, lambda at: const(0, "i32"))
-            with f.loop(0, self.hidden) as k:
-                f.variables[self.k] = k
-                self.assign(f, self.sums, self.product)
-            self.assign(f, self.gates, self.gate)
-            self.assign(f, self.c, self.cell)
-            self.assign(f, self.h, lambda at: mlas.tanh(self.ctx.read(self.c, at)) * self.activated(1, at))
-            here = Index.of(self.t)
-            when = self.steps - 1 - here if self.reverse else here
-            self.assign(f, self.y, lambda at: self.ctx.read(self.h, at), first=[when])
+            assert self.stored.buffer is not None
+            blocks = f.loop(0, self.product.blocks)
+            self.product.emit(f, self.stored.buffer, Index(0), functools.partial(self.follow, f), blocks)
 
-    def assign(
-        self, f: Function, target: Value, fn: Callable[[list[Index]], Expr], first: Sequence[Index] = ()
-    ) -> None:
-        """`target[first..., at]` for all `at`."""
-        variables = [Var.new(n) for n in target.shape[len(first) :]]
+    def assign(self, f: Function, target: Value, fn: Callable[[list[Index]], Expr], shape: Sequence[int] = ()) -> None:
+        """`target[at]` for all `at`, or for those of a smaller shape."""
+        variables = [Var.new(n) for n in shape or target.shape]
         at = [Index.of(v) for v in variables]
         assert target.buffer is not None
-        emit_assign(f, Assignment(variables, fn(at), target.buffer, linear([*first, *at], target.shape)))
+        emit_assign(f, Assignment(variables, fn(at), target.buffer, linear(at, target.shape)))
 
     def quantize(self, f: Function) -> None:
         """The state as bytes: the range of all its elements and 0 is spread over 0..255."""
@@ -95,29 +103,43 @@ class _Steps:
         scale = read(self.scale, [])
         zero = call("roundeven", clamp(0.0 - low / scale, 0.0, 255.0)).to("i32")
         self.assign(f, self.zero, lambda at: zero)
-        self.assign(f, self.stored, lambda at: saturate(read(self.h, at) / scale, read(self.zero, []), "u8"))
+        stored = lambda at: saturate(read(self.h, at) / scale, read(self.zero, []), "u8")
+        self.assign(f, self.stored, stored, self.h.shape)
+        if self.weight_zero:
+            k = Var.new(self.hidden)
+            byte = lambda at: read(self.stored, [at[0], Index.of(k)]).to("i32")
+            self.assign(f, self.rows, lambda at: reduce("add", [k], byte(at), 0))
 
-    def product(self, at: list[Index]) -> Expr:
-        """The sum with one more element of the state."""
-        read, k = self.ctx.read, Index.of(self.k)
-        state = read(self.stored, [at[0], k]).to("i32") - read(self.zero, [])
-        weight = read(self.weights, [k, at[1]]).to("i32") - read(self.weight_zero, []).to("i32")
-        return read(self.sums, at) + state * weight
-
-    def gate(self, at: list[Index]) -> Expr:
-        read, here = self.ctx.read, Index.of(self.t)
+    def follow(self, f: Function, done: Finished) -> None:
+        """The new cell and state of finished units, and the output of the step."""
+        here = Index.of(self.t)
         when = self.steps - 1 - here if self.reverse else here
-        multiplier = read(self.scale, []) * read(self.weight_scale, [at[1]])
-        sums = read(self.projected, [when, *at]) + read(self.sums, at).to("f32") * multiplier
-        return sums + read(self.bias, [at[1]])
+        for target, fn, first in ((self.c, self.cell, []), (self.h, self.state, []), (self.y, self.shown, [when])):
+            assert target.buffer is not None
+            done.assign(f, target.buffer, fn, lambda b, j, t=target, n=first: linear([*n, b, j], t.shape))  # type: ignore[misc]
 
-    def activated(self, number: int, at: list[Index]) -> Expr:
-        x = self.ctx.read(self.gates, [at[0], at[1] + number * self.hidden])
+    def gate(self, number: int, b: Index, j: Index, gate: Gate) -> Expr:
+        """A gate behind its activation."""
+        read, here, column = self.ctx.read, Index.of(self.t), j + number * self.hidden
+        when = self.steps - 1 - here if self.reverse else here
+        whole = gate(number)
+        if self.weight_zero:
+            whole = whole - read(self.rows, [b]) * self.weight_zero
+        whole = whole - read(self.zero, []) * read(self.columns, [column])
+        multiplier = read(self.scale, []) * read(self.weight_scale, [column])
+        sums = read(self.projected, [when, b, column]) + whole.to("f32") * multiplier
+        x = sums + read(self.bias, [column])
         return mlas.tanh(x) if number == 3 else mlas.sigmoid(x)
 
-    def cell(self, at: list[Index]) -> Expr:
-        old = self.ctx.read(self.c, at)
-        return old * self.activated(2, at) + self.activated(0, at) * self.activated(3, at)
+    def cell(self, b: Index, j: Index, gate: Gate) -> Expr:
+        enter, forget, new = (self.gate(number, b, j, gate) for number in (0, 2, 3))
+        return self.ctx.read(self.c, [b, j]) * forget + enter * new
+
+    def state(self, b: Index, j: Index, gate: Gate) -> Expr:
+        return mlas.tanh(self.ctx.read(self.c, [b, j])) * self.gate(1, b, j, gate)
+
+    def shown(self, b: Index, j: Index, gate: Gate) -> Expr:
+        return self.ctx.read(self.h, [b, j])
 
 
 @op("DynamicQuantizedLSTM")

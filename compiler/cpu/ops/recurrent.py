@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from compiler.cpu.expr import (
     Assignment,
     Buffer,
@@ -27,7 +29,6 @@ from compiler.cpu.expr import (
     select,
 )
 from compiler.cpu.expr import mathlib as m
-from compiler.cpu.ir.threads import wait_for
 from compiler.cpu.loops.function import Function
 from compiler.cpu.microkernels.recurrence import Finished, GateProduct
 from compiler.cpu.ops.elementwise import HALVES, widen
@@ -106,7 +107,6 @@ class Direction:
 
     Attributes:
         h, c: the states, [2, batch, hidden] and [batch, hidden]; GRU has the update gate and the reset state there.
-        counters: blocks of units that threads have finished, then those that they have taken, by product and step.
     """
 
     def __init__(self, ctx: Context, number: int, functions: list[Activation], projected: Value, y: Value) -> None:
@@ -126,22 +126,25 @@ class Direction:
         self.peepholes = self._given(7) if self.kind == "LSTM" else None
         self.t, self.now = Var.new(self.steps), Var.new(2)
         self.late = self.kind == "GRU" and not ctx.attr("linear_before_reset", 0)  # the reset acts before the product
-        r = ctx.stored(ctx.input(2))
         groups = [range(2), range(2, 3)] if self.late else [range(GATES[self.kind])]
-        self.products = [GateProduct(ctx, r, number, gates, self.batch, self.dtype) for gates in groups]
-        self.counters = ctx.temp((1 + self.steps * len(groups),), "i64")
+        self.products = [self._product(gates) for gates in groups]
+
+    def _product(self, gates: range) -> GateProduct:
+        ctx, known, r = self.ctx, self.ctx.graph.const(self.ctx.node.inputs[2]), self.ctx.stored(self.ctx.input(2))
+        fixed = known[self.number] if known is not None and known.dtype == np.float32 and self.dtype == "f32" else None
+        read = lambda row, k: ctx.read(r, [Index(self.number), row, k])
+        return GateProduct(ctx, self.hidden, gates, self.batch, self.dtype, fixed, read)
 
     def _given(self, k: int) -> Value | None:
         return self.ctx.stored(self.ctx.input(k)) if self.ctx.has(k) else None
 
     @property
     def temps(self) -> list[Value]:
-        return [self.h, self.c, self.z, self.counters]
+        return [self.h, self.c, self.z]
 
     def start(self) -> list[Assignment]:
         """What the state is before the first step."""
-        n = Var.new(self.counters.size)
-        parts = [Assignment([n], const(0, "i64"), _memory(self.counters), Index.of(n))]
+        parts = []
         for value, first in ((self.h, self.initial["h"]), (self.c, self.initial["c"])):
             b, j = Var.new(self.batch), Var.new(self.hidden)
             at = [Index.of(b), Index.of(j)]
@@ -166,17 +169,17 @@ class Direction:
     def emit(self, f: Function) -> None:
         """All steps. Threads take blocks of units; nobody begins with a product before the one before it is done."""
         small = sum(p.work for p in self.products) < SHARED_WORK or self.dtype != "f32"
-        with f.sharing.alone() if small else contextlib.nullcontext(), f.loop(0, self.steps) as step:
+        with contextlib.ExitStack() as nest:
+            if small:
+                nest.enter_context(f.sharing.alone())
+            regions = [f.sharing.region(product.blocks, self.steps) for product in self.products]
+            step = nest.enter_context(f.loop(0, self.steps))
             f.variables[self.t], f.variables[self.now] = step, f.and_(step, 1)
             phases = {"RNN": self.rnn, "GRU": self.gru, "LSTM": self.lstm}[self.kind]()
-            each = sum(p.product.blocks for p in phases)
             for number, phase in enumerate(phases):
-                finished = f.element(_memory(self.counters), 0)
-                turn = f.add(f.mul(step, len(phases)), number + 1)
-                if f.sharing.wanted:
-                    earlier = sum(p.product.blocks for p in phases[:number])
-                    wait_for(f, finished, f.add(f.mul(step, each), earlier))
-                blocks = f.sharing.claimed(phase.product.blocks, f.element(_memory(self.counters), turn), finished)
+                before = regions[number - 1]
+                f.sharing.wait(before, f.mul(f.add(step, 1) if number else step, before.turns))
+                blocks = f.sharing.taken(regions[number], step)
                 phase.product.emit(f, phase.state, phase.at, functools.partial(phase.follow, f), blocks)
 
     # Parts of expressions.
@@ -361,8 +364,8 @@ def recurrent(ctx: Context) -> None:
 
     def emit(f: Function) -> None:
         each = f.sharing.wanted and f.module.threads == directions  # a thread for each direction: they need not meet
-        for number, part in enumerate(parts):
-            with f.sharing.alone(number) if each else contextlib.nullcontext():
+        for part in parts:
+            with f.sharing.alone() if each else contextlib.nullcontext():
                 part.emit(f)
 
     sums = [p.sums for part in parts for p in part.products]

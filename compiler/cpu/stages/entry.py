@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler.cpu.expr import Buffer
 from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.threads import PART, Sharing, meet
+from compiler.cpu.ir.threads import LINE, PART, Sharing, wait_for
 from compiler.cpu.ir.writer import Operand, Writer, pointer_to
 from compiler.cpu.stages.proof import Span
 from compiler.cpu.stages.stage import Call
@@ -31,11 +31,12 @@ def entry_point(
     steps: Sequence[Call | Poison],
     slots: Mapping[Buffer, int],
     offsets: Mapping[Buffer, int],
+    start: int = 0,
 ) -> str:
     """The definition of `symbol(buffers, workspace)`.
 
-    With several threads each calls it with its number and the address of a counter, 0 at first, at which they meet
-    after every call.
+    With several threads each calls it with its number and the address of a counter, 0 at first. The first thread clears
+    the counters of all functions, which lie in the workspace from `start` on, and then counts there.
 
     Args:
         module: of the functions.
@@ -43,6 +44,7 @@ def entry_point(
         steps: what it calls, in order.
         slots: places in `buffers` of the buffers that come from outside.
         offsets: of the other buffers in `workspace`, bytes.
+        start: of the counters in `workspace`.
     """
     w = Writer(module)
     several = module.threads > 1
@@ -53,19 +55,38 @@ def entry_point(
             made[b] = w.at("i8", _WORKSPACE, offsets[b], f"b{n}")
         else:
             made[b] = w.load("ptr", w.at("ptr", _BUFFERS, slots[b], f"q{n}"), 8, f"b{n}")
-    for number, step in enumerate(steps):
+    if several:
+        with w.when(w.icmp("eq", PART, 0)):
+            with w.loop(0, counter_bytes(module, steps) // LINE) as k:
+                line = w.at("i8", _WORKSPACE, w.add(w.mul(k, LINE), start))
+                w.do(f"store volatile <8 x i64> zeroinitializer, ptr {line}, align 8")
+            w.do(f"store atomic i64 1, ptr {_COUNTER} seq_cst, align 8")
+        wait_for(w, _COUNTER, 1)
+    at = start
+    for step in steps:
+        here = w.at("i8", _WORKSPACE, at)
         if isinstance(step, Poison):
-            _fill(w, step.spans)
+            at += _fill(w, step.spans, here)
         else:
-            w.run(f"@{step.name}", [*(made[b] for b in step.buffers), *([PART] if several else [])])
-        if several:
-            meet(w, _COUNTER, (number + 1) * module.threads)
+            w.run(f"@{step.name}", [*(made[b] for b in step.buffers), *([PART, here] if several else [])])
+            at += module.counters[step.name]
     extra = ", i64 %part, ptr noalias %counter" if several else ""
     return w.text(f"void @{symbol}(ptr noalias %buffers, ptr noalias %workspace{extra}) #1")
 
 
-def _fill(w: Writer, spans: Sequence[Span]) -> None:
-    with Sharing(w).alone():
+def counter_bytes(module: Module, steps: Sequence[Call | Poison]) -> int:
+    """What the threads' counters take; nothing for one thread."""
+    if module.threads == 1:
+        return 0
+    return sum(module.counters[step.name] if isinstance(step, Call) else LINE * (1 + module.threads) for step in steps)
+
+
+def _fill(w: Writer, spans: Sequence[Span], counters: Operand) -> int:
+    """Writes poison; returns the bytes of its counters."""
+    sharing = Sharing(w, counters)
+    with sharing.alone():
         for start, end in spans:
             with w.loop(start, end) as i:
                 w.do(f"store volatile i8 {POISON}, ptr {w.at('i8', _WORKSPACE, i)}")
+    sharing.finish()
+    return sharing.nbytes

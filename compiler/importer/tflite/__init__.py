@@ -31,11 +31,11 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
 )
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.handlers import handler_of
-from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_builtin, is_tflite, read
+from compiler.importer.tflite.schema import DAMAGE, FileModel, FileOp, FileTensor, is_builtin, is_tflite, read
 from compiler.limits import check_nodes, check_shape
 from compiler.onnx_ops import OPSET
 
-__all__ = ["import_tflite", "is_tflite", "plane_tensors"]
+__all__ = ["add_input", "add_output", "import_op", "import_tflite", "is_tflite", "plane_tensors"]
 
 
 def import_tflite(source: str | Path | bytes, shapes: dict[str, Sequence[int]] | None = None) -> Graph:
@@ -99,32 +99,36 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Tfl
             raise CompileError(f"a shape is given for {key!r}, which is no input of the model")
     b = TfliteBuilder(graph, model, checked=not shapes)
     for t in inputs:
-        _input(b, t, shapes.get(t.name))
+        add_input(b, t, shapes.get(t.name))
     check_nodes("the graph", len(model.ops))
     for op in model.ops:
-        b.op = op
-        handler = handler_of(op.name, b.quantised())
-        if handler is None:
-            what = (
-                "" if is_builtin(op.name) else ": a custom operator, whose kernel comes with the program it is made for"
-            )
-            raise UnsupportedError(f"{op.label} is not supported{what}; docs/tflite.md lists what is")
-        for t in (model.tensors[i] for i in op.outputs):
-            if t.dtype is None:
-                raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
-            if t.dtype == np.int16 and t.quant is not None:
-                what = "8-bit and float32 activations are supported: quantise the float model with int8 activations"
-                raise b.refuse(f"output {t.name!r} has 16-bit steps; {what}")
-        handler(b, op)
+        import_op(b, op)
     if not model.outputs:
         raise CompileError("the model has no outputs")
     for index in dict.fromkeys(model.outputs):
-        _output(b, model.tensors[index])
+        add_output(b, model.tensors[index])
     graph.verify("import")
     return b
 
 
-def _input(b: TfliteBuilder, t: FileTensor, given: Sequence[int] | None) -> None:
+def import_op(b: TfliteBuilder, op: FileOp) -> None:
+    """Appends what an operator does. Raises UnsupportedError: not accepted; CompileError: inconsistent."""
+    b.op = op
+    handler = handler_of(op.name, b.quantised())
+    if handler is None:
+        what = "" if is_builtin(op.name) else ": a custom operator, whose kernel comes with the program it is made for"
+        raise UnsupportedError(f"{op.label} is not supported{what}; docs/tflite.md lists what is")
+    for t in (b.model.tensors[i] for i in op.outputs):
+        if t.dtype is None:
+            raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
+        if t.dtype == np.int16 and t.quant is not None:
+            what = "8-bit and float32 activations are supported: quantise the float model with int8 activations"
+            raise b.refuse(f"output {t.name!r} has 16-bit steps; {what}")
+    handler(b, op)
+
+
+def add_input(b: TfliteBuilder, t: FileTensor, given: Sequence[int] | None) -> None:
+    """Makes a tensor of the file an input of the graph, of the given shape or of the file's."""
     if t.dtype is None:
         accepted = "float32, int8, uint8, int32, int64 and bool are accepted"
         raise UnsupportedError(f"input {t.name!r} is {t.type_name}; {accepted}")
@@ -144,7 +148,8 @@ def _input(b: TfliteBuilder, t: FileTensor, given: Sequence[int] | None) -> None
     b.forms[t.index] = {FILE: t.name}
 
 
-def _output(b: TfliteBuilder, t: FileTensor) -> None:
+def add_output(b: TfliteBuilder, t: FileTensor) -> None:
+    """Makes a tensor of the file an output of the graph."""
     graph = b.graph
     found = b.form_of(t, FILE)
     if found != t.name or t.index in b.model.inputs:

@@ -12,6 +12,7 @@ import tflite
 
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.importer.functions import OWN_OPS, own_types
 from compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 from compiler.limits import MAX_SCALE, check_attributes, check_operands, check_positions, check_shape
 from compiler.onnx_ops import default_attributes, evaluate, infer
@@ -215,7 +216,7 @@ class TfliteBuilder:
         check_attributes(self.op.label, full)
         node = Node(op, list(inputs), [name], full, name, (self.op.label,))
         tensors = [self.graph.tensor(i) if i else None for i in inputs]
-        ((shape, dtype),) = infer(node, tensors)
+        ((shape, dtype),) = own_types(node, tensors) or infer(node, tensors)
         if shape is None or dtype is None:
             raise self.refuse("the shape of its result cannot be known")
         check_shape(f"{self.op.label}: {op}", name, shape)
@@ -227,7 +228,7 @@ class TfliteBuilder:
             raise self.damaged(f"result has shape {list(shape)}, not {list(made.shape)}")
         if made.dtype != dtype:
             raise self.damaged(f"result is {dtype}, the file has {made.dtype}")
-        known = all(t is None or t.data is not None for t in tensors)
+        known = op not in OWN_OPS and all(t is None or t.data is not None for t in tensors)
         if known and dtype.kind in "ib" and made.size <= _FOLDED and name not in self.graph.outputs:
             (value,) = evaluate(node, [None if t is None else t.data for t in tensors])
             made.data = value.astype(dtype).reshape(shape)

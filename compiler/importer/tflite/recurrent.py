@@ -1,6 +1,6 @@
 """UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM and SVDF. Runs begin from the reset state.
 
-A float LSTM is ONNX's where that has all it needs; other forms are unrolled.
+An LSTM of bytes is one kernel, a float LSTM is ONNX's where that has all it needs; other forms are unrolled.
 """
 
 from __future__ import annotations
@@ -265,56 +265,42 @@ def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
         raise b.refuse(f"the cell state has scale {_scale(qc)}; powers of two from 2^-15 to 2^-9 are accepted")
     major = bool(op.option("TimeMajor", False))
     x, (t, n, k) = _sequence(b, major)
-    _unrollable(b, t)
     cells = b.shape(at.weights[1])[0]
     gates = [g for g in range(4) if b.has(at.weights[g])]
 
-    def side(ks: tuple[int, ...], columns: int, q: Quant, with_bias: bool) -> tuple[np.ndarray, ...]:
-        """Weights [K, gates*N], biases with the zero point's share, mantissas and shifts."""
-        parts: list[list[np.ndarray]] = [[], [], [], []]
-        for g in gates:
-            data = _matrix(b, ks[g], "weights", cells, columns)
-            bias = -int(q.zero_point) * data.astype(np.int64).sum(1)
-            if with_bias and b.has(at.biases[g]):
-                bias = bias + b.const(at.biases[g], "bias").reshape(-1)
-            real = np.float32(_scale(b.source(ks[g]).quant) * _scale(q)) / np.float32(2.0**-12)
-            for part, value in zip(parts, (data.T, bias, *(np.full(cells, v) for v in multiplier_of(float(real))))):
-                part.append(value)
-        return tuple(np.concatenate(p, axis=-1) for p in parts)
-
-    def product(rows: str, weights: tuple[np.ndarray, ...]) -> str:
-        values, bias, mantissa, shift = weights
-        return ints.scaled(ints.add(ints.product(rows, values), bias), mantissa, shift)
-
-    recurrent = side(at.recurrent, cells, qh := b.byte_quant(b.source(at.states[0])), False)
-    rows = ints.clamped(product(x, side(at.weights, k, qx, True)), -32768, 32767)
-    h_mantissa, h_shift = multiplier_of(float(np.float32(2.0**-15 / float(_scale(hidden)) * 2.0**-15)))
-    clip = float(op.option("CellClip", 0.0))
-    limit = min(int(np.float32(clip) / _scale(qc)), 32767) if clip > 0 else 0
-    start = np.full((n, cells), int(qh.zero_point), np.int8)
-    state = {"h": b.constant("h", start), "c": b.constant("c", np.zeros((n, cells), np.int64))}
-
-    def step(row: str) -> str:
-        total = ints.clamped(ints.add(row, product(state["h"], recurrent)), -32768, 32767)
-        made = _parts(b, total, len(gates), cells)
-        cell = ints.looked_up(made[-2], tanh_table(3))
-        enter, forget, output = (ints.looked_up(g, logistic_table()) for g in (made[0], made[-3], made[-1]))
-        if len(made) == 3:
-            enter = ints.add(ints.mul(forget, -1), 32767)
-        kept = ints.rounded_right(ints.mul(forget, state["c"]), 15)
-        new = ints.rounded_right(ints.mul(enter, cell), 30 + cell_bits)
-        bound = limit or 32768
-        state["c"] = ints.clamped(ints.add(kept, new), -bound, min(bound, 32767))
-        shown = ints.looked_up(state["c"], tanh_table(15 + cell_bits))
-        value = ints.add(
-            ints.scaled(ints.mul(output, shown), h_mantissa, h_shift), int(hidden.zero_point.reshape(-1)[0])
-        )
-        state["h"] = ints.cast(ints.clamped(value, -128, 127), np.int8)
-        return state["h"]
-
     if b.target().dtype != np.int8:
         raise b.refuse(f"output of type {b.target().type_name}; int8 is accepted")
-    _finish(b, _unrolled(b, rows, (t, n), False, step, [1, n, cells]), major)
+
+    def side(ks: tuple[int, ...], columns: int, q: Quant) -> tuple[np.ndarray, list[tuple[int, int]]]:
+        """Weights [gates*N, K], and mantissa and shift of every gate's products."""
+        data = np.concatenate([_matrix(b, ks[g], "weights", cells, columns) for g in gates])
+        if data.dtype != np.int8:
+            raise b.refuse(f"weights of type {data.dtype}; int8 is accepted")
+        reals = [np.float32(_scale(b.source(ks[g]).quant) * _scale(q)) / np.float32(2.0**-12) for g in gates]
+        return data, [multiplier_of(float(real)) for real in reals]
+
+    weights, factors = side(at.weights, k, qx)
+    bias = -int(qx.zero_point) * weights.astype(np.int64).sum(1)
+    given = [b.const(at.biases[g], "bias") if b.has(at.biases[g]) else np.zeros(cells, np.int32) for g in gates]
+    bias += np.concatenate([part.reshape(-1) for part in given])
+    mantissas, shifts = (np.repeat([f[which] for f in factors], cells) for which in (0, 1))
+    sums = ints.add(ints.product(x, weights.T), bias)
+    rows = ints.cast(ints.clamped(ints.scaled(sums, mantissas, shifts), -32768, 32767), np.int16)
+    qh = b.byte_quant(b.source(at.states[0]))
+    recurrent, factors = side(at.recurrent, cells, qh)
+    h_factor = multiplier_of(float(np.float32(2.0**-15 / float(_scale(hidden)) * 2.0**-15)))
+    clip = float(op.option("CellClip", 0.0))
+    bound = (min(int(np.float32(clip) / _scale(qc)), 32767) if clip > 0 else 0) or 32768
+    tables = [logistic_table(), tanh_table(3), tanh_table(15 + cell_bits)]
+    made = b.onnx(
+        "IntegerLSTM",
+        [b.onnx("Reshape", [rows, b.constant("shape", [t, n, cells * len(gates)], np.int64)]),
+         b.constant("recurrent", recurrent), *(b.constant("table", table) for table in tables)],
+        {"shape": [t, n, cells], "mantissas": [m for m, _ in factors], "shifts": [s for _, s in factors],
+         "state": [*h_factor, int(hidden.zero_point.reshape(-1)[0]), int(qh.zero_point)],
+         "cell_bits": cell_bits, "bounds": [-bound, min(bound, 32767)]},
+    )  # fmt: skip
+    _finish(b, made, major)
 
 
 def _svdf_sizes(b: TfliteBuilder) -> tuple[int, int]:

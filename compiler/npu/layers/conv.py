@@ -7,7 +7,7 @@ loaded again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from compiler.npu.emit.plan import TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
 from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.tiling import OutputRows
 from isa.config import NpuConfig
 from isa.instructions import Memory
@@ -102,8 +103,25 @@ class ConvLayer(Layer):
         borders = (phase.window.border(outputs, (x.h, x.w)) for phase in self.phases)
         return functools.reduce(Border.union, borders), self.fill
 
-    def constant_bytes(self) -> int:
-        return sum(p.weights.size for p in self.phases) + 8 * self.output.c
+    @property
+    def dense(self) -> bool:
+        return self.group == 1
+
+    def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
+        x = self.inputs[0]
+        size = (x.h, x.w)[axis]
+        found = np.zeros(size, bool)
+        for p in self.phases:
+            found |= p.window.taken(axis, outputs[p.out_start[axis] :: p.out_step[axis]], size)
+        return found
+
+    def constants(self) -> Iterable[tuple[Hashable, int]]:
+        if self.dynamic is not None:
+            yield self.dynamic.tiles, self.dynamic.k * self.output.c * self.output.n
+        elif self.products is not None:
+            yield least_constants(
+                [p.weights for p in self.phases], [p.rest for p in self.phases], self.bias, self.scale
+            )
 
 
 class _Emission:

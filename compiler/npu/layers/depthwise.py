@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
 from compiler.npu.layers.depthwise_passes import WindowPass, plan_passes
 from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.rest import Rest
 from compiler.npu.layers.sliding_window import SlidingWindow
 from compiler.npu.layers.tiling import OutputRows, PlaneTiling, bands, boxes, chosen_rows
@@ -135,8 +136,13 @@ class DepthwiseLayer(Layer):
         x, y = self.inputs[0], self.output
         return self.window.border((y.h, y.w), (x.h, x.w)), self.fill
 
-    def constant_bytes(self) -> int:
-        return self.weights.size + 8 * self.output.c
+    def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
+        x = self.inputs[0]
+        return self.window.taken(axis, outputs, (x.h, x.w)[axis])
+
+    def constants(self) -> Iterable[tuple[Hashable, int]]:
+        if self.products is not None:
+            yield least_constants([self.weights], [self.rest], self.bias, self.scale)
 
     def _emit_tile(self, context: Context, box: Box) -> None:
         config, window = context.config, self.window

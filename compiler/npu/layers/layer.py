@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border
 from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import ScratchpadFull
+from compiler.npu.layers.products import Products
 from compiler.npu.layers.tiling import OutputRows
 from compiler.npu.views import View
 from isa.instructions import Rounding
-from isa.program import ARENA_REGION
 
 #: Budgets of ACT rows are rounded down to a multiple of this, so that a plan made for one is found again for the next.
 _BUDGET_GRAIN = 64
@@ -71,6 +73,7 @@ class Layer(ABC):
         inputs: views read, output: view written.
         post: what VECTOR does to every value last.
         macs: of the model's arithmetic.
+        products: what the array has to do; None where it does nothing for the model's arithmetic.
         extra_reads: buffers read besides the views.
         source: output of the node it was made from, before anything was fused.
     """
@@ -86,6 +89,7 @@ class Layer(ABC):
     output: View
     post: Post
     macs: int = 0
+    products: Products | None = None
     extra_reads: list[str] = field(default_factory=list)
     source: str = ""
 
@@ -127,9 +131,20 @@ class Layer(ABC):
         """Equal for layers that have the same plans wherever their tensors are."""
         return id(self)
 
-    def constant_bytes(self) -> int:
-        """Bytes of weights and of biases and scales."""
-        return 0
+    @property
+    def dense(self) -> bool:
+        """True if every result needs all channels of the input."""
+        return False
+
+    def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
+        """Which rows (axis 0) or columns (1) of the first input the chosen ones of the output need (both bool)."""
+        x = self.inputs[0]
+        size = (x.h, x.w)[axis]
+        return outputs if len(outputs) == size else np.ones(size, bool)
+
+    def constants(self) -> Iterable[tuple[Hashable, int]]:
+        """What has to be loaded besides activations and tables: for each part what it is, and its bytes at least."""
+        return ()
 
     # What holds for every kind.
 
@@ -176,19 +191,6 @@ class Layer(ABC):
     def fits(self, context: Context, budget: int) -> bool:
         """Whether there is a plan for the layer within `budget` rows of ACT."""
         return next(iter(self.plans(context, _grained(budget))), None) is not None
-
-    def minimum_bytes(self, context: Context, inside: Collection[str] = ()) -> int:
-        """Bytes that must pass the bus: constants once, and once each view that is not on the chip.
-
-        Args:
-            inside: buffers between fused layers.
-        """
-        moved = {
-            v.buffer: v.nbytes
-            for v in (*self.reads, self.output)
-            if v.region == ARENA_REGION and not context.on_chip(v) and v.buffer not in inside
-        }
-        return self.constant_bytes() + sum(moved.values())
 
 
 def _grained(budget: int) -> int:

@@ -40,6 +40,10 @@ class MaxPoolLayer(VectorLayer):
         x, y = self.inputs[0], self.output
         return self.window.border((y.h, y.w), (x.h, x.w)), _LOWEST
 
+    def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
+        x = self.inputs[0]
+        return self.window.taken(axis, outputs, (x.h, x.w)[axis])
+
     def emit_tile(self, context: Context, box: Box) -> None:
         tile = context.read_tile(self.inputs[0], self.input_box(box), _LOWEST)
         out = context.write_tile(self.output, box)

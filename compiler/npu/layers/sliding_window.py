@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from compiler.npu.emit.geometry import Border, Box
 
 
@@ -32,6 +34,14 @@ class SlidingWindow(NamedTuple):
     def box(self, out: Box) -> Box:
         """The box of the input that a box of the output needs."""
         return Box(out.n, out.block, out.blocks, *self.span(out.y0, out.y1, 0), *self.span(out.x0, out.x1, 1))
+
+    def taken(self, axis: int, outputs: np.ndarray, size: int) -> np.ndarray:
+        """Which of `size` inputs along `axis` the chosen outputs need (both bool), padding left out."""
+        at = np.flatnonzero(outputs)[:, None] * self.stride[axis] - self.pad[axis]
+        at = (at + np.arange(self.kernel[axis]) * self.dilation[axis]).reshape(-1)
+        found = np.zeros(size, bool)
+        found[at[(at >= 0) & (at < size)]] = True
+        return found
 
     def border(self, outputs: tuple[int, int], inputs: tuple[int, int]) -> Border:
         """Padding around an input of (rows, columns) `inputs` from which `outputs` are made."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from compiler.graph import Node
@@ -10,12 +12,14 @@ from compiler.npu.layers.conv import ConvLayer
 from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.depthwise import DepthwiseLayer
 from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.products import Products, taps_inside, transposed_taps
 from compiler.npu.layers.rest import Rest
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from compiler.npu.ops.tail import fuse_tail, labels
 from compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
 from compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
 from compiler.npu.stored import stored_zero_point
+from compiler.npu.views import View
 from compiler.ops.convolution import QConv, QConvTranspose
 from isa.config import NpuConfig
 from isa.program import Layout
@@ -26,6 +30,24 @@ def _unsupported(node: TypedNode[QConv | QConvTranspose]) -> str | None:
     if not w.is_const or w.dtype != np.int8:
         return "weights are not int8 constants"
     return bias_unsupported(node) or window_unsupported(node)
+
+
+def _products(node: TypedNode[QConv | QConvTranspose], taps: Callable[..., np.ndarray], made: View) -> Products:
+    """What the model's arithmetic multiplies, however the layer does it.
+
+    Args:
+        taps: counts those inside along an axis.
+        made: the output.
+    """
+    op, sizes = node.op, rows_columns(node.x.shape[2:])
+    kernel, stride, dilation, pad = (
+        rows_columns(op.kernel),
+        rows_columns(op.strides),
+        rows_columns(op.dilations),
+        begin_pads(op),
+    )
+    along = [taps((made.h, made.w)[i], sizes[i], kernel[i], stride[i], dilation[i], pad[i]) for i in range(2)]
+    return Products(along[0], along[1], node.x.shape[1] // op.group, made.n * made.c)
 
 
 @npu_op(QConv)
@@ -62,15 +84,17 @@ class Conv(NpuOp[QConv]):
             sets = np.stack([packed.repack(w_set) for w_set in sets])
         name, ops = labels([node.node, *tail])
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, y.name))
+        products = _products(node, taps_inside, made)
         if depthwise:
             return [DepthwiseLayer(
-                name, ops, [view], made, post, macs, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad,
+                name, ops, [view], made, post, macs, products, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad,
                 stride=stride, dilation=dilation, fill=fill,
                 rest=Rest.of(sets[1:], op.group, operands.config) if len(sets) > 1 else None,
             )]  # fmt: skip
         phase = Phase.of(sets, op.group, operands.config, pad=pad, stride=stride, dilation=dilation)
         return [ConvLayer(
-            name, ops, [view], made, post, macs, phases=[phase], bias=bias, scale=scale, group=op.group, fill=fill,
+            name, ops, [view], made, post, macs, products, phases=[phase], bias=bias, scale=scale, group=op.group,
+            fill=fill,
         )]  # fmt: skip
 
 
@@ -125,8 +149,8 @@ class ConvTranspose(NpuOp[QConvTranspose]):
         name, ops = labels([node.node, *tail])
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, y.name))
         return [ConvLayer(
-            name, ops, [view], made, post, node.graph.macs(node.node), phases=phases, bias=np.stack(biases),
-            scale=scale, group=group, fill=stored_zero_point(x),
+            name, ops, [view], made, post, node.graph.macs(node.node), _products(node, transposed_taps, made),
+            phases=phases, bias=np.stack(biases), scale=scale, group=group, fill=stored_zero_point(x),
         )]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from compiler.npu.blocks.operands import Operands
 from compiler.npu.layers.conv import ConvLayer
 from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.products import Products
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from compiler.npu.ops.tail import fuse_tail, labels
 from compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
@@ -61,9 +62,10 @@ class MatMul(NpuOp[QMatMul]):
         else:
             dynamic = operands.dynamic_weights(node.node, fill, float(scale[0]))
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
+        products = Products(np.ones(made.h, np.int64), np.ones(made.w, np.int64), k, made.n * made.c)
         phase = Phase.of(sets, 1, operands.config, pad=(0, 0))
         layer = ConvLayer(
-            name, ops, [view], made, post, node.graph.macs(node.node), phases=[phase], bias=bias,
+            name, ops, [view], made, post, node.graph.macs(node.node), products, phases=[phase], bias=bias,
             scale=scale, fill=fill, dynamic=dynamic,
         )  # fmt: skip
         if dynamic is not None:

@@ -54,7 +54,6 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
 def _emit_one(context: Context, layer: Layer) -> LayerRow:
     emitter = context.emitter
     first, read, written = emitter.position, emitter.read_bytes, emitter.write_bytes
-    minimum = layer.minimum_bytes(context)
     plan = layer.plan(context, context.heap.largest_gap)
     layer.emit(context, plan)
     return LayerRow(
@@ -66,7 +65,6 @@ def _emit_one(context: Context, layer: Layer) -> LayerRow:
         macs=layer.macs,
         read_bytes=emitter.read_bytes - read,
         write_bytes=emitter.write_bytes - written,
-        minimum_bytes=minimum,
         tile=str(plan.tiling),
     )
 
@@ -74,8 +72,6 @@ def _emit_one(context: Context, layer: Layer) -> LayerRow:
 def _emit_group(context: Context, group: LayerGroup) -> list[LayerRow]:
     """Emits fused layers. Their instructions are interleaved, so that all are reported with the first layer."""
     first = context.emitter.position
-    inside = {t.view.buffer for t in group.between}
-    minimum = [layer.minimum_bytes(context, inside) for layer in group.layers]
     totals = emit_group(context, group)
     count = context.emitter.position - first
     return [
@@ -88,7 +84,6 @@ def _emit_group(context: Context, group: LayerGroup) -> list[LayerRow]:
             macs=layer.macs,
             read_bytes=totals[k].read_bytes,
             write_bytes=totals[k].write_bytes,
-            minimum_bytes=minimum[k],
             tile=f"fused, {group.step} lines" if k == 0 else "with the layer before",
         )
         for k, layer in enumerate(group.layers)

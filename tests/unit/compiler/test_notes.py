@@ -50,6 +50,7 @@ def test_notes(kind: str, said: list[str]) -> None:
     notes = general(program.notes)
     assert len(notes) == len(said) and all(note.startswith(text) for note, text in zip(notes, said)), notes
     assert bool(program.npu_macs) == (kind == "int8")
+    assert any("hands on the sums" in note for note in program.notes) == (kind == "dynamic")
     assert all("tilewright quantize" in note for note in notes if note.startswith(UNUSED))
 
 

@@ -19,7 +19,7 @@ from tests.common.paths import ROOT
 SMALL = NpuConfig(
     name="small", block_in=4, block_out=4, act_rows=1024, act_banks=2, wgt_tiles=256, acc_rows=256, prm_rows=32,
     lut_tables=1, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=8, axi_data_bits=32, read_outstanding=4,
-    write_outstanding=4,
+    write_outstanding=4, vector_passes=4,
 )  # fmt: skip
 
 

@@ -115,9 +115,11 @@ def _sum(rows: list[LayerLosses]) -> LayerLosses:
         "all", "", "npu", macs=sum(r.layer.macs for r in rows), read_bytes=sum(r.layer.read_bytes for r in rows),
         write_bytes=sum(r.layer.write_bytes for r in rows), minimum_bytes=sum(r.layer.minimum_bytes for r in rows),
     )  # fmt: skip
-    bound = sum(r.bound for r in rows)
+    cycles, compute, memory, bound = (
+        sum(getattr(r, key) for r in rows) for key in ("cycles", "compute", "memory", "bound")
+    )
     losses = {key: sum(r.losses[key] for r in rows) for key in LOSSES}
-    return LayerLosses(layer, [], sum(r.cycles for r in rows), bound, bound, losses=losses)
+    return LayerLosses(layer, [], cycles, compute, memory, bound, losses=losses)
 
 
 def _cells(row: LayerLosses, room: int) -> list[str]:
@@ -135,7 +137,8 @@ def summary(found: Explanation) -> list[str]:
     """The lines under the table."""
     peak, bus = found.program.config.macs_per_cycle, found.program.config.bus_bytes
     lines = [
-        "bound = max(MAC / peak, least bytes / bus), util = bound / cycles; lost: pad padding of channels and pixels, "
+        "bound: part of the fewest cycles any schedule can take: steps of the array, and more where memory takes "
+        "longer; util = bound / cycles; lost: pad padding of channels and pixels, "
         "win depthwise window, traf avoidable traffic, load waiting for LOAD, post for VECTOR, store for STORE, "
         "fill array empty before and after a layer, rest pipelines and fetch, ovl shared with neighbours",
         f"{found.cycles:,} cycles, bound {found.bound:,} ({_percent(found.bound, found.cycles)}); "
@@ -160,6 +163,7 @@ def summary(found: Explanation) -> list[str]:
         names = ", ".join(f"{layer.name} ({layer.op})" for layer in cpu[:8])
         more = f" and {len(cpu) - 8} more" if len(cpu) > 8 else ""
         lines.append(f"on the CPU, not counted: {names}{more}")
+        lines += [f"note: {note}" for note in found.program.notes]
     return lines
 
 

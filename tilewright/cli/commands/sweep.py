@@ -35,6 +35,7 @@ _WIDTH = 100
         "  tilewright sweep space.toml --models resnet8,vww --models my.onnx --jobs 8 -o build/sweep\n"
         "  tilewright sweep space.toml --scheduler tcp://10.0.0.1:8786 --synth yosys -o build/sweep\n"
         "  tilewright sweep space.toml -o build/sweep --verify 3 --json -\n"
+        "  tilewright sweep space.toml -o build/sweep --clock 80\n"
         "The same command resumes a sweep that was stopped or killed.\n"
     ),
 )
@@ -49,6 +50,8 @@ _WIDTH = 100
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler to use instead, such as tcp://10.0.0.1:8786.")
 @click.option("--synth", type=click.Choice(["model", "yosys", "nextpnr"]), default="model", show_default=True,
               help="Area by the calibrated model, by Yosys, or also placed and routed for the clock.")  # fmt: skip
+@click.option("--clock", "clock_mhz", type=click.FloatRange(0, 10_000, min_open=True), metavar="MHZ",
+              help="Clock for times; default: clock_mhz of the space, else that of place and route.")  # fmt: skip
 @click.option("--verify", type=click.IntRange(0, 1000), default=0, metavar="N",
               help="Run N points on the RTL too and compare the cycles; exit code 1 if they differ.")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Compute results again that failed before.")
@@ -62,6 +65,7 @@ def command(
     jobs: int | None,
     scheduler: str | None,
     synth: str,
+    clock_mhz: float | None,
     verify: int,
     retry_failed: bool,
     effort: int,
@@ -81,7 +85,7 @@ def command(
         raise UsageError(f"{output} is not a folder")
     named = [name for text in models for name in _split(text)]
     named = named or list(sweep.load_space(space).models) or list(sweep.DEFAULT_NETWORKS)
-    loaded = sweep.load_space(space, [sweep.network_name(name) for name in named])
+    loaded = sweep.load_space(space, [sweep.network_name(name) for name in named], clock_mhz=clock_mhz)
     with terminal.Working("reading networks"):
         networks = sweep.resolve(named, arguments.same_input_once(shapes))
     with _Bar(loaded.objectives[0].text) as bar, terminal.stdout_for_json(json_path):

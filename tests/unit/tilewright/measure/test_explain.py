@@ -32,7 +32,7 @@ def test_json() -> None:
     assert found["cycles"] - found["bound_cycles"] == sum(found["losses"].values())
     assert found["utilization"] == found["bound_cycles"] / found["cycles"]
     for row in layers:
-        assert row["bound_cycles"] == max(row["compute_cycles"], row["memory_cycles"])
+        assert row["compute_cycles"] <= row["bound_cycles"] <= max(row["compute_cycles"], row["memory_cycles"])
         assert row["cycles"] - row["bound_cycles"] == sum(row["losses"].values())
         assert row["fill"].keys() <= row["spent"].keys()
     assert all(layer["name"] not in {row["name"] for row in layers} for layer in found["cpu_layers"])

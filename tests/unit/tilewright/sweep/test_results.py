@@ -14,7 +14,7 @@ from tilewright.sweep import Database, resolve, search, worker
 from tilewright.sweep.dispatch import Task
 from tilewright.sweep.networks import Network
 from tilewright.sweep.runner import Sweep
-from tilewright.sweep.space import Space, parse_space
+from tilewright.sweep.space import Space, load_space, parse_space
 
 TABLE: dict[str, Any] = {
     "base": "tiny",
@@ -114,8 +114,27 @@ def test_other_sources_are_refused(networks: list[Network]) -> None:
 
 def test_clock_needs_place_and_route(networks: list[Network], tmp_path: Path) -> None:
     space = parse_space({"objective": {"minimise": ["microseconds"]}}, ["autoencoder"])
-    with pytest.raises(UsageError, match="microseconds needs --synth nextpnr, not model"):
+    with pytest.raises(UsageError, match="microseconds needs --clock MHZ, clock_mhz in the space or --synth nextpnr"):
         sweep(space, [networks[1]], tmp_path)
+
+
+def test_times_at_a_given_clock(networks: list[Network], tmp_path: Path) -> None:
+    """More lanes can take fewer cycles and more time; where the expression gives no clock, the point fails."""
+    table = {"base": "tiny", "axes": {"vector_passes": [1, 2, 4]}, "clock_mhz": "40 * vector_passes - 40",
+             "constraints": ["clock_mhz <= 100"], "objective": {"minimise": ["microseconds"]}}  # fmt: skip
+    _, points, _ = sweep(parse_space(table, ["autoencoder"]), [networks[1]], tmp_path)
+    assert [p["state"] for p in points] == ["failed", "done", "infeasible"]
+    assert points[0]["reason"] == "clock_mhz: '40 * vector_passes - 40' gives 0 MHz"
+    for point, clock in zip(points[1:], (40, 120)):
+        metrics = point["metrics"]
+        assert metrics["clock_mhz"] == clock and metrics["microseconds"] == metrics["cycles"] / clock
+
+
+def test_the_command_line_gives_the_clock(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text('base = "tiny"\nclock_mhz = 50\n')
+    own, given = load_space(tmp_path / "space.toml"), load_space(tmp_path / "space.toml", clock_mhz=80.5)
+    assert own.clock is not None and given.clock is not None
+    assert (own.clock.value({}), given.clock.value({})) == (50, 80.5)
 
 
 def test_networks(tmp_path: Path) -> None:

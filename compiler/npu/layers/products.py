@@ -1,0 +1,70 @@
+"""How many steps of the array the products of a layer take at least, whatever is computed where and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.npu.layers.rest import Rest
+from isa.config import NpuConfig
+
+_PAIR_BYTES = 8  # a bias and a scale
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """The products a layer's results are the sums of.
+
+    Attributes:
+        rows, columns: for every row and every column of the output, the taps of the kernel that lie within the input.
+            What lies in the padding adds a constant, which needs no products.
+        depth: products of a tap.
+        outputs: results at each position, of all images.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    depth: int
+    outputs: int
+
+    def steps(self, config: NpuConfig, rows: np.ndarray, columns: np.ndarray) -> int:
+        """Steps of the array for chosen rows and columns (bool).
+
+        A step adds to at most block_out results, and to each at most block_in products.
+        """
+        down, across = (Counter(taps[chosen].tolist()) for taps, chosen in ((self.rows, rows), (self.columns, columns)))
+        parts: int = sum(
+            n * m * -(-a * b * self.depth // config.block_in) for a, n in down.items() for b, m in across.items()
+        )
+        return -(-parts * self.outputs // config.block_out)
+
+
+def taps_inside(outputs: int, inputs: int, kernel: int, stride: int, dilation: int, pad: int) -> np.ndarray:
+    """Along one axis, for every output of a convolution the taps that lie within the input."""
+    at = np.arange(outputs)[:, None] * stride - pad + np.arange(kernel) * dilation
+    return np.asarray(((at >= 0) & (at < inputs)).sum(1))
+
+
+def transposed_taps(outputs: int, inputs: int, kernel: int, stride: int, dilation: int, pad: int) -> np.ndarray:
+    """The same of a transposed convolution: input i times tap k is added to output i * stride + k * dilation - pad."""
+    at = (np.arange(inputs)[:, None] * stride + np.arange(kernel) * dilation - pad).reshape(-1)
+    return np.bincount(at[(at >= 0) & (at < outputs)], minlength=outputs)
+
+
+def least_constants(
+    weights: Sequence[np.ndarray], rests: Sequence[Rest | None], bias: np.ndarray, scale: np.ndarray
+) -> tuple[Hashable, int]:
+    """What tells the constants of a layer from those of others, and how many of their bytes must be loaded: a tile of
+    zeros need not be, nor a channel's bias and scale that are there already.
+
+    Args:
+        weights: int8; rests: what comes on top of them.
+        bias: int32 [channels], or [phases, channels]. scale: float32 [channels].
+    """
+    values = [*weights, *(rest.values for rest in rests if rest is not None)]
+    pairs = set(zip(bias.reshape(-1, scale.size)[0].tolist(), scale.tolist()))
+    key = (*(hash(v.tobytes()) for v in values), hash(bias.tobytes()), hash(scale.tobytes()))
+    return key, sum(int(np.count_nonzero(v)) for v in values) + _PAIR_BYTES * len(pairs)

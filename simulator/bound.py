@@ -1,0 +1,66 @@
+"""The fewest cycles a program can take, whatever is computed where and in which order, and each layer's part of them.
+
+docs/simulators.md has the argument. What the layers must do at least is in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isa.config import NpuConfig
+from isa.program import Layer
+
+
+def memory_cycles(layers: Sequence[Layer], config: NpuConfig, held: int = 0, kept: int = 0) -> int:
+    """Cycles of the bytes that layers must move: reads and writes have a channel each.
+
+    Args:
+        held: bytes that may have been read before.
+        kept: bytes that may be written later.
+    """
+    writes = sum(layer.minimum_writes for layer in layers)
+    reads = sum(layer.minimum_bytes for layer in layers) - writes
+    return -(-max(0, reads - held, writes - kept) // config.bus_bytes)
+
+
+def shares(layers: Sequence[Layer], config: NpuConfig) -> list[int]:
+    """The bound of a program, divided among its layers in their order: the sum is what cannot be beaten.
+
+    A layer's part is its steps of the array and, where memory takes longer than all steps, a part of what is left.
+    """
+    cuts = [0, *(k for k, layer in enumerate(layers) if layer.after_all and k), len(layers)]
+    held, kept = config.scratchpad_bytes, config.act_rows * config.block_in
+    best: list[tuple[int, int]] = [(0, 0)]  # cycles up to a cut, and the cut before it
+    for last in range(1, len(cuts)):
+        found = []
+        for first in range(last):
+            part = layers[cuts[first] : cuts[last]]
+            steps = sum(layer.minimum_steps for layer in part)
+            ends = held if first else 0, kept if last < len(cuts) - 1 else 0
+            found.append((best[first][0] + max(steps, memory_cycles(part, config, *ends)), first))
+        best.append(max(found))
+    parts: list[int] = []
+    last = len(cuts) - 1
+    while last:
+        total, first = best[last]
+        parts = _divided(layers[cuts[first] : cuts[last]], total - best[first][0], config) + parts
+        last = first
+    return parts
+
+
+def _divided(layers: Sequence[Layer], cycles: int, config: NpuConfig) -> list[int]:
+    """Divides cycles that are no fewer than all steps: what is beyond them goes where memory takes longer."""
+    extra = cycles - sum(layer.minimum_steps for layer in layers)
+    weights = [max(0, memory_cycles([layer], config) - layer.minimum_steps) for layer in layers]
+    found, given, seen = [], 0, 0
+    for layer, weight in zip(layers, weights, strict=True):
+        seen += weight
+        upto = extra * seen // max(1, sum(weights))
+        found.append(layer.minimum_steps + upto - given)
+        given = upto
+    return found
+
+
+def bound_cycles(layers: Sequence[Layer], config: NpuConfig) -> int:
+    """The fewest cycles the NPU's layers of a program can take."""
+    return sum(shares([layer for layer in layers if layer.where == "npu"], config))

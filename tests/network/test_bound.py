@@ -1,0 +1,33 @@
+"""No program is faster than its bound: networks on several machines, some with hardly anything in the way."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilewright as tw
+from isa.config import PRESETS, NpuConfig
+from simulator.bound import bound_cycles
+from tilewright import zoo
+
+BASE = PRESETS["base"]
+MACHINES = (
+    "nano",
+    "small",
+    BASE.with_(name="wide_bus", axi_data_bits=256, act_rows=32768, wgt_tiles=2048, acc_rows=4096),
+    BASE.with_(name="narrow_in", block_in=8),
+    BASE.with_(name="no_window", depthwise=0),
+    "large",
+)
+NETWORKS = ("resnet8", "ds_cnn", "vww", "autoencoder", "mobilenet_v2", "squeeze_excite", "transformer", "segmentation")
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m if isinstance(m, str) else m.name)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_no_run_is_faster(network: str, machine: str | NpuConfig) -> None:
+    model = zoo.build_quantized(network, **zoo.ZOO[network].small)
+    program = tw.compile(model, machine, cache=False)
+    with tw.Device("cycle", functional=False) as device:
+        device.run(program, tw.random_inputs(program))
+        assert device.counters is not None and device.counters.cycles is not None
+        assert 0.05 * device.counters.cycles < bound_cycles(program.layers, program.config) <= device.counters.cycles

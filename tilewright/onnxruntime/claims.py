@@ -1,0 +1,187 @@
+"""Which nodes of onnxruntime's graph become compiled programs, and why the others do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx import ModelProto
+
+from compiler.errors import CompileError
+from compiler.importer import import_onnx
+from compiler.npu.layers.layer import Layer
+from compiler.options import CompileOptions
+from compiler.passes import FRONTEND, run_passes
+from compiler.stages.partition import partition
+from isa.config import NpuConfig
+from isa.program import Program
+from tilewright.api.compilation import compile_program
+from tilewright.onnxruntime.options import Options
+from tilewright.onnxruntime.parts import Parts
+
+#: Operators whose results differ from run to run in onnxruntime.
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+#: Nodes that the log names one by one.
+_SHOWN = 20
+
+
+@dataclass
+class Claim:
+    """What is taken of a graph.
+
+    Attributes:
+        model: the graph.
+        groups: places of the nodes that run as one program, per program.
+        programs: one per group.
+        reasons: why a node is left to onnxruntime, by its place.
+    """
+
+    model: ModelProto
+    groups: list[list[int]] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def parts(self) -> list[ModelProto]:
+        """The model of every group by itself."""
+        parts = Parts(self.model)
+        return [parts.part(group) for group in self.groups]
+
+    def describe(self, options: Options, config: NpuConfig) -> dict[str, Any]:
+        """The report of a session, as JSON."""
+        nodes = self.model.graph.node
+        return {
+            "nodes": len(nodes),
+            "device": options.device,
+            "config": config.name,
+            "programs": [
+                {"nodes": len(group), "macs": program.macs, "npu_macs": program.npu_macs}
+                for group, program in zip(self.groups, self.programs)
+            ],
+            "left": [
+                {"node": nodes[i].name or next(iter(nodes[i].output), ""), "op": nodes[i].op_type, "reason": reason}
+                for i, reason in sorted(self.reasons.items())
+            ],
+        }
+
+    def log(self) -> list[str]:
+        """Lines for onnxruntime's log; one that begins with ! is a warning."""
+        nodes = self.model.graph.node
+        lines = []
+        for group, program in zip(self.groups, self.programs):
+            share = f"{program.npu_macs / program.macs:.1%} of {program.macs:,} MACs" if program.macs else "no MACs"
+            lines.append(f"{len(group)} of {len(nodes)} nodes run as one program, {share} on the NPU")
+        if not self.groups and self.reasons:
+            lines.append(f"!no node is taken: {Counter(self.reasons.values()).most_common(1)[0][0]}")
+        for i, reason in sorted(self.reasons.items())[:_SHOWN]:
+            lines.append(f"left to onnxruntime: {nodes[i].op_type} {nodes[i].name!r}: {reason}")
+        if len(self.reasons) > _SHOWN:
+            lines.append(f"left to onnxruntime: {len(self.reasons) - _SHOWN} more")
+        return [" ".join(line.split()) for line in lines]
+
+
+def claim(model: ModelProto, left: Mapping[int, str], options: Options, config: NpuConfig) -> Claim:
+    """Takes what can be compiled and, unless everything is wanted, has work for the NPU.
+
+    Args:
+        left: nodes that are not to be taken whatever they are, by place, with the reason.
+    """
+    parts = Parts(model)
+    found = Claim(model, reasons=dict(left))
+    for i, node in enumerate(parts.nodes):
+        reason = "it draws random numbers" if node.op_type in _RANDOM else parts.reason_against(i)
+        if reason:
+            found.reasons.setdefault(i, reason)
+    done: set[tuple[int, ...]] = set()
+    while True:
+        groups = [g for g in parts.together(found.reasons) if tuple(g) not in done]
+        if not groups:
+            break
+        for group in groups:
+            program, reasons = _compiled(parts, group, options, config)
+            found.reasons.update(reasons)
+            if program is not None:
+                done.add(tuple(group))
+                found.groups.append(group)
+                found.programs.append(program)
+    return found
+
+
+def _compiled(
+    parts: Parts, group: list[int], options: Options, config: NpuConfig
+) -> tuple[Program | None, dict[int, str]]:
+    """The program of a group, or why at least one of its nodes is not to be taken."""
+    part = parts.part(group)
+    if not part.graph.output:
+        return None, dict.fromkeys(group, "nobody reads what it computes")
+    try:
+        graph = import_onnx(part)
+    except CompileError as error:
+        return None, _culprits(parts, group, _reason(error))
+    try:
+        if options.claim == "npu":
+            run_passes(graph, FRONTEND)
+            placed = partition(graph, config, CompileOptions())
+            if not any(isinstance(task, Layer) and task.macs for task in placed.tasks):
+                if not part.graph.input:
+                    return None, dict.fromkeys(group, "it reads constants alone, and what reads it is left")
+                return None, _without_npu(parts, group, placed.placement.reasons)
+        return compile_part(part, options, config), {}
+    except CompileError as error:
+        return None, dict.fromkeys(group, _reason(error))
+
+
+def compile_part(part: ModelProto, options: Options, config: NpuConfig) -> Program:
+    """Compiles the model of a group. Raises CompileError."""
+    return compile_program(part, config, effort=options.effort, threads=options.threads)
+
+
+def _culprits(parts: Parts, group: list[int], reason: str) -> dict[int, str]:
+    """The nodes of a group that cannot be imported by themselves, else the one up to which the group cannot."""
+    found = {}
+    for i in group:
+        why = _misfit(parts, [i])
+        if why:
+            found[i] = why
+    if found:
+        return found
+    good, bad = 0, len(group)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if _misfit(parts, group[:middle]):
+            bad = middle
+        else:
+            good = middle
+    return {group[bad - 1]: reason}
+
+
+def _misfit(parts: Parts, places: Sequence[int]) -> str:
+    """Why nodes cannot be imported, "" if they can."""
+    part = parts.part(places)
+    if not part.graph.output:
+        return ""
+    try:
+        import_onnx(part)
+    except CompileError as error:
+        return _reason(error)
+    return ""
+
+
+def _without_npu(parts: Parts, group: list[int], placed: Mapping[str, str]) -> dict[int, str]:
+    """Reasons for a group that has nothing for the NPU: the compiler's where it has one for a node."""
+    general = (
+        "nothing that is multiplied near it could be placed on the NPU"
+        if placed
+        else "it computes in floats, and nothing near it multiplies 8-bit integers"
+    )
+    found = {}
+    for i in group:
+        node = parts.nodes[i]
+        found[i] = next((placed[name] for name in (node.name, *node.output) if name in placed), general)
+    return found
+
+
+def _reason(error: CompileError) -> str:
+    """A message without the name of the model, which is onnxruntime's graph."""
+    return str(error).removeprefix("part: ")

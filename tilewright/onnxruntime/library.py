@@ -1,0 +1,53 @@
+"""The shared library that onnxruntime loads: C++ in `native/`, compiled on first use and kept."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from pathlib import Path
+
+from common.native import shared_library
+from common.version import tilewright_version
+from tilewright.onnxruntime.wire import LINE
+
+_SOURCES = Path(__file__).resolve().parent / "native"
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def onnxruntime_library() -> str:
+    """Path of the library for `onnxruntime.register_execution_provider_library`, built if it is not there.
+
+    It starts its compiler process with the Python that called this, also in programs that are not Python. Any
+    onnxruntime from 1.23 on loads it.
+
+    Raises:
+        BuildError: no compiler, or it failed.
+    """
+    release = tilewright_version().partition(" ")[2] or "0.0.0"  # onnxruntime wants numbers
+    texts = {"TW_PYTHON": sys.executable, "TW_ROOT": str(_ROOT), "TW_VERSION": release}
+    return str(
+        shared_library(
+            _SOURCES / "provider.cpp",
+            ["-O2", "-fvisibility=hidden", "-pthread", f"-DTW_LINE={LINE}",
+             *(f"-D{name}={json.dumps(text)}" for name, text in texts.items())],
+            [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp")],
+            group="onnxruntime",
+            name="provider",
+            title="the execution provider",
+        )
+    )  # fmt: skip
+
+
+def reports() -> list[dict[str, object]]:
+    """What became of the graphs of the last sessions of this process, oldest first: see `Claim.describe`."""
+    found = ctypes.CDLL(onnxruntime_library()).tilewright_reports
+    found.argtypes, found.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_size_t
+    size = 0
+    while True:
+        text = ctypes.create_string_buffer(size)
+        needed = found(text, size)
+        if needed <= size:
+            parsed: list[dict[str, object]] = json.loads(text.raw[:needed])
+            return parsed
+        size = needed
