@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
@@ -21,6 +21,8 @@ from isa.config import NpuConfig
 READ_BEATS = 8
 #: Cycles from asking for a row to having it: its address, the RAM, a register beside the RAM, one beside its readers.
 READ_STAGES = 4
+#: Rows of a bank: as many as a block RAM has at its deepest, so that nothing lies between it and its register.
+BANK_ROWS = 1 << 14
 #: Entries of the queues of addresses and write data.
 ADDRESSES = 2
 OKAY, DECERR = 0, 3
@@ -96,8 +98,12 @@ class OnChipMemory(wiring.Component):
         bus = self.config.bus_bytes
         rows = self.size // bus
         low = (bus - 1).bit_length()
-        m.submodules.store = store = Memory(shape=Shape(8 * bus), depth=rows, init=[])
-        read_port, write_port = store.read_port(), store.write_port(granularity=8)
+        banks = []
+        for first_row in range(0, rows, BANK_ROWS):
+            store = Memory(shape=Shape(8 * bus), depth=min(BANK_ROWS, rows - first_row), init=[])
+            m.submodules[f"store{len(banks)}"] = store
+            banks.append((store.read_port(), store.write_port(granularity=8)))
+        in_bank = (BANK_ROWS - 1).bit_length()
         channels = {"ar": ("addr", "len", "id"), "aw": ("addr", "id"), "w": ("data", "strb", "last")}
         queues, fields = channel_queues(m, self.axi, channels, {})
         read_address, read_length, next_read_id = fields["ar"].values()
@@ -128,7 +134,8 @@ class OnChipMemory(wiring.Component):
         # The blocks of RAM lie all over the FPGA: what goes to them, and what they give, crosses it in its own cycle.
         read_row, reading = Signal(range(rows), reset_less=True), Signal()
         m.d.sync += [read_row.eq(Mux(bridge_read, bridge_row, row)), reading.eq(issue | bridge_read)]
-        m.d.comb += [read_port.en.eq(reading), read_port.addr.eq(read_row)]
+        for read_port, _ in banks:
+            m.d.comb += [read_port.en.eq(reading), read_port.addr.eq(read_row)]
         with m.If(issue):
             m.d.sync += [row.eq(row + 1), left.eq(left - 1)]
         with m.If(last):
@@ -147,8 +154,19 @@ class OnChipMemory(wiring.Component):
             asked = moved
         there, there_last, there_outside, there_id, answered = asked[:5]
         there_word = asked[5:]
-        near, data = Signal(8 * bus, reset_less=True), Signal(8 * bus, reset_less=True)
-        m.d.sync += [near.eq(read_port.data), data.eq(near)]
+        data = Signal(8 * bus, reset_less=True)
+        near = [Signal(8 * bus, name=f"near{n}", reset_less=True) for n in range(len(banks))]
+        m.d.sync += [register.eq(read_port.data) for register, (read_port, _) in zip(near, banks, strict=True)]
+        if len(banks) == 1:
+            m.d.sync += data.eq(near[0])
+        else:
+            # The bank was named as the row was: two cycles before what it gave is in its register.
+            bank = read_row[in_bank:]
+            for stage in range(2):
+                moved = Signal(len(bank), name=f"bank{stage}", reset_less=True)
+                m.d.sync += moved.eq(bank)
+                bank = moved
+            m.d.sync += data.eq(Array(near)[bank])
         bad = Signal()
         m.d.comb += [
             beats.i_valid.eq(there),
@@ -195,7 +213,13 @@ class OnChipMemory(wiring.Component):
             m.d.sync += now_strobe.eq(bridge["strobe"] << (word << 2))
         with m.Elif(beat & ~write_outside):
             m.d.sync += now_strobe.eq(beat_strobe)
-        m.d.comb += [write_port.addr.eq(now_row), write_port.data.eq(now_data), write_port.en.eq(now_strobe)]
+        for n, (_, write_port) in enumerate(banks):
+            here = now_row[in_bank:] == n if len(banks) > 1 else Const(1)
+            m.d.comb += [
+                write_port.addr.eq(now_row),
+                write_port.data.eq(now_data),
+                write_port.en.eq(now_strobe & here.replicate(bus)),
+            ]
         unread_attributes(m, self.axi)
         unread(m, self.axi.aw.len, beats.i_ready)  # beats end with `last`; `under_way` counts them
         whole = Module()

@@ -15,7 +15,7 @@ from hw.front_end import FrontEnd
 from hw.gemm import Gemm
 from hw.interfaces import ENGINES, PC_BITS, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup
 from hw.load import Load
-from hw.queue import RegisteredQueue
+from hw.queue import HeadQueue
 from hw.semaphores import Semaphores
 from hw.storage import Storage
 from hw.store import Store
@@ -119,10 +119,10 @@ class Core(wiring.Component):
         connect(m, faults.report, flipped(self.status.error))
 
         fronts = self._fronts(m, engines, semaphores)
-        self._queues(m, fetch, fronts)
+        filled = self._queues(m, fetch, fronts)
         self._locate_program(m, fetch)
         self._report(m, fetch, store, fronts, engines)
-        self._end(m, fetch, read, store, fronts, engines, semaphores)
+        self._end(m, fetch, read, store, fronts, engines, semaphores, filled)
         for part in (fetch, read):
             m.d.comb += part.halt.eq(self.halt)
         m.d.comb += [fetch.start.eq(self.start), self.mac_step.eq(gemm.mac)]
@@ -139,17 +139,16 @@ class Core(wiring.Component):
             m.d.comb += front.halt.eq(self.halt)
         return fronts
 
-    def _queues(self, m: Module, fetch: Fetch, fronts: dict[Engine, FrontEnd]) -> None:
-        """Instruction queues between FETCH and the front ends; two may share one."""
+    def _queues(self, m: Module, fetch: Fetch, fronts: dict[Engine, FrontEnd]) -> Value:
+        """Instruction queues between FETCH and the front ends; two may share one. Returns whether any holds one."""
         c = self.config
-        room = []
+        room, filled = [], []
         for holder in dict.fromkeys(queue_of(e, c) for e in ENGINES):
             takers = [e for e in ENGINES if queue_of(e, c) == holder]
-            queue = m.submodules[f"{holder.name.lower()}_queue"] = RegisteredQueue(
-                INSTRUCTION_BITS + PC_BITS, c.queue_depth
-            )
+            queue = m.submodules[f"{holder.name.lower()}_queue"] = HeadQueue(INSTRUCTION_BITS + PC_BITS, c.queue_depth)
             mine = Cat(fetch.engine == e for e in takers).any()
             room.append(mine & queue.i_ready)
+            filled.append(queue.filled)
             m.d.comb += [
                 queue.i_valid.eq(fetch.valid & mine),
                 queue.i_payload.eq(Cat(fetch.word, fetch.pc)),
@@ -163,6 +162,7 @@ class Core(wiring.Component):
                     fronts[e].entry_next.eq(queue.o_next),
                 ]
         m.d.comb += fetch.ready.eq(Cat(room).any())
+        return Cat(filled).any()
 
     def _locate_program(self, m: Module, fetch: Fetch) -> None:
         """The program's region: set long before the run, and looked up by way of STORE, which does nothing yet."""
@@ -240,13 +240,14 @@ class Core(wiring.Component):
         fronts: dict[Engine, FrontEnd],
         engines: dict[Engine, EngineShell],
         semaphores: Semaphores,
+        filled: Value,
     ) -> None:
         """Whether the program is complete, the bus idle, and no engine can move any more."""
         running = {e: engines[e].activity.running for e in ENGINES}
-        idle: list[Value] = [fetch.ended]
+        idle: list[Value] = [fetch.ended, ~filled]
         quiet: list[Value] = []
         for e in ENGINES:
-            idle += [~fronts[e].mine, ~running[e]]
+            idle.append(~running[e])
             quiet.append(~running[e] & (~fronts[e].mine | fronts[e].was_blocked))
         finishing = Signal()
         still = Signal(range(QUIET_CYCLES + 1))  # cycles in which no engine moved

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
 from hw.interfaces import PC_BITS, SEMAPHORE_BITS, Activity, EngineControl, Retire
-from hw.queue import RegisteredQueue
+from hw.queue import Queue
 from hw.table import field, header, instructions_of
 from isa.config import NpuConfig
 from isa.instructions import BY_NAME, Engine
@@ -72,7 +72,7 @@ class EngineShell(wiring.Component):
         """
         started, signals = Signal(), Signal(2 * SEMAPHORE_BITS, reset_less=True)
         m.d.sync += [started.eq(self.control.start), signals.eq(self.signals())]
-        m.submodules.ends = ends = RegisteredQueue(2 * SEMAPHORE_BITS + PC_BITS, depth)
+        m.submodules.ends = ends = Queue(2 * SEMAPHORE_BITS + PC_BITS, depth)
         m.d.comb += [
             ends.i_valid.eq(started),
             ends.i_payload.eq(Cat(signals, pc)),

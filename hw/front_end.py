@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.interfaces import PC_BITS, EngineControl, Take
-from hw.table import engine_of, header, instructions_of, is_instruction, one_hot
+from hw.table import engine_of, header, instructions_of, one_hot
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
+from isa.instructions import BY_NAME, INSTRUCTION_BITS, Engine, queue_of
 
 
 class FrontEnd(wiring.Component):
@@ -59,14 +59,22 @@ class FrontEnd(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         engine, semaphores = self.engine, self.semaphores
-        # What the head is, decoded on its way into the queue's register.
+        # What the head is, decoded on its way into the queue's register: behind a block RAM, so from as few bits as tell
+        # it, of which FETCH lets only legal ones through.
         configures, which = Signal(reset_less=True), Signal(len(self.configuring), reset_less=True)
+        opcode = header(self.entry_next, "opcode")
+        said = opcode if self.shared else opcode[:4]  # the rest is the engine
+
+        def is_one(name: str) -> Value:
+            return said == BY_NAME[name].opcode % (1 << len(said))
+
+        numbers = (self.size - 1).bit_length()
         with m.If(self.entry_load):
             m.d.sync += [
-                configures.eq(is_instruction(self.entry_next, *self.configuring)),
-                which.eq(Cat(is_instruction(self.entry_next, name) for name in self.configuring)),
-                semaphores.wait0.eq(one_hot(header(self.entry_next, "wait0"), self.size)),
-                semaphores.wait1.eq(one_hot(header(self.entry_next, "wait1"), self.size)),
+                configures.eq(Cat(is_one(name) for name in self.configuring).any()),
+                which.eq(Cat(is_one(name) for name in self.configuring)),
+                semaphores.wait0.eq(one_hot(header(self.entry_next, "wait0")[:numbers], self.size)),
+                semaphores.wait1.eq(one_hot(header(self.entry_next, "wait1")[:numbers], self.size)),
             ]
         m.d.comb += self.mine.eq(self.entry_valid)
         if self.shared:

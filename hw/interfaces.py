@@ -290,6 +290,21 @@ class ScratchpadRead(wiring.Signature):
         super().__init__(members | ({"grant": In(1)} if refusable else {}))
 
 
+class ParameterRead(wiring.Signature):
+    """A reader of biases or scales: asks where `valid` for the values of pass `number` of a row, one for each lane of
+    VECTOR, gets `data` a cycle later."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__(
+            {
+                "valid": Out(1),
+                "row": Out(ADDRESS_BITS),
+                "number": Out(bits_for(config.vector_passes)),
+                "data": In(32 * config.vector_lanes),
+            }
+        )
+
+
 class RowsRead(wiring.Signature):
     """A reader of several rows that follow each other: `more` besides `row`; `grant` is the number of rows granted, the
     first of which is in the lowest bits of `data`, anything above the last."""

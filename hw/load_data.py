@@ -18,6 +18,8 @@ from isa.instructions import Memory
 TARGET_BITS = (max(Memory)).bit_length()
 #: Lines of a plane: 2**16 - 1 of data, 255 of padding on either side.
 LINE_BITS = 17
+#: Fill rows of these take a cycle each, those of the others a cycle a chunk.
+FILLED_AT_ONCE = (Memory.ACT, Memory.WGT)
 
 
 def low_bits(config: NpuConfig) -> int:
@@ -87,6 +89,11 @@ def chunks_of(config: NpuConfig) -> dict[Memory, int]:
     return {t: max(1, t.row_bytes(config) // config.bus_bytes) for t in Memory}
 
 
+def filled_at_once(target: Value) -> Value:
+    """A fill row of this scratchpad takes one cycle."""
+    return Cat(target == t for t in FILLED_AT_ONCE).any()
+
+
 def per_target(target: Value, table: dict[Memory, int]) -> Value:
     """What the table has for a scratchpad."""
     return Array(table[t] for t in Memory)[target]
@@ -128,7 +135,7 @@ class LoadData(wiring.Component):
     """Walks a box line by line. A line has up to three segments: left fill rows, data rows, right fill rows; on a line
     of padding the middle one is fill too. One part finds the segments, one ahead; the other makes the steps of one.
 
-    One bus beat or fill row per cycle (a fill row of LUT takes one cycle per chunk); no cycle between segments or
+    One bus beat or fill row per cycle (a fill row of PRM or LUT takes one per chunk); no cycle between segments or
     lines, nor between instructions of one segment or of more steps than segments. The first beat of an unaligned run
     yields no chunk. Where the bus is wider than an ACT row the last chunk of a run may need a cycle of its own after
     the last beat. Chunks go through a buffer of two: one is written in the next cycle, or later if VECTOR writes its
@@ -208,7 +215,7 @@ class LoadData(wiring.Component):
             segment.last.eq(d.null | (ends_line & last_line & last_plane)),
             segment.target.eq(d.target),
             segment.data.eq((part == Part.MIDDLE) & middle & ~d.null),
-            segment.one_chunk.eq(d.null | (~segment.data & (d.target != Memory.LUT)) | single),
+            segment.one_chunk.eq(d.null | (~segment.data & filled_at_once(d.target)) | single),
             segment.few_rows.eq(d.null | (segment.rows <= self._most_rows(segment))),
             segment.jumps.eq(fresh),
             segment.row.eq(line_row),
@@ -313,7 +320,7 @@ class LoadData(wiring.Component):
 
         def whole(of: data.View) -> Value:
             """Each chunk fills a row."""
-            return ~of.null & ~of.data & (of.target != Memory.LUT)
+            return ~of.null & ~of.data & filled_at_once(of.target)
 
         def limit(of: data.View) -> Value:
             return per_target(of.target, {t: t.rows(c) for t in Memory})

@@ -30,8 +30,8 @@ class LoopNest(wiring.Component):
     - After a step that advances level k, levels 0 to k stand at the same address. It is written once, to place k, and
       the lower levels remember that theirs is there. A level finds its address at its own place or at one above.
 
-    What a step needs to know first (`carry`, `last`, the flags of its group) comes from registers that are computed
-    with the step before.
+    What a step needs to know first (`carry`, `last`, the flags of its group, its count and strides, and where the level
+    stands that it advances) comes from registers that are computed with the step before.
 
     Latency: a level configured in cycle t counts from a `start` in t+1 on; addresses of the first step are out in the
     cycle after `start`; a step per cycle where `step` is 1.
@@ -89,12 +89,20 @@ class LoopNest(wiring.Component):
         m = Module()
         #: The level that the next step advances, as a number; bit k of `moves`: it advances level k or one above.
         self.advanced, self.moves = Signal(range(self.levels)), Signal(self.levels)
+        #: `carry` and `advanced` after a step of this cycle; `carry` of the first step of the configured nest.
+        self.carry_next, self.advanced_next = Signal(self.levels), Signal.like(self.advanced)
+        self.first_carry = Signal(self.levels)
         self.first = self._per_level("first")
         self.inner_levels = Signal(self.levels, reset_less=True)
         loop = self._loops(m)
         self._count(m, loop)
         self._walk(m, loop)
         return m
+
+    def _number(self, carry: Value) -> Value:
+        """Of the level that is advanced."""
+        bits = range(len(self.advanced))
+        return Cat(Cat(carry[k] for k in range(self.levels) if k >> bit & 1).any() for bit in bits)
 
     def _per_level(self, name: str, init: int = 0) -> list[Signal]:
         return [Signal(name=f"{name}{k}", init=init, reset_less=not init) for k in range(self.levels)]
@@ -114,15 +122,21 @@ class LoopNest(wiring.Component):
             write.en.eq(self.configure),
             write.addr.eq(Cat(level, other)),
             write.data.most.eq(self.count - 1),
-            read.addr.eq(Cat(self.advanced, (self.carry & at_work).any())),
         ]
         m.d.comb += [write.data[a].eq(getattr(self, f"{a}_stride")) for a in self.addresses]
+        # Read with the step before, or with `start`.
+        first = Cat(self._number(self.first_carry), (self.first_carry & following).any())
+        after = Cat(self.advanced_next, (self.carry_next & at_work).any())
+        loop = Signal(layout, name="loop", reset_less=True)
+        m.d.comb += read.addr.eq(Mux(self.start, first, after))
+        with m.If(self.start | self.step):
+            m.d.sync += loop.eq(read.data)
         with m.If(self.start):
             m.d.sync += at_work.eq(following)
         for k in range(self.levels):
             with m.If(self.configure & (self.level == k)):
                 m.d.sync += following[k].eq(other)
-        return read.data
+        return loop
 
     def _count(self, m: Module, loop: data.View) -> None:
         """Indices, as iterations left, and the flags that say which level a step advances."""
@@ -156,14 +170,9 @@ class LoopNest(wiring.Component):
             last = Cat(at_last).all()
             return Cat(b & ~here for b, here in zip(below, at_last)), last, Cat(b & ~last for b in below)
 
-        def number(carry: Value) -> Value:
-            """Of the level that is advanced."""
-            bits = range(len(self.advanced))
-            return Cat(Cat(carry[k] for k in levels if k >> bit & 1).any() for bit in bits)
-
         # `carry`, `last` and `moves` of the first step of the configured nest.
-        first_carry, first_last, first_moves = Signal(self.levels), Signal(init=1), Signal(self.levels)
-        m.d.sync += [to.eq(value) for to, value in zip((first_carry, first_last, first_moves), flags(configured))]
+        first_last, first_moves = Signal(init=1), Signal(self.levels)
+        m.d.sync += [to.eq(value) for to, value in zip((self.first_carry, first_last, first_moves), flags(configured))]
 
         def group_last(at_last: Sequence[Value], inner: Value) -> Value:
             return (Cat(at_last) | ~inner).all()
@@ -191,13 +200,14 @@ class LoopNest(wiring.Component):
             self.group_last_started.eq(group_last(next_once, self.inner)),
             self.group_last_stepped.eq(group_last(at_last_next, self.inner_levels)),
         ]
+        carry, last, moving = flags(at_last_next)
+        m.d.comb += [self.carry_next.eq(carry), self.advanced_next.eq(self._number(carry))]
         with m.If(self.step):
-            carry, last, moving = flags(at_last_next)
             m.d.sync += [self.carry.eq(carry), self.last.eq(last), self.moves.eq(moving)]
-            m.d.sync += self.advanced.eq(number(carry))
+            m.d.sync += self.advanced.eq(self.advanced_next)
         with m.If(self.start):
-            m.d.sync += [self.carry.eq(first_carry), self.last.eq(first_last), self.moves.eq(first_moves)]
-            m.d.sync += [self.advanced.eq(number(first_carry)), self.inner_levels.eq(self.inner)]
+            m.d.sync += [self.carry.eq(self.first_carry), self.last.eq(first_last), self.moves.eq(first_moves)]
+            m.d.sync += [self.advanced.eq(self._number(self.first_carry)), self.inner_levels.eq(self.inner)]
         with m.If(self.start | self.step):
             m.d.sync += [
                 self.group_first.eq(self.start | (Cat(first_next) | ~self.inner_levels).all()),
@@ -217,19 +227,27 @@ class LoopNest(wiring.Component):
                 m.d.sync += where.eq(self.advanced)
             with m.If(self.start):
                 m.d.sync += where.eq(top)
-        chosen = [where & here.replicate(len(self.advanced)) for where, here in zip(place, self.carry[1:])]
+        chosen = [where & here.replicate(len(self.advanced)) for where, here in zip(place, self.carry_next[1:])]
         m.d.comb += [
             read.addr.eq(reduce(or_, chosen)),
             write.en.eq(self.start | self.step),
             write.addr.eq(Mux(self.start, top, self.advanced)),
         ]
-        outer_carry = self.carry & ~self.inner_levels
+        # Where the level stands that the next step advances: read with the step before, but that level and those below
+        # the one that this step advances stand at the current address then (`here`), as all do after `start`.
+        stood, here = Signal(layout, name="stood", reset_less=True), Signal(reset_less=True)
+        outside = Signal(reset_less=True)  # the level is one outside the group
+        with m.If(self.step):
+            m.d.sync += [stood.eq(read.data), here.eq((self.carry_next & self.moves).any())]
+            m.d.sync += outside.eq((self.carry_next & ~self.inner_levels).any())
+        with m.If(self.start):
+            m.d.sync += [here.eq(1), outside.eq((self.first_carry & ~self.inner).any())]
         for a in self.addresses:
             following, load = getattr(self, f"{a}_next"), Signal(self.bits, name=f"{a}_load")
-            start = Mux(self.carry[0], getattr(self, a), read.data[a])
+            start = Mux(here, getattr(self, a), stood[a])
             stride: Value = loop[a]
             if a in self.outer:
-                takes = (outer_carry & getattr(self, f"{a}_gate")).any()
+                takes = outside & ~(self.carry & ~getattr(self, f"{a}_gate")).any()
                 stride = (loop[a].as_unsigned() & takes.replicate(len(stride))).as_signed()
             m.d.comb += [
                 following.eq(start + stride),

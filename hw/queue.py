@@ -121,6 +121,66 @@ class BlockQueue(wiring.Component):
         return m
 
 
+class HeadQueue(wiring.Component):
+    """A queue in block RAM whose oldest entry is in a register. Parameters and ports as `Queue`, with a depth of at
+    least 2; an entry popped in cycle t makes room (`level`, `i_ready`) in cycle t+2.
+
+    Latency: QUEUE_CYCLES: the entry is written, read, and goes to the register. One entry per cycle.
+
+    Ports besides:
+        o_load, o_next: the register takes `o_next` at the end of this cycle, for registers of what can be told from it.
+        filled: there is an entry, at the output or on its way.
+    """
+
+    def __init__(self, width: int, depth: int) -> None:
+        if depth < 2:
+            raise ValueError(f"depth must be at least 2, not {depth!r}")
+        self.width, self.depth, self.optional = width, depth, {"level", "o_load", "o_next", "filled"}
+        super().__init__({**_ports(width, depth), "o_load": Out(1), "o_next": Out(width), "filled": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bits = (self.depth - 1).bit_length()
+        store = Memory(shape=Shape(self.width), depth=1 << bits, init=[], attrs={"ram_style": "block"})
+        m.submodules.store = store
+        write, read = store.write_port(), store.read_port()
+        head, next_head, tail = Signal(bits), Signal(bits), Signal(bits)
+        push, pop, popped, takes, leaves = Signal(), Signal(), Signal(), Signal(), Signal()
+        # Entries in the RAM: how many, whether there is one, whether there are more; the RAM shows the oldest.
+        behind, some, more, shown = Signal(range(self.depth + 1)), Signal(), Signal(), Signal()
+        full = Signal()
+        m.d.comb += [
+            self.i_ready.eq(~full),
+            push.eq(self.i_valid & self.i_ready),
+            pop.eq(self.o_valid & self.o_ready),
+            takes.eq(~self.o_valid | pop),
+            leaves.eq(takes & shown),
+            write.en.eq(self.i_ready),  # moving the tail is what keeps the entry
+            write.addr.eq(tail),
+            write.data.eq(self.i_payload),
+            next_head.eq(head + leaves),
+            read.addr.eq(next_head),
+            self.o_load.eq(takes),
+            self.o_next.eq(read.data),
+            self.filled.eq(self.o_valid | some),
+        ]
+        m.d.sync += [head.eq(next_head), shown.eq(Mux(leaves, more, some))]
+        with m.If(takes):
+            m.d.sync += [self.o_valid.eq(shown), self.o_payload.eq(self.o_next)]
+        with m.If(push):
+            m.d.sync += tail.eq(tail + 1)
+        with m.If(push & ~leaves):
+            m.d.sync += [behind.eq(behind + 1), some.eq(1), more.eq(some)]
+        with m.If(leaves & ~push):
+            m.d.sync += [behind.eq(behind - 1), some.eq(more), more.eq(behind > 2)]
+        m.d.sync += [popped.eq(pop), self.level.eq(self.level + push - popped)]
+        with m.If(push & ~popped):
+            m.d.sync += full.eq(self.level == self.depth - 1)
+        with m.If(popped & ~push):
+            m.d.sync += full.eq(0)
+        return m
+
+
 class RegisteredQueue(wiring.Component):
     """A queue whose oldest entry is in a register, not behind the RAM, and where little depends on `o_ready` in one
     cycle. Parameters, ports and timing as `Queue`, with a depth of at least 2, but that an entry popped in cycle t

@@ -12,7 +12,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import ColumnsWrite, ScratchpadRead, ScratchpadWrite, TableRead
+from hw.connections import unread
+from hw.interfaces import ColumnsWrite, ParameterRead, ScratchpadRead, ScratchpadWrite, TableRead
 from isa.config import NpuConfig
 from isa.timing import table_chunk_cycles
 
@@ -114,12 +115,13 @@ class AccumulatorScratchpad(wiring.Component):
 
 
 class ParameterScratchpad(wiring.Component):
-    """Bias and scale per channel. Both are read by VECTOR, each in the cycle its pipeline needs it.
+    """Bias and scale per channel. Both are read by VECTOR, each before its pipeline needs it: the values of a pass are
+    words of their own, so that nothing chooses among them behind the memory.
 
     Latency: read 1 cycle.
 
     Ports:
-        bias, scale: reads of block_in values of 32 bits, one cycle later.
+        bias, scale: reads of values of 32 bits.
         write: a chunk of a row.
     """
 
@@ -128,9 +130,9 @@ class ParameterScratchpad(wiring.Component):
         self.chunks = config.prm_row_bytes // config.bus_bytes
         super().__init__(
             {
-                "bias": In(ScratchpadRead(Out(32 * config.block_in))),
-                "scale": In(ScratchpadRead(Out(32 * config.block_in))),
-                "write": In(ScratchpadWrite(config, self.chunks)),
+                "bias": In(ParameterRead(config)),
+                "scale": In(ParameterRead(config)),
+                "write": In(ScratchpadWrite(config, self.chunks, fills=False)),
             }
         )
 
@@ -138,26 +140,37 @@ class ParameterScratchpad(wiring.Component):
         m = Module()
         c = self.config
         words_per_chunk = c.bus_bytes // 4
-        words_per_column = max(1, words_per_chunk // 2)  # of one kind
+        width = max(1, words_per_chunk // 2)  # words of one kind in a chunk: a group
+        columns = max(1, c.vector_lanes // width)  # memories; a pass reads a group of each, or a part of one
+        groups = c.block_in // width // columns  # of a row in each memory
+        passes = c.vector_passes // groups  # in a group
+        kinds = min(2, words_per_chunk)  # in a chunk
+        group = self.write.chunk[1:] if kinds == 1 else self.write.chunk  # that is written, of all memories
+        column_bits, group_bits = ((n - 1).bit_length() for n in (columns, groups))
+        if c.vector_passes == 1:
+            unread(m, self.bias.number, self.scale.number)
         for kind, reader, offset in (("bias", self.bias, 0), ("scale", self.scale, 1)):
             values = []
-            for column in range(c.block_in // words_per_column):
-                first = 2 * column * words_per_column + offset  # word of the row, counting both kinds
-                store = memory(m, f"{kind}{column}", 32 * words_per_column, c.prm_rows)
+            mine = self.write.chunk[0] == offset if kinds == 1 else 1
+            words = [self.write.data.word_select((kinds * i + offset) % words_per_chunk, 32) for i in range(width)]
+            for column in range(columns):
+                store = memory(m, f"{kind}{column}", 32 * width, c.prm_rows * groups)
                 write, read = store.write_port(), store.read_port()
-                chunk = first // words_per_chunk
-                words = [
-                    self.write.data.word_select((first + 2 * i) % words_per_chunk, 32) for i in range(words_per_column)
-                ]
+                here = group[:column_bits] == column if column_bits else 1
                 m.d.comb += [
-                    write.en.eq(self.write.valid & (self.write.full | (self.write.chunk == chunk))),
-                    write.addr.eq(self.write.row),
+                    write.en.eq(self.write.valid & mine & here),
+                    write.addr.eq(Cat(group[column_bits:][:group_bits], self.write.row)),
                     write.data.eq(Cat(words)),
                     read.en.eq(reader.valid),
-                    read.addr.eq(reader.row),
+                    read.addr.eq(Cat(reader.number[(passes - 1).bit_length() :][:group_bits], reader.row)),
                 ]
                 values.append(read.data)
-            m.d.comb += reader.data.eq(Cat(values))
+            row = Cat(values)
+            if passes > 1:
+                part = Signal(range(passes), name=f"{kind}_part", reset_less=True)
+                m.d.sync += part.eq(reader.number)
+                row = row.word_select(part, len(reader.data))
+            m.d.comb += reader.data.eq(row)
         return m
 
 

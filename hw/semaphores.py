@@ -82,7 +82,8 @@ class Semaphores(wiring.Component):
         gives, first_gives, given_now = [], [], []  # in the cycle before
         for e, retired in zip(names, self.gives):
             mask, first = Signal(size, name=f"{e}_gives"), Signal(size, name=f"{e}_gives_first")
-            signal0, signal1 = (one_hot(n, size) for n in (retired.signal0, retired.signal1))
+            # Of the numbers only bits that legal ones have.
+            signal0, signal1 = (one_hot(s[: n.bit_length()], size) for s in (retired.signal0, retired.signal1))
             m.d.sync += [mask.eq(0), first.eq(signal0)]
             with m.If(retired.give):
                 m.d.sync += mask.eq(signal0 | signal1)

@@ -9,8 +9,8 @@ from amaranth.lib.wiring import Out, connect, flipped
 
 from hw.connections import unread
 from hw.engine import EngineShell
-from hw.interfaces import Fault, RowWrite, ScratchpadRead, TableRead
-from hw.pipeline import Pipeline, Stage
+from hw.interfaces import Fault, ParameterRead, RowWrite, ScratchpadRead, TableRead
+from hw.pipeline import Pipeline
 from hw.requantizer import INSIDE_STAGE
 from hw.vector_lane import (
     ADD_STAGE,
@@ -86,8 +86,8 @@ class Vector(EngineShell):
                 "acc": Out(ScratchpadRead(Out(32 * config.dw_lanes).array(self.columns), refusable=True)),
                 "a": Out(ScratchpadRead(Out(row), refusable=True)),
                 "b": Out(ScratchpadRead(Out(row), refusable=True)),
-                "bias": Out(ScratchpadRead(Out(32 * config.block_in))),
-                "scale": Out(ScratchpadRead(Out(32 * config.block_in))),
+                "bias": Out(ParameterRead(config)),
+                "scale": Out(ParameterRead(config)),
                 **({"table": Out(TableRead(config.vector_lanes))} if config.table_lookup else {}),
                 "write": Out(RowWrite(row)),
                 "range_fault": Out(Fault()),
@@ -135,16 +135,23 @@ class Vector(EngineShell):
         at_source = pipe.stage(SOURCE_STAGE)
         pipe.put("results", at_source["valid"] & at_source["result"], SOURCE_STAGE, reset=True)
         pipe.put("end", steps.end, reset=True)
-        # Block RAM is slow: what it gives goes through a register.
-        before_bias, before_scale = BIAS_STAGE - 1, SCALE_STAGE - 1
-        at_bias, at_scale, at_write = pipe.stage(before_bias), pipe.stage(before_scale), pipe.stage(RESULT_STAGE + 1)
-        pipe.put("bias", Mux(at_bias["biased"], self._share(self.bias.data, at_bias), 0), before_bias)
-        pipe.put("scale", self._share(self.scale.data, at_scale), before_scale)
+        # Block RAM is slow: what it gives goes through a register, which can lie in the block.
+        gate = BIAS_STAGE - 1  # no bias where none is added
+        ask_bias, ask_scale, at_write = (
+            pipe.stage(gate - 2),
+            pipe.stage(SCALE_STAGE - 2),
+            pipe.stage(RESULT_STAGE + 1),
+        )
+        pipe.put("read_bias", self.bias.data, gate - 1)
+        pipe.put("bias", Mux(pipe.at("biased", gate), pipe.at("read_bias", gate), 0), gate)
+        pipe.put("scale", self.scale.data, SCALE_STAGE - 1)
         m.d.comb += [
-            self.bias.valid.eq(pipe.at("valid", before_bias - 1)),
-            self.bias.row.eq(pipe.at("prm", before_bias - 1)),
+            self.bias.valid.eq(ask_bias["valid"]),
+            self.bias.row.eq(ask_bias["prm"]),
+            self.bias.number.eq(ask_bias["number"]),
             self.scale.valid.eq(1),
-            self.scale.row.eq(pipe.at("prm", before_scale - 1)),
+            self.scale.row.eq(ask_scale["prm"]),
+            self.scale.number.eq(ask_scale["number"]),
             self.write.valid.eq(at_write["results"] & at_write["last_pass"]),
             self.write.row.eq(at_write["dst"]),
         ]
@@ -153,16 +160,12 @@ class Vector(EngineShell):
         """Which pass of its row a value belongs to."""
         if self.config.vector_passes == 1:
             unread(m, steps.number, steps.first_pass, steps.last_pass)
+            pipe.hold("number", C(0))
             for name in ("first_pass", "last_pass"):
                 pipe.hold(name, C(1))
             return
         for name in ("number", "first_pass", "last_pass"):
             pipe.put(name, getattr(steps, name))
-
-    def _share(self, row: Value, at: Stage) -> Value:
-        """What the lanes get of a row of 32-bit values in a pass."""
-        c = self.config
-        return row if c.vector_passes == 1 else row.word_select(at["number"], 32 * c.vector_lanes)
 
     def _contexts(self, m: Module, pipe: Pipeline) -> None:
         """What later stages need of an instruction. Written until it starts, read when its steps reach them."""

@@ -58,6 +58,8 @@ VECTOR_SIGNAL = VECTOR_DEPTH - SIGNAL_AHEAD
 ACCUMULATE_STAGES = 2
 #: From the first cycle of a run, in which FETCH begins, to two cycles before its first request.
 FETCH_SETUP = 4
+#: From the dispatch of an instruction to the cycle in which it is at the head of its queue, which is in block RAM.
+QUEUE_CYCLES = 3
 #: Instructions that wait between the halves of LOAD; reads STORE makes ahead of the bus.
 LOAD_DESCRIPTORS = 8
 STORE_ROWS = 4

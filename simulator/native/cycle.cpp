@@ -51,6 +51,7 @@ class Machine {
     bool taken_[ENGINES] = {};  // since the cycle before
     bool popped_[ENGINES] = {};   // a queue an entry, in the cycle before
     bool blocked_[ENGINES] = {};  // by a semaphore, in the cycle before
+    uint64_t now_ = 0;            // the cycle at hand
     uint32_t still_ = 0;          // cycles in which no engine moved, nor was one given an instruction
     bool quiet_engines_ = false;  // enough of them
     uint64_t quiet_ = 0;
@@ -85,8 +86,16 @@ class Machine {
         return !load_.running() && !gemm_.running() && !vector_.running() && !store_.running();
     }
     Fifo<Entry> &queue_of(int engine) { return *queue_of_[engine]; }
-    // Whether the head of its queue is an instruction of the engine.
-    bool has_head(int engine) { return !queue_of(engine).empty() && queue_of(engine).head().engine() == engine; }
+    // Whether the head of its queue is an instruction of the engine, and there by now.
+    bool has_head(int engine) {
+        return !queue_of(engine).empty() && queue_of(engine).head().engine() == engine && queue_of(engine).head().from <= now_;
+    }
+    // Whether an instruction is still on its way to the head.
+    bool arrives() {
+        for (auto &queue : queues_)
+            if (!queue.empty() && queue.head().from > now_) return true;
+        return false;
+    }
     bool lacks(uint8_t semaphore) const { return semaphore && !semaphores_[semaphore]; }
     uint32_t missing(const Entry &e) const {
         return lacks(e.wait0) ? e.wait0 : e.wait1;
@@ -153,6 +162,7 @@ void Machine::give(uint64_t now, int engine, const Completion &end) {
 // One cycle: everything is looked at before anything changes. Returns what changed.
 Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     gives_ = 0;
+    now_ = now;
     before_ = seen_;
     std::memset(&seen_, 0, sizeof seen_);
 
@@ -205,7 +215,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     uint64_t shared = 0;  // semaphores somebody took in the cycle before, or a lower engine could take
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
         if (taken_[e]) shared |= queue_of(e).head().waits();
-    bool moved = vector_write != 0;  // LOAD may go on in the next cycle
+    bool moved = vector_write != 0 || arrives();  // LOAD, or an engine, may go on in the next cycle
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
         if (!has_head(e)) continue;
         const Entry &entry = queue_of(e).head();
@@ -356,7 +366,10 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         start(e, entry);
         if (r_.times) r_.times[entry.pc].started = now;
     }
-    if (dispatched && !fetch_.is_end) queues_[target].push(fetch_.entry);
+    if (dispatched && !fetch_.is_end) {
+        fetch_.entry.from = now + c_.queue_cycles;
+        queues_[target].push(fetch_.entry);
+    }
     moved |= fetch_.step(dispatched, fetch_asks, fetch_beat, bad_beat);
 
     moved = moved || gives_ || gave_;

@@ -55,6 +55,7 @@ struct Entry {
     uint32_t pc;
     uint8_t opcode, wait0, wait1, signal0, signal1;
     bool configures;
+    uint64_t from;  // the first cycle in which it can be at the head of its queue
     int engine() const { return opcode >> 4; }
     // The semaphores it takes, a bit each.
     uint64_t waits() const { return (UINT64_C(1) << wait0 | UINT64_C(1) << wait1) & ~UINT64_C(1); }

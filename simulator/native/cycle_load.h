@@ -126,7 +126,7 @@ struct Load {
         if (writes) chunks.pop();
         if (out.step) {
             const Segment &s = segments.head();
-            const bool whole = s.null || (!s.data && s.target != TW_MEMORY_LUT);
+            const bool whole = s.null || (!s.data && (s.target == TW_MEMORY_ACT || s.target == TW_MEMORY_WGT));
             const bool ends_row = whole || chunk == last_chunk[s.target];
             const uint32_t rows = std::min(rows_left, most_rows(s));
             const bool emits = !skips, last = emits && ends_row && rows_left == rows;

@@ -90,6 +90,7 @@ typedef struct {
     uint32_t act_read_cycles;
     uint32_t store_rows;
     uint32_t out_bursts;
+    uint32_t queue_cycles;
     uint32_t quiet_cycles;
     uint32_t fetch_setup;
     uint32_t fetch_burst_bytes;

@@ -132,11 +132,12 @@ def test_unaligned_runs(config: NpuConfig) -> None:
 
 
 def test_fill_rows(config: NpuConfig) -> None:
-    """A cycle for a fill row, however wide; a fill row of LUT takes that of writing each of its chunks."""
+    """A cycle for a fill row, however wide; a fill row of PRM or LUT takes that of writing each of its chunks."""
     for target in Memory:
         ops = [op("LOAD_PAD", left=2, right=1, fill=7), op("LOAD", target=target, offset=4096, count=1)]
         load = Timeline(config, ops).cycles(Engine.LOAD, "step")
-        fill = 256 // config.bus_bytes if target == Memory.LUT else 1
-        assert len(load) == 3 * fill + -(-target.row_bytes(config) // config.bus_bytes)
+        chunks = -(-target.row_bytes(config) // config.bus_bytes)
+        fill = chunks if target in (Memory.PRM, Memory.LUT) else 1
+        assert len(load) == 3 * fill + chunks
         write = table_chunk_cycles(config) if target == Memory.LUT else 1  # of a chunk; two wait
         assert load[: 2 * fill] == [load[0], *(load[0] + 1 + write * n for n in range(2 * fill - 1))]

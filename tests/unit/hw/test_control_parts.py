@@ -11,38 +11,43 @@ from amaranth.hdl import Module
 from hw.array import MacArray
 from hw.interfaces import ENGINES
 from hw.loop_nest import LoopNest
-from hw.queue import BlockQueue, Queue, RegisteredQueue
+from hw.queue import BlockQueue, HeadQueue, Queue, RegisteredQueue
 from hw.semaphores import Semaphores
 from hw.window import Window
 from isa.config import SEMAPHORE_LIMIT, preset
 from isa.instructions import ADDRESS_BITS
-from isa.timing import array_stages
+from isa.timing import QUEUE_CYCLES, array_stages
 from tests.common.rtl_bench import drive, simulate
 
 
-@pytest.mark.parametrize("kind", [Queue, BlockQueue, RegisteredQueue])
-def test_queue(kind: type) -> None:
-    dut = kind(8, 5)
+@pytest.mark.parametrize("depth", [2, 5, 16])
+@pytest.mark.parametrize("kind", [Queue, BlockQueue, RegisteredQueue, HeadQueue])
+def test_queue(kind: type, depth: int) -> None:
+    dut = kind(8, depth)
     rng = random.Random(1)
-    held: deque[int] = deque()
-    late = kind is RegisteredQueue  # what is popped makes room a cycle later
+    held: deque[tuple[int, int]] = deque()  # with the cycle from which it can be seen
+    late = kind in (RegisteredQueue, HeadQueue)  # what is popped makes room a cycle later
+    latency = QUEUE_CYCLES if kind is HeadQueue else 1
 
     async def bench(ctx) -> None:
         popped = False
-        for _ in range(500):
+        for cycle in range(500):
             push, pop, value = rng.random() < 0.6, rng.random() < 0.5, rng.randrange(256)
             drive(ctx, dut, i_valid=push, i_payload=value, o_ready=pop)
             level = len(held) + (late and popped)
             assert ctx.get(dut.level) == level
-            assert ctx.get(dut.o_valid) == bool(held) and ctx.get(dut.i_ready) == (level < 5)
-            if held:
-                assert ctx.get(dut.o_payload) == held[0]
-            full = level == 5
-            popped = pop and bool(held)
+            there = bool(held) and held[0][1] <= cycle
+            assert ctx.get(dut.o_valid) == there and ctx.get(dut.i_ready) == (level < depth)
+            if there:
+                assert ctx.get(dut.o_payload) == held[0][0]
+            if kind is HeadQueue:
+                assert ctx.get(dut.filled) == bool(held)
+            full = level == depth
+            popped = pop and there
             if popped:
                 held.popleft()
             if push and not full:
-                held.append(value)
+                held.append((value, cycle + latency))
             await ctx.tick()
 
     simulate(dut, bench)

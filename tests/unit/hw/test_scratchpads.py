@@ -20,6 +20,13 @@ CONFIGS = {
     "beat=2 rows": TINY.with_(axi_data_bits=64, block_out=16),
     "beat=all banks": TINY.with_(axi_data_bits=128),
 }
+#: Besides, where PRM differs: fewer lanes than a row, than a chunk has channels.
+PASSES = {
+    "two passes": TINY.with_(vector_passes=2),
+    "one lane": TINY.with_(vector_passes=4, axi_data_bits=64, prm_rows=3),
+    "chunk of two passes": TINY.with_(vector_passes=4, axi_data_bits=128),
+    "row of many chunks": TINY.with_(block_in=16, act_banks=2, vector_passes=2),
+}
 #: Several rows in a beat take longest in Amaranth's simulator.
 EACH = [pytest.param(name, marks=[pytest.mark.slow] if name.startswith("beat") else []) for name in CONFIGS]
 
@@ -162,42 +169,53 @@ def drive_write(ctx, dut, rng: random.Random, rows: list[bytes], full_allowed: b
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_wgt_and_prm_are_read_and_written_in_one_cycle(name: str) -> None:
+def test_wgt_is_read_and_written_in_one_cycle(name: str) -> None:
     config: NpuConfig = CONFIGS[name]
+    dut = WeightScratchpad(config)
+    rng, size = random.Random(name), config.block_in
+    rows = [bytes(config.tile_bytes)] * config.wgt_tiles
 
-    def run(dut, count: int, row_bytes: int, ports: list[str], cycles: int, get) -> None:
-        rng = random.Random(name)
-        rows = [bytes(row_bytes)] * count
+    async def bench(ctx) -> None:
+        due: deque[bytes | None] = deque([None] * WGT_READ_CYCLES)  # of the cycles before
+        for _ in range(250):
+            tile = due.popleft()
+            for o in range(config.block_out) if tile is not None else ():
+                assert ctx.get(dut.read.data[o]) == words(tile[o * size : (o + 1) * size])
+            row = rng.randrange(config.wgt_tiles)
+            drive(ctx, dut.read, valid=1, row=row)
+            written = drive_write(ctx, dut, rng, rows, True)
+            due.append(rows[row] if row != written else None)
+            await ctx.tick()
 
-        async def bench(ctx) -> None:
-            due: deque[dict[str, bytes]] = deque([{}] * cycles)  # of the cycles before
-            for _ in range(250):
-                for port, row in due.popleft().items():
-                    assert get(ctx, port, row), port
-                asked = {}
-                for port in ports:
-                    row = rng.randrange(count)
-                    drive(ctx, getattr(dut, port), valid=1, row=row)
-                    asked[port] = row
-                written = drive_write(ctx, dut, rng, rows, True)
-                due.append({port: rows[row] for port, row in asked.items() if row != written})
-                await ctx.tick()
+    simulate(dut, bench)
 
-        simulate(dut, bench)
 
-    wgt = WeightScratchpad(config)
-    size = config.block_in
-    run(wgt, config.wgt_tiles, config.tile_bytes, ["read"], WGT_READ_CYCLES,
-        lambda ctx, _, tile: all(ctx.get(wgt.read.data[o]) == words(tile[o * size : (o + 1) * size])
-                                 for o in range(config.block_out)))  # fmt: skip
-    prm = ParameterScratchpad(config)
+@pytest.mark.parametrize("name", [*EACH, *PASSES])
+def test_prm_gives_every_pass_its_values(name: str) -> None:
+    config = (CONFIGS | PASSES)[name]
+    dut = ParameterScratchpad(config)
+    rng, share = random.Random(name), 4 * config.vector_lanes
+    rows = [bytes(config.prm_row_bytes)] * config.prm_rows
 
-    def same(ctx, port: str, row: bytes) -> bool:
-        first = 0 if port == "bias" else 4
-        kind = b"".join(row[i + first : i + first + 4] for i in range(0, len(row), 8))
-        return ctx.get(prm.bias.data if first == 0 else prm.scale.data) == words(kind)
+    async def bench(ctx) -> None:
+        due: list[tuple[int, bytes]] = []
+        for _ in range(400):
+            for reader, value in due:
+                assert ctx.get((dut.bias, dut.scale)[reader].data) == words(value)
+            asked = []
+            for reader, port in enumerate((dut.bias, dut.scale)):
+                row, number = rng.randrange(config.prm_rows), rng.randrange(config.vector_passes)
+                drive(ctx, port, valid=1, row=row, number=number)
+                asked.append((reader, row, number))
+            written = drive_write(ctx, dut, rng, rows, False)
+            due = []
+            for reader, row, number in asked:
+                kind = b"".join(rows[row][i : i + 4] for i in range(4 * reader, config.prm_row_bytes, 8))
+                if row != written:
+                    due.append((reader, kind[number * share : (number + 1) * share]))
+            await ctx.tick()
 
-    run(prm, config.prm_rows, config.prm_row_bytes, ["bias", "scale"], 1, same)
+    simulate(dut, bench)
 
 
 @pytest.mark.parametrize("name", [e for e in EACH if e.values != ("row=4 beats",)])
