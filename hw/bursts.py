@@ -88,23 +88,26 @@ class BurstWalker(wiring.Component):
         stride0, stride1 = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
         bytes_, tag1 = Signal(RUN_BITS, reset_less=True), Signal(self.tag_bits, reset_less=True)
         left0, most0, left1 = (Signal(16, reset_less=True, name=n) for n in ("left0", "most0", "left1"))
+        same_plane, more_planes = (
+            Signal(name=n, reset_less=True) for n in ("same_plane", "more_planes")
+        )  # `left` is not 0
         take1, room2, last1 = Signal(), Signal(), Signal()
         null1, null2, null3 = (Signal(name=f"null{n}", reset_less=True) for n in (1, 2, 3))
         m.d.comb += [
-            last1.eq(null1 | ((left0 == 0) & (left1 == 0))),
+            last1.eq(null1 | ~(same_plane | more_planes)),
             take1.eq(active & room2),
             self.ready.eq(~active),
             self.ready_next.eq(Mux(active, take1 & last1, ~self.start)),
         ]
         following = Signal(OFFSET_BITS)
-        same_plane = left0 != 0
         m.d.comb += following.eq(Mux(same_plane, now + stride0, plane + stride1))
         with m.If(take1):
             m.d.sync += [now.eq(following), end.eq(following + bytes_)]
             with m.If(same_plane):
-                m.d.sync += left0.eq(left0 - 1)
+                m.d.sync += [left0.eq(left0 - 1), same_plane.eq(left0 != 1)]
             with m.Else():
                 m.d.sync += [left0.eq(most0), left1.eq(left1 - 1), plane.eq(following)]
+                m.d.sync += [same_plane.eq(most0 != 0), more_planes.eq(left1 != 1)]
             with m.If(last1):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
@@ -120,6 +123,8 @@ class BurstWalker(wiring.Component):
                 left0.eq(self.count0 - 1),
                 most0.eq(self.count0 - 1),
                 left1.eq(self.count1 - 1),
+                same_plane.eq(self.count0 != 1),
+                more_planes.eq(self.count1 != 1),
                 tag1.eq(self.tag),
                 null1.eq(self.null),
             ]

@@ -145,19 +145,24 @@ class Core(wiring.Component):
         room, filled = [], []
         for holder in dict.fromkeys(queue_of(e, c) for e in ENGINES):
             takers = [e for e in ENGINES if queue_of(e, c) == holder]
-            queue = m.submodules[f"{holder.name.lower()}_queue"] = HeadQueue(INSTRUCTION_BITS + PC_BITS, c.queue_depth)
+            entry = Cat(fetch.word, fetch.pc, *[fronts[e].marks(fetch.word) for e in takers])
+            queue = m.submodules[f"{holder.name.lower()}_queue"] = HeadQueue(len(entry), c.queue_depth)
             mine = Cat(fetch.engine == e for e in takers).any()
             room.append(mine & queue.i_ready)
             filled.append(queue.filled)
             m.d.comb += [
                 queue.i_valid.eq(fetch.valid & mine),
-                queue.i_payload.eq(Cat(fetch.word, fetch.pc)),
+                queue.i_payload.eq(entry),
                 queue.o_ready.eq(Cat(fronts[e].entry_ready for e in takers).any()),
             ]
+            name = holder.name.lower()
+            word, pc = Signal(INSTRUCTION_BITS, name=f"{name}_word"), Signal(PC_BITS, name=f"{name}_pc")
+            m.d.comb += Cat(word, pc, *[fronts[e].entry_marks for e in takers]).eq(queue.o_payload)
             for e in takers:
                 m.d.comb += [
                     fronts[e].entry_valid.eq(queue.o_valid),
-                    Cat(fronts[e].entry_word, fronts[e].entry_pc).eq(queue.o_payload),
+                    fronts[e].entry_word.eq(word),
+                    fronts[e].entry_pc.eq(pc),
                     fronts[e].entry_load.eq(queue.o_load),
                     fronts[e].entry_next.eq(queue.o_next),
                 ]

@@ -210,10 +210,11 @@ class Fetch(wiring.Component):
             m.d.comb += self.fault.address.eq(self.base + offset + (self.pc << instruction_bits))
         with m.If(setup[2]):
             m.d.sync += at_end.eq(present == 0)
-        following = Signal(PC_BITS)
-        m.d.comb += following.eq(self.pc + 1)
+        # Whether pc + 1 is `present`, without a carry: where each bit of the sum is that of `present`, the carry out of
+        # it is pc & ~present.
+        carries = Cat(C(1, 1), self.pc & ~present)[:PC_BITS]
         with m.If(self.step):
-            m.d.sync += [self.pc.eq(following), at_end.eq(following == present)]
+            m.d.sync += [self.pc.eq(self.pc + 1), at_end.eq((self.pc ^ present) == carries)]
             with m.If(ends):
                 m.d.sync += [active.eq(0), self.ended.eq(1)]
         unread(m, buffer.i_ready)  # `free` counts

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.interfaces import PC_BITS, EngineControl, Take
-from hw.table import engine_of, header, instructions_of, one_hot
+from hw.table import engine_of, header, instructions_of, is_instruction, one_hot
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, INSTRUCTION_BITS, Engine, queue_of
+from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
 
 
 class FrontEnd(wiring.Component):
@@ -24,7 +24,8 @@ class FrontEnd(wiring.Component):
         engine: whose instructions it takes; the queue may also hold those of another.
 
     Ports:
-        entry_valid, entry_ready, entry_word, entry_pc: head of the queue.  mine: there is one, of this engine.
+        entry_valid, entry_ready, entry_word, entry_pc, entry_marks: head of the queue; of its `marks` a register.
+        mine: there is one, of this engine.
         entry_load, entry_next: the head becomes `entry_next` at the end of this cycle.
         engine: to its core, which is ready when idle or in its last step (and has room for another instruction).
         semaphores: asks for those of the head.
@@ -45,6 +46,7 @@ class FrontEnd(wiring.Component):
                 "mine": Out(1),
                 "entry_word": In(INSTRUCTION_BITS),
                 "entry_pc": In(PC_BITS),
+                "entry_marks": In(2 + len(self.configuring)),
                 "entry_load": In(1),
                 "entry_next": In(INSTRUCTION_BITS),
                 "engine": Out(EngineControl(len(self.configuring))),
@@ -56,32 +58,25 @@ class FrontEnd(wiring.Component):
             }
         )
 
+    def marks(self, word: Value) -> Value:
+        """What is to be known of an instruction at once, for `entry_marks`: it is of this engine, it configures, which
+        of `configuring` it is."""
+        which = Cat(is_instruction(word, name) for name in self.configuring)
+        return Cat(engine_of(word) == self.kind if self.shared else C(1, 1), which.any(), which)
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         engine, semaphores = self.engine, self.semaphores
-        # What the head is, decoded on its way into the queue's register: behind a block RAM, so from as few bits as tell
-        # it, of which FETCH lets only legal ones through.
-        configures, which = Signal(reset_less=True), Signal(len(self.configuring), reset_less=True)
-        opcode = header(self.entry_next, "opcode")
-        said = opcode if self.shared else opcode[:4]  # the rest is the engine
-
-        def is_one(name: str) -> Value:
-            return said == BY_NAME[name].opcode % (1 << len(said))
-
+        is_mine, configures, which = Signal(), Signal(), Signal(len(self.configuring))
+        m.d.comb += [Cat(is_mine, configures, which).eq(self.entry_marks), self.mine.eq(self.entry_valid & is_mine)]
+        # The semaphores it waits for are decoded on its way into the queue's register: from a block RAM, so of their
+        # numbers only bits that legal ones have.
         numbers = (self.size - 1).bit_length()
         with m.If(self.entry_load):
             m.d.sync += [
-                configures.eq(Cat(is_one(name) for name in self.configuring).any()),
-                which.eq(Cat(is_one(name) for name in self.configuring)),
                 semaphores.wait0.eq(one_hot(header(self.entry_next, "wait0")[:numbers], self.size)),
                 semaphores.wait1.eq(one_hot(header(self.entry_next, "wait1")[:numbers], self.size)),
             ]
-        m.d.comb += self.mine.eq(self.entry_valid)
-        if self.shared:
-            is_mine = Signal(reset_less=True)
-            with m.If(self.entry_load):
-                m.d.sync += is_mine.eq(engine_of(self.entry_next) == self.kind)
-            m.d.comb += self.mine.eq(self.entry_valid & is_mine)
         held = Signal()  # the head has its semaphores
         was_ready, pops = Signal(), Signal()
         m.d.comb += [

@@ -364,7 +364,7 @@ class ColumnsWrite(wiring.Signature):
 
 
 class TableRead(wiring.Signature):
-    """A reader of look-up tables: byte `index` of a table for every lane, `value` a cycle later."""
+    """A reader of look-up tables: byte `index` of a table for every lane, `value` two cycles later."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__({"valid": Out(1), "table": Out(4), "index": Out(8).array(lanes), "value": In(8).array(lanes)})

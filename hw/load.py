@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
@@ -81,15 +84,21 @@ class Load(EngineShell):
         pad = self.registers(m, "LOAD_PAD")
 
         # An instruction is at the head of the queue at least one cycle before its start; its fields are prepared then.
-        no_rows, empty, sync = Signal(), Signal(), Signal()
+        no_rows, empty, sync, one, only = Signal(), Signal(), Signal(), Signal(), Signal()
         shift = min((t.row_bytes(c) - 1).bit_length() for t in Memory)  # of the bytes of any row
         bytes_ = Signal(RUN_BITS - shift)
         wide = Cat(pad["left"], run("count"), pad["right"]).any()
         high = Cat(pad["top"], count[0], pad["bottom"]).any()
+        lines = [pad["top"], count[0], pad["bottom"]]
+        one_line = ~Cat(n[1:] for n in lines).any() & (reduce(add, (n[0] for n in lines)) == 1)  # their sum is
+        one_part = reduce(add, [pad["left"] != 0, run("count") != 0, pad["right"] != 0]) == 1
+        is_sync = is_instruction(control.word, "LOAD_SYNC")
         m.d.sync += [
+            one.eq(one_line),
+            only.eq(is_sync | (one_line & one_part & (count[1] == 1))),
             no_rows.eq(~wide | ~high | (count[1] == 0)),
             empty.eq((run("count") == 0) | (count[0] == 0)),
-            sync.eq(is_instruction(control.word, "LOAD_SYNC")),
+            sync.eq(is_sync),
         ]
         with m.Switch(run("target")):
             for target in Memory:
@@ -130,6 +139,8 @@ class Load(EngineShell):
         m.d.comb += [
             descriptors.i_valid.eq(begin),
             entry.null.eq(sync),
+            entry.one.eq(one),
+            entry.only.eq(only),
             entry.target.eq(run("target")),
             entry.row.eq(run("row")),
             entry.count.eq(run("count")),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-from functools import reduce
-from operator import add
 
 from amaranth.hdl import Array, C, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, wiring
@@ -33,11 +31,14 @@ def stride_shape(config: NpuConfig) -> Shape:
 
 
 def descriptor_layout(config: NpuConfig) -> data.StructLayout:
-    """What the data half needs of an instruction; `low` is the byte position in a beat, `null` marks LOAD_SYNC."""
+    """What the data half needs of an instruction; `low` is the byte position in a beat, `null` marks LOAD_SYNC, `one` a
+    plane of one line, `only` an instruction of one segment."""
     low = low_bits(config)
     return data.StructLayout(
         {
             "null": 1,
+            "one": 1,
+            "only": 1,
             "target": TARGET_BITS,
             "row": config.address_bits,
             "count": 16,
@@ -263,10 +264,7 @@ class LoadData(wiring.Component):
                     line_row.eq(line_row + d.row_stride0),
                     low.eq(low + Mux(middle, d.low_stride0, 0)),
                 ]
-        sizes = [incoming.top, incoming.count0, incoming.bottom]
-        one = ~Cat(n[1:] for n in sizes).any() & (reduce(add, (n[0] for n in sizes)) == 1)  # their sum is
         parts = [incoming.left != 0, incoming.count != 0, incoming.right != 0]
-        one_part = reduce(add, parts) == 1
         with m.If(self.i_valid & self.i_ready):
             m.d.sync += active.eq(1)
         with m.If(self.i_ready):  # also without a descriptor: what is taken last stays
@@ -276,8 +274,8 @@ class LoadData(wiring.Component):
                 middle.eq((incoming.top == 0) & (incoming.count0 != 0)),
                 middle_end.eq(incoming.top + incoming.count0),
                 last_y.eq(incoming.top + incoming.count0 + incoming.bottom - 1),
-                last_line.eq(one),
-                one_line.eq(one),
+                last_line.eq(incoming.one),
+                one_line.eq(incoming.one),
                 planes_left.eq(incoming.count1),
                 last_plane.eq(incoming.count1 == 1),
                 line_row.eq(incoming.row),
@@ -287,7 +285,7 @@ class LoadData(wiring.Component):
                 part.eq(first_part(*parts[:2])),
                 fresh.eq(1),
                 Cat(has_left, has_count, has_right).eq(Cat(parts)),
-                only.eq(incoming.null | (one & one_part & (incoming.count1 == 1))),
+                only.eq(incoming.only),
             ]
 
     def _wide(self, of: data.View) -> Value:

@@ -30,8 +30,8 @@ class LoopNest(wiring.Component):
     - After a step that advances level k, levels 0 to k stand at the same address. It is written once, to place k, and
       the lower levels remember that theirs is there. A level finds its address at its own place or at one above.
 
-    What a step needs to know first (`carry`, `last`, the flags of its group, its count and strides, and where the level
-    stands that it advances) comes from registers that are computed with the step before.
+    What a step needs to know first (`carry`, `last`, the flags of its group, and where in the RAMs its count, strides
+    and addresses are) comes from registers that are computed with the step before.
 
     Latency: a level configured in cycle t counts from a `start` in t+1 on; addresses of the first step are out in the
     cycle after `start`; a step per cycle where `step` is 1.
@@ -124,19 +124,16 @@ class LoopNest(wiring.Component):
             write.data.most.eq(self.count - 1),
         ]
         m.d.comb += [write.data[a].eq(getattr(self, f"{a}_stride")) for a in self.addresses]
-        # Read with the step before, or with `start`.
-        first = Cat(self._number(self.first_carry), (self.first_carry & following).any())
-        after = Cat(self.advanced_next, (self.carry_next & at_work).any())
-        loop = Signal(layout, name="loop", reset_less=True)
-        m.d.comb += read.addr.eq(Mux(self.start, first, after))
-        with m.If(self.start | self.step):
-            m.d.sync += loop.eq(read.data)
+        # Where it is read is known with the step before, or with `start`.
+        with m.If(self.step):
+            m.d.sync += read.addr.eq(Cat(self.advanced_next, (self.carry_next & at_work).any()))
         with m.If(self.start):
             m.d.sync += at_work.eq(following)
+            m.d.sync += read.addr.eq(Cat(self._number(self.first_carry), (self.first_carry & following).any()))
         for k in range(self.levels):
             with m.If(self.configure & (self.level == k)):
                 m.d.sync += following[k].eq(other)
-        return loop
+        return read.data
 
     def _count(self, m: Module, loop: data.View) -> None:
         """Indices, as iterations left, and the flags that say which level a step advances."""
@@ -228,23 +225,19 @@ class LoopNest(wiring.Component):
             with m.If(self.start):
                 m.d.sync += where.eq(top)
         chosen = [where & here.replicate(len(self.advanced)) for where, here in zip(place, self.carry_next[1:])]
-        m.d.comb += [
-            read.addr.eq(reduce(or_, chosen)),
-            write.en.eq(self.start | self.step),
-            write.addr.eq(Mux(self.start, top, self.advanced)),
-        ]
-        # Where the level stands that the next step advances: read with the step before, but that level and those below
-        # the one that this step advances stand at the current address then (`here`), as all do after `start`.
-        stood, here = Signal(layout, name="stood", reset_less=True), Signal(reset_less=True)
+        m.d.comb += [write.en.eq(self.start | self.step), write.addr.eq(Mux(self.start, top, self.advanced))]
+        # Where the level stands that the next step advances: known with the step before. Levels up to the one that a
+        # step advances stand at the current address then (`here`), as all do after `start`.
+        here = Signal(reset_less=True)
         outside = Signal(reset_less=True)  # the level is one outside the group
         with m.If(self.step):
-            m.d.sync += [stood.eq(read.data), here.eq((self.carry_next & self.moves).any())]
+            m.d.sync += [read.addr.eq(reduce(or_, chosen)), here.eq((self.carry_next & self.moves).any())]
             m.d.sync += outside.eq((self.carry_next & ~self.inner_levels).any())
         with m.If(self.start):
             m.d.sync += [here.eq(1), outside.eq((self.first_carry & ~self.inner).any())]
         for a in self.addresses:
             following, load = getattr(self, f"{a}_next"), Signal(self.bits, name=f"{a}_load")
-            start = Mux(here, getattr(self, a), stood[a])
+            start = Mux(here, getattr(self, a), read.data[a])
             stride: Value = loop[a]
             if a in self.outer:
                 takes = outside & ~(self.carry & ~getattr(self, f"{a}_gate")).any()

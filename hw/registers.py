@@ -25,7 +25,7 @@ class Registers(wiring.Component):
     """Register file on AXI4-Lite. One write and one read at a time; addresses without a register read 0.
 
     Latency: address and data of a write are taken together, in the cycle after both are there, and the write takes
-    effect at the end of that cycle; the response follows in the next. Read data follows two cycles after the address
+    effect at the end of that cycle; the response follows in the next. Read data follows three cycles after the address
     is taken; that of a counter when the counter is shown, up to ROUND cycles later.
 
     What can be written is read from a copy in a RAM. After a reset the RAM is filled with 0 first, and the bus waits.
@@ -125,10 +125,11 @@ class Registers(wiring.Component):
         ]
         unread(m, self.axil.ar.prot, self.axil.aw.prot, self.axil.w.strb)
 
-        # Reads. The address is decoded in the cycle after it is taken, the value chosen in the next.
+        # Reads. The address is decoded in the cycle after it is taken, values of either kind go to registers in the
+        # next, and one of them is chosen then.
         fingerprint = int(self.config.fingerprint, 16)
         constants = dict(zip(CONSTANTS, (IDENTITY, VERSION, fingerprint & 0xFFFFFFFF, fingerprint >> 32)))
-        taken, decoded = Signal(), Signal()
+        taken, decoded, found = Signal(), Signal(), Signal()
         address, wanted = Signal(len(word), reset_less=True), Signal(len(word), reset_less=True)
         counter = Signal(len(word), reset_less=True)  # twice its place, 1 more for the upper half
         is_counter, is_copy = Signal(reset_less=True), Signal(reset_less=True)
@@ -157,10 +158,12 @@ class Registers(wiring.Component):
                     with m.Case(r.offset >> 2):
                         m.d.comb += answer.eq(held)
         shown = counter[1:] == self.counter_index
-        with m.If(decoded & (~is_counter | shown)):
-            m.d.sync += [decoded.eq(0), self.axil.r.valid.eq(1)]
+        copied_now, answer_now = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        m.d.sync += [found.eq(decoded), copied_now.eq(copied.data), answer_now.eq(answer)]
+        with m.If(decoded & found & (~is_counter | shown)):
+            m.d.sync += [decoded.eq(0), found.eq(0), self.axil.r.valid.eq(1)]
             half = Mux(counter[0], self.counter_value[32:], self.counter_value[:32])
-            m.d.sync += self.axil.r.data.eq(Mux(is_counter, half, Mux(is_copy, copied.data, answer)))
+            m.d.sync += self.axil.r.data.eq(Mux(is_counter, half, Mux(is_copy, copied_now, answer_now)))
         with m.Elif(self.axil.r.ready):
             m.d.sync += self.axil.r.valid.eq(0)
         return m

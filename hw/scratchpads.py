@@ -177,7 +177,7 @@ class ParameterScratchpad(wiring.Component):
 class TableScratchpad(wiring.Component):
     """Look-up tables, one copy per lane, in words of at most TABLE_WORD_BYTES: a block RAM each.
 
-    Latency: read 1 cycle; write `table_chunk_cycles`.
+    Latency: read 2 cycles, the second for the register of the block RAM; write `table_chunk_cycles`.
 
     Ports:
         read: table number and byte of each lane.
@@ -210,15 +210,17 @@ class TableScratchpad(wiring.Component):
             store = memory(m, f"lut{l}", word_bits, c.lut_tables * self.chunks * words)
             write, read = store.write_port(), store.read_port()
             index = self.read.index[l]
-            byte = Signal(byte_bits, name=f"byte{l}", reset_less=True)
+            byte, byte_now = (Signal(byte_bits, name=f"{n}{l}", reset_less=True) for n in ("byte", "byte_now"))
+            found = Signal(word_bits, name=f"found{l}", reset_less=True)
             with m.If(self.read.valid):
                 m.d.sync += byte.eq(index[:byte_bits])
+            m.d.sync += [found.eq(read.data), byte_now.eq(byte)]
             m.d.comb += [
                 write.en.eq(self.write.valid),
                 write.addr.eq(Cat(word, self.write.chunk[:chunk_bits], self.write.row)),
                 write.data.eq(self.write.data.word_select(word, word_bits)),
                 read.en.eq(self.read.valid),
                 read.addr.eq(Cat(index[byte_bits:], self.read.table)),
-                self.read.value[l].eq(read.data.word_select(byte, 8)),
+                self.read.value[l].eq(found.word_select(byte_now, 8)),
             ]
         return m

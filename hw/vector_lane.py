@@ -94,7 +94,7 @@ class VectorLane(wiring.Component):
         control: what all lanes are told.
         acc, a, b: operands, at SOURCE_STAGE; of `acc` and `a` the one that is not the value is 0.
         bias: 0 where none is added; at BIAS_STAGE.  scale: at SCALE_STAGE.
-        index: to the table, at LUT_STAGE.  value: from it, at RESULT_STAGE.
+        index: to the table, at LUT_STAGE.  value: from it, a cycle after RESULT_STAGE.
         result: chosen of two registers.
     """
 
@@ -146,10 +146,11 @@ class VectorLane(wiring.Component):
             with m.If(told.valid & ~smaller):
                 m.d.sync += v4.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
         else:
-            kept, addend = (goes_on | smaller).replicate(32), Signal(signed(8))
-            m.d.comb += addend.eq(Mux(smaller, 0, self.a))
+            # Of a maximum only the 8 bits count.
+            added = Signal(signed(32))
+            m.d.comb += added.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
             with m.If(told.valid):
-                m.d.sync += v4.eq((self.acc | (before & kept)) + addend)
+                m.d.sync += v4.eq(Cat(Mux(smaller, before[:8], added[:8]), added[8:]))
         with m.If(told.valid & told.mul):
             m.d.sync += v4.eq(0)
         m.d.sync += [
@@ -225,6 +226,6 @@ class VectorLane(wiring.Component):
         result = delayed(v21, 2, "result")
         if self.tables:
             m.d.comb += self.index.eq(v21)
-            result = Mux(delayed(told.look_up, 1, "lut23"), delayed(self.value, 1, "value23"), result)
+            result = Mux(delayed(told.look_up, 1, "lut23"), self.value, result)
         m.d.comb += self.result.eq(result)
         return m

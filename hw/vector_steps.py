@@ -53,7 +53,7 @@ class VectorSteps(wiring.Component):
                 "stalled": Out(1),
                 "end": Out(1),
                 "makes": Out(1),
-                "first_pass": Out(1),
+                "first_pass": Out(1, init=1),
                 "last_pass": Out(1),
                 "number": Out(bits_for(config.vector_passes)),
                 "result": Out(1),
@@ -147,8 +147,6 @@ class VectorSteps(wiring.Component):
         # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
         active_now, asks = Signal(), Signal()
         m.d.comb += [
-            self.first_pass.eq(self.number == 0),
-            self.last_pass.eq(self.number == c.vector_passes - 1),
             active_now.eq(active & ~self.fault.error),
             asks.eq(active_now & self.first_pass),
             go.eq(active_now & ~control.halt),
@@ -166,9 +164,13 @@ class VectorSteps(wiring.Component):
         ]
         if c.vector_passes > 1:
             with m.If(self.works & ~null):
-                m.d.sync += self.number.eq(self.number + 1)
+                m.d.sync += [
+                    self.number.eq(self.number + 1),
+                    self.first_pass.eq(self.last_pass),
+                    self.last_pass.eq(self.number == c.vector_passes - 2),
+                ]
         else:
-            m.d.comb += self.number.eq(0)
+            m.d.comb += [self.number.eq(0), self.first_pass.eq(1), self.last_pass.eq(1)]
 
         columns = self.columns
         column_bits = (columns - 1).bit_length()

@@ -136,13 +136,12 @@ class SerialBridge(wiring.Component):
             with m.Elif(unframe.index < MAX_WORDS + 2):
                 m.d.comb += [store.en.eq(1), store.addr.eq(payload_index), store.data.eq(unframe.o.payload)]
         expected = Mux(writes, request["words"] + 4, 3)
-        fits = Signal()
-        good = unframe.done & unframe.good & fits
-        m.d.comb += fits.eq(unframe.count == expected)
+        ended, good = Signal(), Signal()  # a frame did in the cycle before; it was whole
+        m.d.sync += [ended.eq(unframe.done), good.eq(unframe.good & (unframe.count == expected))]
 
         # Board registers.
         bad_frames = Signal(16)
-        with m.If(unframe.done & ~good):
+        with m.If(ended & ~good):
             m.d.sync += bad_frames.eq(bad_frames + 1)
         constants: dict[str, Value] = {
             "BRIDGE_IDENTITY": C(IDENTITY, 32),
@@ -174,6 +173,8 @@ class SerialBridge(wiring.Component):
             with m.Case(Space.MEMORY):
                 m.d.comb += limit.eq(self.memory_bytes)
         m.d.comb += last_byte.eq(address + Cat(C(3, 2), request["words"]))
+        beyond = Signal()  # known long before it is looked at
+        m.d.sync += beyond.eq(last_byte >= limit)
         session = Signal()
         previous = Signal(8)
         status = Signal(Status)
@@ -186,7 +187,8 @@ class SerialBridge(wiring.Component):
         is_last = index == request["words"]
         accessing = state == s.ACCESS
         sent_address, sent_data = Signal(), Signal()
-        word = Signal(32, reset_less=True)  # to be written
+        word = Signal(32, reset_less=True)  # of the RAM
+        looked = Signal()  # it leaves the RAM
         m.d.sync += word.eq(load.data)
         m.d.comb += [
             self.mem.valid.eq(accessing & (space == Space.MEMORY) & ~(stale & ~writes)),
@@ -234,7 +236,7 @@ class SerialBridge(wiring.Component):
         with m.Switch(state):
             with m.Case(s.RECEIVE):
                 m.d.sync += [index.eq(0), sent_address.eq(0), sent_data.eq(0)]
-                with m.If(good):
+                with m.If(ended & good):
                     m.d.sync += state.eq(s.CHECK)
             with m.Case(s.CHECK):
                 repeated = session & (previous == request["sequence"]) & writes
@@ -246,7 +248,7 @@ class SerialBridge(wiring.Component):
                     m.d.sync += status.eq(Status.NO_SESSION)
                 with m.Elif((space == Space.LINK) | command[3:].any()):
                     m.d.sync += status.eq(Status.COMMAND)
-                with m.Elif((address[:2] != 0) | (last_byte >= limit)):
+                with m.Elif((address[:2] != 0) | beyond):
                     m.d.sync += status.eq(Status.ADDRESS)
                 with m.Elif(~repeated):
                     m.d.sync += [status.eq(Status.OK), state.eq(s.FETCH)]
@@ -294,11 +296,13 @@ class SerialBridge(wiring.Component):
                 with m.If(frame.i.ready):
                     m.d.sync += state.eq(Mux(silent, s.FLUSH, s.LOOK))
             with m.Case(s.LOOK):
-                m.d.sync += state.eq(s.SEND)
+                m.d.sync += looked.eq(~looked)
+                with m.If(looked):
+                    m.d.sync += state.eq(s.SEND)
             with m.Case(s.SEND):
                 m.d.comb += [
                     frame.i.valid.eq(1),
-                    frame.i.payload.word.eq(load.data),
+                    frame.i.payload.word.eq(word),
                     frame.i.payload.last.eq(is_last),
                 ]
                 with m.If(frame.i.ready):

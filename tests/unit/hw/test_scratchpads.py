@@ -226,12 +226,12 @@ def test_lut_gives_every_lane_its_byte(name: str) -> None:
     tables = [bytes(256)] * config.lut_tables
 
     async def bench(ctx) -> None:
-        due: list[tuple[int, int]] = []
+        due: deque[list[tuple[int, int]]] = deque([[], []])  # of the two cycles before
         written = -1
         left = 0  # cycles of the write under way after this one
         ctx.set(dut.read.valid, 1)
         for _ in range(900):
-            for lane, value in due:
+            for lane, value in due.popleft():
                 assert ctx.get(dut.read.value[lane]) == value
             table, indices = rng.randrange(config.lut_tables), [rng.randrange(256) for _ in range(config.block_in)]
             ctx.set(dut.read.table, table)
@@ -244,7 +244,7 @@ def test_lut_gives_every_lane_its_byte(name: str) -> None:
                 left = table_chunk_cycles(config) - 1 if written >= 0 else 0
             if written >= 0:
                 assert ctx.get(dut.write.grant) == (not left)
-            due = [(lane, tables[table][index]) for lane, index in enumerate(indices)] if table != written else []
+            due.append([(lane, tables[table][index]) for lane, index in enumerate(indices)] if table != written else [])
             await ctx.tick()
 
     simulate(dut, bench)
