@@ -131,9 +131,9 @@ class Fetch(wiring.Component):
                 beats_left.eq(remaining),
                 next_beats.eq(Mux(remaining < chunk, remaining, chunk)),
             ]
-        popped = Signal()
+        popped, left = Signal(), Signal()  # a beat leaves the buffer; left it in the cycle before
         m.d.comb += popped.eq(buffer.o_valid & buffer.o_ready)
-        m.d.sync += free.eq(free - asked + popped)
+        m.d.sync += [left.eq(popped), free.eq(free - asked + left)]
 
         # Second stage: one instruction is put together.
         word, word_bad, word_valid, word_take = Signal(INSTRUCTION_BITS), Signal(), Signal(), Signal()

@@ -11,6 +11,7 @@ struct Fetch {
     bool active = false, ended = false, enough = false;  // enough: room for the next burst, as of the cycle before
     uint32_t bus = 0, low = 0, depth = 0, chunk = 0, parts = 0, free = 0, part = 0;
     Fifo<uint8_t> buffer;  // whether the beat is bad
+    bool left = false;      // a beat left the buffer in the cycle before
     bool word_valid = false, word_bad = false;
     uint32_t word_pc = 0;
     bool held = false, held_bad = false, is_end = false;
@@ -111,7 +112,8 @@ struct Fetch {
             address += n;
             beats_left -= n;
         }
-        free += popped;
+        moved |= left;
+        free += std::exchange(left, popped);
         if (beat) buffer.push(bad);
         pc += dispatched;
         if (ends) {
