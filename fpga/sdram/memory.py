@@ -47,11 +47,11 @@ class SdramMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.controller = controller = self.controller
-        draining, front_reset = Signal(), Signal()
+        # From a register, as it has far to go: a cycle after `bus_reset`, until the chip has done what it was asked for.
+        front_reset = Signal(init=1)
         front = AxiSegments(self.config, controller.pair_bits)
         m.submodules.front = reset_by(m, front, front_reset, "front")
-        m.d.sync += draining.eq(self.bus_reset | (draining & ~controller.idle))
-        m.d.comb += front_reset.eq(self.bus_reset | draining)
+        m.d.sync += front_reset.eq(self.bus_reset | (front_reset & ~controller.idle))
         for name in ("r", "b"):
             wiring.connect(m, getattr(front.axi, name), wiring.flipped(getattr(self.axi, name)))
         for name in ("ar", "aw", "w"):
