@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Rewriter, Var, const, fma, reduce
+from compiler.cpu.expr import Expr, Index, Rewriter, Var, const, fma, guard, index_value, reduce
 from compiler.cpu.microkernels.gemm import DIRECT_COLUMNS, DirectOperand, Domain, Gemm, RowOperand, pack_rows
 from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.movement import pad_constant
@@ -21,7 +21,8 @@ from compiler.cpu.stages.memory import SLACK
 from compiler.cpu.stages.value import Value
 
 MAX_TAPS = 128  # depthwise kernels up to this many taps are written out
-MAX_STRIDED_TAPS = 32  # the same where neighbouring elements are not neighbours in the input
+FEW_OUTPUTS = 4  # up to so many channels one convolution makes the outputs of all phases, to fill its tiles
+FEW_TAPS = 16  # with a stride and more of them columns are sorted first, so that outputs' neighbours are neighbours
 
 
 @dataclass
@@ -172,18 +173,26 @@ def conv_direct(
     source = padded(ctx, x, w, shape[2:], fill)
     ctx.buffer(weights)
     taps = int(np.prod(w.kernel))
-    most = MAX_TAPS if w.strides[-1] == 1 else MAX_STRIDED_TAPS
+    strides = w.strides
+    if strides[-1] > 1 and taps * cg > FEW_TAPS:
+        source, width = _columns_sorted(ctx, source, strides[-1])
+        strides = [*strides[:-1], 1]
+    else:
+        width = 0
 
     def fn(idx: list[Index]) -> Expr:
         n, oc, *position = idx
         group = oc // mg
 
         def product(c: Index, tap: Sequence[Index]) -> Expr:
-            at = [p * s + t * d for p, s, t, d in zip(position, w.strides, tap, w.dilations)]
+            at = [p * s + t * d for p, s, t, d in zip(position, strides, tap, w.dilations)]
+            if width:  # column p * stride + t lies at p + t // stride among those of the same remainder
+                column = tap[-1] * w.dilations[-1]
+                at[-1] = position[-1] + column // w.strides[-1] + column % w.strides[-1] * width
             a = widen(ctx.read(source, [n, group * cg + c, *at])).to(kind)
             return a * widen(ctx.read(weights, [oc, c, *tap])).to(kind)
 
-        if taps * cg <= most:
+        if taps * cg <= MAX_TAPS:
             total: Expr | None = None
             for t in np.ndindex(cg, *w.kernel):
                 p = product(Index(t[0]), [Index(i) for i in t[1:]])
@@ -194,6 +203,22 @@ def conv_direct(
         return reduce("add", variables, product(Index.of(variables[0]), [Index.of(v) for v in variables[1:]]), 0)
 
     return ctx.lazy(shape, kind, fn, 2 * taps * cg + 3)
+
+
+def _columns_sorted(ctx: Context, x: Value, stride: int) -> tuple[Value, int]:
+    """Every `stride`-th column of `x`, then those from the second one on, and so on; how many of each there are."""
+    width = -(-x.shape[-1] // stride)
+
+    def fn(idx: list[Index]) -> Expr:
+        *first, phase, at = idx
+        column = at * stride + phase
+        value = ctx.read(x, [*first, column])
+        if x.shape[-1] % stride == 0:
+            return value
+        return guard(index_value(column) < x.shape[-1], value, const(0, x.dtype))
+
+    made = ctx.stored(ctx.lazy((*x.shape[:-1], stride, width), x.dtype, fn, 2))
+    return Value((*x.shape[:-1], stride * width), x.dtype, made.buffer), width
 
 
 def _multiply_add(p: Expr, total: Expr) -> Expr:
@@ -339,6 +364,18 @@ def by_phases(
         phases.append((first, count, begin, np.ascontiguousarray(data[(slice(None), slice(None), *pick)])))
     ctx.buffer(x)
     out = ctx.temp(shape, kind)
+    _, count, begin, part = phases[0]
+    few = kind == "f32" and data.shape[0] <= FEW_OUTPUTS and data.shape[1] == x.shape[1]
+    if few and all((p[1], p[2], p[3].shape) == (count, begin, part.shape) for p in phases):
+        joined = np.concatenate([p[3] for p in phases])
+        flat = Window(list(part.shape[2:]), [1] * n, [1] * n, begin, [0] * n)
+        every = ctx.stored(convolve(joined, flat, (shape[0], len(joined), *count)))
+        for number, (first, *_) in enumerate(phases):
+            variables = [Var.new(m) for m in (*shape[:2], *count)]
+            idx = [Index.of(v) for v in variables]
+            at = [*idx[:2], *(i * s + f for i, s, f in zip(idx[2:], strides, first))]
+            ctx.assign(out, variables, ctx.read(every, [idx[0], idx[1] + number * shape[1], *idx[2:]]), at)
+        return out
     for first, count, begin, part in phases:
         if min(count) == 0:
             continue

@@ -71,6 +71,7 @@ CONVOLUTIONS = [
     ((1, 6, 40, 40), (6, 1, 9, 9), {"group": 6, "pads": [4] * 4}),
     ((1, 5, 21, 35), (5, 1, 7, 7), {"group": 5, "pads": [3] * 4}),
     ((1, 5, 21, 35), (5, 1, 7, 7), {"group": 5, "pads": [3] * 4, "strides": [2, 2]}),
+    ((1, 5, 21, 34), (5, 1, 5, 5), {"group": 5, "pads": [2] * 4, "strides": [2, 3], "dilations": [1, 2]}),
     ((1, 3, 30, 30), (3, 1, 12, 12), {"group": 3}),
 ]
 
@@ -91,6 +92,9 @@ def test_conv(x: tuple, w: tuple, attrs: dict, const: tuple) -> None:
         ((1, 3, 5, 5), (3, 4, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
         ((1, 3, 5, 5), (3, 4, 3, 3), {"output_shape": [10, 8], "strides": [2, 2]}),
         ((1, 2, 3, 4, 5), (2, 3, 2, 2, 2), {"strides": [2, 2, 2]}),
+        ((2, 6, 7, 5), (6, 1, 2, 2), {"strides": [2, 2]}),
+        ((1, 6, 7, 5), (6, 3, 3, 3), {"strides": [3, 3]}),
+        ((1, 6, 7, 5), (6, 1, 2, 2), {"group": 2, "strides": [2, 2]}),
     ],
 )
 @pytest.mark.parametrize("const", [(), (1,)])
