@@ -236,8 +236,11 @@ class _Emission:
                 (rows // m, 0, per_row * m, pixels * m),
             ]
             self.context.emitter.gemm(tile.base + origin, wgt, acc, reduce, outer, accumulate=at > 0)
-            self._rest_products(tile, origin, q.block, index, first + at, piece, rows, outer, wgt + per_row * rows, acc)
-            self._zero_point_products(tile, origin, first + at, piece, outer, acc)
+            if phase.rest is not None:
+                behind = wgt + per_row * rows
+                self._rest_products(tile, origin, q.block, index, first + at, piece, rows, outer, behind, acc)
+            if self.layer.dynamic is not None:
+                self._zero_point_products(tile, origin, first + at, piece, outer, acc)
             if not tiling.keep_input and tile.rows is not None:
                 self.context.release(self._inputs.pop(key))
 
