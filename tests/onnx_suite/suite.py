@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx.backend.base import Backend
 from onnx.backend.test import BackendTest
 
 from compiler.errors import StagingError
@@ -112,8 +113,11 @@ def load(npu: bool = False, constant_inputs: bool = False) -> Tests:
         constant_inputs: inputs that decide shapes are given at compile time, and nothing is compiled while it runs.
     """
     backend = _OnNpu if npu else TilewrightBackend
-    if constant_inputs:
-        backend = _ahead(backend)
+    return load_from(_ahead(backend) if constant_inputs else backend)
+
+
+def load_from(backend: type[Backend]) -> Tests:
+    """All CPU tests of the suite, with a backend of one's own."""
     # The suite keeps inputs of the light networks; not in the user's home, and not of an earlier version.
     os.environ["ONNX_MODELS"] = os.path.join(tempfile.gettempdir(), f"onnx-suite-{onnx.__version__}-{os.getuid()}")
     with warnings.catch_warnings(), np.errstate(all="ignore"):
