@@ -51,3 +51,8 @@ def reports() -> list[dict[str, object]]:
             parsed: list[dict[str, object]] = json.loads(text.raw[:needed])
             return parsed
         size = needed
+
+
+def compiler_process() -> int:
+    """Number of the compiler process that was started last in this process, 0 before the first."""
+    return int(ctypes.CDLL(onnxruntime_library()).tilewright_process())

@@ -33,7 +33,7 @@ def differences(graph: RandomGraph, optimise: bool = True) -> list[str]:
     wrong: list[str] = []
     for optimize in (False, True):
         want = onnx_models.run(graph.model, graph.feeds, optimize=optimize)
-        wrong = [w for name, exact in graph.exact.items() for w in _compared(name, results[name], want[name], exact)]
+        wrong = [w for name, exact in graph.exact.items() for w in compared(name, results[name], want[name], exact)]
         if not wrong:
             break
     return found + wrong
@@ -48,7 +48,7 @@ def tflite_differences(graph: TfliteGraph, optimise: bool = True) -> list[str]:
     interpreter.invoke()
     found, results = _compiled(ModelSource(graph.data).graph(), graph.feeds, optimise)
     for entry in interpreter.get_output_details():
-        found += _compared(entry["name"], results[entry["name"]], interpreter.get_tensor(entry["index"]), True)
+        found += compared(entry["name"], results[entry["name"]], interpreter.get_tensor(entry["index"]), True)
     return found
 
 
@@ -76,7 +76,8 @@ def _compiled(graph: Graph, feeds: Mapping[str, np.ndarray], optimise: bool) -> 
     return found, results[0]
 
 
-def _compared(name: str, got: np.ndarray, want: np.ndarray, exact: bool) -> list[str]:
+def compared(name: str, got: np.ndarray, want: np.ndarray, exact: bool) -> list[str]:
+    """What is wrong with a result, in words; nothing if it is right."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return [f"{name}: {got.dtype} {got.shape}, the reference has {want.dtype} {want.shape}"]
     if np.array_equal(got, want) if exact else np.allclose(got, want, TOLERANCE, TOLERANCE, equal_nan=True):

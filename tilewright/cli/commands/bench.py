@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
-from tilewright.measure import cpu_speed, speed
+from tilewright.measure import cpu_speed, provider_speed, speed
 
 
 @click.command(
@@ -20,12 +20,17 @@ from tilewright.measure import cpu_speed, speed
         "\b\nExamples:\n"
         "  tilewright bench\n"
         "  tilewright bench --json bench.json\n"
+        "  tilewright bench --onnxruntime --cycles 1000\n"
         "  tilewright bench --cpu --only softmax --only networks\n"
         "  tilewright bench --cpu --only recurrent --threads 2\n"
         "  tilewright bench --cpu --model detector.onnx --shape x=1,3,640,640\n"
     ),
 )
 @click.option("--cpu", is_flag=True, help="Measure the CPU kernels instead, next to onnxruntime and numpy.")
+@click.option(
+    "--onnxruntime", "provider", is_flag=True, help="Measure sessions of onnxruntime with the provider instead."
+)
+@click.option("--cycles", type=click.IntRange(0), default=0, help="With --onnxruntime: sessions to make, run and drop.")
 @click.option(
     "--only", multiple=True, metavar="TEXT", help="With --cpu: cases or groups that contain TEXT; repeatable."
 )
@@ -37,6 +42,8 @@ from tilewright.measure import cpu_speed, speed
 @arguments.json_option
 def command(
     cpu: bool,
+    provider: bool,
+    cycles: int,
     only: tuple[str, ...],
     threads: int,
     model: Path | None,
@@ -50,6 +57,10 @@ def command(
     if shapes and model is None:
         raise UsageError("--shape goes with --model")
     given = arguments.same_input_once(shapes)
+    if cycles and not provider:
+        raise UsageError("--cycles goes with --onnxruntime")
+    if provider and (cpu or only or threads != 1):
+        raise UsageError("--onnxruntime does not go with --cpu, --only and --threads")
     if cpu:
         if config is not None:
             raise UsageError("--cpu measures without an NPU: --config does not go with it")
@@ -62,12 +73,38 @@ def command(
     for name, there in (("--only", only), ("--threads", threads != 1)):
         if there:
             raise UsageError(f"{name} goes with --cpu")
+    if provider:
+        with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
+            found = provider_speed.measure(
+                model, config or "base", given, runs=4 * runs, sessions=2 * runs, cycles=cycles, progress=working.update
+            )
+        if json_path is not None:
+            terminal.emit_json(json_path, found)
+        if json_path != "-":
+            terminal.table_console().print(_provider_table(found))
+        return
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         result = speed.measure(model, config=config or "base", shapes=given, runs=runs, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, result)
     if json_path != "-":
         terminal.table_console().print(_speed_table(result))
+
+
+def _provider_table(result: dict[str, Any]) -> Table:
+    """For people."""
+    shown = Table(
+        title=f"{result['model']}, {result['runs']} runs and {result['sessions']} sessions", box=box.SIMPLE_HEAD
+    )
+    for heading in ("what", "least ms", "median CPU ms"):
+        shown.add_column(heading, justify="left" if heading == "what" else "right")
+    for key, what in (("device", "Device.run"), ("session", "session.run"), ("from_context", "session from a context")):
+        shown.add_row(what, *(f"{result[f'{key}_{kind}'] * 1e3:.2f}" for kind in ("seconds", "cpu_seconds")))
+    shown.add_row("overhead of session.run", "", f"{result['overhead']:.1%}")
+    for process, (early, late) in result.get("resident_bytes", {}).items():
+        text = f"resident MB, {process}, after {-(-result['cycles'] // 10)} and {result['cycles']} sessions"
+        shown.add_row(text, f"{early / 1e6:.1f}", f"{late / 1e6:.1f}")
+    return shown
 
 
 def _show_cpu(result: dict[str, Any], json_path: str | None) -> None:

@@ -1,5 +1,6 @@
 // The execution provider: a factory, which onnxruntime makes when the library is registered, and an object per session.
 #include <algorithm>
+#include <atomic>
 #include <deque>
 
 #include "compute.h"
@@ -28,6 +29,8 @@ class Reports {
     std::mutex mutex_;
     std::deque<std::string> all_;
 } reports;
+
+std::atomic<int> last_process{0};  // of the compiler
 
 class Provider : public OrtEp {
   public:
@@ -201,7 +204,10 @@ class Factory : public OrtEpFactory {
     // The compiler process; a new one if the last has ended.
     std::shared_ptr<Worker> worker() {
         std::lock_guard<std::mutex> lock(mutex_);
-        if (!worker_ || !worker_->usable()) worker_ = std::make_shared<Worker>();
+        if (!worker_ || !worker_->usable()) {
+            worker_ = std::make_shared<Worker>();
+            last_process = worker_->process();
+        }
         return worker_;
     }
 
@@ -244,3 +250,6 @@ TW_EXPORT size_t tilewright_reports(char *to, size_t size) {
     std::memcpy(to, found.data(), std::min(size, found.size()));
     return found.size();
 }
+
+// The compiler process started last, 0 before the first.
+TW_EXPORT int tilewright_process() { return tw::last_process; }

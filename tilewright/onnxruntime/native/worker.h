@@ -51,6 +51,8 @@ class Worker {
         ::waitpid(process_, nullptr, 0);
     }
 
+    pid_t process() const { return process_; }
+
     // Whether new sessions may use it.
     bool usable() {
         std::lock_guard<std::mutex> lock(mutex_);

@@ -21,7 +21,7 @@ from tests.common import onnx_models
 from tests.common.onnx_models import model_of
 from tests.common.quantized_chain import input_of, quantized_chain
 from tilewright.errors import UsageError
-from tilewright.onnxruntime.library import reports
+from tilewright.onnxruntime.library import compiler_process, reports
 from tilewright.onnxruntime.session import PROVIDER, onnxruntime_report, onnxruntime_session, register
 
 
@@ -198,15 +198,6 @@ def test_contexts_of_strangers(tmp_path: Path) -> None:
     surroundings = {**os.environ, "TILEWRIGHT_KEYS": str(tmp_path / "keys"), "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", script, str(path)], env=surroundings, capture_output=True, text=True)
     assert "carries native code and is not signed by a key that you trust" in found.stdout, found.stderr
-
-
-def compiler_process() -> int:
-    """Of this process."""
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        fields = entry.read_text().rpartition(")")[2].split()
-        if int(fields[1]) == os.getpid() and b"onnxruntime.worker" in (entry.parent / "cmdline").read_bytes():
-            return int(entry.parent.name)
-    raise AssertionError("there is none")
 
 
 def test_end_of_the_compiler_process_is_an_error() -> None:

@@ -1,0 +1,23 @@
+"""Networks through onnxruntime with the execution provider: all work of the NPU is taken, the bytes are the CPU's."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.network.provider_networks import REFERENCE, row
+from tilewright.zoo.catalogue import build_quantized, entry
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "autoencoder", "transformer", "segmentation"])
+def test_small_zoo(name: str) -> None:
+    found = row(name, build_quantized(name, **entry(name).small))
+    assert found.as_cpu and found.as_device and found.share == 1 and found.taken == found.nodes
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", [REFERENCE[1]])
+def test_reference(models_dir: Path, name: str) -> None:
+    found = row(name, onnx.load(models_dir / f"{name}.onnx"))
+    assert found.as_cpu and found.as_device and found.share == 1 and found.taken == found.nodes
