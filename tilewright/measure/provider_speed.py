@@ -124,6 +124,7 @@ def _options(shapes: Mapping[str, Sequence[int]] | None, proto: Any) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # others would wait for work on a processor of their own, which is no work
     for value in proto.graph.input if shapes else ():
         for dim, size in zip(value.type.tensor_type.shape.dim, (shapes or {}).get(value.name, ())):
             if dim.dim_param:

@@ -81,11 +81,14 @@ class Claim:
         return [" ".join(line.split()) for line in lines]
 
 
-def claim(model: ModelProto, left: Mapping[int, str], options: Options, config: NpuConfig) -> Claim:
+def claim(
+    model: ModelProto, left: Mapping[int, str], options: Options, config: NpuConfig, shares: bool = True
+) -> Claim:
     """Takes what can be compiled and, unless everything is wanted, has work for the NPU.
 
     Args:
         left: nodes that are not to be taken whatever they are, by place, with the reason.
+        shares: onnxruntime can hand values from a program to its own nodes and back.
     """
     parts = Parts(model)
     found = Claim(model, reasons=dict(left))
@@ -105,7 +108,22 @@ def claim(model: ModelProto, left: Mapping[int, str], options: Options, config: 
                 done.add(tuple(group))
                 found.groups.append(group)
                 found.programs.append(program)
+    if not shares:
+        _drop_neighbours(parts, found)
     return found
+
+
+def _drop_neighbours(parts: Parts, found: Claim) -> None:
+    """Gives the groups back that have a value in common with a node that is left."""
+    while True:
+        values = {name for i in found.reasons for name in (*parts.nodes[i].input, *parts.nodes[i].output)}
+        bad = next((g for g in found.groups if any(values & parts.values_of(i) for i in g)), None)
+        if bad is None:
+            return
+        del found.programs[found.groups.index(bad)]
+        found.groups.remove(bad)
+        reason = "this onnxruntime hands no values from a plugin to nodes of its own; 1.23.1 and later do"
+        found.reasons.update(dict.fromkeys(bad, reason))
 
 
 def _compiled(

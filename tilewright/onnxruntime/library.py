@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import sys
 from pathlib import Path
@@ -39,14 +40,21 @@ def onnxruntime_library() -> str:
     )  # fmt: skip
 
 
+@functools.cache
+def _loaded() -> ctypes.CDLL:
+    """The library in this process, the one that onnxruntime has if it is registered."""
+    loaded = ctypes.CDLL(onnxruntime_library())
+    loaded.tilewright_reports.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    loaded.tilewright_reports.restype = ctypes.c_size_t
+    return loaded
+
+
 def reports() -> list[dict[str, object]]:
     """What became of the graphs of the last sessions of this process, oldest first: see `Claim.describe`."""
-    found = ctypes.CDLL(onnxruntime_library()).tilewright_reports
-    found.argtypes, found.restype = [ctypes.c_char_p, ctypes.c_size_t], ctypes.c_size_t
     size = 0
     while True:
         text = ctypes.create_string_buffer(size)
-        needed = found(text, size)
+        needed = _loaded().tilewright_reports(text, size)
         if needed <= size:
             parsed: list[dict[str, object]] = json.loads(text.raw[:needed])
             return parsed
@@ -55,4 +63,4 @@ def reports() -> list[dict[str, object]]:
 
 def compiler_process() -> int:
     """Number of the compiler process that was started last in this process, 0 before the first."""
-    return int(ctypes.CDLL(onnxruntime_library()).tilewright_process())
+    return int(_loaded().tilewright_process())

@@ -75,6 +75,11 @@ class Parts:
                 groups.setdefault(find(i), []).append(i)
         return list(groups.values())
 
+    def values_of(self, place: int) -> set[str]:
+        """What a node reads and makes, constants aside."""
+        node = self.nodes[place]
+        return {name for name in (*node.input, *node.output) if name and name not in self._constants}
+
     def part(self, places: Sequence[int]) -> ModelProto:
         """The model of some nodes: inputs are what they read and do not make, outputs what others read."""
         inside = set(places)

@@ -70,7 +70,7 @@ class Service:
         left = dict(_place_and_reason(line) for line in str(blobs[2], "utf-8", "replace").splitlines())
         config = self._devices.config(options)
         with self._compiling:
-            found = claim(model, left, options, config)
+            found = claim(model, left, options, config, shares=bool(blobs[3]))
         for part, program in zip(found.parts(), found.programs):
             self._claimed[digest(part), options] = program
         while len(self._claimed) > max(_KEPT, len(found.groups)):

@@ -73,7 +73,7 @@ class Provider : public OrtEp {
         if (model.given_away) return;  // a second look
         std::string left;
         for (const auto &[place, reason] : model.left) left += std::to_string(place) + "\t" + reason + "\n";
-        std::vector<std::string> answer = worker_->ask(CLAIM, {options_, model.bytes, left});
+        std::vector<std::string> answer = worker_->ask(CLAIM, {options_, model.bytes, left, std::string(r_.shares ? "1" : "")});
         if (answer.size() < 2) throw Failure{"its compiler process gave an answer of another version"};
         reports.add(answer[0]);
         log(answer[1]);

@@ -40,6 +40,10 @@ def quiet(**entries: str) -> onnxruntime.SessionOptions:
     return options
 
 
+#: The first release with plugins hands no values from a plugin to nodes of its own.
+SHARES = onnxruntime.__version__ != "1.23.0"
+
+
 def last() -> Any:
     """The last graph's report."""
     return reports()[-1]
@@ -67,6 +71,9 @@ def test_what_is_not_taken_has_a_reason() -> None:
     model = quantized_chain(1, tail="NonZero")
     assert same(model, input_of())
     found = last()
+    if not SHARES:
+        assert not found["programs"] and "1.23.1 and later do" in found["left"][0]["reason"]
+        return
     assert [left["op"] for left in found["left"]] == ["NonZero"]
     assert "shape of 'y' is not known" in found["left"][0]["reason"]
     assert found["programs"][0]["npu_macs"]
@@ -230,7 +237,7 @@ def test_onnxruntime_knows_what_runs_where(tmp_path: Path) -> None:
     options = quiet()
     options.enable_profiling = True
     options.profile_file_prefix = str(optimised.with_suffix(""))
-    running = onnxruntime_session(quantized_chain(tail="NonZero"), session_options=options)
+    running = onnxruntime_session(quantized_chain(tail="NonZero" if SHARES else ""), session_options=options)
     assert running.get_providers()[0] == PROVIDER
     running.run(None, input_of())
     assert f"{PROVIDER}_" in Path(running.end_profiling()).read_text()
