@@ -82,6 +82,33 @@ class Network:
         return Model(self.tensors, self.ops, list(inputs), list(outputs or [self.last.name])).build()
 
 
+def random_network(seed: int) -> bytes:
+    """Branches of operators that the NPU runs, that our CPU kernels run, and that only LiteRT has."""
+    r = np.random.default_rng(seed)
+    n = Network(seed=seed)
+    for _ in range(int(r.integers(3, 10))):
+        made = [t for t in n.tensors if t.data is None and t.dtype == "int8"]
+        x = made[int(r.integers(max(0, len(made) - 3), len(made)))]
+        n.tensors.remove(x)  # the operators read the last one
+        n.tensors.append(x)
+        match int(r.integers(7)):
+            case 0 | 1:
+                n.conv(int(r.choice([4, 8])), int(r.choice([1, 3])))
+            case 2:
+                same = [t.name for t in made if t.shape == x.shape]
+                n.add(same[int(r.integers(len(same)))])
+            case 3:
+                n.patch()
+            case 4:
+                n.softmax() if r.integers(2) else n.unary("RELU")
+            case 5:
+                n.reshape((1, x.shape[2], x.shape[1], x.shape[3]) if r.integers(2) else x.shape)
+            case 6:
+                n.unary("DEQUANTIZE", dtype="float32").unary("TANH", dtype="float32").unary("QUANTIZE")
+    read = {name for op in n.ops for name in op.inputs}
+    return n.build([t.name for t in n.tensors if t.data is None and t.name not in read])
+
+
 def whole(signature: Sequence[int] = ()) -> bytes:
     """A residual block and a softmax: the block is one part, the softmax is LiteRT's."""
     return Network(signature=signature).conv().conv().add("t0").softmax().build()

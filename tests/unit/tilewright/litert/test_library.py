@@ -71,6 +71,13 @@ def test_bytes_of_litert(network: Any, taken: int, parts: int) -> None:
     assert "NPU" in left or "is not supported" in left
 
 
+@pytest.mark.parametrize("claim", ["npu", "all"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_networks(seed: int, claim: str) -> None:
+    compare(networks.random_network(seed), claim=claim)
+    assert reports()[-1].taken
+
+
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(networks.whole())
