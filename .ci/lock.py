@@ -27,7 +27,7 @@ def main() -> None:
         "constraints.txt", "what `make venv` installs", "pyproject.toml", build, "--extra", "test", "--generate-hashes"
     )
     lock(".ci/release.txt", "what `make release` and `make lock` need", release, "--generate-hashes")
-    torch = ("pyproject.toml", "--extra", "pt2e", "--extra", "tflite", "-c", "constraints.txt")
+    torch = ("pyproject.toml", "--extra", "test-torch", "-c", "constraints.txt")
     lock(".ci/torch.txt", "what `make test-torch` installs", *torch)
 
 

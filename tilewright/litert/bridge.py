@@ -159,6 +159,9 @@ def _plan(
     except Exception as error:  # LiteRT keeps its graph, whatever happens here
         report.problem = f"{type(error).__name__}: {error}"
         log.exception("a graph is left to LiteRT")
+    except KeyboardInterrupt:
+        report.problem = "interrupted"
+        return -1
     finally:
         report.keep()
     return 0

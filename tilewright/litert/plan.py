@@ -97,8 +97,9 @@ def _make(source: Source, target: Target, nodes: Sequence[SeenNode], shapes: Sha
         if op.index in taken:
             plan.report.taken.append(op.label)
         else:
-            cpu = placed.cpu.get(op.index, "it is not between two operators that do")
-            plan.report.reasons[op.label] = why.get(op.index) or f"it would not run on the NPU: {cpu}"
+            cpu = placed.cpu.get(op.index)
+            otherwise = f"it would not run on the NPU: {cpu}" if cpu else "it is not between two operators of the NPU"
+            plan.report.reasons[op.label] = why.get(op.index, otherwise)
     return plan
 
 

@@ -60,6 +60,9 @@ def test_pt2e(per_channel: bool) -> None:
     with tw.Device("functional") as device:
         found = device.run(program, {"image": image.numpy()})["output"]
     assert torch.equal(torch.from_numpy(found), module(image))
+    exported = torch.export.export(module, (image,))  # the same, by what torch has exported
+    again = from_torch(exported)
+    assert isinstance(again, Program) and again.instructions == program.instructions
     model = export(module, (image,))
     assert tw.check(model.SerializeToString(), {"image": image.numpy()}, keep="all").ok
 
@@ -73,6 +76,15 @@ def test_what_pt2e_forbids_is_not_advised() -> None:
     training = torch.export.export(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), (torch.zeros(1, 4),)).module()
     with pytest.raises(tw.UsageError, match=r"exported in training mode.*move_exported_model_to_eval"):
         export(training, (torch.zeros(1, 4),))
+    exported = torch.export.export(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), (torch.zeros(1, 4),))
+    with pytest.raises(tw.UsageError, match="exported in training mode"):
+        from_torch(exported)
+    with pytest.raises(tw.UsageError, match="dynamic_shapes= has no effect"):
+        export(torch.export.export(nn.Linear(4, 4), (torch.zeros(1, 4),)), dynamic_shapes={})
+    with pytest.raises(tw.UsageError, match="needs example_inputs"):
+        from_torch(nn.Linear(4, 4).eval())
+    with pytest.raises(tw.UsageError, match=r"is expected, not str"):
+        from_torch("model.pt2")
     with pytest.raises(tw.UsageError, match=r"training mode.*call module\.eval\(\)$"):
         export(nn.Sequential(nn.Linear(4, 4)), (torch.zeros(1, 4),))
 

@@ -17,7 +17,8 @@ struct Bridge {
     void (*close)(int64_t delegate);
 
     /* Which nodes to take. `model` is the flatbuffer or null; `nodes` has for every node its index alone, its inputs,
-     * its outputs; `tensors` the shape of every tensor. `take[k]` is set for the k-th node. 0: none is taken. */
+     * its outputs; `tensors` the shape of every tensor. `take[k]` is set for the k-th node. 0: none is taken;
+     * negative: the user has interrupted it. */
     int64_t (*plan)(int64_t delegate, const uint8_t* model, size_t model_bytes, const int32_t* nodes,
                     size_t node_words, const int32_t* tensors, size_t tensor_words, uint8_t* take);
     void (*forget)(int64_t plan);

@@ -160,7 +160,7 @@ Bytes find_model(const Probe& probe, const Context* context) {
 }
 
 Status failed(Context* context, const char* text) {
-    context->ReportError(context, "Tilewright: %s", text);
+    context->ReportError(context, "Tilewright: %s\n", text);
     return kError;
 }
 
@@ -325,6 +325,7 @@ Status take_nodes(Context* context, Delegate* delegate, Made& made) {
     std::vector<uint8_t> take(plan.size() + 1);
     int64_t number = python->plan(made.opened->number, model.start, model.count, nodes.data(), nodes.size(),
                                   tensors.data(), tensors.size(), take.data());
+    if (number < 0) return failed(context, "interrupted");
     if (number == 0) return kOk;
     std::vector<int> chosen(1, 0);
     for (size_t k = 0; k < plan.size(); ++k)

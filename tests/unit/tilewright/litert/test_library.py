@@ -267,6 +267,23 @@ def test_a_failing_device_is_litert_s_error(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_array_equal(invoked(ours, inputs)[0], expected)
 
 
+def test_errors_of_ours_and_interruptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of the planner leaves the graph to LiteRT; Ctrl-C ends what the user has called."""
+
+    def raising(kind: type[BaseException]) -> Any:
+        def make_plan(*_: Any) -> Any:
+            raise kind("here")
+
+        return make_plan
+
+    monkeypatch.setattr(bridge, "make_plan", raising(ZeroDivisionError))
+    compare(networks.whole())
+    assert reports()[-1].problem == "ZeroDivisionError: here"
+    monkeypatch.setattr(bridge, "make_plan", raising(KeyboardInterrupt))
+    with pytest.raises(RuntimeError, match="Tilewright: interrupted"):
+        opened(networks.whole(), [delegate()])
+
+
 @pytest.mark.slow
 def test_left_open_at_the_end_of_a_process(tmp_path: Path) -> None:
     """Interpreters that live until Python shuts down, in any order; and a library that nobody has connected."""
