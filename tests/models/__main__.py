@@ -26,7 +26,7 @@ from tests.models import packages, report
 from tests.models.measure import Row, measure
 from tests.models.networks import Network, chosen
 
-TIMEOUT = 1200.0  # seconds per network
+TIMEOUT = 3600.0  # seconds per network
 
 
 def main() -> int:

@@ -47,7 +47,7 @@ def quantised(network: Network, path: Path) -> dict[str, Any]:
     used = usage.use_of([*command, "-o", str(result), "--json", str(found)])
     if used.code:
         said = (used.said.strip().splitlines() or ["without a word"])[-1].replace(f"{path.parent}/", "")
-        return {"failure": said.removeprefix("error: ") if used.code in (1, 2) else f"crashed: {said}"}
+        return {"failure": said.removeprefix("tilewright: error: ") if used.code in (1, 2) else f"crashed: {said}"}
     alone = 0 if network.tflite else usage.peak_of_float_run(path, samples / "000.npz")
     said = json.loads(found.read_text(encoding="utf-8"))["verified"]
     measured = {

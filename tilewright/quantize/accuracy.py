@@ -51,9 +51,6 @@ CHECKS = (12, 64)
 _WORK = 3e10
 """Multiply-accumulates of one measurement."""
 
-_UNSEEN = 4
-"""Samples that weights are not fitted on, at least, for a judgement by these alone."""
-
 _FAR = 4.0
 """Noise of so many times the goal: whether equalising did any good is measured then."""
 
@@ -185,7 +182,7 @@ class Judge:
         network = Network(model)
         seen = correction.taken(len(samples))
         chosen = [i for i in range(len(samples)) if i not in seen]
-        if len(chosen) < _UNSEEN:
+        if len(chosen) < correction.UNSEEN:
             chosen = list(range(len(samples)))
         count = min(len(chosen), int(np.clip(_WORK / max(precision.all_macs(network), 1.0), *CHECKS)))
         self._samples = Subset(samples, [chosen[i * len(chosen) // count] for i in range(count)])

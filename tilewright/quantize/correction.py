@@ -27,6 +27,9 @@ from tilewright.quantize.moments import Moments, Product
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Sample, Samples, Weights
 from tilewright.quantize.stepping import Stepper
 
+UNSEEN = 4
+"""Samples that weights are not fitted on, at least, for a judgement by these alone."""
+
 _CHUNK = 1 << 20
 """Values of rows that are worked on at one time."""
 
@@ -42,6 +45,7 @@ class Fit:
         samples: calibration samples to walk with, at most.
         rows: places looked at, per sample and in all.
         damping: of the least squares, as a fraction of the inputs' mean variance.
+        caution: so much more of it for every input per place seen: what few places say of many inputs is chance.
     """
 
     bias: bool = True
@@ -50,12 +54,14 @@ class Fit:
     samples: int = 16
     rows: int = 16384
     damping: float = 0.1
+    caution: float = 0.1
 
 
 def taken(count: int, fit: Fit | None = None) -> range:
-    """Which of `count` samples weights are fitted on: half of them at most, so that others are left to judge by."""
+    """Which of `count` samples weights are fitted on: half of them at most, so that others are left to judge by; all
+    where these would be too few."""
     most = (fit or Fit()).samples
-    step = max(2, count // most) if count >= most else 1
+    step = max(2, count // most) if count >= 2 * UNSEEN else 1
     return range(0, count, step)[:most]
 
 
@@ -123,7 +129,7 @@ def _fitted(
     target = w
     if fit.reconstruct:  # V = argmin E|W f - V q|^2 + d |V - W|^2  =  W + E[W (f - q) q'] (E[q q'] + d)^-1
         firm = qq.copy()
-        rounding.damp(firm, fit.damping)
+        rounding.damp(firm, fit.damping + fit.caution * product.inputs / moments.count)
         target = w + np.linalg.solve(firm, loss.transpose(0, 2, 1)).transpose(0, 2, 1)
         del firm
     if integers:

@@ -272,13 +272,14 @@ class _Writer:
         weights = self.network.constant(node.input[1]) if len(node.input) > 1 else None
         if fitted is not None:
             weights = fitted.values
-            made.input[1] = self._add(f"{node.input[1]}_of_{node.name}_fitted", weights)
             if fitted.bias is not None:
                 made.input[2] = self._add(f"{node.input[2]}_of_{node.name}_fitted", fitted.bias)
-        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.input[0] not in self.written:
+        fits = weights is not None and weights.dtype == np.float32 and weights.ndim >= 2
+        if not fits or node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.input[0] not in self.written:
+            if fitted is not None:
+                made.input[1] = self._add(f"{node.input[1]}_of_{node.name}_fitted", fitted.values)
             return
-        if weights is None or weights.dtype != np.float32 or weights.ndim < 2:
-            return
+        assert weights is not None
         axis = 1 if node.op_type == "ConvTranspose" else 0
         wide = [-1 if i == axis else 1 for i in range(weights.ndim)]
         bound = np.abs(weights).max(axis=tuple(i for i in range(weights.ndim) if i != axis)).astype(np.float64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -9,10 +11,10 @@ import pytest
 from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import ranges, writing
 from tilewright.quantize.accuracy import Judge
-from tilewright.quantize.correction import Fit, correct
+from tilewright.quantize.correction import Fit, correct, taken
 from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import runner
-from tilewright.quantize.recipe import Recipe, Weights
+from tilewright.quantize.recipe import Precision, Recipe, Weights
 
 HELD = networks.samples(16, seed=1)
 
@@ -68,3 +70,22 @@ def test_biased_rounding_is_corrected(plain: Recipe) -> None:
 def test_the_same_twice(plain: Recipe) -> None:
     one, two = (writing.write(correct(plain, networks.samples(4))).SerializeToString() for _ in range(2))
     assert one == two
+
+
+def test_a_product_in_floats_undoes_noise_as_well(plain: Recipe) -> None:
+    """Fitted weights of a layer kept in floats: others than the float model's, read by the model, and better."""
+    kept = plain.with_precision({"gemm": Precision.FLOAT, "conv6": Precision.FLOAT})
+    fitted = correct(kept, networks.samples(16))
+    assert fitted.weights["gemm"].scale is None and fitted.weights["gemm"].values.dtype == np.float32
+    model = writing.write(fitted)
+    read = {name for node in model.graph.node for name in node.input}
+    assert {x.name for x in model.graph.initializer} <= read
+    judge = Judge(plain.model, HELD)
+    weights = {name: x for name, x in fitted.weights.items() if x.scale is not None}
+    assert decibels(fitted, judge) > decibels(replace(fitted, weights=weights), judge)
+
+
+def test_samples_are_left_to_judge_by() -> None:
+    for count in (1, 7, 8, 9, 16, 18, 48, 1000):
+        left = count - len(taken(count))
+        assert left == 0 if count < 8 else left >= 4
