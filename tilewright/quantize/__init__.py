@@ -142,18 +142,21 @@ def quantize(
     require_same(given, prepared, held[0])
     known = read_labels(Path(labels), len(samples)) if labels is not None else None
 
-    network = Network(prepared)
-    require_products(network)
+    before = runner(given) if metric is not None else None
+    require_products(Network(prepared))
     recipe = Recipe(prepared, activation=activation, per_channel=per_channel)
     wanted = accuracy or Accuracy()
     if form == "qoperator":  # onnxruntime's quantiser rounds the weights there
         wanted = replace(wanted, fit=False)
+    del given, prepared  # memory: large models stand here several times
     recipe = tune(recipe, calibration, wanted, progress)
 
     written = write(recipe) if form == "qdq" else write_qoperator(recipe)
     verified = _verified(written, held[0], progress) if check else None
     noise = sqnr.measure(recipe, written, held, progress) if check else None
-    comparison = compare(metric, runner(given), runner(written), held, known, progress) if metric is not None else None
+    comparison = None
+    if metric is not None and before is not None:
+        comparison = compare(metric, before, runner(written), held, known, progress)
     return Quantized(written, recipe, verified, comparison, noise, wanted.target)
 
 
