@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from fpga.report import LUTS
+from fpga.cells import ECP5, GOWIN
 from hw.activations import ActivationScratchpad
 from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
 from isa.config import NpuConfig
@@ -39,8 +39,8 @@ _16K = {36: 512, 18: 1024, 9: 2048, 4: 4096, 2: 8192, 1: 16384}
 _32K = {72: 512, 36: 1024, 18: 2048, 9: 4096, 4: 8192, 2: 16384, 1: 32768}
 _XILINX = [*_block(_16K, 129), *_block(_32K, 257, 2)]
 CELLS: dict[str, list[Cell]] = {
-    "ecp5": [*_block(_16K, 128), Cell(4, 16, 4, luts=LUTS["TRELLIS_DPR16X4"])],
-    "gowin": [*_block(_16K, 128), Cell(4, 16, 4, luts=LUTS["RAM16SDP4"])],
+    "ecp5": [*_block(_16K, 128), Cell(4, 16, 4, luts=ECP5.luts["TRELLIS_DPR16X4"])],
+    "gowin": [*_block(_16K, 128), Cell(4, 16, 4, luts=GOWIN.luts["RAM16SDP4"])],
     "xc7": [*_XILINX, Cell(6, 32, 8, luts=4), Cell(3, 64, 8, luts=4)],
     "xcup": [*_XILINX, Cell(14, 32, 16, luts=8), Cell(7, 64, 16, luts=8)],
 }

@@ -11,9 +11,10 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fpga.flows.synthesis import NO_RW_CHECK
+from fpga.flows.tools import Step
 from fpga.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.report import timing
-from fpga.toolchain import NO_RW_CHECK, Step
 from hw.connections import unread
 from hw.interfaces import flat_ports
 from hw.npu import Npu

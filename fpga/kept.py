@@ -10,11 +10,11 @@ from pathlib import Path
 
 from common import store
 from fpga.errors import FpgaError
-from fpga.toolchain import Step, run
+from fpga.flows.tools import Step, run
 
 
 def run_named(step: Step, folder: Path, name: str) -> None:
-    """`fpga.toolchain.run` with messages that name what was built. Raises `FpgaError`."""
+    """`fpga.flows.tools.run` with messages that name what was built. Raises `FpgaError`."""
     try:
         run(step, folder)
     except FpgaError as error:

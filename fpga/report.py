@@ -9,46 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path as File
 from typing import Any
 
-from fpga.board import BLOCK_RAM, MEMORIES, Capacity
+from fpga.board import BLOCK_RAM, MEMORIES, Board
+from fpga.cells import Capacity, Used
 from fpga.errors import FpgaError
 from isa.config import NpuConfig
 
 #: The file of a build with its `Report`.
 REPORT = "report.json"
-#: LUTs of one cell, by the names yosys gives cells after mapping.
-LUTS = {
-    "LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6, "LUT1": 1, "LUT2": 1, "LUT3": 1, "ALU": 1,
-    "RAM16SDP1": 8, "RAM16SDP2": 8, "RAM16SDP4": 8,
-}  # fmt: skip
-DSPS = {"MULT18X18D": 1.0, "MULT9X9": 0.5, "MULT18X18": 1.0, "MULT36X36": 4.0}
-BRAMS = {"DP16KD": 1, "SP": 1, "SDPB": 1, "SDPX9B": 1, "DPB": 1, "DPX9B": 1, "pROM": 1, "SPX9": 1}
-
-
-@dataclass(frozen=True)
-class Used:
-    """Resources, in the units of `Capacity`; `lut` counts sites, on Gowin those of `fpga.gowin.lut_sites`."""
-
-    lut: int
-    ff: int
-    dsp: float
-    bram: int
-
-    def missing(self, capacity: Capacity) -> list[tuple[str, float, int]]:
-        """(resource, needed, available) of everything that does not fit."""
-        named = {"LUTs": "lut", "flip-flops": "ff", "DSP multipliers": "dsp", "block RAMs": "bram"}
-        pairs = [(title, getattr(self, name), getattr(capacity, name)) for title, name in named.items()]
-        return [pair for pair in pairs if pair[1] > pair[2]]
-
-
-def used(statistics: Mapping[str, Any]) -> Used:
-    """From `stat -json` of yosys."""
-    cells: Mapping[str, int] = statistics["design"]["num_cells_by_type"]
-
-    def count(table: Mapping[str, float]) -> float:
-        return sum(n * table.get(cell, 0) for cell, n in cells.items())
-
-    ff = sum(n for cell, n in cells.items() if cell == "TRELLIS_FF" or cell.startswith("DFF"))
-    return Used(lut=int(count(LUTS)), ff=ff, dsp=count(DSPS), bram=int(count(BRAMS)))
 
 
 @dataclass(frozen=True)
@@ -95,7 +62,7 @@ def _clock(edge: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A build. Times in seconds; `cpu_seconds` is the processor time of the tools and of the floorplan. `memory` is
+    """A build. Times in seconds; `cpu_seconds` is processor time. `memory` is
     one of `fpga.board.MEMORIES`; `memory_kib` and `baud` are 0 where the NPU uses the memory and the bus of a
     processor; `note` is what must be known of the result."""
 
@@ -145,7 +112,7 @@ class Report:
 
 def conclude(
     folder: File,
-    board: Any,
+    board: Board,
     config: NpuConfig,
     *,
     images: Sequence[str],
@@ -157,7 +124,6 @@ def conclude(
     """Writes the report of a finished build.
 
     Parameters:
-        board: its `name` and `capacity`.
         images: files of the build that are of no use where the clock is not reached; the first is the bitstream.
         routing: nextpnr's report, a file of the folder.
         spent: seconds and CPU seconds.

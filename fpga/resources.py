@@ -11,16 +11,16 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common import store
+from fpga.cells import ECP5, GOWIN, XILINX, Cells
 from fpga.errors import FpgaError
+from fpga.flows.synthesis import NARROW, NO_RW_CHECK
+from fpga.flows.tools import Step
 from fpga.fmax import place_and_route
 from fpga.kept import cache_file, read_json, run_named, tool_version, write_json
-from fpga.report import BRAMS, DSPS, LUTS
-from fpga.toolchain import NO_RW_CHECK, SYNTHESIS, Step
 from hw.npu import Npu
 from hw.verilog import component_rtlil
 from isa.config import NpuConfig
@@ -55,33 +55,19 @@ class Family:
 
     Attributes:
         command: of Yosys, with the options of board builds.
-        luts, dsps, brams: cells that count, and as how many.
-        ff: what the names of flip-flop cells begin with.
+        cells: that count.
         block: what one block memory is.
     """
 
     command: str
-    luts: Mapping[str, int]
-    dsps: Mapping[str, float]
-    brams: Mapping[str, int]
-    ff: str
+    cells: Cells
     block: str
 
 
-_XILINX_LUTS = {
-    **{f"LUT{n}": 1 for n in range(1, 7)}, "RAM32M": 4, "RAM64M": 4, "RAM32M16": 8, "RAM64M8": 8, "RAM32X1D": 2,
-    "RAM64X1D": 2, "RAM128X1D": 4, "SRL16E": 1, "SRLC32E": 1,
-}  # fmt: skip
-_XILINX_BRAMS = {"RAMB18E1": 1, "RAMB18E2": 1, "RAMB36E1": 2, "RAMB36E2": 2}
-_XILINX_DSPS = {"DSP48E1": 1.0, "DSP48E2": 1.0}
-
 FAMILIES: dict[str, Family] = {
-    "ecp5": Family(f"synth_ecp5 {SYNTHESIS}", LUTS, DSPS, BRAMS, "TRELLIS_FF", "DP16KD (16 kbit)"),
-    "gowin": Family(f"synth_gowin {SYNTHESIS}", LUTS, DSPS, BRAMS, "DFF", "BSRAM (18 kbit)"),
-    **{
-        name: Family(f"synth_xilinx -family {name}", _XILINX_LUTS, _XILINX_DSPS, _XILINX_BRAMS, "FD", "RAMB18")
-        for name in ("xc7", "xcup")
-    },
+    "ecp5": Family(f"synth_ecp5 {NARROW}", ECP5, "DP16KD (16 kbit)"),
+    "gowin": Family(f"synth_gowin {NARROW}", GOWIN, "BSRAM (18 kbit)"),
+    **{name: Family(f"synth_xilinx -family {name}", XILINX, "RAMB18") for name in ("xc7", "xcup")},
 }
 
 
@@ -154,14 +140,5 @@ def count_cells(design: str, family: Family, name: str) -> Resources:
             cells = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
         found = {"cells": cells["design"]["num_cells_by_type"], "seconds": round(time.monotonic() - started, 1)}
         write_json(kept, found)
-    return counted(found["cells"], family, found["seconds"])
-
-
-def counted(cells: Mapping[str, int], family: Family, seconds: float = 0.0) -> Resources:
-    """Counts of cells by name, after mapping to a family."""
-    luts, dsps, brams = (
-        sum(table.get(cell, 0) * count for cell, count in cells.items())
-        for table in (family.luts, family.dsps, family.brams)
-    )
-    flip_flops = sum(count for cell, count in cells.items() if cell.startswith(family.ff))
-    return Resources(lut=int(luts), ff=flip_flops, dsp=math.ceil(dsps), bram=int(brams), seconds=seconds)
+    used = family.cells.count(found["cells"])
+    return Resources(lut=used.lut, ff=used.ff, dsp=math.ceil(used.dsp), bram=used.bram, seconds=found["seconds"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import Board, Capacity, Loader, Point
+from fpga.board import Point
+from fpga.cells import Capacity
 from fpga.clocking import Ecp5Pll
+from fpga.uart_board import Loader, UartBoard
 
 CLOCK_HZ = 48_000_000
 
@@ -31,7 +33,7 @@ LOADER = Loader(
     hint="was the button held while it was plugged in, so that the bootloader waits?",
 )
 
-BOARD = Board(
+BOARD = UartBoard(
     name="orangecrab_85f",
     title="OrangeCrab r0.2 85F",
     identity="OC85",

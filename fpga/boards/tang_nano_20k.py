@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import Board, Capacity, open_fpga_loader
+from fpga.cells import Capacity
 from fpga.clocking import GowinPll
+from fpga.uart_board import UartBoard, open_fpga_loader
 
 CLOCK_HZ = 27_000_000
 FAMILY = "GW2A-18C"
@@ -31,7 +32,7 @@ def platform() -> Any:
     return TangNano20k(toolchain="Apicula")
 
 
-BOARD = Board(
+BOARD = UartBoard(
     name="tang_nano_20k",
     title="Tang Nano 20K",
     identity="TN20",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import SDRAM, Board, Capacity, Point, open_fpga_loader
+from fpga.board import SDRAM, Point
+from fpga.cells import Capacity
 from fpga.clocking import Ecp5Pll
 from fpga.sdram.chip import SDRAM_32M
+from fpga.uart_board import UartBoard, open_fpga_loader
 
 CLOCK_HZ = 25_000_000
 
@@ -17,7 +19,7 @@ def platform() -> Any:
     return ULX3S_85F_Platform(toolchain="Trellis")
 
 
-BOARD = Board(
+BOARD = UartBoard(
     name="ulx3s_85f",
     title="ULX3S 85F",
     identity="UX85",

@@ -14,7 +14,7 @@ import sys
 
 from common.errors import TilewrightError
 from fpga.board import SDRAM
-from fpga.build import board_named
+from fpga.boards import BOARDS
 from fpga.errors import FpgaError
 from fpga.sim.axi import AxiBoard
 from fpga.sim.pty import SerialBoard, board_line, soc_line
@@ -27,7 +27,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fpga.sim", description="A board without a board, until Ctrl-C.")
     kinds = parser.add_subparsers(dest="kind", required=True)
     serial = kinds.add_parser("serial", help="the SoC of small boards behind a pseudo-terminal")
-    serial.add_argument("--board", metavar="NAME", help="memory, clock and baud rate as in this board's bitstream")
+    serial.add_argument("--board", choices=BOARDS, help="memory, clock and baud rate as in this board's bitstream")
     serial.add_argument("--memory", type=int, default=1 << 16, metavar="BYTES", help="without --board (%(default)s)")
     serial.add_argument("--sdram", action="store_true", help="with the SDRAM of the board, not its block RAM")
     axi = kinds.add_parser("axi", help="the NPU and a memory behind a Unix socket")
@@ -50,7 +50,7 @@ def main() -> int:
         else:
             if arguments.board:
                 memory = SDRAM if arguments.sdram else None
-                line, baud = board_line(board_named(arguments.board), config, memory)
+                line, baud = board_line(BOARDS[arguments.board], config, memory)
             elif arguments.sdram:
                 raise FpgaError("--sdram needs a --board")
             else:

@@ -9,7 +9,7 @@ import tty
 from collections.abc import Callable
 from pathlib import Path
 
-from fpga.board import SDRAM, Board
+from fpga.board import SDRAM
 from fpga.build import point_of
 from fpga.memory import OnChipMemory
 from fpga.sdram.chip import SdramChip
@@ -18,6 +18,7 @@ from fpga.sim import sdram as sdram_model
 from fpga.sim.line import SimulatedLine
 from fpga.sim.sdram import with_sdram_text
 from fpga.soc import SIMULATION_ID, Soc
+from fpga.uart_board import UartBoard
 from hw.verilog import component_text
 from isa.config import NpuConfig
 
@@ -57,7 +58,7 @@ def soc_line(
     return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud)
 
 
-def board_line(board: Board, config: NpuConfig, memory: str | None = None) -> tuple[SimulatedLine, int]:
+def board_line(board: UartBoard, config: NpuConfig, memory: str | None = None) -> tuple[SimulatedLine, int]:
     """The SoC as the bitstream of a board has it: its memory, clock and baud rate, all but PLL and pins; and the baud
     rate. `memory` is one of `fpga.board.MEMORIES`, None = the board's own choice.
 

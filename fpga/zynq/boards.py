@@ -1,151 +1,47 @@
-"""Boards with a Zynq: where their buses, clocks and interrupts are."""
+"""Boards with a Zynq: the NPU stands beside the processors and uses their memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from fpga.board import Capacity
+from fpga.board import Board, Design, Point
+from fpga.cells import Capacity
 from fpga.errors import FpgaError
-from isa.config import NpuConfig, preset
-from isa.registers import REGISTER_SPACE
+from fpga.flows.xilinx7.flow import IMAGE, Xilinx7
+from fpga.flows.xilinx7.tools import find
+from fpga.zynq.overlay import OVERLAY, overlay
+from fpga.zynq.processing_systems import WINDOW, ZYNQ7, ZYNQMP, ProcessingSystem
+from fpga.zynq.system import Ps7Top, ZynqSystem
+from isa.config import NpuConfig
 
-#: Linux maps pages; the window of the registers is at least one.
-WINDOW = max(4096, REGISTER_SPACE)
-
-
-@dataclass(frozen=True)
-class ProcessingSystem:
-    """What the two generations differ in.
-
-    Attributes:
-        cell: IP of the processing system in the vendor's tool.
-        control, memory: names of the GP and HP ports.
-        control_clock, memory_clock, clock, reset, interrupt: its pins beside them.
-        options: of the IP besides the clock; {memory_bits} is the width of the memory port.
-        clock_option: of the clock in MHz.
-        memory_bits: width of the HP port after a reset of the processing system.
-        segments: of the DRAM behind the HP port in the block design: interface, name.
-        registers: base address of the NPU's registers, in the window of the GP port.
-        address_bits: of the memory port.
-        spi: number in the device tree of the first fabric interrupt.
-        interrupt_node: label of the interrupt controller in the device tree.
-        clock_node, clock_id: of the fabric clock in the device tree.
-        cells: #address-cells and #size-cells of its bus in the device tree.
-        bus_node, region_node: labels in the device tree.
-    """
-
-    cell: str
-    control: str
-    memory: str
-    control_clock: str
-    memory_clock: str
-    clock: str
-    reset: str
-    interrupt: str
-    options: tuple[tuple[str, str], ...]
-    clock_option: str
-    memory_bits: int
-    segments: tuple[str, str]
-    registers: int
-    address_bits: int
-    spi: int
-    interrupt_node: str
-    clock_node: str
-    clock_id: int
-    cells: int
-    bus_node: str
-    region_node: str
+#: The configuration, for `compile --config`.
+CONFIG = "npu.toml"
 
 
-ZYNQ7 = ProcessingSystem(
-    cell="processing_system7",
-    control="M_AXI_GP0",
-    memory="S_AXI_HP0",
-    control_clock="M_AXI_GP0_ACLK",
-    memory_clock="S_AXI_HP0_ACLK",
-    clock="FCLK_CLK0",
-    reset="FCLK_RESET0_N",
-    interrupt="IRQ_F2P",
-    options=(
-        ("PCW_USE_M_AXI_GP0", "1"),
-        ("PCW_USE_S_AXI_HP0", "1"),
-        ("PCW_S_AXI_HP0_DATA_WIDTH", "{memory_bits}"),
-        ("PCW_USE_FABRIC_INTERRUPT", "1"),
-        ("PCW_IRQ_F2P_INTR", "1"),
-    ),
-    clock_option="PCW_FPGA0_PERIPHERAL_FREQMHZ",
-    memory_bits=64,
-    segments=("S_AXI_HP0", "HP0_DDR_LOWOCM"),
-    registers=0x43C0_0000,
-    address_bits=32,
-    spi=29,
-    interrupt_node="intc",
-    clock_node="clkc",
-    clock_id=15,
-    cells=1,
-    bus_node="amba",
-    region_node="fpga_full",
-)
-ZYNQMP = ProcessingSystem(
-    cell="zynq_ultra_ps_e",
-    control="M_AXI_HPM0_FPD",
-    memory="S_AXI_HP0_FPD",
-    control_clock="maxihpm0_fpd_aclk",
-    memory_clock="saxihp0_fpd_aclk",
-    clock="pl_clk0",
-    reset="pl_resetn0",
-    interrupt="pl_ps_irq0",
-    options=(
-        ("PSU__USE__M_AXI_GP0", "1"),
-        ("PSU__USE__M_AXI_GP1", "0"),
-        ("PSU__USE__M_AXI_GP2", "0"),
-        ("PSU__USE__S_AXI_GP2", "1"),
-        ("PSU__SAXIGP2__DATA_WIDTH", "{memory_bits}"),
-        ("PSU__USE__IRQ0", "1"),
-    ),
-    clock_option="PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ",
-    memory_bits=128,
-    segments=("SAXIGP2", "HP0_DDR_LOW"),
-    registers=0xA000_0000,
-    address_bits=40,
-    spi=89,
-    interrupt_node="gic",
-    clock_node="zynqmp_clk",
-    clock_id=71,
-    cells=2,
-    bus_node="amba",
-    region_node="fpga_full",
-)
+#: Of configurations without a point of their own: memory and bus are the processors'.
+OTHER = Point(clock_mhz=25, memory_kib=0, baud=0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZynqBoard:
-    """One board.
+class ZynqBoard(Board):
+    """One board. Its points are those of the open flow.
 
     Attributes:
-        name: what `--board` takes.
-        title: for tables.
         system: its processing system.
         part: full name of the FPGA.
         board_part: of the vendor's board files, "" if the tool ships none.
-        capacity: of the FPGA.
-        clock_mhz: of the vendor's flow.
-        open_config: what the open flow builds unless told otherwise; None if there is no open flow.
-        open_clock_mhz: of that.
+        export_clock_mhz: of the vendor's flow.
         memory_bytes: DRAM.
     """
 
-    name: str
-    title: str
+    other: Point = OTHER
     system: ProcessingSystem
     part: str
     board_part: str
-    capacity: Capacity
-    clock_mhz: float
+    export_clock_mhz: float
     memory_bytes: int
-    open_config: NpuConfig | None = None
-    open_clock_mhz: float = 0
 
     @property
     def family(self) -> Literal["xc7", "xcup"]:
@@ -160,6 +56,30 @@ class ZynqBoard:
                 f"not {config.axi_address_bits}"
             )
 
+    def flow(self) -> Xilinx7:
+        """As `Board` says."""
+        if self.family != "xc7":
+            raise FpgaError(
+                f"{self.name}: there are no open place-and-route tools for {self.part}; "
+                f"`tilewright fpga export --board {self.name}` writes a project for the vendor's"
+            )
+        return Xilinx7(self.part)
+
+    def design(self, config: NpuConfig, point: Point) -> Design:
+        """The NPU beside the processing system."""
+        self.check(config)
+        try:
+            system = ZynqSystem(config, self.system.registers, WINDOW)
+        except ValueError as error:  # the bus
+            raise FpgaError(f"{self.name}: {error}") from None
+        return Design(Ps7Top(system, find().ps7_inputs()), point.clock_mhz)
+
+    def describe(self, config: NpuConfig, design: Design, directory: Path) -> None:
+        """The device-tree overlay, and the configuration (`npu.toml`)."""
+        (directory / CONFIG).write_text(config.to_toml(), encoding="utf-8")
+        text = overlay(self.system, self.title, design.mhz, IMAGE)
+        (directory / OVERLAY).write_text(text, encoding="utf-8")
+
 
 ZYNQ_BOARDS: dict[str, ZynqBoard] = {
     board.name: board
@@ -171,11 +91,10 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             part="xc7z020clg400-1",
             board_part="tul.com.tw:pynq-z2:part0:1.0",
             capacity=Capacity(lut=53200, ff=106400, dsp=220, bram=280),
-            clock_mhz=100,
+            export_clock_mhz=100,
             memory_bytes=512 << 20,
             # Multipliers are of LUTs there: the eight lanes of `small` alone would take half of the FPGA.
-            open_config=preset("pynq"),
-            open_clock_mhz=25,
+            points={"pynq": Point(clock_mhz=25, memory_kib=0, baud=0)},
         ),
         ZynqBoard(
             name="ultra96_v2",
@@ -184,7 +103,7 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             part="xczu3eg-sbva484-1-i",
             board_part="avnet.com:ultra96v2:part0:1.2",
             capacity=Capacity(lut=70560, ff=141120, dsp=360, bram=432),
-            clock_mhz=150,
+            export_clock_mhz=150,
             memory_bytes=2 << 30,
         ),
         ZynqBoard(
@@ -194,7 +113,7 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             part="xczu7ev-ffvc1156-2-e",
             board_part="xilinx.com:zcu104:part0:1.1",
             capacity=Capacity(lut=230400, ff=460800, dsp=1728, bram=624),
-            clock_mhz=200,
+            export_clock_mhz=200,
             memory_bytes=2 << 30,
         ),
     )

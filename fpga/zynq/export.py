@@ -5,8 +5,9 @@ from __future__ import annotations
 from importlib.resources import files as resources
 from pathlib import Path
 
-from fpga.zynq.boards import WINDOW, ZYNQ7, ZynqBoard
+from fpga.zynq.boards import ZynqBoard
 from fpga.zynq.overlay import OVERLAY, UIO_NAME, overlay
+from fpga.zynq.processing_systems import WINDOW, ZYNQ7
 from hw import verilog
 from isa.config import NpuConfig
 
@@ -135,7 +136,7 @@ clean:
 def files(board: ZynqBoard, config: NpuConfig, clock_mhz: float | None = None) -> dict[str, str]:
     """Every file by name. Raises `FpgaError` for a configuration the board's ports cannot serve."""
     board.check(config)
-    mhz = clock_mhz or board.clock_mhz
+    mhz = clock_mhz or board.export_clock_mhz
     return {
         "README.md": readme(board, config, mhz),
         "Makefile": MAKEFILE,
@@ -143,7 +144,7 @@ def files(board: ZynqBoard, config: NpuConfig, clock_mhz: float | None = None) -
         "settings.tcl": settings(board, config, mhz),
         f"{CORE}.v": wrapper(config),
         verilog.file_name(config): verilog.convert(config),
-        OVERLAY: overlay(board, mhz, IMAGE),
+        OVERLAY: overlay(board.system, board.title, mhz, IMAGE),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fpga.zynq.boards import WINDOW, ZynqBoard
+from fpga.zynq.processing_systems import WINDOW, ProcessingSystem
 
 OVERLAY = "npu.dts"
 #: Name of the UIO device: `board://uio:npu0`.
@@ -11,21 +11,22 @@ BUFFER_NAME = "udmabuf0"
 BUFFER_BYTES = 64 << 20
 
 
-def overlay(board: ZynqBoard, clock_mhz: float, image: str) -> str:
+def overlay(system: ProcessingSystem, title: str, clock_mhz: float, image: str) -> str:
     """Source of the overlay; `dtc -@ -I dts -O dtb -o npu.dtbo npu.dts` compiles it.
 
     Args:
+        title: of the board.
         clock_mhz: of the fabric clock, which is set before the NPU's driver starts.
         image: file in /lib/firmware with the bitstream.
     """
-    s = board.system
+    s = system
     clock = f"<&{s.clock_node} {s.clock_id}>"
 
     def cells(value: int) -> str:
         return f"0x0 {value:#x}" if s.cells == 2 else f"{value:#x}"
 
     return f"""\
-/* Tilewright NPU on {board.title}. Generated: change the configuration, not this file. */
+/* Tilewright NPU on {title}. Generated: change the configuration, not this file. */
 /dts-v1/;
 /plugin/;
 

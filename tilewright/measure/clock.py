@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fpga.board import Board
 from fpga.boards import BOARDS
 from fpga.zynq.boards import ZYNQ_BOARDS
 from isa.config import PRESETS, NpuConfig
@@ -47,12 +48,10 @@ def show(milliseconds: float) -> str:
 
 def _points() -> Iterator[tuple[NpuConfig, Clock]]:
     """What the open flows build, with the clocks they reach."""
-    for board in BOARDS.values():
+    boards: list[Board] = [*BOARDS.values(), *ZYNQ_BOARDS.values()]
+    for board in boards:
         for name, point in board.points.items():
             yield PRESETS[name], Clock(point.clock_mhz, board.name)
-    for zynq in ZYNQ_BOARDS.values():
-        if zynq.open_config is not None:
-            yield zynq.open_config, Clock(zynq.open_clock_mhz, zynq.name)
 
 
 def clock_of(config: NpuConfig, mhz: float | None = None) -> Clock | None:

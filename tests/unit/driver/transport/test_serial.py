@@ -19,7 +19,7 @@ from driver.board import BoardDevice, probe
 from driver.errors import BoardReset, BusyError, TransportError
 from driver.transport.serial import SerialTransport
 from fpga.board import SDRAM
-from fpga.build import board_named
+from fpga.boards import BOARDS
 from fpga.sdram.chip import SDRAM_32M
 from fpga.sim.pty import SerialBoard, board_line, soc_line
 from isa.config import preset
@@ -83,7 +83,7 @@ def test_a_network_in_the_sdram_of_a_board(
     """The SoC of `fpga build --board ulx3s_85f --memory sdram` with a chip at its pins: the bytes of the functional
     simulator, both ends of the chip keep theirs, and the chip saw nothing it does not allow."""
     program: Program = request.getfixturevalue(network)
-    line, baud = board_line(board_named("ulx3s_85f"), TINY, SDRAM)
+    line, baud = board_line(BOARDS["ulx3s_85f"], TINY, SDRAM)
     rng = np.random.default_rng(1)
     with SerialBoard(line) as board:
         with BoardDevice(SerialTransport(board.path, baud=baud, seconds=SECONDS), TINY) as dev:

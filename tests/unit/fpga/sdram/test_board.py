@@ -11,31 +11,33 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib import io
 from amaranth.lib.wiring import Out
 
-from fpga.board import SDRAM, Board, Point
-from fpga.build import board_named, build, point_of
+from fpga.board import SDRAM, Point
+from fpga.boards import BOARDS
+from fpga.build import build, point_of
 from fpga.clocking import Ecp5Pll, drive_sync
 from fpga.errors import FpgaError
-from fpga.report import timing, used
+from fpga.flows.ecp5 import CONSTRAINTS, LOG
+from fpga.flows.synthesis import ROUTING
+from fpga.report import timing
 from fpga.sdram.chip import SDRAM_32M
-from fpga.toolchain import FAMILIES, NAME, ROUTING, STATISTICS, run
-from fpga.top import SDRAM_CLOCK, SDRAM_PINS, board_memory, connect_sdram
+from fpga.uart_board import SDRAM_CLOCK, SDRAM_PINS, UartBoard, board_memory, connect_sdram
 from hw.interfaces import flat_ports
 from isa.config import NpuConfig, preset
 
 
 def test_points() -> None:
-    board, config = board_named("ulx3s_85f"), preset("tiny")
+    board, config = BOARDS["ulx3s_85f"], preset("tiny")
     point = point_of(board, config, memory=SDRAM)
     assert (point.memory, point.memory_kib, point.clock_mhz) == (SDRAM, 32 << 10, board.points["tiny"].clock_mhz)
     assert point_of(board, config).memory != SDRAM
     with pytest.raises(FpgaError, match=r"the SDRAM of ulx3s_85f has 32768 KiB: no other size of memory"):
         point_of(board, config, memory=SDRAM, memory_kib=64)
     with pytest.raises(FpgaError, match=r"tang_nano_20k has no SDRAM that is supported; boards with one: ulx3s_85f"):
-        point_of(board_named("tang_nano_20k"), config, memory=SDRAM)
+        point_of(BOARDS["tang_nano_20k"], config, memory=SDRAM)
 
 
 def test_a_clock_the_chip_does_not_have(tmp_path: Path) -> None:
-    board, config = board_named("ulx3s_85f"), preset("tiny")
+    board, config = BOARDS["ulx3s_85f"], preset("tiny")
     point = point_of(board, config, memory=SDRAM, clock_mhz=200)
     with pytest.raises(FpgaError, match=r"ulx3s_85f: the clock of SDR SDRAM .* must be 16\.4\.\.133 MHz, not 200"):
         build(board, config, point, tmp_path)
@@ -57,7 +59,7 @@ def test_the_second_clock_of_the_pll(mhz: int, delay_ns: float) -> None:
 class Alone(Elaboratable):
     """The SDRAM of a board without an NPU: its other ports between shift registers on the serial line."""
 
-    def __init__(self, board: Board, config: NpuConfig, point: Point) -> None:
+    def __init__(self, board: UartBoard, config: NpuConfig, point: Point) -> None:
         self.board, self.config, self.point = board, config, point
 
     def elaborate(self, platform) -> Module:
@@ -82,18 +84,16 @@ class Alone(Elaboratable):
 @pytest.mark.slow
 def test_placed_and_routed(tmp_path: Path) -> None:
     """All pins have their registers, the second clock reaches its pin, and 90 MHz are reached with room to spare."""
-    board = board_named("ulx3s_85f")
+    board = BOARDS["ulx3s_85f"]
     point = point_of(board, preset("tiny"), memory=SDRAM, clock_mhz=90)
-    family, platform = FAMILIES["ecp5"], board.platform()
-    top = Alone(board, preset("tiny"), point)
-    platform.prepare(top, name=NAME, emit_src=False, **family.overrides).extract(tmp_path)
-    for step in (family.synthesis(tmp_path), family.route(platform, 90.0, 1, False)):
-        run(step, tmp_path)
-    cells = used(json.loads((tmp_path / STATISTICS).read_text()))
+    flow = board.flow()
+    flow.generate(Alone(board, preset("tiny"), point), tmp_path)
+    cells = flow.synthesise(tmp_path)
+    flow.place_and_route(tmp_path, cells, 90, [1], lambda text: None)
     # The shift registers take one flip-flop a port and a LUT an output.
     assert cells.lut < 1800 and cells.ff < 1100 and cells.bram == cells.dsp == 0
     assert timing(json.loads((tmp_path / ROUTING).read_text())).fmax_mhz > 115
-    places, log = (tmp_path / f"{NAME}.lpf").read_text(), (tmp_path / f"{NAME}.tim").read_text()
+    places, log = (tmp_path / CONSTRAINTS).read_text(), (tmp_path / LOG).read_text()
     sites = dict(re.findall(r'COMP "sdram_0__(\w+)__io(?:\[0\])?" SITE "(\w+)"', places))
     assert sites.keys() == set(SDRAM_PINS) and (sites["clk"], sites["dq"], sites["a"]) == ("F19", "J16", "M20")
     registers = set(re.findall(r"IOLOGIC component sdram_(\w+?)(?:\$\d+)?\.", log))

