@@ -46,7 +46,8 @@ def build() -> dict[str, bytes]:
         source.mkdir()
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(source, filter="data")
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # older Pythons have none
+            tar.extractall(source)
         subprocess.run(
             [sys.executable, "-m", "build", "--no-isolation", "--outdir", made, source],
             env=os.environ | {"SOURCE_DATE_EPOCH": epoch},

@@ -161,8 +161,9 @@ def _unpack(package: Path, root: Path) -> None:
     """What is kept of one package, below `root`."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE) as process:
         with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
+            archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # older Pythons have none
             for member in archive:
                 if member.name.startswith(_KEPT) and not member.isdir():
-                    archive.extract(member, root, filter="tar")
+                    archive.extract(member, root)
     if process.returncode:
         raise FpgaError(f"dpkg-deb cannot read {package.name}")
