@@ -132,6 +132,17 @@ def _conv(
     return make
 
 
+def _conv_transpose(shape: Sequence[int], channels: int, kernel: int) -> Callable[[], onnx.ModelProto]:
+    """Strides as long as the kernel."""
+
+    def make() -> onnx.ModelProto:
+        constants = {"w": _random(shape[1], channels, kernel, kernel) * np.float32(0.05)}
+        nodes: Nodes = [("ConvTranspose", ["x", "w"], {"strides": [kernel] * 2})]
+        return _model(nodes, {"x": (shape, np.float32)}, constants)
+
+    return make
+
+
 def _integers(low: int, high: int, dtype: type, *shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(low, high, shape).astype(dtype)
 
@@ -173,6 +184,26 @@ def _recurrent(op: str, steps: int, batch: int, size: int, both: bool = False) -
         attrs: dict[str, object] = {"hidden_size": size, "direction": "bidirectional" if both else "forward"}
         inputs: dict[str, tuple[Sequence[int], type]] = {"x": ((steps, batch, size), np.float32)}
         return _model([(op, ["x", *shapes], attrs)], inputs, constants, 14, (steps, directions, batch, size))
+
+    return make
+
+
+def _dynamic_lstm(steps: int, size: int) -> Callable[[], onnx.ModelProto]:
+    """onnxruntime's LSTM with int8 weights and activations quantised while it runs: `size` inputs and units."""
+
+    def make() -> onnx.ModelProto:
+        constants = {n: _integers(-127, 128, np.int8, 1, size, 4 * size) for n in ("w", "r")}
+        constants |= {n: np.full(1, 0.002 / np.sqrt(size), np.float32) for n in ("ws", "rs")}
+        constants |= {n: np.zeros(1, np.int8) for n in ("wz", "rz")}
+        names = ["x", "w", "r", "", "", "", "", "", "ws", "wz", "rs", "rz"]
+        node = helper.make_node("DynamicQuantizeLSTM", names, ["y"], domain="com.microsoft", hidden_size=size)
+        kind = onnx.TensorProto.FLOAT
+        x, y = (helper.make_tensor_value_info(n, kind, s) for n, s in (("x", (steps, 1, size)), ("y", None)))
+        graph = helper.make_graph(
+            [node], "case", [x], [y], [numpy_helper.from_array(a, n) for n, a in constants.items()]
+        )
+        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     return make
 
@@ -245,6 +276,10 @@ CASES: tuple[Case, ...] = (
     Case(name="Conv depthwise 3x3/2 96 112x112", group="conv", model=_conv((1, 96, 112, 112), 96, 3, 2, 96), limit=1.5),
     Case(name="Conv depthwise 5x5 96 80x80", group="conv", model=_conv((1, 96, 80, 80), 96, 5, 1, 96), limit=1.5),
     Case(name="Conv depthwise 7x7 96 80x80", group="conv", model=_conv((1, 96, 80, 80), 96, 7, 1, 96), limit=1.5),
+    Case(name="Conv depthwise 5x5/2 96 80x80", group="conv", model=_conv((1, 96, 80, 80), 96, 5, 2, 96), limit=1.5),
+    Case(name="Conv depthwise 7x7/2 96 80x80", group="conv", model=_conv((1, 96, 80, 80), 96, 7, 2, 96), limit=1.5),
+    Case(name="ConvTranspose 2x2/2 24 to 1 160x160", group="conv", model=_conv_transpose((1, 24, 160, 160), 1, 2),
+         limit=1.5),
     Case(name="QLinearConv 3x3 64 56x56", group="int8", model=_qlinear_conv((1, 64, 56, 56), 64, 3), limit=2.0),
     Case(name="QLinearConv 1x1 256 28x28", group="int8", model=_qlinear_conv((1, 256, 28, 28), 256, 1), limit=2.0),
     Case(name="QLinearConv 3x3 512 7x7", group="int8", model=_qlinear_conv((1, 512, 7, 7), 512, 3), limit=2.0),
@@ -263,5 +298,6 @@ CASES: tuple[Case, ...] = (
     Case(name="GRU 256, 50 steps", group="recurrent", model=_recurrent("GRU", 50, 1, 256), limit=1.5),
     Case(name="BiGRU 256, 50 steps, batch 8", group="recurrent",
          model=_recurrent("GRU", 50, 8, 256, True), limit=1.5),
+    Case(name="DynamicQuantizeLSTM 256, 50 steps", group="recurrent", model=_dynamic_lstm(50, 256), limit=1.5),
     Case(name="RNN 256, 50 steps", group="recurrent", model=_recurrent("RNN", 50, 1, 256), limit=1.5),
 )  # fmt: skip

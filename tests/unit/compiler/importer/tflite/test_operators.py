@@ -57,6 +57,13 @@ def test_recurrent(network: Callable[[np.random.Generator, str], bytes], dtype: 
         compare(network(r, dtype), r)
 
 
+def test_an_lstm_of_bytes_is_one_kernel_and_says_why_it_is_on_the_cpu() -> None:
+    program = tw.compile(networks.lstm(np.random.default_rng(0), "int8"), cache=False)
+    assert [layer.op for layer in program.layers].count("IntegerLSTM") == 1
+    (note,) = [note for note in program.notes if "IntegerLSTM run on the CPU" in note]
+    assert "1 MatMulInteger, 1 IntegerLSTM" in note and "leaves it as 8 bits" in note
+
+
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("activation", [4, 1])
 def test_float_lstm(activation: int, both: bool) -> None:
