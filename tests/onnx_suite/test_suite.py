@@ -12,7 +12,7 @@ import onnx.backend.test
 import pytest
 
 import tilewright.onnx_backend as backend
-from tests.onnx_suite import exclusions, light, pool, suite
+from tests.onnx_suite import exclusions, light, pool, provider, suite
 
 SAMPLE = 14  # every 14th test of a kind
 SECONDS = 60.0  # limit of one test
@@ -36,6 +36,17 @@ def results(tests: suite.Tests, names: list[str]) -> Iterator[suite.Result]:
 def test_sample(tests: suite.Tests) -> None:
     failed = [f"{r.name}: {r.reason}" for r in results(tests, chosen(tests)) if r.status not in suite.GOOD]
     assert not failed, "\n".join(failed)
+
+
+def test_sample_through_onnxruntime() -> None:
+    """With the execution provider, which takes most of it."""
+    both = provider.load()
+    names = chosen(both[0])[::4]
+    died = lambda name, reason: suite.Result(both[0][name][0], name, "error", reason, SECONDS)
+    found = [r for _, r in pool.run(functools.partial(provider.run_provided, both), names, 1, SECONDS, died)]
+    failed = [f"{r.name}: {r.reason}" for r in found if r.status not in suite.GOOD]
+    assert not failed, "\n".join(failed)
+    assert sum(r.reason == provider.TAKEN for r in found) > len(found) // 3
 
 
 def test_exclusions_are_needed(tests: suite.Tests) -> None:

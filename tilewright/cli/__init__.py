@@ -25,6 +25,7 @@ COMMANDS = {
     "probe": "Say what the board at ADDRESS is: configuration, memory, state. It is not changed.",
     "serve": "Share a device over the network.",
     "trust": "Whose compiled programs may run native code here.",
+    "doctor": "Say what works on this machine, and which command brings what is missing.",
     "backends": "List the devices programs can run on.",
     "zoo": "Well-known networks with seeded weights, as ONNX.",
     "bench": "Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread.",

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from common.text import printable
 from isa.config import NpuConfig
-from isa.program import Program
+from isa.program import NpuStep, Program
 from tilewright.errors import InputError
 from tilewright.onnxruntime.options import Options
 from tilewright.runtime.devices import Device, Runner, preset_of
@@ -73,8 +74,8 @@ class Loaded:
             with self._shared[1]:
                 self._shared[0].load(program)
 
-    def run(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Outputs for inputs, both in the node's order. Any number of threads may call it.
+    def run(self, values: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[float]]:
+        """Outputs for inputs, both in the node's order, and seconds per step. Any number of threads may call it.
 
         Raises:
             InputError: inputs do not fit. DeviceError: the machine stopped. TilewrightError: the device is gone.
@@ -84,15 +85,27 @@ class Loaded:
         given = {name: value for name, value in zip(self.inputs, values) if name in self._needed}
         if self._shared is not None:
             with self._shared[1]:
-                found = self._shared[0].run(self.program, given)
+                found = self._shared[0].run_detailed(self.program, given)
         else:
             with self._free:
                 runner = self._runner()
                 try:
-                    found = runner.run(self.program, given)
+                    found = runner.run_detailed(self.program, given)
                 finally:
                     self._idle.put(runner)
-        return [found[name] for name in self.outputs]
+        return [found.outputs[name] for name in self.outputs], found.seconds
+
+    def steps(self) -> list[str]:
+        """What each step of the program does, in a line."""
+        found = []
+        for step in self.program.steps:
+            if isinstance(step, NpuStep):
+                last = step.first + step.count
+                names = [x.name for x in self.program.layers if x.where == "npu" and step.first <= x.first < last]
+                found.append(f"NPU: {_joined(names)}")
+            else:
+                found.append(f"CPU: {_joined(step.ops)}")
+        return found
 
     def _runner(self) -> Runner:
         try:
@@ -104,6 +117,12 @@ class Loaded:
         """Gives the simulators back."""
         while not self._idle.empty():
             self._idle.get().close()
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Names as a line, the first and the last of many."""
+    some = list(names) if len(names) <= 4 else [*names[:2], f"{len(names) - 3} more", names[-1]]
+    return printable(", ".join(some)).replace("\t", " ").replace("\n", " ")
 
 
 class Handles:

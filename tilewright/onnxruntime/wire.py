@@ -30,6 +30,7 @@ class Request(enum.IntEnum):
     RUN = 5
     DROP = 6
     OPEN = 7
+    PROFILE = 8
 
 
 OK, ERROR = 0, 1

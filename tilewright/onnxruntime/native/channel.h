@@ -17,7 +17,7 @@
 
 namespace tw {
 
-enum Request : uint32_t { HELLO = 1, CLAIM, COMPILE, LOAD, RUN, DROP, OPEN };
+enum Request : uint32_t { HELLO = 1, CLAIM, COMPILE, LOAD, RUN, DROP, OPEN, PROFILE };
 constexpr uint32_t ANSWER_OK = 0, MOST_BLOBS = 1 << 20;
 
 struct Blob {

@@ -1,6 +1,7 @@
 // A compiled subgraph, which onnxruntime calls as one node: inputs go to the compiler process, outputs come back.
 #pragma once
 
+#include "profile.h"
 #include "worker.h"
 
 namespace tw {
@@ -8,8 +9,8 @@ namespace tw {
 class Computation : public OrtNodeComputeInfo {
   public:
     // `handle` names the program in the compiler process, and is given back with this object.
-    Computation(const Runtime &runtime, std::shared_ptr<Worker> worker, std::string handle)
-        : r_(runtime), worker_(std::move(worker)), handle_(std::move(handle)) {
+    Computation(const Runtime &runtime, std::shared_ptr<Worker> worker, std::string handle, std::shared_ptr<Spans> spans)
+        : r_(runtime), worker_(std::move(worker)), handle_(std::move(handle)), spans_(std::move(spans)) {
         CreateState = [](OrtNodeComputeInfo *self, OrtNodeComputeContext *, void **state) -> OrtStatus * {
             *state = self;
             return nullptr;
@@ -44,9 +45,12 @@ class Computation : public OrtNodeComputeInfo {
             blobs.emplace_back(heads[i]);
             blobs.emplace_back(data, size);
         }
+        bool profiled = spans_->wanted();
         worker_->exchange([&](Channel &line) {
-            line.send(RUN, blobs);
-            receive(line, context);
+            auto start = Spans::Clock::now();
+            line.send(profiled ? PROFILE : RUN, blobs);
+            std::string steps = receive(line, context, profiled);
+            if (profiled) spans_->add(start, steps);
         });
     }
 
@@ -66,10 +70,11 @@ class Computation : public OrtNodeComputeInfo {
     }
 
     // Outputs are read into onnxruntime's memory. What does not fit in breaks the line: the rest cannot be read.
-    void receive(Channel &line, OrtKernelContext *context) const {
+    // Returns what follows them: with `profiled`, the steps and their times.
+    std::string receive(Channel &line, OrtKernelContext *context, bool profiled) const {
         std::vector<uint64_t> sizes = line.answer();
         size_t count = r_.get(r_.api.KernelContext_GetOutputCount, context);
-        if (sizes.size() != 2 * count) throw Closed{};
+        if (sizes.size() != 2 * count + profiled) throw Closed{};
         for (size_t i = 0; i < count; i++) {
             std::vector<int64_t> words(sizes[2 * i] / 8);
             line.read(words.data(), 8 * words.size());
@@ -83,11 +88,13 @@ class Computation : public OrtNodeComputeInfo {
             if (status || words.empty() || size != sizes[2 * i + 1]) throw Closed{};
             line.read(data, size);
         }
+        return profiled ? line.text(sizes.back()) : "";
     }
 
     const Runtime &r_;
     std::shared_ptr<Worker> worker_;
     std::string handle_;
+    std::shared_ptr<Spans> spans_;
 };
 
 }  // namespace tw

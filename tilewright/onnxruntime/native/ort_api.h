@@ -27,11 +27,14 @@ struct OrtEp;
 struct OrtEpFactory;
 struct OrtProfilingEvent;
 struct OrtProfilingEventsContainer;
+struct OrtEpProfilerImpl;
 
 namespace tw {
 
 // The oldest version that runs compiled subgraphs of a plugin; asked for, so that newer ones behave like it.
 constexpr uint32_t API_VERSION = 23;
+// The version of providers' own spans in a session's profile; known to the provider where onnxruntime has it.
+constexpr uint32_t PROFILING_VERSION = 25;
 
 using Table = const void *const *;
 
@@ -48,6 +51,7 @@ enum Compatibility : int { NOT_APPLICABLE, OPTIMAL, PREFER_RECOMPILATION, UNSUPP
 constexpr int ONNX_TENSOR = 1;        // OnnxType
 constexpr int ELEMENT_STRING = 8;     // element type
 constexpr int HARDWARE_CPU = 0;       // hardware device type
+constexpr int EVENT_KERNEL = 2;       // category of profiling event
 
 // index in the table, result, name, arguments
 #define TW_ORT_API(F)                                                                                              \
@@ -129,6 +133,15 @@ struct FusionOptions {
       (OrtEpGraphSupportInfo *, const OrtNode *const *, size_t, const FusionOptions *))                            \
     F(4, const char *, NodeComputeContext_NodeName, (const OrtNodeComputeContext *))
 
+// The same table from version 25 on.
+#define TW_PROFILING_API(F)                                                                                        \
+    F(65, OrtStatus *, CreateProfilingEvent,                                                                       \
+      (int category, int32_t process, int32_t thread, const char *name, int64_t start_us, int64_t duration_us,     \
+       const char *const *keys, const char *const *values, size_t, OrtProfilingEvent **))                          \
+    F(66, void, ReleaseProfilingEvent, (OrtProfilingEvent *))                                                      \
+    F(72, OrtStatus *, ProfilingEventsContainer_AddEvents,                                                         \
+      (OrtProfilingEventsContainer *, const OrtProfilingEvent *const *, size_t))
+
 // Of the table that GetModelEditorApi returns.
 #define TW_MODEL_EDITOR_API(F)                                                                                     \
     F(6, OrtStatus *, CreateNode,                                                                                  \
@@ -145,6 +158,7 @@ struct FusionOptions {
     };
 TW_TABLE(OrtApi, TW_ORT_API)
 TW_TABLE(EpApi, TW_EP_API)
+TW_TABLE(ProfilingApi, TW_PROFILING_API)
 TW_TABLE(ModelEditorApi, TW_MODEL_EDITOR_API)
 #undef TW_TABLE
 #undef TW_FILL
@@ -162,6 +176,15 @@ struct OrtNodeComputeInfo {
     void (*ReleaseState)(OrtNodeComputeInfo *, void *state) = nullptr;
 };
 
+struct OrtEpProfilerImpl {
+    uint32_t version = tw::PROFILING_VERSION;
+    void (*Release)(OrtEpProfilerImpl *) = nullptr;
+    OrtStatus *(*StartProfiling)(OrtEpProfilerImpl *, int64_t since_start_ns) = nullptr;
+    OrtStatus *(*StartEvent)(OrtEpProfilerImpl *, uint64_t) = nullptr;
+    OrtStatus *(*StopEvent)(OrtEpProfilerImpl *, uint64_t, const OrtProfilingEvent *) = nullptr;
+    OrtStatus *(*EndProfiling)(OrtEpProfilerImpl *, OrtProfilingEventsContainer *) = nullptr;
+};
+
 struct OrtEp {
     uint32_t version = tw::API_VERSION;
     const char *(*GetName)(const OrtEp *) = nullptr;
@@ -174,7 +197,9 @@ struct OrtEp {
     void *runs[2] = {};    // OnRunStart, OnRunEnd
     void *memory[2] = {};  // CreateAllocator, CreateSyncStreamForDevice
     const char *(*GetCompiledModelCompatibilityInfo)(OrtEp *, const OrtGraph *) = nullptr;
-    void *later[24] = {};
+    void *since_24[3] = {};  // GetKernelRegistry, IsConcurrentRunSupported, Sync
+    OrtStatus *(*CreateProfiler)(OrtEp *, OrtEpProfilerImpl **) = nullptr;
+    void *later[20] = {};
 };
 
 struct OrtEpFactory {

@@ -53,6 +53,13 @@ class Provider : public OrtEp {
         OrtEp::ReleaseNodeComputeInfos = [](OrtEp *, OrtNodeComputeInfo **infos, size_t count) {
             for (size_t i = 0; i < count; i++) delete static_cast<Computation *>(infos[i]);
         };
+        if (r_.profiles) {
+            version = PROFILING_VERSION;
+            OrtEp::CreateProfiler = [](OrtEp *self, OrtEpProfilerImpl **made) {
+                auto *it = static_cast<Provider *>(self);
+                return it->r_.guarded([&] { *made = new Profiler(it->r_, it->spans_); });
+            };
+        }
         OrtEp::GetCompiledModelCompatibilityInfo = [](OrtEp *, const OrtGraph *) { return TW_VERSION; };
     }
 
@@ -107,14 +114,14 @@ class Provider : public OrtEp {
         std::vector<const OrtNode *> nodes = r_.list(r_.api.Graph_GetNumNodes, r_.api.Graph_GetNodes, graph);
         if (nodes.size() == 1 && contexts_.is_ours(nodes[0])) {
             auto [content, path] = contexts_.read(graph, nodes[0]);
-            info = new Computation(r_, worker_, worker_->ask(LOAD, {options_, content, path}).at(0));
+            info = new Computation(r_, worker_, worker_->ask(LOAD, {options_, content, path}).at(0), spans_);
             return;
         }
         Model model = GraphWriter(r_).write(graph, r_.list(r_.api.Node_GetNumInputs, r_.api.Node_GetInputs, fused),
                                             r_.list(r_.api.Node_GetNumOutputs, r_.api.Node_GetOutputs, fused));
         bool write = contexts_.options().write;
         std::vector<std::string> answer = worker_->ask(COMPILE, {options_, model.bytes, std::string(write ? "1" : "")});
-        info = new Computation(r_, worker_, answer.at(0));
+        info = new Computation(r_, worker_, answer.at(0), spans_);
         if (write) context = contexts_.node(graph, fused, answer.at(1));
     }
 
@@ -123,6 +130,7 @@ class Provider : public OrtEp {
     std::string options_;
     Contexts contexts_;
     const OrtLogger *logger_;
+    std::shared_ptr<Spans> spans_ = std::make_shared<Spans>();
 };
 
 class Factory : public OrtEpFactory {

@@ -21,6 +21,8 @@ struct Runtime {
     EpApi ep;
     ModelEditorApi editor;
     bool (*has_shape)(const OrtTensorTypeAndShapeInfo *) = nullptr;  // since 1.24
+    bool profiles = false;  // `profiling` is there
+    ProfilingApi profiling;
     bool shares = true;  // values go between a plugin's nodes and others; not so in the first release with plugins
 
     Runtime() = default;
@@ -37,6 +39,8 @@ struct Runtime {
         api = OrtApi(table);
         ep = EpApi(api.GetEpApi());
         editor = ModelEditorApi(api.GetModelEditorApi());
+        profiles = major > 1 || minor >= int(PROFILING_VERSION);
+        if (profiles) profiling = ProfilingApi(api.GetEpApi());
         shares = found != "1.23.0";
         if (major > 1 || minor >= 24) has_shape = reinterpret_cast<decltype(has_shape)>(table[390]);
     }
