@@ -139,3 +139,18 @@ def test_mistakes() -> None:
     with pytest.raises(tw.UsageError, match="torch cannot export the module") as found:
         export(Call(lambda x: x if x.sum() > 0 else -x).eval(), (x,))
     assert "\n" not in str(found.value)
+
+
+def test_exported_program_with_open_sizes() -> None:
+    """It says itself what is open."""
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)).eval()
+    batch = ({0: torch.export.Dim("batch")},)
+    program = tw.from_torch(
+        torch.export.export(module, (torch.randn(2, 3, 8, 8),), dynamic_shapes=batch), quantize=False
+    )
+    assert isinstance(program, tw.DynamicModel)
+    with tw.Device("functional") as device:
+        for count in (1, 4):
+            x = torch.randn(count, 3, 8, 8)
+            found = device.run(program, {program.inputs[0].name: x.numpy()})["output"]
+            np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)

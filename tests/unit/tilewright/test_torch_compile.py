@@ -54,6 +54,20 @@ def test_network_of_several_shapes() -> None:
     assert all(report.macs > 0 for report in found)
 
 
+def test_sizes_that_torch_leaves_open() -> None:
+    """Sizes come as numbers beside the tensors, and are part of what is computed."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] * 2, -1) * x.shape[1]
+
+    fast, before = torch.compile(function, backend=backend, dynamic=True), len(graphs())
+    with torch.inference_mode():
+        for shape in ((1, 8), (2, 6), (3, 10)):
+            x = torch.randn(*shape)
+            assert near(fast(x), function(x))
+    assert not any(report.reason for report in graphs()[before:])
+
+
 def test_graph_break_and_several_results() -> None:
     def function(x: torch.Tensor) -> Any:
         y = torch.relu(x) + 1
