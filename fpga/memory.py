@@ -98,7 +98,7 @@ class OnChipMemory(wiring.Component):
         bus = self.config.bus_bytes
         rows = self.size // bus
         low = (bus - 1).bit_length()
-        banks = []
+        banks: list[tuple[Any, Any]] = []
         for first_row in range(0, rows, BANK_ROWS):
             store = Memory(shape=Shape(8 * bus), depth=min(BANK_ROWS, rows - first_row), init=[])
             m.submodules[f"store{len(banks)}"] = store
