@@ -221,8 +221,9 @@ class Core(wiring.Component):
         moves = [fetch.step, store.act.valid & store.act.grant.any()]
         moves += [engines[e].activity.step for e in ENGINES] + [fronts[e].entry_ready for e in ENGINES]
         moves += [c.valid & c.ready for c in (self.axi.ar, self.axi.r, self.axi.aw, self.axi.w, self.axi.b)]
-        moved = Signal(len(moves))
-        m.d.sync += moved.eq(Cat(moves))
+        groups = [Cat(moves[n : n + 4]) for n in range(0, len(moves), 4)]
+        moved = Signal(len(groups))  # in the cycle before
+        m.d.sync += moved.eq(Cat(group.any() for group in groups))
         waiting = self.status.waiting
         m.d.comb += self.status.progress.eq(moved.any())
         for engine in reversed(ENGINES):

@@ -144,7 +144,7 @@ class HeadQueue(wiring.Component):
         store = Memory(shape=Shape(self.width), depth=1 << bits, init=[], attrs={"ram_style": "block"})
         m.submodules.store = store
         write, read = store.write_port(), store.read_port()
-        head, next_head, tail = Signal(bits), Signal(bits), Signal(bits)
+        head, following, next_head, tail = Signal(bits), Signal(bits, init=1), Signal(bits), Signal(bits)
         push, pop, popped, takes, leaves = Signal(), Signal(), Signal(), Signal(), Signal()
         # Entries in the RAM: how many, whether there is one, whether there are more; the RAM shows the oldest.
         behind, some, more, shown = Signal(range(self.depth + 1)), Signal(), Signal(), Signal()
@@ -158,13 +158,13 @@ class HeadQueue(wiring.Component):
             write.en.eq(self.i_ready),  # moving the tail is what keeps the entry
             write.addr.eq(tail),
             write.data.eq(self.i_payload),
-            next_head.eq(head + leaves),
+            next_head.eq(Mux(leaves, following, head)),
             read.addr.eq(next_head),
             self.o_load.eq(takes),
             self.o_next.eq(read.data),
             self.filled.eq(self.o_valid | some),
         ]
-        m.d.sync += [head.eq(next_head), shown.eq(Mux(leaves, more, some))]
+        m.d.sync += [head.eq(next_head), following.eq(next_head + 1), shown.eq(Mux(leaves, more, some))]
         with m.If(takes):
             m.d.sync += [self.o_valid.eq(shown), self.o_payload.eq(self.o_next)]
         with m.If(push):

@@ -47,7 +47,7 @@ class SdramMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.controller = controller = self.controller
-        # From a register, as it has far to go: a cycle after `bus_reset`, until the chip has done what it was asked for.
+        # From a register, as it has far to go: a cycle after `bus_reset`, until the chip has done what was asked for.
         front_reset = Signal(init=1)
         front = AxiSegments(self.config, controller.pair_bits)
         m.submodules.front = reset_by(m, front, front_reset, "front")
