@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from common import native
 from common.errors import TilewrightError
 from common.store import cache_folder
+from fpga.flows.xilinx7 import tools
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,7 @@ def _cache() -> str:
 
 
 def _zynq() -> str:
-    from fpga.zynq import tools
-
-    return tools.find().nextpnr[-1]
+    return str(tools.find().nextpnr[-1])
 
 
 def _installed(requirement: str) -> str:

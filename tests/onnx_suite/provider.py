@@ -27,7 +27,8 @@ class _Prepared:
 
     def run(self, inputs: list[Any]) -> list[Any]:
         names = [i.name for i in self.session.get_inputs()]
-        return list(self.session.run(None, {n: v for n, v in zip(names, inputs) if v is not None}))
+        feeds = {n: np.asarray(v) if isinstance(v, np.generic) else v for n, v in zip(names, inputs) if v is not None}
+        return list(self.session.run(None, feeds))
 
 
 def _options() -> onnxruntime.SessionOptions:
