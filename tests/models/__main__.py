@@ -70,7 +70,7 @@ def main() -> int:
             args.json.parent.mkdir(parents=True, exist_ok=True)
             args.json.write_text(json.dumps([asdict(r) for r in kept.values()], indent=1) + "\n", encoding="utf-8")
     if args.write:
-        report.write(args.write, kept)
+        report.write(args.write, kept, args.quantised_only)
     return 0 if args.quantised_only or all(kept[network.name].ok for network in networks) else 1
 
 

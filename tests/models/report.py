@@ -114,10 +114,11 @@ def table(rows: Mapping[str, Row]) -> str:
     return "\n".join([*lines, "", f"{good} of {len(lines) - 2} run and are equal to the reference."])
 
 
-def write(page: Path, rows: Mapping[str, Row]) -> None:
-    """Puts the tables between the page's marks."""
+def write(page: Path, rows: Mapping[str, Row], quantised_only: bool = False) -> None:
+    """Puts the tables between the page's marks; of `rows` that were quantised only, the second one."""
     text = page.read_text(encoding="utf-8")
-    for start, end, found in ((START, END, table), (START_QUANTISED, END_QUANTISED, quantised_table)):
+    both = ((START, END, table), (START_QUANTISED, END_QUANTISED, quantised_table))
+    for start, end, found in both[quantised_only:]:
         head, rest = text.split(start)
         _, tail = rest.split(end)
         text = f"{head}{start}\n{found(rows)}\n{end}{tail}"
