@@ -29,7 +29,8 @@ def shares(layers: Sequence[Layer], config: NpuConfig) -> list[int]:
     A layer's part is its steps of the array and, where memory takes longer than all steps, a part of what is left.
     """
     cuts = [0, *(k for k, layer in enumerate(layers) if layer.after_all and k), len(layers)]
-    held, kept = config.scratchpad_bytes, config.act_rows * config.block_in
+    held = config.scratchpad_bytes
+    kept = config.act_rows * config.block_in + config.acc_rows * config.block_out  # a sum in ACC becomes one byte
     best: list[tuple[int, int]] = [(0, 0)]  # cycles up to a cut, and the cut before it
     for last in range(1, len(cuts)):
         found = []

@@ -169,7 +169,7 @@ def _measure(case: Case, threads: int, shapes: Mapping[str, Sequence[int]] | Non
         calls["numpy"] = lambda: numpy_form(*arrays)
     # With several threads many calls find a processor taken by others: it takes more of them to see the kernels alone.
     times = interleaved(calls, _SECONDS if threads == 1 else _SHARED_SECONDS, one_thread=threads == 1)
-    difference = max(_difference(a, b) for a, b in zip(native.outputs.values(), results()))
+    difference = max(largest_difference(a, b) for a, b in zip(native.outputs.values(), results()))
     best = {who: min(t) for who, t in times.items()}
     middle = {who: statistics.median(t) for who, t in times.items()}
     ratio = best["ours"] / best["onnxruntime"]
@@ -210,7 +210,7 @@ def interleaved(
     return times
 
 
-def _difference(a: np.ndarray, b: np.ndarray) -> float:
+def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     """Largest difference over the largest magnitude."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     return float(np.max(np.abs(x - y), initial=0.0) / max(np.max(np.abs(y), initial=0.0), 1e-30))

@@ -24,6 +24,7 @@ from isa.config import NpuConfig
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.checking.onnxruntime_reference import Reference, load_model
+from tilewright.measure.cpu_speed import largest_difference
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
 
@@ -93,8 +94,8 @@ def measure(
         shapes: of its inputs, where it leaves sizes open.
 
     Returns:
-        Seconds, GMAC/s, whether the bytes are equal, and `ratio`: seconds on the simulator over those of the fastest
-        onnxruntime run.
+        Seconds, GMAC/s, whether the bytes are equal and else the largest `difference`, and `ratio`: seconds on the
+        simulator over those of the fastest onnxruntime run.
     """
     progress("getting the model")
     name, proto, other = speed_model(model)
@@ -137,4 +138,5 @@ def measure(
         "reference_uint8_seconds": median.get("uint8"),
         "ratio": seconds / min(x for key, x in median.items() if key != "simulator"),
         "equal": all(outputs[n].tobytes() == expected[n].tobytes() for n in outputs),
+        "difference": max(largest_difference(outputs[n], expected[n]) for n in outputs),
     }

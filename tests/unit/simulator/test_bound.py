@@ -33,7 +33,7 @@ def test_layers_overlap_unless_one_must_wait() -> None:
 
 
 def test_what_is_made_before_a_cut_may_be_stored_behind_it() -> None:
-    kept = BASE.act_rows * BASE.block_in
+    kept = BASE.act_rows * BASE.block_in + BASE.acc_rows * BASE.block_out
     first = layer(steps=100, writes=kept + 8 * 300)
     assert bound_cycles([first, layer(steps=50, after_all=True)], BASE) == max(300 + 50, kept // 8 + 300)
 
