@@ -217,6 +217,22 @@ def test_end_of_the_compiler_process_is_an_error() -> None:
     assert same(quantized_chain(), input_of())
 
 
+def test_devices_of_a_server() -> None:
+    """A session takes the server's configuration; when the server is gone, a run is an error, and no more."""
+    command = [sys.executable, "-m", "tilewright", "serve", "--config", "tiny", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        running = onnxruntime_session(quantized_chain(), address, session_options=quiet())
+        assert last()["device"] == address and last()["config"] == "tiny"
+        want = onnx_models.run(quantized_chain(), input_of())["y"]
+        assert np.array_equal(running.run(None, input_of())[0], want)
+        server.kill()
+    running.disable_fallback()
+    with pytest.raises(Exception, match=r"Tilewright: [^\n]*127\.0\.0\.1"):
+        running.run(None, input_of())
+
+
 def test_sessions_of_a_fork() -> None:
     """A child of a fork has no line of its own: an error there, and the parent goes on."""
     running = onnxruntime_session(quantized_chain(), session_options=quiet())
