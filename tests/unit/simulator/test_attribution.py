@@ -65,7 +65,7 @@ def test_waiting_for_a_load() -> None:
     assert abs(found["load"] - 512) <= 2  # a beat of the 32-bit bus per row
     assert found["memory"] >= 60  # the latency of the first beat
     assert found["fetch"] >= 60  # that of the program
-    assert found["pipeline"] <= 9 + gemm_signal(TINY)  # to LOAD, from its signal to GEMM, to the end of the run
+    assert found["pipeline"] <= 11 + gemm_signal(TINY)  # to LOAD, from its signal to GEMM, to the end of the run
     assert found["vector"] == found["store"] == found["window"] == 0
 
 
