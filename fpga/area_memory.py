@@ -76,14 +76,14 @@ def scratchpad_shapes(config: NpuConfig, scratchpads: tuple[type, ...] = SCRATCH
     return found
 
 
-def place(width: int, words: int, family: str) -> Memories:
-    """The cheapest cells for one memory."""
+def place(width: int, words: int, family: str, *, blocks: bool = False) -> Memories:
+    """The cheapest cells for one memory; with `blocks` among block memories only."""
 
     def cost(cell: Cell) -> tuple[float, int]:
         across, deep = -(-width // cell.width), -(-words // cell.words)
         return cell.cost * across * deep + _MUX_COST * width * (deep - 1), deep
 
-    cell = min(CELLS[family], key=cost)
+    cell = min((cell for cell in CELLS[family] if cell.blocks or not blocks), key=cost)
     across, deep = -(-width // cell.width), -(-words // cell.words)
     return Memories(across * deep * cell.blocks, across * deep * (cell.luts > 0), width * (deep - 1))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fpga.area_memory import lut_cell, scratchpad_memories
+from fpga.area_memory import lut_cell, place, scratchpad_memories
 from fpga.resources import Resources, sources_digest
 from hw.interfaces import PC_BITS
 from isa.config import NpuConfig
@@ -27,28 +27,19 @@ def calibration_file(family: str) -> Path:
 
 
 def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
-    """What needs no calibration: the LUTs of memories whose cells can be counted; for every engine without a queue of
-    its own, the register of a queue's head, and a LUT in front of each of its bits, less."""
-    heads = (len(_ENGINES) - _queues(config)) * _ENTRY_BITS
+    """What needs no calibration: memories whose cells can be counted, the queues of instructions among them; for every
+    engine without a queue of its own, the register of a queue's head less."""
+    queues = _queues(config)
     return {
-        "lut": float(_memory_cells(config, family)[0] * lut_cell(family).luts - heads),
-        "ff": float(-heads),
+        "lut": float(scratchpad_memories(config, family).lut_cells * lut_cell(family).luts),
+        "ff": float((queues - len(_ENGINES)) * _ENTRY_BITS),
         "dsp": 0.0,
-        "bram": 0.0,
+        "bram": float(queues * place(_ENTRY_BITS, config.queue_depth, family, blocks=True).blocks),
     }
 
 
 def _queues(config: NpuConfig) -> int:
     return len({queue_of(engine, config) for engine in _ENGINES})
-
-
-def _memory_cells(config: NpuConfig, family: str) -> tuple[int, int]:
-    """Cells of LUT memory in queues and scratchpads, and bits of the multiplexers behind stacked ones."""
-    cell, scratchpads = lut_cell(family), scratchpad_memories(config, family)
-    deep = -(-(1 << (config.queue_depth - 1).bit_length()) // cell.words)
-    queues = _queues(config)
-    cells = queues * -(-_ENTRY_BITS // cell.width) * deep
-    return cells + scratchpads.lut_cells, queues * _ENTRY_BITS * (deep - 1) + scratchpads.mux_bits
 
 
 def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
@@ -72,7 +63,7 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "operands of the window": float(c.block_in * c.block_in * c.depthwise),
         "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
         "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),
-        "multiplexers of memories": float(_memory_cells(c, family)[1]),
+        "multiplexers of memories": float(scratchpad_memories(c, family).mux_bits),
     }
     return {
         "lut": lut,
