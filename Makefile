@@ -43,13 +43,16 @@ test-tools: ## install, with apt-get, what some tests need besides: cross compil
 		gcc-arm-linux-gnueabihf libc6-dev-armhf-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross
 	-$(APT) install -y --no-install-recommends chromium chromium-driver
 
-OLDEST := build/onnxruntime-1.23.0
-test-onnxruntime: $(STAMP) ## the execution provider: ONNX's suite, networks, random graphs, the oldest onnxruntime
+test-onnxruntime: $(STAMP) test-versions ## the execution provider: ONNX's suite, networks, random graphs, versions of onnxruntime
 	$(BIN)/python -m tests.onnx_suite --onnxruntime
 	$(BIN)/python -m tests.network.provider_networks
 	$(BIN)/python -m tests.fuzz_provider --count 300
-	$(PIP) --no-deps --upgrade --target $(OLDEST) onnxruntime==1.23.0
-	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest -q tests/unit/tilewright/onnxruntime/test_session.py
+
+test-versions: $(STAMP) ## sessions of the execution provider with the oldest and with the newest onnxruntime
+	for wanted in onnxruntime==1.23.0 onnxruntime; do \
+		$(PIP) --no-deps --upgrade --target build/$$wanted $$wanted && \
+		PYTHONPATH=build/$$wanted $(BIN)/python -m pytest -q tests/unit/tilewright/onnxruntime/test_session.py || exit 1; \
+	done
 
 test-costs: $(STAMP) ## CPU seconds of all tests by folder, and the dearest
 	$(BIN)/python -m tests.costs tests
