@@ -42,8 +42,8 @@ def test_stored_error_is_that_of_the_stored_points() -> None:
 def test_area_grows_with_every_field_that_costs() -> None:
     """Nothing is free: more of anything that takes cells never takes fewer."""
     base = area.estimate(PRESETS["base"])
-    for field, value in (("block_out", 32), ("semaphores", 63), ("queue_depth", 64), ("gemm_loops", 8),
-                         ("act_banks", 8), ("axi_data_bits", 128)):  # fmt: skip
+    for field, value in (("block_out", 32), ("semaphores", 63), ("gemm_loops", 8), ("act_banks", 8),
+                         ("axi_data_bits", 128)):  # fmt: skip
         more = area.estimate(PRESETS["base"].with_(**{field: value}))
         assert more.lut > base.lut, field
     assert area.estimate(PRESETS["base"].with_(act_rows=16384)).bram > base.bram
