@@ -93,9 +93,8 @@ def table(rows: Mapping[str, Row]) -> str:
     """Markdown: one row a network, in the order of `NETWORKS`."""
     versions = pinned()
     lines = [
-        "| network | from | what | numbers | MACs | against the reference | on the NPU | time / reference "
-        "| quantised |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| network | from | what | numbers | MACs | against the reference | on the NPU | time / reference |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for network in NETWORKS:
         row = rows.get(network.name)
@@ -104,21 +103,21 @@ def table(rows: Mapping[str, Row]) -> str:
         source = f"{network.package} {versions[network.package]}"
         head = f"| {network.name} | {source} | {network.task} | {network.numbers} "
         if row.failure:
-            lines.append(f"{head}| | {row.failure} | | | {_quantised(row)} |")
+            lines.append(f"{head}| | {row.failure} | | |")
             continue
         ratio = row.seconds / row.reference_seconds if row.reference_seconds else 0.0
-        lines.append(
-            f"{head}| {human(row.macs)} | {row.differs} | {row.npu_fraction:.1%} | {ratio:.2f} | {_quantised(row)} |"
-        )
+        lines.append(f"{head}| {human(row.macs)} | {row.differs} | {row.npu_fraction:.1%} | {ratio:.2f} |")
     good = sum(rows[n.name].ok for n in NETWORKS if n.name in rows)
     return "\n".join([*lines, "", f"{good} of {len(lines) - 2} run and are equal to the reference."])
 
 
 def write(page: Path, rows: Mapping[str, Row], quantised_only: bool = False) -> None:
-    """Puts the tables between the page's marks; of `rows` that were quantised only, the second one."""
+    """Puts the tables between the page's marks: the second one if anything was quantised, the first one if not only."""
     text = page.read_text(encoding="utf-8")
-    both = ((START, END, table), (START_QUANTISED, END_QUANTISED, quantised_table))
-    for start, end, found in both[quantised_only:]:
+    tables = [] if quantised_only else [(START, END, table)]
+    if any(row.quantised for row in rows.values()):
+        tables.append((START_QUANTISED, END_QUANTISED, quantised_table))
+    for start, end, found in tables:
         head, rest = text.split(start)
         _, tail = rest.split(end)
         text = f"{head}{start}\n{found(rows)}\n{end}{tail}"
