@@ -31,7 +31,7 @@ BOARD = UartBoard(
     loader=open_fpga_loader("ulx3s"),
     sdram=SDRAM_32M,
     points={
-        "tiny": Point(clock_mhz=80, memory_kib=160, seed=4),
+        "tiny": Point(clock_mhz=100, memory_kib=160, seed=1),
         "small": Point(clock_mhz=60, memory_kib=64, baud=2_000_000, seed=11),
         "base": Point(clock_mhz=20, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000),
     },

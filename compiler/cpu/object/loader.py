@@ -22,7 +22,7 @@ class LoadedSegment:
         address: of the entry point.
     """
 
-    def __init__(self, engine: llvm.ExecutionEngine, address: int) -> None:
+    def __init__(self, engine: llvm.ResourceTracker, address: int) -> None:
         self._engine = engine
         self._entry = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
 
@@ -40,7 +40,7 @@ class ThreadedSegment:
         threads: that the segment was compiled for.
     """
 
-    def __init__(self, engine: llvm.ExecutionEngine, address: int, threads: int) -> None:
+    def __init__(self, engine: llvm.ResourceTracker, address: int, threads: int) -> None:
         self._engine = engine
         self._address, self._threads = address, threads
 
@@ -67,10 +67,12 @@ def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., Non
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
-    engine.finalize_object()
-    address = engine.get_function_address(symbol)
+    # JITLink puts all sections of an object side by side. MCJIT may put them farther apart than code can reach, in a
+    # process with many libraries, and ends the process then.
+    engine = llvm.create_lljit_compiler(machine, use_jit_link=True)
+    library = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process().export_symbol(symbol)
+    tracker = library.link(engine, symbol)
+    address = tracker[symbol]
     if not address:
         raise CompileError(f"object code has no symbol {symbol!r}")
-    return LoadedSegment(engine, address) if threads == 1 else ThreadedSegment(engine, address, threads)
+    return LoadedSegment(tracker, address) if threads == 1 else ThreadedSegment(tracker, address, threads)
