@@ -20,7 +20,7 @@ import onnxruntime
 
 from tests.common import onnx_models
 from tests.common.quantized_chain import input_of, quantized_chain
-from tests.common.random_graphs.check import compared
+from tests.common.random_graphs.check import beside_onnxruntime
 from tests.common.random_graphs.generator import random_graph
 from tilewright.errors import UsageError
 from tilewright.onnxruntime.library import reports
@@ -42,14 +42,7 @@ def graph_faults(seed: int) -> tuple[list[str], bool]:
     before = reports()
     session = onnxruntime_session(graph.model, session_options=options(), claim="all")
     taken = reports() != before and bool(reports()[-1]["programs"])
-    got = dict(zip(names, session.run(names, graph.feeds)))
-    wrong: list[str] = []
-    for optimize in (False, True):
-        want = onnx_models.run(graph.model, graph.feeds, optimize=optimize)
-        wrong = [w for name, exact in graph.exact.items() for w in compared(name, got[name], want[name], exact)]
-        if not wrong:
-            break
-    return wrong, taken
+    return beside_onnxruntime(graph, dict(zip(names, session.run(names, graph.feeds)))), taken
 
 
 class Context:

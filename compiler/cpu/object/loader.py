@@ -18,12 +18,12 @@ class LoadedSegment:
     """A loaded segment: call it with the addresses of its buffers and of its workspace.
 
     Args:
-        engine: keeps the code alive.
+        tracker: keeps the code alive.
         address: of the entry point.
     """
 
-    def __init__(self, engine: llvm.ResourceTracker, address: int) -> None:
-        self._engine = engine
+    def __init__(self, tracker: llvm.ResourceTracker, address: int) -> None:
+        self._tracker = tracker
         self._entry = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
 
     def __call__(self, buffers: Sequence[int], workspace: int | None = None) -> None:
@@ -35,13 +35,13 @@ class ThreadedSegment:
     """As `LoadedSegment`, of several threads.
 
     Args:
-        engine: keeps the code alive.
+        tracker: keeps the code alive.
         address: of the entry point.
         threads: that the segment was compiled for.
     """
 
-    def __init__(self, engine: llvm.ResourceTracker, address: int, threads: int) -> None:
-        self._engine = engine
+    def __init__(self, tracker: llvm.ResourceTracker, address: int, threads: int) -> None:
+        self._tracker = tracker
         self._address, self._threads = address, threads
 
     def __call__(self, buffers: Sequence[int], workspace: int | None = None) -> None:

@@ -24,19 +24,25 @@ TOLERANCE = 1e-4  # relative and absolute, where results are rounded on the way
 def differences(graph: RandomGraph, optimise: bool = True) -> list[str]:
     """What is wrong with the compiled graph beside onnxruntime, in words; nothing if it is right.
 
-    Where onnxruntime joins quantised ops to one, which may round once less, that result is right as well.
-
     Args:
         optimise: the kernels as users have them; without, LLVM takes them as they are written, in a third of the time.
     """
     found, results = _compiled(ModelSource(graph.model).graph(), graph.feeds, optimise)
+    return found + beside_onnxruntime(graph, results)
+
+
+def beside_onnxruntime(graph: RandomGraph, results: Mapping[str, np.ndarray]) -> list[str]:
+    """What is wrong with results by name, in words; nothing if they are right.
+
+    Where onnxruntime joins quantised ops to one, which may round once less, that result is right as well.
+    """
     wrong: list[str] = []
     for optimize in (False, True):
         want = onnx_models.run(graph.model, graph.feeds, optimize=optimize)
         wrong = [w for name, exact in graph.exact.items() for w in compared(name, results[name], want[name], exact)]
         if not wrong:
             break
-    return found + wrong
+    return wrong
 
 
 def tflite_differences(graph: TfliteGraph, optimise: bool = True) -> list[str]:

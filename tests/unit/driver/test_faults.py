@@ -41,6 +41,7 @@ from tests.common.board_jobs import (
     waiting_job,
 )
 from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Way, Wire, caches
+from tests.common.side_by_side import side_by_side
 from tilewright.runtime.devices import Runner
 from tilewright.runtime.executor import Executor
 
@@ -228,11 +229,7 @@ def test_threads_take_turns(way: Way) -> None:
                 if jobs[number].run(data) != data:
                     wrong.append(number)
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        side_by_side(work)
         assert not wrong
 
 

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.common import needs
+from tests.common.side_by_side import side_by_side
 
 if find_spec("ai_edge_litert") is None:
     needs.skip(needs.LITERT, "ai-edge-litert is not installed", module=True)
@@ -157,11 +157,7 @@ def test_several_threads() -> None:
         except Exception as error:
             wrong.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(work)
     assert not wrong
 
 

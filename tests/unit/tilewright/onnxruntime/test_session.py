@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from onnx import TensorProto, helper
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
 from tests.common.quantized_chain import input_of, quantized_chain
+from tests.common.side_by_side import side_by_side
 from tilewright.errors import UsageError
 from tilewright.onnxruntime.library import compiler_process, reports
 from tilewright.onnxruntime.session import PROVIDER, onnxruntime_report, onnxruntime_session, register
@@ -151,11 +151,7 @@ def test_threads_share_a_session() -> None:
             if not np.array_equal(running.run(None, input_of(seed=seed))[0], want[seed]):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(work)
     assert not wrong
 
 
