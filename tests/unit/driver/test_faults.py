@@ -273,7 +273,7 @@ def test_a_board_that_falls_off_its_bus(linux: Way, board: AxiBoard) -> None:
     "channel, there, text",
     [
         ("h2c", "/dev/full", "writing failed at address 0x3000.*: No space left on device"),
-        ("c2h", "/proc/self/mem", "reading failed at address 0x3000.*: Input/output error"),
+        ("c2h", "/", "reading failed at address 0x3000.*: Is a directory"),
         ("c2h", "/dev/null", "reading stopped at address 0x3000"),
     ],
 )
