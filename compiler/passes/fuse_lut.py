@@ -1,8 +1,8 @@
 """Functions of one 8-bit tensor become tables.
 
 A tensor is a function of a root r if every element of it depends on the same element of r alone: r itself, elementwise
-ops over functions of r and one-element constants, whatever lies between (further Q and DQ included). Where such a
-tensor is 8-bit and quantised,
+ops over functions of r and constants whose elements are all alike (an attention mask that masks nothing), whatever lies
+between (further Q and DQ included). Where such a tensor is 8-bit and quantised,
 
     t = f(r)   =>   t = QLut(r),  table[byte] = f(byte)     f: the sub-graph itself, run on all 256 inputs
 
@@ -76,7 +76,7 @@ def _roots(graph: Graph, node: Node, roots: dict[str, list[str]]) -> list[str]:
             continue
         tensor = graph.tensor(name)
         if tensor.data is not None:
-            if tensor.size != 1:
+            if not _uniform(tensor.data):
                 return []
             continue
         own = roots.get(name)
@@ -84,6 +84,11 @@ def _roots(graph: Graph, node: Node, roots: dict[str, list[str]]) -> list[str]:
             return []
         common = own if common is None else [r for r in common if r in own]
     return [r for r in common or [] if graph.tensor(r).shape == shape]
+
+
+def _uniform(data: np.ndarray) -> bool:
+    """True if there are elements, and all have the same value."""
+    return data.size == 1 or (data.size > 1 and bool(np.all(data == data.reshape(-1)[0])))
 
 
 def _table(graph: Graph, tensor: Tensor, root: Tensor, producers: dict[str, Node]) -> np.ndarray:
@@ -94,7 +99,7 @@ def _table(graph: Graph, tensor: Tensor, root: Tensor, producers: dict[str, Node
         if not name:
             return None
         data = graph.const(name)
-        return data.reshape(()) if data is not None else values[name]
+        return data.reshape(-1)[0] if data is not None else values[name]
 
     order: list[Node] = []
     pending = [tensor.name]

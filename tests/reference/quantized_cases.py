@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from onnx import numpy_helper
 
 from tests.reference.quantized_models import Model
 
@@ -122,6 +123,31 @@ def mat_mul_transposed_weights(m: Model, i: int) -> None:
 @case
 def mat_mul_activations(m: Model, i: int) -> None:
     _finish(m, m.op("MatMul", m.input((2, 3, 5, 16)), m.input((2, 3, 16, 7))), scale=m.scale(0.05, 0.5))
+
+
+@case
+def attention_scores(m: Model, i: int) -> None:
+    """Heads split, queries scaled, keys transposed, a mask that masks nothing: as exporters write it."""
+    x = m.input((2, 5, 12))
+    heads = m.const([2, 5, 3, 4], np.int64)
+
+    def part(perm: list[int]) -> str:
+        y = m.requantized(m.op("MatMul", x, m.weights((12, 12), axis=1)), scale=m.scale(0.3, 2))
+        y = m.requantized(m.op("Reshape", y, heads), *_last_quant(m))
+        y = m.requantized(m.op("Transpose", y, perm=perm), *_last_quant(m))
+        return m.requantized(m.op("Mul", y, m.const(0.6 + i % 5 / 10, np.float32)))
+
+    y = m.requantized(m.op("MatMul", part([0, 2, 1, 3]), part([0, 2, 3, 1])), scale=m.scale(0.05, 0.5))
+    scale, zero = _last_quant(m)
+    mask = m.const(np.full((2, 1, 5, 5), [0, 0.1][i % 2]), np.float32)
+    _finish(m, m.op("Add", y, m.requantized(mask, scale, zero)), scale=scale if i % 3 else None, zero=zero)
+
+
+def _last_quant(m: Model) -> tuple[float, int]:
+    """Scale and zero point of the last QuantizeLinear."""
+    known = {t.name: numpy_helper.to_array(t) for t in m.initializers}
+    node = next(n for n in reversed(m.nodes) if n.op_type == "QuantizeLinear")
+    return float(known[node.input[1]]), int(known[node.input[2]])
 
 
 _BROADCASTS = [((2, 3, 4, 5), (2, 3, 4, 5)), ((2, 3, 4, 5), (1, 3, 1, 1)), ((4, 1), (1, 5)), ((7,), (1,))]

@@ -12,6 +12,7 @@ from compiler.npu.blocks.alias import MOVES
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.ops import is_elementwise, npu_op_of, unsupported_reason
 from compiler.npu.views import broadcast_ok
+from compiler.ops.elementwise import QLut
 from isa.config import NpuConfig
 from isa.program import Layout
 
@@ -110,7 +111,8 @@ def usual_layout(wiring: Wiring, node: Node) -> Layout:
 
 
 def _move_islands(wiring: Wiring, placement: Placement) -> None:
-    """Elementwise work between CPU nodes goes to the CPU: two conversions cost more than they save."""
+    """Elementwise work between CPU nodes goes to the CPU: two conversions cost more than they save. So does a table
+    behind a CPU node: it is looked up where the value is made."""
     for node in wiring.graph.nodes:
         if not placement.on_npu(node) or not is_elementwise(node):
             continue
@@ -121,6 +123,16 @@ def _move_islands(wiring: Wiring, placement: Placement) -> None:
         to_cpu = (bool(readers) or None not in feeds) and not any(placement.on_npu(r) for r in readers)
         if feeds and from_cpu and to_cpu:
             placement.move_to_cpu(node, "its neighbours run on the CPU")
+        elif isinstance(node.quantized, QLut) and _made_by_cpu(wiring, placement, node.inputs[0]):
+            placement.move_to_cpu(node, "the CPU, which makes its operand, looks it up")
+
+
+def _made_by_cpu(wiring: Wiring, placement: Placement, name: str) -> bool:
+    """True for a tensor that the CPU computes for a single reader."""
+    maker = wiring.producers.get(name)
+    if maker is None or maker.op in MOVES or placement.on_npu(maker):
+        return False
+    return name not in wiring.graph.outputs and len(wiring.readers(name)) == 1
 
 
 def _reaches_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:

@@ -58,7 +58,8 @@ def broadcast() -> Graph:
     """A constant of one value per channel, and a tensor of one pixel."""
     net = Net()
     y = net.conv(net.plane(4, 4), 4)
-    y = net.finish("QMul", [y, net.constant((1, 4, 1, 1))], (1, 4, 4, 4), np.int8, out_min=-128, out_max=127)
+    channels = net.graph.constant("c", np.arange(1, 5, dtype=np.int8).reshape(1, 4, 1, 1), net.quant(np.int8))
+    y = net.finish("QMul", [y, channels], (1, 4, 4, 4), np.int8, out_min=-128, out_max=127)
     pixel = net.input((1, 4, 1, 1), np.int8)
     return net.done(net.finish("QMul", [pixel, y], (1, 4, 4, 4), np.int8, out_min=-128, out_max=127))
 

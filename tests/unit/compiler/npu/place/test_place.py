@@ -76,3 +76,16 @@ def test_verify() -> None:
         Placement().verify(wiring)
     with pytest.raises(CompileError, match="no quantised node makes x0"):
         Placement({"x0"}).verify(wiring)
+
+
+def test_table_behind_a_cpu_node_stays_there() -> None:
+    """The CPU looks up what it makes, though an NPU layer reads the result; not if something else reads it, too."""
+    net = Net()
+    z = net.table(net.softmax(net.input((3, 4), np.int8)))
+    graph = net.done(net.product(z, 4))
+    assert placed(graph).reasons[z] == "the CPU, which makes its operand, looks it up"
+    net = Net()
+    made = net.softmax(net.input((3, 4), np.int8))
+    z = net.table(made)
+    graph = net.done(net.product(z, 4), made)
+    assert z in placed(graph).npu
