@@ -73,6 +73,23 @@ def _short(value: Any) -> str:
     return str(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
+@dataclass(frozen=True)
+class State:
+    """A value that lives from one run to the next.
+
+    Attributes:
+        name: for people.
+        begin: the graph's input with the value that a run begins with.
+        end: the graph's output with the value that the next run begins with.
+        initial: the value that the first run begins with.
+    """
+
+    name: str
+    begin: str
+    end: str
+    initial: np.ndarray
+
+
 class Graph:
     """A model under compilation: nodes in topological order over named tensors.
 
@@ -88,6 +105,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.inputs: list[str] = []
         self.outputs: list[str] = []
+        self.states: list[State] = []
         self._serial = 0
 
     def __iter__(self) -> Iterator[Node]:
@@ -223,4 +241,4 @@ class Graph:
         return "\n".join(lines)
 
 
-__all__ = ["QUANTIZED_OPS", "Graph", "Node", "Quant", "Tensor"]
+__all__ = ["QUANTIZED_OPS", "Graph", "Node", "Quant", "State", "Tensor"]

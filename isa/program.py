@@ -25,7 +25,7 @@ from common.store import write_atomically
 from common.typed import convert, from_json
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
-from isa.program_check import check_layers, check_memory, check_ranges, check_steps, check_tensor
+from isa.program_check import check_layers, check_memory, check_ranges, check_states, check_steps, check_tensor
 from isa.program_parts import (
     BlockedLayout,
     Buffer,
@@ -34,11 +34,14 @@ from isa.program_parts import (
     Layer,
     Layout,
     NpuStep,
+    StateInfo,
     TensorInfo,
 )
 
 MAGIC = b"TWPROG\r\n"
 FORMAT_VERSION = 1
+STATE_VERSION = 2
+"""Of programs with states, which a reader of version 1 would run without them."""
 
 #: Regions as every compiled program uses them (see `isa.registers`, REGIONn_*).
 PROGRAM_REGION = 0
@@ -48,7 +51,7 @@ ARENA_REGION = 2
 
 __all__ = [
     "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "CpuStep", "HostFacts", "Layer",
-    "Layout", "NpuStep", "Program", "ProgramError", "TensorInfo",
+    "Layout", "NpuStep", "Program", "ProgramError", "StateInfo", "TensorInfo",
 ]  # fmt: skip
 
 
@@ -67,6 +70,7 @@ class Program:
         arena_bytes, host_bytes: sizes of the arena in device memory and of the host arena.
         buffers: named pieces of these memories.
         inputs, outputs: of the model.
+        states: values that it keeps from one run to the next, no inputs and outputs.
         tensors: quantised tensors inside.
         steps: the order of work.
         layers: rows of the reports.
@@ -100,6 +104,7 @@ class Program:
     host: HostFacts = field(default_factory=HostFacts)
     input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    states: list[StateInfo] = field(default_factory=list)
     compile_seconds: float = 0.0
     signature: str = ""
     trusted: bool = field(default=True, compare=False)
@@ -141,7 +146,7 @@ class Program:
         """SHA-256 over all that decides what a run does to this machine's memory: what a signature is over."""
         parts = [
             self.arena_bytes, self.host_bytes, self.buffers, self.inputs, self.outputs, self.tensors, self.steps,
-            self.host,
+            self.host, *([self.states] if self.states else []),
         ]  # fmt: skip
         sections = {"instructions": self.instructions, "constants": self.constants} | self.sections
         sizes = [(name, len(sections[name])) for name in sorted(sections)]
@@ -158,6 +163,7 @@ class Program:
         buffers = self._buffers()
         for tensor in (*self.inputs, *self.outputs, *self.tensors):
             check_tensor(tensor, buffers)
+        check_states(self.states, buffers)
         check_ranges(self.input_ranges)
         check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
 
@@ -184,13 +190,16 @@ class Program:
         }  # fmt: skip
         if self.signature:
             manifest["signature"] = self.signature
+        if self.states:
+            manifest["states"] = _plain(self.states)
         manifest["config"] = self.config.to_dict()
         manifest["fingerprint"] = self.config.fingerprint
         manifest["sections"] = [
             {"name": name, "bytes": len(data), "crc32": zlib.crc32(data)} for name, data in sections.items()
         ]
         text = json.dumps(manifest, separators=(",", ":")).encode()
-        head = MAGIC + struct.pack("<III", FORMAT_VERSION, len(text), zlib.crc32(text))
+        version = STATE_VERSION if self.states else FORMAT_VERSION
+        head = MAGIC + struct.pack("<III", version, len(text), zlib.crc32(text))
         body = head + text + b"".join(sections.values())
         return body + hashlib.sha256(body).digest()
 
@@ -227,8 +236,9 @@ class Program:
         if len(data) < head + 32 or data[: len(MAGIC)] != MAGIC:
             raise ProgramError(f"{where}: not a Tilewright program file (or cut short: {len(data)} bytes)")
         version, length, crc = struct.unpack_from("<III", data, len(MAGIC))
-        if version != FORMAT_VERSION:
-            raise ProgramError(f"{where}: program format {version}, this version reads {FORMAT_VERSION}; compile again")
+        if version not in (FORMAT_VERSION, STATE_VERSION):
+            known = f"{FORMAT_VERSION} and {STATE_VERSION}"
+            raise ProgramError(f"{where}: program format {version}, this version reads {known}; compile again")
         text = bytes(data[head : head + length])
         if hashlib.sha256(data[:-32]).digest() != data[-32:]:
             raise ProgramError(f"{where}: damaged: checksum of {_damaged_part(data, head, length, crc)} does not match")
@@ -322,6 +332,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         host=HostFacts(options.host, options.host_features, options.threads),
         input_ranges=options.input_ranges,
         notes=the(list[str], "notes"),
+        states=convert(list[StateInfo], manifest.get("states", []), "states"),
         compile_seconds=the(float, "compile_seconds"),
         signature=convert(str, manifest.get("signature", ""), "signature"),
         trusted=False,

@@ -15,7 +15,7 @@ import numpy as np
 
 from isa.encoding import DecodeError, decode
 from isa.instructions import INSTRUCTION_BYTES
-from isa.program_parts import BlockedLayout, Buffer, CpuStep, HostFacts, Layer, Layout, NpuStep, TensorInfo
+from isa.program_parts import BlockedLayout, Buffer, CpuStep, HostFacts, Layer, Layout, NpuStep, StateInfo, TensorInfo
 
 #: Bytes of any one memory of a program. A number beyond it is damage, not a plan.
 MAX_BYTES = 1 << 44
@@ -83,6 +83,19 @@ def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
         raise Unfit(
             f"tensor {tensor.name!r} of {size} bytes does not fit the {buffers[tensor.buffer].nbytes} of its buffer"
         )
+
+
+def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> None:
+    """Every state begins and ends as the same kind of tensor, in host memory. Raises `Unfit`."""
+    for state in states:
+        for tensor in (state.begin, state.end):
+            check_tensor(tensor, buffers)
+            if not tensor.buffer or buffers[tensor.buffer].space != "host":
+                raise Unfit(f"state {state.name!r} is not in host memory")
+        if (state.begin.dtype, tuple(state.begin.shape)) != (state.end.dtype, tuple(state.end.shape)):
+            raise Unfit(f"state {state.name!r} ends a run as another tensor than it begins the next one with")
+        if not buffers[state.begin.buffer].data:
+            raise Unfit(f"state {state.name!r} has no value for the first run")
 
 
 def check_ranges(ranges: Mapping[str, tuple[float, float]]) -> None:

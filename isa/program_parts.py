@@ -78,6 +78,21 @@ class TensorInfo:
     reason: str = ""
 
 
+@dataclass
+class StateInfo:
+    """A value that lives from one run to the next.
+
+    Attributes:
+        name: as in the model.
+        begin: with the value that a run begins with. Its buffer holds the first run's when the program is loaded.
+        end: with the value that the next run begins with.
+    """
+
+    name: str
+    begin: TensorInfo
+    end: TensorInfo
+
+
 @dataclass(frozen=True)
 class HostFacts:
     """What the CPU kernels of a program need of the machine that runs them.

@@ -16,7 +16,7 @@ from compiler.stages.memory import MemoryMap, constant_bytes
 from compiler.stages.partition import Partition
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
-from isa.program import BlockedLayout, Buffer, HostFacts, Program, TensorInfo
+from isa.program import BlockedLayout, Buffer, HostFacts, Program, StateInfo, TensorInfo
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
@@ -33,6 +33,7 @@ def package(
 ) -> Program:
     """The program: what the stages before it made, and what a user may want to know of the model's tensors."""
     target = options.target()
+    states = {name for state in graph.states for name in (state.begin, state.end)}
     return Program(
         name=graph.name,
         config=config,
@@ -40,9 +41,10 @@ def package(
         constants=memory.constants.blob(),
         arena_bytes=memory.arena.size,
         host_bytes=memory.host.size,
-        buffers=_buffers(memory),
-        inputs=[_info(graph, memory, name) for name in graph.inputs],
-        outputs=[_info(graph, memory, name) for name in graph.outputs],
+        buffers=_buffers(graph, memory),
+        inputs=[_info(graph, memory, name) for name in graph.inputs if name not in states],
+        outputs=[_info(graph, memory, name) for name in graph.outputs if name not in states],
+        states=[StateInfo(s.name, *(_info(graph, memory, n) for n in (s.begin, s.end))) for s in graph.states],
         tensors=_quantised_tensors(graph, partition, memory),
         steps=emission.steps,
         layers=emission.layers,
@@ -59,7 +61,7 @@ def package(
 
 
 def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: MemoryMap) -> dict[str, bytes]:
-    """Object code and constants of the CPU steps, then constants that are outputs of the model."""
+    """Object code and constants of the CPU steps, constants that are outputs of the model, first values of states."""
     sections: dict[str, bytes] = {}
 
     def add_constants(names: list[str]) -> None:
@@ -71,14 +73,17 @@ def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: MemoryMap)
         sections[f"cpu{number}"] = segment.object_code
         add_constants(segment.constants)
     add_constants(graph.outputs)
+    for number, state in enumerate(graph.states):
+        sections[f"state{number}"] = np.ascontiguousarray(state.initial).tobytes()
     return sections
 
 
-def _buffers(memory: MemoryMap) -> list[Buffer]:
+def _buffers(graph: Graph, memory: MemoryMap) -> list[Buffer]:
     arena, host = memory.arena, memory.host
+    data = memory.host_constants | {state.begin: f"state{number}" for number, state in enumerate(graph.states)}
     buffers = [Buffer(name, "arena", at, arena.nbytes(name)) for name, at in arena.offsets.items()]
     for name, at in host.offsets.items():
-        buffers.append(Buffer(name, "host", at, host.nbytes(name), memory.host_constants.get(name, "")))
+        buffers.append(Buffer(name, "host", at, host.nbytes(name), data.get(name, "")))
     return buffers
 
 

@@ -65,6 +65,13 @@ typedef struct {
     int32_t zero_point; /* real value = scale * (value - zero_point) */
 } tw_tensor;
 
+/* A value that lives from one run to the next. */
+typedef struct {
+    uint32_t begin, end;    /* buffers, in TW_HOST: what a run begins with, and the next one */
+    uint64_t nbytes;
+    const uint8_t *initial; /* what the first run begins with */
+} tw_state;
+
 typedef struct {
     tw_kernel kernel;        /* NULL: an NPU step */
     const uint32_t *buffers; /* CPU: numbers of its buffers */
@@ -82,6 +89,8 @@ typedef struct {
     const tw_buffer *buffers;
     const tw_tensor *inputs, *outputs;
     const tw_step *steps;
+    const tw_state *states;
+    uint32_t state_count;
     uint32_t buffer_count, input_count, output_count, step_count, npu_step_count;
 } tw_program;
 
@@ -117,6 +126,13 @@ static inline int tw_load_region(tw_instance *t, uint32_t number, const uint8_t 
     return d->to_device && nbytes ? d->to_device(d->context, region->base, nbytes) : TW_OK;
 }
 
+/* Makes the next run the first one: what the program keeps from one run to the next is as at the beginning. */
+static inline void tw_reset(tw_instance *t) {
+    const tw_program *p = t->program;
+    for (uint32_t i = 0; i < p->state_count; i++)
+        memcpy(t->host + p->buffers[p->states[i].begin].offset, p->states[i].initial, (size_t)p->states[i].nbytes);
+}
+
 /* Loads a program.
  *
  * device: NULL for a program without NPU steps.
@@ -131,6 +147,7 @@ static inline int tw_init(tw_instance *t, const tw_program *program, const tw_de
     t->workspace = t->host + tw_aligned(program->host_bytes);
     t->table = (uint8_t **)(void *)(t->workspace + tw_aligned(program->workspace_bytes));
     memset(t->host, 0, (size_t)program->host_bytes);
+    tw_reset(t);
     if (!program->npu_step_count && !program->arena_bytes) return TW_OK;
     if (!device) return TW_NEEDS_DEVICE;
     uint8_t *image = NULL;
@@ -165,7 +182,7 @@ static inline int tw_sync(const tw_instance *t, const tw_step *step,
 }
 
 /* Runs the program once, on whatever the input buffers hold. Inputs must be written before every run: their memory
- * may have been used again. */
+ * may have been used again. What the program keeps from one run to the next is kept here; see `tw_reset`. */
 static inline int tw_run(tw_instance *t) {
     const tw_program *p = t->program;
     const tw_device *d = t->device;
@@ -182,6 +199,9 @@ static inline int tw_run(tw_instance *t) {
         step->kernel(t->table, t->workspace);
         if (d) status = tw_sync(t, step, d->to_device);
     }
+    for (uint32_t i = 0; i < p->state_count && !status; i++)
+        memcpy(t->host + p->buffers[p->states[i].begin].offset, t->host + p->buffers[p->states[i].end].offset,
+               (size_t)p->states[i].nbytes);
     return status;
 }
 

@@ -10,7 +10,8 @@ import flatbuffers
 import numpy as np
 import tflite
 
-_TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
+_TYPES = {"float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9,
+          "resource": 13}  # fmt: skip
 
 
 @dataclass
@@ -49,41 +50,15 @@ class Model:
     outputs: Sequence[str]
     byte_codes: bool = True  # operators are numbered in both fields; False: only in the younger one
     copies: int = 1  # of the graph
+    first: tuple[list[T], list[Op]] | None = None  # tensors and operators of a second graph, for CALL_ONCE
     _buffers: list[bytes] = field(default_factory=lambda: [b""])
 
     def build(self) -> bytes:
         b = flatbuffers.Builder(1024)
-        index = {t.name: i for i, t in enumerate(self.tensors)}
-        variables = {n for o in self.ops for n in o.variables}
-        tensors = [self._tensor(b, t, t.name in variables) for t in self.tensors]
-        codes = list(dict.fromkeys((o.name, o.version) for o in self.ops))
-        operators = []
-        for o in self.ops:
-            options, kind = _options(b, o)
-            ins = _ints(b, [index[n] if n else -1 for n in o.inputs])
-            outs = _ints(b, [index[n] for n in o.outputs])
-            inner = _ints(b, [index[n] for n in o.intermediates]) if o.intermediates else 0
-            custom = b.CreateByteVector(o.custom) if o.custom else 0
-            tflite.OperatorStart(b)
-            tflite.OperatorAddOpcodeIndex(b, codes.index((o.name, o.version)))
-            tflite.OperatorAddInputs(b, ins)
-            tflite.OperatorAddOutputs(b, outs)
-            if inner:
-                tflite.OperatorAddIntermediates(b, inner)
-            if custom:
-                tflite.OperatorAddCustomOptions(b, custom)
-            if kind:
-                tflite.OperatorAddBuiltinOptionsType(b, kind)
-                tflite.OperatorAddBuiltinOptions(b, options)
-            operators.append(tflite.OperatorEnd(b))
-        parts = [
-            _offsets(b, tensors), _ints(b, [index[n] for n in self.inputs]), _ints(b, [index[n] for n in self.outputs]),
-            _offsets(b, operators),
-        ]  # fmt: skip
-        tflite.SubGraphStart(b)
-        for add, part in zip(("Tensors", "Inputs", "Outputs", "Operators"), parts):
-            getattr(tflite, f"SubGraphAdd{add}")(b, part)
-        graph = tflite.SubGraphEnd(b)
+        codes = list(dict.fromkeys((o.name, o.version) for o in [*self.ops, *(self.first[1] if self.first else [])]))
+        graphs = [self._graph(b, self.tensors, self.ops, self.inputs, self.outputs, codes)] * self.copies
+        if self.first is not None:
+            graphs.append(self._graph(b, *self.first, [], [], codes))
         buffers = []
         for raw in self._buffers:
             data = b.CreateByteVector(raw) if raw else None
@@ -103,13 +78,53 @@ class Model:
             tflite.OperatorCodeAddBuiltinCode(b, number)
             tflite.OperatorCodeAddVersion(b, version)
             made.append(tflite.OperatorCodeEnd(b))
-        vectors = [_offsets(b, made), _offsets(b, [graph] * self.copies), _offsets(b, buffers)]
+        vectors = [_offsets(b, made), _offsets(b, graphs), _offsets(b, buffers)]
         tflite.ModelStart(b)
         tflite.ModelAddVersion(b, 3)
         for add, part in zip(("OperatorCodes", "Subgraphs", "Buffers"), vectors):
             getattr(tflite, f"ModelAdd{add}")(b, part)
         b.Finish(tflite.ModelEnd(b), b"TFL3")
         return bytes(b.Output())
+
+    def _graph(
+        self,
+        b: Any,
+        made: Sequence[T],
+        ops: Sequence[Op],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        codes: Sequence[tuple[str, int]],
+    ) -> int:
+        index = {t.name: i for i, t in enumerate(made)}
+        variables = {n for o in ops for n in o.variables}
+        tensors = [self._tensor(b, t, t.name in variables) for t in made]
+        operators = []
+        for o in ops:
+            options, kind = _options(b, o)
+            ins = _ints(b, [index[n] if n else -1 for n in o.inputs])
+            outs = _ints(b, [index[n] for n in o.outputs])
+            inner = _ints(b, [index[n] for n in o.intermediates]) if o.intermediates else 0
+            custom = b.CreateByteVector(o.custom) if o.custom else 0
+            tflite.OperatorStart(b)
+            tflite.OperatorAddOpcodeIndex(b, codes.index((o.name, o.version)))
+            tflite.OperatorAddInputs(b, ins)
+            tflite.OperatorAddOutputs(b, outs)
+            if inner:
+                tflite.OperatorAddIntermediates(b, inner)
+            if custom:
+                tflite.OperatorAddCustomOptions(b, custom)
+            if kind:
+                tflite.OperatorAddBuiltinOptionsType(b, kind)
+                tflite.OperatorAddBuiltinOptions(b, options)
+            operators.append(tflite.OperatorEnd(b))
+        parts = [
+            _offsets(b, tensors), _ints(b, [index[n] for n in inputs]), _ints(b, [index[n] for n in outputs]),
+            _offsets(b, operators),
+        ]  # fmt: skip
+        tflite.SubGraphStart(b)
+        for add, part in zip(("Tensors", "Inputs", "Outputs", "Operators"), parts):
+            getattr(tflite, f"SubGraphAdd{add}")(b, part)
+        return int(tflite.SubGraphEnd(b))
 
     def _tensor(self, b: Any, t: T, variable: bool) -> int:
         buffer = 0
@@ -155,7 +170,10 @@ def _options(b: Any, o: Op) -> tuple[int, int]:
     if o.options is None:
         return 0, 0
     kind, fields = o.options
-    values = {k: _ints(b, v) if isinstance(v, list) else v for k, v in fields.items()}
+    values = {
+        k: _ints(b, v) if isinstance(v, list) else b.CreateString(v) if isinstance(v, str) else v
+        for k, v in fields.items()
+    }
     getattr(tflite, f"{kind}Start")(b)
     for key, value in values.items():
         getattr(tflite, f"{kind}Add{key}")(b, value)

@@ -99,12 +99,20 @@ class LiteRtReference:
         """Gives memory back; the next run takes it again."""
         self._interpreter = None
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The model's outputs by name. Raises `UsageError` if LiteRT cannot run it."""
+    def run(self, inputs: Mapping[str, np.ndarray], steps: int = 1) -> dict[str, np.ndarray]:
+        """The model's outputs by name, those of a first run.
+
+        Args:
+            steps: runs one after the other; with more than one, those of every run along a new first axis.
+
+        Raises:
+            UsageError: LiteRT cannot run it.
+        """
         try:
-            if self._interpreter is None:
+            if self._interpreter is None or self.file.has_variables:  # variables outlive reset_all_variables
                 self._interpreter = self._start(self.data, inputs)
-            found = self._invoke(self._interpreter, inputs, self.file.outputs)
+            runs = [self._invoke(self._interpreter, inputs, self.file.outputs) for _ in range(steps)]
+            found = runs[0] if steps == 1 else [np.stack(values) for values in zip(*runs)]
         except (ValueError, RuntimeError, LookupError) as error:
             raise UsageError(f"{self.name} cannot run the model: {str(error).strip().splitlines()[0]}") from None
         return {self.file.tensors[i].name: v for i, v in zip(self.file.outputs, found)}

@@ -35,6 +35,8 @@ BORDER_FEW = 4
 #: The same where another border before it, in the same step and so out of reach, was off already.
 NESTED_STEP = 2
 NESTED_SHARE = 0.05
+#: Runs one after the other of a program that keeps something from one to the next.
+STATE_STEPS = 20
 
 
 def check(
@@ -83,6 +85,9 @@ def check(
     arrays = random_inputs(normal, seed) if inputs is None else check_inputs(normal, inputs)
     reference = reference_of(model)
     fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
+    if normal.states:
+        assert isinstance(reference, LiteRtReference)
+        return _check_steps(model, reference, runner, normal, arrays, keep, given, config, options)
     expected = reference.run({**fixed, **arrays})
     reference.release()
     got = runner.run_detailed(normal, arrays).outputs
@@ -94,6 +99,41 @@ def check(
         kept = compile_program(model, config, shapes, keep="all", **options)
         report = check_all(reference, runner, kept, arrays, expected, got, rule)
         report.mode = keep
+    return report
+
+
+def _check_steps(
+    model: str | Path | bytes | onnx.ModelProto,
+    reference: LiteRtReference,
+    runner: Runner,
+    program: Program,
+    arrays: Mapping[str, np.ndarray],
+    keep: str,
+    given: Tolerance | None,
+    config: NpuConfig | str | Path,
+    options: dict[str, Any],
+) -> CheckReport:
+    """`check` of a program with states: the outputs of `STATE_STEPS` runs from the first one on, each with the same
+    inputs, and with keep="all" every quantised tensor of the first one."""
+    expected = reference.run(arrays, STATE_STEPS)
+    runner.reset_state(program)
+    runs = [runner.run(program, arrays) for _ in range(STATE_STEPS)]
+    got = {name: np.stack([run[name] for run in runs]) for name in expected}
+    runner.reset_state(program)
+    measured = None
+    if reference.floats_only():
+        measured = Conditioning(lambda inputs: reference.run(inputs, STATE_STEPS), arrays, expected)
+    rule = Rule(given, reference.roundings(), measured)
+    rows = [_output_row(info, got[info.name], expected, rule) for info in program.outputs]
+    report = CheckReport(reference.name, keep, rows, tolerance=str(rule), runs=STATE_STEPS)
+    if keep == "all":
+        first = {name: values[0] for name, values in expected.items()}
+        shapes = {t.name: t.shape for t in program.inputs}
+        kept = compile_program(model, config, shapes, keep="all", **options)
+        inner = check_all(reference, runner, kept, arrays, first, runs[0])
+        inner.rows = [*[row for row in inner.rows if row.name not in first], *rows]
+        inner.runs = STATE_STEPS
+        return inner
     return report
 
 
@@ -157,6 +197,7 @@ def check_all(
     rule = rule or rule_of(reference, inputs, expected, None)
     report = CheckReport(reference.name, "all", tolerance=str(rule))
     infos = {n: t for n, t in kept_tensors(kept.tensors).items() if t.dtype in ("int8", "uint8", "int16", "uint16")}
+    infos = {n: t for n, t in infos.items() if n not in {s.end.name for s in kept.states}}
     infos = {n: t for n, t in infos.items() if n not in inputs and (n not in expected or is_border(t))}
     values, missing = reference.intermediates(list(infos), inputs)
     report.skipped.update(missing)
@@ -167,11 +208,13 @@ def check_all(
     report.borders = {n: t.reason for n, t in infos.items() if is_border(t)}
     behind = reference.downstream(report.borders)
 
+    runner.reset_state(kept)
     free = runner.run_detailed(kept, inputs)
     compare = lambda name, found: rule.compare(name, found[name], values[name])
     plain = {name: compare(name, runner.tensors([name])) for name in infos if name in values}  # one at a time: memory
 
     force = {n: values[n] for n in report.borders if n in values and _can_force(kept, infos[n], values[n])}
+    runner.reset_state(kept)
     forced = runner.run_detailed(kept, inputs, force=force) if force else free
 
     for name, info in infos.items():

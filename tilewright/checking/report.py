@@ -63,6 +63,7 @@ class CheckReport:
         skipped: tensors that were not compared -> why.
         quantised: with mode "all", how many 8-bit tensors the model computes.
         fused: those of them the program never makes, because it computes several steps in one.
+        runs: whose outputs were compared, one after the other, of a program that keeps something from one to the next.
         tolerance: for floats, as given or from the rule of `tilewright.checking.tolerance`.
     """
 
@@ -74,6 +75,7 @@ class CheckReport:
     quantised: int = 0
     fused: list[str] = field(default_factory=list)
     tolerance: str = ""
+    runs: int = 1
 
     @property
     def tensors(self) -> int:
@@ -125,6 +127,7 @@ class CheckReport:
             "quantised": self.quantised,
             "fused": self.fused,
             "tolerance": self.tolerance,
+            "runs": self.runs,
             "rows": [
                 asdict(r)
                 | {name: json_number(getattr(r, name)) for name in ("max_abs_difference", "free_max", "range", "limit")}
@@ -141,6 +144,8 @@ class CheckReport:
         if self.ok and rounding:
             verdict += f" but for rounding, {rounding:.1e} of a tensor's largest magnitude at most"
         text = f"{self.tensors} tensors, {self.elements} elements against {self.reference}: {verdict}"
+        if self.runs > 1:
+            text += f" over {self.runs} runs, each with the state that the one before left"
         if not self.ok:
             first = next(r for r in self.rows if r.status == "mismatch")
             text += f", first in {first.name!r} ({first.where})"

@@ -10,7 +10,7 @@ import isa
 from common.text import plain
 from compiler.cpu.object import elf
 from isa.instructions import INSTRUCTION_BYTES
-from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, CpuStep, NpuStep, Program, TensorInfo
+from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, CpuStep, NpuStep, Program, StateInfo, TensorInfo
 from tilewright import trust
 from tilewright.errors import UsageError
 from tilewright.files import write_files
@@ -153,6 +153,8 @@ class _Writer:
             "inputs": "inputs",
             "outputs": "outputs",
             "steps": "steps",
+            "states": "states",
+            "state_count": len(program.states),
             "buffer_count": len(program.buffers),
             "input_count": len(program.inputs),
             "output_count": len(program.outputs),
@@ -169,6 +171,7 @@ class _Writer:
                 _table("tw_tensor inputs", [self._tensor(t) for t in program.inputs]),
                 _table("tw_tensor outputs", [self._tensor(t) for t in program.outputs]),
                 _table("tw_step steps", [self._step(s) for s in program.steps]),
+                _table("tw_state states", [self._state(s) for s in program.states]),
                 f"const tw_program {stem}_program = {{",
                 *(f"    .{key} = {value}," for key, value in fields.items()),
                 "};\n",
@@ -177,7 +180,8 @@ class _Writer:
 
     def _buffer(self, name: str) -> str:
         b = self.program.buffer(name)
-        data = f"{self.stem}_data + {self.data[b.data]}" if b.data else "NULL"
+        constant = b.data and name not in {s.begin.buffer for s in self.program.states}
+        data = f"{self.stem}_data + {self.data[b.data]}" if constant else "NULL"
         return f"{{{_SPACES[b.space]}, {b.offset}, {b.nbytes}, {data}}}"
 
     def _tensor(self, t: TensorInfo) -> str:
@@ -187,6 +191,11 @@ class _Writer:
         quantisation = f"{float(t.scale).hex()}f, {t.zero_point}" if whole else "0, 0"  # type: ignore[arg-type]
         fields = (_string(t.name), _string(t.dtype), len(t.shape), shape, nbytes_of(t), buffer, quantisation)
         return f"{{{', '.join(map(str, fields))}}}"
+
+    def _state(self, state: StateInfo) -> str:
+        begin, end = (self.numbers[t.buffer] for t in (state.begin, state.end))
+        initial = self.data[self.program.buffer(state.begin.buffer).data]
+        return f"{{{begin}, {end}, {nbytes_of(state.begin)}, {self.stem}_data + {initial}}}"
 
     def _step(self, step: NpuStep | CpuStep) -> str:
         if isinstance(step, NpuStep):

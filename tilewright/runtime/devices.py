@@ -18,9 +18,10 @@ from isa import host
 from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Program
-from tilewright.errors import UsageError
-from tilewright.runtime.executor import Executor, RunResult, check_config
+from tilewright.errors import InputError, UsageError
+from tilewright.runtime.executor import Executor, RunResult, check_config, initial_states
 from tilewright.runtime.forcing import kept_tensors
+from tilewright.runtime.inputs import misfit
 
 HELD_BYTES = 256 << 20
 """Memory of programs held beside each other."""
@@ -158,8 +159,9 @@ class ModelInParts(Protocol):
 class Runner:
     """A device and the program loaded in it. Not thread-safe.
 
-    Made by `Device`. The last program stays loaded; running another one replaces it. Without a configuration of its
-    own a simulator takes that of each program.
+    Made by `Device`. The last program stays loaded; running another one replaces it. What a program keeps from one run
+    to the next stays until `close`, also while other programs run; see `states` and `reset_state`. Without a
+    configuration of its own a simulator takes that of each program.
 
     Attributes:
         name: of the device.
@@ -174,6 +176,7 @@ class Runner:
         self._device: isa.device.Device | None = make(config) if config is not None else None
         self._executor: Executor | None = None
         self._held: dict[int, Executor] = {}
+        self._states: dict[int, tuple[Program, dict[str, np.ndarray]]] = {}
         self._last: RunResult | None = None
 
     def __repr__(self) -> str:
@@ -188,6 +191,7 @@ class Runner:
 
     def close(self) -> None:
         """Gives the device back; the next run opens it again."""
+        self._states.clear()
         reopened = self._pinned is not None and not self._close_device()
         self._device = self._make(self._pinned) if reopened and self._pinned is not None else None
 
@@ -228,7 +232,7 @@ class Runner:
             self._executor = self._beside(program)
         else:
             self._held.clear()  # their memory is given back
-            self._executor = Executor(program, self._device)
+            self._executor = Executor(program, self._device, states=self._states_of(program))
             self._held[id(program)] = self._executor
         return self._executor
 
@@ -240,7 +244,7 @@ class Runner:
         found = self._held.pop(known) if known is not None else None
         while found is None:
             try:
-                found = Executor(program, self._device, beside=True)
+                found = Executor(program, self._device, beside=True, states=self._states_of(program))
             except MemoryFull:
                 if not self._held:
                     raise
@@ -260,8 +264,37 @@ class Runner:
         if not same or program.footprint + sum(e.program.footprint for e in self._held.values()) > HELD_BYTES:
             return self.load(program)
         assert self._device is not None
-        self._held[id(program)] = found = Executor(program, self._device, beside=True)
+        self._held[id(program)] = found = Executor(program, self._device, beside=True, states=self._states_of(program))
         return found
+
+    def _states_of(self, program: Program) -> dict[str, np.ndarray]:
+        """What a program keeps from one run to the next; every run changes it."""
+        if not program.states:
+            return {}
+        return self._states.setdefault(id(program), (program, initial_states(program)))[1]
+
+    def states(self, program: Program) -> dict[str, np.ndarray]:
+        """Copies of what a program keeps from one run to the next, by name; the values of a first run before it."""
+        return {name: value.copy() for name, value in self._states_of(program).items()}
+
+    def reset_state(self, program: Program, values: Mapping[str, np.ndarray] | None = None) -> None:
+        """Makes the next run of a program the first one, or one that begins with these values.
+
+        Args:
+            values: as `states` gives them, so that one program serves several streams in turns.
+
+        Raises:
+            InputError: values of other names, shapes or types.
+        """
+        held = self._states_of(program)
+        given = initial_states(program) if values is None else {n: np.array(v) for n, v in values.items()}
+        infos = {state.name: state.begin for state in program.states}
+        problems = [f"there is no state {name!r}" for name in given if name not in infos]
+        problems += [f"state {name!r} is missing" for name in infos if name not in given]
+        problems += [misfit(infos[n], v.dtype, v.shape, f"state {n!r}") for n, v in given.items() if n in infos]
+        if any(problems):
+            raise InputError(f"{program.name}: {'; '.join(filter(None, problems))}")
+        held.update(given)
 
     def run(
         self,

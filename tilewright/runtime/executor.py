@@ -43,6 +43,15 @@ def load_kernel(object_code: bytes, symbol: str, threads: int) -> Callable[..., 
     return loader.load(object_code, symbol, threads)
 
 
+def initial_states(program: Program) -> dict[str, np.ndarray]:
+    """The values with which the first run of a program begins, by the name of the state."""
+    found = {}
+    for state in program.states:
+        data = program.sections[program.buffer(state.begin.buffer).data]
+        found[state.name] = to_tensor(np.frombuffer(data, np.uint8), state.begin)
+    return found
+
+
 def check_config(program: Program, device: Device) -> None:
     """Raises `ConfigMismatchError` naming the fields that differ."""
     if program.config.fingerprint == device.config.fingerprint:
@@ -103,6 +112,8 @@ class Executor:
     Args:
         program: what to run.
         device: where; everything allocated on it before is given back, unless it goes `beside` that.
+        states: what the program keeps from one run to the next, by name, which every run changes; None for the values
+            that a first run begins with.
 
     Raises:
         ConfigMismatchError: the program is for another configuration, or its CPU kernels for another machine.
@@ -110,7 +121,9 @@ class Executor:
         UsageError: parts of it contradict each other. MemoryFull: no memory for it.
     """
 
-    def __init__(self, program: Program, device: Device, beside: bool = False) -> None:
+    def __init__(
+        self, program: Program, device: Device, beside: bool = False, states: dict[str, np.ndarray] | None = None
+    ) -> None:
         check_config(program, device)
         check_host(program)
         trust.require(program)
@@ -146,6 +159,7 @@ class Executor:
             for s in cpu_steps
         }
         self.regions = self._regions()
+        self.states = initial_states(program) if states is None else states
 
     def unload(self) -> None:
         """Gives the device memory back; the program cannot run any more."""
@@ -231,6 +245,8 @@ class Executor:
         for info in self.program.inputs:
             if info.buffer:
                 self.put(info, arrays[info.name])
+        for state in self.program.states:
+            self.put(state.begin, self.states[state.name])
         if forcing:
             forcing.after_step(-1)
         counters: list[Counters] = []
@@ -245,6 +261,7 @@ class Executor:
             if forcing:
                 forcing.after_step(index)
         outputs = {info.name: self.get(info) for info in self.program.outputs}
+        self.states.update({state.name: self.get(state.end) for state in self.program.states})
         result = RunResult(outputs, add_counters(counters), seconds)
         if forcing:
             result.observed, result.unwritten, result.step_of = forcing.observed, forcing.unwritten(), forcing.step_of

@@ -54,12 +54,13 @@ def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> di
     return arrays
 
 
-def misfit(info: TensorInfo, dtype: np.dtype, shape: tuple[int, ...]) -> str:
-    """Why an array cannot be an input, "" if it can."""
+def misfit(info: TensorInfo, dtype: np.dtype, shape: tuple[int, ...], what: str = "") -> str:
+    """Why an array cannot be an input (or `what` it is to be), "" if it can."""
+    what = what or f"input {info.name!r}"
     if dtype != dtype_of(info):
-        return f"input {info.name!r} must be {info.dtype}, not {dtype}"
+        return f"{what} must be {info.dtype}, not {dtype}"
     if shape != tuple(info.shape):
-        return f"input {info.name!r} must have shape {_text(tuple(info.shape))}, not {_text(shape)}"
+        return f"{what} must have shape {_text(tuple(info.shape))}, not {_text(shape)}"
     return ""
 
 

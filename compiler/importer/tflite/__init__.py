@@ -28,10 +28,12 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
     reduction,
     resize,
     tables,
+    variables,
 )
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.handlers import handler_of
 from compiler.importer.tflite.schema import DAMAGE, FileModel, FileOp, FileTensor, is_builtin, is_tflite, read
+from compiler.importer.tflite.state_table import Variables
 from compiler.limits import check_nodes, check_shape
 from compiler.onnx_ops import OPSET
 
@@ -101,12 +103,14 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Tfl
     for t in inputs:
         add_input(b, t, shapes.get(t.name))
     check_nodes("the graph", len(model.ops))
+    b.variables = Variables(variables.initial_values(model, import_op), model)
     for op in model.ops:
         import_op(b, op)
     if not model.outputs:
         raise CompileError("the model has no outputs")
     for index in dict.fromkeys(model.outputs):
         add_output(b, model.tensors[index])
+    variables.add_states(b)
     graph.verify("import")
     return b
 
@@ -119,7 +123,7 @@ def import_op(b: TfliteBuilder, op: FileOp) -> None:
         what = "" if is_builtin(op.name) else ": a custom operator, whose kernel comes with the program it is made for"
         raise UnsupportedError(f"{op.label} is not supported{what}; docs/tflite.md lists what is")
     for t in (b.model.tensors[i] for i in op.outputs):
-        if t.dtype is None:
+        if t.dtype is None and op.name != "VAR_HANDLE":
             raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
         if t.dtype == np.int16 and t.quant is not None:
             what = "8-bit and float32 activations are supported: quantise the float model with int8 activations"
@@ -152,7 +156,7 @@ def add_output(b: TfliteBuilder, t: FileTensor) -> None:
     """Makes a tensor of the file an output of the graph."""
     graph = b.graph
     found = b.form_of(t, FILE)
-    if found != t.name or t.index in b.model.inputs:
+    if found != t.name or found in graph.inputs:
         name = t.name if t.name not in graph.tensors else graph.unique(t.name)
         old = graph.tensor(found)
         graph.add(Tensor(name, old.shape, old.dtype, None, old.quant))

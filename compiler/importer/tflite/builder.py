@@ -14,6 +14,7 @@ from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.importer.functions import OWN_OPS, own_types
 from compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
+from compiler.importer.tflite.state_table import Variables
 from compiler.limits import MAX_SCALE, check_attributes, check_operands, check_positions, check_shape
 from compiler.onnx_ops import default_attributes, evaluate, infer
 from compiler.ops import QuantizedOp
@@ -40,6 +41,10 @@ class TfliteBuilder:
         graph: receives tensors and nodes.
         model: the file.
         checked: compare shapes with those of the file (not where the caller changes input shapes).
+
+    Attributes:
+        forms: of every tensor of the file that exists, by its index: the graph's tensor in that form.
+        variables: None where the model's variables are not the graph's.
     """
 
     def __init__(self, graph: Graph, model: FileModel, checked: bool) -> None:
@@ -47,6 +52,7 @@ class TfliteBuilder:
         self.forms: dict[int, dict[str, str]] = {}
         self.op = FileOp("", 0, 0, [], [])
         self.taken = {t.name for t in model.tensors}
+        self.variables: Variables | None = None
 
     # --- what handlers ask ---
 

@@ -21,6 +21,7 @@ from compiler.importer.tflite.packed import NARROW, coordinates, unpacked
 from compiler.limits import check_shape
 
 IDENTIFIER = b"TFL3"
+VARIABLE_OPS = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 #: What reading a damaged flatbuffer, or building a graph of what was read, may raise.
 DAMAGE = (
     struct.error, MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError,
@@ -75,12 +76,21 @@ class FileOp:
 
 @dataclass
 class FileModel:
-    """A TFLite model as the file has it; `inputs` and `outputs` are indices of tensors."""
+    """A graph of a TFLite file; `inputs` and `outputs` are indices of tensors.
+
+    `first` has the graphs that CALL_ONCE runs before everything else, by their number in the file.
+    """
 
     tensors: list[FileTensor]
     ops: list[FileOp] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    first: dict[int, FileModel] = field(default_factory=dict)
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether values live from one run to the next."""
+        return any(op.name in VARIABLE_OPS for op in self.ops)
 
 
 def is_builtin(name: str) -> bool:
@@ -94,7 +104,11 @@ def is_tflite(data: bytes) -> bool:
 
 
 def read(data: bytes) -> FileModel:
-    """Reads the one graph of a model. Raises CompileError: damaged. UnsupportedError: several graphs, unknown ops."""
+    """Reads the one graph of a model, and those that set its variables first.
+
+    Raises:
+        CompileError: damaged. UnsupportedError: several graphs, unknown ops.
+    """
     if len(data) < 16 or not is_tflite(data):
         raise CompileError("not a TFLite model: the identifier TFL3 is missing")
     try:
@@ -137,9 +151,23 @@ class _Reader:
     def model(self) -> FileModel:
         if self.root.Version() != 3:
             raise CompileError(f"TFLite schema version {self.root.Version()}; 3 is accepted")
-        if self.root.SubgraphsLength() != 1:
-            raise UnsupportedError(f"{self.root.SubgraphsLength()} subgraphs; one is accepted{self.remedy()}")
-        graph = self.table(self.root.Subgraphs(0), "the graph")
+        count = self.count(self.root.SubgraphsLength(), "graphs")
+        if count < 1:
+            raise CompileError("damaged TFLite model: the graph is missing")
+        found = self.graph_of(0)
+        for op in found.ops:
+            if op.name == "CALL_ONCE":
+                number = int(op.option("InitSubgraphIndex", 0))
+                if not 0 < number < count:
+                    raise CompileError(f"damaged TFLite model: {op.label} calls graph {number} of {count}")
+                found.first.setdefault(number, self.graph_of(number))
+        if 1 + len(found.first) != count:
+            raise UnsupportedError(f"{count} subgraphs; one is accepted{self.remedy()}")
+        return found
+
+    def graph_of(self, number: int) -> FileModel:
+        """One graph of the file."""
+        graph = self.table(self.root.Subgraphs(number), "the graph")
         self.graph = graph
         names: set[str] = set()
         found = FileModel([])
@@ -171,11 +199,6 @@ class _Reader:
         """What someone with a model of several graphs can do, by the operators it has."""
         codes = [self.root.OperatorCodes(i) for i in range(self.count(self.root.OperatorCodesLength(), "operators"))]
         names = {_OP_NAMES.get(_number_of(self.table(code, "an operator code")), "") for code in codes}
-        if names & {"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}:
-            return (
-                ". The model keeps its state in variables: export it with the state as inputs and outputs, or in the "
-                "form that takes a whole sequence"
-            )
         flow = sorted(names & {"IF", "WHILE", "CALL", "STABLEHLO_WHILE"})
         if flow:
             return (

@@ -41,6 +41,7 @@ def describe(program: Program) -> dict[str, Any]:
     return programs.totals(program) | {
         "inputs": [_tensor(t) for t in program.inputs],
         "outputs": [_tensor(t) for t in program.outputs],
+        "states": [_tensor(s.begin) | {"name": s.name} for s in program.states],
         "layers": [asdict(layer) for layer in program.layers],
         "steps": [
             {"kind": s.kind, "ops": s.ops, "kernels": s.kernels}
@@ -85,6 +86,9 @@ def show(program: Program) -> None:
     for kind, infos in (("input", program.inputs), ("output", program.outputs)):
         for t in infos:
             console.print(f"{kind:7} {t.name}: {t.dtype} {'x'.join(map(str, t.shape))}", markup=False)
+    for state in program.states:
+        shape = "x".join(map(str, state.begin.shape))
+        console.print(f"state   {state.name}: {state.begin.dtype} {shape}, kept from run to run", markup=False)
     found = programs.totals(program)
     console.print(
         f"{terminal.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU; "

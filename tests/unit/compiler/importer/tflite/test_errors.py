@@ -37,7 +37,6 @@ def test_unknown_custom_operator_is_named() -> None:
 @pytest.mark.parametrize(
     ("op", "remedy"),
     [
-        ("READ_VARIABLE", "keeps its state in variables: export it with the state as inputs"),
         ("IF", "IF at run time: export the model without, or as ONNX"),
         ("TANH", "export the one that is wanted alone"),
     ],
