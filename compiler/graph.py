@@ -107,6 +107,7 @@ class Graph:
         self.outputs: list[str] = []
         self.states: list[State] = []
         self._serial = 0
+        self._invented: set[str] = set()
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -120,7 +121,12 @@ class Graph:
             self._serial += 1
             name = f"{stem}.{self._serial}"
             if name not in self.tensors:
+                self._invented.add(name)
                 return name
+
+    def is_invented(self, name: str) -> bool:
+        """Whether the name is one of `unique`, and not of a tensor of the model."""
+        return name in self._invented
 
     def add(self, tensor: Tensor) -> Tensor:
         self.tensors[tensor.name] = tensor

@@ -11,9 +11,9 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from compiler.errors import CompileError, StagingError, UnsupportedError
-from compiler.importer.external_data import load_external_data
-from compiler.importer.subgraphs import subgraphs
+from compiler.external_data import load_external_data
 from compiler.limits import check_nodes
+from compiler.onnx_graphs import subgraphs
 from compiler.onnx_ops import OPSET
 
 OLDEST_OPSET = 1

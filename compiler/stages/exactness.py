@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.graph import Graph, Node
+from compiler.passes.annotate import MONOTONE, MOVES
 
 #: Float ops that only move or select values: they cannot differ from the reference in the last bit.
 _EXACT = {
@@ -13,7 +14,11 @@ _EXACT = {
 
 def inexact_tensors(graph: Graph) -> dict[str, str]:
     """Why a tensor may be off by a step, by name: its node says so, or it is quantised from computed floats, where a
-    difference in the last bit can flip the rounding."""
+    difference in the last bit can flip the rounding.
+
+    Where the model moves floats and quantises them, the compiler quantises and moves integers (`move_quantization`).
+    The tensor before the move is none of the model's then: the first one that is has its reason.
+    """
     producers = graph.producers()
     reasons = {}
     for node in graph.nodes:
@@ -24,6 +29,9 @@ def inexact_tensors(graph: Graph) -> dict[str, str]:
             if ops:
                 text = f"quantised from float {', '.join(sorted(ops))}: last-bit differences can flip it"
                 reasons[node.outputs[0]] = text
+        source = node.inputs[0] if node.inputs else ""
+        if node.op in MOVES | MONOTONE and source in reasons and graph.is_invented(source):
+            reasons |= dict.fromkeys((name for name in node.outputs if name), reasons[source])
     return reasons
 
 

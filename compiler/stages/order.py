@@ -11,6 +11,7 @@ from compiler.graph import Graph, Node
 from compiler.npu.blocks.tasks import Task, describe, reads_of, writes_of
 from compiler.npu.layers.layer import Layer
 from compiler.options import CompileOptions
+from compiler.stages.exactness import inexact_tensors
 from compiler.stages.partition import Partition
 
 
@@ -43,7 +44,7 @@ def order_steps(graph: Graph, partition: Partition, options: CompileOptions) -> 
     constants = {name for name, t in graph.tensors.items() if t.is_const}
     steps = group_steps(partition.tasks, {*graph.inputs, *constants, *partition.constants})
     if options.keep_all:
-        steps = split_at_borders(steps, {node.outputs[0] for node in graph.nodes if node.reason})
+        steps = split_at_borders(steps, inexact_tensors(graph))
     return steps
 
 

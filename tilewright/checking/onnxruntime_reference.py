@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compiler.importer.external_data import read_model
-from compiler.importer.subgraphs import all_nodes, reads_of
+from compiler.external_data import read_model
+from compiler.onnx_graphs import all_nodes, reads_of
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.errors import UsageError

@@ -16,7 +16,7 @@ from compiler.errors import UnsupportedError
 from compiler.graph import Graph
 from compiler.importer.bounded import BOUNDED_OPS, bounded_form
 from compiler.importer.part import Cut, import_part
-from compiler.importer.subgraphs import reads_of
+from compiler.onnx_graphs import reads_of
 from compiler.onnx_ops import attribute_value, dense_of
 from isa.device import Counters
 from isa.program import Program

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 
 from tilewright.errors import UsageError
-from tilewright.quantize import sqnr
+from tilewright.quantize import sqnr, verify
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products
@@ -24,12 +24,9 @@ from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.prepare import Shapes, Values, fix, prepare, read, require_same
 from tilewright.quantize.qoperator import write_qoperator
-from tilewright.quantize.recipe import Progress, Recipe, Sample
+from tilewright.quantize.recipe import Progress, Recipe
 from tilewright.quantize.samples import Data, samples_of, split
 from tilewright.quantize.writing import write
-
-if TYPE_CHECKING:
-    from tilewright.quantize.verify import Verified
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Quantized:
 
     model: onnx.ModelProto
     recipe: Recipe
-    verified: Verified | None = None
+    verified: verify.Verified | None = None
     comparison: Comparison | None = None
     noise: sqnr.Report | None = None
     target: float | None = None
@@ -152,15 +149,9 @@ def quantize(
     recipe = tune(recipe, calibration, wanted, progress)
 
     written = write(recipe) if form == "qdq" else write_qoperator(recipe)
-    verified = _verified(written, held[0], progress) if check else None
+    verified = verify.verify(written, held[0], progress) if check else None
     noise = sqnr.measure(recipe, written, held, progress) if check else None
     comparison = None
     if metric is not None and before is not None:
         comparison = compare(metric, before, runner(written), held, known, progress)
     return Quantized(written, recipe, verified, comparison, noise, wanted.target)
-
-
-def _verified(written: onnx.ModelProto, sample: Sample, progress: Progress | None) -> Verified:
-    from tilewright.quantize.verify import verify  # compiler and LLVM take 50 MB: not while samples are looked at
-
-    return verify(written, sample, progress)

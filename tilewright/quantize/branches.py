@@ -10,9 +10,8 @@ import contextlib
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
-from compiler.importer.subgraphs import reads_of
+from compiler.onnx_graphs import reads_of
 
 MOST_NODES = 200
 """A condition that takes more nodes to compute is left alone."""
@@ -137,6 +136,8 @@ class _Constants:
             [numpy_helper.from_array(v, n) for n, v in known.items()],
         )
         part = helper.make_model(graph, opset_imports=list(self.model.opset_import), ir_version=8)
+        from onnx.reference import ReferenceEvaluator  # 11 MB, and few models have branches
+
         try:
             (found,) = ReferenceEvaluator(part).run([name], {})
         except Exception:  # an operator that the reference implementation does not know

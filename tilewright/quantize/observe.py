@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.importer.subgraphs import reads_of
+from compiler.onnx_graphs import reads_of
 from tilewright.errors import UsageError
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.recipe import Progress, Sample, Samples

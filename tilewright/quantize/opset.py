@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import defs, helper
 
-from compiler.importer.subgraphs import all_nodes
+from compiler.onnx_graphs import all_nodes
 from tilewright.errors import UsageError
 
 LEAST = 13

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from onnx import numpy_helper
 
 from common.quiet import quiet
-from compiler.importer.external_data import read_model
+from compiler.external_data import read_model
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.quantize.branches import inline_branches

@@ -1,21 +1,32 @@
-"""The last step: what was written must load and run in onnxruntime and in our compiler, and both must agree."""
+"""The last step: what was written must load and run in onnxruntime and in our compiler, and both must agree.
+
+It runs in a process of its own (`verifying`): compiler and LLVM take more memory than all that was done before, and
+what a runtime may crash on is an error here, not the end.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from isa.program import Program
-from tilewright.api.compilation import compile
-from tilewright.checking.model import check
 from tilewright.checking.report import CheckReport
-from tilewright.errors import TilewrightError, UsageError
-from tilewright.quantize.memory import give_back
-from tilewright.quantize.observe import run, session
+from tilewright.errors import UsageError
 from tilewright.quantize.recipe import Progress, Sample
+
+MODEL, SAMPLE, RESULT = "model.onnx", "sample.pickle", "result.pickle"
+"""Files of the folder that both processes know."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +57,37 @@ def verify(model: onnx.ModelProto, sample: Sample, progress: Progress | None = N
     Raises:
         UsageError: one of them refuses it; the message says which and why.
     """
-    report = progress or (lambda text, done: None)
-    report("running the result: onnxruntime", 0.0)
-    for name, value in run(session(model), sample).items():
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isnan(value).any():
-            raise UsageError(f"the quantised model gives NaN in output {name!r}")
-    give_back()
-    shapes = {name: list(value.shape) for name, value in sample.items()}
-    try:
-        compiling = lambda stage, done: report(f"compiling: {stage}", done)
-        program = compile(model, "base", shapes, effort=0, cache=False, progress=compiling)
-        report("running the result: Tilewright, beside onnxruntime", 0.9)
-        found = check(model, sample, program=program)
-        give_back()
-    except TilewrightError as error:
-        raise UsageError(f"the quantised model does not run in Tilewright: {error}") from error
-    macs = (program.npu_macs, program.macs) if isinstance(program, Program) else (0, 0)
-    return Verified(found, *macs)
+    with tempfile.TemporaryDirectory(prefix="tilewright-quantize-") as folder:
+        Path(folder, MODEL).write_bytes(model.SerializeToString())
+        Path(folder, SAMPLE).write_bytes(pickle.dumps({name: np.asarray(value) for name, value in sample.items()}))
+        said = _run(folder, progress or (lambda text, done: None))
+        result = Path(folder, RESULT)
+        found = pickle.loads(result.read_bytes()) if result.exists() else None  # written by our own code
+    if isinstance(found, Verified):
+        return found
+    raise UsageError(found or f"the quantised model does not run in Tilewright: the process that ran it {said}")
+
+
+def _run(folder: str, progress: Progress) -> str:
+    """Runs `verifying` in a process, handing on its progress; how it ended."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tilewright.quantize.verifying", folder],
+            stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | {"PYTHONPATH": paths},
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                with contextlib.suppress(ValueError):  # a library that prints
+                    text, done = json.loads(line)
+                    progress(text, done)
+            code = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+        errors.seek(0)
+        last = errors.read().decode(errors="replace").strip().splitlines()
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with code {code}: {last[-1] if last else 'without a word'}"

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.importer.subgraphs import reads_of
+from compiler.onnx_graphs import reads_of
 from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from compiler.errors import CompileError
-from compiler.importer.external_data import read_model
+from compiler.external_data import read_model
 from compiler.importer.inputs import input_shapes
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite

@@ -43,3 +43,15 @@ def test_reasons_of_nodes() -> None:
 
 def test_the_search_goes_on_behind_ops_that_select() -> None:
     assert "Exp" in inexact_tensors(chain("Exp", "Relu", "Reshape", "QuantizeLinear"))["t3"]
+
+
+def test_a_reason_goes_on_to_the_first_tensor_of_the_model() -> None:
+    """Quantised before it is moved: what the move writes is what the model has; a border of the model itself does not
+    excuse what is behind it."""
+    graph = chain("Sigmoid", "QuantizeLinear", "Reshape", "Transpose")
+    assert inexact_tensors(graph).keys() == {"t1"}
+    first = graph.unique("t0.int8")
+    graph.nodes[1].outputs, graph.nodes[2].inputs = [first], [first]
+    graph.add(Tensor(first, (2,), np.dtype(np.int8)))
+    reasons = inexact_tensors(graph)
+    assert reasons.keys() == {first, "t2"} and len(set(reasons.values())) == 1

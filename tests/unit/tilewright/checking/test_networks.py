@@ -88,9 +88,17 @@ def test_runs_are_repeatable_and_independent(resnet8):
     assert device.counters.macs >= program.npu_macs > 0.99 * program.macs
 
 
-def float_border() -> onnx.ModelProto:
-    """x -> Tanh and Exp, which stay float -> border -> convolution -> y."""
+MOVES = [[], [("Transpose", {"perm": [0, 1, 3, 2]})], [("Transpose", {"perm": [0, 2, 3, 1]})] * 3]
+"""What lies between the float ops and the border; the compiler moves integers there, and quantises before."""
+
+
+def float_border(moves: list[tuple[str, dict[str, list[int]]]] | None = None) -> onnx.ModelProto:
+    """x -> Softsign and Mul, which stay float -> moves -> border -> convolution -> y."""
     random = np.random.default_rng(0)
+    moved = [
+        helper.make_node(op, [f"g{i}" if i else "g"], [f"g{i + 1}"], **attributes)
+        for i, (op, attributes) in enumerate(moves or [])
+    ]
 
     weights = random.integers(-127, 128, (16, 16, 1, 1)).astype(np.int8)
     constants = {
@@ -99,7 +107,8 @@ def float_border() -> onnx.ModelProto:
     nodes = [
         helper.make_node("Softsign", ["x"], ["f"]),
         helper.make_node("Mul", ["f", "x"], ["g"]),
-        helper.make_node("QuantizeLinear", ["g", "s", "z"], ["border"]),
+        *moved,
+        helper.make_node("QuantizeLinear", [f"g{len(moved)}" if moved else "g", "s", "z"], ["border"]),
         helper.make_node("DequantizeLinear", ["border", "s", "z"], ["bd"]),
         helper.make_node("DequantizeLinear", ["w", "sw", "z"], ["wd"]),
         helper.make_node("Conv", ["bd", "wd"], ["c"]),
@@ -110,15 +119,18 @@ def float_border() -> onnx.ModelProto:
     return model_of(nodes, {"x": shape}, {"y": shape}, constants, opset=18)
 
 
-def test_border_has_a_reason():
-    program = tw.compile(float_border(), keep="all")
-    assert {t.name for t in program.tensors if t.reason} == {"border"}
-    report = tw.check(float_border(), keep="all")
-    assert report.ok and list(report.borders) == ["border"]
+@pytest.mark.parametrize("moves", MOVES, ids=len)
+def test_border_has_a_reason(moves):
+    model = float_border(moves)
+    program = tw.compile(model, keep="all")
+    assert {t.name for t in program.tensors if t.reason and ".int8." not in t.name} == {"border"}
+    report = tw.check(model, keep="all")
+    assert report.ok and [name for name in report.borders if ".int8." not in name] == ["border"]
 
 
-def test_forced_border_reaches_the_npu():
-    model = float_border()
+@pytest.mark.parametrize("moves", MOVES, ids=len)
+def test_forced_border_reaches_the_npu(moves):
+    model = float_border(moves)
     program = tw.compile(model, keep="all")
     device = tw.Device("functional")
     inputs = tw.random_inputs(program)

@@ -12,7 +12,9 @@ from typing import Any
 import onnx
 import pytest
 
+from tilewright.quantize import verify
 from tilewright.quantize.prepare import prepare
+from tilewright.quantize.verifying import verify_here
 
 _prepare = sys.modules[prepare.__module__]  # the package has a function of this name
 _optimise = _prepare.optimise
@@ -36,6 +38,13 @@ def _once(model: onnx.ModelProto) -> onnx.ModelProto:
     if key not in _optimised:
         _optimised[key] = _optimise(model).SerializeToString()
     return onnx.load_from_string(_optimised[key])
+
+
+@pytest.fixture(autouse=True)
+def verified_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tests but those of `verify` itself: without a process, which takes a second to import the compiler."""
+    if request.path.name != "test_verify.py":
+        monkeypatch.setattr(verify, "verify", verify_here)
 
 
 @pytest.fixture(autouse=True)

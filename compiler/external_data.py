@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from compiler.errors import CompileError
-from compiler.importer.subgraphs import subgraphs
+from compiler.onnx_graphs import subgraphs
 
 #: Bits of an element, for types that numpy has none for.
 _BITS = {
