@@ -37,10 +37,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Design:
-    """What is built for a board: its top module, and the clock that it gets in MHz."""
+    """What is built for a board: its top module, and the clocks in MHz that it and its memory get; `memory_mhz` is 0
+    where the memory has none of its own."""
 
     top: Any
     mhz: float
+    memory_mhz: float = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,6 +108,7 @@ def build(
         routing=ROUTING,
         spent=watch.read(),
         clock_mhz=design.mhz,
+        memory_mhz=design.memory_mhz,
         memory=point.memory,
         memory_kib=point.memory_kib,
         baud=point.baud,

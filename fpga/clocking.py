@@ -1,10 +1,10 @@
-"""PLLs: from the clock a board has to the clock the SoC runs on."""
+"""PLLs: from the clock a board has to the clocks the SoC runs on."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from amaranth.hdl import ClockDomain, Instance, Module, Signal, Value
 from amaranth.lib.cdc import ResetSynchronizer
@@ -13,23 +13,40 @@ from fpga.errors import FpgaError
 
 #: Largest deviation from the frequency asked for.
 TOLERANCE = 0.02
+_ONE_CLOCK = "no second clock from the PLL of this FPGA"
 
 
 class Pll(ABC):
-    """One clock from another. `output_hz` is the exact frequency, at most TOLERANCE from the one asked for."""
+    """Clocks from another. `output_hz` is the exact frequency, at most TOLERANCE from the one asked for. `memory_hz` is
+    that of a second output, for a memory; 0 where there is none."""
 
     output_hz: int
+    memory_hz: int
 
     @abstractmethod
-    def instance(
-        self, clock: Value, output: Signal, locked: Signal, later: Signal | None = None, delay_ns: float = 0
-    ) -> Instance:
-        """The primitive. `later` is a second output, `delay_ns` after `output`. Raises `FpgaError` if there is none."""
+    def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Instance:
+        """The primitive. Raises `FpgaError` for a `memory` without a `memory_hz`."""
+
+
+class FindPll(Protocol):
+    """Finds the setting for a clock, and for one of a memory within limits, in Hz. Raises `FpgaError`."""
+
+    def __call__(self, output_hz: int, memory_hz: tuple[int, int] | None = None, /) -> Pll: ...
+
+
+@dataclass(frozen=True)
+class MemoryClock:
+    """The clock of a memory, and the same for a pin, `delay_ns` later."""
+
+    clock: Signal
+    later: Signal
+    delay_ns: float
 
 
 @dataclass(frozen=True)
 class Ecp5Pll(Pll):
-    """EHXPLLL with feedback from its output: output = input / clki_div * clkfb_div, VCO = output * clkop_div.
+    """EHXPLLL with feedback from its output: output = input / clki_div * clkfb_div, VCO = output * clkop_div; the clock
+    of a memory is VCO / clkos_div.
 
     Limits (ECP5 family data sheet, sysCLOCK PLL timing): phase detector 3.125..400 MHz, VCO 400..800 MHz.
     """
@@ -38,38 +55,47 @@ class Ecp5Pll(Pll):
     clki_div: int
     clkfb_div: int
     clkop_div: int
+    clkos_div: int = 0
 
     @property
     def output_hz(self) -> int:  # type: ignore[override]
         return self.input_hz * self.clkfb_div // self.clki_div
 
+    @property
+    def memory_hz(self) -> int:  # type: ignore[override]
+        return self.output_hz * self.clkop_div // self.clkos_div if self.clkos_div else 0
+
     @staticmethod
-    def find(input_hz: int, output_hz: int) -> Ecp5Pll:
-        """The closest setting. Raises `FpgaError`."""
+    def find(input_hz: int, output_hz: int, memory_hz: tuple[int, int] | None = None, /) -> Ecp5Pll:
+        """The closest setting, with the slowest clock of a memory within its limits. Raises `FpgaError`."""
         found = [
             Ecp5Pll(input_hz, i, f, o)
             for i in range(1, 9)
             if input_hz / i >= 3.125e6
             for f in range(1, 81)
-            for o in [max(1, round(600e6 * i / (input_hz * f)))]
+            for middle in [max(1, round(600e6 * i / (input_hz * f)))]
+            for o in (range(1, 129) if memory_hz else [middle])
             if o <= 128 and 400e6 <= input_hz / i * f * o <= 800e6
         ]
+        if memory_hz is not None:
+            least, most = memory_hz
+            whole = [replace(pll, clkos_div=pll.output_hz * pll.clkop_div // least) for pll in found]
+            found = [pll for pll in whole if least <= pll.memory_hz <= most]
         return _closest(found, output_hz)
 
-    def instance(
-        self, clock: Value, output: Signal, locked: Signal, later: Signal | None = None, delay_ns: float = 0
-    ) -> Instance:
-        second: dict[str, object] = {}
-        if later is not None:
-            # In eighths of a cycle of the VCO; phases count from that of CLKOP.
-            eighths = round(delay_ns * 1e-9 * self.output_hz * self.clkop_div * 8)
-            second = {
-                "p_CLKOS_ENABLE": "ENABLED",
-                "p_CLKOS_DIV": self.clkop_div,
-                "p_CLKOS_CPHASE": self.clkop_div // 2 + eighths // 8,
-                "p_CLKOS_FPHASE": eighths % 8,
-                "o_CLKOS": later,
-            }
+    def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Instance:
+        others: dict[str, object] = {}
+        if memory is not None:
+            # In eighths of a cycle of the VCO.
+            eighths = round(memory.delay_ns * 1e-9 * self.output_hz * self.clkop_div * 8)
+            for name, signal, phase in (("CLKOS", memory.clock, 0), ("CLKOS2", memory.later, eighths)):
+                others |= {
+                    f"p_{name}_ENABLE": "ENABLED",
+                    f"p_{name}_DIV": self.clkos_div,
+                    f"p_{name}_CPHASE": self.clkos_div // 2 + phase // 8,
+                    f"p_{name}_FPHASE": phase % 8,
+                    f"o_{name}": signal,
+                }
         disabled = {f"p_{n}": "DISABLED" for n in ("PLLRST_ENA", "INTFB_WAKE", "STDBY_ENABLE", "DPHASE_SOURCE")}
         loop_filter = {"ICP_CURRENT": "12", "LPF_RESISTOR": "8", "MFG_ENABLE_FILTEROPAMP": "1", "MFG_GMCREF_SEL": "2"}
         tied = {f"i_{n}": 0 for n in ("RST", "STDBY", "PHASESEL0", "PHASESEL1", "PLLWAKESYNC", "ENCLKOP")}
@@ -86,7 +112,7 @@ class Ecp5Pll(Pll):
             p_CLKOP_CPHASE=self.clkop_div // 2,
             p_CLKOP_FPHASE=0,
             p_FEEDBK_PATH="CLKOP",
-            **second,
+            **others,
             i_CLKI=clock,
             i_CLKFB=output,
             o_CLKOP=output,
@@ -106,14 +132,17 @@ class GowinPll(Pll):
     fbdiv: int
     odiv: int
     device: str
+    memory_hz = 0
 
     @property
     def output_hz(self) -> int:  # type: ignore[override]
         return self.input_hz * self.fbdiv // self.idiv
 
     @staticmethod
-    def find(input_hz: int, output_hz: int, device: str) -> GowinPll:
+    def find(input_hz: int, output_hz: int, memory_hz: tuple[int, int] | None = None, /, *, device: str) -> GowinPll:
         """The closest setting. Raises `FpgaError`."""
+        if memory_hz is not None:
+            raise FpgaError(_ONE_CLOCK)
         found = [
             GowinPll(input_hz, i, f, o, device)
             for i in range(1, 10)
@@ -124,11 +153,9 @@ class GowinPll(Pll):
         ]
         return _closest(found, output_hz)
 
-    def instance(
-        self, clock: Value, output: Signal, locked: Signal, later: Signal | None = None, delay_ns: float = 0
-    ) -> Instance:
-        if later is not None:
-            raise FpgaError("no second clock from the PLL of this FPGA")
+    def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Instance:
+        if memory is not None:
+            raise FpgaError(_ONE_CLOCK)
         tied = {
             f"i_{n}": 0 for n in ("RESET", "RESET_P", "CLKFB", "FBDSEL", "IDSEL", "ODSEL", "DUTYDA", "PSDA", "FDLY")
         }
@@ -154,26 +181,36 @@ P = TypeVar("P", "Ecp5Pll", "GowinPll")
 
 
 def _closest(found: list[P], output_hz: int) -> P:
-    best = min(found, key=lambda pll: (abs(pll.output_hz - output_hz), pll.input_hz))
+    if not found:
+        raise FpgaError(f"no PLL setting gives a clock for the memory beside {output_hz / 1e6:g} MHz")
+    best = min(found, key=lambda pll: (abs(pll.output_hz - output_hz), pll.memory_hz))
     if abs(best.output_hz - output_hz) > TOLERANCE * output_hz:
         raise FpgaError(f"no PLL setting gives {output_hz / 1e6:g} MHz; the closest is {best.output_hz / 1e6:.2f} MHz")
     return best
 
 
-def drive_sync(m: Module, pll: Pll, clock: Value, *, later: str | None = None, delay_ns: float = 0) -> Signal:
-    """Clock domain `sync` from a PLL, in reset until the PLL is locked. Returns the clock, for constraints. `later`
-    names a second domain, without reset, whose clock comes `delay_ns` after that of `sync`.
+def drive_sync(m: Module, pll: Pll, clock: Value) -> None:
+    """Clock domain `sync` from a PLL, in reset until the PLL is locked."""
+    _drive(m, pll, clock, None)
+
+
+def drive_with_memory(m: Module, pll: Pll, clock: Value, *, memory: str, later: str, delay_ns: float) -> None:
+    """Clock domains `sync` and `memory` from a PLL, in reset until the PLL is locked, and `later`, without reset, whose
+    clock comes `delay_ns` after that of `memory`.
 
     Raises:
-        FpgaError: the PLL has no second output.
+        FpgaError: the PLL has no clock for a memory.
     """
+    inner, pin = ClockDomain(memory), ClockDomain(later, reset_less=True)
+    m.domains += [inner, pin]
+    locked = _drive(m, pll, clock, MemoryClock(inner.clk, pin.clk, delay_ns))
+    m.submodules.memory_reset = ResetSynchronizer(~locked, domain=memory)
+
+
+def _drive(m: Module, pll: Pll, clock: Value, memory: MemoryClock | None) -> Signal:
     domain = ClockDomain("sync")
     m.domains += domain
     locked = Signal()
-    second = None
-    if later is not None:
-        second = ClockDomain(later, reset_less=True)
-        m.domains += second
-    m.submodules.pll = pll.instance(clock, domain.clk, locked, second and second.clk, delay_ns)
+    m.submodules.pll = pll.instance(clock, domain.clk, locked, memory)
     m.submodules.reset = ResetSynchronizer(~locked, domain="sync")
-    return domain.clk
+    return locked

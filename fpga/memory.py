@@ -16,6 +16,7 @@ from hw.interfaces import Axi4
 from hw.queue import Queue
 from hw.reset import reset_by
 from isa.config import NpuConfig
+from isa.timing import MemoryTiming
 
 #: Read beats asked for and not yet taken, at most: enough to cover the cycles from a read to its beat.
 READ_BEATS = 8
@@ -26,6 +27,8 @@ BANK_ROWS = 1 << 14
 #: Entries of the queues of addresses and write data.
 ADDRESSES = 2
 OKAY, DECERR = 0, 3
+#: `OnChipMemory` as the simulators see it.
+BLOCK_RAM_TIMING = MemoryTiming(read_latency=7, write_latency=2)
 #: What the bridge asks with.
 REQUEST = ("valid", "write", "address", "wdata", "strobe")
 

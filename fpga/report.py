@@ -16,6 +16,8 @@ from isa.config import NpuConfig
 
 #: The file of a build with its `Report`.
 REPORT = "report.json"
+#: How the net of a memory's own clock ends, as Amaranth and nextpnr name that of `fpga.sdram.memory.MEMORY`.
+MEMORY_CLOCK = "memory_clk"
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,18 @@ class Path:
 
 @dataclass(frozen=True)
 class Timing:
-    """Highest clock in MHz and what limits it."""
+    """Highest clock in MHz and what limits it; highest clock of the memory, 0 where it has none of its own."""
 
     fmax_mhz: float
     path: Path
+    memory_fmax_mhz: float = 0
 
 
 def timing(routing: Mapping[str, Any]) -> Timing:
-    """From nextpnr's `--report`: the slowest clock of the design."""
+    """From nextpnr's `--report`: the slowest clock of the design, and that of the memory."""
     fmax = {name: clock["achieved"] for name, clock in routing["fmax"].items()}
-    name = min(fmax, key=lambda n: fmax[n])
+    memory = max((clock for name, clock in fmax.items() if name.endswith(MEMORY_CLOCK)), default=0)
+    name = min((n for n in fmax if not n.endswith(MEMORY_CLOCK)), key=lambda n: fmax[n])
     paths = [p for p in routing["critical_paths"] if _clock(p["from"]) == name == _clock(p["to"])]
     steps = paths[0]["path"]
     logic = [s for s in steps if s["type"] != "routing"]
@@ -53,6 +57,7 @@ def timing(routing: Mapping[str, Any]) -> Timing:
             logic_ns=round(sum(s["delay"] for s in logic), 3),
             cells=sum(s["type"] == "logic" for s in steps),
         ),
+        memory_fmax_mhz=memory,
     )
 
 
@@ -62,8 +67,8 @@ def _clock(edge: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A build. Times in seconds; `cpu_seconds` is processor time. `memory` is
-    one of `fpga.board.MEMORIES`; `memory_kib` and `baud` are 0 where the NPU uses the memory and the bus of a
+    """A build. Times in seconds; `cpu_seconds` is processor time. `memory` is one of `fpga.board.MEMORIES`,
+    `memory_mhz` its own clock or 0; `memory_kib` and `baud` are 0 where the NPU uses the memory and the bus of a
     processor; `note` is what must be known of the result."""
 
     board: str
@@ -83,6 +88,7 @@ class Report:
     sha256: str
     note: str = ""
     memory: str = BLOCK_RAM
+    memory_mhz: float = 0
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,7 +96,7 @@ class Report:
     def rows(self) -> list[tuple[str, str]]:
         """For a table: what, value."""
         u, c = self.used, self.capacity
-        path = self.timing.path
+        path, memory_fmax = self.timing.path, self.timing.memory_fmax_mhz
         return [
             ("clock", f"{self.clock_mhz:.2f} MHz, highest {self.timing.fmax_mhz:.1f} MHz"),
             *(
@@ -100,6 +106,7 @@ class Report:
                 )
             ),
             *([("memory", f"{self.memory_kib} KiB, {MEMORIES[self.memory]}")] if self.memory_kib else []),
+            *([("its clock", f"{self.memory_mhz:.2f} MHz, highest {memory_fmax:.1f} MHz")] if self.memory_mhz else []),
             *([("serial line", f"{self.baud} baud")] if self.baud else []),
             ("slowest path", f"{path.delay_ns:.1f} ns, {path.logic_ns:.1f} ns of it logic, {path.cells} cells"),
             ("  from", path.start),
@@ -148,13 +155,19 @@ def conclude(
         **values,
     )
     (folder / REPORT).write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
-    if report.timing.fmax_mhz < clock_mhz:
+    reached = report.timing
+    what = ""
+    if reached.fmax_mhz < clock_mhz:
+        what = f"reaches {reached.fmax_mhz:.1f} MHz of {clock_mhz:.1f}; give a lower --clock-mhz or another --seed"
+    elif reached.memory_fmax_mhz < report.memory_mhz:
+        what = (
+            f"reaches {reached.memory_fmax_mhz:.1f} MHz of {report.memory_mhz:.1f} for the clock of the memory; "
+            "give another --seed"
+        )
+    if what:
         for name in images:
             (folder / name).unlink()
-        raise FpgaError(
-            f"{config.name} on {board.name} reaches {report.timing.fmax_mhz:.1f} MHz of {clock_mhz:.1f}; "
-            f"give a lower --clock-mhz or another --seed (report in {folder / REPORT})"
-        )
+        raise FpgaError(f"{config.name} on {board.name} {what} (report in {folder / REPORT})")
     return report
 
 
@@ -166,7 +179,7 @@ def read_report(folder: File) -> Report:
         parts = {
             "used": Used(**values["used"]),
             "capacity": Capacity(**values["capacity"]),
-            "timing": Timing(values["timing"]["fmax_mhz"], Path(**values["timing"]["path"])),
+            "timing": Timing(**(values["timing"] | {"path": Path(**values["timing"]["path"])})),
         }
         return Report(**(values | parts))
     except OSError as error:

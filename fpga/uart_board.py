@@ -9,22 +9,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from amaranth.hdl import Elaboratable, Module
+from amaranth.hdl import Elaboratable, Module, Value
 from amaranth.lib import io
 
 from fpga.board import SDRAM, Board, Design, Point
 from fpga.bridge.uart import bit_time
-from fpga.clocking import Pll, drive_sync
+from fpga.clocking import FindPll, Pll, drive_sync, drive_with_memory
 from fpga.errors import FpgaError
 from fpga.flows import FLOWS
 from fpga.flows.flow import Flow
-from fpga.memory import OnChipMemory
-from fpga.sdram.chip import SdramChip, SdramCycles
-from fpga.sdram.memory import SdramMemory
+from fpga.memory import BLOCK_RAM_TIMING, OnChipMemory
+from fpga.sdram.chip import SdramChip
+from fpga.sdram.memory import MEMORY, SdramMemory
+from fpga.sdram.timing import sdram_timing
 from fpga.soc import Soc
 from isa.config import NpuConfig
+from isa.timing import MemoryTiming
 
-#: Clock domain of the SDRAM chip, and the pins of `amaranth_boards.resources.SDRAMResource`.
+#: Clock domain of the clock pin of the SDRAM chip, and the pins of `amaranth_boards.resources.SDRAMResource`.
 SDRAM_CLOCK = "sdram"
 SDRAM_PINS = ("clk", "clk_en", "cs", "ras", "cas", "we", "ba", "a", "dqm", "dq")
 
@@ -68,7 +70,7 @@ class UartBoard(Board):
         family: of `FLOWS`.
         platform: makes the Amaranth platform: pins and device.
         clock_hz: frequency of the platform's clock.
-        pll: setting of the PLL for a frequency in Hz. Raises `FpgaError`.
+        pll: finds the setting of the PLL.
         loader: what puts a bitstream on it.
         leds: resources used as LEDs, at most as many as the SoC has.
         sdram: the chip at the platform's resource `sdram`, or None.
@@ -78,7 +80,7 @@ class UartBoard(Board):
     family: str
     platform: Callable[[], Any]
     clock_hz: int
-    pll: Callable[[int], Pll]
+    pll: FindPll
     loader: Loader
     leds: tuple[tuple[str, int], ...] = tuple(("led", n) for n in range(4))
     sdram: SdramChip | None = None
@@ -89,14 +91,26 @@ class UartBoard(Board):
 
     def design(self, config: NpuConfig, point: Point) -> Design:
         """The SoC on the pins of this board. Raises `FpgaError` where PLL, serial line or SDRAM cannot do the point."""
-        pll = self.pll(round(point.clock_mhz * 1e6))
+        pll = self.clocks(point)
         try:
             bit_time(pll.output_hz, point.baud)
-            if point.memory == SDRAM and self.sdram is not None:
-                SdramCycles.of(self.sdram, pll.output_hz)
         except ValueError as error:
             raise FpgaError(f"{self.name}: {error}") from None
-        return Design(BoardTop(self, config, point, pll), pll.output_hz / 1e6)
+        return Design(BoardTop(self, config, point, pll), pll.output_hz / 1e6, pll.memory_hz / 1e6)
+
+    def clocks(self, point: Point) -> Pll:
+        """The setting of the PLL for a point, with a clock for the SDRAM if it has one. Raises `FpgaError`."""
+        hz = round(point.clock_mhz * 1e6)
+        if point.memory != SDRAM:
+            return self.pll(hz)
+        if self.sdram is None:
+            raise FpgaError(f"{self.name} has no SDRAM that is supported")
+        return self.pll(hz, self.sdram.clocks_hz)
+
+    def memory_timing(self, config: NpuConfig, point: Point) -> MemoryTiming:
+        """The memory of a point for the cycle-level simulator. Raises `FpgaError` as `clocks`."""
+        pll = self.clocks(point)
+        return sdram_timing(config, pll.output_hz, pll.memory_hz) if pll.memory_hz else BLOCK_RAM_TIMING
 
 
 class BoardTop(Elaboratable):
@@ -110,11 +124,8 @@ class BoardTop(Elaboratable):
         clock_port = platform.request(platform.default_clk, dir="-")
         m.submodules.clock = clock = io.Buffer("i", clock_port)
         hz = self.pll.output_hz
-        memory = board_memory(self.board, self.config, self.point, hz)
-        if isinstance(memory, SdramMemory):
-            drive_sync(m, self.pll, clock.i, later=SDRAM_CLOCK, delay_ns=memory.controller.cycles.clock_delay)
-        else:
-            drive_sync(m, self.pll, clock.i)
+        memory = board_memory(self.board, self.config, self.point, self.pll)
+        drive_clocks(m, self.pll, clock.i, memory)
         m.submodules.soc = soc = Soc(
             self.config, memory, clock_hz=hz, baud=self.point.baud, board_id=self.board.identity
         )
@@ -130,24 +141,24 @@ class BoardTop(Elaboratable):
         return m
 
 
-def board_memory(board: UartBoard, config: NpuConfig, point: Point, clock_hz: int) -> OnChipMemory | SdramMemory:
-    """The memory a point names.
-
-    Raises:
-        FpgaError: the board has no SDRAM, or it does not work at this clock.
-    """
-    if point.memory != SDRAM:
+def board_memory(board: UartBoard, config: NpuConfig, point: Point, pll: Pll) -> OnChipMemory | SdramMemory:
+    """The memory a point names, with the clocks of `UartBoard.clocks`."""
+    if point.memory != SDRAM or board.sdram is None:
         return OnChipMemory(config, point.memory_kib << 10)
-    if board.sdram is None:
-        raise FpgaError(f"{board.name} has no SDRAM that is supported")
-    try:
-        return SdramMemory(config, board.sdram, clock_hz)
-    except ValueError as error:
-        raise FpgaError(f"{board.name}: {error}") from None
+    return SdramMemory(config, board.sdram, pll.memory_hz)
+
+
+def drive_clocks(m: Module, pll: Pll, clock: Value, memory: OnChipMemory | SdramMemory) -> None:
+    """The clock domains of a SoC with this memory, from the clock of the board."""
+    if isinstance(memory, SdramMemory):
+        delay_ns = memory.controller.cycles.clock_delay
+        drive_with_memory(m, pll, clock, memory=MEMORY, later=SDRAM_CLOCK, delay_ns=delay_ns)
+    else:
+        drive_sync(m, pll, clock)
 
 
 def connect_sdram(m: Module, platform: Any, soc: Soc) -> None:
-    """The pins of the SDRAM, all with registers in them; its clock is that of domain SDRAM_CLOCK."""
+    """The pins of the SDRAM, all with registers of MEMORY in them; its clock is that of domain SDRAM_CLOCK."""
     port = platform.request("sdram", 0, dir="-")
     m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain=SDRAM_CLOCK)
     m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
@@ -155,7 +166,9 @@ def connect_sdram(m: Module, platform: Any, soc: Soc) -> None:
         if name == "clk":
             continue
         direction: Literal["io", "o"] = "io" if name == "dq" else "o"
-        m.submodules[f"sdram_{name}"] = buffer = io.FFBuffer(direction, getattr(port, name))
+        inner = {"i_domain": MEMORY} if name == "dq" else {}
+        buffer = io.FFBuffer(direction, getattr(port, name), o_domain=MEMORY, **inner)  # type: ignore[arg-type]
+        m.submodules[f"sdram_{name}"] = buffer
         if name == "dq":
             m.d.comb += [soc.sdram_dq_i.eq(buffer.i), buffer.o.eq(soc.sdram_dq_o), buffer.oe.eq(soc.sdram_dq_oe)]
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fpga.board import Point
@@ -41,7 +42,7 @@ BOARD = UartBoard(
     capacity=Capacity(lut=83640, ff=83640, dsp=156, bram=208),
     platform=platform,
     clock_hz=CLOCK_HZ,
-    pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
+    pll=partial(Ecp5Pll.find, CLOCK_HZ),
     loader=LOADER,
     leds=tuple(("led", n) for n in range(3)),
     other=Point(clock_mhz=24, memory_kib=64, baud=2_000_000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fpga.cells import Capacity
@@ -40,6 +41,6 @@ BOARD = UartBoard(
     capacity=Capacity(lut=20736, ff=15552, dsp=48, bram=46),
     platform=platform,
     clock_hz=CLOCK_HZ,
-    pll=lambda hz: GowinPll.find(CLOCK_HZ, hz, FAMILY),
+    pll=partial(GowinPll.find, CLOCK_HZ, device=FAMILY),
     loader=open_fpga_loader("tangnano20k"),
 )

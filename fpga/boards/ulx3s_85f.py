@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fpga.board import SDRAM, Point
@@ -27,7 +28,7 @@ BOARD = UartBoard(
     capacity=Capacity(lut=83640, ff=83640, dsp=156, bram=208),
     platform=platform,
     clock_hz=CLOCK_HZ,
-    pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
+    pll=partial(Ecp5Pll.find, CLOCK_HZ),
     loader=open_fpga_loader("ulx3s"),
     sdram=SDRAM_32M,
     points={

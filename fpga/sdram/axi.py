@@ -6,11 +6,10 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.memory import DECERR, OKAY, channel_queues, unread_attributes
+from fpga.memory import ADDRESSES, DECERR, OKAY
 from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
+from fpga.sdram.crossing import CrossedAxi
 from hw.connections import unread
-from hw.interfaces import Axi4
-from hw.queue import Queue, RegisteredQueue
 from isa.config import NpuConfig
 
 #: Segments whose beats have room before the master takes the first.
@@ -19,6 +18,15 @@ READ_SEGMENTS = 4
 WRITE_SEGMENTS = 2
 #: Responses to writes: those of the segments under way, and as many that wait for the master.
 RESPONSES = 2 * WRITE_SEGMENTS
+
+
+def depths(config: NpuConfig) -> dict[str, int]:
+    """Entries of the queues of the channels before `AxiSegments`."""
+    beats = SEGMENT_PAIRS * PAIR_BYTES // config.bus_bytes  # of a segment
+    addresses = 2 * ADDRESSES  # half of them are on their way
+    return {
+        "ar": addresses, "aw": addresses, "w": WRITE_SEGMENTS * beats, "r": READ_SEGMENTS * beats, "b": RESPONSES,
+    }  # fmt: skip
 
 
 class Splitter(wiring.Component):
@@ -89,7 +97,9 @@ class AxiSegments(wiring.Component):
         pair_bits: of an address of the memory in pairs.
 
     Ports:
-        axi: AXI4 slave.
+        axi: slave. Beats read and responses are given when they are there: their queues have room for all that was
+            asked for.
+        w_come, r_left, b_left: of `fpga.sdram.crossing.AxiCrossing` with queues of `depths`.
         o_valid, o_ready, o_write, o_pair, o_count, o_tag: segments, as `SdramController` takes them.
         w_take, w_last, w_tag, w_data, w_mask: as there.
         r_valid, r_data, r_tag, r_last: as there.
@@ -100,9 +110,13 @@ class AxiSegments(wiring.Component):
 
     def __init__(self, config: NpuConfig, pair_bits: int) -> None:
         self.config, self.pair_bits = config, pair_bits
+        depth = depths(config)
         super().__init__(
             {
-                "axi": In(Axi4(config)),
+                "axi": In(CrossedAxi(config)),
+                "w_come": In(range(2 * depth["w"])),
+                "r_left": In(range(2 * depth["r"])),
+                "b_left": In(range(2 * depth["b"])),
                 "o_valid": Out(1),
                 "o_ready": In(1),
                 "o_write": Out(1),
@@ -129,48 +143,48 @@ class AxiSegments(wiring.Component):
         pair_low = (pairs - 1).bit_length()
         segment_beats = SEGMENT_PAIRS // pairs
         end = self.pair_bits + (PAIR_BYTES - 1).bit_length()  # of the memory, in address bits
-        channels = {"ar": ("addr", "len", "id"), "aw": ("addr", "len", "id"), "w": ("data", "strb")}
-        queues, fields = channel_queues(m, self.axi, channels, {"w": WRITE_SEGMENTS * segment_beats})
+        depth = depths(self.config)
 
         splitters: dict[str, Splitter] = {}
         tags: dict[str, Value] = {}
-        for channel in ("ar", "aw"):
-            splitter = splitters[channel] = Splitter(self.pair_bits - pair_low, segment_beats)
-            m.submodules[f"{channel}_splitter"] = splitter
-            field, queue = fields[channel], queues[channel]
-            name, bad = Signal(name=f"{channel}_id"), Signal(name=f"{channel}_outside")
+        for name in ("ar", "aw"):
+            splitter = splitters[name] = Splitter(self.pair_bits - pair_low, segment_beats)
+            m.submodules[f"{name}_splitter"] = splitter
+            channel = getattr(self.axi, name)
+            identity, bad = Signal(name=f"{name}_id"), Signal(name=f"{name}_outside")
             m.d.comb += [
-                splitter.i_valid.eq(queue.o_valid),
-                queue.o_ready.eq(splitter.i_ready),
-                splitter.i_address.eq(field["addr"][beat_low:end]),
-                splitter.i_length.eq(field["len"]),
+                splitter.i_valid.eq(channel.valid),
+                channel.ready.eq(splitter.i_ready),
+                splitter.i_address.eq(channel.addr[beat_low:end]),
+                splitter.i_length.eq(channel.len),
             ]
             with m.If(splitter.i_valid & splitter.i_ready):
-                m.d.sync += [name.eq(field["id"]), bad.eq(field["addr"][end:].any())]
-            tags[channel] = Cat(splitter.o_last, name, bad)
+                m.d.sync += [identity.eq(channel.id), bad.eq(channel.addr[end:].any())]
+            tags[name] = Cat(splitter.o_last, identity, bad)
         reads, writes = splitters["ar"], splitters["aw"]
 
-        # Beats to write: `stored` of them belong to no segment that has gone.
-        m.submodules.responses = responses = Queue(2, RESPONSES)
-        beats_in = queues["w"]
-        stored = Signal(range(beats_in.depth + 1))
+        # What segments that have gone claim: beats to write, room for beats read, room for responses. Counted as the
+        # queues count, so differences are what is there.
+        beats_claimed, room_claimed, answers_claimed = map(Signal.like, (self.w_come, self.r_left, self.b_left))
+        stored, room_taken, answers = map(Signal.like, (self.w_come, self.r_left, self.b_left))
         write_may, read_may = Signal(), Signal()
         write_goes, read_goes = Signal(), Signal()
-        pushed = beats_in.i_valid & beats_in.i_ready
-        m.d.sync += [
-            stored.eq(stored + pushed - Mux(write_goes, writes.o_count + 1, 0)),
-            write_may.eq(writes.o_valid & (stored > writes.o_count) & (responses.level < WRITE_SEGMENTS) & ~write_goes),
+        m.d.comb += [
+            stored.eq(self.w_come - beats_claimed),
+            room_taken.eq(room_claimed - self.r_left),
+            answers.eq(answers_claimed - self.b_left),
         ]
-
-        # Beats read: `room` beats have room that no segment claims.
-        m.submodules.beats = beats = RegisteredQueue(8 * bus + self.TAG_BITS, READ_SEGMENTS * segment_beats)
-        room = Signal(range(beats.depth + 1), init=beats.depth)
-        taken = Signal()
         m.d.sync += [
-            taken.eq(self.axi.r.valid & self.axi.r.ready),
-            room.eq(room + taken - Mux(read_goes, reads.o_count + 1, 0)),
-            read_may.eq(reads.o_valid & room[(segment_beats - 1).bit_length() :].any() & ~read_goes),
+            write_may.eq(writes.o_valid & (stored > writes.o_count) & (answers != depth["b"]) & ~write_goes),
+            read_may.eq(reads.o_valid & (room_taken <= depth["r"] - segment_beats) & ~read_goes),
         ]
+        with m.If(write_goes):
+            m.d.sync += [
+                beats_claimed.eq(beats_claimed + writes.o_count + 1),
+                answers_claimed.eq(answers_claimed + writes.o_last),
+            ]
+        with m.If(read_goes):
+            m.d.sync += room_claimed.eq(room_claimed + reads.o_count + 1)
 
         # Which goes.
         turn_of_writes, chosen_write = Signal(), Signal()
@@ -197,40 +211,34 @@ class AxiSegments(wiring.Component):
 
         # A write is answered when its last words are written: no reset loses what was answered.
         last_written, written_name, written_bad = self.w_tag
-        answered_bad = Signal()
         m.d.comb += [
-            responses.i_valid.eq(self.w_take & self.w_last & last_written),
-            responses.i_payload.eq(Cat(written_name, written_bad)),
-            self.axi.b.valid.eq(responses.o_valid),
-            responses.o_ready.eq(self.axi.b.ready),
-            Cat(self.axi.b.id, answered_bad).eq(responses.o_payload),
-            self.axi.b.resp.eq(Mux(answered_bad, DECERR, OKAY)),
+            self.axi.b.valid.eq(self.w_take & self.w_last & last_written),
+            self.axi.b.id.eq(written_name),
+            self.axi.b.resp.eq(Mux(written_bad, DECERR, OKAY)),
         ]
 
         # Beats in pairs.
         to_write, from_memory = Signal(range(pairs)), Signal(range(pairs))
-        strobe = fields["w"]["strb"].word_select(to_write, PAIR_BYTES)
+        w, r = self.axi.w, self.axi.r
+        strobe = w.strb.word_select(to_write, PAIR_BYTES)
         m.d.comb += [
-            self.w_data.eq(fields["w"]["data"].word_select(to_write, 8 * PAIR_BYTES)),
-            self.w_mask.eq(Mux(beats_in.o_valid & ~written_bad, ~strobe, (1 << PAIR_BYTES) - 1)),
-            beats_in.o_ready.eq(self.w_take & (to_write == pairs - 1)),
+            self.w_data.eq(w.data.word_select(to_write, 8 * PAIR_BYTES)),
+            self.w_mask.eq(Mux(w.valid & ~written_bad, ~strobe, (1 << PAIR_BYTES) - 1)),
+            w.ready.eq(self.w_take & (to_write == pairs - 1)),
         ]
         with m.If(self.w_take):
             m.d.sync += to_write.eq(to_write + 1)
         before = Signal(8 * (bus - PAIR_BYTES), reset_less=True)
         beat = Cat(before, self.r_data)
         last, read_name, read_bad = self.r_tag
-        bad_beat = Signal()
         m.d.comb += [
-            beats.i_valid.eq(self.r_valid & (from_memory == pairs - 1)),
-            beats.i_payload.eq(Cat(beat, last & self.r_last, read_name, read_bad)),
-            self.axi.r.valid.eq(beats.o_valid),
-            beats.o_ready.eq(self.axi.r.ready),
-            Cat(self.axi.r.data, self.axi.r.last, self.axi.r.id, bad_beat).eq(beats.o_payload),
-            self.axi.r.resp.eq(Mux(bad_beat, DECERR, OKAY)),
+            r.valid.eq(self.r_valid & (from_memory == pairs - 1)),
+            r.data.eq(beat),
+            r.last.eq(last & self.r_last),
+            r.id.eq(read_name),
+            r.resp.eq(Mux(read_bad, DECERR, OKAY)),
         ]
         with m.If(self.r_valid):
             m.d.sync += [from_memory.eq(from_memory + 1), before.eq(beat[8 * PAIR_BYTES :])]
-        unread_attributes(m, self.axi)
-        unread(m, self.axi.w.last, beats.i_ready, responses.i_ready)  # AWLEN counts; `room` and `level` leave room
+        unread(m, r.ready, self.axi.b.ready)  # claimed before
         return m

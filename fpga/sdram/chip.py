@@ -11,6 +11,8 @@ from amaranth.lib.wiring import In, Out
 WORD_BITS = 16
 #: Words a READ or WRITE command moves: one every cycle, a command every second one.
 BURST_WORDS = 2
+#: A clock that the controller reaches beside any NPU, near the highest of the chips.
+FAST_HZ = 120_000_000
 #: Setup and hold time at the inputs of the chip with what the board adds, and from the FPGA's clock edge over the clock
 #: pin, the chip and back to the input register without the chip's own time, at least and at most. In ns.
 INPUT_SETUP, INPUT_HOLD = 2.5, 2.0
@@ -62,6 +64,11 @@ class SdramChip:
     def size(self) -> int:
         """Bytes."""
         return (WORD_BITS // 8) << (self.bank_bits + self.row_bits + self.column_bits)
+
+    @property
+    def clocks_hz(self) -> tuple[int, int]:
+        """Clocks it is to have on a board, whatever the NPU's is: the slowest, and the fastest it takes."""
+        return FAST_HZ, self.cas[-1][0]
 
     @property
     def refresh_interval(self) -> float:

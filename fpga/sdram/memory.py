@@ -1,38 +1,53 @@
-"""An SDRAM with the ports of `fpga.memory`."""
+"""An SDRAM with the ports of `fpga.memory`, on a clock of its own."""
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.hdl import C, Cat, ClockDomain, ClockSignal, DomainRenamer, Module, Mux, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.cdc import FFSynchronizer
 
 from fpga.memory import memory_members
-from fpga.sdram.axi import AxiSegments
+from fpga.sdram.axi import AxiSegments, depths
 from fpga.sdram.chip import SdramChip, pins
 from fpga.sdram.controller import PAIR_BYTES, SdramController
-from hw.reset import reset_by
+from fpga.sdram.crossing import AxiCrossing
 from isa.config import NpuConfig
 
-HANDSHAKE = ("valid", "ready")
+#: Clock domain of the chip's controller. It has a reset, in which it may be at any time while `sync` is in reset.
+MEMORY = "memory"
+#: Parts with resets of their own: the queues' ends on the side of the bus, and what asks for segments.
+_NEAR, _FAR = "bus", "front"
+#: Cycles of `sync` in which pointers that went back to 0 reach the other side before it acts upon them.
+_SETTLE = 4
 
 
 class SdramMemory(wiring.Component):
-    """An SDRAM from address 0 on. The bridge goes first.
+    """An SDRAM from address 0 on. The bridge goes first. Its ports are in `sync`, the chip is in MEMORY, and nothing
+    is assumed of the two clocks.
 
     Latency: see docs/fpga.md; after power-on the chip takes SdramChip.start_us and some refreshes before it answers.
 
     Parameters:
         config: widths of the bus.
         chip: the memory.
-        clock_hz: of domain `sync`.
+        clock_hz: of domain MEMORY.
 
     Ports:
         axi, mem, bus_reset: see `fpga.memory.memory_members`. After `bus_reset` the AXI4 slave takes nothing until
             what was under way has ended.
-        sdram_*: see `fpga.sdram.chip.pins`.
+        sdram_*: see `fpga.sdram.chip.pins`; in MEMORY.
 
     Raises:
         ValueError: the chip does not work at this clock.
     """
+
+    class State(enum.Enum):
+        """Of a reset of the bus."""
+
+        OPEN = 0
+        ASK = 1  # until what asks for segments is in reset and the chip has done what was asked for
+        CLEAR = 2  # the near ends go back to the start
+        RELEASE = 3  # until it is in reset no more
 
     def __init__(self, config: NpuConfig, chip: SdramChip, clock_hz: int) -> None:
         self.config, self.chip = config, chip
@@ -46,41 +61,35 @@ class SdramMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.controller = controller = self.controller
-        # From a register, as it has far to go: a cycle after `bus_reset`, until the chip has done what was asked for.
-        front_reset = Signal(init=1)
-        front = AxiSegments(self.config, controller.pair_bits)
-        m.submodules.front = reset_by(m, front, front_reset, "front")
-        m.d.sync += front_reset.eq(self.bus_reset | (front_reset & ~controller.idle))
-        for name in ("r", "b"):
-            wiring.connect(m, getattr(front.axi, name), wiring.flipped(getattr(self.axi, name)))
-        for name in ("ar", "aw", "w"):
-            outer, inner = getattr(self.axi, name), getattr(front.axi, name)
-            m.d.comb += [inner.valid.eq(outer.valid), outer.ready.eq(inner.ready & ~front_reset)]
-            m.d.comb += [getattr(inner, f).eq(getattr(outer, f)) for f in outer.signature.members if f not in HANDSHAKE]
+        m.submodules.controller = DomainRenamer(MEMORY)(self.controller)
+        controller = self.controller
         for name, member in self.pins.items():
             inward = member.flow == wiring.In  # type: ignore[attr-defined]
             source, target = (self, controller) if inward else (controller, self)
             m.d.comb += getattr(target, name).eq(getattr(source, name))
+        near_reset, far_reset, is_open = Signal(init=1), Signal(init=1), Signal()
+        for name, clock, reset in ((_NEAR, "sync", near_reset), (_FAR, MEMORY, far_reset)):
+            domain = ClockDomain(name, local=True)
+            m.domains += domain
+            m.d.comb += [domain.clk.eq(ClockSignal(clock)), domain.rst.eq(reset)]
+        m.submodules.crossing = crossing = AxiCrossing(self.config, depths(self.config), _NEAR, _FAR)
+        front = AxiSegments(self.config, controller.pair_bits)
+        m.submodules.front = DomainRenamer(_FAR)(front)
+        wiring.connect(m, crossing.far, front.axi)
+        for name in ("w_come", "r_left", "b_left"):
+            m.d.comb += getattr(front, name).eq(getattr(crossing, name))
+        for name in ("ar", "aw", "w", "r", "b"):
+            source, target = getattr(self.axi, name), getattr(crossing.axi, name)
+            if name in ("r", "b"):
+                source, target = target, source
+            m.d.comb += [target.valid.eq(source.valid & is_open), source.ready.eq(target.ready & is_open)]
+            fields = [f for f in source.signature.members if f not in ("valid", "ready")]
+            m.d.comb += [getattr(target, f).eq(getattr(source, f)) for f in fields]
+        self._reset_the_bus(m, near_reset, far_reset, is_open)
 
-        # The bridge: one request at a time. It is `busy` until a write has taken its word, or a read is asked for.
-        busy, asking, write = Signal(), Signal(), Signal()
-        pair = Signal(controller.pair_bits)
-        data, strobe = Signal(8 * PAIR_BYTES), Signal(PAIR_BYTES)
-        bridge_writes = Signal()
-        m.d.comb += [self.mem.ready.eq(~busy), bridge_writes.eq(controller.w_take & controller.w_tag[0])]
-        with m.If(asking & controller.i_ready):
-            m.d.sync += [asking.eq(0), busy.eq(write)]
-        with m.If(bridge_writes):
-            m.d.sync += busy.eq(0)
-        with m.If(self.mem.valid & self.mem.ready):
-            m.d.sync += [
-                busy.eq(1), asking.eq(1), write.eq(self.mem.write), data.eq(self.mem.wdata),
-                strobe.eq(self.mem.strobe), pair.eq(self.mem.address[(PAIR_BYTES - 1).bit_length() :]),
-            ]  # fmt: skip
-
+        asking, write, pair, data, strobe = self._bridge(m)
         m.d.comb += [
-            controller.i_valid.eq(asking | (front.o_valid & ~front_reset)),
+            controller.i_valid.eq(asking | (front.o_valid & ~far_reset)),
             front.o_ready.eq(controller.i_ready & ~asking),
             controller.i_write.eq(Mux(asking, write, front.o_write)),
             controller.i_pair.eq(Mux(asking, pair, front.o_pair)),
@@ -95,7 +104,75 @@ class SdramMemory(wiring.Component):
             front.r_last.eq(controller.r_last),
             controller.w_data.eq(Mux(controller.w_tag[0], data, front.w_data)),
             controller.w_mask.eq(Mux(controller.w_tag[0], ~strobe, front.w_mask)),
-            self.mem.rvalid.eq(controller.r_valid & controller.r_tag[0]),
-            self.mem.rdata.eq(controller.r_data),
         ]
         return m
+
+    def _reset_the_bus(self, m: Module, near_reset: Signal, far_reset: Signal, is_open: Signal) -> None:
+        """Both sides of the queues go back to their start. The far side first: it must never see a pointer that went
+        back while it acts upon it. Then the near side, and only then the far side goes on."""
+        s = self.State
+        state = Signal(s, init=s.ASK)
+        asked, asked_there, done, done_here = Signal(init=1), Signal(), Signal(), Signal()
+        m.submodules.asked = FFSynchronizer(asked, asked_there, o_domain=MEMORY, init=1)
+        m.submodules.done = FFSynchronizer(done, done_here)
+        m.d[MEMORY] += [
+            far_reset.eq(asked_there | (far_reset & ~self.controller.idle)),
+            done.eq(asked_there & far_reset & self.controller.idle),
+        ]
+        settle = Signal(range(_SETTLE))
+        m.d.sync += [near_reset.eq(state == s.CLEAR), is_open.eq((state == s.OPEN) & ~self.bus_reset)]
+        with m.Switch(state):
+            with m.Case(s.OPEN):
+                with m.If(self.bus_reset):
+                    m.d.sync += [state.eq(s.ASK), asked.eq(1)]
+            with m.Case(s.ASK):
+                m.d.sync += settle.eq(_SETTLE - 1)
+                with m.If(done_here):
+                    m.d.sync += state.eq(s.CLEAR)
+            with m.Case(s.CLEAR):
+                m.d.sync += settle.eq(Mux(settle == 0, 0, settle - 1))
+                with m.If((settle == 0) & ~self.bus_reset):
+                    m.d.sync += [state.eq(s.RELEASE), asked.eq(0)]
+            with m.Case(s.RELEASE):  # what was taken since then: nothing, so another reset changes nothing
+                with m.If(~done_here):
+                    m.d.sync += state.eq(s.OPEN)
+
+    def _bridge(self, m: Module) -> tuple[Signal, Signal, Signal, Signal, Signal]:
+        """One request of the bridge at a time, announced and answered by a level that changes. It is `busy` until a
+        write has taken its word, or the word read is here.
+
+        Returns:
+            The request in MEMORY: that there is one, write, pair, data, bytes to write."""
+        controller, mem = self.controller, self.mem
+        request = {
+            "write": (mem.write, Signal()),
+            "pair": (mem.address[(PAIR_BYTES - 1).bit_length() :], Signal(controller.pair_bits)),
+            "data": (mem.wdata, Signal(8 * PAIR_BYTES)),
+            "strobe": (mem.strobe, Signal(PAIR_BYTES)),
+        }
+        asked, asked_there, answered, answered_here = Signal(), Signal(), Signal(), Signal()
+        m.submodules.bridge_asked = FFSynchronizer(asked, asked_there, o_domain=MEMORY)
+        m.submodules.bridge_answered = FFSynchronizer(answered, answered_here)
+        busy, ends = Signal(), Signal()
+        word = Signal(8 * PAIR_BYTES)
+        m.d.comb += [
+            mem.ready.eq(~busy),
+            ends.eq(busy & (answered_here == asked)),
+            mem.rvalid.eq(ends & ~request["write"][1]),
+            mem.rdata.eq(word),
+        ]
+        with m.If(ends):
+            m.d.sync += busy.eq(0)
+        with m.If(mem.valid & mem.ready):
+            m.d.sync += [busy.eq(1), asked.eq(~asked), *[kept.eq(port) for port, kept in request.values()]]
+
+        seen, asking = Signal(), Signal()
+        there = {name: Signal.like(kept, name=f"bridge_{name}") for name, (_, kept) in request.items()}
+        with m.If(asked_there != seen):
+            m.d[MEMORY] += [seen.eq(asked_there), asking.eq(1)]
+            m.d[MEMORY] += [there[name].eq(kept) for name, (_, kept) in request.items()]
+        with m.If(asking & controller.i_ready):
+            m.d[MEMORY] += asking.eq(0)
+        with m.If((controller.w_take & controller.w_tag[0]) | (controller.r_valid & controller.r_tag[0])):
+            m.d[MEMORY] += [answered.eq(seen), word.eq(controller.r_data)]
+        return asking, there["write"], there["pair"], there["data"], there["strobe"]

@@ -19,10 +19,18 @@ template <class T> void set_faults(T &, uint32_t, long) {}
 template <class T> auto sdram_fault(const T &top, int) -> decltype(uint32_t(top.sdram_fault)) { return top.sdram_fault; }
 template <class T> uint32_t sdram_fault(const T &, long) { return 0; }
 
+// Sets the port `memory_clk`, if the design has one.
+template <class T> auto set_memory_clock(T &top, bool value, int) -> decltype(top.memory_clk, void()) {
+    top.memory_clk = value;
+}
+template <class T> void set_memory_clock(T &, bool, long) {}
+
 struct Line {
     VerilatedContext context;
     std::unique_ptr<Vnpu> top;
     double bit;  // cycles
+    double memory_ratio;  // cycles of memory_clk in one of clk; 0 = there is none
+    uint64_t memory_edges = 0;
     uint64_t cycle = 0;
     std::deque<uint8_t> to_send, received;
     uint32_t sending = 0;  // bits still to be driven, the next one lowest, above them a 1
@@ -31,7 +39,9 @@ struct Line {
     uint32_t sampled = 0;
     double next_sample = 0;
 
-    explicit Line(double cycles_per_bit) : top(new Vnpu(&context)), bit(cycles_per_bit) { reset(); }
+    Line(double cycles_per_bit, double ratio) : top(new Vnpu(&context)), bit(cycles_per_bit), memory_ratio(ratio) {
+        reset();
+    }
     ~Line() { top->final(); }
 
     void drive() {
@@ -61,10 +71,20 @@ struct Line {
         if (--sampling == 0 && (sampled >> 9 & 1)) received.push_back(uint8_t(sampled >> 1));
     }
 
+    // Edges of memory_clk up to a time in cycles.
+    void memory_until(double time) {
+        while (memory_ratio > 0 && double(memory_edges) / (2 * memory_ratio) < time) {
+            set_memory_clock(*top, ++memory_edges & 1, 0);
+            top->eval();
+        }
+    }
+
     void tick() {
         drive();
+        memory_until(double(cycle));
         top->clk = 0;
         top->eval();
+        memory_until(double(cycle) + 0.5);
         sample();
         top->clk = 1;
         top->eval();
@@ -82,7 +102,7 @@ struct Line {
 
 extern "C" {
 
-void *tw_line_create(double cycles_per_bit) { return new Line(cycles_per_bit); }
+void *tw_line_create(double cycles_per_bit, double memory_ratio) { return new Line(cycles_per_bit, memory_ratio); }
 
 void tw_line_destroy(void *h) { delete static_cast<Line *>(h); }
 

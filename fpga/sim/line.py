@@ -17,7 +17,7 @@ def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     handle, size = ctypes.c_void_p, ctypes.c_size_t
     for name, result, *arguments in (
-        ("create", handle, ctypes.c_double),
+        ("create", handle, ctypes.c_double, ctypes.c_double),
         ("destroy", None, handle),
         ("reset", None, handle),
         ("faults", None, handle, ctypes.c_uint32),
@@ -32,7 +32,7 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 class SimulatedLine:
-    """A design with ports clk, rst, rx, tx. Built on first use.
+    """A design with ports clk, rst, rx, tx, and perhaps memory_clk. Built on first use.
 
     Args:
         stem: names it in the cache.
@@ -41,6 +41,7 @@ class SimulatedLine:
         verilog: makes its text.
         sources: Python files the text depends on.
         clock_hz, baud: of the design; decide the cycles of a bit.
+        memory_hz: of memory_clk, which has edges wherever they fall between those of clk.
 
     Raises:
         BuildError: no Verilator or no C++ compiler.
@@ -56,10 +57,11 @@ class SimulatedLine:
         *,
         clock_hz: int,
         baud: int,
+        memory_hz: int = 0,
     ) -> None:
         design = Design(stem, title, top, _HERE / "line.cpp", verilog, sources)
         self._library = _load(build_library(design))
-        self._handle = self._library.tw_line_create(clock_hz / baud)
+        self._handle = self._library.tw_line_create(clock_hz / baud, memory_hz / clock_hz)
         self.cycles_per_byte = -(-10 * clock_hz // baud)
 
     def send(self, data: bytes) -> None:

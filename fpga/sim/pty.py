@@ -35,27 +35,29 @@ def soc_line(
     *,
     memory_bytes: int = 0,
     sdram: SdramChip | None = None,
+    sdram_hz: int = 0,
     clock_hz: int,
     baud: int,
     board_id: str = SIMULATION_ID,
 ) -> SimulatedLine:
-    """The SoC of `fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins.
+    """The SoC of `fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins, which
+    has a clock of `sdram_hz`.
 
     Raises:
         BuildError: it cannot be built. ValueError: a size or baud rate that cannot be.
     """
 
     def text() -> str:
-        memory = OnChipMemory(config, memory_bytes) if sdram is None else SdramMemory(config, sdram, clock_hz)
+        memory = OnChipMemory(config, memory_bytes) if sdram is None else SdramMemory(config, sdram, sdram_hz)
         soc = Soc(config, memory, clock_hz=clock_hz, baud=baud, board_id=board_id)
-        return component_text(soc, "soc") if sdram is None else with_sdram_text(soc, sdram, clock_hz, "soc")
+        return component_text(soc, "soc") if sdram is None else with_sdram_text(soc, sdram, sdram_hz, "soc")
 
     folders = [_ROOT / name for name in ("hw", "isa", "isa/link", "fpga", "fpga/bridge", "fpga/sdram")]
     sources = [*(p for folder in folders for p in folder.glob("*.py")), Path(sdram_model.__file__), sdram_model.MODEL]
-    memory_name = memory_bytes if sdram is None else f"sdram{sdram.size}"
+    memory_name = memory_bytes if sdram is None else f"sdram{sdram.size}-{sdram_hz}"
     stem = f"soc-{config.fingerprint}-{memory_name}-{clock_hz}-{baud}-{board_id}"
     title = f"the simulation of a SoC with {config.name!r}"
-    return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud)
+    return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud, memory_hz=sdram_hz)
 
 
 def board_line(board: UartBoard, config: NpuConfig, memory: str | None = None) -> tuple[SimulatedLine, int]:
@@ -67,11 +69,13 @@ def board_line(board: UartBoard, config: NpuConfig, memory: str | None = None) -
             this memory.
     """
     point = point_of(board, config, memory=memory)
+    pll = board.clocks(point)
     line = soc_line(
         config,
         memory_bytes=point.memory_kib << 10,
         sdram=board.sdram if point.memory == SDRAM else None,
-        clock_hz=board.pll(round(point.clock_mhz * 1e6)).output_hz,
+        sdram_hz=pll.memory_hz,
+        clock_hz=pll.output_hz,
         baud=point.baud,
         board_id=board.identity,
     )

@@ -6,11 +6,13 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import C, ClockSignal, Instance, Module, Signal
+from amaranth.hdl import C, ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib.cdc import ResetSynchronizer
+from amaranth.lib.wiring import In, Out
 
 from fpga.sdram.chip import WORD_BITS, SdramChip, SdramCycles, pins
+from fpga.sdram.memory import MEMORY
 from hw.verilog import component_text
 
 MODEL = Path(__file__).resolve().parent / "sdram_chip.sv"
@@ -22,10 +24,11 @@ class WithSdram(wiring.Component):
     Parameters:
         component: with these ports.
         chip: the memory.
-        clock_hz: of domain `sync`.
+        clock_hz: of domain MEMORY.
 
     Ports:
         those of the component that do not lead to the chip.
+        memory_clk: clock of MEMORY, which is reset with `sync`.
         sdram_fault: number of the first violation, 0 = none; see sdram_chip.sv.
     """
 
@@ -33,10 +36,14 @@ class WithSdram(wiring.Component):
         self.component, self.chip, self.clock_hz = component, chip, clock_hz
         self.pins = pins(chip)
         self.kept = {name: m for name, m in component.signature.members.items() if name not in self.pins}
-        super().__init__({**self.kept, "sdram_fault": Out(8)})
+        super().__init__({**self.kept, "memory_clk": In(1), "sdram_fault": Out(8)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        domain = ClockDomain(MEMORY)
+        m.domains += domain
+        m.d.comb += domain.clk.eq(self.memory_clk)
+        m.submodules.reset = ResetSynchronizer(ResetSignal("sync"), domain=MEMORY)
         m.submodules.inner = inner = self.component
         for name, member in self.kept.items():
             if member.is_signature:
@@ -48,15 +55,15 @@ class WithSdram(wiring.Component):
         for name, member in self.pins.items():
             if member.flow == Out:  # type: ignore[attr-defined]
                 at_pin[name] = Signal.like(getattr(inner, name), name=f"pin_{name}")
-                m.d.sync += at_pin[name].eq(getattr(inner, name))
+                m.d[MEMORY] += at_pin[name].eq(getattr(inner, name))
         words = Signal(WORD_BITS)
         m.submodules.chip = self._instance(at_pin, words)
         # Data on its way for longer than half a cycle is caught an edge later.
         for edge in range(SdramCycles.of(self.chip, self.clock_hz).late):
             after = Signal(WORD_BITS, name=f"words{edge}")
-            m.d.sync += after.eq(words)
+            m.d[MEMORY] += after.eq(words)
             words = after
-        m.d.sync += inner.sdram_dq_i.eq(words)
+        m.d[MEMORY] += inner.sdram_dq_i.eq(words)
         return m
 
     def _instance(self, at_pin: dict[str, Signal], words: Signal) -> Instance:
@@ -75,7 +82,7 @@ class WithSdram(wiring.Component):
             p_START_REFRESHES=chip.start_refreshes,
             p_MODE_CYCLES=chip.mode_cycles,
             **{f"p_{name}_PS": round(1000 * value) for name, value in ns.items()},
-            i_clk=~ClockSignal(),
+            i_clk=~ClockSignal(MEMORY),
             i_power=C(1, 1),
             i_cke=at_pin["sdram_clk_en"],
             **{f"i_{name}_n": ~at_pin[f"sdram_{name}"] for name in ("cs", "ras", "cas", "we")},

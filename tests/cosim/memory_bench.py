@@ -14,6 +14,9 @@ from cocotbext.axi import AxiBus, AxiMaster, AxiResp
 SIZE = int(os.environ["SIZE"])
 #: The part of it that is worked on.
 WINDOW = int(os.environ.get("WINDOW", SIZE))
+#: Cycles of the memory's own clock, if it has one, in one of the bus.
+MEMORY_RATIO = float(os.environ.get("MEMORY_RATIO", 1))
+CYCLE_PS = 10_000
 
 
 class BridgePort:
@@ -50,7 +53,9 @@ class BridgePort:
 
 async def start(dut: Any, master_reset: str = "rst") -> tuple[AxiMaster, BridgePort, random.Random]:
     """Resets everything; `master_reset` is the port that resets the AXI master."""
-    cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
+    cocotb.start_soon(Clock(dut.clk, CYCLE_PS, "ps").start())
+    if hasattr(dut, "memory_clk"):
+        cocotb.start_soon(Clock(dut.memory_clk, 2 * round(CYCLE_PS / MEMORY_RATIO / 2), "ps").start())
     dut.rst.value = dut.bus_reset.value = 1
     port = BridgePort(dut)
     axi = AxiMaster(AxiBus.from_prefix(dut, "axi"), dut.clk, getattr(dut, master_reset))

@@ -8,8 +8,12 @@ from typing import Any
 
 from fpga.board import Board
 from fpga.boards import BOARDS
+from fpga.build import board_named, point_of
+from fpga.errors import FpgaError
+from fpga.uart_board import UartBoard
 from fpga.zynq.boards import ZYNQ_BOARDS
 from isa.config import PRESETS, NpuConfig
+from isa.timing import MemoryTiming
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,19 @@ def _points() -> Iterator[tuple[NpuConfig, Clock]]:
     for board in boards:
         for name, point in board.points.items():
             yield PRESETS[name], Clock(point.clock_mhz, board.name)
+
+
+def at_board(name: str, config: NpuConfig, mhz: float | None = None) -> tuple[float, MemoryTiming]:
+    """The clock in MHz and the memory of a board's point of a machine, or of that point at another clock.
+
+    Raises:
+        FpgaError: no such board, or it has the memory of a processor, or cannot have this clock.
+    """
+    board = board_named(name)
+    if not isinstance(board, UartBoard):
+        raise FpgaError(f"{name} has the memory of its processor, whose timing is not known")
+    point = point_of(board, config, clock_mhz=mhz)
+    return point.clock_mhz, board.memory_timing(config, point)
 
 
 def clock_of(config: NpuConfig, mhz: float | None = None) -> Clock | None:

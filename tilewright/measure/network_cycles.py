@@ -1,8 +1,8 @@
 """Cycles of the zoo's networks on the cycle-level simulator, beside bounds, targets and another NPU's estimates.
 
-Memory: `MemoryTiming()`, the first beat 64 cycles after its request, then one per cycle. The columns `bar` and
-`stretch` are what this project aims at with `base`; `U65-256` is what Arm's Vela estimates for an Ethos-U65 with as
-many MACs per cycle, for orientation: another machine, memory and model of time.
+Memory: `MemoryTiming()`, the first beat 64 cycles after its request, then one per cycle; or that of a board. The
+columns `bar` and `stretch` are what this project aims at with `base`; `U65-256` is what Arm's Vela estimates for an
+Ethos-U65 with as many MACs per cycle, for orientation: another machine, memory and model of time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from isa.config import NpuConfig
+from isa.timing import MemoryTiming
 from simulator.bound import bound_cycles
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
-from tilewright.measure.clock import clock_of
+from tilewright.measure.clock import at_board, clock_of
 from tilewright.measure.explain import performance
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
@@ -50,6 +51,7 @@ def measure(
     *,
     quick: bool = False,
     clock_mhz: float | None = None,
+    board: str | None = None,
     progress: Callable[..., None] = lambda *_: None,
 ) -> list[dict[str, Any]]:
     """One entry per network.
@@ -58,15 +60,23 @@ def measure(
         config: the machine.
         quick: leaves out the large networks.
         clock_mhz: for times; by default that of the fastest board known to run the machine.
+        board: whose point of the machine gives clock and memory, but for what is given.
         progress: told what is measured.
+
+    Raises:
+        FpgaError: no such board.
     """
+    machine = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
+    timing = MemoryTiming()
+    if board is not None:
+        clock_mhz, timing = at_board(board, machine, clock_mhz)
     found = []
     chosen = [t for t in TARGETS if t.quick or not quick]
     for index, target in enumerate(chosen):
         progress(f"measuring {target.network}", index, len(chosen))
-        program = compile_program(zoo.build_quantized(target.network), config, cache=False)
+        program = compile_program(zoo.build_quantized(target.network), machine, cache=False)
         inputs = random_inputs(program)
-        with Device("cycle") as device:
+        with Device("cycle", timing=timing) as device:
             device.load(program)
             start = time.perf_counter()
             device.run(program, inputs)

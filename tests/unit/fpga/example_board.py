@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fpga.board import Point
@@ -30,7 +31,7 @@ BOARD = UartBoard(
     capacity=Capacity(lut=24288, ff=24288, dsp=28, bram=56),
     platform=platform,
     clock_hz=CLOCK_HZ,
-    pll=lambda hz: Ecp5Pll.find(CLOCK_HZ, hz),
+    pll=partial(Ecp5Pll.find, CLOCK_HZ),
     loader=open_fpga_loader("icesugar-pro"),
     leds=tuple(("led", n) for n in range(3)),
     other=Point(clock_mhz=20, memory_kib=16, baud=2_000_000),

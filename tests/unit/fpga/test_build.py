@@ -33,7 +33,7 @@ def test_ecp5_pll(mhz: int) -> None:
 
 @pytest.mark.parametrize("mhz", [18, 27, 40, 54, 81])
 def test_gowin_pll(mhz: int) -> None:
-    pll = GowinPll.find(27_000_000, mhz * 1_000_000, "GW2A-18C")
+    pll = GowinPll.find(27_000_000, mhz * 1_000_000, device="GW2A-18C")
     assert abs(pll.output_hz / 1e6 - mhz) <= 0.02 * mhz
     assert 500e6 <= pll.output_hz * pll.odiv <= 1250e6 and 27e6 / pll.idiv >= 3e6
 

@@ -114,6 +114,8 @@ def test_adding_a_config_field(tmp_path: Path) -> None:
     assert python("-m", "isa.generate") == "wrote isa/include/tilewright_isa.h\nwrote docs/isa.md\n"
     assert python("-m", "simulator.generate") == ""  # a limit reaches the simulators with the others
     page = (tmp_path / "docs" / "isa.md").read_text()
-    assert "| `summed_levels` | levels of the GEMM loop nest that can be summed. | 5 | 5 | 5 | 5 | 2 | 5 | 5 |" in page
+    assert (
+        "| `summed_levels` | levels of the GEMM loop nest that can be summed. | 5 | 5 | 5 | 5 | 5 | 2 | 5 | 5 |" in page
+    )
     assert "| `reduce` | u4 | 0..summed_levels | number of innermost levels that are summed |" in page
     assert python("-c", SCRIPT) == "all agree\n"

@@ -15,11 +15,11 @@ BASE = preset("base")
 
 
 def test_presets() -> None:
-    assert list(PRESETS) == ["nano", "tiny", "pynq", "small", "base", "large"]
+    assert list(PRESETS) == ["nano", "tiny", "pynq", "small", "wide", "base", "large"]
     assert all(PRESETS[name].name == name for name in PRESETS)
     assert NpuConfig(name="base") == BASE and BASE.macs_per_cycle == 256 and BASE.bus_bytes == 8
-    assert len({c.fingerprint for c in PRESETS.values()}) == 6
-    with pytest.raises(ConfigError, match="unknown preset 'huge'; presets: nano, tiny, pynq, small, base, large"):
+    assert len({c.fingerprint for c in PRESETS.values()}) == 7
+    with pytest.raises(ConfigError, match="unknown preset 'huge'; presets: nano, tiny, pynq, small, wide, base, large"):
         preset("huge")
 
 
@@ -96,6 +96,7 @@ def test_presets_keep_their_fingerprints() -> None:
         "tiny": "2a6f0f461ef2bce5",
         "pynq": "90852d75866ae16d",
         "small": "b9150e9d33ee6839",
+        "wide": "e395e76fd9da7f7c",
         "base": "da3ddc62350e1e64",
         "large": "44e8dd6c2e9d11ca",
     }

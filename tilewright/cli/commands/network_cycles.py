@@ -12,16 +12,22 @@ from tilewright.measure.clock import show
 from tilewright.measure.network_cycles import measure
 
 
-@click.command(epilog="\b\nExamples:\n  python -m tilewright.cli.commands.network_cycles --quick\n")
+@click.command(
+    epilog=(
+        "\b\nExamples:\n  python -m tilewright.cli.commands.network_cycles --quick\n"
+        "  python -m tilewright.cli.commands.network_cycles --config wide --board ulx3s_85f\n"
+    )
+)
 @arguments.config_option
 @arguments.clock_option
 @arguments.json_option
+@click.option("--board", help="Memory and clock of this board's point of the configuration.")
 @click.option("--quick", is_flag=True, help="Only the small networks.")
-def main(config: str | None, clock_mhz: float | None, json_path: str | None, quick: bool) -> None:
+def main(config: str | None, clock_mhz: float | None, json_path: str | None, board: str | None, quick: bool) -> None:
     """Cycles of the zoo's networks."""
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        entries = measure(config or "base", quick=quick, clock_mhz=clock_mhz, progress=working.update)
+        entries = measure(config or "base", quick=quick, clock_mhz=clock_mhz, board=board, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, entries)
     if json_path != "-":

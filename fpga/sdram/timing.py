@@ -1,0 +1,33 @@
+"""The SDRAM in cycles of the NPU, for the compiler and the cycle-level simulator."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from fpga.sdram.chip import BURST_WORDS, WORD_BITS
+from isa.config import NpuConfig
+from isa.timing import MemoryTiming
+
+#: From the handshake on AR to the first beat, less the words of a beat: cycles of the NPU, of the chip. Response after
+#: the last beat to write: the same, less the words of the beats that wait before it.
+READ_CYCLES = (6, 20)
+WRITE_CYCLES = (6, 14)
+#: An interval of so much more than a whole cycle counts as the whole cycle.
+_ROUNDED = 0.05
+
+
+def sdram_timing(config: NpuConfig, clock_hz: int, memory_hz: int) -> MemoryTiming:
+    """What docs/notes/2026-11-sdram.md measured, as a rule: rows are open, there is no refresh, and beats come every so
+    many whole cycles.
+
+    Args:
+        config: width of the bus.
+        clock_hz, memory_hz: of the NPU and of the chip.
+    """
+    ratio = clock_hz / memory_hz
+    beat = config.bus_bytes * 8 / WORD_BITS  # cycles of the chip
+    interval = max(1, ceil(beat * ratio - _ROUNDED))
+    read, write = (
+        round(near + (far + max(0, beat - BURST_WORDS)) * ratio) for near, far in (READ_CYCLES, WRITE_CYCLES)
+    )
+    return MemoryTiming(read_latency=read, write_latency=write, read_interval=interval, write_interval=interval)
