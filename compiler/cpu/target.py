@@ -142,4 +142,13 @@ HOSTS = {
         vector_bits=32,
         vector_registers=32,
     ),
+    # RV32IM without a system: the core of a board without a host. Floats are computed by calls.
+    "riscv32-none": Target(
+        triple="riscv32-unknown-none-elf",
+        features="+m",
+        abi="ilp32",
+        vector_bits=32,
+        vector_registers=16,
+        has_fma=False,
+    ),
 }

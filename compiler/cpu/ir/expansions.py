@@ -13,10 +13,10 @@ def expand(w: Writer, name: str, *a: Operand) -> Operand | None:
     target, type_ = w.module.target, a[0].type
     if name == "fma" and type_ == "float" and not target.has_fma:
         return _fma(w, *a)
-    if target.triple.startswith("arm"):
+    if target.triple.startswith(("arm", "riscv32")):
         if name == "roundeven" and type_ in _LIMIT:
             return _round_even(w, *a)
-        if name in ("minimum", "maximum") and type_ == "double":
+        if name in ("minimum", "maximum") and (type_ == "double" or target.triple.startswith("riscv32")):
             return _extreme(w, name, *a)
     return None
 
