@@ -41,6 +41,7 @@ test-tools: ## install, with apt-get, what some tests need besides: cross compil
 	-$(APT) install -y --no-install-recommends gcc g++ make perl clang device-tree-compiler python3-tk
 	-$(APT) install -y --no-install-recommends qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
 		gcc-arm-linux-gnueabihf libc6-dev-armhf-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross
+	-$(APT) install -y --no-install-recommends qemu-system-misc
 	-$(APT) install -y --no-install-recommends chromium chromium-driver
 
 test-onnxruntime: $(STAMP) test-versions ## the execution provider: ONNX's suite, networks, random graphs, versions of onnxruntime

@@ -96,7 +96,11 @@ class UartBoard(Board):
             bit_time(pll.output_hz, point.baud)
         except ValueError as error:
             raise FpgaError(f"{self.name}: {error}") from None
-        return Design(BoardTop(self, config, point, pll), pll.output_hz / 1e6, pll.memory_hz / 1e6)
+        return Design(self.top(config, point, pll), pll.output_hz / 1e6, pll.memory_hz / 1e6)
+
+    def top(self, config: NpuConfig, point: Point, pll: Pll) -> Any:
+        """The top module of a point."""
+        return BoardTop(self, config, point, pll)
 
     def clocks(self, point: Point) -> Pll:
         """The setting of the PLL for a point, with a clock for the SDRAM if it has one. Raises `FpgaError`."""
@@ -126,9 +130,7 @@ class BoardTop(Elaboratable):
         hz = self.pll.output_hz
         memory = board_memory(self.board, self.config, self.point, self.pll)
         drive_clocks(m, self.pll, clock.i, memory)
-        m.submodules.soc = soc = Soc(
-            self.config, memory, clock_hz=hz, baud=self.point.baud, board_id=self.board.identity
-        )
+        m.submodules.soc = soc = self.soc(memory, hz)
         uart = platform.request("uart", 0, dir={"rx": "-", "tx": "-"})
         m.submodules.rx = rx = io.Buffer("i", uart.rx)
         m.submodules.tx = tx = io.Buffer("o", uart.tx)
@@ -138,7 +140,15 @@ class BoardTop(Elaboratable):
             m.d.comb += led.o.eq(soc.leds[n])
         if isinstance(memory, SdramMemory):
             connect_sdram(m, platform, soc)
+        self.connect(m, platform, soc)
         return m
+
+    def soc(self, memory: Any, clock_hz: int) -> Any:
+        """What stands on the board: a component with the ports `rx`, `tx`, `leds` and the pins of the memory."""
+        return Soc(self.config, memory, clock_hz=clock_hz, baud=self.point.baud, board_id=self.board.identity)
+
+    def connect(self, m: Module, platform: Any, soc: Any) -> None:
+        """The pins that this SoC has besides."""
 
 
 def board_memory(board: UartBoard, config: NpuConfig, point: Point, pll: Pll) -> OnChipMemory | SdramMemory:
@@ -157,7 +167,7 @@ def drive_clocks(m: Module, pll: Pll, clock: Value, memory: OnChipMemory | Sdram
         drive_sync(m, pll, clock)
 
 
-def connect_sdram(m: Module, platform: Any, soc: Soc) -> None:
+def connect_sdram(m: Module, platform: Any, soc: Any) -> None:
     """The pins of the SDRAM, all with registers of MEMORY in them; its clock is that of domain SDRAM_CLOCK."""
     port = platform.request("sdram", 0, dir="-")
     m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain=SDRAM_CLOCK)

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "Vnpu.h"
 #include "verilated.h"
@@ -25,7 +26,38 @@ template <class T> auto set_memory_clock(T &top, bool value, int) -> decltype(to
 }
 template <class T> void set_memory_clock(T &, bool, long) {}
 
+// A SPI flash memory in mode 0 that knows READ (0x03): bits come in at rising edges, and leave at falling ones. What lies
+// beyond its contents is erased. Anything else it is told leaves its output high.
+struct Flash {
+    std::vector<uint8_t> contents;
+    bool clk = false, out = true;
+    uint32_t count = 0, told = 0, address = 0;  // bits since it was selected, and the command with its address
+
+    void step(bool cs, bool now, bool in) {
+        if (!cs) {
+            count = told = 0;
+            out = true;
+        } else if (now && !clk) {
+            if (count < 32) told = told << 1 | in;
+            if (++count == 32) address = (told & 0xffffff) * 8;
+        } else if (!now && clk && count >= 32 && told >> 24 == 0x03) {
+            size_t byte = address / 8 % (1u << 24);
+            out = byte >= contents.size() || (contents[byte] >> (7 - address % 8) & 1);
+            address++;
+        }
+        clk = now;
+    }
+};
+
+// Connects a flash memory to designs that have its pins.
+template <class T> auto connect(T &top, Flash &flash, int) -> decltype(top.flash_cs, void()) {
+    flash.step(top.flash_cs, top.flash_clk, top.flash_copi);
+    top.flash_cipo = flash.out;
+}
+template <class T> void connect(T &, Flash &, long) {}
+
 struct Line {
+    Flash flash;
     VerilatedContext context;
     std::unique_ptr<Vnpu> top;
     double bit;  // cycles
@@ -86,6 +118,7 @@ struct Line {
         top->eval();
         memory_until(double(cycle) + 0.5);
         sample();
+        connect(*top, flash, 0);
         top->clk = 1;
         top->eval();
         cycle++;
@@ -111,6 +144,11 @@ void tw_line_reset(void *h) { static_cast<Line *>(h)->reset(); }
 void tw_line_faults(void *h, uint32_t value) { set_faults(*static_cast<Line *>(h)->top, value, 0); }
 
 uint32_t tw_line_sdram_fault(void *h) { return sdram_fault(*static_cast<Line *>(h)->top, 0); }
+
+// What the flash memory of the design holds, for designs with one.
+void tw_line_flash(void *h, const uint8_t *bytes, size_t count) {
+    static_cast<Line *>(h)->flash.contents.assign(bytes, bytes + count);
+}
 
 void tw_line_send(void *h, const uint8_t *bytes, size_t count) {
     Line &line = *static_cast<Line *>(h);

@@ -21,6 +21,7 @@ def _load(path: Path) -> ctypes.CDLL:
         ("destroy", None, handle),
         ("reset", None, handle),
         ("faults", None, handle, ctypes.c_uint32),
+        ("flash", None, handle, ctypes.c_char_p, size),
         ("send", None, handle, ctypes.c_char_p, size),
         ("run", size, handle, ctypes.c_uint64, ctypes.c_char_p, size),
         ("queued", size, handle),
@@ -87,6 +88,11 @@ class SimulatedLine:
     def faults(self, value: int) -> None:
         """Sets the input `faults` of designs that have it."""
         self._library.tw_line_faults(self._handle, value)
+
+    def set_flash(self, contents: bytes) -> None:
+        """Gives the SPI flash memory of designs that have its pins (`flash_clk`, ...) its contents, from its first byte
+        on; the rest is erased."""
+        self._library.tw_line_flash(self._handle, contents, len(contents))
 
     @property
     def sdram_fault(self) -> int:

@@ -29,12 +29,13 @@ DEVICE = Path(__file__).with_name("pipe_device.c")
 
 
 def compiler(host: str) -> str:
-    """A C compiler for a host, as `make` takes it."""
+    """A C compiler for a host, as `make` takes it. That of `ziglang` builds a libc first: only where programs can
+    run too."""
     _, gnu, zig = HOSTS[host]
     if shutil.which(gnu):
         return gnu
-    if importlib.util.find_spec("ziglang") is None:
-        needs.skip(needs.CROSS_COMPILERS, f"neither {gnu} nor ziglang")
+    if importlib.util.find_spec("ziglang") is None or launcher(host) is None:
+        needs.skip(needs.CROSS_COMPILERS, f"no {gnu}, and not ziglang with an emulator")
     return f"{sys.executable} -m ziglang cc -target {zig}"
 
 

@@ -15,8 +15,9 @@ from fpga.report import Report, read_report
 from fpga.zynq.boards import ZYNQ_BOARDS
 from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
-from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_zynq
+from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_standalone, fpga_zynq
 from tilewright.errors import UsageError
+from tilewright.standalone import build as alone
 
 
 @click.group(
@@ -39,6 +40,8 @@ def command() -> None:
 
 command.add_command(fpga_flash.flash)
 command.add_command(fpga_resources.resources)
+command.add_command(fpga_standalone.ask)
+command.add_command(fpga_standalone.image)
 command.add_command(fpga_zynq.export)
 command.add_command(fpga_zynq.fetch_tools)
 
@@ -49,6 +52,7 @@ command.add_command(fpga_zynq.fetch_tools)
         "  tilewright fpga build --board ulx3s_85f --config tiny -o bits\n"
         "  tilewright fpga build --board ulx3s_85f --memory sdram -o bits\n"
         "  tilewright fpga build --board ulx3s_85f --config small --clock-mhz 60 -o bits --json -\n"
+        "  tilewright fpga build --board ulx3s_85f --config tiny --standalone model.onnx -o alone\n"
         "  tilewright fpga build --board pynq_z2 -o bits\n"
     )
 )
@@ -78,6 +82,14 @@ command.add_command(fpga_zynq.fetch_tools)
     show_default=True,
     help="Placements with this seed and those after it, of which the best is routed.",
 )
+@click.option(
+    "--standalone",
+    metavar="MODEL",
+    type=click.Path(path_type=Path),
+    help="A RISC-V core beside the NPU runs this network without a host: writes its image too.",
+)
+@fpga_standalone.name_option
+@fpga_standalone.unsigned_option
 @arguments.json_option
 def build(
     board_name: str | None,
@@ -90,6 +102,9 @@ def build(
     baud: int | None,
     seed: int | None,
     tries: int,
+    standalone: Path | None,
+    model_name: str | None,
+    unsigned_input: bool,
     json_path: str | None,
 ) -> None:
     """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
@@ -99,20 +114,24 @@ def build(
     """
     given = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
     if everything:
-        if board_name or config or any(given.values()):
+        if board_name or config or standalone or any(given.values()):
             raise UsageError("--all takes boards, configurations and their settings from `fpga boards`")
         jobs: list[tuple[Board, NpuConfig, Point, Path]] = [
             (b, NpuConfig.load(n), p, output / f"{b.name}_{n}") for b in BOARDS.values() for n, p in b.points.items()
         ]
     elif board_name:
-        board = builder.board_named(board_name)
+        board = builder.board_named(board_name) if standalone is None else alone.board_with_core(board_name)
         chosen = NpuConfig.load(config or next(iter(board.points), "tiny"))
         jobs = [(board, chosen, builder.point_of(board, chosen, **given), output)]  # type: ignore[arg-type]
     else:
         raise UsageError("give a --board, or --all")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
+    if standalone is None and (model_name or unsigned_input):
+        raise UsageError("--model-name and --unsigned-input are for --standalone")
     terminal.prepare_json(json_path)
+    if standalone is not None:
+        fpga_standalone.write(*jobs[0], standalone, model_name, unsigned_input, quiet=json_path == "-")
     reports = []
     for target, configuration, point, folder in jobs:
         with terminal.Working("generating", log=True) as working:

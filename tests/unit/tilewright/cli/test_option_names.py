@@ -31,8 +31,10 @@ SHOWN_BY = {
     "fpga/build.py": ("fpga build",),
     "fpga/report.py": ("fpga build",),
     "fpga/flows/watch.py": ("fpga build",),
+    "fpga/standalone/record.py": ("fpga build",),
     "fpga/zynq/boards.py": ("fpga export",),
     "tilewright/cli/arguments.py": (*COMPILING, "quantize"),
+    "tilewright/cli/commands/fpga_standalone.py": ("fpga ask", "fpga image", "fpga build"),
     "tilewright/cli/fixed_values.py": ("compile", "run"),
     "tilewright/cli/group.py": (*COMPILING, "quantize", "fpga build", "serve"),
     "tilewright/cli/input_files.py": ("run",),
@@ -51,6 +53,7 @@ SHOWN_BY = {
     "tilewright/runtime/devices.py": ("run",),
     "tilewright/sweep/networks.py": ("sweep",),
     "tilewright/sweep/runner.py": ("sweep",),
+    "tilewright/standalone/firmware.py": ("compile",),  # which made the program
     "tilewright/trust.py": ("run",),
 }
 

@@ -1,0 +1,116 @@
+"""What lies in the folder of a build for a board without a host, beside the bitstream."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fpga.board import Point
+from fpga.errors import FpgaError
+from fpga.standalone.boards import StandaloneBoard, standalone_board
+from fpga.standalone.image import Place
+from isa.config import NpuConfig
+
+RECORD, IMAGE, BOOT, PROGRAM = "standalone.json", "standalone.bin", "boot.bin", "standalone.twp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Attributes:
+    board, config, point: what the bitstream is built from.
+    offset: of the image in the flash memory, bytes.
+    model: name of its network.
+    unsigned: int8 inputs come as bytes of 0 to 255.
+    sha256: of the image.
+    """
+
+    board: str
+    config: dict[str, Any]
+    point: dict[str, Any]
+    offset: int
+    model: str
+    unsigned: bool
+    sha256: str
+
+    def npu(self) -> NpuConfig:
+        """The configuration."""
+        return NpuConfig.from_dict(self.config)
+
+
+def write(
+    folder: Path,
+    board: StandaloneBoard,
+    config: NpuConfig,
+    point: Point,
+    model: str,
+    image: bytes,
+    unsigned: bool,
+) -> Record:
+    """Writes boot program, image and record. The compiled program goes beside them, as PROGRAM."""
+    place: Place = board.alone.place
+    made = Record(
+        board=board.name,
+        config=config.to_dict(),
+        point=asdict(point),
+        offset=place.offset,
+        model=model,
+        unsigned=unsigned,
+        sha256=hashlib.sha256(image).hexdigest(),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in ((IMAGE, image), (BOOT, board.boot)):
+        (folder / name).write_bytes(data)
+    (folder / RECORD).write_text(json.dumps(asdict(made), indent=2) + "\n", encoding="utf-8")
+    return made
+
+
+def read(folder: Path) -> Record | None:
+    """The record of a folder; None where its build was for a board with a host.
+
+    Raises:
+        FpgaError: it is damaged, or the image is not the one it tells of.
+    """
+    try:
+        values = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        found = Record(**values)
+        found.npu()
+        Point(**found.point)
+        image = (folder / IMAGE).read_bytes()
+    except FileNotFoundError as error:
+        if error.filename and Path(error.filename).name == RECORD:
+            return None
+        raise FpgaError(f"{error.filename}: {error.strerror}; build it again") from None
+    except OSError as error:
+        raise FpgaError(f"{error.filename}: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise FpgaError(f"{folder / RECORD}: no record of a build") from None
+    if hashlib.sha256(image).hexdigest() != found.sha256:
+        raise FpgaError(f"{folder / IMAGE} is not the image of {folder / RECORD}; build it again")
+    return found
+
+
+@dataclass(frozen=True)
+class Build:
+    """A folder's record as objects, with the image."""
+
+    board: StandaloneBoard
+    config: NpuConfig
+    point: Point
+    unsigned: bool
+    image: bytes
+
+
+def board_of(folder: Path) -> Build:
+    """What a folder was built for. Raises `FpgaError` where that is no board without a host."""
+    found = read(folder)
+    if found is None:
+        raise FpgaError(f"{folder} holds no build for a board without a host; fpga build --standalone makes one")
+    try:
+        boot, image = (folder / BOOT).read_bytes(), (folder / IMAGE).read_bytes()
+    except OSError as error:
+        raise FpgaError(f"{error.filename}: {error.strerror}; build it again") from None
+    board = standalone_board(found.board, boot)
+    return Build(board, found.npu(), Point(**found.point), found.unsigned, image)

@@ -1,0 +1,103 @@
+"""`tilewright fpga image` and `ask`: boards without a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fpga.board import Board, Point
+from fpga.standalone import record
+from fpga.standalone.boards import StandaloneBoard
+from isa.config import NpuConfig
+from tilewright.cli import arguments, terminal
+from tilewright.cli.input_files import InputFiles
+from tilewright.errors import UsageError
+from tilewright.files import write_arrays
+from tilewright.standalone import ask as asking
+from tilewright.standalone.build import write_image
+
+name_option = click.option("--model-name", metavar="TEXT", help="What the board calls the network; default: its own.")
+unsigned_option = click.option(
+    "--unsigned-input",
+    is_flag=True,
+    help="int8 inputs come as bytes of 0 to 255, 128 more than their values, as MLPerf Tiny sends pictures.",
+)
+
+
+def write(
+    board: Board,
+    config: NpuConfig,
+    point: Point,
+    folder: Path,
+    model: Path,
+    name: str | None,
+    unsigned: bool,
+    *,
+    quiet: bool,
+) -> None:
+    """Writes the image of a network into a folder, and says how large it is."""
+    assert isinstance(board, StandaloneBoard)
+    with terminal.Working("compiling", log=True) as working:
+        made = write_image(folder, board, config, point, model, name=name, unsigned=unsigned, progress=working.update)
+    if not quiet:
+        click.echo(
+            f"{folder / record.IMAGE}: {len(made.image)} bytes of {board.alone.place.room}, "
+            f"{made.needed} bytes of memory of {point.memory_kib << 10}"
+        )
+
+
+@click.command(
+    "image",
+    epilog="\b\nExamples:\n  tilewright fpga image alone other.onnx\n  tilewright fpga flash alone --permanent\n",
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@arguments.model_argument
+@name_option
+@unsigned_option
+def image(folder: Path, model: Path, model_name: str | None, unsigned_input: bool) -> None:
+    """Replace the network in FOLDER, which a build with --standalone wrote; the bitstream stays as it is."""
+    build = record.board_of(folder)
+    write(build.board, build.config, build.point, folder, model, model_name, unsigned_input, quiet=False)
+
+
+@click.command(
+    "ask",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright fpga ask alone image.npy --port /dev/ttyUSB0\n"
+        "  tilewright fpga ask alone image.npy --simulated\n"
+    ),
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1)
+@click.option("--port", metavar="DEVICE", help="Serial port of the board.")
+@click.option("--simulated", is_flag=True, help="The SoC of the bitstream, Verilated, instead of a board.")
+@click.option(
+    "--infer", "count", type=click.IntRange(1, 1 << 20), default=1, show_default=True, help="Inferences that are timed."
+)
+@click.option(
+    "--warmups", type=click.IntRange(0, 1 << 20), default=0, show_default=True, help="Inferences before them."
+)
+@click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Write the outputs, a .npy each.")
+def ask(
+    folder: Path,
+    files: tuple[str, ...],
+    port: str | None,
+    simulated: bool,
+    count: int,
+    warmups: int,
+    output: Path | None,
+) -> None:
+    """Send inputs to a board with the build in FOLDER, and show what goes over the line and comes back.
+
+    Inputs are .npy, .npz or image files, as for `run`; without any they are random.
+    """
+    if (port is None) != simulated:
+        raise UsageError("give the board's --port, or --simulated")
+    program = asking.program_in(folder)
+    values = InputFiles(files=files).of_program(program)
+    with asking.line_of(folder, port) as line:
+        found = asking.ask(line, program, asking.input_bytes(folder, program, values), count, warmups, click.echo)
+    if output is not None:
+        write_arrays(output, found)

@@ -1,0 +1,75 @@
+"""From a model to the image of a board without a host, and what goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import tilewright as tw
+from fpga.board import Point
+from fpga.standalone import image, record
+from fpga.standalone.boards import ALONE, StandaloneBoard, standalone_board
+from isa.config import NpuConfig
+from isa.program import Program
+from tilewright.errors import UsageError
+from tilewright.standalone.firmware import HOST, Firmware, boot_program, firmware
+
+
+def board_with_core(name: str) -> StandaloneBoard:
+    """A board with its boot program.
+
+    Raises:
+        FpgaError: not one of `ALONE`. UsageError: no C compiler.
+    """
+    standalone_board(name, b"")  # the board, before anything is compiled
+    return standalone_board(name, boot_program(ALONE[name].place))
+
+
+def program_of(model: Path, config: NpuConfig) -> Program:
+    """The network of a file, compiled now or already.
+
+    Raises:
+        UsageError: a program for another host or another configuration. TilewrightError: it cannot be compiled.
+    """
+    if not model.is_file() or not Program.is_program(model):
+        return tw.compile_program(model, config, host=HOST)
+    program = tw.load(model)
+    if program.config.fingerprint != config.fingerprint:
+        raise UsageError(
+            f"{model} is compiled for {program.config.name} ({program.config.fingerprint}), "
+            f"the bitstream has {config.name} ({config.fingerprint})"
+        )
+    return program
+
+
+def write_image(
+    folder: Path,
+    board: StandaloneBoard,
+    config: NpuConfig,
+    point: Point,
+    model: Path,
+    *,
+    name: str | None = None,
+    unsigned: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Firmware:
+    """Writes image and record of a network into the folder of a build.
+
+    Args:
+        name: what `profile` says, the program's unless given.
+        unsigned: see `firmware`.
+
+    Raises:
+        TilewrightError: the network cannot be compiled, or does not fit the board.
+    """
+    progress("compiling the network")
+    program = program_of(model, config)
+    progress("compiling the firmware")
+    made = firmware(program, model=name, unsigned=unsigned)
+    image.check_room(len(made.image), made.needed, board.alone.place, point.memory_kib << 10, model.name)
+    try:
+        record.write(folder, board, config, point, program.name, made.image, unsigned)
+        program.save(folder / record.PROGRAM)
+    except OSError as error:
+        raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
+    return made

@@ -1,0 +1,136 @@
+"""The two programs of a board without a host: the boot program in the bitstream, and the image with a network."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.text import ACCEPTED, MAX_NAME, is_plain, plain
+from fpga.standalone import image, memory_map
+from isa.program import CpuStep, NpuStep, Program
+from tilewright.errors import UsageError
+from tilewright.export import export_c
+from tilewright.runtime.layout import nbytes_of
+from tilewright.standalone.toolchain import DRIVER, SOURCES, Linked, link
+
+HOST = "riscv32-none"
+#: What TW_ALIGNMENT of the runtime is.
+ALIGNMENT = 64
+STACK_BYTES = 16384
+#: Types of the first output that `results` can print.
+PRINTED = ("float32", "int8", "uint8", "bool", "int32", "int64")
+_COMMON = ("start.S", "console.c", "memory.c")
+_NO_NPU = "0" * 16
+
+
+def boot_program(place: image.Place) -> bytes:
+    """What the core starts with. Raises `UsageError` without a C compiler."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        write_map(folder)
+        (folder / "tilewright_image.h").write_text(image.c_header(place), encoding="utf-8")
+        values = {"STACK_END": memory_map.BOOT + memory_map.BOOT_BYTES}
+        sources = [SOURCES / name for name in (*_COMMON, "board_soc.c", "boot.c")]
+        return link(folder, sources, start=memory_map.BOOT, values=values).payload
+
+
+def write_map(folder: Path) -> None:
+    """The memory map as a header."""
+    (folder / "tilewright_soc.h").write_text(memory_map.c_header(), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """A network with the program around it.
+
+    Attributes:
+        image: as `fpga.standalone.image` describes it.
+        needed: bytes of memory it uses.
+    """
+
+    image: bytes
+    needed: int
+
+
+def check_network(program: Program) -> None:
+    """Raises `UsageError` for a program the firmware cannot serve."""
+    if program.host.triple is None or not program.host.triple.startswith("riscv32"):
+        raise UsageError(f"{program.name} must be compiled with --host {HOST}, not for {program.host.triple}")
+    if not program.outputs or not program.inputs:
+        raise UsageError(f"{program.name} must have an input and an output to run without a host")
+    dtype = program.outputs[0].dtype
+    if dtype not in PRINTED:
+        raise UsageError(f"output {program.outputs[0].name} must have one of {', '.join(PRINTED)}, not {dtype}")
+
+
+def firmware(program: Program, *, model: str | None = None, unsigned: bool = False) -> Firmware:
+    """The image of a compiled program.
+
+    Args:
+        program: compiled with host HOST.
+        model: what `profile` says, the program's name unless given.
+        unsigned: int8 inputs come as bytes of 0 to 255, 128 more than their values.
+
+    Raises:
+        UsageError: a program that the firmware cannot serve, or no C compiler.
+    """
+    linked = compiled(program, memory_map.MEMORY, "board_soc.c", model=model, unsigned=unsigned)
+    needed = linked.symbols["tw_free"] - memory_map.MEMORY + _used(program)
+    uses_npu = any(isinstance(step, NpuStep) for step in program.steps)
+    fingerprint = program.config.fingerprint if uses_npu else _NO_NPU
+    made = image.make(linked.payload, entry=linked.entry, needed=needed, fingerprint=fingerprint)
+    return Firmware(made, needed)
+
+
+def compiled(
+    program: Program,
+    start: int,
+    board: str,
+    *,
+    model: str | None = None,
+    unsigned: bool = False,
+    end: int | None = None,
+) -> Linked:
+    """The program of a board.
+
+    Args:
+        start: address of its first byte.
+        board: source of `driver/c/standalone` that knows the board.
+        end: of the memory, for a board that cannot say it.
+    """
+    check_network(program)
+    if model is not None and not is_plain(model):
+        raise UsageError(f"the network's name must have 1..{MAX_NAME} {ACCEPTED}, not {model!r}")
+    title = model or plain(program.name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        names = export_c(program, folder, "network")
+        write_map(folder)
+        (folder / "tilewright_standalone.h").write_text(
+            f'#define TW_MODEL "{title}"\n#define TW_UNSIGNED {int(unsigned)}\n', encoding="utf-8"
+        )
+        sources: Sequence[Path] = [
+            *(SOURCES / name for name in (*_COMMON, board, "monitor.c")),
+            DRIVER / "tilewright_npu.c",
+            *(folder / name for name in names if name.endswith((".o", ".S")) or name == "network.c"),
+        ]
+        values = {"STACK_BYTES": STACK_BYTES, **({"MEMORY_END": end} if end is not None else {})}
+        return link(folder, sources, start=start, values=values)
+
+
+def _used(program: Program) -> int:
+    """Bytes that `monitor.c` takes of the memory behind the program, for this network."""
+
+    def aligned(nbytes: int) -> int:
+        return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+    steps = [s for s in program.steps if isinstance(s, CpuStep)]
+    workspace = max((s.workspace for s in steps), default=0)
+    table = 4 * max((len(s.buffers) for s in steps), default=0)
+    memory = aligned(program.host_bytes) + aligned(workspace) + table
+    regions = (len(program.instructions), len(program.constants), program.arena_bytes)
+    on_device = any(isinstance(s, NpuStep) for s in program.steps) or program.arena_bytes
+    inputs = sum(nbytes_of(t) for t in program.inputs)
+    return aligned(memory) + aligned(inputs) + (sum(aligned(n or 1) for n in regions) if on_device else 0)
