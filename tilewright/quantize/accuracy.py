@@ -45,7 +45,7 @@ MARGIN = 1.5
 FLIPS = 0.001
 """Share of the positions with a clear class that may have another one."""
 
-CHECKS = (12, 64)
+CHECKS = (8, 64)
 """Samples to measure a recipe on, at most: of networks with many and with few multiply-accumulates."""
 
 _WORK = 3e10
@@ -57,8 +57,9 @@ _FAR = 4.0
 _WORTH = 0.01
 """Layers are tried in 8 bits again if they have such a share of the network's multiply-accumulates."""
 
-_ROUNDS = 4
-_RETURNS = 2
+_CAUTION = (0.8, 0.6, 0.4)
+"""Noise to aim at in each round, as a fraction of the goal. A round fits and measures the whole network."""
+
 _EASIER = 0.7  # noise to aim at, as a fraction of what it is, for outputs whose classes flip
 
 
@@ -105,6 +106,9 @@ class Measured:
         return other if others <= own else self
 
 
+Made = Callable[[Recipe, Recipe], Measured]
+
+
 def tune(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None = None) -> Recipe:
     """A recipe with ranges, weights, biases and precisions. The given one is left unchanged.
 
@@ -112,10 +116,13 @@ def tune(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress 
         UsageError: a pattern that no node has, or onnxruntime cannot run the model on a sample.
     """
     asked = precision.by_patterns(Network(recipe.model), wanted.keep_float, wanted.int16)
-    watched = classes.exposed(recipe.model)
-    plain = replace(recipe, model=watched, precision={**recipe.precision, **asked})
-    found = _tuned(plain, samples, wanted, progress)
-    return replace(found, model=classes.hidden(found.model, recipe.model))
+    outputs = len(recipe.model.graph.output)
+    with classes.exposed(recipe.model):
+        plain = replace(recipe, precision={**recipe.precision, **asked})
+        found = _tuned(plain, samples, wanted, progress)
+    if found.model is not recipe.model:
+        classes.hide(found.model, outputs)
+    return found
 
 
 def _tuned(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None) -> Recipe:
@@ -126,8 +133,8 @@ def _tuned(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progres
         found = ranges.find(model, samples, wanted.ranges, progress)
         return judge.measure(replace(recipe, model=model, ranges=found))
 
-    def fitted(plain: Recipe) -> Measured:
-        return judge.measure(correction.correct(plain, samples, progress=progress))
+    def fitted(plain: Recipe, known: Recipe | None = None) -> Measured:
+        return judge.measure(correction.correct(plain, samples, progress=progress, known=known))
 
     model = recipe.model
     if wanted.equalise:
@@ -138,36 +145,41 @@ def _tuned(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progres
     if model is not recipe.model and (best.noise > _FAR * most).any():
         before = nearest(recipe.model)
         if plain.better(before) is before:
-            plain = before
-            best = best.better(before if not wanted.fit else before.better(fitted(before.recipe)))
+            other = before.better(fitted(before.recipe)) if wanted.fit else before
+            if best.better(other) is other:
+                plain, best = before, other
     if wanted.target is None or not best.noise.size or best.reaches(most):
         return best.recipe
     found = precision.sources(plain.recipe, samples, progress)
-    return _mixed(best, found, most, fitted if best is not plain else judge.measure).recipe
+    made: Made = fitted if best is not plain else lambda recipe, known: judge.measure(recipe)
+    return _mixed(best, found, most, made).recipe
 
 
-def _mixed(best: Measured, found: precision.Sources, most: float, made: Callable[[Recipe], Measured]) -> Measured:
+def _mixed(best: Measured, found: precision.Sources, most: float, made: Made) -> Measured:
     """Keeps layers in floats until the goal is reached.
 
     Args:
-        made: fits and measures a recipe. Weights that were fitted behind a layer count on that layer's noise, so every
-            choice has to be fitted anew.
+        made: fits and measures a recipe; the second one has fits to begin with. Weights that were fitted behind a layer
+            count on that layer's noise, so every choice has to be fitted anew behind the first layer that it changes.
     """
     plain = replace(best.recipe, weights={})
-    for _ in range(_ROUNDS):
+    for caution in _CAUTION:  # what is left is seldom as small as the parts say
         aim = np.where(best.flips > FLIPS, np.minimum(most, best.noise * _EASIER), most)
-        kept = found.keep(best.noise, aim)
+        kept = found.keep(best.noise, aim * caution)
         if not kept:
             return best
-        best = made(plain.with_precision(best.recipe.precision | kept))
+        best = made(plain.with_precision(best.recipe.precision | kept), best.recipe)
         if best.reaches(most):
             break
+    if not best.reaches(most):
+        return best
     worth = _WORTH * precision.all_macs(Network(plain.model))
-    for group in found.costliest(worth)[:_RETURNS]:
-        fewer = {name: x for name, x in best.recipe.precision.items() if name not in group}
-        other = made(plain.with_precision(fewer))
-        if other.reaches(most):
-            best = other
+    spare = found.spare(best.noise, most, worth)
+    for count in dict.fromkeys((len(spare), (len(spare) + 1) // 2)):  # all of them, else the costliest half
+        back = {name for group in spare[:count] for name in group}
+        fewer = {name: x for name, x in best.recipe.precision.items() if name not in back}
+        if back and (other := made(plain.with_precision(fewer), best.recipe)).reaches(most):
+            return other
     return best
 
 

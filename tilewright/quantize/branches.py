@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from compiler.onnx_graphs import reads_of
+from tilewright.quantize.observe import light
 
 MOST_NODES = 200
 """A condition that takes more nodes to compute is left alone."""
@@ -23,22 +24,24 @@ def inline_branches(model: onnx.ModelProto) -> onnx.ModelProto:
     count = 0
     while True:
         with contextlib.suppress(Exception):  # it refuses models that onnxruntime runs
-            model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+            found = onnx.shape_inference.infer_shapes(light(model), data_prop=True)
+            del model.graph.value_info[:]
+            model.graph.value_info.extend(found.graph.value_info)
         constants = _Constants(model)
         nodes: list[onnx.NodeProto] = []
-        found = False
+        inlined = False
         for node in model.graph.node:
             condition = constants.value(node.input[0]) if node.op_type == "If" else None
             if condition is None or condition.size != 1:
                 nodes.append(node)
                 continue
-            found = True
+            inlined = True
             count += 1
             wanted = "then_branch" if bool(condition.reshape(())) else "else_branch"
             branch = next(a.g for a in node.attribute if a.name == wanted)
             model.graph.initializer.extend(_renamed_constants(branch, count))
             nodes += _inlined(branch, list(node.output), count)
-        if not found:
+        if not inlined:
             return model
         del model.graph.node[:]
         model.graph.node.extend(nodes)

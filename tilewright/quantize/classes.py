@@ -7,7 +7,8 @@ nothing about others. So both are looked at: which class it is, and the SQNR of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -20,27 +21,25 @@ CLEAR = 2.0
 SATURATING = {"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"}
 
 
-def exposed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, with what the functions in `SATURATING` that write an output read as further outputs."""
-    network = Network(model)
+@contextlib.contextmanager
+def exposed(model: onnx.ModelProto) -> Iterator[None]:
+    """While it lasts, what the functions in `SATURATING` that write an output read are further outputs of the model."""
+    network, count = Network(model), len(model.graph.output)
     made = (_behind_moves(network, name) for name in network.outputs)
     behind = [node.input[0] for node in made if node is not None and node.op_type in SATURATING]
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
     for name in dict.fromkeys(behind):
         if name in network.producer and name in network.info and name not in network.outputs:
             kind = onnx.TypeProto(tensor_type=network.info[name])
-            found.graph.output.append(onnx.ValueInfoProto(name=name, type=kind))
-    return found
+            model.graph.output.append(onnx.ValueInfoProto(name=name, type=kind))
+    try:
+        yield
+    finally:
+        hide(model, count)
 
 
-def hidden(model: onnx.ModelProto, like: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the outputs of another one."""
-    found = onnx.ModelProto()
-    found.CopyFrom(model)
-    del found.graph.output[:]
-    found.graph.output.extend(like.graph.output)
-    return found
+def hide(model: onnx.ModelProto, count: int) -> None:
+    """Leaves the first outputs only."""
+    del model.graph.output[count:]
 
 
 def _behind_moves(network: Network, name: str, moves: Collection[str] = MOVES) -> onnx.NodeProto | None:

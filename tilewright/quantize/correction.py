@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import onnx
 from threadpoolctl import threadpool_limits
 
 from tilewright.quantize import rounding, writing
@@ -43,7 +44,8 @@ class Fit:
         rounding: weights rounded by second moments, else to the nearest.
         reconstruct: least squares before rounding.
         samples: calibration samples to walk with, at most.
-        rows: places looked at, per sample and in all.
+        rows: places looked at, at most.
+        least, share: of these, at least, and so many for every input: the moments of few inputs need few.
         damping: of the least squares, as a fraction of the inputs' mean variance.
         caution: so much more of it for every input per place seen: what few places say of many inputs is chance.
     """
@@ -53,6 +55,8 @@ class Fit:
     reconstruct: bool = True
     samples: int = 16
     rows: int = 16384
+    least: int = 2048
+    share: int = 64
     damping: float = 0.1
     caution: float = 0.1
 
@@ -65,8 +69,15 @@ def taken(count: int, fit: Fit | None = None) -> range:
     return range(0, count, step)[:most]
 
 
-def correct(recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: Progress | None = None) -> Recipe:
+def correct(
+    recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: Progress | None = None,
+    known: Recipe | None = None,
+) -> Recipe:  # fmt: skip
     """A recipe with fitted weights and biases. The given one is left unchanged.
+
+    Args:
+        known: a recipe that was fitted on the same samples, with other precisions perhaps: what it has of the layers
+            before the first difference is taken over.
 
     Raises:
         UsageError: onnxruntime cannot run the model on a sample.
@@ -78,9 +89,16 @@ def correct(recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: 
     products = [x for x in network.layers if x.kind is Kind.PRODUCT and x.weights]
     products = [x for x in products if chosen.get(x.name) is not Precision.INT16]
     inputs: list[Sample] = [samples[i] for i in taken(len(samples), fit)]
-    real, quantised = Stepper(recipe.model, inputs), Stepper(writing.write(made), inputs)
+    written = writing.write(made)
+    same = set() if known is None else _same_before(written, writing.write(replace(known, weights={})))
+    real, quantised = Stepper(recipe.model, inputs), Stepper(written, inputs)
     try:
         for number, layer in enumerate(products):
+            if known is not None and layer.name in same:
+                if layer.name in known.weights:
+                    made.weights[layer.name] = known.weights[layer.name]
+                    _take_over(made.weights[layer.name], layer, quantised)
+                continue
             real.run_to(real.index(layer.name))
             quantised.run_to(quantised.index(layer.name))
             with threadpool_limits(1, "blas"):  # with several, products this small mostly wait for each other
@@ -97,6 +115,17 @@ def correct(recipe: Recipe, samples: Samples, fit: Fit | None = None, progress: 
     return made
 
 
+def _same_before(written: onnx.ModelProto, other: onnx.ModelProto) -> set[str]:
+    """Names of the nodes of a model before the first one that another model has otherwise."""
+    constants = [{x.name: x for x in model.graph.initializer} for model in (written, other)]
+    found: set[str] = set()
+    for a, b in zip(written.graph.node, other.graph.node):
+        if a != b or any(constants[0].get(name) != constants[1].get(name) for name in a.input):
+            break
+        found.add(a.name)
+    return found
+
+
 def _fitted(
     network: Network, layer: Layer, real: Stepper, quantised: Stepper, fit: Fit, per_channel: bool, number: int,
     integers: bool,
@@ -107,10 +136,11 @@ def _fitted(
     if product is None:
         return None
     w = np.ascontiguousarray(product.matrix(weights), np.float32)
+    del weights  # it may be much of the model, as may be what follows
     moments = Moments(product, w)
     random = np.random.default_rng(number)
     own = next(node for node in quantised.nodes if node.name == layer.name).input[0]
-    limit = max(1, fit.rows // real.count)
+    limit = max(1, min(fit.rows, max(fit.least, fit.share * product.inputs)) // real.count)
     for sample in range(real.count):
         f = real.value(sample, layer.inputs[0])
         if f.size:
@@ -126,27 +156,30 @@ def _fitted(
     loss = moments.of_loss(central=free) if fit.reconstruct else np.zeros((), np.float32)
     if not (np.isfinite(qq).all() and np.isfinite(loss).all()) or not (integers or loss.any()):
         return None
+    means = moments.q.astype(np.float32)[:, :, None]
+    wanted = (w @ moments.f.astype(np.float32)[:, :, None])[:, :, 0]
+    caution = fit.caution * product.inputs / moments.count
+    del moments
     target = w
     if fit.reconstruct:  # V = argmin E|W f - V q|^2 + d |V - W|^2  =  W + E[W (f - q) q'] (E[q q'] + d)^-1
-        firm = qq.copy()
-        rounding.damp(firm, fit.damping + fit.caution * product.inputs / moments.count)
-        target = w + np.linalg.solve(firm, loss.transpose(0, 2, 1)).transpose(0, 2, 1)
-        del firm
+        target = rounding.solve(qq, fit.damping + caution, loss)
+        target += w
+    del w
     if integers:
         axis = writing.weight_axis(network, layer, per_channel)
         scale = rounding.best_scales(target, np.einsum("gii->gi", qq), axis is not None)
-        found = rounding.round_by_moments(target, qq, scale) if fit.rounding else rounding.nearest(target, scale)
-        made = found * scale[:, :, None]
-    else:
-        made = target
+        if fit.rounding:
+            target = rounding.round_by_moments(target, qq, scale, overwrite=True)
+        else:
+            target = rounding.nearest(target, scale)
     if free and bias is not None:
-        shift = np.einsum("goi,gi->go", w, moments.f) - np.einsum("goi,gi->go", made, moments.q)
-        bias = (bias + shift.reshape(bias.shape)).astype(np.float32)
+        made = (target @ means)[:, :, 0] * (scale if integers else 1)
+        bias = (bias + (wanted - made).reshape(bias.shape)).astype(np.float32)
     new = bias if free else None
     if not integers:
-        return Weights(product.tensor(made).astype(np.float32), None, new)
+        return Weights(product.tensor(target).astype(np.float32), None, new)
     scale = scale.reshape(-1) if axis is not None else scale.reshape(-1)[0]
-    return Weights(product.tensor(found).astype(np.int8), scale, new)
+    return Weights(product.tensor(target.astype(np.int8)), scale, new)
 
 
 def _take_over(weights: Weights, layer: Layer, quantised: Stepper) -> None:

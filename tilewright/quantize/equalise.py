@@ -24,7 +24,7 @@ from onnx import numpy_helper
 
 from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import Network, attributes_of
-from tilewright.quantize.observe import observe
+from tilewright.quantize.observe import observe, without_constants
 from tilewright.quantize.recipe import Progress, Samples
 
 SAMPLES = 8
@@ -114,12 +114,10 @@ def equalise(
     if not found:
         return model
     spread = spreads(model, samples, {name: axis for one in found for name, axis in one.tensors.items()}, progress)
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    constants = {x.name: x for x in result.graph.initializer}
+    changed: dict[str, np.ndarray] = {}
 
-    def change(name: str, value: np.ndarray) -> None:
-        constants[name].CopyFrom(numpy_helper.from_array(value.astype(np.float32), name))
+    def now(name: str) -> np.ndarray:
+        return changed[name] if name in changed else np.asarray(network.constant(name))
 
     for one in found:
         factors = _factors(one, [spread[n] for n in one.tensors], network)
@@ -127,11 +125,14 @@ def equalise(
             continue
         for writer in one.writers:
             for name, axis in writer.constants:
-                value = numpy_helper.to_array(constants[name]).astype(np.float64)
+                value = now(name).astype(np.float64)
                 wide = [-1 if i == axis else 1 for i in range(value.ndim)]
-                change(name, value / factors.reshape(wide))
+                changed[name] = (value / factors.reshape(wide)).astype(np.float32)
         for reader in one.readers:
-            change(reader.weights, reader.scaled(numpy_helper.to_array(constants[reader.weights]), factors))
+            changed[reader.weights] = reader.scaled(now(reader.weights), factors).astype(np.float32)
+    result = without_constants(model)
+    for x in model.graph.initializer:
+        result.graph.initializer.append(numpy_helper.from_array(changed[x.name], x.name) if x.name in changed else x)
     return result
 
 

@@ -143,23 +143,22 @@ class _Folder:
             bias = self.network.constant(node.input[2])
             if bias is None:
                 return None
-        wide = weights.astype(np.float64)
         if node.op_type == "MatMul":
-            return _Product(node, wide, None, 1, shape, -1) if weights.ndim == 2 and shape is not None else None
+            return _Product(node, weights, None, 1, shape, -1) if weights.ndim == 2 and shape is not None else None
         if node.op_type == "Gemm":
-            wide = wide * float(attributes.get("alpha", 1.0))  # type: ignore[arg-type]
+            alpha, beta = (float(attributes.get(name, 1.0)) for name in ("alpha", "beta"))  # type: ignore[arg-type]
             if attributes.get("transB", 0):
-                wide = wide.T
+                weights = weights.T
             if bias is not None:
-                flat = _per_channel(bias, 2, 1, wide.shape[1])
+                flat = _per_channel(bias, 2, 1, weights.shape[1])
                 if flat is None:
                     return None
-                bias = np.broadcast_to(flat * float(attributes.get("beta", 1.0)), wide.shape[1:])  # type: ignore[arg-type]
-            return _Product(node, wide, bias, 1, shape, -1)
+                bias = np.broadcast_to(flat * beta, weights.shape[1:])
+            return _Product(node, weights, bias, 1, shape, -1, scale=alpha)
         axis = 1 if node.op_type == "ConvTranspose" else 0
         if axis == 1 and attributes.get("group", 1) != 1:
             return None
-        return _Product(node, wide, None if bias is None else bias.astype(np.float64), axis, shape, 1)
+        return _Product(node, weights, None if bias is None else bias.astype(np.float64), axis, shape, 1)
 
 
 @dataclass
@@ -167,7 +166,8 @@ class _Product:
     """A product in the making.
 
     Attributes:
-        weights, bias: float64.
+        weights: float32, without what was taken in.
+        bias: float64.
         channels: axis of the output channels in the weights.
         shape: of the input.
         axis: of the channels in the result.
@@ -180,6 +180,7 @@ class _Product:
     shape: list[int] | None
     axis: int
     changed: bool = False
+    scale: np.ndarray | float = 1.0  # of the weights, per channel or for all
 
     def apply(self, affine: _Affine) -> bool:
         """Takes in a scale and shift; False if the result could not be written."""
@@ -188,7 +189,7 @@ class _Product:
         if shifts and self.node.op_type == "MatMul" and self._rows() is None:
             return False
         wide = np.broadcast_to(affine.scale, (count,))
-        self.weights = self.weights * wide.reshape([-1 if i == self.channels else 1 for i in range(self.weights.ndim)])
+        self.scale = self.scale * wide
         if self.bias is not None or shifts:
             before = np.zeros(count) if self.bias is None else self.bias
             self.bias = before * wide + affine.shift
@@ -213,7 +214,11 @@ class _Product:
             return [node]
         made = onnx.NodeProto()
         made.CopyFrom(node)
-        made.input[1] = folder.add(node.name or kind, self.weights.astype(np.float32))
+        wide = [-1 if i == self.channels else 1 for i in range(self.weights.ndim)]
+        scale = self.scale.reshape(wide) if isinstance(self.scale, np.ndarray) else np.float64(self.scale)
+        weights = np.empty(self.weights.shape, np.float32)
+        np.multiply(self.weights, scale, out=weights, casting="same_kind")  # in float64, without a copy in float64
+        made.input[1] = folder.add(node.name or kind, weights)
         del made.input[2:]
         if self.bias is not None:
             made.input.append(folder.add(f"{node.name or kind}_bias", self.bias.astype(np.float32)))

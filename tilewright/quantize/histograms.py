@@ -15,12 +15,12 @@ class Histogram:
     """How often values occur, in bins of one width around 0; the width doubles when a value lies outside.
 
     Attributes:
-        counts: float64[2 * HALF]; bin i holds the values in [i - HALF, i - HALF + 1) * width.
+        counts: float32[2 * HALF], exact up to 2^24; bin i holds the values in [i - HALF, i - HALF + 1) * width.
         low, high: exact extremes; 0 before any value was seen.
     """
 
     def __init__(self) -> None:
-        self.counts = np.zeros(2 * HALF)
+        self.counts = np.zeros(2 * HALF, np.float32)
         self.width = 0.0
         self.low = self.high = 0.0
         self._empty = True
@@ -62,6 +62,6 @@ class Histogram:
             self.width = 2.0 ** np.ceil(np.log2(max(bound, 1e-30))) / HALF
         while bound > self.width * HALF:
             pairs = self.counts.reshape(-1, 2).sum(axis=1)
-            self.counts = np.zeros(2 * HALF)
+            self.counts = np.zeros(2 * HALF, np.float32)
             self.counts[HALF // 2 : HALF // 2 + HALF] = pairs
             self.width *= 2

@@ -8,6 +8,9 @@ import numpy as np
 
 from tilewright.quantize.layers import Layer, attributes_of
 
+_ROWS = 256
+"""Rows of moments that are worked on at one time."""
+
 
 @dataclass(frozen=True)
 class Product:
@@ -58,16 +61,22 @@ class Product:
         return np.sort(random.choice(count, limit, replace=False)) if count > limit else np.arange(count)
 
     def rows(self, x: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """What the results at some places are products with: float32[groups, places, inputs]."""
+        """What the results at some places are products with: float32[groups, places, inputs], of memory of its own."""
         if self.layer.op != "Conv":
             return np.asarray(x.reshape(-1, self.inputs)[places][None])
         rank = x.ndim - 2
         kernel, strides, dilations, pads = self._window(rank)
-        padded = np.pad(x, [(0, 0), (0, 0), *((pads[i], pads[rank + i]) for i in range(rank))])
-        at = np.unravel_index(places, self._result(x))
+        if any(pads):
+            x = np.pad(x, [(0, 0), (0, 0), *((pads[i], pads[rank + i]) for i in range(rank))])
+        at = np.unravel_index(places, self._result_of(x))
         steps = np.indices(kernel).reshape(rank, -1)
         index = [at[1 + i][:, None] * strides[i] + steps[i][None] * dilations[i] for i in range(rank)]
-        found = padded[(at[0][:, None], slice(None), *index)]  # [places, kernel, channels]
+        if x.shape[0] == 1:  # of one picture channels come first, so that nothing is written twice
+            flat = np.ravel_multi_index(tuple(index), x.shape[2:])
+            found = np.take(x.reshape(x.shape[1], -1), flat.reshape(-1), axis=1).reshape(self.groups, -1, *flat.shape)
+            found = found.transpose(0, 2, 1, 3)  # [groups, places, channels, kernel]
+            return np.asarray(found.reshape(self.groups, len(places), self.inputs))
+        found = x[(at[0][:, None], slice(None), *index)]  # [places, kernel, channels]
         found = found.transpose(0, 2, 1).reshape(len(places), self.groups, self.inputs)
         return np.ascontiguousarray(found.transpose(1, 0, 2))
 
@@ -86,11 +95,19 @@ class Product:
         if self.layer.op != "Conv":
             return (x.size // self.inputs,)
         rank = x.ndim - 2
-        kernel, strides, dilations, pads = self._window(rank)
+        pads = self._window(rank)[3]
+        padded = [x.shape[2 + i] + pads[i] + pads[rank + i] for i in range(rank)]
+        return self._places((x.shape[0], *padded))
+
+    def _result_of(self, padded: np.ndarray) -> tuple[int, ...]:
+        return self._places((padded.shape[0], *padded.shape[2:]))
+
+    def _places(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """The batch and the places of the kernel in a picture with its padding."""
+        rank = len(sizes) - 1
+        kernel, strides, dilations, _ = self._window(rank)
         spans = [(kernel[i] - 1) * dilations[i] + 1 for i in range(rank)]
-        return (x.shape[0], *(
-            (x.shape[2 + i] + pads[i] + pads[rank + i] - spans[i]) // strides[i] + 1 for i in range(rank)
-        ))  # fmt: skip
+        return (sizes[0], *((sizes[1 + i] - spans[i]) // strides[i] + 1 for i in range(rank)))
 
 
 class Moments:
@@ -117,13 +134,15 @@ class Moments:
         self._rest = np.zeros_like(weights) if self._early else np.zeros_like(self._qq)
 
     def add(self, f: np.ndarray, q: np.ndarray) -> None:
-        """Rows of both models at the same places. [groups, places, inputs]."""
+        """Rows of both models at the same places. [groups, places, inputs]; both are changed."""
+        ones = np.ones((1, f.shape[1]), np.float32)
         if self._offset is None:
-            self._offset = f.mean(axis=1, keepdims=True)
-        f, q = f - self._offset, q - self._offset
+            self._offset = ones @ f / np.float32(f.shape[1])
+        f -= self._offset
+        q -= self._offset
         self.count += f.shape[1]
-        self._f += f.sum(axis=1, dtype=np.float64)
-        self._q += q.sum(axis=1, dtype=np.float64)
+        self._f += (ones @ f)[:, 0]
+        self._q += (ones @ q)[:, 0]
         self._qq += q.transpose(0, 2, 1) @ q
         lost = np.subtract(f, q, out=f)
         if self._early:
@@ -139,32 +158,36 @@ class Moments:
         return self._q / self.count + self._shift
 
     def of_inputs(self, central: bool = True) -> np.ndarray:
-        """E[q q'], without q q' of the means if `central`. float32[groups, inputs, inputs]."""
+        """E[q q'], without q q' of the means if `central`. float32[groups, inputs, inputs]; to be called once, because
+        it is in the memory of the sums."""
         q = (self._q / self.count).astype(np.float32)
-        found = self._qq / np.float32(self.count)
-        found -= q[:, :, None] * q[:, None, :]
-        if not central:
-            found += _outer(self.q, self.q)
-        return np.asarray(found)
+        whole = self.q.astype(np.float32)
+        found = self._qq
+        found /= np.float32(self.count)
+        for start in range(0, found.shape[1], _ROWS):
+            rows = slice(start, start + _ROWS)
+            found[:, rows] -= q[:, rows, None] * q[:, None, :]
+            if not central:
+                found[:, rows] += whole[:, rows, None] * whole[:, None, :]
+        return found
 
     def of_loss(self, central: bool = True) -> np.ndarray:
-        """E[W (f - q) q'], without the means' part if `central`. float32[groups, outputs, inputs]."""
-        q = self._q / self.count
-        lost = self.f - self.q
-        if self._early:
-            found = self._rest / np.float32(self.count)
-        else:
-            found = self._weights @ (self._rest / np.float32(self.count))
-        mean = (self._weights @ lost[:, :, None].astype(np.float32))[:, :, 0]
-        found -= _outer(mean, q)
-        if not central:
-            found += _outer(mean, self.q)
-        return np.asarray(found)
+        """E[W (f - q) q'], without the means' part if `central`. float32[groups, outputs, inputs]; to be called once,
+        because it is in the memory of the sums where that has the shape."""
+        q = (self._q / self.count).astype(np.float32)
+        whole = self.q.astype(np.float32)
+        mean = (self._weights @ (self.f - self.q)[:, :, None].astype(np.float32))[:, :, 0]
+        found = self._rest
+        found /= np.float32(self.count)
+        if not self._early:
+            found = self._weights @ found
+        for start in range(0, found.shape[1], _ROWS):
+            rows = slice(start, start + _ROWS)
+            found[:, rows] -= mean[:, rows, None] * q[:, None, :]
+            if not central:
+                found[:, rows] += mean[:, rows, None] * whole[:, None, :]
+        return found
 
     @property
     def _shift(self) -> np.ndarray | float:
         return 0.0 if self._offset is None else self._offset[:, 0].astype(np.float64)
-
-
-def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a[:, :, None].astype(np.float32) * b[:, None, :].astype(np.float32)

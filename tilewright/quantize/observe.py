@@ -7,12 +7,14 @@ work is that of one run, the memory that of one piece.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler.onnx_graphs import reads_of
 from tilewright.errors import UsageError
@@ -23,9 +25,16 @@ PIECE_BYTES = 16 << 20
 """What the observed tensors of one piece may hold; a larger tensor has a piece of its own."""
 
 _ERROR_ONLY = 3
+_LARGE_CONSTANT = 1 << 18  # bytes
+_PAGE = 4096
+_MOST_OF_A_SHAPE = 1024
+"""Elements of a constant that may be a shape."""
 
 
-def session(model: onnx.ModelProto, *, optimise: bool = True, integers: bool = True, threads: int = 0) -> Any:
+def session(
+    model: onnx.ModelProto, *, optimise: bool = True, integers: bool = True, threads: int = 0,
+    constants: Iterable[onnx.TensorProto] = (),
+) -> Any:  # fmt: skip
     """A session of onnxruntime on the CPU, which gives memory back as soon as it is done with it.
 
     Args:
@@ -33,6 +42,7 @@ def session(model: onnx.ModelProto, *, optimise: bool = True, integers: bool = T
         integers: False computes quantised layers in floats between their QuantizeLinear and DequantizeLinear nodes, as
             the model says: equal but for rounding, and twice as fast where onnxruntime has no int8 kernels.
         threads: 0 for as many as there are processors.
+        constants: initialisers beside those of the model.
 
     Raises:
         UsageError: onnxruntime cannot load the model.
@@ -50,10 +60,68 @@ def session(model: onnx.ModelProto, *, optimise: bool = True, integers: bool = T
         options.add_session_config_entry("session.disable_quant_qdq", "1")
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    create = lambda given: onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+    held = [*model.graph.initializer, *constants]
+    kinds = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16)
+    large = {
+        x.name for x in held if x.ByteSize() >= _LARGE_CONSTANT and x.data_type in kinds and x.HasField("raw_data")
+    }
     try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        with tempfile.TemporaryDirectory(prefix="tilewright-quantize-", ignore_cleanup_errors=True) as folder:
+            small = [x for x in held if x.name not in large]
+            place = Path(folder) / "model.onnx"
+            light = _with_constants(model, [*small, *_beside([x for x in held if x.name in large], place)])
+            if not large:
+                return create(light.SerializeToString())
+            place.write_bytes(light.SerializeToString())
+            del light
+            return create(str(place))
     except Exception as error:  # onnxruntime raises its own kinds without a common base
         raise UsageError(f"onnxruntime cannot load the model: {first_line(error)}") from None
+
+
+def _with_constants(model: onnx.ModelProto, constants: Iterable[onnx.TensorProto]) -> onnx.ModelProto:
+    """The model with other initialisers."""
+    found = without_constants(model)
+    found.graph.initializer.extend(constants)
+    return found
+
+
+def copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy, without what was deleted of the model before: protobuf keeps that until the whole goes. `CopyFrom` takes
+    three times the memory for a while."""
+    return _with_constants(model, model.graph.initializer)
+
+
+def without_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of all but the initialisers, which are most of a model."""
+    found = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    found.functions.extend(model.functions)
+    found.metadata_props.extend(model.metadata_props)
+    for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        if model.HasField(name):
+            setattr(found, name, getattr(model, name))
+    graph, given = found.graph, model.graph
+    graph.name = given.name or "graph"
+    if given.HasField("doc_string"):
+        graph.doc_string = given.doc_string
+    for name in ("node", "input", "output", "value_info", "sparse_initializer", "quantization_annotation"):
+        getattr(graph, name).extend(getattr(given, name))
+    return found
+
+
+def _beside(tensors: Sequence[onnx.TensorProto], place: Path) -> list[onnx.TensorProto]:
+    """The tensors with their data in a file beside the model, which onnxruntime maps: it copies what is in a model,
+    two times while it loads."""
+    found = []
+    with place.with_suffix(".data").open("wb") as file:
+        for x in tensors:
+            file.seek(-(-file.tell() // _PAGE) * _PAGE)
+            entries = {"location": f"{place.stem}.data", "offset": file.tell(), "length": file.write(x.raw_data)}
+            made = onnx.TensorProto(name=x.name, dims=x.dims, data_type=x.data_type, data_location=TensorProto.EXTERNAL)
+            made.external_data.extend(onnx.StringStringEntryProto(key=k, value=str(v)) for k, v in entries.items())
+            found.append(made)
+    return found
 
 
 def first_line(error: BaseException) -> str:
@@ -116,7 +184,8 @@ class Observer:
         for index, piece in enumerate(self._pieces):
             feeds = {name: alive[name] for name in piece.reads}
             if self._sessions[index] is None:
-                self._sessions[index] = session(self._model_of(piece, feeds), optimise=False)
+                constants = [self._constants[name] for name in piece.constants]
+                self._sessions[index] = session(self._model_of(piece, feeds), optimise=False, constants=constants)
             found = run(self._sessions[index], feeds)
             del feeds
             alive.update((name, found[name]) for name in piece.kept)
@@ -128,8 +197,7 @@ class Observer:
             give_back()
 
     def _model_of(self, piece: _Piece, feeds: Mapping[str, Any]) -> onnx.ModelProto:
-        constants = [self._constants[name] for name in piece.constants]
-        return part_of(self.model, piece.nodes, constants, feeds, list(dict.fromkeys([*piece.observed, *piece.kept])))
+        return part_of(self.model, piece.nodes, feeds, list(dict.fromkeys([*piece.observed, *piece.kept])))
 
 
 class _Piece:
@@ -183,16 +251,15 @@ def _cut(model: onnx.ModelProto, wanted: set[str], sizes: Mapping[str, int], lim
 def part_of(
     model: onnx.ModelProto,
     nodes: Iterable[onnx.NodeProto],
-    constants: Iterable[onnx.TensorProto],
     feeds: Mapping[str, Any],
     outputs: Iterable[str],
 ) -> onnx.ModelProto:
-    """Some nodes of a model as a model. Its inputs have the names and types of `feeds`."""
+    """Some nodes of a model as a model, which lacks the initialisers that they read. Its inputs have the names and
+    types of `feeds`."""
     part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     part.functions.extend(model.functions)
     part.graph.name = "part"
     part.graph.node.extend(nodes)
-    part.graph.initializer.extend(constants)
     part.graph.input.extend(_value_info(name, value) for name, value in feeds.items())
     part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     return part
@@ -229,21 +296,31 @@ def observe(
             progress("calibrating", (index + 1) / len(samples))
 
 
+def light(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy for the inference of shapes, with large initialisers as inputs: shape and type of them are enough."""
+    found = without_constants(model)
+    for tensor in model.graph.initializer:
+        small = int(np.prod(tensor.dims, dtype=np.int64)) <= _MOST_OF_A_SHAPE
+        if small:
+            found.graph.initializer.append(tensor)
+        else:
+            found.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    return found
+
+
 def tensor_bytes(model: onnx.ModelProto, example: Sample) -> dict[str, int]:
     """Bytes of the tensors inside, with inputs of the example's shapes; of those that shape inference can tell."""
-    fixed = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    fixed.graph.name = "sizes"
-    fixed.graph.node.extend(model.graph.node)
-    for tensor in model.graph.initializer:
-        small = int(np.prod(tensor.dims, dtype=np.int64)) <= 1024
-        if small:  # may be a shape; for the others shape and type are enough
-            fixed.graph.initializer.append(tensor)
-        else:
-            fixed.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    fixed = light(model)
+    del fixed.graph.value_info[:]
+    inputs = {x.name for x in model.graph.input}
+    kept = [x for x in fixed.graph.input if x.name not in inputs]
+    del fixed.graph.input[:]
+    fixed.graph.input.extend(kept)
     for name, value in example.items():
         kind = helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype)
         fixed.graph.input.append(helper.make_tensor_value_info(name, kind, list(np.shape(value))))
-    fixed.graph.output.extend(onnx.ValueInfoProto(name=x.name) for x in model.graph.output)
+    for x in fixed.graph.output:
+        x.ClearField("type")
     try:
         fixed = onnx.shape_inference.infer_shapes(fixed, data_prop=True)
     except Exception:  # it refuses models that onnxruntime runs; sizes are guessed then

@@ -7,6 +7,7 @@ from onnx import defs, helper
 
 from compiler.onnx_graphs import all_nodes
 from tilewright.errors import UsageError
+from tilewright.quantize.observe import copied, light
 
 LEAST = 13
 """The first operator set whose DequantizeLinear takes one scale per channel."""
@@ -48,8 +49,7 @@ def upgrade(model: onnx.ModelProto, least: int = LEAST) -> onnx.ModelProto:
 
 def with_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     """The same nodes under another version."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed = copied(model)
     kept = [x for x in model.opset_import if x.domain not in ("", "ai.onnx")]
     del changed.opset_import[:]
     changed.opset_import.extend([helper.make_opsetid("", version), *kept])
@@ -60,12 +60,16 @@ def with_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
 def _converted(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     from onnx import version_converter
 
-    given = model
+    given = light(model)
     if model.ir_version < 4:  # where initialisers had to be inputs too; the converter then knows no constants
-        given = onnx.ModelProto()
-        given.CopyFrom(model)
         given.ir_version = 8
     found = version_converter.convert_version(given, target)
+    inputs = {x.name for x in model.graph.input}
+    kept = [x for x in found.graph.input if x.name in inputs]
+    del found.graph.input[:]
+    found.graph.input.extend(kept)
+    small = {x.name for x in given.graph.initializer}
+    found.graph.initializer.extend(x for x in model.graph.initializer if x.name not in small)
     found.ir_version = max(found.ir_version, 8)
     names = [x.name for x in model.graph.output]
     if [x.name for x in found.graph.output] != names:

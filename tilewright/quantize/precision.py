@@ -10,21 +10,29 @@ cost little.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
-from tilewright.quantize.switches import Outputs, Switchboard, noise, quantised_names
+from tilewright.quantize.switches import Switchboard, noise, quantised_names
 
 PROBES = 4
 """Samples for the noise of each group, at most."""
 
-_WORK = 4e11
-"""Multiply-accumulates for all groups and probes together: fewer probes for large networks."""
+_WORK = 3e11
+"""Multiply-accumulates of whole runs for all measurements of noise, at most: large networks are looked at less finely,
+on fewer samples. A run begins behind what stays as it was, so that half of it is done in the mean."""
+
+_STRETCHES = 16
+"""Parts of the network whose noise is measured first."""
+
+_AUDIBLE = 0.003
+"""A part that makes so small a share of each output's noise is not looked into."""
 
 _ELEMENT = 0.25
 """Cost of an element that the CPU computes, in multiply-accumulates."""
@@ -144,100 +152,149 @@ def all_macs(network: Network) -> float:
     return sum(macs(network, layer) for layer in network.layers if layer.kind is Kind.PRODUCT)
 
 
-@dataclass
 class Sources:
-    """Where the noise in the outputs comes from: what each group's quantisation alone makes of it.
+    """Where the noise in the outputs comes from, and which layers are kept in floats because of it.
 
-    Attributes:
-        groups: those not kept yet.
-        alone: noise as a fraction of each output's energy, [groups, outputs].
-        kept: those kept already.
+    Args:
+        groups: of layers.
+        brought: what is quantised because of each group: tensors, and weights by the names of their layers.
+        noise: that each of these alone makes in the outputs, as a fraction of their energy. [outputs].
     """
 
-    groups: list[Group]
-    alone: np.ndarray
-    kept: list[Group] = field(default_factory=list)
+    def __init__(
+        self, groups: Sequence[Group], brought: Sequence[frozenset[str]], noise: Mapping[str, np.ndarray]
+    ) -> None:
+        self.groups = list(groups)
+        self.noise = noise
+        self.kept: list[int] = []
+        self._brought = list(brought)
+        layers = [set(g.layers) for g in groups]
+        self._inside = [[j for j, other in enumerate(layers) if other < one] for one in layers]
 
     def keep(self, total: np.ndarray, most: np.ndarray | float) -> dict[str, Precision]:
-        """The layers to keep in floats next, so that noise of `total` becomes `most`; they are sources no longer."""
-        picked = _picked(self.groups, self.alone, total, most)
-        found = {name: Precision.FLOAT for index in picked for name in self.groups[index].layers}
-        self.kept += [self.groups[i] for i in picked]
-        left = [i for i in range(len(self.groups)) if i not in picked]
-        self.groups, self.alone = [self.groups[i] for i in left], self.alone[left]
-        return found
+        """The layers to keep in floats next, so that noise of `total` becomes `most`: by noise taken away per cost."""
+        gain = self._gain(total)
+        rest, picked = total.copy(), []
+        while (rest > most).any():
+            over = rest > most
+            gone = self._gone([*self.kept, *picked])
+            best, value = -1, 0.0
+            for i in range(len(self.groups)):
+                if i in self.kept or i in picked or not self._brought[i] - gone:
+                    continue
+                less = np.minimum(self._sum(self._brought[i] - gone) * gain, rest - most * 0.9)[over] / rest[over]
+                worth = float(less.max()) / self._cost(i, [*self.kept, *picked])
+                if worth > value:
+                    best, value = i, worth
+            if best < 0:
+                break
+            rest = rest - self._sum(self._brought[best] - gone) * gain
+            picked.append(best)
+        for i in sorted(picked, key=lambda i: -self.groups[i].cost):  # what turned out not to be needed
+            others = [j for j in (*self.kept, *picked) if j != i]
+            more = self._sum(self._brought[i] - self._gone(others)) * gain
+            if not any(i in self._inside[j] for j in others) and (rest + more <= most).all():
+                rest = rest + more
+                picked.remove(i)
+        self.kept += picked
+        return {name: Precision.FLOAT for index in picked for name in self.groups[index].layers}
 
-    def costliest(self, least: float = 0.0) -> list[tuple[str, ...]]:
-        """The layers of each group that is kept and costs `least`, the group that takes most from the NPU first."""
-        inner = [
-            g
-            for g in self.kept
-            if g.cost >= least and not any(set(g.layers) < set(other.layers) for other in self.kept)
-        ]
-        return [g.layers for g in sorted(inner, key=lambda g: -g.cost)]
+    def spare(self, total: np.ndarray, most: float, least: float) -> list[list[str]]:
+        """Layers of kept groups that may be quantised again while noise of `total` stays below `most`, by what was
+        measured of them: those first that take most from the NPU.
+
+        Args:
+            least: cost of a group that is worth it.
+        """
+        gain, kept, found = self._gain(total), list(self.kept), []
+        for i in sorted(self.kept, key=lambda i: -self.groups[i].cost):
+            others = [j for j in kept if j != i and j not in self._inside[i]]
+            more = self._sum(self._brought[i] - self._gone(others)) * gain
+            if i in kept and self.groups[i].cost >= least and (total + more <= most).all():
+                total, kept = total + more, others
+                stays = {name for j in kept for name in self.groups[j].layers}
+                found.append([name for name in self.groups[i].layers if name not in stays])
+        return [names for names in found if names]
+
+    def _gone(self, kept: Sequence[int]) -> set[str]:
+        return set().union(*(self._brought[i] for i in kept))
+
+    def _sum(self, names: Iterable[str]) -> np.ndarray:
+        return np.asarray(np.sum([self.noise[name] for name in sorted(names)] or [0.0], axis=0))
+
+    def _gain(self, total: np.ndarray) -> np.ndarray:
+        """What was measured of the whole network over the sum of its parts."""
+        parts = self._sum(self.noise.keys() - self._gone(self.kept))
+        return np.where(parts > 0, total / np.maximum(parts, 1e-30), 0.0)
+
+    def _cost(self, index: int, kept: Sequence[int]) -> float:
+        """Of a group, without the groups inside of it that are kept already."""
+        inside = self._inside[index]
+        return self.groups[index].cost - sum(self.groups[j].cost for j in inside if j in kept) + 1e-3
 
 
 def sources(recipe: Recipe, samples: Samples, progress: Progress | None = None) -> Sources:
-    """Measures each group of layers about which the recipe says nothing, on up to `PROBES` samples.
+    """What each group of layers about which the recipe says nothing adds, measured on up to `PROBES` samples.
+
+    Noise is measured of tensors and weights in the order of the network: of stretches first, then of the halves of
+    those that make most, as far as `_WORK` goes.
 
     Raises:
         UsageError: onnxruntime cannot run the model on a sample.
     """
     network, board = Network(recipe.model), Switchboard(recipe)
     left = [g for g in groups(network) if not any(name in recipe.precision for name in g.layers)]
-    work = all_macs(network) * max(len(left), 1)
-    count = int(min(PROBES, len(samples), max(1.0, _WORK / max(work, 1.0))))
+    every = quantised_names(network, recipe, recipe.precision)
+    brought = []
+    for group in left:
+        without = recipe.precision | dict.fromkeys(group.layers, Precision.FLOAT)
+        brought.append(every - quantised_names(network, recipe, without))
+    work = _WORK / max(all_macs(network), 1.0)  # runs of the network
+    count = int(np.clip(work / _STRETCHES / 4, 1, min(PROBES, len(samples))))
     inputs = [samples[i * len(samples) // count] for i in range(count)]
     real = [board.run(x, frozenset()) for x in inputs]
-    return Sources(left, _alone(network, board, recipe, left, inputs, real, progress))
+
+    def measure(names: Sequence[str]) -> np.ndarray:
+        return noise(real, [board.run(x, frozenset(names)) for x in inputs])
+
+    order = {name: at for at, node in enumerate(network.nodes) for name in (node.name, *node.output)}
+    atoms = sorted({name for names in brought for name in names}, key=lambda name: (order.get(name, -1), name))
+    most = int(max(work / count, _STRETCHES))
+    found = _of_each(atoms, measure, most, progress)
+    return Sources(left, brought, found)
 
 
-def _alone(
-    network: Network, board: Switchboard, recipe: Recipe, left: Sequence[Group], inputs: list[dict[str, np.ndarray]],
-    real: list[Outputs], progress: Progress | None,
-) -> np.ndarray:  # fmt: skip
-    """Noise in each output when only what a group brings is quantised. [groups, outputs]."""
-    every = quantised_names(network, recipe, recipe.precision)
-    found = np.zeros((len(left), len(noise(real, real))))
-    for index, group in enumerate(left):
-        without = quantised_names(network, recipe, recipe.precision | dict.fromkeys(group.layers, Precision.FLOAT))
-        brought = every - without
-        if brought:
-            found[index] = noise(real, [board.run(x, brought) for x in inputs])
-        if progress is not None:
-            progress("measuring layers", (index + 1) / len(left))
-    return found
+def _of_each(
+    names: Sequence[str], measure: Callable[[Sequence[str]], np.ndarray], most: int, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
+    """The noise of each name, from at most about `most` measurements of sets; those of a set not cut share its noise.
 
-
-def _picked(left: Sequence[Group], alone: np.ndarray, total: np.ndarray, bound: np.ndarray | float) -> list[int]:
-    """The groups to keep in floats next: by noise taken away per cost, until the rest is as small as wanted.
-
-    A group of two products takes away what each of them makes, too, and counts once.
+    Args:
+        measure: the noise that some names make together. [outputs].
     """
-    inside = [
-        [j for j, other in enumerate(left) if j != i and set(other.layers) < set(g.layers)] for i, g in enumerate(left)
-    ]
-    own = np.array([np.maximum(alone[i] - alone[inside[i]].sum(axis=0), 0.0) for i in range(len(left))])
-    own = own.reshape(len(left), len(total))
-    parts = own.sum(axis=0)
-    own = own * np.where(parts > 0, total / np.maximum(parts, 1e-30), 0.0)  # they make up what was measured
-    rest = total.copy()
-    picked: list[int] = []
-    while (rest > bound).any():
-        values = []
-        for i, group in enumerate(left):
-            new = [j for j in (i, *inside[i]) if j not in picked]
-            gain = np.minimum(own[new].sum(axis=0), rest - bound * 0.9)[rest > bound] / rest[rest > bound]
-            values.append(gain.max() / group.cost if i not in picked else 0.0)
-        best = int(np.argmax(values)) if values else 0
-        if not values or values[best] <= 0:
+    cuts = np.linspace(0, len(names), min(_STRETCHES, len(names)) + 1).astype(int)
+    sets = [list(names[start:stop]) for start, stop in itertools.pairwise(cuts)]
+    heard: list[np.ndarray] = []
+    limit = min(most, len(names))
+
+    def told(done: int) -> None:
+        if progress is not None:
+            progress("measuring layers", min(done / max(limit, 1), 1.0))
+
+    for one in sets:
+        heard.append(measure(one))
+        told(len(heard))
+    while len(sets) < limit:
+        total = np.maximum(np.sum(heard, axis=0), 1e-30)
+        shares = [float((h / total).max()) if len(one) > 1 else 0.0 for one, h in zip(sets, heard)]
+        at = int(np.argmax(shares))
+        if shares[at] < _AUDIBLE:
             break
-        new = [j for j in (best, *inside[best]) if j not in picked]
-        rest = rest - own[new].sum(axis=0)
-        picked += new
-    for i in sorted(picked, key=lambda i: -left[i].cost):  # what turned out not to be needed
-        needed = any(i in inside[j] for j in picked)
-        if not needed and (rest + own[i] <= bound).all():
-            rest = rest + own[i]
-            picked.remove(i)
-    return picked
+        one, whole = sets[at], heard[at]
+        first, second = one[: len(one) // 2], one[len(one) // 2 :]
+        part = measure(first)
+        sets[at : at + 1] = [first, second]
+        heard[at : at + 1] = [part, np.maximum(whole - part, 0.0)]
+        told(len(sets))
+    told(limit)
+    return {name: h / len(one) for one, h in zip(sets, heard) for name in one}

@@ -21,7 +21,7 @@ from tilewright.files import is_tflite
 from tilewright.quantize.branches import inline_branches
 from tilewright.quantize.fold import fold
 from tilewright.quantize.memory import give_back
-from tilewright.quantize.observe import first_line, run, session
+from tilewright.quantize.observe import copied, first_line, light, run, session
 from tilewright.quantize.opset import opset_of, upgrade
 from tilewright.quantize.recipe import Sample
 
@@ -72,8 +72,7 @@ def fix(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values | N
     Raises:
         UsageError: the model has no such inputs.
     """
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
+    made = copied(model)
     drop_constant_inputs(made)
     separate_open_sizes(made)
     fix_shapes(made, shapes or {})
@@ -101,7 +100,7 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
     name_nodes(made)
     fold(made)
     own_constants(made)
-    return infer_shapes(made)
+    return infer_shapes(copied(made))
 
 
 def require_same(given: onnx.ModelProto, prepared: onnx.ModelProto, sample: Sample) -> None:
@@ -274,16 +273,25 @@ def name_nodes(model: onnx.ModelProto) -> None:
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with types and shapes of the tensors inside, as far as they can be told."""
+    """The model, changed in place, with types and shapes of the tensors inside, as far as they can be told."""
     with contextlib.suppress(Exception):  # it refuses models that onnxruntime runs
-        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        _take_shapes(model, onnx.shape_inference.infer_shapes(light(model), data_prop=True))
     if all(_known(model)):
         return model
     with contextlib.suppress(Exception), quiet():
         from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
-        model = SymbolicShapeInference.infer_shapes(model, auto_merge=True) or model
+        found = SymbolicShapeInference.infer_shapes(light(model), auto_merge=True)
+        if found is not None:
+            _take_shapes(model, found)
     return model
+
+
+def _take_shapes(model: onnx.ModelProto, found: onnx.ModelProto) -> None:
+    for field in ("value_info", "output"):
+        values = list(getattr(found.graph, field))
+        del getattr(model.graph, field)[:]
+        getattr(model.graph, field).extend(values)
 
 
 def _known(model: onnx.ModelProto) -> Iterator[bool]:

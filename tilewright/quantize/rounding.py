@@ -20,6 +20,7 @@ DAMPING = 0.01
 """What is added to the diagonal of the moments, as a fraction of its mean."""
 
 _BLOCK = 128
+_LARGE = 512  # inputs from which on moments are worked on in place
 _SHRINKS = np.linspace(1.0, 0.7, 13, dtype=np.float32)
 _CHUNK = 1 << 17  # weights whose scales are tried at one time: what is computed with them stays in the cache
 _SMALLEST = 1e-12
@@ -70,13 +71,41 @@ def nearest(weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(np.rint(weights / scale[..., None]), -LIMIT, LIMIT))
 
 
-def round_by_moments(weights: np.ndarray, moments: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def solve(moments: np.ndarray, damping: float, loss: np.ndarray) -> np.ndarray:
+    """loss (moments + damping)^-1, in the memory of a large `loss`. The moments are changed on the way, and as they
+    were at the end.
+
+    Args:
+        moments: [groups, k, k].
+        damping: as for `damp`.
+        loss: [groups, outputs, k].
+    """
+    if moments.shape[1] <= _LARGE:
+        firm = moments.copy()
+        damp(firm, damping)
+        return np.asarray(np.linalg.solve(firm, loss.transpose(0, 2, 1)).transpose(0, 2, 1))
+    for one, part in zip(moments, loss):
+        diagonal = one.diagonal().copy()
+        damp(one[None], damping)
+        try:
+            _factor(one)
+            _substitute(one, part)
+        except np.linalg.LinAlgError:  # nothing that can be undone
+            part[:] = 0
+        _restore(one, diagonal)
+    return loss
+
+
+def round_by_moments(
+    weights: np.ndarray, moments: np.ndarray, scale: np.ndarray, overwrite: bool = False
+) -> np.ndarray:
     """Integers within -127..127 whose products differ least.
 
     Args:
         weights: [groups, outputs, k].
         moments: [groups, k, k]; `DAMPING` is added to them.
         scale: [groups, outputs].
+        overwrite: the moments are of no further use: large ones are worked on where they are.
 
     Returns:
         Floats of the weights' type, [groups, outputs, k].
@@ -84,8 +113,27 @@ def round_by_moments(weights: np.ndarray, moments: np.ndarray, scale: np.ndarray
     groups, _, k = weights.shape
     order = np.argsort(-np.einsum("gii->gi", moments), axis=1, kind="stable")[:, ::-1]  # largest last: rounded first
     of_group = np.arange(groups)[:, None, None]
-    lower = _cholesky(moments[of_group, order[:, :, None], order[:, None, :]])  # R' of the module's formula
-    real = np.ascontiguousarray(np.take_along_axis(weights, order[:, None, :], axis=2).transpose(0, 2, 1))
+    if overwrite and k > _LARGE:
+        lower = moments
+        for one, own in zip(lower, order):
+            _permute(one, own)
+    else:
+        lower = moments[of_group, order[:, :, None], order[:, None, :]]
+    lower = _cholesky(lower)  # R' of the module's formula; above the diagonal anything
+    restored = np.empty_like(weights)
+    some = max(1, _CHUNK * 8 // (groups * k))  # outputs have nothing to do with each other
+    for start in range(0, weights.shape[1], some):
+        rows = slice(start, start + some)
+        real = np.take_along_axis(weights[:, rows], order[:, None, :], axis=2).transpose(0, 2, 1)
+        result = _rounded(np.ascontiguousarray(real), lower, scale[:, rows])
+        places = np.broadcast_to(order[:, None, :], restored[:, rows].shape)
+        np.put_along_axis(restored[:, rows], places, result.transpose(0, 2, 1), axis=2)
+    return restored
+
+
+def _rounded(real: np.ndarray, lower: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """[groups, k, outputs]."""
+    k = real.shape[1]
     errors = np.empty_like(real)  # what each input was rounded by
     result = np.empty_like(real)
     for stop in range(k, 0, -_BLOCK):
@@ -98,20 +146,70 @@ def round_by_moments(weights: np.ndarray, moments: np.ndarray, scale: np.ndarray
             wanted = real[:, at] + pull / block[:, i, i, None]
             result[:, at] = np.clip(np.rint(wanted / scale), -LIMIT, LIMIT)
             errors[:, at] = real[:, at] - result[:, at] * scale
-    restored = np.empty_like(weights)
-    np.put_along_axis(restored, np.broadcast_to(order[:, None, :], weights.shape), result.transpose(0, 2, 1), axis=2)
-    return restored
+    return result
 
 
 def _cholesky(moments: np.ndarray) -> np.ndarray:
-    """The lower triangular factor of moments with damping, which are changed.
+    """The lower triangular factor of moments with damping, which are changed; large ones become the factor, and what is
+    above its diagonal is not part of it.
 
     Sums in float32 may leave slightly negative directions; more damping takes them away.
     """
+    large = moments.shape[1] > _LARGE
     for attempt in range(6):
         damp(moments, DAMPING * 10**attempt)
         try:
-            return np.asarray(np.linalg.cholesky(moments))
+            if not large:
+                return np.asarray(np.linalg.cholesky(moments))
+            damped = np.einsum("gii->gi", moments).copy()
+            for one in moments:
+                _factor(one)
+            return moments
         except np.linalg.LinAlgError:
+            if large:
+                for one, diagonal in zip(moments, damped):
+                    _restore(one, diagonal)
             continue
     return np.asarray(np.broadcast_to(np.eye(moments.shape[1], dtype=moments.dtype), moments.shape))
+
+
+# -- large matrices, where they are: LAPACK by numpy takes two more of the size ---------------------------------------
+
+
+def _factor(matrix: np.ndarray) -> None:
+    """Cholesky: the lower triangle and the diagonal become those of the factor, the rest stays. [k, k], symmetric."""
+    for start in range(0, len(matrix), _BLOCK):
+        stop = min(start + _BLOCK, len(matrix))
+        panel = matrix[start:, start:stop] - matrix[start:, :start] @ matrix[start:stop, :start].T
+        top = np.linalg.cholesky(panel[: stop - start])
+        matrix[start:stop, start:stop] = top + np.triu(matrix[start:stop, start:stop], 1)
+        matrix[stop:, start:stop] = np.linalg.solve(top, panel[stop - start :].T).T
+
+
+def _substitute(factor: np.ndarray, rows: np.ndarray) -> None:
+    """Each row r becomes r (L L')^-1, in place. [n, k]."""
+    blocks = [slice(start, min(start + _BLOCK, len(factor))) for start in range(0, len(factor), _BLOCK)]
+    for at in blocks:
+        rest = rows[:, at] - rows[:, : at.start] @ factor[at, : at.start].T
+        rows[:, at] = np.linalg.solve(np.tril(factor[at, at]), rest.T).T
+    for at in reversed(blocks):
+        rest = rows[:, at] - rows[:, at.stop :] @ factor[at.stop :, at]
+        rows[:, at] = np.linalg.solve(np.tril(factor[at, at]).T, rest.T).T
+
+
+def _restore(matrix: np.ndarray, diagonal: np.ndarray) -> None:
+    """What `_factor` was given: the part above the diagonal is still there."""
+    for start in range(0, len(matrix), _BLOCK):
+        stop = min(start + _BLOCK, len(matrix))
+        square = np.triu(matrix[start:stop, start:stop], 1)
+        matrix[start:stop, start:stop] = square + square.T
+        matrix[stop:, start:stop] = matrix[start:stop, stop:].T
+    np.einsum("ii->i", matrix)[:] = diagonal
+
+
+def _permute(matrix: np.ndarray, order: np.ndarray) -> None:
+    """Rows and columns of a square matrix in another order, in place."""
+    for start in range(0, len(matrix), _BLOCK):
+        matrix[start : start + _BLOCK] = matrix[start : start + _BLOCK][:, order]
+    for start in range(0, len(matrix), _BLOCK):
+        matrix[:, start : start + _BLOCK] = matrix[:, start : start + _BLOCK][order]

@@ -112,8 +112,8 @@ class Segments:
                 reads = reads_of(nodes)
                 feeds = {name: values[name] for name in reads if name not in constants}
                 held = [constants[name] for name in reads if name in constants]
-                made = part_of(self._models[changed], nodes, held, feeds, segment.results)
-                self._sessions[key] = session(made), list(feeds)
+                made = part_of(self._models[changed], nodes, feeds, segment.results)
+                self._sessions[key] = session(made, constants=held), list(feeds)
             running, names = self._sessions[key]
             values.update(run(running, {name: values[name] for name in names}))
         for name in segment.reads:

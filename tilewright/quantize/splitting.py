@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 
 from tilewright.quantize.equalise import Spread, spreads
 from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
+from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Progress, Samples
 
 WORTH = 0.1
@@ -200,16 +201,14 @@ class _Writer:
             self._constants[reader.input[1]] = self._value(reader.input[1])[:, order]
 
     def model(self) -> onnx.ModelProto:
-        result = onnx.ModelProto()
-        result.CopyFrom(self.given)
+        result = without_constants(self.given)
         graph = result.graph
         del graph.node[:]
         for node in self.network.nodes:
             graph.node.extend(self.parts.get(id(node), [node]))
         read = {name for node in graph.node for name in node.input}
-        kept = [x for x in graph.initializer if x.name in read and x.name not in self._constants]
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
+        given = self.given.graph.initializer
+        graph.initializer.extend(x for x in given if x.name in read and x.name not in self._constants)
         for name, value in self._constants.items():
             if name in read:
                 graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from tilewright.quantize.layers import Network
+from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import Observer
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.writing import quantised_layers
@@ -120,19 +121,24 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     made = {name for node in written.graph.node for name in node.output}
     noise = {name: Noise() for name in names if name in made}
     outputs = [name for name in network.outputs if name in noise]
-    pairs: dict[bool, list[Observer]] = {}
     count = min(len(samples), MOST_SAMPLES)
-    for index in range(count):
-        sample = samples[index * len(samples) // count]
-        layers = index * LAYER_SAMPLES % count < LAYER_SAMPLES  # evenly spread
-        if layers not in pairs:
-            wanted = list(noise) if layers else outputs
-            pairs[layers] = [Observer(model, wanted, sample) for model in (recipe.model, written)]
-        for name, a, b in _together(pairs[layers], sample):
-            if isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
-                noise[name].add(a, b)
-        if progress is not None:
-            progress("comparing with the float model", (index + 1) / count)
+    layered = [index * LAYER_SAMPLES % count < LAYER_SAMPLES for index in range(count)]  # evenly spread
+    done = 0
+    for layers in (True, False):  # one after the other, so that the sessions of one only are there
+        pair: list[Observer] = []
+        for index in range(count):
+            if layered[index] is not layers:
+                continue
+            sample = samples[index * len(samples) // count]
+            pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
+            for name, a, b in _together(pair, sample):
+                if isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
+                    noise[name].add(a, b)
+            done += 1
+            if progress is not None:
+                progress("comparing with the float model", done / count)
+        del pair
+        give_back()
     found = {name: x.decibels for name, x in noise.items()}
     precision = quantised_layers(network, recipe)
     rows = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,10 @@ from tilewright.quantize.recipe import Sample
 
 BUDGET = 8 << 20
 """Bytes of values kept in memory; others wait in temporary files."""
+
+
+_MANY = 8
+"""Nodes of a piece that is worth onnxruntime's optimisations."""
 
 
 class Values:
@@ -74,6 +77,7 @@ class Stepper:
         self.count = len(samples)
         self.keep = keep
         self.constants = {x.name: x for x in model.graph.initializer}
+        self._changed: set[str] = set()
         self._source: dict[str, onnx.NodeProto] = {}  # what is made of constants alone
         self.nodes: list[onnx.NodeProto] = []
         for node in model.graph.node:
@@ -100,7 +104,8 @@ class Stepper:
         return self.values.get(sample, name)
 
     def set(self, name: str, value: np.ndarray) -> None:
-        """Another value of a constant."""
+        """A constant that one node reads."""
+        self._changed.add(name)
         self.constants[name] = numpy_helper.from_array(value, name)
 
     def run_to(self, index: int) -> None:
@@ -116,7 +121,12 @@ class Stepper:
         read = list(dict.fromkeys(name for node in nodes for name in self._needs(node) if name not in made))
         kept = [n for n in made if self._last.get(n, -1) >= index or n in self.keep]
         first = {name: self.values.get(0, name) for name in read}
-        running = session(self._piece(nodes, first, kept), optimise=False) if kept else None
+        running = None
+        if kept:
+            before, constants = self._read_by(nodes)
+            part = part_of(self.model, [*before, *nodes], first, kept)
+            running = session(part, optimise=len(nodes) > _MANY, integers=False, constants=constants)
+            del part, constants
         for sample in range(self.count):
             if running is not None:
                 feeds = {name: self.values.get(sample, name) for name in read}
@@ -126,6 +136,9 @@ class Stepper:
                 if self._last[name] < index and name not in self.keep:
                     self.values.drop(sample, name)
             give_back()
+        for name in self._changed.intersection(reads_of(nodes)):  # nothing reads it again
+            self._changed.remove(name)
+            del self.constants[name]
         self.at = index
 
     def close(self) -> None:
@@ -134,7 +147,8 @@ class Stepper:
     def _needs(self, node: onnx.NodeProto) -> list[str]:
         return [name for name in reads_of([node]) if name not in self.constants and name not in self._source]
 
-    def _piece(self, nodes: list[onnx.NodeProto], feeds: Mapping[str, Any], kept: list[str]) -> onnx.ModelProto:
+    def _read_by(self, nodes: list[onnx.NodeProto]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+        """Nodes of constants alone that are to be run before, and the constants that all of them read."""
         before: list[onnx.NodeProto] = []
         constants: dict[str, onnx.TensorProto] = {}
 
@@ -149,4 +163,4 @@ class Stepper:
         for node in nodes:
             for name in reads_of([node]):
                 want(name)
-        return part_of(self.model, [*before, *nodes], constants.values(), feeds, kept)
+        return before, list(constants.values())

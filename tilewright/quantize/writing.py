@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from compiler.onnx_graphs import reads_of
 from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import Kind, Layer, Network
+from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 
 MAX_BIAS = 2.0**30
@@ -294,14 +295,12 @@ class _Writer:
 
     def _model(self) -> onnx.ModelProto:
         given = self.recipe.model
-        result = onnx.ModelProto()
-        result.CopyFrom(given)
+        result = without_constants(given)
         graph = result.graph
         del graph.node[:]
         graph.node.extend(self.nodes)
         made = {name for node in self.nodes for name in node.output}
         read = {x.name for x in graph.output} | {name for node in self.nodes for name in reads_of([node])}
-        del graph.initializer[:]
         graph.initializer.extend(x for x in given.graph.initializer if x.name in read and x.name not in made)
         graph.initializer.extend(self.constants.values())
         infos = [x for x in given.graph.value_info if x.name in made]

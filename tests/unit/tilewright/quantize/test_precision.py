@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -63,3 +65,33 @@ def test_macs() -> None:
     network = Network(networks.deep(depth=2))
     sizes = {layer.name: precision.macs(network, layer) for layer in network.layers if layer.weights}
     assert sizes == {"conv0": 12 * 12 * 16 * 3, "conv1": 12 * 12 * 16 * 9, "gemm": 160}
+
+
+def test_noise_of_each_by_halves() -> None:
+    """One that makes nearly all of it is found among many with few measurements; what is silent is not cut."""
+    truth = {f"n{i:03}": np.array([1e-6, 0.0]) for i in range(256)} | {"n077": np.array([0.5, 0.1])}
+    asked: list[int] = []
+
+    def measure(names: Sequence[str]) -> np.ndarray:
+        asked.append(len(names))
+        return np.sum([truth[name] for name in names], axis=0)
+
+    found = precision._of_each(sorted(truth), measure, 64)
+    assert len(asked) == 16 + 4 and max(found, key=lambda name: found[name][0]) == "n077"
+    assert np.allclose(found["n077"], truth["n077"], rtol=1e-4)
+    precision._of_each(sorted(truth), measure, 18)
+    assert len(asked) == 20 + 18
+
+
+def test_layers_come_back_where_noise_allows() -> None:
+    """A pair takes away what lies between its two; of what is kept, the costliest that is not needed comes back."""
+    group = lambda *layers, cost: precision.Group(layers, cost)
+    one = lambda value: np.array([value])
+    groups = [group("a", cost=100.0), group("b", cost=10.0), group("a", "b", cost=110.0), group("c", cost=50.0)]
+    brought = [frozenset("A"), frozenset("B"), frozenset(["A", "B", "ab"]), frozenset("C")]
+    noise = {"A": one(0.01), "B": one(0.01), "ab": one(0.9), "C": one(0.3), "rest": one(0.08)}
+    found = precision.Sources(groups, brought, noise)
+    assert found.keep(one(1.3), 0.5).keys() == {"a", "b"}
+    assert found.keep(one(0.38), 0.1).keys() == {"c"}
+    assert found.spare(one(0.08), 0.5, 1.0) == [["c"]]
+    assert found.spare(one(0.08), 0.5, 60.0) == [] and len(found.spare(one(0.08), 2.0, 1.0)) == 2

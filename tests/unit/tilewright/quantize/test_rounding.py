@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.quantize.rounding import best_scales, nearest, round_by_moments
+from tilewright.quantize.rounding import best_scales, damp, nearest, round_by_moments, solve
 
 RANDOM = np.random.default_rng(5)
 
@@ -50,3 +50,23 @@ def test_one_scale_for_all() -> None:
     weights = RANDOM.normal(size=(1, 4, 30)) * np.array([1, 2, 3, 4])[None, :, None]
     scale = best_scales(weights, np.ones((1, 30)), per_channel=False)
     assert len(np.unique(scale)) == 1
+
+
+def test_large_moments_in_place() -> None:
+    """Blocks give what LAPACK gives on the whole matrix; moments come back as they were."""
+    inputs = mixed(900, 700)
+    moments = (inputs.T @ inputs)[None] / 900
+    weights, loss = RANDOM.normal(size=(1, 5, 700)), RANDOM.normal(size=(1, 5, 700))
+    firm = moments.copy()
+    damp(firm, 0.1)
+    before = moments.copy()
+    assert np.allclose(np.linalg.solve(firm[0], loss[0].T).T, solve(moments, 0.1, loss)[0], rtol=1e-6)
+    assert np.array_equal(moments, before)
+    scale = best_scales(weights, np.ones((1, 700)))
+    first = round_by_moments(weights, moments, scale)
+    assert np.array_equal(moments, before)
+    assert np.array_equal(first, round_by_moments(weights, moments, scale, overwrite=True))
+    error = lambda found: float(np.square((found * scale[:, :, None] - weights)[0] @ inputs.T).mean())
+    assert error(first) < error(nearest(weights, scale)) / 4
+    before[0, 0, 0] -= 2.0  # a negative direction: more damping, from the beginning
+    assert np.isfinite(round_by_moments(weights, before, scale, overwrite=True)).all()
