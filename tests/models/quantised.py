@@ -16,7 +16,7 @@ from tests.models.networks import Network
 from tilewright.checking.onnxruntime_reference import reference_of
 from tilewright.quantize.classes import CLEAR
 
-FIRST = 1000
+FIRST = 2000
 """Number of the first sample to judge by: those to calibrate with are 0, 1, 2, ..."""
 
 
@@ -29,6 +29,8 @@ def quantised(network: Network, path: Path) -> dict[str, Any]:
         seconds, cpu_seconds: of the command.
         memory, float_memory: bytes at their peak, of the command and of a process that runs the float network once in
             onnxruntime; 0 if not known.
+        check_memory, all_memory: of the process that the command starts to compile and run the result, and of all
+            processes at one time.
         sqnr: in dB, of the worst output.
         npu_fraction: of the result's multiply-accumulates; None if they are not known before it runs.
         texts, same_texts: how many samples say a text, and in how many it is that of the float network.
@@ -56,6 +58,8 @@ def quantised(network: Network, path: Path) -> dict[str, Any]:
         "seconds": used.seconds,
         "cpu_seconds": used.cpu_seconds,
         "memory": used.peak,
+        "check_memory": used.children,
+        "all_memory": used.together,
         "float_memory": alone,
         "npu_fraction": said["npu_macs"] / said["macs"] if said["macs"] else None,
         "equal": said["check"]["equal"],

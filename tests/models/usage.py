@@ -33,8 +33,9 @@ class Usage:
         code: its exit code.
         said: what it printed to standard error.
         seconds, cpu_seconds: wall, and of all processors, its child processes included.
-        peak: resident bytes at most: of the process itself, or of it and its child processes together where that was
-            seen to be more. 0 where the system does not tell.
+        peak: resident bytes of the process at most; 0 where the system does not tell, as for the following.
+        children: of the largest of its child processes.
+        together: of all of them at one time, pages that they share counted once.
     """
 
     code: int
@@ -42,6 +43,8 @@ class Usage:
     seconds: float
     cpu_seconds: float
     peak: int
+    children: int
+    together: int
 
 
 def use_of(command: Sequence[str]) -> Usage:
@@ -49,7 +52,7 @@ def use_of(command: Sequence[str]) -> Usage:
     with tempfile.TemporaryFile() as said:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
-        peak = [0]
+        peak = [0, 0, 0]
         done = threading.Event()
         watcher = threading.Thread(target=_watch, args=(process.pid, peak, done), daemon=True)
         watcher.start()
@@ -60,7 +63,7 @@ def use_of(command: Sequence[str]) -> Usage:
         seconds = time.perf_counter() - start
         said.seek(0)
         text = said.read().decode(errors="replace")
-    return Usage(process.returncode, text, seconds, used.ru_utime + used.ru_stime, peak[0])
+    return Usage(process.returncode, text, seconds, used.ru_utime + used.ru_stime, *peak)
 
 
 def peak_of_float_run(model: Path, inputs: Path) -> int:
@@ -79,10 +82,14 @@ def peak_of_float_run(model: Path, inputs: Path) -> int:
 def _watch(pid: int, peak: list[int], done: threading.Event) -> None:
     while True:
         try:
-            peak[0] = max(peak[0], _kilobytes(pid, "status", "VmHWM") << 10)
             others = _below(pid)
-            if others:  # shares of common pages, so that nothing counts twice
-                peak[0] = max(peak[0], sum(_kilobytes(one, "smaps_rollup", "Pss") for one in (pid, *others)) << 10)
+            now = [
+                _kilobytes(pid, "status", "VmHWM"),
+                max((_kilobytes(one, "status", "VmHWM") for one in others), default=0),
+                sum(_kilobytes(one, "smaps_rollup", "Pss") for one in (pid, *others)) if others else 0,
+            ]
+            peak[:] = [max(before, kilobytes << 10) for before, kilobytes in zip(peak, now)]
+            peak[2] = max(peak[2], peak[0])
         except OSError:  # it has ended, or there is no /proc
             pass
         if done.wait(STEP):

@@ -174,7 +174,8 @@ class Sources:
     def keep(self, total: np.ndarray, most: np.ndarray | float) -> dict[str, Precision]:
         """The layers to keep in floats next, so that noise of `total` becomes `most`: by noise taken away per cost."""
         gain = self._gain(total)
-        rest, picked = total.copy(), []
+        rest = total.copy()
+        picked: list[int] = []
         while (rest > most).any():
             over = rest > most
             gone = self._gone([*self.kept, *picked])
@@ -220,7 +221,7 @@ class Sources:
         return set().union(*(self._brought[i] for i in kept))
 
     def _sum(self, names: Iterable[str]) -> np.ndarray:
-        return np.asarray(np.sum([self.noise[name] for name in sorted(names)] or [0.0], axis=0))
+        return np.asarray(sum((self.noise[name] for name in sorted(names)), np.zeros(1)))
 
     def _gain(self, total: np.ndarray) -> np.ndarray:
         """What was measured of the whole network over the sum of its parts."""
