@@ -37,8 +37,9 @@ class Least:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Rows and columns of a tensor that a layer reads (bool)."""
+    """Rows and columns of a view that a layer reads (bool)."""
 
+    view: View
     rows: np.ndarray
     columns: np.ndarray
 
@@ -48,7 +49,25 @@ class _Wanted:
 
     @staticmethod
     def whole(view: View) -> _Wanted:
-        return _Wanted(np.ones(view.h, bool), np.ones(view.w, bool))
+        return _Wanted(view, np.ones(view.h, bool), np.ones(view.w, bool))
+
+    def seen_in(self, other: View) -> tuple[_Wanted, range] | None:
+        """The same rows and columns as another view of the buffer counts them, and its channel blocks that are read;
+        None if it walks the buffer otherwise."""
+        own = self.view
+        if own.n != other.n:
+            return None
+        at = own.within(other)
+        if at is not None:
+            rows, columns = np.zeros(other.h, bool), np.zeros(other.w, bool)
+            rows[at[2] : at[2] + own.h] = self.rows
+            columns[at[3] : at[3] + own.w] = self.columns
+            return _Wanted(other, rows, columns), range(at[1], at[1] + own.cb)
+        at = other.within(own)
+        if at is None:
+            return None
+        rows, columns = self.rows[at[2] : at[2] + other.h], self.columns[at[3] : at[3] + other.w]
+        return _Wanted(other, rows, columns), range(other.cb)
 
 
 def least_of(
@@ -77,7 +96,7 @@ def least_of(
                     (0, own[id(layer)].rows, view.h), (1, own[id(layer)].columns, view.w),
                 )
             ]  # fmt: skip
-            wanted.setdefault(view.buffer, []).append(_Wanted(*taken))
+            wanted.setdefault(view.buffer, []).append(_Wanted(view, *taken))
     found: dict[int, Least] = {}
     seen: set[object] = set()
     single = len(steps) == 1
@@ -108,17 +127,21 @@ def _same(chosen: np.ndarray, size: int) -> np.ndarray:
 
 
 def _largest(found: Iterable[_Wanted], view: View) -> _Wanted:
-    """What the reader that wants most of a tensor wants: all readers together want no less. Readers that see it in
-    another shape count only if they want all of it."""
-    best = _Wanted(np.zeros(view.h, bool), np.zeros(view.w, bool))
+    """What the reader that wants most of a tensor wants: all readers together want no less. Where readers want other
+    channels, what is wanted of every channel block. Readers that see the tensor in another shape count only if they
+    want all of it."""
+    best = [_Wanted(view, np.zeros(view.h, bool), np.zeros(view.w, bool))] * view.cb
     for one in found:
-        if (len(one.rows), len(one.columns)) != (view.h, view.w):
-            if not (one.rows.all() and one.columns.all()):
-                continue
-            one = _Wanted.whole(view)
-        if one.count > best.count:
-            best = one
-    return best
+        seen = one.seen_in(view)
+        if seen is None and one.view.nbytes >= view.nbytes and one.rows.all() and one.columns.all():
+            seen = _Wanted.whole(view), range(view.cb)
+        if seen is None:
+            continue
+        part, blocks = seen
+        for block in blocks:
+            if part.count > best[block].count:
+                best[block] = part
+    return min(best, key=lambda one: one.count)
 
 
 def _after_all(layers: list[Layer], number: int) -> bool:
@@ -131,6 +154,8 @@ def _after_all(layers: list[Layer], number: int) -> bool:
     one = np.ones(1, bool)
     if not (layer.taken(0, one).all() and layer.taken(1, one).all()):
         return False
+    if any(one_before.output.buffer == x.buffer and one_before.output.c > x.c for one_before in before):
+        return False  # it reads a part of the channels
     if {v.buffer for one_behind in behind for v in one_behind.reads} & {
         one_before.output.buffer for one_before in before
     }:

@@ -66,6 +66,20 @@ class View:
     def nbytes(self) -> int:
         return self.n * self.cb * self.h * self.w * self.block
 
+    def within(self, whole: View) -> tuple[int, int, int, int] | None:
+        """(image, block, row, column) of another view of the same buffer that this one begins at, None if both walk
+        the buffer in different ways."""
+        if self.buffer != whole.buffer or (self.sn, self.sc, self.sh) != (whole.sn, whole.sc, whole.sh):
+            return None
+        at, left = [], self.offset - whole.offset
+        for stride, count in ((whole.sn, whole.n), (whole.sc, whole.cb), (whole.sh, whole.h), (whole.block, whole.w)):
+            at.append(left // stride if count > 1 else 0)
+            left -= at[-1] * stride
+        fits = all(i >= 0 and i + own <= all_ for i, own, all_ in zip(
+            at, (self.n, self.cb, self.h, self.w), (whole.n, whole.cb, whole.h, whole.w), strict=True
+        ))  # fmt: skip
+        return (at[0], at[1], at[2], at[3]) if fits and left == 0 else None
+
     def address(self, n: int, cb: int, y: int, x: int) -> int:
         return self.offset + n * self.sn + cb * self.sc + y * self.sh + x * self.block
 

@@ -21,6 +21,7 @@ from compiler.passes.quantize_weights import quantize_weights
 from compiler.passes.raise_tables import raise_tables
 from compiler.passes.reassociate_matmul import reassociate_matmul
 from compiler.passes.recognise import recognise
+from compiler.passes.recognise_takes import recognise_takes
 from compiler.passes.simplify import simplify
 from compiler.passes.sink_transposes import sink_transposes
 
@@ -55,6 +56,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("fuse_quantization", fuse_quantization, "DequantizeLinear -> op -> QuantizeLinear to integer ops"),
     Pass("fuse_lut", fuse_lut, "functions of one 8-bit tensor to 256-entry tables"),
     Pass("fuse_concat", fuse_concat, "requantisation in front of a concatenation into its tables; nested ones flat"),
+    Pass("recognise_takes", recognise_takes, "nearest Resize and Slice with steps of 8-bit tensors to QTake"),
     Pass("raise_tables", raise_tables, "tables up through data movement, to the op that applies them in its pass"),
     Pass("fuse_activation", fuse_activation, "clamping tables into the output range of the op before"),
     Pass("clean_up", clean_up, "folds remaining constants, eliminates and simplifies again"),

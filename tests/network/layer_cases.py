@@ -280,13 +280,90 @@ def chain(case: Case) -> None:
     case.graph.outputs.append(value)
 
 
+def _conv(case: Case, x: str, o: int, k: int) -> str:
+    """A convolution of group 1 with padding that keeps the size."""
+    n, c, *size = case.graph.tensor(x).shape
+    dtype, w = case.dtype(), case.weights((o, c, k, k), o, 0)
+    return case.finish(
+        "QConv", [x, w, *case.bias(o)], (n, o, *size), dtype, kernel=[k, k], strides=[1, 1], dilations=[1, 1],
+        pads=[k // 2] * 4, group=1, **case.limits(dtype),
+    )  # fmt: skip
+
+
+def _move(case: Case, op: str, x: str, constants: list[list[int]], shapes: list[list[int]], **attrs: Any) -> list[str]:
+    """Results of a data movement, of the operand's type and quantisation."""
+    t = case.graph.tensor(x)
+    names = [
+        case.tensor(f"{op}.{len(case.graph.nodes)}.{i}", tuple(shape), t.dtype, t.quant)
+        for i, shape in enumerate(shapes)
+    ]
+    inputs = [x, *(case.graph.constant("part", np.array(values, np.int64)) for values in constants)]
+    case.graph.nodes.append(Node(op, inputs, names, attrs, names[0]))
+    return names
+
+
+def parts(case: Case) -> None:
+    """Slices and parts of what a convolution makes, each read by layers of its own, and by sums of them."""
+    c, k = 8 * case.integer(1, 8), case.integer(0, 1) * 2 + 1
+    size = [case.integer(2, 9), case.integer(2, 9)]
+    x = _conv(case, case.input((case.integer(1, 2), case.integer(1, 8), *size), case.dtype()), c, k)
+    shape = list(case.graph.tensor(x).shape)
+    if case.chance(0.5):
+        axis = case.integer(1, 3)
+        first = 8 * case.integer(0, c // 8) if axis == 1 else case.integer(0, shape[axis])
+        sizes = [v for v in (first, shape[axis] - first) if v]
+        found = _move(case, "Split", x, [sizes], [[*shape[:axis], v, *shape[axis + 1 :]] for v in sizes], axis=axis)
+    else:
+        found = []
+        for _ in range(2):
+            begins = [case.integer(0, d - 1) for d in shape]
+            begins[1] -= begins[1] % 8
+            ends = [case.integer(b + 1, d) for b, d in zip(begins, shape, strict=True)]
+            sliced = [e - b for b, e in zip(begins, ends, strict=True)]
+            found += _move(case, "Slice", x, [begins, ends, [0, 1, 2, 3], [1] * 4], [sliced])
+    made = [_conv(case, part, case.integer(1, 40), 3) if case.chance(0.7) else _lut(case, part) for part in found]
+    if len(found) == 2 and case.graph.tensor(found[0]).shape == case.graph.tensor(found[1]).shape:
+        dtype = case.dtype()
+        made.append(case.finish("QAdd", found, case.graph.tensor(found[0]).shape, dtype, **case.limits(dtype)))
+    case.graph.outputs += made
+    if case.chance(0.5):
+        case.graph.outputs.append(_conv(case, x, 8, 3))
+
+
+def take(case: Case) -> None:
+    """Rows and columns repeated, left out, reversed, between convolutions and alone."""
+    c, rank = case.integer(1, 40), 1 if case.chance(0.2) else 2
+    size = [case.integer(1, 9) for _ in range(rank)]
+    x = case.input((case.integer(1, 2), c, *size), case.dtype())
+    if rank == 2 and case.chance(0.7):
+        x = _conv(case, x, case.integer(1, 40), 1)
+    shape, indices = list(case.graph.tensor(x).shape), []
+    for n in size:
+        kind, out = case.integer(0, 3), case.integer(1, 20)
+        places: list[tuple[int, ...] | None] = [
+            None, tuple(i // 2 for i in range(2 * n)), tuple(i * n // out for i in range(out)), tuple(range(n))[::-2],
+        ]  # fmt: skip
+        indices.append(places[kind])
+    out_shape = [*shape[:2], *(n if i is None else len(i) for n, i in zip(size, indices, strict=True))]
+    t = case.graph.tensor(x)
+    y = case.finish("QTake", [x], tuple(out_shape), t.dtype, quant=t.quant, indices=(None, None, *indices))
+    if case.chance(0.3):
+        y = _lut(case, y)
+    if rank == 2 and case.chance(0.7):
+        case.graph.outputs.append(y)
+        y = _conv(case, y, case.integer(1, 30), 3)
+    case.graph.outputs.append(y)
+
+
 def few_outside(case: Case) -> None:
     """Layers with weights of which few do not fit in int8."""
     case.few_outside = True
     (conv, conv, conv_transpose, matmul, chain)[case.integer(0, 4)](case)
 
 
-KINDS = {f.__name__: f for f in (conv, conv_transpose, matmul, pool, elementwise, concat, chain, few_outside)}
+KINDS = {
+    f.__name__: f for f in (conv, conv_transpose, matmul, pool, elementwise, concat, chain, parts, take, few_outside)
+}
 
 
 def make(kind: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:

@@ -212,6 +212,11 @@ def q_concat(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(parts, node.attributes["axis"]).view(graph.tensor(node.outputs[0]).dtype)
 
 
+def q_take(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
+    indices, x = node.attributes["indices"], args[0]
+    return x[np.ix_(*(range(n) if i is None else i for n, i in zip(x.shape, indices, strict=True)))]
+
+
 def q_softmax(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     qx, qy, axis = quant(graph, node.inputs[0]), quant(graph, node.outputs[0]), node.attributes["axis"]
     x = np.moveaxis(args[0].astype(np.float64), axis, -1)
@@ -240,6 +245,7 @@ RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
     "QGlobalAveragePool": q_global_average_pool,
     "QLut": q_lut,
     "QConcat": q_concat,
+    "QTake": q_take,
     "QSoftmax": q_softmax,
 }
 assert set(RUN) == {name for name, op in QUANTIZED_OPS.items() if op.__module__.startswith("compiler.ops.")}

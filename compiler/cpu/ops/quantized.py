@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, int_range, load, select
+from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, int_range, load, lookup, select
 from compiler.cpu.ops.convolution import Window, padded
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
 from compiler.cpu.ops.movement import concatenate
@@ -25,6 +25,7 @@ from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from compiler.ops.product import QMatMul
 from compiler.ops.quantized_op import Clamped, Windowed
 from compiler.ops.softmax import QSoftmax
+from compiler.ops.take import QTake
 from isa import numerics
 
 
@@ -325,3 +326,13 @@ def q_softmax(ctx: Context, op: QSoftmax) -> None:
         return
     factor, overflows = levels, float(values[0]) * levels > float(np.finfo(np.float32).max)
     ctx.define(x.shape, dtype, lambda idx: scaled(idx, factor, overflows), 8)
+
+
+@quantized(QTake)
+def q_take(ctx: Context, op: QTake) -> None:
+    x = ctx.input()
+
+    def taken(idx: list[Index]) -> Expr:
+        return ctx.read(x, [i if t is None else lookup(list(t), i) for i, t in zip(idx, op.indices, strict=True)])
+
+    ctx.define(ctx.out_shape(), x.dtype, taken, x.cost + 1)

@@ -21,55 +21,10 @@ from compiler.cpu.ops.elementwise import widen
 from compiler.cpu.ops.rules import op
 from compiler.cpu.stages.context import Context
 from compiler.cpu.stages.value import Value
+from compiler.resampling import COORDINATES, ROUNDINGS, Resampling
 
 MODES = ("nearest", "linear", "cubic")
-COORDINATES = (
-    "half_pixel",
-    "half_pixel_symmetric",
-    "pytorch_half_pixel",
-    "align_corners",
-    "asymmetric",
-    "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
-)
-
 _UNIT = 1024
-
-
-def source_positions(how: str, n: int, out: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
-    """Real-valued input coordinate of every output coordinate, in float32 as onnxruntime computes it."""
-    x = np.arange(out, dtype=np.float32)
-    s = np.float32(scale)
-    if how == "half_pixel":
-        return (x + np.float32(0.5)) / s - np.float32(0.5)
-    if how == "half_pixel_symmetric":
-        adjust = np.float32(out) / (s * np.float32(n))
-        offset = np.float32(n / 2) * (np.float32(1) - adjust)
-        return offset + (x + np.float32(0.5)) / s - np.float32(0.5)
-    if how == "pytorch_half_pixel":
-        return (x + np.float32(0.5)) / s - np.float32(0.5) if out > 1 else np.zeros(1, np.float32)
-    if how == "align_corners":
-        return x * np.float32(n - 1) / np.float32(out - 1) if out > 1 else np.zeros(out, np.float32)
-    if how == "asymmetric":
-        return x / s
-    if how == "tf_half_pixel_for_nn":
-        return (x + np.float32(0.5)) / s
-    a, b = np.float32(roi[0]), np.float32(roi[1])
-    if out > 1:
-        return a * np.float32(n - 1) + x * (b - a) * np.float32(n - 1) / np.float32(out - 1)
-    return np.full(out, 0.5 * (a + b) * (n - 1), np.float32)
-
-
-def nearest_index(x: np.ndarray, how: str, ctx: Context) -> np.ndarray:
-    if how == "round_prefer_floor":
-        return np.ceil(x - np.float32(0.5)).astype(np.int64)
-    if how == "round_prefer_ceil":
-        return np.floor(x + np.float32(0.5)).astype(np.int64)
-    if how == "floor":
-        return np.asarray(np.floor(x), np.int64)
-    if how == "ceil":
-        return np.asarray(np.ceil(x), np.int64)
-    raise ctx.unsupported(f"nearest_mode={how!r}", "round_prefer_floor, round_prefer_ceil, floor, ceil")
 
 
 def taps(x: np.ndarray, n: int, mode: str, a: float, exclude: bool, stretch: float) -> tuple[np.ndarray, np.ndarray]:
@@ -97,31 +52,16 @@ def taps(x: np.ndarray, n: int, mode: str, a: float, exclude: bool, stretch: flo
 @op("Resize", "Upsample")
 def resize(ctx: Context) -> None:
     x, shape = ctx.input(), ctx.out_shape()
-    upsample = ctx.node.op == "Upsample" or ctx.opset < 11
     mode = ctx.attr("mode", "nearest")
-    if mode not in MODES:
-        raise ctx.unsupported(f"mode={mode!r}", ", ".join(MODES))
-    how = "asymmetric" if upsample else ctx.attr("coordinate_transformation_mode", "half_pixel")
-    if how not in COORDINATES:
-        raise ctx.unsupported(f"coordinate_transformation_mode={how!r}", ", ".join(COORDINATES))
-    rounding = "floor" if upsample else ctx.attr("nearest_mode", "round_prefer_floor")
-    axes = [a % x.rank for a in ctx.ints("axes") or range(x.rank)]
-    given = ctx.const_input(1 if upsample else 2)
-    if given is None and "scales" in ctx.node.attrs:
-        given = np.asarray(ctx.attr("scales"), np.float32)
-    roi_input = ctx.const_input(1) if how == "tf_crop_and_resize" else None
-    roi = np.zeros(0) if roi_input is None else roi_input.reshape(-1)
-    scales = [shape[k] / x.shape[k] if x.shape[k] else 1.0 for k in range(x.rank)]
-    if given is not None and given.size:
-        for k, a in enumerate(axes):
-            scales[a] = float(given.reshape(-1)[k])
-    elif ctx.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        sizes = ctx.const_input(3)
-        assert sizes is not None
-        ratios = [int(s) / x.shape[a] for s, a in zip(sizes.reshape(-1), axes)]
-        pick = min(ratios) if ctx.attr("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
-        for a in axes:
-            scales[a] = pick
+    constants = [None, *(ctx.const_input(i) for i in range(1, len(ctx.node.inputs)))]
+    how = Resampling.of(ctx.node.op, ctx.node.attrs, ctx.opset, constants, x.shape, shape)
+    for what, value, known in (
+        ("mode", mode, MODES), ("coordinate_transformation_mode", how.how, COORDINATES),
+        ("nearest_mode", how.rounding, ROUNDINGS),
+    ):  # fmt: skip
+        if value not in known:
+            raise ctx.unsupported(f"{what}={value!r}", ", ".join(known))
+    scales = how.scales
     y = ctx.stored(x)
     outside: list[tuple[int, np.ndarray]] = []
     together = _spatial(scales) if mode == "linear" and not ctx.attr("antialias", 0) and x.dtype != "f64" else []
@@ -129,23 +69,17 @@ def resize(ctx: Context) -> None:
     places: list[_Neighbours] = []
     for a in range(x.rank):
         n, out = x.shape[a], shape[a]
-        window = (
-            (float(roi[axes.index(a)]), float(roi[axes.index(a) + len(axes)])) if roi.size and a in axes else (0.0, 1.0)
-        )
-        crops = how == "tf_crop_and_resize"
-        if a not in together and n == out and scales[a] == 1.0 and (not crops or window == (0.0, 1.0)):
+        if a not in together and how.unchanged(a):
             continue
-        if a in together and scales[a] == 1.0 and not crops:
-            at = np.arange(n, dtype=np.float32)
-        else:
-            at = source_positions(how, n, out, scales[a], window)
-        if crops:
+        at = (
+            np.arange(n, dtype=np.float32) if a in together and scales[a] == 1.0 and not how.crops else how.positions(a)
+        )
+        if how.crops:
             outside.append((a, (at < 0) | (at > n - 1)))
         if a in together:
             places.append(_Neighbours.of(a, at, n, whole))
         elif mode == "nearest":
-            table = np.clip(nearest_index(at, rounding, ctx), 0, n - 1)
-            y = _moved(ctx, y, a, out, [table], None)
+            y = _moved(ctx, y, a, out, [how.nearest(a)], None)
         else:
             widen_by = max(1.0 / scales[a], 1.0) if ctx.attr("antialias", 0) else 1.0
             if mode == "linear" and widen_by == 1.0:

@@ -1,33 +1,43 @@
-"""Where a Reshape or Transpose leaves the blocked bytes as they are, its result is an alias: the same bytes, read with
-another shape."""
+"""Where data movement leaves the blocked bytes as they are, its result is an alias: the same bytes, read with another
+shape (Reshape, Transpose), or a part of them (Slice, Split, Gather of one place)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.graph import Node, Tensor
+from compiler.graph import Graph, Node, Tensor
 from compiler.npu.blocks.blocked import Blocked
-from compiler.npu.views import View, plane_shape
+from compiler.npu.views import View, plane_shape, planes_of
 from isa.program import Layout
 
 _FIRST, _LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
 
 
 #: Ops that only rearrange a tensor: where the blocked bytes stay where they are, they cost nothing.
-MOVES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose"})
+MOVES = frozenset({
+    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Slice", "Split", "Gather",
+})  # fmt: skip
 
 
-def alias_of(move: Node, before: Tensor, after: Tensor, source: Blocked) -> Blocked | None:
-    """The result of a move as another reading of its operand's bytes, None if they have to be moved.
+def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | None:
+    """A result of a move as another reading of its operand's bytes, None if they have to be moved.
 
     Args:
-        before, after: operand and result of the move.
+        name: of the result.
         source: the operand's blocked form.
     """
+    before, after = graph.tensor(move.inputs[0]), graph.tensor(name)
     if before.quant is None or not before.quant.same_as(after.quant) or before.dtype != after.dtype:
         return None
     if move.op == "Transpose":
         return _transposed(move, before, after, source)
+    if move.op in ("Slice", "Split", "Gather"):
+        part = _part(graph, move, name)
+        found = None if part is None else _cut(before, after, source, *part)
+        if found is None or part is None or part[1] == after.shape:
+            return found
+        before, source = replace(before, shape=part[1]), found  # Gather of one place drops its axis
     for layout in (_FIRST, _LAST):
         planes = plane_shape(after.shape, layout)
         if planes is None or (layout is _FIRST and len(after.shape) == 2):
@@ -37,6 +47,51 @@ def alias_of(move: Node, before: Tensor, after: Tensor, source: Blocked) -> Bloc
             if view is not None:
                 return Blocked(layout, replace(view, tensor=after.name), alias=True)
     return None
+
+
+def _part(graph: Graph, move: Node, name: str) -> tuple[list[int], tuple[int, ...]] | None:
+    """First index and size along every axis of what a Slice, Split or Gather takes, None if it is no such box."""
+    shape, after = graph.tensor(move.inputs[0]).shape, graph.tensor(name).shape
+    begin, size = [0] * len(shape), list(shape)
+    constants = [graph.const(i) for i in move.inputs[1:]]
+    if not constants or any(c is None for c in constants):
+        return None
+    values = [[int(v) for v in c.reshape(-1)] for c in constants if c is not None]
+    match move.op:
+        case "Slice":
+            starts, _, axes, steps = values
+            if any(step != 1 for step in steps):
+                return None
+            for start, axis in zip(starts, axes, strict=True):
+                begin[axis], size[axis] = start, after[axis]
+        case "Split":
+            axis, number = int(move.attrs["axis"]), move.outputs.index(name)
+            begin[axis], size[axis] = sum(values[0][:number]), values[0][number]
+        case _:
+            axis = int(move.attrs.get("axis", 0)) % len(shape)
+            if len(values[0]) != 1:
+                return None
+            begin[axis], size[axis] = values[0][0] % shape[axis], 1
+    return begin, tuple(size)
+
+
+def _cut(before: Tensor, after: Tensor, source: Blocked, begin: Sequence[int], size: tuple[int, ...]) -> Blocked | None:
+    """A box of the operand in its layout, None where channels do not begin with a block."""
+    v, rank = source.view, len(size)
+    if source.layout is _LAST:
+        if size[:-2] != before.shape[:-2]:
+            return None
+        n, h, y = v.n, v.h, 0
+        image, channel, column = 0, begin[-1], begin[-2] if rank > 1 else 0
+    else:
+        image, channel = begin[0], begin[1]
+        y, column = (begin[2] if rank == 4 else 0), (begin[-1] if rank > 2 else 0)
+        n, h = size[0], size[2] if rank == 4 else v.h
+    if channel % v.block or (v.h, v.w) != planes_of(before.shape, source.layout)[2:]:
+        return None
+    _, c, _, w = planes_of(size, source.layout)
+    offset = v.address(image, channel // v.block, y, column)
+    return Blocked(source.layout, replace(v, tensor=after.name, n=n, c=c, h=h, w=w, offset=offset), alias=True)
 
 
 def _transposed(move: Node, before: Tensor, after: Tensor, source: Blocked) -> Blocked | None:

@@ -37,7 +37,7 @@ class Layouts:
         source = self.find(move.inputs[0])
         if source is None:
             return None
-        alias = alias_of(move, self.wiring.tensor(move.inputs[0]), self.wiring.tensor(name), source)
+        alias = alias_of(self.wiring.graph, move, name, source)
         if alias is not None:
             self.blocked[name] = alias
         return alias

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from compiler.discover import import_modules
-from compiler.npu.ops.npu_op import NPU_OPS, NpuOp, is_elementwise, lower, npu_op, npu_op_of, unsupported_reason
+from compiler.npu.ops.npu_op import (
+    NPU_OPS,
+    NpuOp,
+    is_elementwise,
+    is_light,
+    lower,
+    npu_op,
+    npu_op_of,
+    unsupported_reason,
+)
 
 import_modules(__path__, __name__)
 
-__all__ = ["NPU_OPS", "NpuOp", "is_elementwise", "lower", "npu_op", "npu_op_of", "unsupported_reason"]
+__all__ = ["NPU_OPS", "NpuOp", "is_elementwise", "is_light", "lower", "npu_op", "npu_op_of", "unsupported_reason"]

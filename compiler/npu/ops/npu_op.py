@@ -53,12 +53,14 @@ class NpuOp(ABC, Generic[Q]):
         layout: in which it works; None for elementwise ops, which work in the layout of their operands.
         takes_add: a QAdd behind it can run in the same pass over the data.
         takes_table: so can a QLut.
+        light: it costs less than the conversions around it: between CPU nodes it runs on the CPU.
     """
 
     condition: ClassVar[str]
     layout: ClassVar[Layout | None] = None
     takes_add: ClassVar[bool] = False
     takes_table: ClassVar[bool] = False
+    light: ClassVar[bool] = False
 
     @abstractmethod
     def unsupported(self, node: TypedNode[Q], config: NpuConfig) -> str | None:
@@ -97,6 +99,12 @@ def is_elementwise(node: Node) -> bool:
     """True for ops of the NPU without a layout of their own."""
     found = npu_op_of(node)
     return found is not None and found.layout is None
+
+
+def is_light(node: Node) -> bool:
+    """True for ops that are not worth conversions of their own."""
+    found = npu_op_of(node)
+    return found is not None and (found.layout is None or found.light)
 
 
 def unsupported_reason(graph: Graph, node: Node, config: NpuConfig) -> str | None:

@@ -10,7 +10,7 @@ from compiler.graph import Graph, Node
 from compiler.limits import MAX_NPU_ELEMENTS
 from compiler.npu.blocks.alias import MOVES
 from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.ops import is_elementwise, npu_op_of, unsupported_reason
+from compiler.npu.ops import is_elementwise, is_light, npu_op_of, unsupported_reason
 from compiler.npu.views import broadcast_ok
 from compiler.ops.elementwise import QLut
 from isa.config import NpuConfig
@@ -111,10 +111,10 @@ def usual_layout(wiring: Wiring, node: Node) -> Layout:
 
 
 def _move_islands(wiring: Wiring, placement: Placement) -> None:
-    """Elementwise work between CPU nodes goes to the CPU: two conversions cost more than they save. So does a table
+    """Light work between CPU nodes goes to the CPU: two conversions cost more than they save. So does a table
     behind a CPU node: it is looked up where the value is made."""
     for node in wiring.graph.nodes:
-        if not placement.on_npu(node) or not is_elementwise(node):
+        if not placement.on_npu(node) or not is_light(node):
             continue
         feeds = [wiring.producers.get(name) for name in node.inputs if not wiring.tensor(name).is_const]
         readers = wiring.readers(node.outputs[0])

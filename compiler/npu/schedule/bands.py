@@ -74,7 +74,7 @@ def group_of(
         for u in users:
             reader = layers[u]
             again = [v for v in reader.operands if v.buffer == view.buffer]
-            if any((v.h, v.w, v.n) != (view.h, view.w, view.n) for v in again):
+            if any((v.h, v.w, v.n, v.c, v.offset) != (view.h, view.w, view.n, view.c, view.offset) for v in again):
                 return None
             if again:
                 roles.append((u - first, False))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.graph import Node, Quant, Tensor
+from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.npu.blocks.alias import alias_of
 from compiler.npu.blocks.blocked import Blocked
 from compiler.npu.views import View, dense_view, planes_of
@@ -24,7 +24,9 @@ def alias(before: Shape, source: Layout, after: Shape, perm: Shape | None = None
     x, y = (Tensor(name, shape, np.dtype(np.int8), None, quant) for name, shape in (("x", before), ("y", after)))
     move = Node("Reshape", ["x"], ["y"]) if perm is None else Node("Transpose", ["x"], ["y"], {"perm": list(perm)})
     view = dense_view("x", "buffer", ARENA_REGION, planes_of(before, source), BLOCK)
-    return alias_of(move, x, y, Blocked(source, view))
+    graph = Graph()
+    graph.tensors = {"x": x, "y": y}
+    return alias_of(graph, move, "y", Blocked(source, view))
 
 
 def gathered(data: np.ndarray, view: View, channels_last: bool) -> np.ndarray:
@@ -70,8 +72,63 @@ def test_alias(before: Shape, source: Layout, after: Shape, perm: Shape | None, 
     np.testing.assert_array_equal(y, x.reshape(after) if perm is None else x.transpose(perm))
 
 
+@pytest.mark.parametrize(
+    ("before", "source", "part", "there"),
+    [
+        ((1, 8, 2, 3), FIRST, np.s_[:, 4:], True),  # channels from a block on
+        ((1, 12, 2, 3), FIRST, np.s_[:, 4:7], True),
+        ((1, 8, 2, 3), FIRST, np.s_[:, 2:6], False),  # within a block
+        ((2, 8, 4, 3), FIRST, np.s_[1:, :, 1:3, 1:], True),
+        ((2, 8, 4, 3), FIRST, np.s_[:, :, ::2], False),  # every second row
+        ((2, 8, 5), FIRST, np.s_[:, 4:, 2:4], True),
+        ((1, 5, 8), LAST, np.s_[:, 1:4], True),
+        ((5, 8), LAST, np.s_[2:, 4:], True),
+        ((2, 5, 8), LAST, np.s_[1:, :], False),  # other axes than rows and channels
+    ],
+)
+def test_slices(before: Shape, source: Layout, part: tuple[slice, ...], there: bool) -> None:
+    x = np.zeros(before, np.int8)
+    axes = [axis for axis in range(len(part)) if part[axis] != slice(None)]
+    bounds = [part[axis].indices(before[axis]) for axis in axes]
+    values = ([b[0] for b in bounds], [b[1] for b in bounds], axes, [b[2] for b in bounds])
+    _check_cut(before, source, "Slice", {}, values, x[part].shape, part, there)
+
+
+def test_split_and_gather() -> None:
+    _check_cut((1, 12, 2), FIRST, "Split", {"axis": 1}, ([4, 8],), (1, 8, 2), np.s_[:, 4:], True, ["first", "y"])
+    _check_cut((1, 12, 2), FIRST, "Split", {"axis": 1}, ([5, 7],), (1, 7, 2), np.s_[:, 5:], False, ["first", "y"])
+    _check_cut((1, 5, 8), LAST, "Gather", {"axis": 1}, (3,), (1, 8), np.s_[:, 3], True)  # the token of the class
+    _check_cut((1, 5, 8), LAST, "Gather", {"axis": 1}, ([-1],), (1, 1, 8), np.s_[:, -1:], True)
+    _check_cut((1, 5, 8), LAST, "Gather", {"axis": 1}, ([0, 2],), (1, 2, 8), np.s_[:, ::2], False)
+
+
+def _check_cut(
+    before: Shape, source: Layout, op: str, attrs: dict[str, object], values: tuple[object, ...], after: Shape,
+    part: object, there: bool, outputs: list[str] | None = None,
+) -> None:  # fmt: skip
+    """A part of a tensor reads the values it should where it is an alias, and is one where it can be."""
+    quant = Quant.of(np.float32(0.5), 1)
+    graph = Graph()
+    for name, shape in (("x", before), ("y", after)):
+        graph.add(Tensor(name, shape, np.dtype(np.int8), None, quant))
+    names = [graph.constant("c", np.array(v, np.int64)) for v in values]
+    whole = dense_view("x", "buffer", ARENA_REGION, planes_of(before, source), BLOCK)
+    found = alias_of(graph, Node(op, ["x", *names], outputs or ["y"], attrs), "y", Blocked(source, whole))
+    assert (found is not None) == there
+    if found is None:
+        return
+    data = np.arange(whole.n * whole.sn)
+    x = gathered(data, whole, source is LAST).reshape(before)
+    y = gathered(data, found.view, found.layout is LAST).reshape(after)
+    np.testing.assert_array_equal(y, x[part])  # type: ignore[index]
+    if found.view.nbytes < whole.nbytes:
+        assert found.view.within(whole) is not None and whole.within(found.view) is None
+
+
 def test_other_quantisation() -> None:
     x = Tensor("x", (1, 8, 4), np.dtype(np.int8), None, Quant.of(np.float32(0.5), 1))
     y = replace(x, name="y", quant=Quant.of(np.float32(0.25), 1))
     view = dense_view("x", "buffer", ARENA_REGION, planes_of(x.shape, FIRST), BLOCK)
-    assert alias_of(Node("Identity", ["x"], ["y"]), x, y, Blocked(FIRST, view)) is None
+    graph = Graph()
+    graph.tensors = {"x": x, "y": y}
+    assert alias_of(graph, Node("Identity", ["x"], ["y"]), "y", Blocked(FIRST, view)) is None

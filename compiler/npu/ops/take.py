@@ -1,0 +1,54 @@
+"""QTake."""
+
+from __future__ import annotations
+
+from compiler.graph import Node
+from compiler.npu.blocks.operands import Operands
+from compiler.npu.layers.layer import Layer, Post
+from compiler.npu.layers.take import TakeLayer, runs
+from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from compiler.npu.ops.tail import fuse_tail, labels
+from compiler.ops.take import QTake
+from isa.config import NpuConfig
+from isa.program import Layout
+
+#: VECTOR instructions for a plane at most.
+_MOST_RUNS = 64
+
+
+@npu_op(QTake)
+class Take(NpuOp[QTake]):
+    """Copies by VECTOR, whose loops repeat rows and columns or leave some out."""
+
+    condition = "rank 3 or 4, rows and columns only, in up to 64 regular pieces"
+    layout = Layout.CHANNELS_FIRST
+    takes_table = True
+    light = True
+
+    def unsupported(self, node: TypedNode[QTake], config: NpuConfig) -> str | None:
+        rank = len(node.x.shape)
+        if rank not in (3, 4):
+            return f"rank {rank}"
+        if any(places is not None for places in node.op.indices[:2]):
+            return "images or channels are chosen, not only rows and columns"
+        pieces = [len(list(runs(places))) for places in _places(node)]
+        if pieces[0] * pieces[1] > _MOST_RUNS:
+            return f"{pieces[0]} times {pieces[1]} regular pieces of rows and columns; up to {_MOST_RUNS}"
+        return None
+
+    def lower(self, node: TypedNode[QTake], operands: Operands, tail: list[Node]) -> list[Layer]:
+        post = Post()
+        name, ops = labels([node.node, *tail])
+        view = operands.view(node.x.name, Layout.CHANNELS_FIRST)
+        made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, node.y.name))
+        rows, columns = _places(node)
+        return [TakeLayer(name, ops, [view], made, post, rows=rows, columns=columns)]
+
+
+def _places(node: TypedNode[QTake]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Rows and columns of the operand that the result has."""
+    found = [
+        tuple(range(n)) if places is None else places
+        for places, n in zip(node.op.indices[2:], node.x.shape[2:], strict=True)
+    ]
+    return (found[0], found[1]) if len(found) == 2 else ((0,), found[0])

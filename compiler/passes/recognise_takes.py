@@ -1,0 +1,66 @@
+"""Movement of 8-bit tensors that takes places along each axis on its own becomes QTake.
+
+    Resize, mode nearest      =>  QTake, where nothing outside of the input is asked for
+    Slice with steps          =>  QTake
+
+A Slice without steps and a Split stay: they are parts of their operand, which the NPU reads where they lie.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Graph, Node
+from compiler.ops.take import QTake
+from compiler.quantization import is_activation
+from compiler.resampling import Resampling
+
+Indices = tuple[tuple[int, ...] | None, ...]
+
+
+def recognise_takes(graph: Graph) -> None:
+    changed = False
+    for position, node in enumerate(graph.nodes):
+        indices = _indices(graph, node)
+        if indices is not None:
+            take = QTake(indices=indices)
+            graph.nodes[position] = Node.of(take, [node.inputs[0]], list(node.outputs), node.name, node.origin)
+            changed = True
+    if changed:
+        graph.prune()
+
+
+def _indices(graph: Graph, node: Node) -> Indices | None:
+    if node.op not in ("Resize", "Upsample", "Slice") or len(node.outputs) != 1:
+        return None
+    x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
+    if x.data is not None or not is_activation(x) or x.dtype != y.dtype:
+        return None
+    if x.quant is None or not x.quant.same_as(y.quant) or 0 in x.shape or 0 in y.shape:
+        return None
+    constants = [graph.const(name) if name else None for name in node.inputs]
+    if node.op == "Slice":
+        return _sliced(x.shape, y.shape, constants)
+    mode = node.attrs.get("mode", "nearest")
+    if mode not in ("nearest", b"nearest"):
+        return None
+    if any(name and value is None for name, value in zip(node.inputs[1:], constants[1:], strict=True)):
+        return None
+    found = Resampling.of(node.op, node.attrs, graph.opset, constants, x.shape, y.shape)
+    if found.crops:
+        return None
+    return tuple(None if found.unchanged(a) else tuple(map(int, found.nearest(a))) for a in range(len(x.shape)))
+
+
+def _sliced(shape: tuple[int, ...], after: tuple[int, ...], constants: list[np.ndarray | None]) -> Indices | None:
+    """Indices of a Slice with steps; None for one without, or one whose bounds are not constant."""
+    if len(constants) != 5 or any(c is None for c in constants[1:]):
+        return None
+    starts, _, axes, steps = ([int(v) for v in c.reshape(-1)] for c in constants[1:] if c is not None)
+    if all(step == 1 for step in steps):
+        return None
+    indices: list[tuple[int, ...] | None] = [None] * len(shape)
+    for start, axis, step in zip(starts, axes, steps, strict=True):
+        places = tuple(start + step * i for i in range(after[axis]))
+        indices[axis] = None if places == tuple(range(shape[axis])) else places
+    return tuple(indices)

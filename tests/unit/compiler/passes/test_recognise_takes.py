@@ -1,0 +1,62 @@
+"""Which movement becomes QTake, and with which places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler.graph import Graph
+from compiler.npu.layers.take import Run, runs
+from compiler.ops.take import QTake
+from compiler.passes.recognise_takes import recognise_takes
+from tests.unit.compiler.npu.net import Net
+
+
+def resized(size: tuple[int, int], out: tuple[int, int], **attrs: Any) -> Graph:
+    net = Net()
+    x = net.input((1, 4, *size), np.int8)
+    sizes = net.graph.constant("sizes", np.array([1, 4, *out], np.int64))
+    y = net.move("Resize", [x, "", "", sizes], (1, 4, *out), {"mode": "nearest", **attrs})
+    graph = net.done(y)
+    recognise_takes(graph)
+    graph.verify("recognise_takes")
+    return graph
+
+
+def test_nearest() -> None:
+    graph = resized((2, 3), (4, 3), coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    assert graph.nodes[0].quantized == QTake(indices=(None, None, (0, 0, 1, 1), None))
+
+
+@pytest.mark.parametrize("attrs", [{"mode": "linear"}, {"coordinate_transformation_mode": "tf_crop_and_resize"}])
+def test_what_is_no_choice_of_places(attrs: dict[str, str]) -> None:
+    assert [n.op for n in resized((2, 3), (4, 3), **attrs)] == ["Resize"]
+
+
+@pytest.mark.parametrize(("steps", "op"), [([2, 1], "QTake"), ([1, 1], "Slice")])
+def test_slices(steps: list[int], op: str) -> None:
+    net = Net()
+    x = net.input((1, 4, 5, 6), np.int8)
+    bounds = [net.graph.constant("c", np.array(v, np.int64)) for v in ([1, 2], [5, 6], [2, 3], steps)]
+    graph = net.done(net.move("Slice", [x, *bounds], (1, 4, len(range(1, 5, steps[0])), 4), {}))
+    recognise_takes(graph)
+    graph.verify("recognise_takes")
+    assert [n.op for n in graph] == [op]
+    if op == "QTake":
+        assert graph.nodes[0].quantized == QTake(indices=(None, None, (1, 3), (2, 3, 4, 5)))
+
+
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        ((0, 0, 1, 1, 2, 2), [Run(0, 0, 3, 2, 1)]),
+        ((0, 2, 4), [Run(0, 0, 3, 1, 2)]),
+        ((5, 4, 3), [Run(0, 5, 3, 1, -1)]),
+        ((0, 0, 1, 2, 2, 3), [Run(0, 0, 1, 2, 1), Run(2, 1, 1, 1, 1), Run(3, 2, 1, 2, 1), Run(5, 3, 1, 1, 1)]),
+        ((7,), [Run(0, 7, 1, 1, 1)]),
+    ],
+)
+def test_runs(places: tuple[int, ...], found: list[Run]) -> None:
+    assert list(runs(places)) == found
