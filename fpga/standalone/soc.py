@@ -14,11 +14,15 @@ from fpga.standalone.flash import FlashReader
 from fpga.standalone.interconnect import Interconnect, ToMemory, ToRegisters
 from fpga.standalone.memory_map import BOOT, BOOT_BYTES, FLASH, IO, MEMORY, NPU
 from fpga.standalone.peripherals import Io, Ram
+from fpga.standalone.second_cache import SecondCache
 from hw.connections import unread
 from hw.interfaces import flat_ports
 from hw.npu import Npu
 from hw.reset import reset_by
 from isa.config import NpuConfig
+
+#: 32 KiB of instructions: kernels, soft float and what is around them.
+SECOND_CACHE_WORDS = 8192
 
 
 class StandaloneSoc(wiring.Component):
@@ -78,7 +82,9 @@ class StandaloneSoc(wiring.Component):
         m.submodules.io = io = Io(self.clock_hz, self.baud, memory.size, self.flash_bytes)
         slaves: dict[int, Any] = {BOOT: ram, FLASH: flash, MEMORY: to_memory, NPU: to_npu, IO: io}
         m.submodules.interconnect = interconnect = Interconnect(list(slaves))
-        wiring.connect(m, core.instructions, interconnect.instructions)
+        m.submodules.second_cache = second_cache = SecondCache(SECOND_CACHE_WORDS)
+        wiring.connect(m, core.instructions, second_cache.cpu)
+        wiring.connect(m, second_cache.memory, interconnect.instructions)
         wiring.connect(m, core.data, interconnect.data)
         for n, slave in enumerate(slaves.values()):
             wiring.connect(m, getattr(interconnect, f"slave{n}"), slave.cpu)
