@@ -12,6 +12,8 @@ from typing import IO
 from fpga.boards import BOARDS
 from fpga.errors import FpgaError
 from fpga.report import Report, read_report
+from fpga.standalone import record
+from fpga.uart_board import Loader
 
 
 @dataclass(frozen=True)
@@ -20,17 +22,19 @@ class Flashed:
 
     Attributes:
         report: of the build.
-        command: that was run.
+        command: that was run for the bitstream.
         permanent: the bitstream is still there after the board was without power.
+        model: the network whose image is in the flash memory now; None where the build was for a board with a host.
     """
 
     report: Report
     command: tuple[str, ...]
     permanent: bool
+    model: str | None = None
 
 
 def flash(folder: Path, *, permanent: bool = False, output: IO[str] | None = None) -> Flashed:
-    """Puts the bitstream of a build on its board.
+    """Puts the bitstream of a build on its board; before it, where there is one, an image into the flash memory.
 
     Args:
         folder: that a build wrote.
@@ -59,9 +63,18 @@ def flash(folder: Path, *, permanent: bool = False, output: IO[str] | None = Non
     tool = shutil.which(loader.tool)
     if tool is None:
         raise FpgaError(f"{loader.tool}, which loads the {board.title}, is not on the PATH; {loader.source}")
+    alone = record.read(folder)
+    if alone is not None:
+        if loader.data is None:
+            raise FpgaError(f"{loader.tool} writes no image to the flash memory of the {board.title}")
+        _run(tool, (loader.tool, *loader.data, str(alone.offset), str(folder / record.IMAGE)), loader, output)
     volatile = None if permanent else loader.volatile
     command = (loader.tool, *(loader.permanent if volatile is None else volatile), str(bitstream))
+    _run(tool, command, loader, output)
+    return Flashed(report, command, volatile is None, alone.model if alone else None)
+
+
+def _run(tool: str, command: tuple[str, ...], loader: Loader, output: IO[str] | None) -> None:
     done = subprocess.run([tool, *command[1:]], stdout=output, check=False)
     if done.returncode != 0:
         raise FpgaError(f"`{' '.join(command)}` ended with exit code {done.returncode}; {loader.hint}")
-    return Flashed(report, command, volatile is None)

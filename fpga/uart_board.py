@@ -41,6 +41,7 @@ class Loader:
         volatile: arguments before the file that load it until the power goes; None = the board does not take that.
         permanent: those that write it to the board's flash memory.
         hint: what to look at when it fails, for a message.
+        data: arguments before the offset and the file of data that it writes to the flash memory; None = it does not.
     """
 
     tool: str
@@ -48,6 +49,7 @@ class Loader:
     volatile: tuple[str, ...] | None
     permanent: tuple[str, ...]
     hint: str
+    data: tuple[str, ...] | None = None
 
 
 def open_fpga_loader(name: str) -> Loader:
@@ -57,6 +59,7 @@ def open_fpga_loader(name: str) -> Loader:
         source="it is in many distributions (openfpgaloader) and at https://github.com/trabucayre/openFPGALoader",
         volatile=("-b", name),
         permanent=("-b", name, "-f"),
+        data=("-b", name, "-f", "-o"),
         hint="is the board plugged in, may you use the USB device?",
     )
 

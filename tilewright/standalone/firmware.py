@@ -13,7 +13,7 @@ from isa.program import CpuStep, NpuStep, Program
 from tilewright.errors import UsageError
 from tilewright.export import export_c
 from tilewright.runtime.layout import nbytes_of
-from tilewright.standalone.toolchain import DRIVER, SOURCES, Linked, link
+from tilewright.standalone.toolchain import DRIVER, SOURCES, Linked, MissingSymbols, link
 
 HOST = "riscv32-none"
 #: What TW_ALIGNMENT of the runtime is.
@@ -117,7 +117,20 @@ def compiled(
             *(folder / name for name in names if name.endswith((".o", ".S")) or name == "network.c"),
         ]
         values = {"STACK_BYTES": STACK_BYTES, **({"MEMORY_END": end} if end is not None else {})}
-        return link(folder, sources, start=start, values=values)
+        try:
+            return link(folder, sources, start=start, values=values)
+        except MissingSymbols as error:
+            raise UsageError(_lack(program, error)) from None
+
+
+def _lack(program: Program, error: MissingSymbols) -> str:
+    """Which ops want what the core does not have."""
+    for step in program.steps:
+        wanted = error.wanted.get(f"network_{step.section}.o") if isinstance(step, CpuStep) else None
+        if wanted and isinstance(step, CpuStep):
+            names = ", ".join(wanted)
+            return f"{program.name}: CPU ops {', '.join(step.ops)} want {names}, which the core's library lacks"
+    return str(error)
 
 
 def _used(program: Program) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -42,6 +43,19 @@ class Linked:
     symbols: Mapping[str, int]
 
 
+class MissingSymbols(UsageError):
+    """Sources that want what no library of the core has.
+
+    Attributes:
+        wanted: symbols by the name of the source that wants them.
+    """
+
+    def __init__(self, wanted: Mapping[str, Sequence[str]]) -> None:
+        text = "; ".join(f"{source} wants {', '.join(names)}" for source, names in wanted.items())
+        super().__init__(f"the core's library lacks symbols: {text}")
+        self.wanted = wanted
+
+
 def require() -> None:
     """Raises `UsageError` where the compiler is missing."""
     if importlib.util.find_spec("ziglang") is None:
@@ -61,6 +75,7 @@ def link(
         includes: folders of headers, after `folder` and those of the driver.
 
     Raises:
+        MissingSymbols: something is in no library.
         UsageError: no compiler, or it fails.
     """
     require()
@@ -79,9 +94,25 @@ def link(
         command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **places}
     )
     if done.returncode:
+        if wanted := _missing(done.stderr):
+            raise MissingSymbols(wanted)
         found = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or ["?"]
         raise UsageError(f"the C compiler failed: {found[0].strip()}")
     return read_elf(elf.read_bytes(), start)
+
+
+def _missing(errors: str) -> dict[str, list[str]]:
+    """Undefined symbols as lld tells of them, by the file that wants them."""
+    found: dict[str, list[str]] = {}
+    symbol = ""
+    for line in errors.splitlines():
+        if match := re.search(r"undefined symbol: (\S+)", line):
+            symbol = match[1]
+        elif symbol and (match := re.search(r">>> (?:referenced by)?.*?([\w.]+\.(?:o|c|S))\b", line)):
+            names = found.setdefault(match[1], [])
+            if symbol not in names:
+                names.append(symbol)
+    return found
 
 
 def read_elf(data: bytes, start: int) -> Linked:

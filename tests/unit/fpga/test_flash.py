@@ -12,6 +12,9 @@ from fpga.boards import BOARDS
 from fpga.cells import Capacity, Used
 from fpga.report import REPORT, Report, Timing, read_report
 from fpga.report import Path as SlowestPath
+from fpga.standalone import record
+from fpga.standalone.boards import standalone_board
+from isa.config import preset
 from tilewright.cli import cli
 
 BITS = b"\xff\x00 a bitstream"
@@ -75,6 +78,25 @@ def test_every_board_has_its_command(
     assert out.count("loading\n") == 2 and f"tiny is on the {board}, in its flash memory" in out
     assert ("until the power goes" in out) == (volatile != permanent)
     assert "next: tilewright probe 'serial:/dev/ttyUSB0'" in out
+
+
+def test_an_image_goes_first(loaders: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A build for a board without a host has an image for the flash memory, whether the bitstream goes there or not."""
+    bits = make_build(loaders / "bits", "ulx3s_85f")
+    board = standalone_board("ulx3s_85f", b"boot")
+    record.write(bits, board, preset("tiny"), board.other, "digits", b"an image", False)
+    assert call(str(bits)) == 0
+    image, bitstream = (loaders / "called").read_text().splitlines()
+    assert image == f"openFPGALoader -b ulx3s -f -o 2097152 {bits}/standalone.bin"
+    assert bitstream == f"openFPGALoader -b ulx3s {bits}/top.bit"
+    out = capfd.readouterr().out
+    assert "the image of digits is in its flash memory" in out and f"next: tilewright fpga ask {bits} --port" in out
+    (bits / record.IMAGE).write_bytes(b"another")
+    assert call(str(bits)) == 2
+    assert "standalone.bin is not the image of" in capfd.readouterr().err
+    (bits / record.RECORD).write_text("{}")
+    assert call(str(bits)) == 2
+    assert "no record of a build" in capfd.readouterr().err
 
 
 def test_json_is_not_mixed_with_the_loaders_output(loaders: Path, capfd: pytest.CaptureFixture[str]) -> None:

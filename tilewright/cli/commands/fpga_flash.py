@@ -28,9 +28,15 @@ def flash(folder: Path, permanent: bool, json_path: str | None) -> None:
     done = flasher.flash(folder, permanent=permanent, output=sys.stderr if json_path == "-" else None)
     if json_path is not None:
         facts = {"board": done.report.board, "config": done.report.config, "sha256": done.report.sha256}
-        terminal.emit_json(json_path, facts | {"command": list(done.command), "permanent": done.permanent})
+        terminal.emit_json(
+            json_path, facts | {"command": list(done.command), "permanent": done.permanent, "model": done.model}
+        )
     if json_path != "-":
         stays = "in its flash memory" if done.permanent else "until the power goes"
         click.echo(f"{done.report.config} is on the {done.report.board}, {stays}")
+        if done.model is not None:
+            click.echo(f"the image of {done.model} is in its flash memory")
+            click.echo(f"next: tilewright fpga ask {folder} --port /dev/ttyUSB0")
+            return
         option = f"?baud={done.report.baud}" if done.report.baud != DEFAULT_BAUD else ""
         click.echo(f"next: tilewright probe 'serial:/dev/ttyUSB0{option}'")

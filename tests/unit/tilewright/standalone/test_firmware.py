@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from compiler.cpu.ir import emitter
 from fpga.errors import FpgaError
 from fpga.standalone.boards import ALONE
 from fpga.standalone.image import check_room
@@ -142,6 +143,18 @@ def test_sizes() -> None:
         check_room(len(made.image), made.needed, place, 4096, "net")
     with pytest.raises(FpgaError, match=r"net makes an image of 14680065 bytes; the flash memory has 16777216"):
         check_room(place.room + 1, made.needed, place, 1 << 30, "net")
+
+
+@pytest.mark.slow
+def test_ops_that_want_what_the_core_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its expansions the compiler calls functions that no library has."""
+    standalone.require("ziglang")
+    monkeypatch.setattr(emitter, "expand", lambda *arguments: None)
+    nodes = [helper.make_node("Max", ["x", "half"], ["y"])]
+    model = onnx_models.model_of(nodes, {"x": [5]}, {"y": [5]}, {"half": np.float32(0.5)}, opset=20)
+    program = tw.compile_program(model, "tiny", host="riscv32-none", cpu_only=True, cache=False)
+    with pytest.raises(UsageError, match=r"CPU ops .* want fmaximumf, which the core's library lacks"):
+        firmware(program)
 
 
 def test_networks_that_cannot_be_served(tmp_path: Path) -> None:
