@@ -73,6 +73,13 @@ def conv_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, weights: str) ->
         raise CompileError(f"{node.label}: input {list(x)}, weights {list(w)} and group={group} do not fit each other")
     size: Sequence[int] = x[2:]
     pads = window_pads(node, size, attrs["kernel_shape"], attrs["strides"], attrs["dilations"])  # type: ignore[arg-type]
+    windows = zip(size, attrs["kernel_shape"], attrs["dilations"], pads, pads[len(size) :])  # type: ignore[call-overload]
+    for length, k, dilation, begin, end in windows:
+        reach = (k - 1) * dilation + 1
+        if length + begin + end < reach:
+            raise CompileError(
+                f"{node.label}: a window of {reach} does not fit a length of {length} with pads {begin} and {end}"
+            )
     return {**attrs, "pads": pads, "auto_pad": None}
 
 

@@ -12,6 +12,15 @@ _EXACT = {
 }  # fmt: skip
 
 
+#: Ops that round floats to integers: the first of their results.
+QUANTISES = ("QuantizeLinear", "DynamicQuantizeLinear")
+
+
+def dynamic_tensors(graph: Graph) -> set[str]:
+    """The bytes that are quantised with a scale which is known only when the model runs."""
+    return {node.outputs[0] for node in graph.nodes if node.op == "DynamicQuantizeLinear"}
+
+
 def inexact_tensors(graph: Graph) -> dict[str, str]:
     """Why a tensor may be off by a step, by name: its node says so, or it is quantised from computed floats, where a
     difference in the last bit can flip the rounding.
@@ -24,7 +33,7 @@ def inexact_tensors(graph: Graph) -> dict[str, str]:
     for node in graph.nodes:
         if node.reason:
             reasons[node.outputs[0]] = node.reason
-        if node.op == "QuantizeLinear":
+        if node.op in QUANTISES:
             ops = _float_ops_before(graph, producers, node.inputs[0])
             if ops:
                 text = f"quantised from float {', '.join(sorted(ops))}: last-bit differences can flip it"

@@ -11,7 +11,7 @@ from compiler.graph import Graph, Node
 from compiler.npu.blocks.tasks import Task, describe, reads_of, writes_of
 from compiler.npu.layers.layer import Layer
 from compiler.options import CompileOptions
-from compiler.stages.exactness import inexact_tensors
+from compiler.stages.exactness import QUANTISES, inexact_tensors
 from compiler.stages.partition import Partition
 
 
@@ -90,8 +90,8 @@ def _step(tasks: Sequence[Task]) -> Step:
 
 
 def split_at_borders(steps: list[Step], inexact: Collection[str] = ()) -> list[Step]:
-    """Ends a step after every QuantizeLinear of the CPU and every node that makes one of `inexact`, so that the result
-    can be replaced before anything reads it."""
+    """Ends a step after everything that the CPU quantises and every node that makes one of `inexact`, so that the
+    result can be replaced before anything reads it."""
     split: list[Step] = []
     for step in steps:
         part: list[Task] = []
@@ -108,7 +108,7 @@ def split_at_borders(steps: list[Step], inexact: Collection[str] = ()) -> list[S
 def _ends_step(task: Task, inexact: Collection[str]) -> bool:
     if isinstance(task, Layer):
         return task.source in inexact
-    return task.op == "QuantizeLinear" or task.outputs[0] in inexact
+    return task.op in QUANTISES or task.outputs[0] in inexact
 
 
 def reads_elsewhere(steps: Sequence[Step]) -> list[set[str]]:

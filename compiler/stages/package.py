@@ -11,7 +11,7 @@ from compiler.notes import notes_on
 from compiler.npu.views import View
 from compiler.options import CompileOptions
 from compiler.stages.emission import Emission
-from compiler.stages.exactness import inexact_tensors
+from compiler.stages.exactness import dynamic_tensors, inexact_tensors
 from compiler.stages.memory import MemoryMap, constant_bytes
 from compiler.stages.partition import Partition
 from isa.config import NpuConfig
@@ -45,7 +45,7 @@ def package(
         inputs=[_info(graph, memory, name) for name in graph.inputs if name not in states],
         outputs=[_info(graph, memory, name) for name in graph.outputs if name not in states],
         states=[StateInfo(s.name, *(_info(graph, memory, n) for n in (s.begin, s.end))) for s in graph.states],
-        tensors=_quantised_tensors(graph, partition, memory),
+        tensors=_quantised_tensors(graph, partition, memory, options.keep_all),
         steps=emission.steps,
         layers=emission.layers,
         sections=_sections(graph, segments, memory),
@@ -94,12 +94,18 @@ def _info(graph: Graph, memory: MemoryMap, name: str) -> TensorInfo:
     return TensorInfo(name, t.shape, t.dtype.name, buffer, *_quantisation(t), where="cpu")
 
 
-def _quantised_tensors(graph: Graph, partition: Partition, memory: MemoryMap) -> list[TensorInfo]:
+def _quantised_tensors(graph: Graph, partition: Partition, memory: MemoryMap, keep_all: bool) -> list[TensorInfo]:
     """The model's quantised tensors that are in memory, or that the NPU keeps on the chip."""
     infos = []
+    dynamic = dynamic_tensors(graph) if keep_all else set()
     reasons = inexact_tensors(graph)
     for name, t in graph.tensors.items():
-        if name not in partition.tensors or t.quant is None or t.is_const or t.dtype not in _BYTES:
+        if (
+            name not in partition.tensors
+            or t.is_const
+            or t.dtype not in _BYTES
+            or (t.quant is None and name not in dynamic)
+        ):
             continue
         info = TensorInfo(name, t.shape, t.dtype.name, "", *_quantisation(t), reason=reasons.get(name, ""))
         blocked = partition.layouts.blocked.get(name)

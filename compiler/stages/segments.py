@@ -6,6 +6,7 @@ from compiler import cpu
 from compiler.errors import UnsupportedError
 from compiler.graph import Graph
 from compiler.options import CompileOptions
+from compiler.stages.exactness import dynamic_tensors
 from compiler.stages.order import NodeStep, Step, reads_elsewhere
 from compiler.stages.partition import Partition
 
@@ -52,4 +53,4 @@ def describe_segments(segments: dict[int, cpu.Segment]) -> str:
 
 def is_kept(graph: Graph, partition: Partition, name: str) -> bool:
     """True for the tensors that `keep="all"` keeps in memory: the model's own quantised ones."""
-    return name in partition.tensors and graph.tensor(name).quant is not None
+    return name in partition.tensors and (graph.tensor(name).quant is not None or name in dynamic_tensors(graph))

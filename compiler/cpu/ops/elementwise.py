@@ -204,7 +204,7 @@ def _mod(fmod: bool) -> Callable[[Expr, Expr], Expr]:
             zero = r.eq(0.0)
             r = select(((r < 0.0) ^ (y < 0.0)) & r.ne(0.0), r + y, r)
             return select(zero, call("copysign", r, y), r).to(a.dtype)
-        r = Expr("rem", (a, b), a.dtype)
+        r = Expr("rem", (a, _divisor(b)), a.dtype)
         if fmod or a.dtype[0] == "u":
             return r
         return select(((r ^ b) < 0) & r.ne(0), r + b, r)
@@ -212,12 +212,34 @@ def _mod(fmod: bool) -> Callable[[Expr, Expr], Expr]:
     return body
 
 
+def _divisor(b: Expr) -> Expr:
+    """An integer to divide by that no processor stops at: 1 in place of 0, and of -1, which the least integer overflows
+    with."""
+    if b.op == "const":
+        return b if int(b.value) not in (0, -1) else const(1, b.dtype)
+    odd = b.eq(0) if b.dtype[0] == "u" else b.eq(0) | b.eq(-1)
+    return select(odd, const(1, b.dtype), b)
+
+
+def _div(a: Expr, b: Expr) -> Expr:
+    """Integers: 0 where `b` is 0."""
+    if a.dtype in FLOATS:
+        return a / b
+    found = a / _divisor(b)
+    if b.dtype[0] != "u":
+        found = select(b.eq(-1), -a, found)
+    return select(b.eq(0), const(0, a.dtype), found)
+
+
 def _pow(x: Expr, y: Expr) -> Expr:
     if y.op == "const" and x.dtype in FLOATS:
         simple = {1.0: x, 2.0: x * x, 3.0: x * x * x, 0.5: call("sqrt", x), -1.0: 1.0 / x}
         if float(y.value) in simple:
             return simple[float(y.value)]
-    return m.power(x.to("f64"), y.to("f64")).to(x.dtype)
+    found = m.power(x.to("f64"), y.to("f64"))
+    if x.dtype not in FLOATS and y.dtype not in FLOATS:  # a whole number or a fraction below 1, where it is cut off
+        found = found + call("copysign", const(0.25, "f64"), found)
+    return found.to(x.dtype)
 
 
 def _shift(ctx: Context) -> Callable[[Expr, Expr], Expr]:
@@ -238,7 +260,7 @@ BINARY: dict[str, tuple[Callable[[Expr, Expr], Expr], int]] = {
     "Add": (lambda a, b: a + b, 1),
     "Sub": (lambda a, b: a - b, 1),
     "Mul": (lambda a, b: a * b, 1),
-    "Div": (lambda a, b: a / b, 4),
+    "Div": (_div, 4),
     "Pow": (_pow, 40),
     "And": (lambda a, b: a & b, 1),
     "Or": (lambda a, b: a | b, 1),

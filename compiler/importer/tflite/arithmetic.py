@@ -111,8 +111,13 @@ def squared_difference(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("FLOOR_DIV", "FLOOR_MOD", table=PLAIN)
 def floor_div(b: TfliteBuilder, op: FileOp) -> None:
-    """The remainder has the sign of the divisor, the quotient is rounded down."""
-    (x, y), form = real_operands(b)
+    """The remainder has the sign of the divisor, the quotient is rounded down. Bytes are plain integers, whatever
+    their scale."""
+    shapes = b.shape(0), b.shape(1)
+    (x, y), form = operands(b, len(np.broadcast_shapes(*shapes)))
+    dtype = b.graph.tensor(x).dtype
+    if dtype.kind == "i" and dtype.itemsize < 4:  # differences need more bits
+        x, y = (b.onnx("Cast", [name], {"to": elem_type(np.dtype(np.int32))}) for name in (x, y))
     floats = b.graph.tensor(x).dtype.kind == "f"
     if op.name == "FLOOR_DIV" and floats:
         b.quantize_into(b.onnx("Floor", [b.onnx("Div", [x, y])]), form)
@@ -122,7 +127,10 @@ def floor_div(b: TfliteBuilder, op: FileOp) -> None:
         zero = b.constant("zero", 0, np.float32)
         wrong = b.onnx("Less", [b.onnx("Mul", [rest, y]), zero])
         rest = b.onnx("Where", [wrong, b.onnx("Add", [rest, y]), rest])
-    b.quantize_into(rest if op.name == "FLOOR_MOD" else b.onnx("Div", [b.onnx("Sub", [x, rest]), y]), form)
+    found = rest if op.name == "FLOOR_MOD" else b.onnx("Div", [b.onnx("Sub", [x, rest]), y])
+    if b.graph.tensor(found).dtype != dtype:
+        found = b.onnx("Cast", [found], {"to": elem_type(dtype)})
+    b.quantize_into(found, form)
 
 
 @handles(*_COMPARE, "NOT_EQUAL", table=PLAIN)

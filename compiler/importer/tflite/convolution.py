@@ -162,23 +162,35 @@ def _builtin_bias(b: TfliteBuilder, scale: np.ndarray, channels: int) -> str:
 
 def transposed_pads(b: TfliteBuilder, weights_shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
     """Strides, pads and output padding of a TRANSPOSE_CONV with weights [O,kh,kw,C]."""
-    op, target, shape = b.op, b.ints(0, "output shape"), image(b, 2)
+    strides = [b.op.option("StrideH", 1), b.op.option("StrideW", 1)]
+    same = b.op.option("Padding", 0) == tflite.Padding.SAME
+    return strides, *pads_of_transposed(b, image(b, 2), weights_shape, b.ints(0, "output shape"), strides, same)
+
+
+def pads_of_transposed(
+    b: TfliteBuilder,
+    shape: tuple[int, ...],
+    weights_shape: tuple[int, ...],
+    target: list[int],
+    strides: list[int],
+    same: bool,
+) -> tuple[list[int], list[int]]:
+    """Pads and output padding of a transposed convolution from [N,H,W,C] to `target` with weights [O,kh,kw,C]."""
     o, *kernel, c = weights_shape
     if len(target) != 4 or c != shape[3] or target[3] != o or target[0] != shape[0]:
         raise b.damaged(f"input {list(shape)}, weights {list(weights_shape)} and output {target}")
-    strides = [op.option("StrideH", 1), op.option("StrideW", 1)]
     begins, ends, extra = [], [], []
     for n, k, s, size in zip(shape[1:3], kernel, strides, target[1:3]):
         if s < 1 or size < 1:
             raise b.damaged(f"stride {strides} and output {target}")
         full = (n - 1) * s + k
-        total = max(full - size, 0) if op.option("Padding", 0) == tflite.Padding.SAME else 0
+        total = max(full - size, 0) if same else 0
         begins.append(total // 2)
         ends.append(max(full - size - total // 2, 0))
         extra.append(max(size - full, 0))
         if extra[-1] >= s:
             raise b.refuse(f"output {target} is larger than stride and kernel reach")
-    return strides, begins + ends, extra
+    return begins + ends, extra
 
 
 @handles("FULLY_CONNECTED")

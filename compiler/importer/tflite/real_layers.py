@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.importer.tflite.builder import PLANES, TfliteBuilder
-from compiler.importer.tflite.convolution import image, pool_windows, transposed_pads, windows
+from compiler.importer.tflite.convolution import image, pads_of_transposed, pool_windows, transposed_pads, windows
 from compiler.importer.tflite.handlers import PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
 
@@ -71,6 +71,28 @@ def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
     inputs = [b.real(2, PLANES), b.constant("weights", np.ascontiguousarray(data.transpose(3, 0, 1, 2)))]
     made = b.onnx("ConvTranspose", [*inputs, *_bias(b, 3, data.shape[0])], attrs)
     b.quantize_into(b.activated(made), PLANES)
+
+
+@handles("Convolution2DTransposeBias", table=PLAIN)
+def transpose_conv_bias(b: TfliteBuilder, op: FileOp) -> None:
+    """MediaPipe's operator, which XNNPACK knows: x, weights [O,kh,kw,C], bias; its options are those of TRANSPOSE_CONV
+    as C has them (padding 1 SAME or 2 VALID, stride over the width, that over the height); the output's size follows.
+    """
+    if len(op.custom) < 12:
+        raise b.damaged(f"{len(op.custom)} bytes of options; padding and two strides are needed")
+    padding, stride_w, stride_h = (int(v) for v in np.frombuffer(op.custom[:12], "<i4"))
+    if padding not in (1, 2) or min(stride_h, stride_w) < 1:
+        raise b.damaged(f"padding {padding}, strides {[stride_h, stride_w]}")
+    if b.quantised():
+        raise b.refuse("8-bit tensors are not supported; floats are")
+    shape, data, strides = image(b, 0), _weights(b, 1, 4), [stride_h, stride_w]
+    kernel = data.shape[1:3]
+    size = [n * s if padding == 1 else (n - 1) * s + k for n, s, k in zip(shape[1:3], strides, kernel)]
+    target = [shape[0], *size, data.shape[0]]
+    pads, extra = pads_of_transposed(b, shape, data.shape, target, strides, padding == 1)
+    attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads, "output_padding": extra}
+    inputs = [b.real(0, PLANES), b.constant("weights", np.ascontiguousarray(data.transpose(3, 0, 1, 2)))]
+    b.quantize_into(b.onnx("ConvTranspose", [*inputs, *_bias(b, 2, data.shape[0])], attrs), PLANES)
 
 
 @handles("FULLY_CONNECTED", table=PLAIN)

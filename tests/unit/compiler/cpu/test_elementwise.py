@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+import tilewright as tw
+from tests.common import onnx_models
 from tests.unit.compiler.cpu.support import check, check_op
 
 R = np.random.default_rng(0)
@@ -125,7 +127,7 @@ def test_binary(op: str, dtype: str) -> None:
     if op in ("Div", "Mod"):
         b = np.where(b == 0, 1, b).astype(dtype)
     if op == "Pow":
-        a, b = np.abs(a) % 4, np.abs(b) % 3
+        a, b = np.abs(a) % (6 if dtype in ("int32", "int64") else 4), np.abs(b) % (11 if dtype == "int64" else 3)
     if op == "Mod" and dtype.startswith("f"):
         extra["fmod"] = 1
     try:
@@ -133,6 +135,19 @@ def test_binary(op: str, dtype: str) -> None:
     except Exception as e:
         if not any(why in str(e) for why in ("NOT_IMPLEMENTED", "INVALID_GRAPH")):
             raise
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_integers_divided_by_what_processors_stop_at(op: str, dtype: str) -> None:
+    """By zero, and the least integer by -1: onnxruntime ends the run, or the process."""
+    low = np.iinfo(dtype).min
+    a, b = np.array([5, 7, low, -7 if low else 7], dtype), np.array([0, 2, -1 if low else 1, 3], dtype)
+    model = onnx_models.model_of([helper.make_node(op, ["a", "b"], ["y"])], {"a": a, "b": b}, ["y"], {}, opset=17)
+    with tw.Device("functional") as device:
+        found = device.run(tw.compile(model), {"a": a, "b": b})["y"].tolist()
+    rest = -2 if low else 2
+    assert found == ([0, 3, low, rest] if op == "Div" else [0, 1, 0, 2 if low else 1])
 
 
 @pytest.mark.parametrize("op", ["And", "Or", "Xor"])

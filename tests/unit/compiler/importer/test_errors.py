@@ -100,6 +100,7 @@ def test_unknown() -> None:
 def test_inconsistent() -> None:
     refused(one_node("MatMul", [[2, 3], [4, 5]]), "MatMul 'it'", "[2, 3]")
     refused(one_node("Conv", [[1, 4, 5, 5], [8, 3, 3, 3]]), "Conv 'it'", "[8, 3, 3, 3]")
+    refused(one_node("Conv", [[1, 1, 4, 9], [1, 1, 3, 12]]), "Conv 'it'", "a window of 12 does not fit a length of 9")
     refused(one_node("Concat", [[1, 2]], axis=7), "axis 7", "-2..1")
     refused(one_node("MaxPool", [[1, 2, 3, 3]], kernel_shape=[2]), "kernel_shape=[2]", "2 values")
     model = one_node("Add", [[1], [1]])

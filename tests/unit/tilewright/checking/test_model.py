@@ -52,6 +52,27 @@ def row(report, name):
     return next(r for r in report.rows if r.name == name)
 
 
+def test_bytes_quantised_while_the_model_runs_are_a_border():
+    """Float ops before DynamicQuantizeLinear may flip a step: its bytes are compared, and put in for what follows."""
+    r = np.random.default_rng(0)
+    feeds = {"x": r.normal(0, 1, (2, 5, 24)).astype(np.float32)}
+    fixed = {
+        "w": r.normal(0, 0.3, (1, 48, 24)).astype(np.float32), "u": r.normal(0, 0.3, (1, 48, 16)).astype(np.float32),
+        "m": r.integers(-127, 128, (16, 12)).astype(np.int8), "mz": np.int8(0), "ms": np.float32(0.01),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("GRU", ["x", "w", "u"], ["", "h"], hidden_size=16),
+        helper.make_node("DynamicQuantizeLinear", ["h"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "m", "z", "mz"], ["i"]), helper.make_node("Cast", ["i"], ["f"], to=1),
+        helper.make_node("Mul", ["s", "ms"], ["both"]), helper.make_node("Mul", ["f", "both"], ["y"]),
+    ]  # fmt: skip
+    report = tw.check(model_of(nodes, feeds, ["y"], fixed, opset=17).SerializeToString(), feeds, keep="all")
+    assert report.ok and report.quantised == 1 and not report.fused
+    found = row(report, "q")
+    assert found.elements == 80 and "GRU: last-bit differences can flip it" in found.reason
+    assert row(report, "y").depends_on == ["q"]
+
+
 def test_right_program_passes(check):
     report = check()
     assert report.ok and report.mismatches == 0 and report.max_abs_difference == 0

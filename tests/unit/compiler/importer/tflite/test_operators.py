@@ -87,6 +87,24 @@ def test_detection_postprocess(dtype: str) -> None:
         compare(networks.detection(r, dtype), r)
 
 
+@pytest.mark.parametrize("padding", [1, 2])
+def test_transposed_convolution_of_mediapipe(padding: int) -> None:
+    """A custom operator that LiteRT's XNNPACK knows."""
+    for seed in range(3):
+        r = np.random.default_rng([seed, padding])
+        h, w, kh, kw, c, o, sh, sw = (int(v) for v in r.integers(1, 5, 8))
+        kh, kw = max(kh, sh), max(kw, sw)
+        out = (h * sh, w * sw) if padding == 1 else ((h - 1) * sh + kh, (w - 1) * sw + kw)
+        tensors = [
+            T("x", (1, h, w, c), "float32"), T("w", (o, kh, kw, c), "float32", data=r.normal(0, 1, (o, kh, kw, c))),
+            T("b", (o,), "float32", data=r.normal(0, 1, o)), T("y", (1, *out, o), "float32"),
+        ]  # fmt: skip
+        op = Op(
+            "Convolution2DTransposeBias", ["x", "w", "b"], ["y"], custom=np.array([padding, sw, sh], "<i4").tobytes()
+        )
+        compare(Model(tensors, [op], ["x"], ["y"]).build(), r)
+
+
 def test_float_network() -> None:
     r = np.random.default_rng(0)
     compare(networks.float_network(r, "float32"), r)
