@@ -355,15 +355,26 @@ def take(case: Case) -> None:
     case.graph.outputs.append(y)
 
 
+def large_mean(case: Case) -> None:
+    """Averages over planes that fill ACT many times over, of what a layer makes and of an input."""
+    size = (case.integer(40, 130), case.integer(40, 130))
+    x = case.input((case.integer(1, 2), case.integer(1, 20), *size), case.dtype())
+    if case.chance(0.5):
+        x = _lut(case, x)
+        case.graph.outputs.append(x)
+    shape, dtype = case.graph.tensor(x).shape, case.dtype()
+    y = case.finish("QGlobalAveragePool", [x], (*shape[:2], 1, 1), dtype, keepdims=1, **case.limits(dtype))
+    case.graph.outputs.append(_lut(case, y) if case.chance(0.3) else y)
+
+
 def few_outside(case: Case) -> None:
     """Layers with weights of which few do not fit in int8."""
     case.few_outside = True
     (conv, conv, conv_transpose, matmul, chain)[case.integer(0, 4)](case)
 
 
-KINDS = {
-    f.__name__: f for f in (conv, conv_transpose, matmul, pool, elementwise, concat, chain, parts, take, few_outside)
-}
+_KINDS = (conv, conv_transpose, matmul, pool, elementwise, concat, chain, parts, take, large_mean, few_outside)
+KINDS = {f.__name__: f for f in _KINDS}
 
 
 def make(kind: str, seed: int) -> tuple[Graph, dict[str, np.ndarray]]:

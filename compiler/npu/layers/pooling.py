@@ -1,16 +1,19 @@
-"""Pooling on VECTOR: maximum over windows, mean over whole planes."""
+"""Pooling: maximum over windows and mean over whole planes, on VECTOR; mean over planes that do not fit into ACT."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border, Box
+from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.elementwise import VectorLayer, uniform_params
 from compiler.npu.layers.sliding_window import SlidingWindow
+from compiler.npu.layers.tiling import OutputRows, PlaneTiling, even_parts
 from isa.instructions import Source
 
 #: The lowest int8: padding that never wins a maximum.
@@ -85,3 +88,68 @@ class MeanLayer(VectorLayer):
         )  # fmt: skip
         context.release(tile)
         context.finish_tile(self.output, box, out)
+
+
+@dataclass
+class LargeMeanLayer(VectorLayer):
+    """Mean over planes that do not fit into ACT: the array adds up a band of rows after the other, by products with a
+    tile of the identity, and VECTOR divides."""
+
+    bias: int = 0
+    scale: np.float32 = field(default_factory=lambda: np.float32(1))
+
+    def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
+        x = self.inputs[0]
+        return np.ones((x.h, x.w)[axis], bool)
+
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[TilePlan[PlaneTiling]]:
+        """The largest bands of which two fit; `lines` of the tiling are rows of the input."""
+        x = self.inputs[0]
+        for lines in even_parts(x.h):
+            pools = Pools(2 * lines * x.w, 2, 0)
+            if sum(pools) <= budget:
+                yield TilePlan(PlaneTiling(lines, x.w, 1), pools)
+                if not every:
+                    return
+
+    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+        with context.pools(plan.pools):
+            for n in range(self.output.n):
+                for block in range(self.output.cb):
+                    self._emit_plane(context, n, block, plan.tiling.lines)
+
+    def emit_tile(self, context: Context, box: Box) -> None:
+        self._emit_plane(context, box.n, box.block, self.inputs[0].h)
+
+    def _emit_plane(self, context: Context, n: int, block: int, lines: int) -> None:
+        """One channel block, `lines` rows of the input at a time."""
+        config, x = context.config, self.inputs[0]
+        narrow = max(1, config.block_in // config.block_out)
+
+        def identity() -> np.ndarray:
+            return np.eye(narrow * config.block_out, config.block_in, dtype=np.int8).reshape(
+                narrow, -1, config.block_in
+            )
+
+        acc = context.accumulators.take(narrow)
+        for first in range(0, x.h, lines):
+            tile = context.read_tile(x, self._band(n, block, first, lines))
+            wgt = context.load_weights(("identity",), narrow, identity)
+            context.emitter.gemm(
+                tile.base, wgt, acc, [(x.w, tile.step, 0, 0), (min(lines, x.h - first), tile.line, 0, 0)],
+                [(narrow, 0, 1, 1)], accumulate=first > 0,
+            )  # fmt: skip
+            context.release(tile)
+        out = context.write_tile(self.output, Box(n, block, 1, 0, 1, 0, 1))
+        context.emitter.vector(
+            Source.ACC, acc * config.block_out // config.block_in, out.base, [(1, 0, 0, 0, 0)],
+            prm=uniform_params(context, self.bias, self.scale), lut=context.load_table(self.post.lut),
+            rounding=self.post.rounding, post=self.post.fields,
+        )  # fmt: skip
+        context.finish_tile(self.output, Box(n, block, 1, 0, 1, 0, 1), out)
+
+    def _band(self, n: int, block: int, first: int, lines: int) -> Box:
+        x = self.inputs[0]
+        return Box(n, block, 1, first, min(first + lines, x.h), 0, x.w)

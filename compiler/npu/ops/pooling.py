@@ -13,7 +13,7 @@ from compiler.npu.layers.conv import ConvLayer
 from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.depthwise import DepthwiseLayer
 from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
+from compiler.npu.layers.pooling import LargeMeanLayer, MaxPoolLayer, MeanLayer
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from compiler.npu.ops.tail import fuse_tail, labels
 from compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
@@ -94,9 +94,9 @@ class AveragePool(NpuOp[QAveragePool]):
 
 @npu_op(QGlobalAveragePool)
 class GlobalAveragePool(NpuOp[QGlobalAveragePool]):
-    """Average over planes, by VECTOR's SUM."""
+    """Average over planes, by VECTOR's SUM; over large ones by the array."""
 
-    condition = "one channel block of the plane fits half of ACT"
+    condition = "two rows of the plane fit half of ACT, and its sums int32"
     layout = Layout.CHANNELS_FIRST
 
     def unsupported(self, node: TypedNode[QGlobalAveragePool], config: NpuConfig) -> str | None:
@@ -107,15 +107,19 @@ class GlobalAveragePool(NpuOp[QGlobalAveragePool]):
             return f"no float32 factor divides by a window of {taps} exactly"
         if rank not in (1, 2):
             return f"{rank} spatial axes; the NPU has 1 or 2"
-        if taps > config.act_rows // 2 - 8:
-            return f"plane of {taps} vectors does not fit half of ACT"
+        if 2 * node.x.shape[-1] > config.act_rows // 2 - 8:
+            return f"two rows of {node.x.shape[-1]} vectors do not fit half of ACT"
+        if taps * 256 >= 1 << 31:
+            return f"sums of {taps} values do not fit int32"
         return None
 
     def lower(self, node: TypedNode[QGlobalAveragePool], operands: Operands, tail: list[Node]) -> list[Layer]:
         post, bias, scale = _average(node, math.prod(node.x.shape[2:]))
         name, ops = labels([node.node, *tail])
         view = operands.view(node.x.name, Layout.CHANNELS_FIRST)
-        return [MeanLayer(name, ops, [view], operands.output(node.y.name), post, bias=bias, scale=scale)]
+        large = math.prod(node.x.shape[2:]) > operands.config.act_rows // 2 - 8
+        kind = LargeMeanLayer if large else MeanLayer
+        return [kind(name, ops, [view], operands.output(node.y.name), post, bias=bias, scale=scale)]
 
 
 @functools.lru_cache(maxsize=1024)
