@@ -112,9 +112,9 @@ def litert(path: str, value: np.ndarray) -> bytes:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["kws_dscnn", "resnet8"])
-def test_mlperf_tiny(name: str, models: Path) -> None:
+def test_mlperf_tiny(name: str, models_dir: Path) -> None:
     """In the SDRAM of the board: boot, constants, activations, code and data of the core."""
-    path = models / "mlperf_tiny" / f"{name}_int8.tflite"
+    path = models_dir / "mlperf_tiny" / f"{name}_int8.tflite"
     program = standalone.compiled(path, "tiny")
     (info,) = program.inputs
     value = np.random.default_rng(1).integers(-128, 128, info.shape).astype(np.int8)
