@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from isa.program import CpuStep, Program
+from isa.program import CpuStep, NpuStep, Program
 from tilewright.cli import arguments, fixed_values
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
@@ -91,6 +92,17 @@ def cpu_ops(program: Program) -> list[str]:
     return [op for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
 
 
+def npu_turns(program: Program) -> int:
+    """How often the NPU is started in a run: 1 if nothing between its first and its last layer leaves it."""
+    return sum(isinstance(step, NpuStep) for step in program.steps)
+
+
+def on_the_npu(found: Mapping[str, Any]) -> str:
+    """What part of the work the NPU does, of `totals`, in how many turns where there are several."""
+    turns = f", in {found['npu_turns']} turns" if found["npu_turns"] > 1 else ""
+    return f"{found['npu_mac_fraction']:.2%} on the NPU{turns}"
+
+
 def totals(program: Program) -> dict[str, Any]:
     """Size and split of a program, for JSON."""
     return {
@@ -101,6 +113,7 @@ def totals(program: Program) -> dict[str, Any]:
         "npu_macs": program.npu_macs,
         "npu_mac_fraction": program.npu_macs / program.macs if program.macs else 0.0,
         "cpu_ops": cpu_ops(program),
+        "npu_turns": npu_turns(program),
         "instructions": len(program.instructions) // 16,
         "constant_bytes": len(program.constants),
         "arena_bytes": program.arena_bytes,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel
 
 _MOST_ROWS = 20  # of the table of differences
+_COUNTED = ("macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "npu_turns", "compile_seconds")
 
 
 def summarise(
@@ -43,7 +44,7 @@ def summarise(
     result["notes"] = list(dict.fromkeys(note for part in parts for note in general(part.notes)))
     if counted["npu_macs"]:  # of the parts of a model some have nothing for the NPU
         result["notes"] = [note for note in result["notes"] if not note.startswith(UNUSED)]
-    result |= {key: counted[key] for key in ("macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "compile_seconds")}
+    result |= {key: counted[key] for key in _COUNTED}
     if runner.counters is not None and runner.counters.cycles is not None:
         result |= performance(
             runner.counters, bound_cycles([layer for part in parts for layer in part.layers], program.config)
@@ -81,10 +82,10 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
     for note in result["notes"]:
         console.print(f"note: {note}", markup=False)
     count = result.get("programs", 0)
-    programs = f"{count} program{'' if count == 1 else 's'}; " if count else ""
+    several = f"{count} program{'' if count == 1 else 's'}; " if count else ""
     console.print(
-        f"{terminal.human(result['macs'], 'MAC')}, {result['npu_mac_fraction']:.2%} on the NPU, "
-        f"{len(result['cpu_ops'])} ops on the CPU; {programs}run {result['run_seconds']:.3f} s, "
+        f"{terminal.human(result['macs'], 'MAC')}, {programs.on_the_npu(result)}, "
+        f"{len(result['cpu_ops'])} ops on the CPU; {several}run {result['run_seconds']:.3f} s, "
         f"{result['gmacs_per_second']:.2f} GMAC/s",
         markup=False,
     )
@@ -117,7 +118,7 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
 def _totals(model: DynamicModel) -> dict[str, Any]:
     """As `programs.totals`, of the programs of the last run together."""
     parts = [programs.totals(program) for program in model.ran]
-    summed = ("macs", "npu_macs", "cpu_ops", "instructions", "constant_bytes", "compile_seconds")
+    summed = ("macs", "npu_macs", "cpu_ops", "npu_turns", "instructions", "constant_bytes", "compile_seconds")
     found: dict[str, Any] = {"model": model.name, "config": model.config.name, "programs": len(parts)}
     for key in summed:
         found[key] = sum((part[key] for part in parts), [] if key == "cpu_ops" else 0)

@@ -66,7 +66,7 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
         for note in [] if request.cpu_only else program.notes:  # each would say that the NPU is left out
             console.print(f"note: {note}", markup=False)
         console.print(
-            f"{output}: {terminal.human(program.macs, 'MAC')}, {found['npu_mac_fraction']:.2%} on the NPU "
+            f"{output}: {terminal.human(program.macs, 'MAC')}, {programs.on_the_npu(found)} "
             f"({program.config.name}), {len(found['cpu_ops'])} ops on the CPU, {found['instructions']} instructions, "
             f"{terminal.human(found['constant_bytes'], 'B')} constants; {program.compile_seconds:.2f} s",
             markup=False,

@@ -110,7 +110,8 @@ class TestCompile:
 
 class TestRun:
     KEYS = {
-        "model", "config", "backend", "outputs", "macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "compile_seconds",
+        "model", "config", "backend", "outputs", "macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "npu_turns",
+        "compile_seconds",
         "run_seconds", "gmacs_per_second", "notes"
     }  # fmt: skip
 
