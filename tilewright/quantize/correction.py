@@ -48,6 +48,7 @@ class Fit:
         least, share: of these, at least, and so many for every input: the moments of few inputs need few.
         damping: of the least squares, as a fraction of the inputs' mean variance.
         caution: so much more of it for every input per place seen: what few places say of many inputs is chance.
+        few: a product with so many inputs for every place seen is rounded to the nearest.
     """
 
     bias: bool = True
@@ -59,6 +60,7 @@ class Fit:
     share: int = 64
     damping: float = 0.1
     caution: float = 0.1
+    few: int = 8
 
 
 def taken(count: int, fit: Fit | None = None) -> range:
@@ -137,10 +139,12 @@ def _fitted(
         return None
     w = np.ascontiguousarray(product.matrix(weights), np.float32)
     del weights  # it may be much of the model, as may be what follows
-    moments = Moments(product, w)
     random = np.random.default_rng(number)
     own = next(node for node in quantised.nodes if node.name == layer.name).input[0]
     limit = max(1, min(fit.rows, max(fit.least, fit.share * product.inputs)) // real.count)
+    seen = real.count * min(limit, product.results(real.value(0, layer.inputs[0])))
+    whole = seen * fit.few >= product.inputs  # else what they say of single inputs is chance
+    moments = Moments(product, w, whole)
     for sample in range(real.count):
         f = real.value(sample, layer.inputs[0])
         if f.size:
@@ -152,23 +156,26 @@ def _fitted(
     free = fit.bias and bias is not None and bias.size == product.groups * product.outputs
     if not moments.count:
         return None
-    qq = moments.of_inputs(central=free)
-    loss = moments.of_loss(central=free) if fit.reconstruct else np.zeros((), np.float32)
-    if not (np.isfinite(qq).all() and np.isfinite(loss).all()) or not (integers or loss.any()):
+    reconstruct = fit.reconstruct and whole
+    qq = moments.of_inputs(central=free) if whole else np.zeros((), np.float32)
+    power = np.einsum("gii->gi", qq).copy() if whole else moments.power()
+    loss = moments.of_loss(central=free) if reconstruct else np.zeros((), np.float32)
+    finite = all(np.isfinite(x).all() for x in (qq, power, loss))
+    if not finite or not (integers or loss.any()):
         return None
     means = moments.q.astype(np.float32)[:, :, None]
     wanted = (w @ moments.f.astype(np.float32)[:, :, None])[:, :, 0]
     caution = fit.caution * product.inputs / moments.count
     del moments
     target = w
-    if fit.reconstruct:  # V = argmin E|W f - V q|^2 + d |V - W|^2  =  W + E[W (f - q) q'] (E[q q'] + d)^-1
+    if reconstruct:  # V = argmin E|W f - V q|^2 + d |V - W|^2  =  W + E[W (f - q) q'] (E[q q'] + d)^-1
         target = rounding.solve(qq, fit.damping + caution, loss)
         target += w
     del w
     if integers:
         axis = writing.weight_axis(network, layer, per_channel)
-        scale = rounding.best_scales(target, np.einsum("gii->gi", qq), axis is not None)
-        if fit.rounding:
+        scale = rounding.best_scales(target, power, axis is not None)
+        if fit.rounding and whole:
             target = rounding.round_by_moments(target, qq, scale, overwrite=True)
         else:
             target = rounding.nearest(target, scale)

@@ -55,9 +55,13 @@ class Product:
             return np.asarray(matrix.reshape(self.shape))
         return np.ascontiguousarray(matrix[0] if self.layer.axis == 0 else matrix[0].T)
 
+    def results(self, x: np.ndarray) -> int:
+        """How many places there are."""
+        return int(np.prod(self._result(x)))
+
     def places(self, x: np.ndarray, limit: int, random: np.random.Generator) -> np.ndarray:
         """Numbers of at most `limit` results, for `rows`."""
-        count = int(np.prod(self._result(x)))
+        count = self.results(x)
         return np.sort(random.choice(count, limit, replace=False)) if count > limit else np.arange(count)
 
     def rows(self, x: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -117,20 +121,25 @@ class Moments:
 
     Args:
         weights: of the product in the float model, float32[groups, outputs, inputs].
+        whole: False keeps of the second moments only the diagonal, for `power`.
 
     Attributes:
         count: rows seen.
         f, q: means, float64[groups, inputs].
     """
 
-    def __init__(self, product: Product, weights: np.ndarray) -> None:
+    def __init__(self, product: Product, weights: np.ndarray, whole: bool = True) -> None:
         self.count = 0
+        self._whole = whole
         self._weights = weights
         self._early = product.outputs < product.inputs  # W (f - q) of each row is smaller than (f - q) q'
         self._offset: np.ndarray | None = None  # near the mean
         self._f = np.zeros((product.groups, product.inputs))
         self._q = np.zeros_like(self._f)
-        self._qq = np.zeros((product.groups, product.inputs, product.inputs), np.float32)
+        self._squares = np.zeros_like(self._f)
+        self._qq = np.zeros((product.groups, product.inputs, product.inputs if whole else 0), np.float32)
+        if not whole:
+            return
         self._rest = np.zeros_like(weights) if self._early else np.zeros_like(self._qq)
 
     def add(self, f: np.ndarray, q: np.ndarray) -> None:
@@ -143,6 +152,9 @@ class Moments:
         self.count += f.shape[1]
         self._f += (ones @ f)[:, 0]
         self._q += (ones @ q)[:, 0]
+        if not self._whole:
+            self._squares += np.einsum("gpi,gpi->gi", q, q)
+            return
         self._qq += q.transpose(0, 2, 1) @ q
         lost = np.subtract(f, q, out=f)
         if self._early:
@@ -156,6 +168,11 @@ class Moments:
     @property
     def q(self) -> np.ndarray:
         return self._q / self.count + self._shift
+
+    def power(self) -> np.ndarray:
+        """E[q^2] of each input, where the other moments are not kept. float64[groups, inputs]."""
+        spread = self._squares / self.count - np.square(self._q / self.count)
+        return np.asarray(np.maximum(spread, 0.0) + np.square(self.q))
 
     def of_inputs(self, central: bool = True) -> np.ndarray:
         """E[q q'], without q q' of the means if `central`. float32[groups, inputs, inputs]; to be called once, because

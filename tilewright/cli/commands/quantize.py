@@ -245,6 +245,8 @@ def command(
 
 def _worst(noise: Any) -> Table:
     """The layers with the lowest SQNR, the worst first."""
+    from tilewright.quantize.sqnr import BEST
+
     shown = Table(
         title=f"SQNR of the worst of {len(noise.layers)} layers", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False
     )
@@ -253,5 +255,6 @@ def _worst(noise: Any) -> Table:
     shown.add_column("SQNR, dB", justify="right")
     shown.add_column("lost here, dB", justify="right")
     for row in noise.layers[:_ROWS]:
-        shown.add_row(escape(row.layer), row.op, row.precision, f"{row.sqnr:.1f}", f"{row.added:.1f}")
+        lost = f"{row.added:.1f}" if row.sqnr + row.added < BEST else "all"  # nothing was lost before
+        shown.add_row(escape(row.layer), row.op, row.precision, f"{row.sqnr:.1f}", lost)
     return shown

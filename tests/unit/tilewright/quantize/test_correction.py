@@ -115,3 +115,15 @@ def test_what_is_before_a_change_is_taken_over(plain: Recipe, monkeypatch: pytes
         assert np.mean(found.weights[name].values != weights.values) < 0.02 or weights.scale is None
     judge = Judge(plain.model, HELD)
     assert abs(decibels(found, judge) - decibels(whole, judge)) < 0.5
+
+
+def test_few_places_say_nothing_of_many_inputs() -> None:
+    """Of 16 inputs and one place a sample: rounded to the nearest, the mean corrected."""
+    model, samples = networks.deep(depth=1), networks.samples(3)
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"))
+    few, many = (correct(recipe, samples, Fit(few=few)).weights["gemm"] for few in (4, 8))
+    weights = np.asarray(Network(model).constant("wg"))
+    assert few.scale is not None and few.bias is not None and np.any(few.bias != 0)
+    assert np.array_equal(few.values, writing.round_weights(weights, few.scale, 1))
+    assert many.scale is not None
+    assert not np.array_equal(many.values, writing.round_weights(weights, many.scale, 1))
