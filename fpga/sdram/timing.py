@@ -10,8 +10,8 @@ from isa.timing import MemoryTiming
 
 #: From the handshake on AR to the first beat, less the words of a beat: cycles of the NPU, of the chip. Response after
 #: the last beat to write: the same, less the words of the beats that wait before it.
-READ_CYCLES = (6, 20)
-WRITE_CYCLES = (6, 14)
+READ_CYCLES = (5, 16)
+WRITE_CYCLES = (4, 10)
 #: An interval of so much more than a whole cycle counts as the whole cycle.
 _ROUNDED = 0.05
 
