@@ -35,7 +35,7 @@ _DENSE = f"synth_ecp5 {NARROW} -top {NAME} -run map_luts:json\n"
 #: Share of the LUTs above which a design counts as crowded: its connections get in each other's way. The second router
 #: goes on until each connection is fast enough, and aims a little higher than asked: its own count is half a percent
 #: above the truth.
-CROWDED, MARGIN = 0.36, 1.01
+CROWDED, MARGIN = 0.25, 1.01
 #: That router multiplies its estimate of the way still to go by 1.25, so it takes the first way it finds. With a
 #: smaller factor it finds shorter ways around full places. nextpnr has no argument for it, but reads it in the netlist.
 ROUTER = {"router2/estimateWeight": "0.8"}
