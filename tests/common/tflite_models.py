@@ -51,14 +51,19 @@ class Model:
     byte_codes: bool = True  # operators are numbered in both fields; False: only in the younger one
     copies: int = 1  # of the graph
     first: tuple[list[T], list[Op]] | None = None  # tensors and operators of a second graph, for CALL_ONCE
+    called: Sequence[
+        tuple[list[T], list[Op], list[str], list[str]]
+    ] = ()  # graphs behind these, with inputs and outputs
     _buffers: list[bytes] = field(default_factory=lambda: [b""])
 
     def build(self) -> bytes:
         b = flatbuffers.Builder(1024)
-        codes = list(dict.fromkeys((o.name, o.version) for o in [*self.ops, *(self.first[1] if self.first else [])]))
+        inner = [o for graph in ([self.first] if self.first else [], self.called) for g in graph for o in g[1]]
+        codes = list(dict.fromkeys((o.name, o.version) for o in [*self.ops, *inner]))
         graphs = [self._graph(b, self.tensors, self.ops, self.inputs, self.outputs, codes)] * self.copies
         if self.first is not None:
             graphs.append(self._graph(b, *self.first, [], [], codes))
+        graphs += [self._graph(b, *graph, codes) for graph in self.called]
         buffers = []
         for raw in self._buffers:
             data = b.CreateByteVector(raw) if raw else None

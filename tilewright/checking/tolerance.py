@@ -258,10 +258,10 @@ def _terms(op: str, shapes: list[tuple[int, ...]]) -> int:
 def tflite_roundings(file: FileModel) -> Roundings:
     """Of a TFLite model: its weights have the output channels first, those of DEPTHWISE_CONV_2D last."""
     terms = 0
-    for op in file.ops:
-        shapes = [file.tensors[i].shape for i in op.inputs if i >= 0 and file.tensors[i].data is not None]
+    for graph, op in file.all_ops:
+        shapes = [graph.tensors[i].shape for i in op.inputs if i >= 0 and graph.tensors[i].data is not None]
         weights = next((shape for shape in shapes if len(shape) > 1 and all(shape)), ())
         product = any(word in op.name for word in ("CONV", "FULLY_CONNECTED", "LSTM", "RNN", "MATMUL"))
         outputs = weights[-1 if "DEPTHWISE" in op.name else 0] if weights else 1
         terms += max(math.prod(weights) // outputs, 1) if product and weights else 1
-    return Roundings(max(terms, 1), max(len(file.ops), 1))
+    return Roundings(max(terms, 1), max(len(file.all_ops), 1))

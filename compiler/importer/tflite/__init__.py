@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
 from compiler.importer.loader import one_line
 from compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
     arithmetic,
+    control,
     convolution,
     detection,
     elementwise,
@@ -31,8 +30,8 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
     variables,
 )
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from compiler.importer.tflite.handlers import handler_of
-from compiler.importer.tflite.schema import DAMAGE, FileModel, FileOp, FileTensor, is_builtin, is_tflite, read
+from compiler.importer.tflite.operators import import_op
+from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
 from compiler.importer.tflite.state_table import Variables
 from compiler.limits import check_nodes, check_shape
 from compiler.onnx_ops import OPSET
@@ -103,7 +102,7 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Tfl
     for t in inputs:
         add_input(b, t, shapes.get(t.name))
     check_nodes("the graph", len(model.ops))
-    b.variables = Variables(variables.initial_values(model, import_op), model)
+    b.variables = Variables(variables.initial_values(model), model)
     for op in model.ops:
         import_op(b, op)
     if not model.outputs:
@@ -113,22 +112,6 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Tfl
     variables.add_states(b)
     graph.verify("import")
     return b
-
-
-def import_op(b: TfliteBuilder, op: FileOp) -> None:
-    """Appends what an operator does. Raises UnsupportedError: not accepted; CompileError: inconsistent."""
-    b.op = op
-    handler = handler_of(op.name, b.quantised())
-    if handler is None:
-        what = "" if is_builtin(op.name) else ": a custom operator, whose kernel comes with the program it is made for"
-        raise UnsupportedError(f"{op.label} is not supported{what}; docs/tflite.md lists what is")
-    for t in (b.model.tensors[i] for i in op.outputs):
-        if t.dtype is None and op.name != "VAR_HANDLE":
-            raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
-        if t.dtype == np.int16 and t.quant is not None:
-            what = "8-bit and float32 activations are supported: quantise the float model with int8 activations"
-            raise b.refuse(f"output {t.name!r} has 16-bit steps; {what}")
-    handler(b, op)
 
 
 def add_input(b: TfliteBuilder, t: FileTensor, given: Sequence[int] | None) -> None:

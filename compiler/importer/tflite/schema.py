@@ -78,7 +78,8 @@ class FileOp:
 class FileModel:
     """A graph of a TFLite file; `inputs` and `outputs` are indices of tensors.
 
-    `first` has the graphs that CALL_ONCE runs before everything else, by their number in the file.
+    `first` has the graphs that CALL_ONCE runs before everything else, `branches` those of IF, by their number in the
+    file.
     """
 
     tensors: list[FileTensor]
@@ -86,6 +87,12 @@ class FileModel:
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     first: dict[int, FileModel] = field(default_factory=dict)
+    branches: dict[int, FileModel] = field(default_factory=dict)
+
+    @property
+    def all_ops(self) -> list[tuple[FileModel, FileOp]]:
+        """The operators with the graphs they are in, those of branches behind the rest."""
+        return [(self, op) for op in self.ops] + [pair for graph in self.branches.values() for pair in graph.all_ops]
 
     @property
     def has_variables(self) -> bool:
@@ -134,6 +141,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.root = tflite.Model.GetRootAs(data, 0)
+        self.called: dict[int, FileModel] = {}
 
     def count(self, length: int, what: str) -> int:
         """A length of the file, believed only if the file could hold it."""
@@ -155,15 +163,29 @@ class _Reader:
         if count < 1:
             raise CompileError("damaged TFLite model: the graph is missing")
         found = self.graph_of(0)
-        for op in found.ops:
-            if op.name == "CALL_ONCE":
-                number = int(op.option("InitSubgraphIndex", 0))
-                if not 0 < number < count:
-                    raise CompileError(f"damaged TFLite model: {op.label} calls graph {number} of {count}")
-                found.first.setdefault(number, self.graph_of(number))
-        if 1 + len(found.first) != count:
+        self.add_called(found, frozenset({0}), count)
+        if 1 + len(self.called) != count:
             raise UnsupportedError(f"{count} subgraphs; one is accepted{self.remedy()}")
         return found
+
+    def add_called(self, model: FileModel, around: frozenset[int], count: int) -> None:
+        """Reads the graphs that operators of a graph call, and those that these call, each once.
+
+        Args:
+            around: numbers of the graphs that are being read.
+            count: of all graphs.
+        """
+        for op in model.ops:
+            table = model.first if op.name == "CALL_ONCE" else model.branches
+            sides = {"CALL_ONCE": ("Init",), "IF": ("Then", "Else")}.get(op.name, ())
+            for number in (int(op.option(f"{side}SubgraphIndex", 0)) for side in sides):
+                if not 0 <= number < count or number in around:
+                    raise CompileError(f"damaged TFLite model: {op.label} calls graph {number} of {count}")
+                if number not in self.called:
+                    graph = self.graph_of(number)
+                    self.add_called(graph, around | {number}, count)
+                    self.called[number] = graph
+                table[number] = self.called[number]
 
     def graph_of(self, number: int) -> FileModel:
         """One graph of the file."""
@@ -183,6 +205,10 @@ class _Reader:
             op = self.op(index, self.table(graph.Operators(index), f"operator {index}"))
             if not self.densified(found, op):
                 found.ops.append(op)
+        made = {*found.inputs, *(i for op in found.ops for i in op.outputs)}
+        for t in found.tensors:
+            if t.index not in made and t.data is None and t.dtype is not None and 0 in t.shape:
+                t.data = np.empty(t.shape, t.dtype)  # a constant without elements has no bytes to tell it by
         return found
 
     def densified(self, model: FileModel, op: FileOp) -> bool:
@@ -199,7 +225,7 @@ class _Reader:
         """What someone with a model of several graphs can do, by the operators it has."""
         codes = [self.root.OperatorCodes(i) for i in range(self.count(self.root.OperatorCodesLength(), "operators"))]
         names = {_OP_NAMES.get(_number_of(self.table(code, "an operator code")), "") for code in codes}
-        flow = sorted(names & {"IF", "WHILE", "CALL", "STABLEHLO_WHILE"})
+        flow = sorted(names & {"WHILE", "CALL", "STABLEHLO_WHILE"})
         if flow:
             return (
                 f". {', '.join(flow)} at run time: export the model without, or as ONNX, where branches and loops run"

@@ -3,21 +3,20 @@ value, and an output, which ends it with the next one; whoever runs the program 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from compiler.errors import CompileError
 from compiler.graph import Graph, Node, State, Tensor
 from compiler.importer.tflite.builder import FILE, TfliteBuilder
 from compiler.importer.tflite.handlers import handles
+from compiler.importer.tflite.operators import import_op
 from compiler.importer.tflite.schema import FileModel, FileOp
 from compiler.importer.tflite.state_table import Key, Variable, Variables
 from compiler.onnx_ops import OPSET
 from compiler.passes.fold_constants import fold_constants
 
 
-def initial_values(model: FileModel, import_op: Callable[[TfliteBuilder, FileOp], None]) -> dict[Key, np.ndarray]:
+def initial_values(model: FileModel) -> dict[Key, np.ndarray]:
     """What the graphs of CALL_ONCE assign. Raises CompileError where that cannot be known."""
     found: dict[Key, np.ndarray] = {}
     for number, first in model.first.items():

@@ -37,7 +37,7 @@ def test_unknown_custom_operator_is_named() -> None:
 @pytest.mark.parametrize(
     ("op", "remedy"),
     [
-        ("IF", "IF at run time: export the model without, or as ONNX"),
+        ("WHILE", "WHILE at run time: export the model without, or as ONNX"),
         ("TANH", "export the one that is wanted alone"),
     ],
 )
