@@ -9,20 +9,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fpga.soc import LEDS
-from fpga.standalone.core import Core
-from fpga.standalone.flash import FlashReader
-from fpga.standalone.interconnect import Interconnect, ToMemory, ToRegisters
-from fpga.standalone.memory_map import BOOT, BOOT_BYTES, FLASH, IO, MEMORY, NPU
-from fpga.standalone.peripherals import Io, Ram
-from fpga.standalone.second_cache import SecondCache
+from fpga.standalone.host import Host
 from hw.connections import unread
 from hw.interfaces import flat_ports
 from hw.npu import Npu
 from hw.reset import reset_by
 from isa.config import NpuConfig
-
-#: 32 KiB of instructions: kernels, soft float and what is around them.
-SECOND_CACHE_WORDS = 8192
 
 
 class StandaloneSoc(wiring.Component):
@@ -74,30 +66,15 @@ class StandaloneSoc(wiring.Component):
         wiring.connect(m, npu.axi, memory.axi)
         unread(m, *(port for _, _, port in flat_ports(npu.dbg)), npu.irq)  # no timelines on boards; the program asks
 
-        m.submodules.core = core = Core(BOOT)
-        m.submodules.boot_ram = ram = Ram(BOOT_BYTES, self.boot)
-        m.submodules.flash = flash = FlashReader(self.clock_hz)
-        m.submodules.to_memory = to_memory = ToMemory()
-        m.submodules.to_npu = to_npu = ToRegisters()
-        m.submodules.io = io = Io(self.clock_hz, self.baud, memory.size, self.flash_bytes)
-        slaves: dict[int, Any] = {BOOT: ram, FLASH: flash, MEMORY: to_memory, NPU: to_npu, IO: io}
-        m.submodules.interconnect = interconnect = Interconnect(list(slaves))
-        m.submodules.second_cache = second_cache = SecondCache(SECOND_CACHE_WORDS)
-        wiring.connect(m, core.instructions, second_cache.cpu)
-        wiring.connect(m, second_cache.memory, interconnect.instructions)
-        wiring.connect(m, core.data, interconnect.data)
-        for n, slave in enumerate(slaves.values()):
-            wiring.connect(m, getattr(interconnect, f"slave{n}"), slave.cpu)
-        wiring.connect(m, to_memory.mem, memory.mem)
-        wiring.connect(m, to_npu.axil, npu.axil)
-        m.d.comb += [
-            io.rx.eq(self.rx),
-            self.tx.eq(io.tx),
-            self.flash_clk.eq(flash.clk),
-            self.flash_cs.eq(flash.cs),
-            self.flash_copi.eq(flash.copi),
-            flash.cipo.eq(self.flash_cipo),
-        ]
+        m.submodules.host = host = Host(
+            self.boot, clock_hz=self.clock_hz, baud=self.baud, memory_bytes=memory.size, flash_bytes=self.flash_bytes
+        )
+        wiring.connect(m, host.mem, memory.mem)
+        wiring.connect(m, host.axil, npu.axil)
+        for name in ("rx", "flash_cipo"):
+            m.d.comb += getattr(host, name).eq(getattr(self, name))
+        for name in ("tx", "flash_clk", "flash_cs", "flash_copi"):
+            m.d.comb += getattr(self, name).eq(getattr(host, name))
         for name, member in memory.pins.items():
             source, target = (memory, self) if member.flow == Out else (self, memory)
             m.d.comb += getattr(target, name).eq(getattr(source, name))
@@ -106,5 +83,5 @@ class StandaloneSoc(wiring.Component):
         m.d.sync += half_second.eq(half_second + 1)
         with m.If(half_second == self.clock_hz // 2 - 1):
             m.d.sync += [half_second.eq(0), alive.eq(~alive)]
-        m.d.sync += self.leds.eq(Cat(alive, io.leds[1:]))
+        m.d.sync += self.leds.eq(Cat(alive, host.leds[1:]))
         return m
