@@ -143,7 +143,8 @@ def _fitted(
     own = next(node for node in quantised.nodes if node.name == layer.name).input[0]
     limit = max(1, min(fit.rows, max(fit.least, fit.share * product.inputs)) // real.count)
     seen = real.count * min(limit, product.results(real.value(0, layer.inputs[0])))
-    whole = seen * fit.few >= product.inputs  # else what they say of single inputs is chance
+    shared = len(network.readers[layer.weights]) > 1  # rounded alike for all, so that they stay one
+    whole = seen * fit.few >= product.inputs and not shared  # else what they say of single inputs is chance
     moments = Moments(product, w, whole)
     for sample in range(real.count):
         f = real.value(sample, layer.inputs[0])
@@ -174,6 +175,8 @@ def _fitted(
     del w
     if integers:
         axis = writing.weight_axis(network, layer, per_channel)
+        if shared:
+            power = np.ones_like(power)
         scale = rounding.best_scales(target, power, axis is not None)
         if fit.rounding and whole:
             target = rounding.round_by_moments(target, qq, scale, overwrite=True)

@@ -37,6 +37,7 @@ class _Folder:
         self.model = model
         self.network = Network(model)
         self.made: dict[str, onnx.TensorProto] = {}
+        self.made_of: dict[str, list[str]] = {}
         self.fresh = 0
 
     def run(self) -> None:
@@ -70,6 +71,15 @@ class _Folder:
         name = f"{stem}_folded_{self.fresh}"
         self.made[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
         return name
+
+    def shared(self, source: str, stem: str, value: np.ndarray) -> str:
+        """A new initialiser made of another one; the one that is there if it is alike: the steps of an unrolled
+        recurrent network have the same weights."""
+        for name in self.made_of.setdefault(source, []):
+            if np.array_equal(numpy_helper.to_array(self.made[name]), value):
+                return name
+        self.made_of[source].append(self.add(stem, value))
+        return self.made_of[source][-1]
 
     # -- what is folded -----------------------------------------------------------------------------------------------
 
@@ -218,7 +228,7 @@ class _Product:
         scale = self.scale.reshape(wide) if isinstance(self.scale, np.ndarray) else np.float64(self.scale)
         weights = np.empty(self.weights.shape, np.float32)
         np.multiply(self.weights, scale, out=weights, casting="same_kind")  # in float64, without a copy in float64
-        made.input[1] = folder.add(node.name or kind, weights)
+        made.input[1] = folder.shared(node.input[1], node.name or kind, weights)
         del made.input[2:]
         if self.bias is not None:
             made.input.append(folder.add(f"{node.name or kind}_bias", self.bias.astype(np.float32)))

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +31,9 @@ QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul
 MOST_CHANGE = 0.01
 """Preparing rounds floats in another order. More than that, relative to the largest, in more than such a share of an
 output's elements, is another network."""
+
+MOST_OWNERS = 3
+"""Products that get copies of weights that they share."""
 
 Shapes = Mapping[str, Sequence[int]]
 Values = Mapping[str, np.ndarray]
@@ -245,14 +249,17 @@ def _drop_unused_opsets(model: onnx.ModelProto) -> None:
 
 
 def own_constants(model: onnx.ModelProto) -> None:
-    """Weights and biases that several products share become one for each, so that each may be changed."""
+    """Weights and biases that several products share become one for each, so that each may be changed. Weights of more
+    than `MOST_OWNERS` stay: an unrolled recurrent network has them in every step."""
     constants = {x.name: x for x in model.graph.initializer}
+    owners = Counter(node.input[1] for node in model.graph.node if len(node.input) > 1)
     seen: set[str] = set()
     for node in model.graph.node:
         for at, name in enumerate(node.input):
             if name not in constants:
                 continue
-            if node.op_type in ("Conv", "ConvTranspose", "Gemm") and at in (1, 2) and name in seen:
+            many = at == 1 and owners[name] > MOST_OWNERS
+            if node.op_type in ("Conv", "ConvTranspose", "Gemm") and at in (1, 2) and name in seen and not many:
                 copy = onnx.TensorProto()
                 copy.CopyFrom(constants[name])
                 copy.name = f"{name}_{len(model.graph.initializer)}"

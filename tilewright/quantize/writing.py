@@ -126,6 +126,7 @@ class _Writer:
         self.ranges = self._ranges()
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
+        self.weights: dict[str, list[tuple[Weights, int | None, str]]] = {}  # written, by name in the float model
         self.dequantised: dict[tuple[str, np.dtype], str] = {}
         opset = next(x.version for x in recipe.model.opset_import if x.domain in ("", "ai.onnx"))
         self.wide_domain = "" if opset >= 21 else "com.microsoft"
@@ -247,9 +248,15 @@ class _Writer:
         axis = axis if weight_scale.ndim else None
         zero = np.zeros(weight_scale.shape, np.int8)
         shared = len(self.network.readers.get(layer.weights, [])) > 1
-        stem = f"{layer.weights}_of_{layer.name}" if shared else layer.weights
-        result = f"{stem}_DequantizeLinear_Output" if shared else layer.weights
-        self._dequantise(stem, rounded.values, weight_scale, zero, result, axis)
+        alike = (x for x in self.weights.setdefault(layer.weights, []) if _same(x[0], rounded) and x[1] == axis)
+        found = next(alike, None)
+        if found is None:
+            stem = f"{layer.weights}_of_{layer.name}" if shared else layer.weights
+            result = f"{stem}_DequantizeLinear_Output" if shared else layer.weights
+            self._dequantise(stem, rounded.values, weight_scale, zero, result, axis)
+            self.weights[layer.weights].append((rounded, axis, result))
+        else:
+            result = found[2]
         made.input[1] = result
         if integer_bias and bias is not None:
             scale = np.asarray(np.float32(x.scale) * weight_scale, np.float32)
@@ -310,6 +317,12 @@ class _Writer:
             if not any(x.domain == "com.microsoft" for x in result.opset_import):
                 result.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         return result
+
+
+def _same(a: Weights, b: Weights) -> bool:
+    """Whether both have the same integers and scales."""
+    scales = [np.asarray(x.scale, np.float32) for x in (a, b)]
+    return np.array_equal(*scales) and np.array_equal(a.values, b.values)
 
 
 def _groups(layer: Layer) -> int:

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
-from tilewright.quantize import quantize
+from tilewright.quantize import quantize, ranges
+from tilewright.quantize.correction import correct
 from tilewright.quantize.layers import Kind, Network, tensors_to_observe
-from tilewright.quantize.observe import Observer
+from tilewright.quantize.observe import Observer, runner
+from tilewright.quantize.prepare import prepare
 from tilewright.quantize.recipe import Precision, Range, Recipe
 from tilewright.quantize.writing import parameters, quantised_layers, write
 
@@ -213,3 +215,29 @@ def test_kept_float_weights() -> None:
     exact = np.einsum("oi,nihw->nohw", fine[:, :, 0, 0].astype(np.float64), found["a"])
     assert np.abs(found["b"] - exact).max() <= 0.51 * 800 / 255
     assert all(x.data_type != onnx.TensorProto.INT8 for x in result.graph.initializer if x.name.startswith("v_"))
+
+
+def test_weights_of_all_steps_stay_one() -> None:
+    """Five steps of an unrolled recurrent network: one matrix in the file, as in the float model, fitted or not."""
+    random = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(random.normal(size=(8, 8)).astype(np.float32) / 3, "w"),
+        numpy_helper.from_array(random.normal(size=8).astype(np.float32), "b"),
+    ]
+    nodes, name = [], "x"
+    for i in range(5):
+        nodes += [
+            helper.make_node("Gemm", [name, "w", "b"], [f"g{i}"], f"gemm{i}", transB=1),
+            helper.make_node("Tanh", [f"g{i}"], [f"h{i}"], f"tanh{i}"),
+        ]
+        name = f"h{i}"
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8]) for n in ("x", name)]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    model = prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    samples = [{"x": random.normal(size=(1, 8)).astype(np.float32)} for _ in range(8)]
+    recipe = Recipe(model, ranges.find(model, samples, "minmax"))
+    for one in (recipe, correct(recipe, samples)):
+        written = write(one)
+        assert [list(x.dims) for x in written.graph.initializer if x.data_type == TensorProto.INT8].count([8, 8]) == 1
+        outputs = [runner(m)(samples[0])[name] for m in (model, written)]
+        assert np.allclose(*outputs, atol=0.1)
