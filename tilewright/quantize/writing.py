@@ -321,8 +321,8 @@ class _Writer:
 
 def _same(a: Weights, b: Weights) -> bool:
     """Whether both have the same integers and scales."""
-    scales = [np.asarray(x.scale, np.float32) for x in (a, b)]
-    return np.array_equal(*scales) and np.array_equal(a.values, b.values)
+    scales = (np.asarray(a.scale, np.float32), np.asarray(b.scale, np.float32))
+    return np.array_equal(scales[0], scales[1]) and np.array_equal(a.values, b.values)
 
 
 def _groups(layer: Layer) -> int:
