@@ -45,7 +45,7 @@ class ZynqBoard(Board):
 
     @property
     def family(self) -> Literal["xc7", "xcup"]:
-        """What `fpga.resources` calls it."""
+        """What `fpga.bare.resources` calls it."""
         return "xc7" if self.system is ZYNQ7 else "xcup"
 
     def check(self, config: NpuConfig) -> None:

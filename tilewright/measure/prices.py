@@ -4,8 +4,8 @@
     python -m tilewright.measure.prices small vector_passes=1 queue_depth=8
 
 Each option is a change of the machine, `FIELD=VALUE` or several of them with commas. A row shows what the change adds
-to the machine as it is, or takes away. Synthesis takes a minute or more for each and is done once: `fpga.resources`
-keeps what it found. Networks are those of the zoo at the size of the quick tests.
+to the machine as it is, or takes away. Synthesis takes a minute or more for each and is done once:
+`fpga.bare.resources` keeps what it found. Networks are those of the zoo at the size of the quick tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import onnx
 
 from common.errors import TilewrightError
-from fpga.resources import FAMILIES, Resources, synthesise
+from fpga.bare.resources import FAMILIES, Resources, synthesise
 from isa.config import NpuConfig
 from tilewright import zoo
 from tilewright.api.compilation import compile_program

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fpga import area, resources
-from fpga.area_model import AreaModel
+from fpga import area
+from fpga.area.model import AreaModel
+from fpga.bare import resources
 from isa.config import ConfigError
 from tilewright.errors import UsageError
 from tilewright.sweep.database import Database, key_of

@@ -20,7 +20,7 @@ from compiler.graph import Graph
 from compiler.options import CompileOptions
 from compiler.passes import FRONTEND, run_passes
 from compiler.pipeline import compile_graph
-from fpga.resources import synthesise
+from fpga.bare.resources import synthesise
 from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.program import Program

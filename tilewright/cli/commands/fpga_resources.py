@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from fpga.resources import FAMILIES, synthesise
+from fpga.bare.resources import FAMILIES, synthesise
 from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 

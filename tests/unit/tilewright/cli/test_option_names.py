@@ -59,7 +59,7 @@ SHOWN_BY = {
 
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.
 ELSEWHERE = (
-    "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area", "fpga/fmax", "fpga/flows/xilinx7/",
+    "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/fmax/", "fpga/flows/xilinx7/",
     "fpga/zynq/export", "tilewright/remote/generate", "tilewright/cli/__init__.py",
     "tilewright/cli/commands/network_cycles.py",
 )  # fmt: skip

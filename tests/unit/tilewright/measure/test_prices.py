@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fpga.resources import Resources
+from fpga.bare.resources import Resources
 from isa.config import ConfigError, NpuConfig, preset
 from tilewright.errors import TilewrightError
 from tilewright.measure import prices

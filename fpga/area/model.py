@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fpga.area_memory import lut_cell, place, scratchpad_memories
-from fpga.resources import Resources, sources_digest
+from fpga.area.memories import lut_cell, place, scratchpad_memories
+from fpga.bare.resources import Resources, sources_digest
 from hw.interfaces import PC_BITS
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
@@ -23,7 +23,7 @@ _ENTRY_BITS = INSTRUCTION_BITS + PC_BITS
 
 def calibration_file(family: str) -> Path:
     """Where the coefficients of a family are."""
-    return Path(__file__).with_name(f"area_{family}.json")
+    return Path(__file__).with_name(f"{family}.json")
 
 
 def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
@@ -80,7 +80,7 @@ class AreaModel:
     Attributes:
         coefficients: per resource, per term.
         error: per resource, the largest relative error on the points held back from the fit.
-        sources: `fpga.resources.sources_digest` of the RTL it was calibrated on.
+        sources: `fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
     """
 
     family: str

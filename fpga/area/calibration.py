@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from common.store import write_atomically
-from fpga.area_model import COUNTS, AreaModel, calibration_file, known_cells, terms
+from fpga.area.model import COUNTS, AreaModel, calibration_file, known_cells, terms
+from fpga.bare.resources import Resources, sources_digest, synthesise
 from fpga.errors import FpgaError
-from fpga.resources import Resources, sources_digest, synthesise
 from isa.config import PRESETS, ConfigError, NpuConfig
 
 #: (block_in, block_out) of the drawn points: small ones, which take one to three minutes each.

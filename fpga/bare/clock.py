@@ -11,9 +11,9 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.flows.synthesis import NO_RW_CHECK
 from fpga.flows.tools import Step
-from fpga.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.report import timing
 from hw.connections import unread
 from hw.interfaces import flat_ports

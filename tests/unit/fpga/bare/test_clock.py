@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fpga import fmax
+from fpga.bare import clock
+from fpga.bare.resources import family_named, synthesise
 from fpga.errors import FpgaError
-from fpga.resources import family_named, synthesise
 from hw.semaphores import Semaphores
 from isa.config import PRESETS
 
@@ -16,11 +16,11 @@ from isa.config import PRESETS
 @pytest.mark.slow
 def test_clock_of_the_semaphores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
-    monkeypatch.setattr(fmax, "Npu", Semaphores)
+    monkeypatch.setattr(clock, "Npu", Semaphores)
     command = family_named("ecp5").command
-    first = fmax.place_and_route(PRESETS["tiny"].with_(semaphores=12), command)
+    first = clock.place_and_route(PRESETS["tiny"].with_(semaphores=12), command)
     assert 20 < first < 400
-    assert fmax.place_and_route(PRESETS["tiny"].with_(semaphores=12), command) == first  # kept
+    assert clock.place_and_route(PRESETS["tiny"].with_(semaphores=12), command) == first  # kept
 
 
 def test_other_families() -> None:

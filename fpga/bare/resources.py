@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common import store
+from fpga.bare.clock import place_and_route
+from fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.cells import ECP5, GOWIN, XILINX, Cells
 from fpga.errors import FpgaError
 from fpga.flows.synthesis import NARROW, NO_RW_CHECK
 from fpga.flows.tools import Step
-from fpga.fmax import place_and_route
-from fpga.kept import cache_file, read_json, run_named, tool_version, write_json
 from hw.npu import Npu
 from hw.verilog import component_rtlil
 from isa.config import NpuConfig

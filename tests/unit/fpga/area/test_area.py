@@ -8,10 +8,11 @@ import grimp
 import pytest
 from amaranth.back import rtlil
 
-from fpga import area, area_calibration, area_model
-from fpga.area_memory import scratchpad_memories
+from fpga import area
+from fpga.area import calibration, model
+from fpga.area.memories import scratchpad_memories
+from fpga.bare.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
 from fpga.errors import FpgaError
-from fpga.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
 from hw.scratchpads import ParameterScratchpad, WeightScratchpad
 from isa.config import PRESETS, NpuConfig
 from tests.common.paths import ROOT
@@ -25,16 +26,16 @@ SMALL = NpuConfig(
 
 def test_stored_error_is_that_of_the_stored_points() -> None:
     """Neither coefficients nor error can be edited: both follow from the points in the file."""
-    stored = json.loads(area_model.calibration_file("ecp5").read_text())
+    stored = json.loads(model.calibration_file("ecp5").read_text())
     configs: dict[bool, list[NpuConfig]] = {True: [], False: []}
     counts: dict[bool, list[Resources]] = {True: [], False: []}
     for point in stored["points"]:
         configs[point["held_back"]].append(NpuConfig.from_dict(point["config"]))
-        counts[point["held_back"]].append(Resources(**{count: point[count] for count in area_model.COUNTS}))
-    coefficients = area_calibration.fit(configs[False], counts[False], "ecp5")
+        counts[point["held_back"]].append(Resources(**{count: point[count] for count in model.COUNTS}))
+    coefficients = calibration.fit(configs[False], counts[False], "ecp5")
     for count, values in coefficients.items():
         assert values == pytest.approx(stored["coefficients"][count], rel=1e-3, abs=1e-3)
-    errors = area_calibration.errors(coefficients, configs[True], counts[True], "ecp5")
+    errors = calibration.errors(coefficients, configs[True], counts[True], "ecp5")
     assert {count: max(values) for count, values in errors.items()} == pytest.approx(stored["error"], abs=1e-3)
     assert len(configs[True]) >= 3 and max(stored["error"].values()) <= 0.10
 
@@ -61,7 +62,7 @@ def test_unknown_and_uncalibrated_families() -> None:
     with pytest.raises(FpgaError, match="unknown FPGA family 'ice40'; there are ecp5"):
         area.load("ice40")
     for family in FAMILIES:
-        if not area_model.calibration_file(family).is_file():
+        if not model.calibration_file(family).is_file():
             with pytest.raises(FpgaError, match=f"no area model for '{family}'"):
                 area.load(family)
     with pytest.raises(FpgaError, match="unknown synthesis tool 'vivado'"):
@@ -89,7 +90,7 @@ def test_block_memories_are_those_of_yosys(family: str, scratchpad: type, change
 def test_model_against_yosys() -> None:
     """A whole design, as the RTL is today: a change that moves it by more than 10 % asks for a new calibration."""
     counted, said = synthesise(SMALL), area.estimate(SMALL)
-    for count in area_model.COUNTS:
+    for count in model.COUNTS:
         assert getattr(said, count) == pytest.approx(getattr(counted, count), rel=0.10), (
             f"{count}: python -m fpga.area --calibrate"
         )

@@ -1,0 +1,44 @@
+"""Area of a configuration without synthesis: a sum of terms that say where the cells are, calibrated on Yosys runs.
+
+    python -m fpga.area base                    what the model says
+    python -m fpga.area --calibrate             synthesise the calibration points, fit, write FAMILY.json
+
+The terms are in `fpga.area.model`. Their coefficients are those of least relative error, none negative, over the
+synthesised points in `fpga/area/FAMILY.json`, which also holds the error on points that were not used. A change of the
+RTL needs a new calibration; `tests/unit/fpga/area/test_area.py` notices.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+
+from fpga.area.model import AreaModel, calibration_file
+from fpga.bare.resources import FAMILIES, Resources, family_named
+from fpga.errors import FpgaError
+from isa.config import NpuConfig
+
+
+def calibrated() -> list[str]:
+    """Families with a model."""
+    return [name for name in FAMILIES if calibration_file(name).is_file()]
+
+
+@functools.cache
+def load(family: str) -> AreaModel:
+    """The calibrated model. Raises `FpgaError` if the family is unknown or was never calibrated."""
+    family_named(family)
+    try:
+        stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
+    except OSError:
+        known = ", ".join(calibrated()) or "none"
+        raise FpgaError(
+            f"no area model for {family!r} (there are {known}); make it by: "
+            f"python -m fpga.area --calibrate --family {family}"
+        ) from None
+    return AreaModel(family, stored["coefficients"], stored["error"], stored["sources"])
+
+
+def estimate(config: NpuConfig, family: str = "ecp5") -> Resources:
+    """`load(family).estimate(config)`."""
+    return load(family).estimate(config)

@@ -1,0 +1,39 @@
+"""`python -m fpga.area`: what the area model says, and its calibration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fpga import area
+from fpga.area.calibration import calibrate as run_calibration
+from fpga.area.model import COUNTS
+from fpga.bare.resources import FAMILIES
+from isa.config import NpuConfig
+
+#: Calibration points.
+POINTS = 12
+
+
+@click.command(epilog="\b\nExamples:\n  python -m fpga.area base\n  python -m fpga.area --calibrate --family ecp5\n")
+@click.argument("config", required=False)
+@click.option("--family", type=click.Choice(list(FAMILIES)), default="ecp5", show_default=True)
+@click.option("--calibrate", is_flag=True, help="Synthesise the calibration points (about 20 minutes) and fit.")
+@click.option("--points", type=click.IntRange(8), default=POINTS, show_default=True, help="Calibration points.")
+def main(config: str | None, family: str, calibrate: bool, points: int) -> None:
+    """Estimate the area of CONFIG (a preset or file), or calibrate the model."""
+    if calibrate:
+        run_calibration(family, points, click.echo)
+        area.load.cache_clear()
+    model = area.load(family)
+    shown: dict[str, Any] = {"largest error on held-back points": {k: f"{v:.1%}" for k, v in model.error.items()}}
+    if config is not None:
+        found = model.estimate(NpuConfig.load(config))
+        shown |= {count: getattr(found, count) for count in COUNTS}
+    for name, value in shown.items():
+        click.echo(f"{name}: {value}")
+
+
+if __name__ == "__main__":
+    main()

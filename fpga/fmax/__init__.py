@@ -1,0 +1,41 @@
+"""Clock of a configuration without placing it: a sum of delays, calibrated on placements by nextpnr.
+
+    python -m fpga.fmax base                    what the model says
+    python -m fpga.fmax --calibrate             place the calibration points, fit, write FAMILY.json
+    python -m fpga.fmax --fit                   the fit alone, from the placements in FAMILY.json
+
+The terms are in `fpga.fmax.model`. Their coefficients, none negative, are fitted to the placements in
+`fpga/fmax/FAMILY.json`, which also holds the error on points that were not used.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+
+from fpga import area
+from fpga.bare.resources import FAMILIES
+from fpga.errors import FpgaError
+from fpga.fmax.model import FmaxModel, calibration_file
+
+
+def calibrated() -> list[str]:
+    """Families with a model."""
+    return [name for name in FAMILIES if calibration_file(name).is_file()]
+
+
+@functools.cache
+def load(family: str) -> FmaxModel:
+    """The calibrated model. Raises `FpgaError` if there is none for the family."""
+    try:
+        stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
+    except OSError:
+        known = ", ".join(calibrated()) or "none"
+        raise FpgaError(f"no model of the clock for {family!r}; there are {known}") from None
+    return FmaxModel(
+        area=area.load(family),
+        coefficients=stored["coefficients"],
+        routed=stored["routed"],
+        error=stored["error"],
+        sources=stored["sources"],
+    )

@@ -1,0 +1,64 @@
+"""The terms of the model of the clock, and the model with its coefficients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from fpga.area.model import AreaModel
+from fpga.bare.resources import sources_digest
+from isa.config import NpuConfig
+
+
+def calibration_file(family: str) -> Path:
+    """Where the coefficients of a family are."""
+    return Path(__file__).with_name(f"{family}.json")
+
+
+def terms(config: NpuConfig, lut: float) -> dict[str, float]:
+    """What makes the slowest path long, without coefficients; `lut` as the area model counts.
+
+    A wire reaches over a part of the placed area, whose side grows with the root of the LUTs. What selects among bytes
+    of a bus, lanes or operands is a tree, whose depth grows with the logarithm.
+    """
+    return {
+        "fixed": 1.0,
+        "side of the area": math.sqrt(lut / 1000),
+        "bytes of the bus": math.log2(config.bus_bytes),
+        "lanes of VECTOR": math.log2(config.vector_lanes),
+        "products": math.log2(config.macs_per_cycle),
+    }
+
+
+@dataclass(frozen=True)
+class FmaxModel:
+    """Coefficients of one family.
+
+    Attributes:
+        area: model of the same family.
+        coefficients: ns per term, of the period that nextpnr estimates after placement.
+        routed: clock after routing over that estimate.
+        error: the largest relative error on the placements held back from the fit.
+        sources: `fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
+    """
+
+    area: AreaModel
+    coefficients: dict[str, float]
+    routed: float
+    error: float
+    sources: str = ""
+
+    @property
+    def stale(self) -> bool:
+        """The RTL has changed since."""
+        return self.sources != sources_digest()
+
+    def placed_mhz(self, config: NpuConfig) -> float:
+        """The clock by nextpnr's estimate after placement."""
+        found = terms(config, self.area.estimate(config).lut)
+        return 1e3 / sum(self.coefficients[term] * value for term, value in found.items())
+
+    def mhz(self, config: NpuConfig) -> float:
+        """The clock after routing."""
+        return self.routed * self.placed_mhz(config)
