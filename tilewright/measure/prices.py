@@ -2,22 +2,27 @@
 
     python -m tilewright.measure.prices tiny                                 the table of docs/machine.md
     python -m tilewright.measure.prices small vector_passes=1 queue_depth=8
+    python -m tilewright.measure.prices tiny --write docs/machine.md         and puts it into the page
 
 Each option is a change of the machine, `FIELD=VALUE` or several of them with commas. A row shows what the change adds
-to the machine as it is, or takes away. Synthesis takes a minute or more for each and is done once:
-`fpga.bare.resources` keeps what it found. Networks are those of the zoo at the size of the quick tests.
+to the machine as it is, or takes away. Synthesis takes a minute or more for each and is done once: cells and cycles
+are kept, so a run that was stopped goes on where it was. Networks are those of the zoo at the size of the quick tests.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnx
 
 from common.errors import TilewrightError
+from common.store import sources_digest, write_atomically
+from fpga.bare.kept import cache_file, read_json, write_json
 from fpga.bare.resources import FAMILIES, Resources, synthesise
 from isa.config import NpuConfig
 from tilewright import zoo
@@ -31,6 +36,9 @@ OPTIONS = (
     "vector_passes=1", "vector_passes=2", "semaphores=31", "queue_depth=32", "vector_queue=0",
     "gemm_loops=5,vector_loops=4",
 )  # fmt: skip
+HEAD = ("option", "LUT", "FF", "DSP", "block RAM", *NETWORKS)
+#: What decides a cycle count.
+CYCLE_SOURCES = ("common/**/*", "isa/**/*", "compiler/**/*", "simulator/**/*")
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,17 @@ def parse_option(text: str) -> dict[str, int]:
 
 
 def cycles_of(model: onnx.ModelProto, config: NpuConfig) -> int:
-    """Of one run, with the default timing of memory."""
+    """Of one run, with the default timing of memory; kept by model, machine and sources."""
+    digest = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+    kept = cache_file("cycles", digest, config.fingerprint, sources_digest(*CYCLE_SOURCES))
+    found = read_json(kept)
+    if found is None:
+        found = {"cycles": _run(model, config)}
+        write_json(kept, found)
+    return int(found["cycles"])
+
+
+def _run(model: onnx.ModelProto, config: NpuConfig) -> int:
     program = compile_program(model, config)
     with Device("cycle", functional=False) as device:
         device.run(program, random_inputs(program))
@@ -91,18 +109,45 @@ def rows(config: NpuConfig, options: Sequence[str], family: str) -> Iterator[lis
         ]
 
 
+def line(cells: Sequence[str]) -> str:
+    """A row of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
+def put(table: Sequence[str], page: Path) -> None:
+    """Puts the lines of a table in the place of the one with the same heading.
+
+    Raises:
+        TilewrightError: the page cannot be read or written, or has no such table.
+    """
+    try:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        if table[0] not in lines:
+            raise TilewrightError(f"{page} has no table with the heading {table[0]!r}")
+        first = last = lines.index(table[0])
+        while last < len(lines) and lines[last].startswith("|"):
+            last += 1
+        write_atomically(page, "\n".join([*lines[:first], *table, *lines[last:]]) + "\n")
+    except OSError as error:
+        raise TilewrightError(f"cannot write {page}: {error.strerror}") from None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line: prints the table in Markdown, each row when it is known."""
     parser = argparse.ArgumentParser(prog="python -m tilewright.measure.prices", description=__doc__.splitlines()[0])
     parser.add_argument("config", help="preset or file")
     parser.add_argument("option", nargs="*", default=OPTIONS, help=f"default: {' '.join(OPTIONS)}")
     parser.add_argument("--family", choices=FAMILIES, default="ecp5")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="a page whose table with this heading is replaced")
     asked = parser.parse_args(arguments)
+    table = [line(HEAD), f"|{'---|' * len(HEAD)}"]
     try:
-        head = ["option", "LUT", "FF", "DSP", "block RAM", *NETWORKS]
-        print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}", flush=True)
+        print("\n".join(table), flush=True)
         for row in rows(NpuConfig.load(asked.config), asked.option, asked.family):
-            print(f"| {' | '.join(row)} |", flush=True)
+            table.append(line(row))
+            print(table[-1], flush=True)
+        if asked.write is not None:
+            put(table, asked.write)
     except TilewrightError as error:
         parser.exit(2, f"tilewright: error: {error}\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".html")
 _LABELS = 6
+_APART = 10.0
 _KINDS = {"fused": "#7b4fa3", "depthwise": "#d1741f", "other": "#2b6cb0"}
 
 
@@ -35,6 +37,8 @@ def figure(found: Explanation) -> Figure:
     """MAC per cycle over MAC per byte moved, a point per layer with MACs, its area the layer's share of the cycles."""
     from matplotlib.figure import Figure
 
+    from tilewright.measure.axes import scale
+
     config = found.program.config
     peak, bus = config.macs_per_cycle, config.bus_bytes
     rows = [row for row in found.rows if row.layer.macs and row.cycles]
@@ -46,7 +50,7 @@ def figure(found: Explanation) -> Figure:
     high = max(float(x.max(initial=ridge)), ridge) * 3
     shown = Figure(figsize=(9, 6), layout="constrained")
     axes = shown.subplots()
-    axes.set(xscale="log", yscale="log", xlim=(low, high))
+    axes.set(xscale="log", yscale="log")
     axes.set(xlabel="MAC per byte moved", ylabel="MAC per cycle")
     axes.plot([low, ridge, high], [low * bus, peak, peak], color="black", linewidth=1.5)
     axes.annotate(f"{peak} MAC/cycle", (high, peak), (-6, 5), textcoords="offset points", ha="right")
@@ -58,11 +62,12 @@ def figure(found: Explanation) -> Figure:
         if mine:
             areas = [20 + 1500 * rows[i].cycles / max(1, found.cycles) for i in mine]
             axes.scatter(x[mine], y[mine], areas, color=colour, alpha=0.6, linewidths=0, label=kind)
-    axes.set_ylim(float(min([low * bus, *y])) / 1.6, float(max([peak, *y])) * 3)
+    bottom, top = float(min([low * bus, *y])) / 1.6, float(max([peak, *y])) * 3
+    scale(axes, [low, high], "x")
+    scale(axes, [bottom, top], "y")
+    axes.set(xlim=(low, high), ylim=(bottom, top))
     above = sorted((i for i, row in enumerate(rows) if row.cycles > row.bound), key=lambda i: _above(rows[i]))
     worst = above[-_LABELS:][::-1]
-    for number, i in enumerate(worst, 1):
-        axes.annotate(str(number), (x[i], y[i]), ha="center", va="center", fontsize=8, fontweight="bold")
     if worst:
         lines = [f"{number} {_about(rows[i])}" for number, i in enumerate(worst, 1)]
         text = drawn("\n".join(["most cycles above the bound", *lines]))
@@ -78,7 +83,27 @@ def figure(found: Explanation) -> Figure:
     utilization = found.bound / max(1, found.cycles)
     title = f"{found.program.name} on {config.name}: {found.cycles:,} cycles, utilisation {utilization:.0%}"
     axes.set_title(drawn(title), fontsize=11)
+    shown.draw_without_rendering()  # lays it out, so that places are known
+    places: list[list[float]] = (axes.transData.transform(np.column_stack([x, y])[worst]) * 72 / shown.dpi).tolist()
+    for number, (i, lift) in enumerate(zip(worst, _lifts(places)), 1):
+        axes.annotate(
+            str(number), (x[i], y[i]), (0, lift), textcoords="offset points", ha="center", va="center", fontsize=8,
+            fontweight="bold",
+        )  # fmt: skip
     return shown
+
+
+def _lifts(places: Iterable[Sequence[float]]) -> list[float]:
+    """How far above its place (x, y) in points each number goes, so that none lies on another."""
+    taken: list[tuple[float, float]] = []
+    lifts = []
+    for px, py in places:
+        at = py
+        while any(abs(px - x) < _APART and abs(at - y) < _APART for x, y in taken):
+            at += _APART
+        taken.append((px, at))
+        lifts.append(at - py)
+    return lifts
 
 
 def _above(row: LayerLosses) -> int:

@@ -6,7 +6,8 @@
 from tilewright.sweep.database import Database
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
-from tilewright.sweep.runner import Outcome, run
+from tilewright.sweep.outcome import Outcome
+from tilewright.sweep.runner import run
 from tilewright.sweep.space import Point, Space, load_space
 
 __all__ = [

@@ -6,25 +6,27 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fpga import area
-from fpga.area.model import AreaModel
+from fpga import area, fmax
 from fpga.bare import resources
 from isa.config import ConfigError
 from tilewright.errors import UsageError
+from tilewright.sweep.boards import CAPACITY
 from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import Network
+from tilewright.sweep.outcome import Outcome, Progress
 from tilewright.sweep.search import Assignment, Told, pareto_front, planned, search
 from tilewright.sweep.space import (
     AREA,
     CONFIG_FIELDS,
     DERIVED,
     MEMORY_FIELDS,
+    NETWORK_TIME,
     PER_NETWORK,
     TIMES,
     TOOLS,
@@ -33,42 +35,6 @@ from tilewright.sweep.space import (
     network_key,
 )
 from tilewright.sweep.worker import sources_digest
-
-
-@dataclass
-class Outcome:
-    """The outcome of a sweep.
-
-    Attributes:
-        sweep: its id in the database.
-        points: rows of `Database.sweep_points`.
-        front: those of `points` that no other one beats in every objective.
-        computed, reused: results computed now, and found in the database.
-        verifications: with `verify`, rows with cycles of RTL and simulator.
-        area_model: that gave the area, None where a tool counted.
-    """
-
-    sweep: str
-    points: list[dict[str, Any]]
-    front: list[dict[str, Any]]
-    computed: int
-    reused: int
-    verifications: list[dict[str, Any]]
-    area_model: AreaModel | None = None
-
-    def count(self, state: str) -> int:
-        """Points in a state."""
-        return sum(point["state"] == state for point in self.points)
-
-
-@dataclass
-class Progress:
-    """The progress of a sweep: points done of those planned, and the best value of the first objective so far."""
-
-    done: int
-    planned: int
-    computed: int
-    best: float | None
 
 
 class Sweep:
@@ -97,12 +63,15 @@ class Sweep:
         resources.family_named(space.family)
         self.area_sources = resources.sources_digest()
         self.area_model = area.load(space.family) if tool == "model" else None
+        self.clock_model = fmax.load(space.family) if space.clock_model and tool != "nextpnr" else None
         self.number = self.done = self.computed = self.reused = 0
         self.best: float | None = None
         self.states: dict[str, Told] = {}  # of points by id
         database.keep_networks(networks)
         digests = {network.name: network.digest for network in networks}
         model = key_of(self.area_model.coefficients) if self.area_model is not None else self.area_sources
+        if self.clock_model is not None:
+            model = key_of(model, self.clock_model.coefficients, self.clock_model.routed)
         self.id = database.begin_sweep(space.text, digests, effort, tool, f"{self.sources} {model}")
 
     # Tasks of a point.
@@ -216,7 +185,7 @@ class Sweep:
             return None, Told(counts=False)
         self.database.keep_point(point)
         early = [constraint for constraint in self.space.constraints if constraint.names <= self.known]
-        values = self._static_values(point) if any(c.names & {*AREA} for c in early) else point.values()
+        values = self._static_values(point) if any(c.names & {*AREA} for c in early) else self.space.values(point)
         for constraint in early:
             if constraint.violation(values):
                 reason = f"constraint {constraint.text!r}"
@@ -240,7 +209,7 @@ class Sweep:
         metrics: dict[str, float] = {}
         try:
             metrics = self.metrics(point, found)
-            values = point.values() | metrics
+            values = self.space.values(point) | metrics
             violations = tuple(constraint.violation(values) for constraint in self.space.constraints)
             objectives = tuple(float(objective.value(values)) for objective in self.space.objectives)
         except SpaceError as error:
@@ -255,14 +224,16 @@ class Sweep:
         return Told(counts=True, objectives=objectives, violations=violations)
 
     def _static_values(self, point: Point) -> dict[str, float]:
-        values = point.values()
+        values = self.space.values(point)
         if self.area_model is not None:
             area = self.area_model.estimate(point.config)
             values |= {name: getattr(area, name) for name in AREA}
         return values
 
-    def _clock_mhz(self, values: dict[str, float]) -> float | None:
+    def _clock_mhz(self, point: Point, values: dict[str, float]) -> float | None:
         """The clock of a point with these values. Raises `SpaceError` where an expression gives none."""
+        if self.clock_model is not None:
+            return self.clock_model.mhz(point.config)
         if self.space.clock is None:
             return values.get("fmax_mhz")
         clock = float(self.space.clock.value(values))
@@ -296,12 +267,15 @@ class Sweep:
             "dram_bytes": sum(w * (row["dram_read_bytes"] + row["dram_written_bytes"]) for w, row in rows),
             "npu_mac_fraction": sum(weight * row["npu_macs"] for weight, row in rows) / macs if macs else 0.0,
         }
-        if (clock := self._clock_mhz(point.values() | values)) is not None:
+        if (clock := self._clock_mhz(point, self.space.values(point) | values)) is not None:
             values |= {"clock_mhz": clock, "microseconds": cycles / clock}
+            values["geomean_microseconds"] = values["geomean_cycles"] / clock
         for network in self.networks:
             row = by_network[network.digest]
             row = row | {"dram_bytes": row["dram_read_bytes"] + row["dram_written_bytes"]}
             values |= {f"{name}_{network_key(network.name)}": row[name] for name in PER_NETWORK}
+            if clock is not None:
+                values[f"{NETWORK_TIME}_{network_key(network.name)}"] = row["cycles"] / clock
         return values
 
     # Verification.
@@ -328,13 +302,15 @@ class Sweep:
 
 def _names_before_results(space: Space, tool: str) -> set[str]:
     """Names whose values are known before anything is computed. Raises `SpaceError` for names that never will be."""
-    known = {*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED}
+    known = {*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *CAPACITY}
     if tool == "model":
         known |= set(AREA)
+    clocked = space.clock is not None or space.clock_model
+    times = {*TIMES, *(f"{NETWORK_TIME}_{network_key(name)}" for name in space.weights)}
     for expression in (*space.constraints, *space.objectives):
-        unknown = expression.names & ({"fmax_mhz"} if space.clock else {"fmax_mhz", *TIMES})
+        unknown = expression.names & ({"fmax_mhz"} if clocked else {"fmax_mhz", *times})
         if unknown and tool != "nextpnr":
-            needed = "--synth nextpnr" if space.clock else "--clock MHZ, clock_mhz in the space or --synth nextpnr"
+            needed = "--synth nextpnr" if clocked else "--clock MHZ, clock_mhz in the space or --synth nextpnr"
             raise SpaceError(f"{expression.where}: {sorted(unknown)[0]} needs {needed}")
     return known
 
@@ -391,4 +367,6 @@ def run(
         done = [p for p in points if p["state"] == "done"]
         rows = [tuple(p["metrics"][f"objective{n}"] for n in range(len(space.objectives))) for p in done]
         front = sorted((done[n] for n in pareto_front(rows)), key=lambda p: p["metrics"]["objective0"])
-        return Outcome(sweep.id, points, front, sweep.computed, sweep.reused, verifications, sweep.area_model)
+        return Outcome(
+            sweep.id, points, front, sweep.computed, sweep.reused, verifications, sweep.area_model, sweep.clock_model
+        )

@@ -3,7 +3,7 @@
 base = "base"                        # preset or file every point starts from
 models = ["resnet8", "vww"]          # default of --models
 family = "ecp5"                      # FPGA the area is counted for
-clock_mhz = "100 - 0.1 * macs_per_cycle"     # a number, or an expression over fields and area
+clock_mhz = "model"                  # the calibrated model, a number, or an expression over fields and area
 constraints = ["scratchpad_bytes <= 300_000", "lut <= 40_000", "cycles <= 2_000_000"]
 
 [axes]                               # fields of NpuConfig
@@ -21,8 +21,10 @@ budget = 200                         # points, for random and pareto
 seed = 0
 
 [objective]
-minimise = ["cycles", "lut"]
+minimise = ["microseconds", "lut"]
 weights = { resnet8 = 2.0 }          # of networks; 1 by default
+
+`board = NAME` takes the family from a board, and `[boards.NAME]` changes the space for it: see `boards`.
 """
 
 from __future__ import annotations
@@ -36,8 +38,10 @@ from pathlib import Path
 from typing import Any
 
 from common.documents import read_document
+from fpga import fmax
 from isa.config import ConfigError, NpuConfig
 from isa.timing import MemoryTiming
+from tilewright.sweep.boards import CAPACITY, capacity_of, choose_board, family_of
 from tilewright.sweep.expressions import Expression, SpaceError
 
 METHODS = ("grid", "random", "pareto")
@@ -47,12 +51,18 @@ CONFIG_FIELDS = tuple(f.name for f in fields(NpuConfig) if f.name != "name")
 MEMORY_FIELDS = tuple(f.name for f in fields(MemoryTiming))
 DERIVED = ("macs_per_cycle", "scratchpad_bytes", "bus_bytes", "tile_bytes")
 AREA = ("lut", "ff", "dsp", "bram")
-#: Known where there is a clock: one that is given, or that of place and route.
-TIMES = ("clock_mhz", "microseconds")
+#: Known where there is a clock: one that is given, that of place and route, or that of the model.
+TIMES = ("clock_mhz", "microseconds", "geomean_microseconds")
+#: The same of one network, with _NETWORK behind it.
+NETWORK_TIME = "microseconds"
+#: `clock_mhz` of a space that takes the calibrated model; it does without `clock_mhz` too, where the family has one.
+MODEL = "model"
 #: Results over all networks; of one network: the name with _NETWORK behind it, for cycles, dram_bytes, utilization.
 RESULTS = ("cycles", "geomean_cycles", "utilization", "dram_bytes", "npu_mac_fraction", "fmax_mhz", *TIMES)
 PER_NETWORK = ("cycles", "dram_bytes", "utilization")
-_TABLES = ("base", "models", "family", "clock_mhz", "constraints", "axes", "memory", "search", "objective")
+_TABLES = (
+    "base", "models", "family", "clock_mhz", "constraints", "axes", "memory", "search", "objective", "board", "boards",
+)  # fmt: skip
 _MAX_AXIS = 10_000
 MAX_GRID = 100_000
 
@@ -92,7 +102,9 @@ class Space:
         base, timing: what the axes change.
         axes: independent ones, of configuration and memory.
         derived: fields given by expressions.
-        clock: MHz that times are given for; None for those of place and route, if it is run.
+        board: the board it is for, None for none.
+        clock: MHz that times are given for; None for those of place and route, or of the model.
+        clock_model: whether the family's calibrated model of the clock is taken where nothing else gives one.
         constraints: all must hold.
         objectives: to be made small.
         weights: per network.
@@ -104,7 +116,9 @@ class Space:
     timing: MemoryTiming
     axes: tuple[Axis, ...]
     derived: tuple[tuple[str, Expression], ...]
+    board: str | None
     clock: Expression | None
+    clock_model: bool
     constraints: tuple[Expression, ...]
     objectives: tuple[Expression, ...]
     weights: dict[str, float]
@@ -119,6 +133,10 @@ class Space:
     def size(self) -> int:
         """Points of the full grid."""
         return math.prod(len(axis.values) for axis in self.axes)
+
+    def values(self, point: Point) -> dict[str, float]:
+        """Names whose values need no results: fields and sizes of a point, and what the board has."""
+        return point.values() | (capacity_of(self.board) if self.board is not None else {})
 
     def assignment(self, number: int) -> dict[str, int]:
         """Axis values of a point of the grid; the last axis varies fastest."""
@@ -144,12 +162,19 @@ class Space:
         return Point(replace(config, name=label), timing)
 
 
-def load_space(path: str | Path, networks: Iterable[str] | None = None, *, clock_mhz: float | None = None) -> Space:
+def load_space(
+    path: str | Path,
+    networks: Iterable[str] | None = None,
+    *,
+    clock_mhz: float | None = None,
+    board: str | None = None,
+) -> Space:
     """Reads a space.
 
     Args:
         networks: names of the networks swept; by default the file's own.
         clock_mhz: in place of the file's own.
+        board: in place of the file's own.
 
     Raises:
         SpaceError: unreadable, or anything unknown or contradictory in it.
@@ -161,9 +186,11 @@ def load_space(path: str | Path, networks: Iterable[str] | None = None, *, clock
         raise SpaceError(f"cannot read space {path}: {error.strerror}") from None
     except ValueError as error:
         raise SpaceError(f"{path}: {error}") from None
-    if clock_mhz is not None and isinstance(table, dict):
-        table = table | {"clock_mhz": clock_mhz}
     try:
+        if isinstance(table, dict):
+            table = choose_board(table, board)
+            if clock_mhz is not None:
+                table |= {"clock_mhz": clock_mhz}
         return parse_space(table, networks)
     except SpaceError as error:
         raise SpaceError(f"{path}: {error}") from None
@@ -174,6 +201,7 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
     if not isinstance(table, dict):
         raise SpaceError(f"a space must be a table, not {table!r}")
     _known(table, _TABLES, "the space")
+    table = choose_board(table, None)
     try:
         base = NpuConfig.load(_of_type(table.get("base", "base"), str, "base"))
     except ConfigError as error:
@@ -191,10 +219,10 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
             derived.append((name, Expression(value, (*CONFIG_FIELDS, *MEMORY_FIELDS), where)))
         else:
             axes.append(Axis(name, _axis_values(value, where)))
-    given = {name for name, _ in derived}
+    derived_names = {name for name, _ in derived}
     for name, expression in derived:
-        if expression.names & given:
-            other = sorted(expression.names & given)[0]
+        if expression.names & derived_names:
+            other = sorted(expression.names & derived_names)[0]
             raise SpaceError(f"{name} = {expression.text!r} uses {other!r}, which is given by an expression itself")
     search = _of_type(table.get("search", {}), dict, "[search]")
     _known(search, ("method", "budget", "seed"), "[search]")
@@ -206,29 +234,41 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
     models = tuple(_strings(table.get("models", []), "models"))
     swept = tuple(networks) if networks is not None else models
     weights = _weights(_of_type(objective.get("weights", {}), dict, "[objective] weights"), swept)
-    static = (*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *AREA)
-    names = (*static, *RESULTS, *(f"{key}_{network_key(n)}" for key in PER_NETWORK for n in swept))
+    board = table.get("board")
+    static = (*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *AREA, *(CAPACITY if board is not None else ()))
+    names = (*static, *RESULTS, *(f"{key}_{network_key(n)}" for key in (*PER_NETWORK, NETWORK_TIME) for n in swept))
+    family = _of_type(table.get("family", "ecp5"), str, "family")
+    clocked = family if board is None else family_of(board)
+    given = table.get("clock_mhz", MODEL if clocked in fmax.calibrated() else None)
+    if given == MODEL and clocked not in fmax.calibrated():
+        have = ", ".join(fmax.calibrated()) or "none"
+        raise SpaceError(f"clock_mhz: no model of the clock of {clocked!r}, only of {have}; give an expression")
+    minimise = ["cycles" if given is None else "microseconds", "lut"]
+    # What a default was then is kept, for who reads it later.
+    settled = table | {"objective": {"minimise": minimise} | objective} | ({"clock_mhz": given} if given else {})
     space = Space(
         base=base,
         timing=MemoryTiming(),
         axes=tuple(axes),
         derived=tuple(derived),
-        clock=_clock(table["clock_mhz"], static) if "clock_mhz" in table else None,
+        board=board,
+        clock=_clock(given, static) if given not in (None, MODEL) else None,
+        clock_model=given == MODEL,
         constraints=tuple(
             Expression(text, names, f"constraints[{n}]")
             for n, text in enumerate(_strings(table.get("constraints", []), "constraints"))
         ),
         objectives=tuple(
             Expression(text, names, f"[objective] minimise[{n}]")
-            for n, text in enumerate(_strings(objective.get("minimise", ["cycles", "lut"]), "[objective] minimise"))
+            for n, text in enumerate(_strings(objective.get("minimise", minimise), "[objective] minimise"))
         ),
         weights=weights,
         models=models,
-        family=_of_type(table.get("family", "ecp5"), str, "family"),
+        family=family,
         method=method,
         budget=_whole(search.get("budget", 100), 1, 1_000_000, "[search] budget"),
         seed=_whole(search.get("seed", 0), 0, 2**32 - 1, "[search] seed"),
-        text=json.dumps(table, sort_keys=True),
+        text=json.dumps(settled, sort_keys=True),
     )
     if not space.objectives:
         raise SpaceError("[objective] minimise must have at least one expression")

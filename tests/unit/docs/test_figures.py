@@ -16,7 +16,7 @@ import tilewright as tw
 from compiler.cpu.ops import RULES
 from compiler.npu.schedule.search import policies
 from compiler.passes import FRONTEND
-from fpga import area
+from fpga import area, fmax
 from fpga.boards import BOARDS
 from isa import timing
 from isa.config import NpuConfig, preset
@@ -247,3 +247,16 @@ def test_pages_agree() -> None:
     )
     built = table("docs/fpga.md")["tilewright fpga build --board ulx3s_85f --config tiny -o bits"]
     assert built[:4] == [f"{int(report[name]):,}" for name in ("LUT", "FF", "DSP", "block RAM")]
+
+
+def test_placed_clocks() -> None:
+    """docs/sweeps.md: the model of the clock beside all placements it was made of and compared with."""
+    stored = json.loads(fmax.calibration_file("ecp5").read_text(encoding="utf-8"))
+    text = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    shown = [cells[1:] for cells in rows(text) if len(cells) == 5]
+    model = fmax.load("ecp5")
+    for point in stored["points"]:
+        error = model.placed_mhz(NpuConfig.from_dict(point["config"])) / point["placed_mhz"] - 1
+        use = "held back" if point["held_back"] else "fitted"
+        assert [use, f"{point['lut']:,}", f"{point['placed_mhz']:.1f}", f"{error * 100:+.1f} %"] in shown, point
+    assert f"times {stored['routed']:.2f}" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,13 @@ from rich.table import Table
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.errors import UsageError
+from tilewright.measure.clock import Clock, show
 
 _SHOWN = 15
 _AXIS_COLUMNS = 4
 _WIDTH = 100
+#: Points shown, and written as JSON, for each network.
+_FASTEST = 3
 
 
 @click.command(
@@ -36,6 +40,7 @@ _WIDTH = 100
         "  tilewright sweep space.toml --scheduler tcp://10.0.0.1:8786 --synth yosys -o build/sweep\n"
         "  tilewright sweep space.toml -o build/sweep --verify 3 --json -\n"
         "  tilewright sweep space.toml -o build/sweep --clock 80\n"
+        "  tilewright sweep examples/sweeps/boards.toml --board pynq_z2 -o build/boards\n"
         "The same command resumes a sweep that was stopped or killed.\n"
     ),
 )
@@ -51,7 +56,9 @@ _WIDTH = 100
 @click.option("--synth", type=click.Choice(["model", "yosys", "nextpnr"]), default="model", show_default=True,
               help="Area by the calibrated model, by Yosys, or also placed and routed for the clock.")  # fmt: skip
 @click.option("--clock", "clock_mhz", type=click.FloatRange(0, 10_000, min_open=True), metavar="MHZ",
-              help="Clock for times; default: clock_mhz of the space, else that of place and route.")  # fmt: skip
+              help="Clock for times; default: clock_mhz of the space, else that of place and route, else by the "
+              "calibrated model of the family.")  # fmt: skip
+@click.option("--board", metavar="NAME", help="Board the space is for, in place of its own; see `fpga boards`.")
 @click.option("--verify", type=click.IntRange(0, 1000), default=0, metavar="N",
               help="Run N points on the RTL too and compare the cycles; exit code 1 if they differ.")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Compute results again that failed before.")
@@ -66,6 +73,7 @@ def command(
     scheduler: str | None,
     synth: str,
     clock_mhz: float | None,
+    board: str | None,
     verify: int,
     retry_failed: bool,
     effort: int,
@@ -84,8 +92,9 @@ def command(
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is not a folder")
     named = [name for text in models for name in _split(text)]
-    named = named or list(sweep.load_space(space).models) or list(sweep.DEFAULT_NETWORKS)
-    loaded = sweep.load_space(space, [sweep.network_name(name) for name in named], clock_mhz=clock_mhz)
+    named = named or list(sweep.load_space(space, board=board).models) or list(sweep.DEFAULT_NETWORKS)
+    swept = [sweep.network_name(name) for name in named]
+    loaded = sweep.load_space(space, swept, clock_mhz=clock_mhz, board=board)
     with terminal.Working("reading networks"):
         networks = sweep.resolve(named, arguments.same_input_once(shapes))
     with _Bar(loaded.objectives[0].text) as bar, terminal.stdout_for_json(json_path):
@@ -98,7 +107,7 @@ def command(
             click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
             raise
     if json_path is not None:
-        terminal.emit_json(json_path, _json(outcome, output))
+        terminal.emit_json(json_path, _json(outcome, loaded, output))
     if json_path != "-":
         _print(outcome, loaded, output)
     wrong = [v for v in outcome.verifications if v["state"] != "done" or v["rtl_cycles"] != v["simulated_cycles"]]
@@ -144,15 +153,36 @@ class _Bar:
         )  # fmt: skip
 
 
-def _json(outcome: Any, output: Path) -> dict[str, Any]:
+def _json(outcome: Any, space: Any, output: Path) -> dict[str, Any]:
     return {
+        "board": space.board,
+        "family": space.family,
         "database": str(output / "sweep.sqlite"),
         "sweep": outcome.sweep,
         "computed": outcome.computed,
         "reused": outcome.reused,
         "points": outcome.points,
         "front": [point["number"] for point in outcome.front],
+        "fastest": {
+            network: [_timed(point, network) for point in outcome.fastest(network, _FASTEST)]
+            for network in space.weights
+        },
         "verifications": outcome.verifications,
+    }
+
+
+def _timed(point: dict[str, Any], network: str) -> dict[str, Any]:
+    """A point and its time for a network."""
+    from tilewright.sweep.space import network_key
+
+    key = network_key(network)
+    clock = Clock(point["metrics"]["clock_mhz"], "sweep")
+    found = clock.describe(round(point["metrics"][f"cycles_{key}"]))
+    return {
+        "number": point["number"],
+        "assignment": point["assignment"],
+        "cycles": point["metrics"][f"cycles_{key}"],
+        **{name: found[name] for name in ("clock_mhz", "milliseconds", "inferences_per_second")},
     }
 
 
@@ -161,6 +191,37 @@ def _area_note(model: Any, family: str) -> str:
     errors = ", ".join(f"{count} {error:.1%}" for count, error in model.error.items())
     note = f"area by the model of {family}; largest error against Yosys on held-back points: {errors}"
     return f"{note}; the RTL has changed, `python -m fpga.area --calibrate` measures anew" if model.stale else note
+
+
+def _clock_note(model: Any, family: str) -> str:
+    """The stated error of the model of the clock."""
+    note = f"clock by the model of {family}; largest error against placements on held-back points: {model.error:.1%}"
+    return f"{note}; the RTL has changed, `python -m fpga.fmax --calibrate` measures anew" if model.stale else note
+
+
+def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
+    """The fastest points of each network, where there is a clock."""
+    best = {network: outcome.fastest(network, _FASTEST) for network in space.weights}
+    shown = [point for points in best.values() for point in points]
+    if not shown:
+        return
+    varied = [axis.field for axis in space.axes if len({point["assignment"][axis.field] for point in shown}) > 1]
+    where = f" on {space.board}" if space.board is not None else ""
+    table = Table(title=f"fastest points{where}", title_justify="left", width=_WIDTH)
+    table.add_column("network", overflow="fold")
+    for heading in ("#", "MHz", "cycles", "ms", "inferences/s"):
+        table.add_column(heading, justify="right")
+    table.add_column(", ".join(varied), overflow="fold")
+    for network, points in best.items():
+        for number, point in enumerate(points):
+            found = _timed(point, network)
+            rate = found["inferences_per_second"]
+            axes = ", ".join(str(point["assignment"][name]) for name in varied)
+            table.add_row(
+                "" if number else network, str(point["number"]), f"{found['clock_mhz']:.1f}", f"{found['cycles']:,}",
+                show(found["milliseconds"]), f"{rate:,.{0 if rate >= 100 else 1}f}" if rate else "", axes,
+            )  # fmt: skip
+    console.print(table)
 
 
 def _print(outcome: Any, space: Any, output: Path) -> None:
@@ -188,11 +249,17 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
         console.print(table)
     if len(outcome.front) > _SHOWN:
         click.echo(f"{len(outcome.front) - _SHOWN} more are in the database")
+    _print_fastest(outcome, space, console)
     states = [f"{outcome.count(s)} {s}" for s in ("done", "infeasible", "invalid", "failed") if outcome.count(s)]
     click.echo(f"{len(outcome.points)} points: {', '.join(states)}; {outcome.computed} results computed, "
                f"{outcome.reused} found; {output / 'sweep.sqlite'}")  # fmt: skip
     if outcome.area_model is not None:
         click.echo(_area_note(outcome.area_model, space.family))
+    if outcome.clock_model is not None:
+        click.echo(_clock_note(outcome.clock_model, space.family))
+    if not outcome.front:
+        for reason, count in Counter(p["reason"] for p in outcome.points if p["state"] == "infeasible").most_common(3):
+            click.echo(f"no point is left: {count} break {reason}")
     for point in [p for p in outcome.points if p["state"] == "failed"][:3]:
         click.echo(f"failed: {point['assignment']}: {point['reason']}")
     for v in outcome.verifications:

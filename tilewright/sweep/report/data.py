@@ -65,9 +65,9 @@ class SweepData:
 
     @property
     def latency(self) -> Quantity:
-        """Time in seconds where the clock is known for all points, else cycles."""
-        if self.points and all("microseconds" in p["metrics"] for p in self.points):
-            return Quantity("microseconds", "time, µs")
+        """Time where the clock is known for all points, else cycles."""
+        if self.points and all("milliseconds" in p["metrics"] for p in self.points):
+            return Quantity("milliseconds", "time, ms")
         return Quantity("cycles", "cycles")
 
     @property
@@ -127,6 +127,9 @@ def load(database: Database, sweep: str | None = None) -> SweepData:
     _check(database, space, measured)
     if not measured:
         raise UsageError(f"no point of sweep {row['id']} in {database.path} has results yet")
+    for p in measured:
+        if "microseconds" in p["metrics"]:
+            p["metrics"]["milliseconds"] = p["metrics"]["microseconds"] / 1e3
     numbers = {p["number"] for p in measured}
     found = database.query("select * from result where state = 'done' and effort = ? order by finished", row["effort"])
     for result in found:

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from simulator.attribution import LOSSES
+from tilewright.measure.clock import Clock, show
 from tilewright.measure.compare import Comparison, differences
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
@@ -17,8 +18,14 @@ from tilewright.sweep.report.data import SweepData
 from tilewright.sweep.report.inside import Inside
 from tilewright.sweep.report.plots import Plot
 
-_COLUMNS = ("cycles", "utilization", "dram_bytes", "scratchpad_bytes", "lut", "ff", "dsp", "bram", "fmax_mhz")
-_HEADINGS = {"utilization": "util", "dram_bytes": "DRAM bytes", "scratchpad_bytes": "on chip", "fmax_mhz": "MHz"}
+_COLUMNS = (
+    "milliseconds", "clock_mhz", "cycles", "utilization", "dram_bytes", "scratchpad_bytes", "lut", "ff", "dsp", "bram",
+    "fmax_mhz",
+)  # fmt: skip
+_HEADINGS = {
+    "utilization": "util", "dram_bytes": "DRAM bytes", "scratchpad_bytes": "on chip", "fmax_mhz": "nextpnr MHz",
+    "milliseconds": "ms", "clock_mhz": "MHz",
+}  # fmt: skip
 _BEST = 10
 
 
@@ -72,11 +79,21 @@ def _facts(data: SweepData) -> list[tuple[str, str]]:
         ("axes", "; ".join(f"{axis.field} {', '.join(map(str, axis.values))}" for axis in space.axes) or "none"),
         ("constraints", "; ".join(c.text for c in space.constraints) or "none"),
         ("made small", ", ".join(o.text for o in space.objectives)),
+        *([("board", space.board)] if space.board is not None else []),
         ("area", f"{area}, {space.family}"),
+        ("clock", _clock(data)),
         ("schedule search", f"effort {data.row['effort']}"),
         ("swept", f"{data.row['started']} to {data.row['finished'] or '(not finished)'}"),
         ("sweep", str(data.row["id"])),
     ]
+
+
+def _clock(data: SweepData) -> str:
+    if data.space.clock is not None:
+        return f"{data.space.clock.text} MHz"
+    if data.row["tool"] == "nextpnr":
+        return "nextpnr"
+    return "calibrated model" if data.space.clock_model else "none: cycles"
 
 
 def _number(value: Any) -> str:
@@ -97,22 +114,38 @@ def _points_table(data: SweepData) -> dict[str, Any]:
 
 
 def _network_table(data: SweepData, name: str, digest: str) -> dict[str, Any]:
-    """The points that run a network in the fewest cycles."""
+    """The points that run a network in the least time, or in the fewest cycles where there is no clock."""
+    found = [(data.results[key], p) for p in data.feasible if (key := (p["point"], digest)) in data.results]
+    clocks = [Clock(p["metrics"]["clock_mhz"], "sweep") if "clock_mhz" in p["metrics"] else None for _, p in found]
+    timed = bool(found) and all(clocks)
     rows = []
-    for p in data.feasible:
-        result = data.results.get((p["point"], digest))
-        if result is not None:
-            rows.append((result["cycles"], p, result))
+    for (result, p), clock in zip(found, clocks):
+        cycles = result["cycles"]
+        times = clock.describe(cycles) if timed and clock is not None else {}
+        rows.append((times.get("milliseconds", cycles), times, p, result))
     rows.sort(key=lambda row: row[0])
-    best = [
-        [str(p["number"]), *(str(p["assignment"][axis]) for axis in data.varied), f"{result['cycles']:,}",
-         f"{result['utilization']:.0%}", f"{result['dram_read_bytes'] + result['dram_written_bytes']:,}",
-         f"{result['npu_mac_fraction']:.1%}"]
-        for _, p, result in rows[:_BEST]
-    ]  # fmt: skip
-    heads = ["point", *data.varied, "cycles", "util", "DRAM bytes", "MACs on NPU"]
+    best = []
+    for _, times, p, result in rows[:_BEST]:
+        spent = [
+            f"{times['clock_mhz']:.1f}", show(times["milliseconds"]), _number(times["inferences_per_second"] or 0)
+        ] if times else []  # fmt: skip
+        best.append([
+            str(p["number"]), *(str(p["assignment"][axis]) for axis in data.varied), *spent, f"{result['cycles']:,}",
+            f"{result['utilization']:.0%}", f"{result['dram_read_bytes'] + result['dram_written_bytes']:,}",
+            f"{result['npu_mac_fraction']:.1%}",
+        ])  # fmt: skip
+    heads = [
+        "point",
+        *data.varied,
+        *(["MHz", "ms", "inferences/s"] if timed else []),
+        "cycles",
+        "util",
+        "DRAM bytes",
+        "MACs on NPU",
+    ]
     spread = f"{rows[-1][0] / rows[0][0]:.1f}" if rows and rows[0][0] else ""
-    return {"name": name, "heads": heads, "rows": best, "count": len(rows), "spread": spread}
+    unit = "time" if timed else "cycles"
+    return {"name": name, "heads": heads, "rows": best, "count": len(rows), "spread": spread, "unit": unit}
 
 
 def _inside_table(inside: Inside) -> dict[str, Any]:

@@ -14,13 +14,12 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import Formatter, NullLocator
 
 from common.text import drawn
 from isa.instructions import Engine
+from tilewright.measure.axes import Prefixed, number_text, scale
 from tilewright.measure.explain import Explanation
 from tilewright.measure.intervals import merged
-from tilewright.measure.labels import short
 from tilewright.sweep.report.data import Quantity, SweepData, effect
 
 _STYLE: Any = {
@@ -109,55 +108,15 @@ def _spot(axes: Axes, x: float, y: float, text: str, radius: float = 8.0) -> Spo
     return Spot(float(px), float(figure.bbox.height - py), radius, text)
 
 
-def _text(value: float) -> str:
-    return short(value) or "0"
-
-
-class Prefixed(Formatter):
-    """Labels with prefixes (12k), with as many digits as it takes to tell neighbours apart.
-
-    `values` are in the unit of the axis; all labels of an axis have the prefix of the largest if more digits are
-    needed than `short` shows.
-    """
-
-    def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """All labels of an axis."""
-        plain = [_text(value) for value in values]
-        if len(set(plain)) == len(set(values)):
-            return plain
-        largest = max(abs(value) for value in values)
-        factor, letter = next(((f, x) for f, x in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= f), (1.0, ""))
-        for digits in range(12):
-            found = [f"{value / factor:.{digits}f}{letter}" for value in values]
-            if len(set(found)) == len(set(values)):
-                return found
-        return plain
-
-    def __call__(self, value: float, position: int | None = None) -> str:
-        return _text(value)
-
-
-def _scale(axes: Axes, values: Sequence[float], which: str) -> None:
-    """Logarithmic where the values span much; numbers with prefixes."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    low, high = min(values), max(values)
-    if low > 0 and high / low > 8:
-        (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-        if high / low < 200:  # decades alone would leave one label or none
-            decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-            ticks = [m * 10**e for e in decades for m in (1, 2, 5)]
-            axis.set_ticks([t for t in ticks if low / 1.5 <= t <= high * 1.5])
-        axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(Prefixed())
-
-
 def describe(data: SweepData, number: int) -> str:
     """A point's axes and results, a line each."""
     point = data.point(number)
     lines = [f"point {number}" + ("" if point["state"] == "done" else f", {point['reason']}")]
     lines += [f"{name} {point['assignment'][name]}" for name in data.varied]
     metrics = point["metrics"]
-    lines += [f"{q.label.split(',')[0]}: {_text(metrics[q.key])}" for q in data.quantities]
+    lines += [f"{q.label.split(',')[0]}: {number_text(metrics[q.key])}" for q in data.quantities]
+    if data.latency.key != "cycles":
+        lines.append(f"cycles: {number_text(metrics['cycles'])}")
     lines.append(f"utilisation {metrics['utilization']:.0%}")
     return "\n".join(lines)
 
@@ -183,8 +142,8 @@ def front_plot(data: SweepData, x: Quantity, y: Quantity, chosen: Sequence[int])
         for number in chosen:
             axes.scatter(*at[number], s=90, facecolors="none", edgecolors=_CHOSEN, linewidths=1.6, zorder=4)
             axes.annotate(str(number), at[number], (6, 6), textcoords="offset points", color=_CHOSEN)
-        _scale(axes, [v[0] for v in at.values()], "x")
-        _scale(axes, [v[1] for v in at.values()], "y")
+        scale(axes, [v[0] for v in at.values()], "x")
+        scale(axes, [v[1] for v in at.values()], "y")
         axes.legend(fontsize=9, frameon=False)
     spots = [_spot(axes, *at[n], describe(data, n)) for n in [*refused, *others, *front]]
     title = f"{y.label.split(',')[0]} over {x.label.split(',')[0]}"
@@ -207,7 +166,7 @@ def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
             place.fill_between(where, found.low, found.high, color=_OTHER, alpha=0.45, linewidth=0)
             place.plot(where, found.middle, color=_FRONT, marker="o", markersize=4)
             place.axhline(1.0, color="black", linewidth=0.6)
-            place.set_xticks(where, [drawn(_text(v)) for v in found.values], fontsize=9)
+            place.set_xticks(where, [drawn(number_text(v)) for v in found.values], fontsize=9)
             place.set_title(drawn(name), fontsize=10)
         for place in list(grid.flat)[len(axes_varied) :]:
             place.set_visible(False)

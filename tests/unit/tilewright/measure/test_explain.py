@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.common.paths import ROOT
+from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.cli.commands.network_cycles import main
 from tilewright.measure import network_cycles
+from tilewright.measure.explain import explain
 from tilewright.measure.labels import short, short_name
+from tilewright.measure.roofline import figure
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
@@ -114,3 +119,18 @@ def test_short_texts() -> None:
     assert short_name("conv_0 + conv_1 + conv_2", 30) == "conv_0 ..3.. conv_2"
     assert short_name("conv_0 + conv_1 + conv_2", 12) == "conv_0 +2"
     assert short_name("a_very_long_name", 6) == "…_name"
+
+
+def test_labels_of_a_roofline() -> None:
+    """Plain numbers on both axes, at least two on each, and no number of a layer on another."""
+    shown = figure(explain(compile_program(MODEL.read_bytes(), "tiny")))
+    shown.draw_without_rendering()
+    (axes,) = shown.axes
+    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        labels = [t.get_text() for t, at in zip(axis.get_ticklabels(), axis.get_ticklocs()) if low <= at <= high]
+        assert len(labels) >= 2 and all(re.fullmatch(r"[\d.]+[kMG]?", label) for label in labels), labels
+        assert not [t for t in axis.get_ticklabels(minor=True) if t.get_text()]
+    numbers = [text for text in axes.texts if text.get_text().isdecimal()]
+    assert len(numbers) > 3
+    boxes = [text.get_window_extent() for text in numbers]
+    assert not [(a, b) for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)]

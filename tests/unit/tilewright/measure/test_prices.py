@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fpga.bare.resources import Resources
@@ -37,3 +39,24 @@ def test_options_that_cannot_be_read(option: str) -> None:
 def test_options_no_machine_has() -> None:
     with pytest.raises(ConfigError, match=r"semaphores must be 12\.\.63, not 3"):
         list(prices.rows(preset("tiny"), ["semaphores=3"], "ecp5"))
+
+
+def test_table_in_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table with the same heading is replaced, and nothing around it; cycles are kept."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "kept"))
+    monkeypatch.setattr(prices, "synthesise", counted)
+    monkeypatch.setattr(prices, "NETWORKS", ("ds_cnn",))
+    runs: list[str] = []
+    monkeypatch.setattr(prices, "_run", lambda model, config: runs.append(config.name) or 1000 * config.semaphores)
+    page = tmp_path / "page.md"
+    head = prices.line(prices.HEAD)
+    page.write_text(f"before\n\n{head}\n|---|\n| old | 1 |\n\n| other |\n")
+    for _ in range(2):
+        prices.main(["tiny", "semaphores=24", "--write", str(page)])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:4] == printed[4:]
+    assert printed[3] == "| `semaphores=24` | +12,000 | +0 | +0 | +0 | +100.0 % |"
+    assert page.read_text().splitlines() == ["before", "", *printed[:4], "", "| other |"]
+    assert len(runs) == 2
+    with pytest.raises(TilewrightError, match="has no table with the heading"):
+        prices.put(["| another |"], page)

@@ -106,7 +106,7 @@ def test_the_page_is_named_by_what_is_swept(folder: Path) -> None:
         data = load(database)
     assert report_page._title(data) == "Sweep of block_in, block_out, read_latency over digits"
     varying = {q.key for q in data.changing}
-    assert {"cycles", "lut"} <= varying <= {q.key for q in data.quantities}
+    assert {"milliseconds", "lut"} <= varying <= {q.key for q in data.quantities}
     for point in data.points:
         point["metrics"]["lut"] = 1000
     assert "lut" not in {q.key for q in data.changing}
@@ -157,10 +157,30 @@ def test_page_and_plots(folder: Path, page: Path) -> None:
     data = data_of(folder)
     for p in data.points:
         assert f"{p['metrics']['cycles']:,.0f}" in text
-    for name in ("front_cycles_lut", "sensitivity_cycles", "roofline_digits", "timeline_digits"):
+    for name in ("front_milliseconds_lut", "sensitivity_milliseconds", "roofline_digits", "timeline_digits"):
         assert (page.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (page.parent / f"{name}.svg").read_text().startswith("<?xml")
         assert f'id="{name}"' in text
+
+
+def test_networks_by_time(folder: Path, page: Path) -> None:
+    """The table of a network has the fastest points by time, each at a clock of its own; facts say where it is from."""
+    data = data_of(folder)
+    table = report_page._network_table(data, "digits", data.networks["digits"])
+    place = {head: n for n, head in enumerate(table["heads"])}
+    rows = [{head: row[n].replace(",", "") for head, n in place.items()} for row in table["rows"]]
+    times = [float(row["cycles"]) / float(row["MHz"]) / 1e3 for row in rows]
+    assert times == sorted(times) and len({row["MHz"] for row in rows}) > 1 and table["unit"] == "time"
+    for row, ms in zip(rows, times):
+        assert float(row["ms"]) == pytest.approx(ms, rel=0.02)
+        assert float(row["inferences/s"]) == pytest.approx(1e3 / ms, rel=0.02)
+    assert ("clock", "calibrated model") in report_page._facts(data)
+    for point in data.points:
+        del point["metrics"]["clock_mhz"], point["metrics"]["milliseconds"]
+    assert data.latency.key == "cycles"
+    plain = report_page._network_table(data, "digits", data.networks["digits"])
+    cycles = [int(row[plain["heads"].index("cycles")].replace(",", "")) for row in plain["rows"]]
+    assert cycles == sorted(cycles) and "ms" not in plain["heads"] and plain["unit"] == "cycles"
 
 
 def test_inside_agrees_with_the_sweep(folder: Path, tmp_path: Path) -> None:
@@ -221,7 +241,7 @@ def test_in_a_browser(browser: Any, page: Path, folder: Path, width: int, height
 
     about = browser.find_element(By.ID, "about")
     assert not about.is_displayed()
-    spot = browser.find_element(By.CSS_SELECTOR, "#front_cycles_lut .spots circle:last-child")
+    spot = browser.find_element(By.CSS_SELECTOR, "#front_milliseconds_lut .spots circle:last-child")
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", spot)
     assert about.is_displayed() and "cycles:" in about.text and "block_in" in about.text
     box = browser.execute_script("const b = arguments[0].getBoundingClientRect(); return [b.left, b.right]", about)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fpga.area import load as load_area
+from fpga.sdram.timing import sdram_timing
 from isa.config import PRESETS, ConfigError
 from tests.common.paths import ROOT
 from tilewright.sweep import SpaceError, load_space
+from tilewright.sweep.boards import choose_board
 from tilewright.sweep.expressions import Expression
 from tilewright.sweep.space import parse_space
 
+BOARD_DSP = 220  # of the XC7Z020
 EXAMPLES = ROOT / "examples" / "sweeps"
 
 
@@ -74,6 +79,17 @@ def test_fields_that_contradict_each_other() -> None:
         ({"search": {"budget": 0}}, r"\[search\] budget must be 1..1000000, not 0"),
         ({"models": ["vww"], "objective": {"weights": {"resnet8": 1}}}, "no network 'resnet8' is swept; there are vww"),
         ({"models": ["vww"], "objective": {"weights": {"vww": -1}}}, "vww must be a number from 0 on, not -1"),
+        ({"board": "ulx4s"}, "board: unknown board 'ulx4s'; boards: ulx3s_85f"),
+        ({"boards": {"ulx4s": {}}}, "board: unknown board 'ulx4s'"),
+        (
+            {"boards": {"ulx3s_85f": {"search": {}}}},
+            r"unknown key 'search' in \[boards.ulx3s_85f\]; known: base, family",
+        ),
+        ({"boards": ["ulx3s_85f"]}, r"boards must be tables \[boards.NAME\], not"),
+        ({"constraints": ["lut < board_lut"]}, "unknown name 'board_lut'"),
+        ({"family": "xc7", "clock_mhz": "model"}, "clock_mhz: no model of the clock of 'xc7', only of ecp5"),
+        ({"board": "pynq_z2", "family": "ecp5", "clock_mhz": "model"}, "no model of the clock of 'xc7'"),
+        ({"clock_mhz": "modell"}, "clock_mhz: unknown name 'modell'"),
         ({"axes": {"act_rows": {"min": 64, "max": 9000}, "acc_rows": {"min": 64, "max": 999}}}, "use random or pareto"),
     ],
 )
@@ -107,3 +123,52 @@ def test_violations() -> None:
     assert Expression("max(a, b) * log2(8)", names, "c").value(names) == 36
     with pytest.raises(SpaceError, match="cannot be evaluated"):
         Expression("a / 0", names, "c").value(names)
+
+
+def test_a_table_of_a_board_changes_the_space_for_it() -> None:
+    table: dict[str, Any] = {
+        "board": "ulx3s_85f",
+        "constraints": ["lut <= board_lut"],
+        "axes": {"queue_depth": [8, 16], "semaphores": [12, 24]},
+        "memory": {"read_latency": [10]},
+        "boards": {
+            "pynq_z2": {"clock_mhz": 25, "constraints": ["board_dsp > dsp"], "axes": {"queue_depth": [4]},
+                        "memory": {"read_interval": [2]}},
+            "tang_nano_20k": {"family": "ecp5", "memory": {"read_latency": [7]}},
+        },
+    }  # fmt: skip
+    own = parse_space(table)
+    assert (own.board, own.family, own.clock_model, own.size) == ("ulx3s_85f", "ecp5", True, 4)
+    pynq = parse_space(choose_board(table, "pynq_z2"))
+    assert (pynq.board, pynq.family, pynq.clock_model, pynq.size) == ("pynq_z2", "xc7", False, 2)
+    assert pynq.clock is not None and pynq.clock.value({}) == 25
+    assert [c.text for c in pynq.constraints] == ["lut <= board_lut", "board_dsp > dsp"]
+    point = pynq.point(pynq.assignment(0))
+    assert (point.config.queue_depth, point.timing.read_latency, point.timing.read_interval) == (4, 10, 2)
+    assert pynq.values(point)["board_dsp"] == BOARD_DSP
+    assert pynq.values(point)["queue_depth"] == 4
+    # What is stored of it is the same space again.
+    again = parse_space(json.loads(pynq.text))
+    assert again.text == pynq.text and again.size == 2
+    # ECP5's model counts the area, and does not give the clock.
+    nano = parse_space(choose_board(table, "tang_nano_20k"))
+    assert (nano.family, nano.clock, nano.clock_model) == ("ecp5", None, False)
+    assert [o.text for o in nano.objectives] == ["cycles", "lut"]
+    assert [o.text for o in own.objectives] == ["microseconds", "lut"]
+
+
+@pytest.mark.parametrize("board", ["ulx3s_85f", "pynq_z2", "tang_nano_20k"])
+def test_boards_of_the_example(board: str) -> None:
+    """Every point is a machine, and its board has room for the smallest one or the model says why not."""
+    space = load_space(EXAMPLES / "boards.toml", board=board)
+    points = [space.point(space.assignment(n)) for n in range(space.size)]
+    assert len({p.id for p in points}) == space.size
+    if board == "ulx3s_85f":
+        for point in points:
+            assert point.timing == sdram_timing(point.config, 90_000_000, 120_000_000)
+    area = load_area(space.family)
+    for constraint in space.constraints:
+        smallest = min(points, key=lambda p: area.estimate(p.config).lut)
+        counted = vars(area.estimate(smallest.config))
+        counts = {name: counted[name] for name in ("lut", "ff", "dsp", "bram")}
+        assert constraint.violation(space.values(smallest) | counts) == 0 or board == "tang_nano_20k", constraint.text
