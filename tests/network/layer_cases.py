@@ -280,10 +280,10 @@ def chain(case: Case) -> None:
     case.graph.outputs.append(value)
 
 
-def _conv(case: Case, x: str, o: int, k: int) -> str:
+def _conv(case: Case, x: str, o: int, k: int, dtype: Any = None) -> str:
     """A convolution of group 1 with padding that keeps the size."""
     n, c, *size = case.graph.tensor(x).shape
-    dtype, w = case.dtype(), case.weights((o, c, k, k), o, 0)
+    dtype, w = dtype or case.dtype(), case.weights((o, c, k, k), o, 0)
     return case.finish(
         "QConv", [x, w, *case.bias(o)], (n, o, *size), dtype, kernel=[k, k], strides=[1, 1], dilations=[1, 1],
         pads=[k // 2] * 4, group=1, **case.limits(dtype),
@@ -367,13 +367,45 @@ def large_mean(case: Case) -> None:
     case.graph.outputs.append(_lut(case, y) if case.chance(0.3) else y)
 
 
+def mixed_concat(case: Case) -> None:
+    """Concatenations of channels that are no multiples of a block, between layers."""
+    n, size = case.integer(1, 2), (case.integer(1, 9), case.integer(1, 9))
+    dtype, inputs, tables = case.dtype(), [], []
+    common = case.quant(dtype)
+    for _ in range(case.integer(2, 4)):
+        table = case.rng.integers(0, 256, 256).astype(np.uint8).tobytes() if case.chance(0.4) else None
+        own = dtype if table is None else case.dtype()  # bytes that pass unchanged have the type of the result
+        x = case.input((n, case.integer(1, 50), *size), own)
+        inputs.append(_conv(case, x, case.integer(1, 50), 1, own) if case.chance(0.5) else x)
+        tables.append(table)
+    if case.chance(0.2):
+        inputs.append(inputs[0])
+        tables.append(tables[0])
+    channels = sum(case.graph.tensor(x).shape[1] for x in inputs)
+    y = case.finish("QConcat", inputs, (n, channels, *size), dtype, quant=common, axis=1, tables=tuple(tables))
+    case.graph.outputs += [y, _conv(case, y, case.integer(1, 20), 3)]
+
+
 def few_outside(case: Case) -> None:
     """Layers with weights of which few do not fit in int8."""
     case.few_outside = True
     (conv, conv, conv_transpose, matmul, chain)[case.integer(0, 4)](case)
 
 
-_KINDS = (conv, conv_transpose, matmul, pool, elementwise, concat, chain, parts, take, large_mean, few_outside)
+_KINDS = (
+    conv,
+    conv_transpose,
+    matmul,
+    pool,
+    elementwise,
+    concat,
+    chain,
+    parts,
+    take,
+    large_mean,
+    mixed_concat,
+    few_outside,
+)
 KINDS = {f.__name__: f for f in _KINDS}
 
 

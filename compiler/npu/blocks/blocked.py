@@ -28,12 +28,13 @@ class Blocked:
 
 
 class Contents(Enum):
-    """What a buffer between CPU and NPU holds."""
+    """What a buffer in the arena holds."""
 
     TENSOR = "tensor"
     PACKED_INPUT = "packed input"  # kernel columns and rows are channels, see `packing.py`
     WEIGHT_TILES = "weight tiles"  # of a product of two activations
     PRODUCT_PARAMS = "product parameters"  # bias and scale of such a product
+    PARTIAL = "partial"  # between two layers of one node
 
 
 @dataclass(frozen=True)

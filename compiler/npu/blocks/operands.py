@@ -75,6 +75,15 @@ class Operands:
         self._converter.buffers[v.buffer] = BlockedBuffer(v.buffer, name, Contents.TENSOR, shape, made.layout)
         return v
 
+    def temporary(self, stem: str, tensor: str, layout: Layout, dims: tuple[int, int, int, int]) -> View:
+        """A new buffer [N, C, H, W] that one layer writes for the next, of values of `tensor`."""
+        name = self.graph.unique(stem)
+        v = dense_view(tensor, name, ARENA_REGION, dims, self.config.block_in)
+        shape = v.n, v.cb, v.h, v.w, v.block
+        self.graph.add(Tensor(name, shape, np.dtype(np.int8)))
+        self._converter.buffers[name] = BlockedBuffer(name, tensor, Contents.PARTIAL, shape, layout)
+        return v
+
     def table(self, table: bytes | None, x: str, y: str) -> bytes:
         """A 256-byte table between model bytes as the machine indexes it: by and with int8 bit patterns."""
         raw = np.frombuffer(IDENTITY_TABLE if table is None else table, np.uint8)

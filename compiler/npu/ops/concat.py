@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
 from compiler.graph import Node
 from compiler.npu.blocks.operands import Operands
+from compiler.npu.layers.conv import ConvLayer
+from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.elementwise import ElementLayer
-from compiler.npu.layers.layer import Layer, Post
+from compiler.npu.layers.layer import Add, Layer, Post
 from compiler.npu.ops.elementwise import NO_TABLES
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from compiler.npu.views import View
@@ -14,12 +21,18 @@ from compiler.tensor import EIGHT_BIT
 from isa.config import NpuConfig
 from isa.program import Layout
 
+#: (a + b) of stored values, where one of the two is 0.
+_SUM = {"ma": 1, "mb": 1, "c": 0, "shift": 0}
+#: Channel blocks of the result that may need channels of other lanes: each takes a layer or more.
+_MOST_MIXED = 64
+
 
 @npu_op(QConcat)
 class Concat(NpuOp[QConcat]):
-    """Concatenation: a copy of each operand to its place in the result, through its table."""
+    """Concatenation: a copy of each operand to its place in the result, through its table. Channels that do not begin
+    with a block get to their lanes by products with weights of 0 and 1."""
 
-    condition = "rank 4; on the channel axis every operand but the last has a multiple of `block_in` channels"
+    condition = "rank 4; on the channel axis up to 64 blocks of the result that hold channels of other lanes"
     layout = Layout.CHANNELS_FIRST
 
     def unsupported(self, node: TypedNode[QConcat], config: NpuConfig) -> str | None:
@@ -30,27 +43,143 @@ class Concat(NpuOp[QConcat]):
         tables = any(table is not None for table in node.op.tables) or any(t.dtype != y.dtype for t in operands)
         if tables and not config.table_lookup:
             return NO_TABLES
-        for number, t in enumerate(operands, 1):  # one tensor may stand in several places
+        for t in operands:  # one tensor may stand in several places
             if t.dtype not in EIGHT_BIT:
                 return f"{t.name} is not int8 or uint8"
-            if node.op.axis % rank == 1 and number < len(operands) and t.shape[1] % config.block_in:
-                return f"{t.shape[1]} channels of {t.name} are not a multiple of {config.block_in}"
+        if node.op.axis % rank == 1:
+            mixed = sum(not part.whole for part in _parts([t.shape[1] for t in operands], config.block_in))
+            if mixed > _MOST_MIXED:
+                return f"{mixed} pieces of channels change their lanes; up to {_MOST_MIXED}"
         return None
 
     def lower(self, node: TypedNode[QConcat], operands: Operands, tail: list[Node]) -> list[Layer]:
-        axis, y = node.op.axis % 4, node.y
+        axis, y, block = node.op.axis % 4, node.y, operands.config.block_in
+        channels = [node.operand(i).shape[1] for i in range(len(node.node.inputs))]
+        if axis == 1 and any(c % block for c in channels[:-1]):
+            return _Mixing(node, operands).layers(channels)
         whole = operands.output(y.name)
         layers: list[Layer] = []
         at = 0
-        for index, table in enumerate(node.op.tables):
-            x = node.operand(index)
-            view = operands.view(x.name, Layout.CHANNELS_FIRST)
+        for index in range(len(channels)):
+            view = operands.view(node.operand(index).name, Layout.CHANNELS_FIRST)
             offset = (whole.sn, whole.sc // whole.block, whole.sh, whole.block)[axis] * at
-            n, c, h, w = view.n, view.c, view.h, view.w
-            target = View(whole.tensor, whole.region, whole.buffer, n, c, h, w, whole.sn, whole.sc, whole.sh,
-                          whole.block, offset)  # fmt: skip
-            unchanged = table is None and x.dtype == y.dtype
-            post = Post(lut=None if unchanged else operands.table(table, x.name, y.name))
-            layers.append(ElementLayer(f"{node.node.name or y.name} [{index}]", node.node.op, [view], target, post))
-            at += (n, c, h, w)[axis]
+            target = replace(whole, n=view.n, c=view.c, h=view.h, w=view.w, offset=offset)
+            layers.append(_copy(node, operands, index, view, target))
+            at += (view.n, view.c, view.h, view.w)[axis]
         return layers
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Channels of one operand that lie in one block of the result, or in several blocks all of their own.
+
+    Attributes:
+        operand: its number.
+        first, count: channels of the operand.
+        at: first channel of the result.
+        whole: they begin with a block on both sides, and share no block of the result.
+    """
+
+    operand: int
+    first: int
+    count: int
+    at: int
+    whole: bool
+
+
+def _parts(channels: list[int], block: int) -> Iterator[_Part]:
+    """The parts of a result that consists of so many channels of each operand, in order."""
+    at, end = 0, sum(channels)
+    for operand, count in enumerate(channels):
+        first = 0
+        while first < count:
+            start = at + first
+            if start % block == 0 and first % block == 0:
+                # The last block of the result may have lanes that hold nothing.
+                blocks = count - first if at + count == end else (count - first) // block * block
+                if blocks:
+                    yield _Part(operand, first, blocks, start, True)
+                    first += blocks
+                    continue
+            taken = min(count - first, block - start % block)
+            yield _Part(operand, first, taken, start, False)
+            first += taken
+        at += count
+
+
+def _copy(node: TypedNode[QConcat], operands: Operands, index: int, view: View, target: View) -> ElementLayer:
+    """A copy of an operand, or of a part of it, through its table."""
+    x, table = node.operand(index), node.op.tables[index]
+    unchanged = table is None and x.dtype == node.y.dtype
+    post = Post(lut=None if unchanged else operands.table(table, x.name, node.y.name))
+    return ElementLayer(f"{node.node.name or node.y.name} [{index}]", node.node.op, [view], target, post)
+
+
+class _Mixing:
+    """The layers of a concatenation some of whose blocks hold channels of several operands, or of other lanes."""
+
+    def __init__(self, node: TypedNode[QConcat], operands: Operands) -> None:
+        self.node, self.operands, self.block = node, operands, operands.config.block_in
+        self.made: list[Layer] = []
+        self._stored: dict[int, View] = {}
+
+    def layers(self, channels: list[int]) -> list[Layer]:
+        """All layers, for operands of so many channels."""
+        whole = self.operands.output(self.node.y.name)
+        parts = list(_parts(channels, self.block))
+        for part in parts:
+            if part.whole:
+                view = self.operands.view(self.node.operand(part.operand).name, Layout.CHANNELS_FIRST)
+                target = self._blocks(whole, part.at, part.count)
+                self.made.append(
+                    _copy(self.node, self.operands, part.operand, self._blocks(view, part.first, part.count), target)
+                )
+        mixed = [part for part in parts if not part.whole]
+        for number in dict.fromkeys(part.at // self.block for part in mixed):
+            inside = [part for part in mixed if part.at // self.block == number]
+            before: View | None = None
+            for part in inside:
+                last = part is inside[-1]
+                filled = part.at + part.count - number * self.block
+                if last:
+                    target = self._blocks(whole, number * self.block, filled)
+                else:
+                    dims = (whole.n, self.block, whole.h, whole.w)
+                    stem, y = f"{self.node.y.name}@mixed", self.node.y.name
+                    target = self.operands.temporary(stem, y, Layout.CHANNELS_FIRST, dims)
+                self.made.append(self._moved(part, target, before))
+                before = target
+        return self.made
+
+    def _blocks(self, view: View, channel: int, count: int) -> View:
+        """The part of a view from a channel on that begins a block."""
+        return replace(view, c=count, offset=view.offset + channel // self.block * view.sc)
+
+    def _operand(self, index: int) -> View:
+        """An operand as the result has its values: behind its table."""
+        view = self.operands.view(self.node.operand(index).name, Layout.CHANNELS_FIRST)
+        unchanged = self.node.op.tables[index] is None and self.node.operand(index).dtype == self.node.y.dtype
+        if unchanged:
+            return view
+        if index not in self._stored:
+            dims = (view.n, view.c, view.h, view.w)
+            stem = f"{self.node.y.name}@operand{index}"
+            made = self.operands.temporary(stem, self.node.y.name, Layout.CHANNELS_FIRST, dims)
+            self.made.append(_copy(self.node, self.operands, index, view, made))
+            self._stored[index] = made
+        return self._stored[index]
+
+    def _moved(self, part: _Part, target: View, before: View | None) -> Layer:
+        """Channels moved to their lanes of one block, with 0 in all others, on top of what is there."""
+        start = part.first // self.block * self.block
+        count = part.first + part.count - start
+        x = self._blocks(self._operand(part.operand), start, count)
+        weights = np.zeros((1, target.c, count, 1, 1), np.int8)
+        lanes = np.arange(part.count)
+        weights[0, part.at % self.block + lanes, part.first - start + lanes] = 1
+        add = None if before is None else Add(replace(before, c=target.c), dict(_SUM), -128, 127)
+        name = f"{self.node.node.name or self.node.y.name} [{part.operand}]"
+        return ConvLayer(
+            name, self.node.node.op, [x], target, Post(add=add), phases=[Phase(weights, (0, 0))],
+            bias=np.zeros(target.c, np.int32), scale=np.ones(target.c, np.float32),
+        )  # fmt: skip
