@@ -85,13 +85,13 @@ class Rule:
         """A tensor; one that differs too much is measured against the network's conditioning, if that is known."""
         if self.roundings.sixteen and expected.dtype.name in ("int16", "uint16") and got.dtype == expected.dtype:
             return self._steps(got, expected)
-        found = compare(got, expected, self.given or default_tolerance(self.roundings, expected.dtype.name))
+        found = compare(got, expected, self.given or default_tolerance(self.roundings, expected.dtype.name, name))
         if not found.mismatches or found.note or not found.limit or self.given or self.conditioning is None:
             return found
         allowed = self.conditioning.limit(name)
         if allowed <= found.limit:
             return found
-        again = compare(got, expected, default_tolerance(self.roundings, expected.dtype.name), allowed)
+        again = compare(got, expected, default_tolerance(self.roundings, expected.dtype.name, name), allowed)
         note = f"may differ by {allowed:.1e}: the network amplifies the rounding of its inputs"
         return Difference(again.elements, again.mismatches, again.maximum, note, again.range, again.limit)
 

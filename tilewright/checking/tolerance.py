@@ -42,6 +42,9 @@ MOVES = 2  # runs
 MOST_MOVED = 1e-3
 
 _RECURRENT = ("RNN", "GRU", "LSTM")
+#: Functions into 0..1 or -1..1 that references approximate as a whole: near 0 they are off in proportion to 1.
+_BOUNDED = frozenset({"Sigmoid", "Tanh", "Softmax", "Erf", "LOGISTIC", "TANH", "SOFTMAX"})
+_MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "RESHAPE"})
 _HALVES = ("float16", "bfloat16")
 
 
@@ -61,6 +64,7 @@ class Roundings:
     nodes: int = 1
     narrow: str = ""
     sixteen: int = 0
+    bounded: frozenset[str] = frozenset()
 
     def relative(self, dtype: str) -> float:
         """The error to be expected of a tensor of this type, relative to its range; 0 for types of one byte."""
@@ -146,14 +150,19 @@ def spacing(values: np.ndarray) -> np.ndarray:
     return np.where(finite, np.ldexp(float(info.eps), exponent - 1), 0.0)
 
 
-def default_tolerance(roundings: Roundings, dtype: str) -> Tolerance:
+def default_tolerance(roundings: Roundings, dtype: str, name: str = "") -> Tolerance:
     """The rule without `--tolerance`.
 
     A tensor whose range is below the relative limit holds what cancellation or underflow has left of larger values: it
-    is compared as if its range were the limit.
+    is compared as if its range were the limit. What a Sigmoid or its like made may be off by a unit in the last place
+    of 1, however small all of it is (a page without text).
+
+    Args:
+        name: of the tensor.
     """
     relative = roundings.relative(dtype)
-    return Tolerance(absolute=relative**2, relative=relative)
+    unit = 2 * roundoff(dtype) if name in roundings.bounded and dtype in LEAST else 0.0
+    return Tolerance(absolute=max(relative**2, unit), relative=relative)
 
 
 @dataclass
@@ -214,6 +223,7 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
 
     halves = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
     terms, nodes, sixteen, narrow = 0, 0, 0, ""
+    bounded: set[str] = set()
     wide = (TensorProto.INT16, TensorProto.UINT16)
     graphs = [model.graph]
     kinds = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
@@ -232,13 +242,15 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
             if node.op_type == "Constant":
                 continue
             nodes += 1
+            if node.op_type in _BOUNDED or (node.op_type in _MOVES and node.input[0] in bounded):
+                bounded.update(node.output)
             if node.op_type == "QuantizeLinear":
                 zero = kinds.get(node.input[2]) if len(node.input) > 2 else None
                 sixteen += zero in wide or any(a.name == "output_dtype" and a.i in wide for a in node.attribute)
             terms += _terms(node.op_type, [shapes.get(name, ()) for name in node.input])
             if node.op_type not in ("Cast", "DequantizeLinear"):
                 narrow = narrow or next((halves[kinds[n]] for n in node.input if kinds.get(n) in halves), "")
-    return Roundings(max(terms, 1), max(nodes, 1), narrow, sixteen)
+    return Roundings(max(terms, 1), max(nodes, 1), narrow, sixteen, frozenset(bounded))
 
 
 def _terms(op: str, shapes: list[tuple[int, ...]]) -> int:
@@ -258,10 +270,13 @@ def _terms(op: str, shapes: list[tuple[int, ...]]) -> int:
 def tflite_roundings(file: FileModel) -> Roundings:
     """Of a TFLite model: its weights have the output channels first, those of DEPTHWISE_CONV_2D last."""
     terms = 0
+    bounded: set[str] = set()
     for graph, op in file.all_ops:
+        if op.name in _BOUNDED or (op.name in _MOVES and graph.tensors[op.inputs[0]].name in bounded):
+            bounded.update(graph.tensors[i].name for i in op.outputs)
         shapes = [graph.tensors[i].shape for i in op.inputs if i >= 0 and graph.tensors[i].data is not None]
         weights = next((shape for shape in shapes if len(shape) > 1 and all(shape)), ())
         product = any(word in op.name for word in ("CONV", "FULLY_CONNECTED", "LSTM", "RNN", "MATMUL"))
         outputs = weights[-1 if "DEPTHWISE" in op.name else 0] if weights else 1
         terms += max(math.prod(weights) // outputs, 1) if product and weights else 1
-    return Roundings(max(terms, 1), max(len(file.all_ops), 1))
+    return Roundings(max(terms, 1), max(len(file.all_ops), 1), bounded=frozenset(bounded))

@@ -103,6 +103,15 @@ class TestLimits:
         assert compare(zero + np.float32(4.5e-14), zero).mismatches == 0
         assert compare(zero + np.float32(1e-9), zero).mismatches == 3
 
+    def test_what_a_sigmoid_made_of_a_blank_page(self) -> None:
+        """Near 0 the reference is off in proportion to 1; other tensors are not let through for that."""
+        roundings = onnx_roundings(dense(1, 4, "Sigmoid"))
+        expected = np.full(4, 1e-3, np.float32)
+        off = expected + np.float32(6e-8)
+        for name, passes in (("y", True), ("scaled", False)):
+            assert (Rule(roundings=roundings).compare(name, off, expected).mismatches == 0) == passes
+        assert Rule(roundings=roundings).compare("y", expected + np.float32(1e-6), expected).mismatches == 4
+
     def test_grows_with_the_length_of_the_sums(self) -> None:
         short, long = (default_tolerance(Roundings(terms=n), "float32").relative for n in (10_000, 1_000_000))
         assert short is not None and long is not None
