@@ -89,7 +89,7 @@ def _watch(pid: int, peak: list[int], done: threading.Event) -> None:
                 sum(_kilobytes(one, "smaps_rollup", "Pss") for one in (pid, *others)) if others else 0,
             ]
             peak[:] = [max(before, kilobytes << 10) for before, kilobytes in zip(peak, now)]
-            peak[2] = max(peak[2], peak[0])
+            peak[2] = max(peak)  # pages that other programs have, too, count in part only
         except OSError:  # it has ended, or there is no /proc
             pass
         if done.wait(STEP):
