@@ -58,16 +58,18 @@ def _points() -> Iterator[tuple[NpuConfig, Clock]]:
             yield PRESETS[name], Clock(point.clock_mhz, board.name)
 
 
-def at_board(name: str, config: NpuConfig, mhz: float | None = None) -> tuple[float, MemoryTiming]:
-    """The clock in MHz and the memory of a board's point of a machine, or of that point at another clock.
+def at_board(
+    name: str, config: NpuConfig, mhz: float | None = None, memory: str | None = None
+) -> tuple[float, MemoryTiming]:
+    """The clock in MHz and the memory of a board's point of a machine, or of that point with others.
 
     Raises:
-        FpgaError: no such board, or it has the memory of a processor, or cannot have this clock.
+        FpgaError: no such board, or it has the memory of a processor, or cannot have this clock or memory.
     """
     board = board_named(name)
     if not isinstance(board, UartBoard):
         raise FpgaError(f"{name} has the memory of its processor, whose timing is not known")
-    point = point_of(board, config, clock_mhz=mhz)
+    point = point_of(board, config, clock_mhz=mhz, memory=memory)
     return point.clock_mhz, board.memory_timing(config, point)
 
 

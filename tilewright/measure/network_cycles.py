@@ -52,6 +52,7 @@ def measure(
     quick: bool = False,
     clock_mhz: float | None = None,
     board: str | None = None,
+    memory: str | None = None,
     progress: Callable[..., None] = lambda *_: None,
 ) -> list[dict[str, Any]]:
     """One entry per network.
@@ -61,6 +62,7 @@ def measure(
         quick: leaves out the large networks.
         clock_mhz: for times; by default that of the fastest board known to run the machine.
         board: whose point of the machine gives clock and memory, but for what is given.
+        memory: of the board, one of `fpga.board.MEMORIES`.
         progress: told what is measured.
 
     Raises:
@@ -69,7 +71,7 @@ def measure(
     machine = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     timing = MemoryTiming()
     if board is not None:
-        clock_mhz, timing = at_board(board, machine, clock_mhz)
+        clock_mhz, timing = at_board(board, machine, clock_mhz, memory)
     found = []
     chosen = [t for t in TARGETS if t.quick or not quick]
     for index, target in enumerate(chosen):

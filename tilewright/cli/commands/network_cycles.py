@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from fpga.board import MEMORIES
 from tilewright.cli import arguments, terminal
 from tilewright.measure.clock import show
 from tilewright.measure.network_cycles import measure
@@ -15,19 +16,31 @@ from tilewright.measure.network_cycles import measure
 @click.command(
     epilog=(
         "\b\nExamples:\n  python -m tilewright.cli.commands.network_cycles --quick\n"
-        "  python -m tilewright.cli.commands.network_cycles --config wide --board ulx3s_85f\n"
+        "  python -m tilewright.cli.commands.network_cycles --config wide --board ulx3s_85f --memory sdram --clock 60\n"
     )
 )
 @arguments.config_option
 @arguments.clock_option
 @arguments.json_option
 @click.option("--board", help="Memory and clock of this board's point of the configuration.")
+@click.option("--memory", type=click.Choice(list(MEMORIES)), help="Another memory of the board.")
 @click.option("--quick", is_flag=True, help="Only the small networks.")
-def main(config: str | None, clock_mhz: float | None, json_path: str | None, board: str | None, quick: bool) -> None:
+def main(
+    config: str | None,
+    clock_mhz: float | None,
+    json_path: str | None,
+    board: str | None,
+    memory: str | None,
+    quick: bool,
+) -> None:
     """Cycles of the zoo's networks."""
+    if memory is not None and board is None:
+        raise click.UsageError("--memory needs a --board")
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        entries = measure(config or "base", quick=quick, clock_mhz=clock_mhz, board=board, progress=working.update)
+        entries = measure(
+            config or "base", quick=quick, clock_mhz=clock_mhz, board=board, memory=memory, progress=working.update
+        )
     if json_path is not None:
         terminal.emit_json(json_path, entries)
     if json_path != "-":

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from fpga.board import SDRAM
 from fpga.boards import BOARDS
+from fpga.errors import FpgaError
 from isa.config import preset
 from tests.common.paths import ROOT
 from tilewright.cli import cli
-from tilewright.measure.clock import Clock, clock_of, show
+from tilewright.measure.clock import Clock, at_board, clock_of, show
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
@@ -21,6 +23,20 @@ def output(*arguments: object) -> Any:
     done = CliRunner().invoke(cli, [str(a) for a in arguments], prog_name="tilewright")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout) if "--json" in arguments else done.stdout
+
+
+def test_memory_and_clock_of_a_board() -> None:
+    """Block RAM gives a beat every cycle; a SDRAM of 2 bytes at 120 MHz takes so many cycles of the NPU for one."""
+    point = BOARDS["ulx3s_85f"].points["tiny"]
+    clock, timing = at_board("ulx3s_85f", preset("tiny"))
+    assert clock == point.clock_mhz and timing.read_interval == timing.write_interval == 1
+    for mhz, bus_bytes in ((20, 8), (60, 8), (90, 8), (100, 4)):
+        config = preset("wide" if bus_bytes == 8 else "tiny")
+        clock, timing = at_board("ulx3s_85f", config, mhz, SDRAM)
+        assert clock == mhz and 0 <= timing.read_interval - bus_bytes / 2 * mhz / 120 < 1
+        assert timing.read_latency > timing.write_latency > 4
+    with pytest.raises(FpgaError, match="pynq_z2 has the memory of its processor"):
+        at_board("pynq_z2", preset("pynq"))
 
 
 def test_a_preset_runs_as_fast_as_on_its_fastest_board() -> None:
