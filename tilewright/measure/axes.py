@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -16,6 +17,25 @@ def number_text(value: float) -> str:
     return short(value) or "0"
 
 
+_FACTORS = {"G": 1e9, "M": 1e6, "k": 1e3}
+#: Of the step between neighbours: labels are no further from their values.
+_ROUNDED = 0.05
+
+
+def _tell(labels: Sequence[str], values: Sequence[float]) -> bool:
+    """Whether labels differ where values do, and say what they are: 12k is not 12,500 beside 15k."""
+    ordered = sorted(set(values))
+    if len(set(labels)) < len(ordered):
+        return False
+    step = min((b - a for a, b in itertools.pairwise(ordered)), default=math.inf)
+    return all(abs(_number(text) - value) <= _ROUNDED * step for text, value in zip(labels, values))
+
+
+def _number(text: str) -> float:
+    factor = _FACTORS.get(text[-1], 1.0)
+    return float(text.rstrip("GMk")) * factor
+
+
 class Prefixed(Formatter):
     """Labels with prefixes (12k), with as many digits as it takes to tell neighbours apart.
 
@@ -26,13 +46,13 @@ class Prefixed(Formatter):
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         """All labels of an axis."""
         plain = [number_text(value) for value in values]
-        if len(set(plain)) == len(set(values)):
+        if _tell(plain, values):
             return plain
         largest = max(abs(value) for value in values)
-        factor, letter = next(((f, x) for f, x in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= f), (1.0, ""))
+        factor, letter = next(((f, x) for x, f in _FACTORS.items() if largest >= f), (1.0, ""))
         for digits in range(12):
             found = [f"{value / factor:.{digits}f}{letter}" for value in values]
-            if len(set(found)) == len(set(values)):
+            if _tell(found, values):
                 return found
         return plain
 

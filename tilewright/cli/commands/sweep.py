@@ -25,7 +25,7 @@ from tilewright.errors import UsageError
 from tilewright.measure.clock import Clock, show
 
 _SHOWN = 15
-_AXIS_COLUMNS = 4
+_AXIS_COLUMNS = 3
 _WIDTH = 100
 #: Points shown, and written as JSON, for each network.
 _FASTEST = 3

@@ -94,6 +94,8 @@ def data_of(folder: Path) -> SweepData:
         ([1.0e6, 1.00001e6], ["1.00000M", "1.00001M"]),
         ([0.1, 0.2, 0.3], ["0.1", "0.2", "0.3"]),
         ([500], ["500"]),
+        ([12500, 15000, 17500], ["12.5k", "15.0k", "17.5k"]),
+        ([10000, 20000, 50000], ["10k", "20k", "50k"]),
     ],
 )
 def test_neighbouring_ticks_read_differently(values: list[float], labels: list[str]) -> None:
