@@ -31,7 +31,24 @@ def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequenc
     for value in inputs:
         if value.name in given:
             _check_given(value, given[value.name], symbols)
-    return [_resolve(value, given, symbols) for value in inputs]
+    try:
+        return [_resolve(value, given, symbols) for value in inputs]
+    except OpenShapeError as error:
+        raise OpenShapeError(f"{error}; set it with {_flags(inputs, given, symbols)}") from None
+
+
+def _flags(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]], symbols: dict[str, int]) -> str:
+    """Options that give every open input an example of a shape; sizes of one name agree."""
+    known, flags = dict(symbols), []
+    for value in inputs:
+        sizes = [size_of(dim) for dim in value.type.tensor_type.shape.dim]
+        if value.name in given or all(isinstance(size, int) or size in known for size in sizes):
+            if value.type.tensor_type.HasField("shape") or value.name in given:
+                continue
+        shape = plausible(sizes, known) if value.type.tensor_type.HasField("shape") else [1, 3, _PIXELS, _PIXELS]
+        known |= {size: n for size, n in zip(sizes, shape) if isinstance(size, str)}
+        flags.append(f"--shape {value.name}={','.join(map(str, shape))}")
+    return " ".join(flags)
 
 
 def size_of(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
@@ -101,7 +118,7 @@ def _resolve(value: onnx.ValueInfoProto, given: dict[str, Sequence[int]], symbol
         return tuple(int(d) for d in given[value.name])
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        raise OpenShapeError(f"input {value.name!r} has no shape; set it with --shape {value.name}=1,3,224,224")
+        raise OpenShapeError(f"input {value.name!r} has no shape")
     shape: list[int] = []
     sizes = [size_of(dim) for dim in tensor.shape.dim]
     for axis, size in enumerate(sizes):
@@ -110,7 +127,6 @@ def _resolve(value: onnx.ValueInfoProto, given: dict[str, Sequence[int]], symbol
         elif size in symbols:
             shape.append(symbols[size])
         else:
-            example = ",".join(map(str, plausible(sizes, symbols)))
             what = f"dimension {axis}" + (f" ({size!r})" if size else "")
-            raise OpenShapeError(f"input {value.name!r} leaves {what} open; set it with --shape {value.name}={example}")
+            raise OpenShapeError(f"input {value.name!r} leaves {what} open")
     return tuple(shape)

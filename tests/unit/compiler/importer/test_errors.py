@@ -97,6 +97,17 @@ def test_unknown() -> None:
     refused(one_node("NonZero", [[2, 2]]), "NonZero 'it'", "compile time", kind=UnsupportedError)
 
 
+def test_open_sizes_of_several_inputs() -> None:
+    """One option for each input whose sizes do not follow from those before it."""
+    floats = TensorProto.FLOAT
+    shapes = {"a": ["batch", 4], "b": ["batch", "steps"], "c": ["batch", 7], "d": [3, None]}
+    inputs = [helper.make_tensor_value_info(name, floats, shape) for name, shape in shapes.items()]
+    node = helper.make_node("Concat", list(shapes), ["y"], axis=1)
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", floats, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    refused(model, "'a' leaves dimension 0", "--shape a=1,4 --shape b=1,128 --shape d=3,128")
+
+
 def test_inconsistent() -> None:
     refused(one_node("MatMul", [[2, 3], [4, 5]]), "MatMul 'it'", "[2, 3]")
     refused(one_node("Conv", [[1, 4, 5, 5], [8, 3, 3, 3]]), "Conv 'it'", "[8, 3, 3, 3]")
