@@ -14,7 +14,6 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,15 +109,13 @@ def _first(blocks: list[int], available: int) -> int:
     return gone
 
 
-def survey(directory: Path, command: str, verilog: Iterable[str] = ()) -> tuple[list[Multiplier], list[Memory]]:
-    """Multipliers and memories of the design in `directory`, of which the files `verilog` are part; `command` of yosys
-    synthesises for the family.
+def survey(directory: Path, command: str) -> tuple[list[Multiplier], list[Memory]]:
+    """Multipliers and memories of the design in `directory`; `command` of yosys synthesises for the family.
 
     Raises:
         FpgaError: yosys failed.
     """
     lines = [
-        *(f"read_verilog {file}" for file in verilog),
         f"read_rtlil {NAME}.il",
         NO_RW_CHECK,
         *_PREPARE,

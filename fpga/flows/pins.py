@@ -37,8 +37,7 @@ class PlatformFlow(Flow):
 
     def synthesise(self, directory: Path) -> Used:
         """As `Flow` says; what the FPGA has too few blocks for becomes LUTs."""
-        verilog = self.platform.iter_files(".v")
-        chosen = into_luts.choose(*into_luts.survey(directory, self.command, verilog), self.capacity)
+        chosen = into_luts.choose(*into_luts.survey(directory, self.command), self.capacity)
         into_luts.write_script(chosen, directory, self.techmap)
         self.prepare_mapping(directory, dense=bool(chosen))
         run(SYNTHESIS, directory)
