@@ -90,7 +90,7 @@ def test_an_image_goes_first(loaders: Path, capfd: pytest.CaptureFixture[str]) -
     assert image == f"openFPGALoader -b ulx3s -f -o 2097152 {bits}/standalone.bin"
     assert bitstream == f"openFPGALoader -b ulx3s {bits}/top.bit"
     out = capfd.readouterr().out
-    assert "the image of digits is in its flash memory" in out and f"next: tilewright fpga ask {bits} --port" in out
+    assert "the image of digits is in its flash memory" in out and f"next: `tilewright fpga ask {bits} --port" in out
     (bits / record.IMAGE).write_bytes(b"another")
     assert call(str(bits)) == 2
     assert "standalone.bin is not the image of" in capfd.readouterr().err

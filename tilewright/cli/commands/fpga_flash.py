@@ -36,7 +36,7 @@ def flash(folder: Path, permanent: bool, json_path: str | None) -> None:
         click.echo(f"{done.report.config} is on the {done.report.board}, {stays}")
         if done.model is not None:
             click.echo(f"the image of {done.model} is in its flash memory")
-            click.echo(f"next: tilewright fpga ask {folder} --port /dev/ttyUSB0")
+            click.echo(f"next: `tilewright fpga ask {folder} --port /dev/ttyUSB0`")
             return
         option = f"?baud={done.report.baud}" if done.report.baud != DEFAULT_BAUD else ""
         click.echo(f"next: tilewright probe 'serial:/dev/ttyUSB0{option}'")
