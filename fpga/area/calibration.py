@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from common.store import write_atomically
 from fpga.area.model import COUNTS, AreaModel, calibration_file, known_cells, terms
+from fpga.bare.kept import write_measured
 from fpga.bare.resources import Resources, sources_digest, synthesise
 from fpga.errors import FpgaError
 from isa.config import PRESETS, ConfigError, NpuConfig
@@ -165,10 +164,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
         "points": entries,
     }
     path = calibration_file(family)
-    try:
-        write_atomically(path, json.dumps(stored, indent=1) + "\n")
-    except OSError as problem:
-        raise FpgaError(f"cannot write {path}: {problem.strerror}") from None
+    write_measured(path, stored)
     say(f"{path.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")
 
 

@@ -47,3 +47,11 @@ def read_json(path: Path) -> dict | None:
 def write_json(path: Path, value: dict) -> None:
     """Keeps a result; a folder that cannot be written only costs time."""
     store.keep(path, json.dumps(value))
+
+
+def write_measured(path: Path, value: dict) -> None:
+    """Writes measurements that the package ships. Raises `FpgaError` where that cannot be."""
+    try:
+        store.write_atomically(path, json.dumps(value, indent=1) + "\n")
+    except OSError as problem:
+        raise FpgaError(f"cannot write {path}: {problem.strerror}") from None

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from common.store import write_atomically
 from fpga import area
+from fpga.bare.kept import write_measured
 from fpga.bare.resources import sources_digest
 from fpga.errors import FpgaError
 from fpga.fmax.model import FmaxModel, calibration_file, terms
@@ -148,10 +148,7 @@ def _write(
         "points": entries,
     }
     path = calibration_file(family)
-    try:
-        write_atomically(path, json.dumps(stored, indent=1) + "\n")
-    except OSError as problem:
-        raise FpgaError(f"cannot write {path}: {problem.strerror}") from None
+    write_measured(path, stored)
     say(
         f"{path.name}: largest error on {len(held)} held-back points {stored['error']:.1%}; "
         f"of fitted points left out {stored['leave_one_out_error']:.1%} on average; routing x {stored['routed']:.3f}"

@@ -105,35 +105,28 @@ async def speed(dut: Any) -> None:
 
     cocotb.start_soon(count())
 
-    async def latency(address: int) -> int:
-        """From the handshake on AR to the first beat."""
+    async def until(work: Any, asked: list[Any], answered: Any) -> int:
+        """Cycles from the handshake of the `asked` signals to the one that is `answered`, while `work` is done."""
 
         async def watch() -> int:
-            while not (dut.axi_arvalid.value and dut.axi_arready.value):
+            while not all(signal.value for signal in asked):
                 await RisingEdge(dut.clk)
-            asked = cycle
-            while not dut.axi_rvalid.value:
+            begin = cycle
+            while not answered.value:
                 await RisingEdge(dut.clk)
-            return cycle - asked
+            return cycle - begin
 
         task = cocotb.start_soon(watch())
-        await axi.read(address, BUS_BYTES)
+        await work
         return await task
+
+    async def latency(address: int) -> int:
+        """From the handshake on AR to the first beat."""
+        return await until(axi.read(address, BUS_BYTES), [dut.axi_arvalid, dut.axi_arready], dut.axi_rvalid)
 
     async def answer(address: int) -> int:
         """From the handshake on W to the response."""
-
-        async def watch() -> int:
-            while not (dut.axi_wvalid.value and dut.axi_wready.value):
-                await RisingEdge(dut.clk)
-            given = cycle
-            while not dut.axi_bvalid.value:
-                await RisingEdge(dut.clk)
-            return cycle - given
-
-        task = cocotb.start_soon(watch())
-        await axi.write(address, bytes(BUS_BYTES))
-        return await task
+        return await until(axi.write(address, bytes(BUS_BYTES)), [dut.axi_wvalid, dut.axi_wready], dut.axi_bvalid)
 
     hits, misses, answers = [], [], []
     for n in range(100):  # all rows are of one bank
