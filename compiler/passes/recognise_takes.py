@@ -56,11 +56,12 @@ def _sliced(shape: tuple[int, ...], after: tuple[int, ...], constants: list[np.n
     """Indices of a Slice with steps; None for one without, or one whose bounds are not constant."""
     if len(constants) != 5 or any(c is None for c in constants[1:]):
         return None
-    starts, _, axes, steps = ([int(v) for v in c.reshape(-1)] for c in constants[1:] if c is not None)
+    starts, ends, axes, steps = ([int(v) for v in c.reshape(-1)] for c in constants[1:] if c is not None)
     if all(step == 1 for step in steps):
         return None
     indices: list[tuple[int, ...] | None] = [None] * len(shape)
-    for start, axis, step in zip(starts, axes, steps, strict=True):
-        places = tuple(start + step * i for i in range(after[axis]))
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        first, _, _ = slice(start, end, step).indices(shape[axis])  # bounds may count from the end
+        places = tuple(first + step * i for i in range(after[axis]))
         indices[axis] = None if places == tuple(range(shape[axis])) else places
     return tuple(indices)

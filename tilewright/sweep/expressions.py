@@ -10,7 +10,7 @@ import simpleeval
 
 from tilewright.errors import UsageError
 
-FUNCTIONS = {"min": min, "max": max, "abs": abs, "log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil,
+FUNCTIONS = {"min": min, "max": max, "abs": abs, "log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil, "round": round,
              "floor": math.floor}  # fmt: skip
 
 

@@ -59,11 +59,11 @@ def _part(graph: Graph, move: Node, name: str) -> tuple[list[int], tuple[int, ..
     values = [[int(v) for v in c.reshape(-1)] for c in constants if c is not None]
     match move.op:
         case "Slice":
-            starts, _, axes, steps = values
+            starts, ends, axes, steps = values
             if any(step != 1 for step in steps):
                 return None
-            for start, axis in zip(starts, axes, strict=True):
-                begin[axis], size[axis] = start, after[axis]
+            for start, end, axis in zip(starts, ends, axes, strict=True):  # bounds may count from the end
+                begin[axis], size[axis] = slice(start, end).indices(shape[axis])[0], after[axis]
         case "Split":
             axis, number = int(move.attrs["axis"]), move.outputs.index(name)
             begin[axis], size[axis] = sum(values[0][:number]), values[0][number]

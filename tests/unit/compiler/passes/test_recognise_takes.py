@@ -48,6 +48,16 @@ def test_slices(steps: list[int], op: str) -> None:
         assert graph.nodes[0].quantized == QTake(indices=(None, None, (1, 3), (2, 3, 4, 5)))
 
 
+def test_slice_from_the_end() -> None:
+    """Reversed, with bounds that count from the end."""
+    net = Net()
+    x = net.input((1, 4, 5, 6), np.int8)
+    bounds = [net.graph.constant("c", np.array([v], np.int64)) for v in (-1, -7, 3, -1)]
+    graph = net.done(net.move("Slice", [x, *bounds], (1, 4, 5, 6), {}))
+    recognise_takes(graph)
+    assert graph.nodes[0].quantized == QTake(indices=(None, None, None, (5, 4, 3, 2, 1, 0)))
+
+
 @pytest.mark.parametrize(
     ("places", "found"),
     [

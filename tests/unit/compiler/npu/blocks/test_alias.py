@@ -94,6 +94,10 @@ def test_slices(before: Shape, source: Layout, part: tuple[slice, ...], there: b
     _check_cut(before, source, "Slice", {}, values, x[part].shape, part, there)
 
 
+def test_slice_from_the_end() -> None:
+    _check_cut((1, 12, 2), FIRST, "Slice", {}, ([-8], [-4], [1], [1]), (1, 4, 2), np.s_[:, -8:-4], True)
+
+
 def test_split_and_gather() -> None:
     _check_cut((1, 12, 2), FIRST, "Split", {"axis": 1}, ([4, 8],), (1, 8, 2), np.s_[:, 4:], True, ["first", "y"])
     _check_cut((1, 12, 2), FIRST, "Split", {"axis": 1}, ([5, 7],), (1, 7, 2), np.s_[:, 5:], False, ["first", "y"])
