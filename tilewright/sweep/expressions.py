@@ -10,8 +10,8 @@ import simpleeval
 
 from tilewright.errors import UsageError
 
-FUNCTIONS = {"min": min, "max": max, "abs": abs, "log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil, "round": round,
-             "floor": math.floor}  # fmt: skip
+FUNCTIONS = {"min": min, "max": max, "abs": abs, "log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil,
+             "floor": math.floor, "round": round}  # fmt: skip
 
 
 class SpaceError(UsageError):
