@@ -84,6 +84,7 @@ class Alone(Elaboratable):
         return m
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_placed_and_routed(tmp_path: Path) -> None:
     """All pins have their registers, the clock reaches its pin, and both sides are as fast as asked for with room to
