@@ -44,7 +44,7 @@ def _raise(graph: Graph, table: Node, moves: list[Node]) -> None:
     y = graph.tensor(table.outputs[0])
     source = graph.tensor(moves[0].inputs[0])
     value = graph.add(replace(y, name=graph.unique(y.name), shape=source.shape))
-    raised = Node.of(_op(table), [source.name], [value.name], table.name, table.origin)
+    raised = replace(table, inputs=[source.name], outputs=[value.name])
     for move in moves:  # what is in between holds other values now, so it gets other names
         move.inputs[0] = value.name
         shape = graph.tensor(move.outputs[0]).shape
@@ -53,8 +53,3 @@ def _raise(graph: Graph, table: Node, moves: list[Node]) -> None:
     graph.nodes.remove(table)
     graph.nodes.insert(graph.nodes.index(moves[0]), raised)
     graph.prune()
-
-
-def _op(node: Node) -> QLut:
-    assert isinstance(node.quantized, QLut)
-    return node.quantized

@@ -91,16 +91,9 @@ class MeanLayer(VectorLayer):
 
 
 @dataclass
-class LargeMeanLayer(VectorLayer):
+class LargeMeanLayer(MeanLayer):
     """Mean over planes that do not fit into ACT: the array adds up a band of rows after the other, by products with a
     tile of the identity, and VECTOR divides."""
-
-    bias: int = 0
-    scale: np.float32 = field(default_factory=lambda: np.float32(1))
-
-    def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
-        x = self.inputs[0]
-        return np.ones((x.h, x.w)[axis], bool)
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
