@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -31,9 +32,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def workers(command: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Python processes the command has started."""
-    found = psutil.Process(command.pid).children(recursive=True)
-    return [p for p in found if "python" in p.name() and not any("resource_tracker" in a for a in p.cmdline())]
+    """Python processes the command has started; one that ends while it is looked at is none."""
+    found = []
+    for process in psutil.Process(command.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "python" in process.name() and not any("resource_tracker" in a for a in process.cmdline()):
+                found.append(process)
+    return found
 
 
 def running(process: psutil.Process) -> bool:
