@@ -15,8 +15,11 @@ from isa.timing import OUT_BURSTS
 
 #: AXI: a burst must not cross a multiple of this many bytes.
 AXI_BOUNDARY = 4096
-#: Bytes of one run: 2**16 - 1 rows of at most 64 * 64 bytes.
-RUN_BITS = 28
+
+
+def run_bits(row_bytes: int) -> int:
+    """Bits of the bytes of one run: 2**16 - 1 rows of so many bytes."""
+    return 16 + (row_bytes - 1).bit_length()
 
 
 class BurstWalker(wiring.Component):
@@ -30,6 +33,7 @@ class BurstWalker(wiring.Component):
     Parameters:
         config: bus and bursts.
         tag_bits: bits that travel with the instruction.
+        run_bits: of the bytes of a run.
 
     Ports:
         start, offset, bytes, count0, count1, mem_stride0, mem_stride1, tag: a box, counts at least 1.
@@ -42,14 +46,14 @@ class BurstWalker(wiring.Component):
         halt: hold everything.
     """
 
-    def __init__(self, config: NpuConfig, tag_bits: int) -> None:
-        self.config, self.tag_bits = config, tag_bits
+    def __init__(self, config: NpuConfig, tag_bits: int, run_bits: int) -> None:
+        self.config, self.tag_bits, self.run_bits = config, tag_bits, run_bits
         self.beat_bits = config.burst_beats.bit_length()
         super().__init__(
             {
                 "start": In(1),
                 "offset": In(OFFSET_BITS),
-                "bytes": In(RUN_BITS),
+                "bytes": In(run_bits),
                 "count0": In(16),
                 "count1": In(16),
                 "mem_stride0": In(signed(OFFSET_BITS)),
@@ -86,7 +90,7 @@ class BurstWalker(wiring.Component):
         now, plane = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
         end = Signal(OFFSET_BITS + 1, reset_less=True)  # of the run: now + bytes
         stride0, stride1 = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
-        bytes_, tag1 = Signal(RUN_BITS, reset_less=True), Signal(self.tag_bits, reset_less=True)
+        bytes_, tag1 = Signal(self.run_bits, reset_less=True), Signal(self.tag_bits, reset_less=True)
         left0, most0, left1 = (Signal(16, reset_less=True, name=n) for n in ("left0", "most0", "left1"))
         same_plane, more_planes = (
             Signal(name=n, reset_less=True) for n in ("same_plane", "more_planes")
@@ -133,7 +137,7 @@ class BurstWalker(wiring.Component):
         valid2, last2, inside2 = Signal(), Signal(reset_less=True), Signal(reset_less=True)
         low2, beyond2 = Signal(low, reset_less=True), Signal(reset_less=True)  # the rest of its address
         address2 = Signal(c.axi_address_bits - low, reset_less=True)  # in beats
-        beats2 = Signal(RUN_BITS - low + 2, reset_less=True)
+        beats2 = Signal(self.run_bits - low + 2, reset_less=True)
         tag2 = Signal(self.tag_bits, reset_less=True)
         take2 = Signal()
         m.d.comb += room2.eq(~valid2 | take2)

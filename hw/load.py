@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
-from hw.bursts import RUN_BITS, BurstWalker, latch_region
+from hw.bursts import BurstWalker, latch_region, run_bits
 from hw.connections import unread
 from hw.engine import EngineShell
 from hw.interfaces import OFFSET_BITS, PC_BITS, Fault, ReadPort, RegionAccess
@@ -40,7 +40,7 @@ class Load(EngineShell):
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self.walker = BurstWalker(config, PC_BITS)
+        self.walker = BurstWalker(config, PC_BITS, run_bits(max(target.row_bytes(config) for target in Memory)))
         self.data = LoadData(config)
         super().__init__(
             config,
@@ -86,7 +86,7 @@ class Load(EngineShell):
         # An instruction is at the head of the queue at least one cycle before its start; its fields are prepared then.
         no_rows, empty, sync, one, only = Signal(), Signal(), Signal(), Signal(), Signal()
         shift = min((t.row_bytes(c) - 1).bit_length() for t in Memory)  # of the bytes of any row
-        bytes_ = Signal(RUN_BITS - shift)
+        bytes_ = Signal(walker.run_bits - shift)
         wide = Cat(pad["left"], run("count"), pad["right"]).any()
         high = Cat(pad["top"], count[0], pad["bottom"]).any()
         lines = [pad["top"], count[0], pad["bottom"]]

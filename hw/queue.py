@@ -144,11 +144,11 @@ class HeadQueue(wiring.Component):
         store = Memory(shape=Shape(self.width), depth=1 << bits, init=[], attrs={"ram_style": "block"})
         m.submodules.store = store
         write, read = store.write_port(), store.read_port()
-        head, following, next_head, tail = Signal(bits), Signal(bits, init=1), Signal(bits), Signal(bits)
+        following, tail = Signal(bits), Signal(bits)  # the entry that is read next, in front of the one that is shown
         push, pop, popped, takes, leaves = Signal(), Signal(), Signal(), Signal(), Signal()
         # Entries in the RAM: how many, whether there is one, whether there are more; the RAM shows the oldest.
         behind, some, more, shown = Signal(range(self.depth + 1)), Signal(), Signal(), Signal()
-        full = Signal()
+        full, reads, shows = Signal(), Signal(), Signal()
         m.d.comb += [
             self.i_ready.eq(~full),
             push.eq(self.i_valid & self.i_ready),
@@ -158,13 +158,17 @@ class HeadQueue(wiring.Component):
             write.en.eq(self.i_ready),  # moving the tail is what keeps the entry
             write.addr.eq(tail),
             write.data.eq(self.i_payload),
-            next_head.eq(Mux(leaves, following, head)),
-            read.addr.eq(next_head),
+            # The RAM holds what it shows, so that no address depends on what leaves in this cycle.
+            reads.eq(takes | ~shown),
+            shows.eq(Mux(leaves, more, some)),
+            read.en.eq(reads),
+            read.addr.eq(following),
             self.o_load.eq(takes),
             self.o_next.eq(read.data),
             self.filled.eq(self.o_valid | some),
         ]
-        m.d.sync += [head.eq(next_head), following.eq(next_head + 1), shown.eq(Mux(leaves, more, some))]
+        with m.If(reads):
+            m.d.sync += [shown.eq(shows), following.eq(following + shows)]
         with m.If(takes):
             m.d.sync += [self.o_valid.eq(shown), self.o_payload.eq(self.o_next)]
         with m.If(push):

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hw.axi_write import AxiWrite
-from hw.bursts import BurstWalker, latch_region
+from hw.bursts import BurstWalker, latch_region, run_bits
 from hw.connections import unread
 from hw.engine import EngineShell
 from hw.interfaces import OFFSET_BITS, PC_BITS, SEMAPHORE_BITS, Axi4, Fault, RegionAccess, RowsRead
@@ -35,7 +35,7 @@ class Store(EngineShell):
 
     def __init__(self, config: NpuConfig) -> None:
         tag_bits = 2 * SEMAPHORE_BITS + PC_BITS
-        self.walker = BurstWalker(config, tag_bits)
+        self.walker = BurstWalker(config, tag_bits, run_bits(config.block_in))
         self.write = AxiWrite(config, tag_bits)
         axi = Axi4(config).members
         super().__init__(

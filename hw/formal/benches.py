@@ -11,7 +11,7 @@ from amaranth.lib.wiring import connect
 
 from hw.axi_read import AxiRead
 from hw.axi_write import AxiWrite
-from hw.bursts import AXI_BOUNDARY, BurstWalker
+from hw.bursts import AXI_BOUNDARY, BurstWalker, run_bits
 from hw.decoder import Decoder
 from hw.fetch import Fetch
 from hw.formal.bench import Bench, contents, implies, opened
@@ -186,7 +186,7 @@ def walker(only: str | None) -> Bench:
     b = Bench(only)
     base, size, end = region(b, SMALL, "region")
     allowed = b.constant(1, "allowed")
-    w = BurstWalker(SMALL, 1)
+    w = BurstWalker(SMALL, 1, run_bits(SMALL.tile_bytes))
     opened(w)
     opened(w.out)
     b.part("walker", w, base=base, size=size, allowed=allowed)
