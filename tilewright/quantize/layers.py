@@ -3,7 +3,7 @@
     product       Conv, ConvTranspose, Gemm, MatMul, and a Relu or Clip behind it
     elementwise   any chain of functions of one tensor, such as x * sigmoid(x): one table in the machine
     pair          Add, Mul of two tensors, and a Relu or Clip behind it
-    join          Concat, Where
+    join          Concat, and ops that put rows into a tensor, such as a cache (ScatterElements, ...)
     pool          AveragePool, GlobalAveragePool, ReduceMean over the image, Softmax
     move          MaxPool, Reshape, Transpose, ...: the result has the quantisation of the input
 
@@ -36,6 +36,8 @@ class Kind(enum.Enum):
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 PAIRS = {"Add", "Mul"}
 JOINS = {"Concat"}
+SCATTERS = {"ScatterElements": (0, 2), "ScatterND": (0, 2), "TensorScatter": (0, 1)}
+"""The values among the inputs of ops that put some into others; the rest are places."""
 POOLS = {"AveragePool", "GlobalAveragePool", "ReduceMean", "Softmax"}
 MOVES = {
     "MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand", "Tile",
@@ -99,6 +101,7 @@ class Network:
         self.producer = {name: node for node in self.nodes for name in node.output if name}
         self.readers: dict[str, list[onnx.NodeProto]] = {}
         self._inside: set[str] = set()  # tensors that branches and bodies read
+        self._root_of: dict[str, str] = {}
         for node in self.nodes:
             for name in reads_of([node]):
                 self.readers.setdefault(name, []).append(node)
@@ -138,7 +141,7 @@ class Network:
     def _find(self) -> list[Layer]:
         layers: list[Layer] = []
         taken: set[str] = set()  # first outputs of nodes that are part of a layer
-        roots = self._roots()
+        self._root_of = roots = self._roots()
         chains: dict[str, list[onnx.NodeProto]] = {}
         for node in self.nodes:
             root = roots.get(node.output[0] if node.output else "")
@@ -231,12 +234,14 @@ class Network:
             constants = list(dict.fromkeys(name for name in node.input if name in self.constants))
             if not all(self.is_float(name) for name in [*activations, *constants]):
                 return None
-            if any(self._values(name) == 0 for name in constants):
+            if any(self._values(name) == 0 for name in constants) or self._stays_float(node):
                 return None
             clamp = self._clamp_behind(node)
             nodes = [node] if clamp is None else [node, clamp]
             kind = Kind.PAIR if op in PAIRS else Kind.JOIN
             return Layer(kind, nodes, list(dict.fromkeys(activations)), [nodes[-1].output[0]], constants=constants)
+        if op in SCATTERS:
+            return self._scatter(node)
         if op in POOLS:
             return Layer(Kind.POOL, [node], [node.input[0]], [node.output[0]]) if self._pools(node) else None
         if op in MOVES or self._moves(node):
@@ -246,6 +251,29 @@ class Network:
                 return None
             return Layer(Kind.MOVE, [node], [node.input[0]], list(node.output))
         return None
+
+    def _scatter(self, node: onnx.NodeProto) -> Layer | None:
+        """A join of the values; None where they are reduced, or are constants."""
+        values = [node.input[at] for at in SCATTERS[node.op_type]]
+        reduced = attributes_of(node).get("reduction", b"none") != b"none"
+        if reduced or any(name in self.constants or not self.is_float(name) for name in values):
+            return None
+        return Layer(Kind.JOIN, [node], list(dict.fromkeys(values)), [node.output[0]])
+
+    def _stays_float(self, node: onnx.NodeProto) -> bool:
+        """Whether an operand is a function of a mean that is no pool, of a root mean square, say, whose steps of 8 bits
+        would be far too coarse; or looked up in a table of floats, as the angles of RoPE are: one rounding behind the
+        sum is better than one behind each term."""
+        for name in node.input:
+            maker = self.producer.get(self._root_of.get(name, name))
+            while maker is not None and maker.op_type in MOVES - {"Gather"}:
+                maker = self.producer.get(maker.input[0])
+            if maker is not None and (
+                (maker.op_type == "ReduceMean" and not self._pools(maker))
+                or (maker.op_type == "Gather" and maker.input[0] in self.constants)
+            ):
+                return True
+        return False
 
     def _product(self, node: onnx.NodeProto, activations: list[str]) -> Layer | None:
         clamp = self._clamp_behind(node)

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from compiler.onnx_graphs import reads_of
 from tilewright.quantize.groups import Groups
-from tilewright.quantize.layers import Kind, Layer, Network
+from tilewright.quantize.layers import SCATTERS, Kind, Layer, Network
 from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 
@@ -87,7 +87,8 @@ def quantised_layers(network: Network, recipe: Recipe) -> dict[str, Precision]:
 
     What only comes before the first product or after the last one stays float. There it costs little, because inputs
     and outputs are floats on the CPU anyhow, and it matters most: boxes and scores that a detector joins in one
-    tensor, for one, have nothing like a common scale.
+    tensor, for one, have nothing like a common scale. A cache, into which new values are put, has 8 bits wherever
+    a product reads it: every run reads all of it.
     """
     chosen = [layer for layer in network.layers if recipe.precision_of(layer.name) is not Precision.FLOAT]
     after = {name for layer in chosen if layer.kind is Kind.PRODUCT for name in layer.outputs}
@@ -101,7 +102,8 @@ def quantised_layers(network: Network, recipe: Recipe) -> dict[str, Precision]:
     return {
         layer.name: recipe.precision_of(layer.name)
         for layer in chosen
-        if layer.kind is Kind.PRODUCT or (after.intersection(layer.inputs) and before.intersection(layer.outputs))
+        if layer.kind is Kind.PRODUCT
+        or (before.intersection(layer.outputs) and (layer.op in SCATTERS or after.intersection(layer.inputs)))
     }
 
 
@@ -331,7 +333,7 @@ def _groups(layer: Layer) -> int:
 
 def _shared(network: Network, layers: list[Layer]) -> Groups:
     """Moved elements keep their quantisation; what only a Concat reads has that of the Concat's result, so that it is
-    rounded once."""
+    rounded once; what is put into rows of a tensor, and that tensor before and after, are alike."""
     groups = Groups()
     inside = {id(node) for layer in layers for node in layer.nodes}
     for layer in layers:
@@ -341,6 +343,10 @@ def _shared(network: Network, layers: list[Layer]) -> Groups:
     made = {name: layer for layer in layers for name in layer.outputs}
     for layer in layers:
         if layer.kind is not Kind.JOIN:
+            continue
+        if layer.op in SCATTERS:  # one memory
+            for name in layer.inputs:
+                groups.join(name, layer.outputs[0])
             continue
         for name in layer.inputs:
             reader = network.sole_reader(name)

@@ -13,6 +13,7 @@ from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
 from tilewright.zoo.detection import detector
 from tilewright.zoo.gated import efficientnet, squeeze_excite
+from tilewright.zoo.llama import micro_llama, quantise_decoder
 from tilewright.zoo.mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
 from tilewright.zoo.quantization import quantize
 from tilewright.zoo.resnet import resnet8, resnet18, resnet50
@@ -27,6 +28,9 @@ class ZooEntry:
     """Builds the float model; keyword parameters only."""
     small: Mapping[str, object] = field(default_factory=dict)
     """Parameters that make it small enough for quick tests."""
+    quantise: Callable[..., onnx.ModelProto] | None = None
+    """For models whose inputs are no images: from the float model, the type of the activations, the number of
+    calibration inputs and their seed to the quantised one, in QDQ form. None: see `zoo.quantization.quantize`."""
 
     @property
     def summary(self) -> str:
@@ -55,6 +59,11 @@ ZOO: dict[str, ZooEntry] = {
     "efficientnet": ZooEntry(make=efficientnet, small={"width": 0.5, "depth": 0.5, "size": 64, "classes": 20}),
     "detector": ZooEntry(make=detector, small={"size": 64, "width": 8, "classes": 5}),
     "segmentation": ZooEntry(make=segmentation, small={"size": 32, "width": 8}),
+    "micro_llama": ZooEntry(
+        make=micro_llama,
+        quantise=quantise_decoder,
+        small={"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 48, "window": 16, "context": 64},
+    ),
 }
 
 
@@ -104,7 +113,13 @@ def build_quantized(
     if weights != "int8":  # networks kept before there was a choice keep their place
         options["weights"] = weights
 
+    own = entry(name).quantise
+    if own is not None and (form != "qdq" or weights != "int8" or not per_channel):
+        raise ValueError(f"{name} is quantised as qdq with int8 weights per channel only")
+
     def make() -> onnx.ModelProto:
+        if own is not None:
+            return own(model, activation=activation, calibration=calibration, seed=calibration_seed)
         return quantize(model, **options)  # type: ignore[arg-type]
 
     if not cache:

@@ -13,6 +13,7 @@ from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.ops import is_elementwise, is_light, npu_op_of, unsupported_reason
 from compiler.npu.views import broadcast_ok
 from compiler.ops.elementwise import QLut
+from compiler.ops.product import QMatMul
 from isa.config import NpuConfig
 from isa.program import Layout
 
@@ -68,6 +69,7 @@ def place_nodes(
             placement.npu.add(node.outputs[0])
         elif node.quantized is not None:
             placement.move_to_cpu(node, reason)
+    _move_single_rows(wiring, placement)
     _move_islands(wiring, placement)
     return placement
 
@@ -108,6 +110,16 @@ def usual_layout(wiring: Wiring, node: Node) -> Layout:
             if op is not None and op.layout is Layout.CHANNELS_FIRST:
                 return Layout.CHANNELS_FIRST if len(wiring.shape(name)) in (3, 4) else Layout.CHANNELS_LAST
     return Layout.CHANNELS_FIRST if len(wiring.shape(node.outputs[0])) == 4 else Layout.CHANNELS_LAST
+
+
+def _move_single_rows(wiring: Wiring, placement: Placement) -> None:
+    """Products of a single row with an activation go to the CPU, as when a language model makes one token: the CPU
+    would pack every byte of the second operand for the NPU, which uses it for one product."""
+    for node in wiring.graph.nodes:
+        if not isinstance(node.quantized, QMatMul) or not placement.on_npu(node):
+            continue
+        if not wiring.tensor(node.inputs[1]).is_const and wiring.shape(node.inputs[0])[-2] == 1:
+            placement.move_to_cpu(node, "of a single row: packing its second operand costs more than the products")
 
 
 def _move_islands(wiring: Wiring, placement: Placement) -> None:

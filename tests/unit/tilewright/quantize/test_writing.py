@@ -101,6 +101,34 @@ def test_ends_stay_float() -> None:
     assert makers["y"] == "Concat" and makers["m"] == makers["b"] == "DequantizeLinear"
 
 
+def test_norms_and_rotations_stay_float_and_caches_are_quantised() -> None:
+    """A root mean square and the angles of RoPE have no steps of 8 bits; a cache has those of what is put into it."""
+    nodes = [
+        node("MatMul", "x w", "a"),
+        node("Pow", "a two", "p"),
+        node("ReduceMean", "p last", "m"),
+        node("Sqrt", "m", "root"),
+        node("Reciprocal", "root", "r"),
+        node("Mul", "a r", "n"),
+        node("MatMul", "n w2", "b"),
+        node("Gather", "table position", "angle"),
+        node("Mul", "b angle", "turned"),
+        node("ScatterElements", "past rows turned", "present", axis=0),
+        node("MatMul", "present w3", "y"),
+    ]
+    table = np.cos(np.arange(40, dtype=np.float32)).reshape(10, 4)
+    numbers = {"w": weights(4, 4), "w2": weights(4, 4), "w3": weights(4, 4), "two": np.float32(2), "table": table}
+    numbers |= {"last": np.array([-1]), "rows": np.array([[1] * 4])}
+    inputs = {"x": [1, 4], "past": [6, 4], "position": (TensorProto.INT64, [1])}
+    model = model_of(nodes, inputs, ["y", "present"], numbers)
+    assert quantised(model) == ["a", "b", "present", "y"]
+    data = {"x": weights(8, 1, 4), "past": weights(8, 6, 4), "position": np.arange(8)[:, None]}
+    result = quantize(model, data, check=False).model
+    constants = {x.name: numpy_helper.to_array(x) for x in result.graph.initializer}
+    scales = {n.input[0]: constants[n.input[1]] for n in result.graph.node if n.op_type == "QuantizeLinear"}
+    assert scales["past"] == scales["turned"] == scales["present_QuantizeLinear_Input"]
+
+
 def test_shared_parameters() -> None:
     """Moves keep the quantisation, and what only a Concat reads has that of its result: nothing is rounded twice."""
     nodes = [

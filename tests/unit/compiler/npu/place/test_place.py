@@ -49,6 +49,17 @@ def test_operands_must_follow_channels() -> None:
     assert "does not follow channels" in placed(net.done(z)).reasons[z]
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_single_row_times_an_activation_goes_to_the_cpu(rows: int) -> None:
+    """The CPU would pack every byte of the second operand for one product."""
+    net = Net()
+    x, w = net.input((2, rows, 16), np.int8), net.input((2, 16, 8), np.int8)
+    y = net.finish("QMatMul", [x, w], (2, rows, 8), np.int8, out_min=-128, out_max=127)
+    found = placed(net.done(y))
+    assert found.on_npu(net.graph.nodes[0]) == (rows > 1)
+    assert rows > 1 or found.reasons[y].startswith("of a single row")
+
+
 def test_island_goes_to_the_cpu() -> None:
     net = Net()
     z = net.table(net.softmax(net.plane(4, 4)))

@@ -1,0 +1,111 @@
+"""The language model of the zoo: against the same written in numpy, and with the cache step by step."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.common import onnx_models
+from tilewright import zoo
+from tilewright.zoo.llama import Shape, Weights, decoder, prompts
+
+SHAPE = Shape(layers=2, width=24, heads=6, kv_heads=2, hidden=40, window=8, context=32, vocabulary="abcdefghij")
+
+
+def norm(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * scale
+
+
+def turn(x: np.ndarray, position: int) -> np.ndarray:
+    """RoPE as complex numbers: feature i and i + depth / 2 of a head are one."""
+    half = x.shape[-1] // 2
+    angles = position * 10000.0 ** (-np.arange(half) / half)
+    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def logits(weights: Weights, tokens: list[int]) -> np.ndarray:
+    """Of every token, each with the last `window` tokens in view, in float64."""
+    keys: list[list[np.ndarray]] = [[] for _ in weights.layers]
+    values: list[list[np.ndarray]] = [[] for _ in weights.layers]
+    found = []
+    for position, token in enumerate(tokens):
+        x = weights.embedding[token].astype(np.float64)
+        for number, w in enumerate(weights.layers):
+            y = norm(x, w["attention_norm"])
+            query = turn((y @ w["query"]).reshape(SHAPE.heads, SHAPE.depth), position)
+            keys[number].append(turn((y @ w["key"]).reshape(SHAPE.kv_heads, SHAPE.depth), position))
+            values[number].append((y @ w["value"]).reshape(SHAPE.kv_heads, SHAPE.depth))
+            seen = np.stack(keys[number][-SHAPE.window :]), np.stack(values[number][-SHAPE.window :])
+            mixed = []
+            for head in range(SHAPE.heads):
+                group = head * SHAPE.kv_heads // SHAPE.heads
+                scores = seen[0][:, group] @ query[head] / math.sqrt(SHAPE.depth)
+                shares = np.exp(scores - scores.max())
+                mixed.append(shares / shares.sum() @ seen[1][:, group])
+            x = x + np.concatenate(mixed) @ w["output"]
+            y = norm(x, w["feed_norm"])
+            gate = y @ w["gate"]
+            x = x + (gate / (1 + np.exp(-gate)) * (y @ w["up"])) @ w["down"]
+        found.append(norm(x, weights.norm) @ weights.embedding.T)
+    return np.stack(found)
+
+
+def step_by_step(model: onnx.ModelProto, tokens: list[int], first: int) -> np.ndarray:
+    """Logits of a run of `first` tokens and of single ones behind it."""
+    state = {name: value for name, value in prompts(model, 1)[0].items() if name.startswith("past")}
+    found = []
+    at = 0
+    for count in [first, *[1] * (len(tokens) - first)]:
+        ids = np.array([tokens[at : at + count]], np.int64)
+        outputs = onnx_models.run(model, {"input_ids": ids, "position_ids": np.arange(at, at + count)[None]} | state)
+        state = {name: outputs[name.replace("past_key_values", "present")] for name in state}
+        found.append(outputs["logits"][0])
+        at += count
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("first", [1, 5])
+def test_values_are_those_of_the_formulas(first: int) -> None:
+    """Also behind the end of the cache, where the first tokens are forgotten."""
+    weights = Weights.random(SHAPE, 3)
+    tokens = np.random.default_rng(1).integers(10, size=20).tolist()
+    got = step_by_step(decoder("small", SHAPE, weights), tokens, first)
+    expected = logits(weights, tokens)
+    np.testing.assert_allclose(got, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_shape_of_the_public_reference() -> None:
+    """8 layers of width 64 with 16 heads: 526 k weights beside the embedding."""
+    model = zoo.build("micro_llama", cache=False)
+    layers = sum(math.prod(x.dims) for x in model.graph.initializer if x.name.startswith("layers."))
+    assert layers == 8 * (4 * 64 * 64 + 3 * 64 * 256 + 2 * 64) == 525_312
+    assert len(json.loads({x.key: x.value for x in model.metadata_props}["vocabulary"])) == 96
+
+
+def test_quantised_caches_are_8_bits_and_norms_floats() -> None:
+    model = zoo.build_quantized("micro_llama", cache=False, **zoo.ZOO["micro_llama"].small)
+    makers = {name: node for node in model.graph.node for name in node.output}
+    readers = [node.op_type for node in model.graph.node if "past_key_values.0.key" in node.input]
+    assert readers == ["QuantizeLinear"]
+    present = makers["present.0.key"]
+    assert present.op_type == "DequantizeLinear"
+    (before,) = [n for n in model.graph.node if n.op_type == "QuantizeLinear" and "past_key_values.0.key" in n.input]
+    assert makers[present.input[0]].input[1:] != before.input[1:], "each has constants of its own"
+    constants = {x.name: onnx.numpy_helper.to_array(x) for x in model.graph.initializer}
+    for mine, theirs in zip(present.input[1:], before.input[1:], strict=True):
+        assert constants[mine] == constants[theirs]
+    assert all(makers[n.input[0]].op_type != "DequantizeLinear" for n in model.graph.node if n.op_type == "Sqrt")
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="heads must be a multiple of the 3 kv_heads, not 16"):
+        zoo.build("micro_llama", kv_heads=3)
+    with pytest.raises(ValueError, match=r"window must be 1\.\.1024, the context, not 2048"):
+        zoo.build("micro_llama", window=2048)
+    with pytest.raises(ValueError, match="qdq with int8 weights"):
+        zoo.build_quantized("micro_llama", form="qoperator")
