@@ -26,7 +26,9 @@ class CompileOptions:
         effort: of the schedule search, 0..3: 0 no fusion, 1 fusion by counting, 2 and 3 several schedules by exact
             cycles.
         cpu_only: leave the NPU out.
-        host: machine the CPU kernels are for, one of `compiler.cpu.target.HOSTS`; None for this one.
+        host: machine the CPU kernels are for, one of `compiler.cpu.target.HOSTS`; None for this one, of which nothing
+            follows for the board: whatever the NPU can run stays there.
+        clock_mhz: of the NPU, by which its time is compared with the host's.
         threads: that share the work of every CPU kernel, 1..64; results are the same for every number. 1 with a host.
         print_after: names of passes and stages to print after; "all" for every one.
 
@@ -38,6 +40,7 @@ class CompileOptions:
     effort: int = 1
     cpu_only: bool = False
     host: str | None = None
+    clock_mhz: float = 100.0
     threads: int = 1
     print_after: tuple[str, ...] = ()
 
@@ -48,6 +51,8 @@ class CompileOptions:
             raise UsageError(f"effort must be 0..{MAX_EFFORT}, not {self.effort!r}")
         if not 1 <= self.threads <= MAX_THREADS:
             raise UsageError(f"threads must be 1..{MAX_THREADS}, not {self.threads!r}")
+        if not 0 < self.clock_mhz <= 10_000:
+            raise UsageError(f"clock_mhz must be above 0 and at most 10000, not {self.clock_mhz!r}")
         if self.threads > 1 and self.host is not None:
             raise UsageError("threads are for kernels of this machine: with a host there is one")
         if self.host is not None:

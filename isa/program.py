@@ -31,6 +31,7 @@ from isa.program_parts import (
     Buffer,
     CpuStep,
     HostFacts,
+    KernelWork,
     Layer,
     Layout,
     NpuStep,
@@ -50,8 +51,8 @@ ARENA_REGION = 2
 
 
 __all__ = [
-    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "CpuStep", "HostFacts", "Layer",
-    "Layout", "NpuStep", "Program", "ProgramError", "StateInfo", "TensorInfo",
+    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "CpuStep", "HostFacts",
+    "KernelWork", "Layer", "Layout", "NpuStep", "Program", "ProgramError", "StateInfo", "TensorInfo",
 ]  # fmt: skip
 
 
@@ -74,6 +75,7 @@ class Program:
         tensors: quantised tensors inside.
         steps: the order of work.
         layers: rows of the reports.
+        host_work: what the kernels of the CPU steps do, in the order they run; nothing of a run depends on it.
         sections: object code and constants of CPU kernels, by name.
         compiler: "tilewright VERSION".
         keep_all: every quantised tensor is in memory after a run.
@@ -105,6 +107,7 @@ class Program:
     input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     states: list[StateInfo] = field(default_factory=list)
+    host_work: list[KernelWork] = field(default_factory=list)
     compile_seconds: float = 0.0
     signature: str = ""
     trusted: bool = field(default=True, compare=False)
@@ -192,6 +195,8 @@ class Program:
             manifest["signature"] = self.signature
         if self.states:
             manifest["states"] = _plain(self.states)
+        if self.host_work:
+            manifest["host_work"] = _plain(self.host_work)
         manifest["config"] = self.config.to_dict()
         manifest["fingerprint"] = self.config.fingerprint
         manifest["sections"] = [
@@ -333,6 +338,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         input_ranges=options.input_ranges,
         notes=the(list[str], "notes"),
         states=convert(list[StateInfo], manifest.get("states", []), "states"),
+        host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),
         compile_seconds=the(float, "compile_seconds"),
         signature=convert(str, manifest.get("signature", ""), "signature"),
         trusted=False,

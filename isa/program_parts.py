@@ -130,6 +130,28 @@ class CpuStep:
     kind: str = "cpu"
 
 
+#: Kinds of machine operations that kernels are counted in, see `compiler.cpu.cost.count.Work`.
+WORK_KINDS = ("vector", "shuffle", "scalar", "plain", "divide", "memory", "gather", "turns")
+
+
+@dataclass
+class KernelWork:
+    """What one kernel of a CPU step does in a run, from which a model of the host makes time.
+
+    Attributes:
+        step: index of the step in the program.
+        name, op: nodes it computes (several joined by " + "), conversions between NPU and CPU among them.
+        work: machine operations by kind, of `WORK_KINDS`; kinds that it has none of are left out.
+        nbytes: of the memory it reads and writes, each buffer once.
+    """
+
+    step: int
+    name: str
+    op: str
+    work: dict[str, float]
+    nbytes: int
+
+
 @dataclass
 class Layer:
     """A row of the reports: what part of the instruction image belongs to which node of the model.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compiler.cpu import findings
+from compiler.cpu.cost import Work, work_of
 from compiler.cpu.expr import Buffer
 from compiler.cpu.ir.module import Module
 from compiler.cpu.ir.threads import LINE
@@ -23,6 +24,21 @@ from compiler.cpu.target import Target
 from compiler.errors import UnsupportedError
 from compiler.graph import Graph, Node
 from compiler.llvm.emit import Job
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """What one kernel does.
+
+    Attributes:
+        nodes: that it computes.
+        work: its operations, of all threads together.
+        nbytes: of the buffers it is given, each once.
+    """
+
+    nodes: list[Node]
+    work: Work
+    nbytes: int
 
 
 @dataclass
@@ -42,6 +58,7 @@ class Segment:
         threads: that must call the entry point together.
         poisoned: what is dead in the workspace is filled with poison (`stages.entry.POISON`).
         jobs: functions that are still to be compiled.
+        costs: of every kernel, in the order they run.
     """
 
     symbol: str
@@ -55,6 +72,7 @@ class Segment:
     threads: int = 1
     poisoned: bool = False
     jobs: list[Job] = field(default_factory=list, repr=False)
+    costs: list[KernelCost] = field(default_factory=list, repr=False)
 
 
 GUARD = 64  # bytes between the buffers of a poisoned workspace
@@ -145,7 +163,14 @@ def prepare_segment(
     nbytes = start + room if room else planned.memory.arena
     kernels = [describe(stage) for stage in ctx.stages]
     memory, jobs = planned.memory, jobs_of(planned.module, entry)
-    return Segment(symbol, b"", list(inputs), constants, list(outputs), nbytes, kernels, memory, threads, poison, jobs)
+    costs = [
+        KernelCost(nodes, work, sum(b.nbytes for b in dict.fromkeys(call.buffers)))
+        for nodes, call in zip(ctx.computed, planned.calls, strict=True)
+        for work in [work_of(f"@{call.name}", planned.module.functions, target.vector_bits)]
+    ]
+    return Segment(
+        symbol, b"", list(inputs), constants, list(outputs), nbytes, kernels, memory, threads, poison, jobs, costs
+    )
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from compiler.stages.memory import MemoryMap, constant_bytes
 from compiler.stages.partition import Partition
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
-from isa.program import BlockedLayout, Buffer, HostFacts, Program, StateInfo, TensorInfo
+from isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Program, StateInfo, TensorInfo
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
@@ -53,11 +53,24 @@ def package(
         keep_all=options.keep_all,
         host=HostFacts(target.triple, tuple(target.needed), options.threads),
         input_ranges=input_ranges,
+        host_work=_host_work(segments),
         notes=[
             *notes_on(graph, emission.layers, options.cpu_only),
             *(f"{name} runs on the CPU: {reason}" for name, reason in partition.placement.reasons.items()),
         ],
     )
+
+
+def _host_work(segments: dict[int, cpu.Segment]) -> list[KernelWork]:
+    """What the kernels of every CPU step do."""
+    found = []
+    for number, segment in segments.items():
+        for cost in segment.costs:
+            names = " + ".join(node.name or node.outputs[0] for node in cost.nodes)
+            ops = " + ".join(dict.fromkeys(node.op for node in cost.nodes))
+            work = {kind: round(amount) for kind, amount in vars(cost.work).items() if round(amount)}
+            found.append(KernelWork(number, names, ops, work, cost.nbytes))
+    return found
 
 
 def _sections(graph: Graph, segments: dict[int, cpu.Segment], memory: MemoryMap) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from compiler.cpu.cost import named_host_model
 from compiler.graph import Graph
 from compiler.npu.blocks.blocked import BlockedBuffer
 from compiler.npu.blocks.convert import Converter
@@ -14,6 +15,7 @@ from compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.layers.layer import Layer
 from compiler.npu.ops import lower
+from compiler.npu.place.border import Border
 from compiler.npu.place.layout import choose_layouts
 from compiler.npu.place.place import Placement, place_nodes
 from compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
@@ -70,7 +72,10 @@ def _attempt(
 ) -> Partition:
     """The partition if the nodes that make `excluded` run on the CPU."""
     wiring = Wiring.of(graph)
-    placement = place_nodes(wiring, config, cpu_only=options.cpu_only, excluded=excluded)
+    border = None
+    if options.host is not None and not options.keep_all:
+        border = Border(named_host_model(options.host), options.target(), config, options.clock_mhz)
+    placement = place_nodes(wiring, config, cpu_only=options.cpu_only, excluded=excluded, border=border)
     placement.verify(wiring)
     work = fuse_tails(wiring, placement, fuse=not options.keep_all)
     verify_work(work, wiring, placement)

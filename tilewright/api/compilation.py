@@ -65,6 +65,7 @@ def compile_program(
     constants: Mapping[str, Any] | None = None,
     staged: bool = False,
     host: str | None = None,
+    clock_mhz: float | None = None,
     cpu_only: bool = False,
     threads: int = 1,
     effort: int = 1,
@@ -84,6 +85,7 @@ def compile_program(
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
             one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
+        clock_mhz: of the NPU: with a host, light ops run where they are done sooner. None for 100.
         cpu_only: leave the NPU out.
         threads: that share the work of every CPU kernel, 1..64; the results are the same for every number. Not with a
             host.
@@ -99,8 +101,9 @@ def compile_program(
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
     """
     options = CompileOptions(
-        keep=keep, effort=effort, cpu_only=cpu_only, host=host, threads=threads, print_after=tuple(print_after)
-    )
+        keep=keep, effort=effort, cpu_only=cpu_only, host=host, threads=threads, print_after=tuple(print_after),
+        clock_mhz=clock_mhz if clock_mhz is not None and host is not None else CompileOptions.clock_mhz,
+    )  # fmt: skip
     if isinstance(model, str | Path) and not Path(model).is_file():
         raise UsageError(f"no such model file: {model}")
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)

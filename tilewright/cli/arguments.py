@@ -57,6 +57,12 @@ config_option = click.option(
 shape_option = click.option(
     "--shape", "shapes", multiple=True, type=Shape(), help="Shape of an input the model leaves open; repeatable."
 )
+host_option = click.option(
+    "--host",
+    metavar="NAME",
+    help="Machine the CPU kernels are for: x86_64-linux, aarch64-linux, armv7-linux or riscv64-linux; "
+    "by default this one with all its features.",
+)
 effort_option = click.option(
     "--effort",
     type=click.IntRange(0, 3),

@@ -24,8 +24,8 @@ class Request:
     Attributes:
         model: file with a model or a compiled program.
         shapes, values: as --shape and --value give them.
-        config, host, cpu_only, threads, print_after, effort, tuning: as for `tilewright.compile_program`; without a
-            configuration it is `base`.
+        config, host, clock_mhz, cpu_only, threads, print_after, effort, tuning: as for `tilewright.compile_program`;
+            without a configuration it is `base`.
         trust: as for `tilewright.load`.
     """
 
@@ -34,6 +34,7 @@ class Request:
     shapes: tuple[tuple[str, list[int]], ...] = ()
     values: tuple[tuple[str, str], ...] = ()
     host: str | None = None
+    clock_mhz: float | None = None
     cpu_only: bool = False
     threads: int = 1
     print_after: tuple[str, ...] = ()
@@ -82,8 +83,8 @@ class Request:
         with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
             return tw.compile_program(
                 self.model, self.config or "base", shapes, constants=constants, host=self.host,
-                cpu_only=self.cpu_only, threads=self.threads, effort=self.effort, print_after=self.print_after,
-                tuning=self.tuning, progress=working.fraction, staged=staged,
+                clock_mhz=self.clock_mhz, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
+                print_after=self.print_after, tuning=self.tuning, progress=working.fraction, staged=staged,
             )  # fmt: skip
 
 

@@ -13,7 +13,9 @@ from isa.program import Program
 from simulator.bound import bound_cycles
 from tilewright.checking.report import CheckReport
 from tilewright.cli import programs, terminal
+from tilewright.measure.clock import clock_of
 from tilewright.measure.explain import performance
+from tilewright.measure.latency import latency
 from tilewright.runtime.devices import Runner
 
 if TYPE_CHECKING:
@@ -29,8 +31,13 @@ def summarise(
     outputs: dict[str, Any],
     seconds: float,
     report: CheckReport | None,
+    clock_mhz: float | None = None,
 ) -> dict[str, Any]:
-    """The JSON form of a run."""
+    """The JSON form of a run.
+
+    Args:
+        clock_mhz: of the NPU, for times; by default that of the fastest board known to run it.
+    """
     parts = [program] if isinstance(program, Program) else program.ran
     counted = programs.totals(program) if isinstance(program, Program) else _totals(program)
     result: dict[str, Any] = {
@@ -49,6 +56,8 @@ def summarise(
         result |= performance(
             runner.counters, bound_cycles([layer for part in parts for layer in part.layers], program.config)
         )
+        found = latency(parts, runner.counters.cycles, clock_of(program.config, clock_mhz))
+        result["latency"] = found.to_dict() | {"text": found.sentence()}
     result["run_seconds"] = seconds
     result["gmacs_per_second"] = counted["macs"] / seconds / 1e9 if seconds else 0.0
     if report is not None:
@@ -90,6 +99,7 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
         markup=False,
     )
     if "cycles" in result:
+        console.print(result["latency"]["text"], markup=False)
         console.print(
             f"{result['cycles']:,} cycles, bound {result['bound_cycles']:,} ({result['utilization']:.1%}); "
             f"{terminal.human(result['bytes_read'], 'B')} read, {terminal.human(result['bytes_written'], 'B')} written",

@@ -11,8 +11,8 @@ from isa.timing import MemoryTiming
 from simulator.attribution import CAUSES, LOSSES, LayerLosses, attribute
 from simulator.cycle import CycleDevice, Trace
 from tilewright.measure.clock import Clock, clock_of
-from tilewright.runtime.devices import Device
-from tilewright.runtime.inputs import random_inputs
+from tilewright.measure.latency import Latency, latency
+from tilewright.runtime.cost import run_npu_steps
 
 
 @dataclass
@@ -34,6 +34,11 @@ class Explanation:
     rows: list[LayerLosses]
     traces: list[Trace]
     clock: Clock | None = None
+
+    @property
+    def latency(self) -> Latency:
+        """From end to end, with the CPU's steps."""
+        return latency([self.program], self.cycles, self.clock)
 
     @property
     def cycles(self) -> int:
@@ -64,6 +69,11 @@ class Explanation:
             "losses": self.losses,
             "layers": [_row(row) for row in self.rows],
             "cpu_layers": [{"name": layer.name, "op": layer.op, "macs": layer.macs} for layer in self.cpu_layers],
+            "latency": self.latency.to_dict(),
+            "cpu_kernels": [
+                {"step": k.step, "name": k.name, "op": k.op, "milliseconds": seconds * 1e3, "bytes": k.nbytes}
+                for k, seconds in self.latency.kernels
+            ],
         }
 
 
@@ -106,7 +116,7 @@ def _row(row: LayerLosses) -> dict[str, Any]:
 
 
 def explain(program: Program, timing: MemoryTiming | None = None, clock_mhz: float | None = None) -> Explanation:
-    """Runs the program once on random input and accounts for its cycles.
+    """Runs the program's NPU steps, whose cycles depend on no value, and accounts for them.
 
     Args:
         program: for any configuration.
@@ -114,10 +124,7 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock_mhz: flo
         clock_mhz: of the machine; by default that of the fastest board known to run it.
     """
     timing = timing or MemoryTiming()
-    with Device("cycle", timing=timing) as runner:
-        runner.run(program, random_inputs(program), trace=True)
-        device = runner.load(program).device
-        assert isinstance(device, CycleDevice) and runner.counters is not None
-        rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
-        clock = clock_of(program.config, clock_mhz)
-        return Explanation(program, timing, runner.counters, rows, list(device.traces), clock)
+    device = CycleDevice(program.config, timing, functional=False)
+    counters = run_npu_steps(program, device, trace=True)
+    rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
+    return Explanation(program, timing, counters, rows, list(device.traces), clock_of(program.config, clock_mhz))

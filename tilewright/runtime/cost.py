@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from isa.config import NpuConfig
 from isa.device import Counters, Device, HostMemory, Region
 from isa.instructions import INSTRUCTION_BYTES
@@ -41,10 +43,13 @@ def program_cycles(program: Program) -> int:
     return run_npu_steps(program, CycleDevice(program.config, functional=False)).cycles or 0
 
 
-def run_npu_steps(program: Program, device: Device) -> Counters:
+def run_npu_steps(program: Program, device: Device, **options: Any) -> Counters:
     """Counters of a program's NPU steps, memory laid out as `tilewright.runtime` does, inputs zero.
 
     No instruction depends on data, so the cycles are those of any input; CPU steps take none.
+
+    Args:
+        options: handed to the device.
     """
     sizes = {PROGRAM_REGION: len(program.instructions), CONSTANT_REGION: len(program.constants),
              ARENA_REGION: program.arena_bytes}  # fmt: skip
@@ -56,7 +61,7 @@ def run_npu_steps(program: Program, device: Device) -> Counters:
         device.write(regions[PROGRAM_REGION].base, program.instructions)
     return add_counters(
         [
-            device.run(regions, PROGRAM_REGION, step.first * INSTRUCTION_BYTES, step.count)
+            device.run(regions, PROGRAM_REGION, step.first * INSTRUCTION_BYTES, step.count, **options)
             for step in program.steps
             if isinstance(step, NpuStep)
         ]

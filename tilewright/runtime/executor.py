@@ -291,6 +291,20 @@ class Executor:
         shown = "" if f"instruction {pc} `{text}`" in reason else f"instruction {pc} `{text}`: "
         return DeviceError(f"{name}: {layer}{shown}{reason}", error.code, error.engine, pc, error.address)
 
+    def kernels(self, step: CpuStep) -> Callable[[], None]:
+        """A call that runs a CPU step's kernels on what the memory holds now, for measuring them.
+
+        Raises:
+            UsageError: the device's memory is behind a link.
+        """
+        kernel = self._kernels[step.section, step.symbol]
+        memories = [self._memory(self.buffers[name]) for name in step.buffers]
+        if any(memory is None for memory in memories):
+            raise UsageError(f"the memory of {self.device.name} is behind a link: kernels cannot be measured there")
+        addresses = [memory.ctypes.data for memory in memories if memory is not None]
+        workspace = self.workspace.ctypes.data if step.workspace else None
+        return lambda: kernel(addresses, workspace)
+
     def _run_cpu(self, step: CpuStep) -> None:
         kernel = self._kernels[step.section, step.symbol]
         workspace = self.workspace.ctypes.data if step.workspace else None

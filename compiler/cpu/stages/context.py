@@ -98,6 +98,9 @@ class Context:
         self.consts: dict[str, Buffer] = {}
         self.output_buffers: dict[str, Buffer] = {}
         self.node = nodes[0] if nodes else Node("", [], [])
+        self.computed: list[list[Node]] = []  # by every stage
+        self._met: dict[str, Node] = {}  # by first output, since the last stage
+        self._makers: dict[Value, Node] = {}
 
     # What operators read.
 
@@ -212,6 +215,7 @@ class Context:
 
         def evaluate(idx: list[Index]) -> Expr:
             current, self.node = self.node, node
+            self._met[node.outputs[0]] = node
             try:
                 return fn(idx)
             finally:
@@ -225,6 +229,7 @@ class Context:
             return v
         name = self.node.outputs[out]
         v.label = v.label or self.node.op
+        self._makers.setdefault(v, self.node)
         self.values[name] = v
         want = self.shape(name)
         if tuple(v.shape) != want:
@@ -272,6 +277,7 @@ class Context:
     def assign_all(self, parts: Sequence[Assignment], label: str = "") -> None:
         """Stages all the assignments, as one loop stage where they are not computed with an accumulator."""
         label = label or self.node.op
+        self._met[self.node.outputs[0]] = self.node
         plain = []
         for part in parts:
             fused, part = self._settled(part)
@@ -280,16 +286,21 @@ class Context:
             else:
                 plain.append(part)
         if plain:
-            self.stages.append(LoopStage(label, plain))
+            self.add_stage(LoopStage(label, plain))
 
     def _settled(self, what: Assignment) -> tuple[Value | None, Assignment]:
         """The accumulator it is computed with, if any; reads of all others are of their memory."""
+        met, self._met = self._met, {}  # what is stored for it are stages of their own
         fused = self._resolve(what.variables, what.body)
-        return fused, what._replace(body=self._settle(what.body))
+        settled = what._replace(body=self._settle(what.body))
+        self._met = met
+        return fused, settled
 
     def _stage_fused(self, fused: Value, what: Assignment, label: str) -> None:
         assert fused.acc is not None
-        self.stages.append(fused.acc.stage(fused, what, label, self.target))
+        maker = self._makers.get(fused, self.node)
+        self._met = {maker.outputs[0]: maker} | self._met
+        self.add_stage(fused.acc.stage(fused, what, label, self.target))
 
     def _resolve(self, variables: list[Var], body: Expr) -> Value | None:
         """The accumulator `body` can be the epilogue of; all others are stored now."""
@@ -322,7 +333,13 @@ class Context:
     ) -> None:
         """Stages a kernel that the rule writes itself, `threaded` if it divides its work among the threads."""
         buffers = [t.buffer for t in temps if t.buffer is not None]
-        self.stages.append(KernelStage(label or self.node.op, write, buffers, threaded))
+        self.add_stage(KernelStage(label or self.node.op, write, buffers, threaded))
+
+    def add_stage(self, stage: Stage) -> None:
+        """A stage behind those there are; the nodes evaluated since are what it computes."""
+        self.stages.append(stage)
+        self.computed.append([*self._met.values()] or [self.node])
+        self._met = {}
 
     def _store(self, v: Value, target: Buffer) -> None:
         variables = v.vars()
@@ -332,7 +349,7 @@ class Context:
         if fused is not None:
             self._stage_fused(fused, what, label)
         else:
-            self.stages.append(LoopStage(label, [what]))
+            self.add_stage(LoopStage(label, [what]))
         v.buffer = target
 
     def alias(self, v: Value, shape: Sequence[int], out: int = 0) -> None:

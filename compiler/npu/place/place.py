@@ -11,6 +11,7 @@ from compiler.limits import MAX_NPU_ELEMENTS
 from compiler.npu.blocks.alias import MOVES
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.ops import is_elementwise, is_light, npu_op_of, unsupported_reason
+from compiler.npu.place.border import Border
 from compiler.npu.views import broadcast_ok
 from compiler.ops.elementwise import QLut
 from compiler.ops.product import QMatMul
@@ -54,13 +55,19 @@ class Placement:
 
 
 def place_nodes(
-    wiring: Wiring, config: NpuConfig, *, cpu_only: bool = False, excluded: Mapping[str, str] | None = None
+    wiring: Wiring,
+    config: NpuConfig,
+    *,
+    cpu_only: bool = False,
+    excluded: Mapping[str, str] | None = None,
+    border: Border | None = None,
 ) -> Placement:
     """Decides where every node runs.
 
     Args:
         cpu_only: the NPU gets nothing.
         excluded: first outputs of nodes that are to run on the CPU, with the reason.
+        border: the host beside the NPU; with it light nodes run where they are done sooner, without it on the NPU.
     """
     placement = Placement()
     for node in wiring.graph.nodes:
@@ -71,6 +78,11 @@ def place_nodes(
             placement.move_to_cpu(node, reason)
     _move_single_rows(wiring, placement)
     _move_islands(wiring, placement)
+    if border is not None:
+        for node in wiring.graph.nodes:
+            reason = border.reason_for_cpu(wiring, node, placement.on_npu) if placement.on_npu(node) else None
+            if reason is not None:
+                placement.move_to_cpu(node, reason)
     return placement
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
-from tilewright.measure import cpu_speed, provider_speed, speed
+from tilewright.measure import cpu_speed, host_speed, provider_speed, speed
 
 
 @click.command(
@@ -23,6 +23,7 @@ from tilewright.measure import cpu_speed, provider_speed, speed
         "  tilewright bench --onnxruntime --cycles 1000\n"
         "  tilewright bench --cpu --only softmax --only networks\n"
         "  tilewright bench --cpu --only recurrent --threads 2\n"
+        "  tilewright bench --host --write\n"
         "  tilewright bench --cpu --model detector.onnx --shape x=1,3,640,640\n"
     ),
 )
@@ -30,6 +31,13 @@ from tilewright.measure import cpu_speed, provider_speed, speed
 @click.option(
     "--onnxruntime", "provider", is_flag=True, help="Measure sessions of onnxruntime with the provider instead."
 )
+@click.option(
+    "--host",
+    "host_model",
+    is_flag=True,
+    help="Measure the model of this machine's speed, by which explain and run estimate times, beside its kernels.",
+)
+@click.option("--write", is_flag=True, help="With --host: keep the numbers that fit this machine, for its estimates.")
 @click.option("--cycles", type=click.IntRange(0), default=0, help="With --onnxruntime: sessions to make, run and drop.")
 @click.option(
     "--only", multiple=True, metavar="TEXT", help="With --cpu: cases or groups that contain TEXT; repeatable."
@@ -43,6 +51,8 @@ from tilewright.measure import cpu_speed, provider_speed, speed
 def command(
     cpu: bool,
     provider: bool,
+    host_model: bool,
+    write: bool,
     cycles: int,
     only: tuple[str, ...],
     threads: int,
@@ -57,6 +67,20 @@ def command(
     if shapes and model is None:
         raise UsageError("--shape goes with --model")
     given = arguments.same_input_once(shapes)
+    if write and not host_model:
+        raise UsageError("--write goes with --host")
+    if host_model:
+        if cpu or provider or only or threads != 1:
+            raise UsageError("--host does not go with --cpu, --onnxruntime, --only and --threads")
+        with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
+            found = host_speed.measure(
+                [] if model is None else [model], config=config or "base", shapes=given, progress=working.update
+            )
+        _show_host(found, json_path)
+        if write:
+            path = host_speed.write(host_speed.fitted_model(found))
+            click.echo(f"kept in {path}", err=True)
+        return
     if cycles and not provider:
         raise UsageError("--cycles goes with --onnxruntime")
     if provider and (cpu or only or threads != 1):
@@ -105,6 +129,28 @@ def _provider_table(result: dict[str, Any]) -> Table:
         text = f"resident MB, {process}, after {-(-result['cycles'] // 10)} and {result['cycles']} sessions"
         shown.add_row(text, f"{early / 1e6:.1f}", f"{late / 1e6:.1f}")
     return shown
+
+
+def _show_host(result: dict[str, Any], json_path: str | None) -> None:
+    if json_path is not None:
+        terminal.emit_json(json_path, result)
+    if json_path == "-":
+        return
+    title = f"{result['cpu']}: time of kernels, and estimates over it; model {result['source']}"
+    shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("kernel or CPU step", "us", "estimate", "fitted"):
+        shown.add_column(name, justify="left" if name.startswith("kernel") else "right")
+    for row in result["cases"]:
+        ratios = (f"{row[key] / row['seconds']:.2f}" for key in ("estimate", "fitted_estimate"))
+        shown.add_row(row["name"], f"{row['seconds'] * 1e6:.1f}", *ratios)
+    console = terminal.table_console()
+    console.print(shown)
+    for key, what in (("ratio", "estimate"), ("fitted_ratio", "fitted estimate")):
+        r = result[key]
+        text = f"{what} / measured: median {r['median']:.2f}, 80 % of the cases {r['p10']:.2f} to {r['p90']:.2f}"
+        console.print(text, markup=False)
+    cycles = ", ".join(f"{k} {v:g}" for k, v in result["model"]["cycles"].items())
+    console.print(f"fitted cycles: {cycles}, byte {result['model']['byte_cycles']:g}", markup=False)
 
 
 def _show_cpu(result: dict[str, Any], json_path: str | None) -> None:

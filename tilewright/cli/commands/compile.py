@@ -28,12 +28,8 @@ from tilewright.files import check_writable
 @arguments.config_option
 @arguments.shape_option
 @fixed_values.option
-@click.option(
-    "--host",
-    metavar="NAME",
-    help="Machine the CPU kernels are for: x86_64-linux, aarch64-linux, armv7-linux or riscv64-linux; "
-    "by default this one with all its features.",
-)
+@arguments.host_option
+@arguments.clock_option
 @click.option("--cpu-only", is_flag=True, help="Leave the NPU out.")
 @click.option(
     "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="That share every CPU kernel's work."

@@ -13,8 +13,10 @@ from simulator.attribution import LOSSES, LayerLosses
 from tilewright.cli import arguments, programs, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
+from tilewright.measure.clock import show
 from tilewright.measure.explain import Explanation, explain
 from tilewright.measure.labels import short, short_name
+from tilewright.measure.latency import Latency
 from tilewright.measure.roofline import check_suffix, write_plot
 
 #: Columns of the table: what they sum up.
@@ -22,6 +24,8 @@ _COLUMNS = {
     "pad": ("padding",), "win": ("window",), "traf": ("traffic",), "load": ("load",), "post": ("vector",),
     "store": ("store",), "fill": ("fill",), "rest": ("fetch", "pipeline"), "ovl": ("overlap",),
 }  # fmt: skip
+
+_MOST_KERNELS = 24  # rows of the CPU's table
 
 
 @click.command(
@@ -32,6 +36,7 @@ _COLUMNS = {
         "  tilewright explain model.twp --plot roofline.png   a compiled program, with a roofline plot\n"
         "  tilewright explain model.onnx --latency 200 --interval 2 --json -\n"
         "  tilewright explain model.onnx --clock 100          times at 100 MHz\n"
+        "  tilewright explain model.onnx --host armv7-linux   with the CPU's ops on the processor of a Zynq-7000\n"
     ),
 )
 @arguments.model_argument
@@ -41,6 +46,7 @@ _COLUMNS = {
 @arguments.latency_option
 @arguments.interval_option
 @arguments.clock_option
+@arguments.host_option
 @click.option(
     "--plot",
     type=click.Path(path_type=Path),
@@ -54,14 +60,13 @@ def command(
     request: programs.Request,
     latency: int,
     interval: int,
-    clock_mhz: float | None,
     plot: Path | None,
     json_path: str | None,
 ) -> None:
     """Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.
 
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle
-    above that has a cause.
+    above that has a cause. What the CPU does is estimated for this machine or for --host.
     """
     terminal.prepare_json(json_path)
     if plot is not None:
@@ -70,9 +75,11 @@ def command(
     program, compiled = request.open(json_path)
     if not compiled and request.config is not None:
         raise UsageError(f"{request.model} is compiled already: --config has no effect on it")
+    if not compiled and request.host is not None:
+        raise UsageError(f"{request.model} is compiled already: --host has no effect on it")
     timing = arguments.memory_timing(latency, interval)
     with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
-        found = explain(program, timing, clock_mhz)
+        found = explain(program, timing, request.clock_mhz)
         if plot is not None:
             write_plot(plot, found)
     if json_path is not None:
@@ -81,6 +88,8 @@ def command(
         return
     console = terminal.table_console()
     console.print(table(found, console.width))
+    if found.latency.kernels:
+        console.print(cpu_table(found.latency, console.width))
     for line in summary(found):
         console.print(line, markup=False)
 
@@ -106,6 +115,33 @@ def table(found: Explanation, width: int) -> Table:
     for row in found.rows:
         cells = _cells(row, room)
         shown.add_row(cells[0], *cells[4 if narrow else 1 :])
+    return shown
+
+
+def cpu_table(found: Latency, width: int) -> Table:
+    """What the CPU does, kernel by kernel, the longest first, with the share of the whole latency."""
+    title = f"on the CPU, by a model of {found.host.name} at {found.host.mhz:g} MHz ({found.host.source})"
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in ("nodes", "ops", "step", "ms", "share"):
+        shown.add_column(heading, justify="left" if heading in ("nodes", "ops") else "right", no_wrap=True)
+    whole = found.seconds or found.cpu_seconds + found.border_seconds
+    ordered = sorted(found.kernels, key=lambda k: -k[1])
+    room = max((width - 30) // 2, 16)
+
+    def row(names: str, ops: str, step: str, seconds: float) -> None:
+        shown.add_row(
+            short_name(names, room), short_name(ops, room), step, show(1e3 * seconds), f"{seconds / whole:.1%}"
+        )
+
+    for kernel, seconds in ordered[:_MOST_KERNELS]:
+        row(kernel.name, kernel.op, str(kernel.step), seconds)
+    rest = ordered[_MOST_KERNELS:]
+    if rest:
+        row(f"{len(rest)} more", "", "", sum(s for _, s in rest))
+    calls = found.cpu_seconds - sum(s for _, s in found.kernels)
+    row(f"calling {found.calls} steps", "", "", calls)
+    if found.border_seconds:
+        row(f"starting the NPU {found.turns} times", "", "", found.border_seconds)
     return shown
 
 
@@ -145,8 +181,6 @@ def summary(found: Explanation) -> list[str]:
         f"peak {peak} MAC and {bus} B per cycle; memory latency {found.timing.read_latency}, "
         f"a beat every {found.timing.read_interval}",
     ]
-    if found.clock is not None:
-        lines.append(found.clock.sentence(found.cycles))
     lost = sorted(((n, key) for key, n in found.losses.items() if n), reverse=True)
     if lost:
         parts = ", ".join(f"{key} {n:,} ({_percent(n, found.cycles)})" for n, key in lost)
@@ -158,12 +192,14 @@ def summary(found: Explanation) -> list[str]:
     if any(fill.values()):
         parts = ", ".join(f"{cause} {n:,}" for cause, n in sorted(fill.items(), key=lambda f: -f[1]) if n)
         lines.append(f"fill waited for: {parts}")
-    cpu = found.cpu_layers
-    if cpu:
-        names = ", ".join(f"{layer.name} ({layer.op})" for layer in cpu[:8])
-        more = f" and {len(cpu) - 8} more" if len(cpu) > 8 else ""
-        lines.append(f"on the CPU, not counted: {names}{more}")
+    if found.cpu_layers:
         lines += [f"note: {note}" for note in found.program.notes]
+    by_ops = list(found.latency.by_ops.items())
+    if by_ops:
+        whole = found.latency.seconds or found.latency.cpu_seconds
+        shares = (f"{ops} {show(1e3 * seconds)} ms ({seconds / whole:.1%})" for ops, seconds in by_ops[:8])
+        lines.append(f"CPU by ops: {', '.join(shares)}{', ...' if len(by_ops) > 8 else ''}")
+    lines.append(found.latency.sentence())
     return lines
 
 

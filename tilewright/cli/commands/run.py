@@ -111,6 +111,7 @@ class RunCommand(click.Command):
     metavar="A:B",
     help="Cycles A..B-1 of every run only, for --trace-file (by default FILE is MODEL.vcd).",
 )
+@arguments.clock_option
 @arguments.trust_option
 @arguments.json_option
 @arguments.gather(Request, "request")
@@ -149,7 +150,7 @@ def command(
         job.check(check_mode, golden, json_path, allowed)
     if output is not None:
         write_arrays(output, job.outputs)
-    result = summarise(job.program, job.runner, job.outputs, job.seconds, job.report)
+    result = summarise(job.program, job.runner, job.outputs, job.seconds, job.report, request.clock_mhz)
     if json_path is not None:
         terminal.emit_json(json_path, result)
     if json_path != "-":

@@ -41,6 +41,7 @@ SHOWN_BY = {
     "tilewright/cli/job.py": ("run",),
     "tilewright/cli/run_report.py": ("run",),
     "tilewright/export/c_program.py": ("compile",),  # which made the program
+    "tilewright/measure/latency.py": ("explain", "run"),
     "tilewright/measure/mlperf_tiny.py": ("mlperf-tiny",),
     "tilewright/measure/roofline.py": ("explain",),
     "tilewright/quantize/__init__.py": ("quantize",),

@@ -1,0 +1,114 @@
+"""What it costs to run a node on one side of the border between NPU and CPU, or on the other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from compiler.cpu.cost import HostModel, Work
+from compiler.cpu.segment import prepare_segment
+from compiler.cpu.target import Target
+from compiler.graph import Node
+from compiler.npu.blocks.wiring import Wiring
+from compiler.npu.ops import is_light, npu_op_of
+from compiler.ops.elementwise import QAdd, QLut
+from compiler.ops.product import QMatMul
+from isa.config import NpuConfig
+
+#: Of a conversion between plain tensors and blocks of lanes, for every byte: moved one by one, in short loops.
+_CONVERSION = Work(plain=1.0, turns=0.5)
+_PACKING = 3  # conversions that packing a product's second operand is worth: tiles, sums of columns, biases
+
+OnNpu = Callable[[Node], bool]
+
+
+@dataclass(frozen=True)
+class Border:
+    """A host beside the NPU, and the clock it runs at.
+
+    Attributes:
+        host: how fast it is.
+        target: what its kernels are compiled for.
+        config, mhz: the NPU and its clock.
+    """
+
+    host: HostModel
+    target: Target
+    config: NpuConfig
+    mhz: float
+
+    def reason_for_cpu(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> str | None:
+        """Why the CPU should run a node that the NPU could, None if it should not.
+
+        Only what is light beside its conversions is asked about, and products of two activations, whose second operand
+        the CPU packs in any case. The NPU's time is the least it can be.
+
+        Args:
+            on_npu: where the other nodes run.
+        """
+        dynamic = isinstance(node.quantized, QMatMul) and not wiring.tensor(node.inputs[1]).is_const
+        if not (is_light(node) or dynamic) or self._joins(wiring, node, on_npu):
+            return None
+        npu, cpu = self.npu_seconds(wiring, node, on_npu), self.cpu_seconds(wiring, node, on_npu)
+        if cpu >= npu:
+            return None
+        return (
+            f"{self.host.name} takes about {1e6 * cpu:.0f} us with its conversions, the NPU at {self.mhz:g} MHz "
+            f"at least {1e6 * npu:.0f} us"
+        )
+
+    def npu_seconds(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> float:
+        """The least the NPU takes, with the conversions of what the CPU makes or reads."""
+        operands, results = _tensors(wiring, node)
+        rows = max(wiring.tensor(name).size for name in (*operands, *results)) / self.config.block_out
+        cycles = max(rows, wiring.graph.macs(node) / self.config.macs_per_cycle)
+        converted = sum(wiring.tensor(n).size for n in operands if not _made_by(wiring, n, on_npu))
+        converted += sum(wiring.tensor(n).size for n in results if not _read_by(wiring, n, on_npu))
+        if isinstance(node.quantized, QMatMul) and len(operands) > 1:
+            converted += _PACKING * wiring.tensor(operands[1]).size
+        alone = not any(_made_by(wiring, n, on_npu) for n in operands) and not any(
+            _read_by(wiring, n, on_npu) for n in results
+        )
+        return cycles / self.mhz / 1e6 + self._conversion(converted) + alone * self.host.turn_seconds
+
+    def cpu_seconds(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> float:
+        """What the CPU takes, with the conversions of what the NPU makes or reads, and the turn of the NPU that is
+        divided."""
+        operands, results = _tensors(wiring, node)
+        out = [n for n in operands if _made_by(wiring, n, on_npu)]
+        back = [n for n in results if _read_by(wiring, n, on_npu)]
+        graph = copy.copy(wiring.graph)
+        graph.tensors = dict(graph.tensors)  # packed constants are added to them
+        segment = prepare_segment(graph, [node], operands, results, "tw_estimate", self.target)
+        found = sum(self.host.seconds(vars(cost.work), cost.nbytes) for cost in segment.costs)
+        found += self._conversion(sum(wiring.tensor(n).size for n in (*out, *back)))
+        if out and back:
+            found += self.host.turn_seconds + self.host.call_cycles / self.host.mhz / 1e6
+        return found
+
+    def _conversion(self, nbytes: int) -> float:
+        return self.host.seconds(vars(_CONVERSION * nbytes), 2 * nbytes)
+
+    @staticmethod
+    def _joins(wiring: Wiring, node: Node, on_npu: OnNpu) -> bool:
+        """Whether it may run in the pass of the node before it and cost nothing."""
+        makers = [wiring.producers.get(name) for name in node.inputs if name]
+        before = [npu_op_of(maker) for maker in makers if maker is not None and on_npu(maker)]
+        takes_add = isinstance(node.quantized, QAdd) and any(op.takes_add for op in before if op)
+        return takes_add or (isinstance(node.quantized, QLut) and any(op.takes_table for op in before if op))
+
+
+def _tensors(wiring: Wiring, node: Node) -> tuple[list[str], list[str]]:
+    """The operands that are no constants, and the results."""
+    operands = list(dict.fromkeys(n for n in node.inputs if n and not wiring.tensor(n).is_const))
+    return operands, [n for n in node.outputs if n]
+
+
+def _made_by(wiring: Wiring, name: str, on_npu: OnNpu) -> bool:
+    maker = wiring.producers.get(name)
+    return maker is not None and on_npu(maker)
+
+
+def _read_by(wiring: Wiring, name: str, on_npu: OnNpu) -> bool:
+    return any(on_npu(reader) for reader in wiring.readers(name))
