@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compiler.cpu import findings
@@ -117,6 +117,7 @@ def prepare_segment(
     threads: int = 1,
     packed: PackedConstants | None = None,
     poison: bool | None = None,
+    in_place: Collection[str] = (),
 ) -> Segment:
     """All of a segment but its object code; `nodes` are in topological order and of static shapes.
 
@@ -132,13 +133,14 @@ def prepare_segment(
         packed: weights packed for other segments of the graph, which this one may use.
         poison: fill every buffer of the workspace with poison when nobody needs it any more, and leave bytes between
             them; by default what the environment says (`poisoned`).
+        in_place: outputs whose memory holds already what the op that makes them puts its values into.
 
     Raises:
         UnsupportedError: naming node, attribute, value and what is supported.
     """
     target = target or Target.host()
     schedules = schedules or Schedules(findings.found(target))
-    ctx = Context(graph, nodes, outputs, target, schedules=schedules, packed=packed)
+    ctx = Context(graph, nodes, outputs, target, schedules=schedules, packed=packed, in_place=in_place)
     run_rules(ctx, nodes)
     for name in outputs:
         if name not in ctx.output_buffers:  # an input or constant handed straight through

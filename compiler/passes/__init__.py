@@ -15,8 +15,10 @@ from compiler.passes.fuse_activation import fuse_activation
 from compiler.passes.fuse_concat import fuse_concat
 from compiler.passes.fuse_lut import fuse_lut
 from compiler.passes.fuse_quantization import fuse_quantization
+from compiler.passes.integer_scatters import integer_scatters
 from compiler.passes.merge_requantization import merge_requantization
 from compiler.passes.move_quantization import move_quantization
+from compiler.passes.narrow_states import narrow_states
 from compiler.passes.quantize_weights import quantize_weights
 from compiler.passes.raise_tables import raise_tables
 from compiler.passes.reassociate_matmul import reassociate_matmul
@@ -52,6 +54,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("fold_batch_norm", fold_batch_norm, "batch norm into the weights of the convolution or product before it"),
     Pass("recognise", recognise, "decomposed GELU, SiLU, HardSwish, LayerNormalization to single ops"),
     Pass("move_quantization", move_quantization, "data movement acts on integers: DQ sinks, Q rises through it"),
+    Pass("integer_scatters", integer_scatters, "values put into a tensor are integers where all are of one scale"),
     Pass("quantize_weights", quantize_weights, "float weights between quantised activations to int8"),
     Pass("fuse_quantization", fuse_quantization, "DequantizeLinear -> op -> QuantizeLinear to integer ops"),
     Pass("fuse_lut", fuse_lut, "functions of one 8-bit tensor to 256-entry tables"),
@@ -59,6 +62,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("recognise_takes", recognise_takes, "nearest Resize and Slice with steps of 8-bit tensors to QTake"),
     Pass("raise_tables", raise_tables, "tables up through data movement, to the op that applies them in its pass"),
     Pass("fuse_activation", fuse_activation, "clamping tables into the output range of the op before"),
+    Pass("narrow_states", narrow_states, "states are the integers that are computed with"),
     Pass("clean_up", clean_up, "folds remaining constants, eliminates and simplifies again"),
 )
 """The ordered front end."""

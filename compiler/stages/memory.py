@@ -18,6 +18,7 @@ from compiler.stages.order import LayerStep, Step
 from compiler.stages.partition import Partition
 from compiler.stages.schedule import Schedules
 from compiler.stages.segments import is_kept
+from compiler.states import kept_in_place
 
 
 @dataclass
@@ -30,6 +31,7 @@ class MemoryMap:
         constants: the device's constant region, which the emission adds to.
         blocked_constants: offsets in it, by name.
         host_constants: constants of CPU kernels in the host arena: the section with the bytes, by name.
+        in_place: tensors of the host arena that lie in the memory of another, by name.
     """
 
     arena: MemoryPlan = field(default_factory=MemoryPlan)
@@ -37,6 +39,7 @@ class MemoryMap:
     constants: ConstantPool = field(default_factory=ConstantPool)
     blocked_constants: dict[str, int] = field(default_factory=dict)
     host_constants: dict[str, str] = field(default_factory=dict)
+    in_place: dict[str, str] = field(default_factory=dict)
 
     @property
     def device_offsets(self) -> dict[str, int]:
@@ -72,6 +75,7 @@ def place_memory(
 ) -> MemoryMap:
     """Places every buffer by the first and last task that needs it; what is to be kept has its place to the end."""
     lives = _Lives(graph, partition, options.keep_all, end=sum(len(step.tasks) for step in steps) + 1)
+    lives.memory.in_place |= kept_in_place(graph)
     position = 0
     for name, data in partition.constants.items():
         lives.memory.blocked_constants[name] = lives.memory.constants.place(data)
@@ -94,6 +98,8 @@ def place_memory(
     lives.memory.arena.place()
     lives.memory.host.place()
     lives.memory.verify()
+    for name, home in lives.memory.in_place.items():
+        lives.memory.host.share(name, home)
     return lives.memory
 
 
@@ -108,6 +114,7 @@ class _Lives:
     memory: MemoryMap = field(default_factory=MemoryMap)
 
     def of_tensor(self, name: str, first: int, last: int) -> None:
+        name = self.memory.in_place.get(name, name)
         self.memory.host.need(name, self.graph.tensor(name).nbytes, first, last)
 
     def of_layers(self, schedule: Schedule, position: int) -> None:
@@ -127,6 +134,7 @@ class _Lives:
 
     def of_segment(self, segment: cpu.Segment, first: int, last: int) -> None:
         for name in (*segment.inputs, *segment.outputs):
+            name = self.memory.in_place.get(name, name)
             buffer = self.partition.buffers.get(name)
             plan, nbytes = (
                 (self.memory.arena, buffer.nbytes)

@@ -9,6 +9,7 @@ from compiler.options import CompileOptions
 from compiler.stages.exactness import dynamic_tensors
 from compiler.stages.order import NodeStep, Step, reads_elsewhere
 from compiler.stages.partition import Partition
+from compiler.states import kept_in_place
 
 
 def prepare_segments(
@@ -23,6 +24,7 @@ def prepare_segments(
     segments: dict[int, cpu.Segment] = {}
     elsewhere = reads_elsewhere(steps)
     packed = cpu.PackedConstants(graph)
+    in_place = kept_in_place(graph)
     for number, step in enumerate(steps):
         if not isinstance(step, NodeStep):
             continue
@@ -37,8 +39,9 @@ def prepare_segments(
                 raise UnsupportedError(reason)
         symbol = f"tw_segment_{number}"
         segments[number] = cpu.prepare_segment(
-            graph, step.tasks, inputs, outputs, symbol, target, threads=options.threads, packed=packed
-        )
+            graph, step.tasks, inputs, outputs, symbol, target, threads=options.threads, packed=packed,
+            in_place=in_place,
+        )  # fmt: skip
     return segments
 
 

@@ -199,9 +199,10 @@ static inline int tw_run(tw_instance *t) {
         step->kernel(t->table, t->workspace);
         if (d) status = tw_sync(t, step, d->to_device);
     }
-    for (uint32_t i = 0; i < p->state_count && !status; i++)
-        memcpy(t->host + p->buffers[p->states[i].begin].offset, t->host + p->buffers[p->states[i].end].offset,
-               (size_t)p->states[i].nbytes);
+    for (uint32_t i = 0; i < p->state_count && !status; i++) {
+        uint64_t begin = p->buffers[p->states[i].begin].offset, end = p->buffers[p->states[i].end].offset;
+        if (begin != end) memcpy(t->host + begin, t->host + end, (size_t)p->states[i].nbytes);
+    }
     return status;
 }
 

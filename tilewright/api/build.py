@@ -15,6 +15,7 @@ from compiler.importer.tflite import import_tflite
 from compiler.npu.schedule.search import Scheduler
 from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
+from compiler.states import declare_states, paired_by_name
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.errors import UsageError
@@ -35,12 +36,15 @@ class ModelSource:
         shapes: shape per input, needed where the model leaves dimensions open.
         constants: values of inputs to fix now, by name.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
+        states: of an ONNX model, the outputs that set inputs for the next run, by input; "auto" for inputs called
+            past... with outputs called present....
     """
 
     model: str | Path | bytes | onnx.ModelProto
     shapes: Mapping[str, Sequence[int]] | None = None
     constants: Mapping[str, Any] | None = None
     staged: bool = False
+    states: Mapping[str, str] | str | None = None
 
     def graph(self) -> Graph:
         """The model as a graph of its own, called as its file if it comes from one.
@@ -52,12 +56,28 @@ class ModelSource:
         if is_tflite(self.model):
             if self.constants:
                 raise UsageError("values of inputs can be fixed in ONNX models only")
+            if self.states:
+                raise UsageError("states are named for ONNX models only: a TFLite model has variables")
             graph = import_tflite(self.model, shapes)
         else:
             graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged)
+            if self.states:
+                declare_states(graph, self._pairs(graph))
         if isinstance(self.model, str | Path):
             graph.name = Path(self.model).stem
         return graph
+
+    def _pairs(self, graph: Graph) -> Mapping[str, str]:
+        """The output that sets each state, by the name of the input. Raises `UsageError` where none is found."""
+        if not isinstance(self.states, str):
+            return self.states or {}
+        found = paired_by_name(graph.inputs, graph.outputs) if self.states == "auto" else {}
+        if not found:
+            raise UsageError(
+                f"no input is called past... with an output called present... (inputs: {', '.join(graph.inputs)}); "
+                "name the states with --state INPUT=OUTPUT"
+            )
+        return found
 
 
 def builder(

@@ -63,6 +63,7 @@ def compile_program(
     keep: str = "outputs",
     *,
     constants: Mapping[str, Any] | None = None,
+    states: Mapping[str, str] | str | None = None,
     staged: bool = False,
     host: str | None = None,
     clock_mhz: float | None = None,
@@ -82,6 +83,9 @@ def compile_program(
         shapes: shape per input, needed where the model leaves dimensions open.
         keep: "outputs", or "all" to keep every quantised tensor in memory, to be looked at after a run.
         constants: values of inputs to fix now, by name.
+        states: inputs of an ONNX model that become states of the program, which it keeps from run to run, such as the
+            cache of keys and values of a language model: the output that sets each for the next run, by the name of
+            the input; "auto" for inputs called past... with outputs called present....
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
             one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
@@ -113,7 +117,8 @@ def compile_program(
     name = None
     if cache and not print_after:
         fixed = {n: (str(np.asarray(v).dtype), np.asarray(v).tolist()) for n, v in (constants or {}).items()}
-        found_by = fixed, asdict(options), log.digest() if log is not None else ""
+        kept = dict(states) if isinstance(states, Mapping) else states
+        found_by = fixed, kept, asdict(options), log.digest() if log is not None else ""
         name = program_cache.key(model, chosen.to_dict(), given, *found_by)
     found = program_cache.find(name) if name is not None else None
     if found is not None:
@@ -122,7 +127,7 @@ def compile_program(
     # The compiler takes 0.8 s to import: a program from the cache need not wait for it.
     from tilewright.api.build import ModelSource, build_tuned, builder
 
-    build = builder(ModelSource(model, given, constants, staged), chosen, options, progress)
+    build = builder(ModelSource(model, given, constants, staged, states), chosen, options, progress)
     if log is not None and log.findings:
         program = build_tuned(build, log, trust=effort <= 1)
     else:

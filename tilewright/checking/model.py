@@ -86,7 +86,8 @@ def check(
     reference = reference_of(model)
     fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
     if normal.states:
-        assert isinstance(reference, LiteRtReference)
+        if not isinstance(reference, LiteRtReference):
+            raise UsageError(f"{normal.name} keeps states from run to run; compile it without --state to check one run")
         return _check_steps(model, reference, runner, normal, arrays, keep, given, config, options)
     expected = reference.run({**fixed, **arrays})
     reference.release()

@@ -63,6 +63,14 @@ host_option = click.option(
     help="Machine the CPU kernels are for: x86_64-linux, aarch64-linux, armv7-linux or riscv64-linux; "
     "by default this one with all its features.",
 )
+state_option = click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="auto|IN=OUT",
+    help="Input that becomes a state, kept from run to run, and the output that sets it, such as the cache of a "
+    "language model; auto for those called past... and present...; repeatable.",
+)
 effort_option = click.option(
     "--effort",
     type=click.IntRange(0, 3),
@@ -126,6 +134,19 @@ def same_input_once(shapes: tuple[tuple[str, list[int]], ...]) -> dict[str, list
             raise UsageError(f"--shape {name} is given twice")
         result[name] = sizes
     return result
+
+
+def states_of(given: tuple[str, ...]) -> dict[str, str] | str | None:
+    """The --state options as `tilewright.compile_program` takes them. Raises `UsageError` for what is no pair."""
+    if not given or given == ("auto",):
+        return given[0] if given else None
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, equals, output = text.partition("=")
+        if not (name and equals and output) or name in pairs:
+            raise UsageError(f"--state is auto, once, or INPUT=OUTPUT for each input, not {text!r}")
+        pairs[name] = output
+    return pairs
 
 
 def cpus() -> int:

@@ -23,7 +23,7 @@ class Request:
 
     Attributes:
         model: file with a model or a compiled program.
-        shapes, values: as --shape and --value give them.
+        shapes, values, states: as --shape, --value and --state give them.
         config, host, clock_mhz, cpu_only, threads, print_after, effort, tuning: as for `tilewright.compile_program`;
             without a configuration it is `base`.
         trust: as for `tilewright.load`.
@@ -33,6 +33,7 @@ class Request:
     config: str | None = None
     shapes: tuple[tuple[str, list[int]], ...] = ()
     values: tuple[tuple[str, str], ...] = ()
+    states: tuple[str, ...] = ()
     host: str | None = None
     clock_mhz: float | None = None
     cpu_only: bool = False
@@ -79,10 +80,10 @@ class Request:
 
     def compile(self, shapes: dict[str, list[int]], json_path: str | None = None, staged: bool = False) -> Program:
         """The model compiled for these shapes of its inputs; `staged` as for `tilewright.compile_program`."""
-        constants = self.constants
+        constants, states = self.constants, arguments.states_of(self.states)
         with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
             return tw.compile_program(
-                self.model, self.config or "base", shapes, constants=constants, host=self.host,
+                self.model, self.config or "base", shapes, constants=constants, states=states, host=self.host,
                 clock_mhz=self.clock_mhz, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
                 print_after=self.print_after, tuning=self.tuning, progress=working.fraction, staged=staged,
             )  # fmt: skip

@@ -176,7 +176,7 @@ class Runner:
         self._device: isa.device.Device | None = make(config) if config is not None else None
         self._executor: Executor | None = None
         self._held: dict[int, Executor] = {}
-        self._states: dict[int, tuple[Program, dict[str, np.ndarray]]] = {}
+        self._parked: dict[int, tuple[Program, dict[str, np.ndarray]]] = {}  # states of programs that are not loaded
         self._last: RunResult | None = None
 
     def __repr__(self) -> str:
@@ -191,14 +191,15 @@ class Runner:
 
     def close(self) -> None:
         """Gives the device back; the next run opens it again."""
-        self._states.clear()
+        self._held.clear()
+        self._parked.clear()
         reopened = self._pinned is not None and not self._close_device()
         self._device = self._make(self._pinned) if reopened and self._pinned is not None else None
 
     def _close_device(self) -> bool:
         """Forgets the programs and closes the device. False: it cannot be closed."""
         self._executor = None
-        self._held.clear()
+        self._unload_all()
         close = getattr(self._device, "close", None)
         if close is not None:
             close()
@@ -231,8 +232,8 @@ class Runner:
         if getattr(self._device, "keeps_programs", False):
             self._executor = self._beside(program)
         else:
-            self._held.clear()  # their memory is given back
-            self._executor = Executor(program, self._device, states=self._states_of(program))
+            self._unload_all()  # their memory is given back
+            self._executor = Executor(program, self._device, states=self._taken(program))
             self._held[id(program)] = self._executor
         return self._executor
 
@@ -244,11 +245,12 @@ class Runner:
         found = self._held.pop(known) if known is not None else None
         while found is None:
             try:
-                found = Executor(program, self._device, beside=True, states=self._states_of(program))
+                found = Executor(program, self._device, beside=True, states=self._taken(program))
             except MemoryFull:
                 if not self._held:
                     raise
-                self._held.pop(next(iter(self._held))).unload()
+                self._park(oldest := self._held.pop(next(iter(self._held))))
+                oldest.unload()
         self._held[id(program)] = found
         return found
 
@@ -264,18 +266,31 @@ class Runner:
         if not same or program.footprint + sum(e.program.footprint for e in self._held.values()) > HELD_BYTES:
             return self.load(program)
         assert self._device is not None
-        self._held[id(program)] = found = Executor(program, self._device, beside=True, states=self._states_of(program))
+        self._held[id(program)] = found = Executor(program, self._device, beside=True, states=self._taken(program))
         return found
 
-    def _states_of(self, program: Program) -> dict[str, np.ndarray]:
-        """What a program keeps from one run to the next; every run changes it."""
-        if not program.states:
-            return {}
-        return self._states.setdefault(id(program), (program, initial_states(program)))[1]
+    def _unload_all(self) -> None:
+        """Forgets the programs in the device, but not their states."""
+        for executor in self._held.values():
+            self._park(executor)
+        self._held.clear()
+
+    def _park(self, executor: Executor) -> None:
+        """Keeps what a program that leaves the device would begin its next run with."""
+        if executor.program.states:
+            self._parked[id(executor.program)] = executor.program, executor.states()
+
+    def _taken(self, program: Program) -> dict[str, np.ndarray] | None:
+        """The states of a program that comes back; None for one that has not run."""
+        return self._parked[id(program)][1] if id(program) in self._parked else None
 
     def states(self, program: Program) -> dict[str, np.ndarray]:
         """Copies of what a program keeps from one run to the next, by name; the values of a first run before it."""
-        return {name: value.copy() for name, value in self._states_of(program).items()}
+        held = self._held.get(id(program))
+        if held is not None:
+            return held.states()
+        kept = self._taken(program)
+        return initial_states(program) if kept is None else {name: value.copy() for name, value in kept.items()}
 
     def reset_state(self, program: Program, values: Mapping[str, np.ndarray] | None = None) -> None:
         """Makes the next run of a program the first one, or one that begins with these values.
@@ -286,7 +301,6 @@ class Runner:
         Raises:
             InputError: values of other names, shapes or types.
         """
-        held = self._states_of(program)
         given = initial_states(program) if values is None else {n: np.array(v) for n, v in values.items()}
         infos = {state.name: state.begin for state in program.states}
         problems = [f"there is no state {name!r}" for name in given if name not in infos]
@@ -294,7 +308,11 @@ class Runner:
         problems += [misfit(infos[n], v.dtype, v.shape, f"state {n!r}") for n, v in given.items() if n in infos]
         if any(problems):
             raise InputError(f"{program.name}: {'; '.join(filter(None, problems))}")
-        held.update(given)
+        held = self._held.get(id(program))
+        if held is not None:
+            held.set_states(given)
+        elif program.states:
+            self._parked[id(program)] = program, given
 
     def run(
         self,

@@ -112,8 +112,8 @@ class Executor:
     Args:
         program: what to run.
         device: where; everything allocated on it before is given back, unless it goes `beside` that.
-        states: what the program keeps from one run to the next, by name, which every run changes; None for the values
-            that a first run begins with.
+        states: what the next run begins with of what the program keeps from one run to the next, by name; None for
+            the values of a first run.
 
     Raises:
         ConfigMismatchError: the program is for another configuration, or its CPU kernels for another machine.
@@ -122,7 +122,7 @@ class Executor:
     """
 
     def __init__(
-        self, program: Program, device: Device, beside: bool = False, states: dict[str, np.ndarray] | None = None
+        self, program: Program, device: Device, beside: bool = False, states: Mapping[str, np.ndarray] | None = None
     ) -> None:
         check_config(program, device)
         check_host(program)
@@ -159,7 +159,9 @@ class Executor:
             for s in cpu_steps
         }
         self.regions = self._regions()
-        self.states = initial_states(program) if states is None else states
+        self._ended = False
+        if states:
+            self.set_states(states)
 
     def unload(self) -> None:
         """Gives the device memory back; the program cannot run any more."""
@@ -215,6 +217,30 @@ class Executor:
         put_tensor(raw, info, value)
         self.device.write(self.bases[buffer.space] + buffer.offset, raw)
 
+    # States: each lies where it begins a run; after a run, where it ends one, which may be the same place.
+
+    def states(self) -> dict[str, np.ndarray]:
+        """Copies of what the next run begins with, by name."""
+        return {s.name: self.get(s.end if self._ended else s.begin) for s in self.program.states}
+
+    def set_states(self, values: Mapping[str, np.ndarray]) -> None:
+        """Makes the next run begin with these values."""
+        for state in self.program.states:
+            self.put(state.begin, values[state.name])
+        self._ended = False
+
+    def _begin_run(self) -> None:
+        """What the last run has made of the states is what this one begins with; those changed in place are there."""
+        states = self.program.states if self._ended else []
+        moved = [(s.begin, self.get(s.end)) for s in states if not self._same_place(s.begin, s.end)]
+        for info, value in moved:
+            self.put(info, value)
+        self._ended = False
+
+    def _same_place(self, a: TensorInfo, b: TensorInfo) -> bool:
+        first, second = self.buffers[a.buffer], self.buffers[b.buffer]
+        return (first.space, first.offset) == (second.space, second.offset)
+
     # Running.
 
     def run(
@@ -242,11 +268,10 @@ class Executor:
         forcing = Forcing(self, force) if force else None
         if forcing:
             forcing.prepare()
+        self._begin_run()
         for info in self.program.inputs:
             if info.buffer:
                 self.put(info, arrays[info.name])
-        for state in self.program.states:
-            self.put(state.begin, self.states[state.name])
         if forcing:
             forcing.after_step(-1)
         counters: list[Counters] = []
@@ -261,7 +286,7 @@ class Executor:
             if forcing:
                 forcing.after_step(index)
         outputs = {info.name: self.get(info) for info in self.program.outputs}
-        self.states.update({state.name: self.get(state.end) for state in self.program.states})
+        self._ended = True
         result = RunResult(outputs, add_counters(counters), seconds)
         if forcing:
             result.observed, result.unwritten, result.step_of = forcing.observed, forcing.unwritten(), forcing.step_of

@@ -83,11 +83,12 @@ def _combine(ctx: Context, how: str, dtype: str) -> str | None:
 
 
 def _scatter(ctx: Context, x: Value, updates: Value, target_of: Callable[[list[Index]], list[Index]]) -> None:
-    """Copies x, then writes every update in order, by the node's `reduction`."""
+    """Copies x, unless it is there already, then writes every update in order, by the node's `reduction`."""
     variables = updates.vars()
     out = ctx.temp(x.shape, x.dtype)
-    variables_x = x.vars()
-    ctx.assign(out, variables_x, ctx.read(x, [Index.of(v) for v in variables_x]))
+    if ctx.node.outputs[0] not in ctx.in_place:
+        variables_x = x.vars()
+        ctx.assign(out, variables_x, ctx.read(x, [Index.of(v) for v in variables_x]))
     ctx.buffer(updates)
     combine = _combine(ctx, ctx.attr("reduction", "none"), x.dtype)
     target = ctx.buffer(out)
@@ -119,13 +120,26 @@ def scatter_elements(ctx: Context) -> None:
 @op("TensorScatter")
 def tensor_scatter(ctx: Context) -> None:
     """A cache with rows of `axis` from a start per batch on replaced; with mode "circular" they go round its end."""
-    past, update = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
+    past, update = ctx.input(0), ctx.stored(ctx.input(1))
     starts = ctx.stored(ctx.input(2)) if ctx.has(2) else None
     mode = ctx.attr("mode", "linear")
     if mode not in ("linear", "circular"):
         raise ctx.unsupported(f"mode={mode!r}", "'linear', 'circular'")
     axis = ctx.axis(-2, past.rank)
     size, count = past.shape[axis], update.shape[axis]
+    if ctx.node.outputs[0] in ctx.in_place:
+
+        def target(idx: list[Index]) -> list[Index]:
+            row = index_value(idx[axis])
+            if starts is not None:
+                row = row + ctx.read(starts, [idx[0]]).to("i64")
+            if mode == "circular":
+                row = Expr("rem", (row, const(size, "i64")), "i64")
+            return [*idx[:axis], position(row, size), *idx[axis + 1 :]]
+
+        _scatter(ctx, past, update, target)
+        return
+    past = ctx.stored(past)
 
     def fn(idx: list[Index]) -> Expr:
         row = index_value(idx[axis])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,7 @@ class Context:
         dry: only find out whether everything is supported; large constants are not packed.
         schedules: of the kernels.
         packed: takes constants made for kernels.
+        in_place: outputs whose memory holds already what the op that makes them puts its values into.
     """
 
     def __init__(
@@ -86,7 +87,9 @@ class Context:
         dry: bool = False,
         schedules: Schedules | None = None,
         packed: PackedConstants | None = None,
+        in_place: Collection[str] = (),
     ) -> None:
+        self.in_place = in_place
         self.graph, self.target, self.dry = graph, target, dry
         self.schedules = schedules or Schedules()
         self.packed = packed or PackedConstants(graph)
