@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from compiler import cpu
 from compiler.graph import Graph
+from compiler.npu.emit.context import ConstantPool
 from compiler.npu.schedule.search import Measure, Scheduler
 from compiler.options import CompileOptions
 from compiler.passes import FRONTEND, run_passes
@@ -30,6 +31,7 @@ def compile_graph(
     progress: Callable[[str, float], None] | None = None,
     measure: Measure | None = None,
     scheduler: Scheduler | None = None,
+    constants: ConstantPool | None = None,
     out: Callable[[str], object] = print,
 ) -> Program:
     """Compiles an imported graph (changed in place).
@@ -39,6 +41,7 @@ def compile_graph(
         progress: called with the name of a stage and the fraction done.
         measure: exact cycles of an instruction image, for efforts 2 and 3.
         scheduler: asked first for the schedule of every NPU step; None from it leaves the step to the search.
+        constants: takes the constants of the NPU, beside those of other programs of the same memory.
         out: where `options.print_after` prints to.
 
     Raises:
@@ -75,7 +78,7 @@ def compile_graph(
             progress=lambda done: report("schedule", 0.1 + 0.4 * done),
         )  # fmt: skip
 
-        memory = place_memory(graph, parts, steps, schedules, segments, chosen)
+        memory = place_memory(graph, parts, steps, schedules, segments, chosen, constants)
         show("allocate", memory.__str__)
 
         emission = emit(

@@ -14,7 +14,7 @@ import hashlib
 import json
 import struct
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,20 @@ from common.store import write_atomically
 from common.typed import convert, from_json
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
-from isa.program_check import check_layers, check_memory, check_ranges, check_states, check_steps, check_tensor
+from isa.program_check import (
+    check_entries,
+    check_layers,
+    check_memory,
+    check_ranges,
+    check_states,
+    check_steps,
+    check_tensor,
+)
 from isa.program_parts import (
     BlockedLayout,
     Buffer,
     CpuStep,
+    EntryPoint,
     HostFacts,
     KernelWork,
     Layer,
@@ -43,6 +52,8 @@ MAGIC = b"TWPROG\r\n"
 FORMAT_VERSION = 1
 STATE_VERSION = 2
 """Of programs with states, which a reader of version 1 would run without them."""
+ENTRY_VERSION = 3
+"""Of programs with entry points, of which an older reader would run one after the other."""
 
 #: Regions as every compiled program uses them (see `isa.registers`, REGIONn_*).
 PROGRAM_REGION = 0
@@ -51,8 +62,8 @@ ARENA_REGION = 2
 
 
 __all__ = [
-    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "CpuStep", "HostFacts",
-    "KernelWork", "Layer", "Layout", "NpuStep", "Program", "ProgramError", "StateInfo", "TensorInfo",
+    "ARENA_REGION", "CONSTANT_REGION", "PROGRAM_REGION", "BlockedLayout", "Buffer", "CpuStep", "EntryPoint",
+    "HostFacts", "KernelWork", "Layer", "Layout", "NpuStep", "Program", "ProgramError", "StateInfo", "TensorInfo",
 ]  # fmt: skip
 
 
@@ -72,6 +83,8 @@ class Program:
         buffers: named pieces of these memories.
         inputs, outputs: of the model.
         states: values that it keeps from one run to the next, no inputs and outputs.
+        entries: computations of which a run does one; without any, a run is all steps. Where there are some, the
+            program itself has no inputs and outputs.
         tensors: quantised tensors inside.
         steps: the order of work.
         layers: rows of the reports.
@@ -108,6 +121,7 @@ class Program:
     notes: list[str] = field(default_factory=list)
     states: list[StateInfo] = field(default_factory=list)
     host_work: list[KernelWork] = field(default_factory=list)
+    entries: list[EntryPoint] = field(default_factory=list)
     compile_seconds: float = 0.0
     signature: str = ""
     trusted: bool = field(default=True, compare=False)
@@ -117,6 +131,26 @@ class Program:
 
     def _buffers(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}
+
+    def entry(self, name: str | None) -> Program:
+        """One entry point as a program of its own, which shares all memory with this one; None where there are none.
+
+        Raises:
+            ProgramError: no such entry point, or one must be named.
+        """
+        if name is None and not self.entries:
+            return self
+        found = next((e for e in self.entries if e.name == name), None)
+        if found is None:
+            there = f"it has {', '.join(e.name for e in self.entries)}" if self.entries else "it has none"
+            raise ProgramError(f"{self.name} has no entry point {name!r}: {there}" if name else
+                               f"{self.name} has several entry points, name one: {there}")  # fmt: skip
+        first, end = found.first_step, found.first_step + found.step_count
+        work = [replace(w, step=w.step - first) for w in self.host_work if first <= w.step < end]
+        return replace(
+            self, inputs=found.inputs, outputs=found.outputs, steps=self.steps[first:end], host_work=work, entries=[],
+            layers=self.layers[found.first_layer : found.first_layer + found.layer_count], name=f"{self.name}.{name}",
+        )  # fmt: skip
 
     def ops(self) -> list[Op]:
         """The decoded instruction image."""
@@ -142,14 +176,15 @@ class Program:
             digest.update(len(part).to_bytes(8, "little") + part)
         for name in sorted(self.sections):
             digest.update(name.encode() + self.sections[name])
-        digest.update(json.dumps(_plain([self.buffers, self.steps]), sort_keys=True).encode())
+        parts = [self.buffers, self.steps, *([self.entries] if self.entries else [])]
+        digest.update(json.dumps(_plain(parts), sort_keys=True).encode())
         return digest.hexdigest()
 
     def signed_digest(self) -> bytes:
         """SHA-256 over all that decides what a run does to this machine's memory: what a signature is over."""
         parts = [
             self.arena_bytes, self.host_bytes, self.buffers, self.inputs, self.outputs, self.tensors, self.steps,
-            self.host, *([self.states] if self.states else []),
+            self.host, *([self.states] if self.states else []), *([self.entries] if self.entries else []),
         ]  # fmt: skip
         sections = {"instructions": self.instructions, "constants": self.constants} | self.sections
         sizes = [(name, len(sections[name])) for name in sorted(sections)]
@@ -167,6 +202,7 @@ class Program:
         for tensor in (*self.inputs, *self.outputs, *self.tensors):
             check_tensor(tensor, buffers)
         check_states(self.states, buffers)
+        check_entries(self.entries, buffers, len(self.steps), len(self.layers))
         check_ranges(self.input_ranges)
         check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
 
@@ -195,6 +231,8 @@ class Program:
             manifest["signature"] = self.signature
         if self.states:
             manifest["states"] = _plain(self.states)
+        if self.entries:
+            manifest["entries"] = _plain(self.entries)
         if self.host_work:
             manifest["host_work"] = _plain(self.host_work)
         manifest["config"] = self.config.to_dict()
@@ -203,7 +241,7 @@ class Program:
             {"name": name, "bytes": len(data), "crc32": zlib.crc32(data)} for name, data in sections.items()
         ]
         text = json.dumps(manifest, separators=(",", ":")).encode()
-        version = STATE_VERSION if self.states else FORMAT_VERSION
+        version = ENTRY_VERSION if self.entries else STATE_VERSION if self.states else FORMAT_VERSION
         head = MAGIC + struct.pack("<III", version, len(text), zlib.crc32(text))
         body = head + text + b"".join(sections.values())
         return body + hashlib.sha256(body).digest()
@@ -241,8 +279,8 @@ class Program:
         if len(data) < head + 32 or data[: len(MAGIC)] != MAGIC:
             raise ProgramError(f"{where}: not a Tilewright program file (or cut short: {len(data)} bytes)")
         version, length, crc = struct.unpack_from("<III", data, len(MAGIC))
-        if version not in (FORMAT_VERSION, STATE_VERSION):
-            known = f"{FORMAT_VERSION} and {STATE_VERSION}"
+        if not FORMAT_VERSION <= version <= ENTRY_VERSION:
+            known = f"{FORMAT_VERSION} to {ENTRY_VERSION}"
             raise ProgramError(f"{where}: program format {version}, this version reads {known}; compile again")
         text = bytes(data[head : head + length])
         if hashlib.sha256(data[:-32]).digest() != data[-32:]:
@@ -338,6 +376,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         input_ranges=options.input_ranges,
         notes=the(list[str], "notes"),
         states=convert(list[StateInfo], manifest.get("states", []), "states"),
+        entries=convert(list[EntryPoint], manifest.get("entries", []), "entries"),
         host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),
         compile_seconds=the(float, "compile_seconds"),
         signature=convert(str, manifest.get("signature", ""), "signature"),

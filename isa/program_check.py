@@ -15,7 +15,18 @@ import numpy as np
 
 from isa.encoding import DecodeError, decode
 from isa.instructions import INSTRUCTION_BYTES
-from isa.program_parts import BlockedLayout, Buffer, CpuStep, HostFacts, Layer, Layout, NpuStep, StateInfo, TensorInfo
+from isa.program_parts import (
+    BlockedLayout,
+    Buffer,
+    CpuStep,
+    EntryPoint,
+    HostFacts,
+    Layer,
+    Layout,
+    NpuStep,
+    StateInfo,
+    TensorInfo,
+)
 
 #: Bytes of any one memory of a program. A number beyond it is damage, not a plan.
 MAX_BYTES = 1 << 44
@@ -96,6 +107,21 @@ def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> 
             raise Unfit(f"state {state.name!r} ends a run as another tensor than it begins the next one with")
         if not buffers[state.begin.buffer].data:
             raise Unfit(f"state {state.name!r} has no value for the first run")
+
+
+def check_entries(entries: Sequence[EntryPoint], buffers: Mapping[str, Buffer], steps: int, layers: int) -> None:
+    """Entry points have names of their own, tensors that fit, and parts of the steps and layers. Raises `Unfit`."""
+    names: set[str] = set()
+    for entry in entries:
+        if not entry.name or entry.name in names:
+            raise Unfit(f"two entry points are called {entry.name!r}")
+        names.add(entry.name)
+        for tensor in (*entry.inputs, *entry.outputs):
+            check_tensor(tensor, buffers)
+        for what, first, count, total in (("steps", entry.first_step, entry.step_count, steps),
+                                          ("layers", entry.first_layer, entry.layer_count, layers)):  # fmt: skip
+            if first < 0 or count < 0 or first + count > total:
+                raise Unfit(f"entry point {entry.name!r} has {what} {first}..{first + count - 1} of {total}")
 
 
 def check_ranges(ranges: Mapping[str, tuple[float, float]]) -> None:

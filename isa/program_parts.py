@@ -93,6 +93,26 @@ class StateInfo:
     end: TensorInfo
 
 
+@dataclass
+class EntryPoint:
+    """One of several computations of a program, which share constants and states.
+
+    Attributes:
+        name: what a run asks for.
+        inputs, outputs: of its runs.
+        first_step, step_count: its part of the program's steps.
+        first_layer, layer_count: its part of the rows of the reports.
+    """
+
+    name: str
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
+    first_step: int
+    step_count: int
+    first_layer: int
+    layer_count: int
+
+
 @dataclass(frozen=True)
 class HostFacts:
     """What the CPU kernels of a program need of the machine that runs them.

@@ -72,10 +72,16 @@ def place_memory(
     schedules: Schedules,
     segments: dict[int, cpu.Segment],
     options: CompileOptions,
+    constants: ConstantPool | None = None,
 ) -> MemoryMap:
-    """Places every buffer by the first and last task that needs it; what is to be kept has its place to the end."""
+    """Places every buffer by the first and last task that needs it; what is to be kept has its place to the end.
+
+    Args:
+        constants: takes those of the NPU, beside others; None for a memory of their own.
+    """
     lives = _Lives(graph, partition, options.keep_all, end=sum(len(step.tasks) for step in steps) + 1)
     lives.memory.in_place |= kept_in_place(graph)
+    lives.memory.constants = constants or ConstantPool()
     position = 0
     for name, data in partition.constants.items():
         lives.memory.blocked_constants[name] = lives.memory.constants.place(data)

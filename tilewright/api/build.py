@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import onnx
 from compiler.graph import Graph
 from compiler.importer import import_onnx
 from compiler.importer.tflite import import_tflite
+from compiler.link import link
+from compiler.npu.emit.context import ConstantPool
 from compiler.npu.schedule.search import Scheduler
 from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
@@ -24,7 +26,7 @@ from tilewright.files import is_tflite
 from tilewright.runtime.cost import measure
 from tilewright.tuning.apply import Build, build_tuned
 
-__all__ = ["ModelSource", "build_tuned", "builder"]
+__all__ = ["ModelSource", "build_entries", "build_tuned", "builder"]
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,37 @@ class ModelSource:
         if not found:
             raise UsageError(
                 f"no input is called past... with an output called present... (inputs: {', '.join(graph.inputs)}); "
-                "name the states with --state INPUT=OUTPUT"
+                "name the states as INPUT=OUTPUT"
             )
         return found
+
+
+def build_entries(
+    source: ModelSource,
+    entries: Mapping[str, Mapping[str, Sequence[int]]],
+    config: NpuConfig,
+    options: CompileOptions,
+    progress: Callable[[str, float], None] | None = None,
+) -> Program:
+    """One program with an entry point for each set of shapes.
+
+    Args:
+        entries: shapes of inputs, as in `source` and beside those, by the name of the entry point.
+
+    Raises:
+        CompileError: the model is damaged, or its shapes are not known, or the entry points keep other states.
+    """
+    pool, programs, title = ConstantPool(shared=True), {}, ""
+    for number, (name, shapes) in enumerate(entries.items()):
+
+        def done(stage: str, fraction: float, number: int = number, name: str = name) -> None:
+            if progress is not None:
+                progress(f"{name}: {stage}", (number + fraction) / len(entries))
+
+        graph = replace(source, shapes={**(source.shapes or {}), **shapes}).graph()
+        title = graph.name
+        programs[name] = compile_graph(graph, config, options, progress=done, measure=measure, constants=pool)
+    return link(title, programs, pool.blob())
 
 
 def builder(

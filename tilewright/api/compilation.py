@@ -64,6 +64,7 @@ def compile_program(
     *,
     constants: Mapping[str, Any] | None = None,
     states: Mapping[str, str] | str | None = None,
+    entries: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
     staged: bool = False,
     host: str | None = None,
     clock_mhz: float | None = None,
@@ -86,6 +87,8 @@ def compile_program(
         states: inputs of an ONNX model that become states of the program, which it keeps from run to run, such as the
             cache of keys and values of a language model: the output that sets each for the next run, by the name of
             the input; "auto" for inputs called past... with outputs called present....
+        entries: shapes of inputs, beside `shapes`, of each entry point by its name: computations of one program that
+            share constants and states, such as "prefill" and "decode" of a language model. `Device.run` names one.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
             one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
@@ -108,6 +111,10 @@ def compile_program(
         keep=keep, effort=effort, cpu_only=cpu_only, host=host, threads=threads, print_after=tuple(print_after),
         clock_mhz=clock_mhz if clock_mhz is not None and host is not None else CompileOptions.clock_mhz,
     )  # fmt: skip
+    if entries and (keep != "outputs" or host is not None or print_after):
+        raise UsageError(
+            "entry points are for programs of this machine that keep outputs: no keep, host or print_after"
+        )
     if isinstance(model, str | Path) and not Path(model).is_file():
         raise UsageError(f"no such model file: {model}")
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
@@ -118,17 +125,21 @@ def compile_program(
     if cache and not print_after:
         fixed = {n: (str(np.asarray(v).dtype), np.asarray(v).tolist()) for n, v in (constants or {}).items()}
         kept = dict(states) if isinstance(states, Mapping) else states
-        found_by = fixed, kept, asdict(options), log.digest() if log is not None else ""
+        points = [(n, {k: list(v) for k, v in found.items()}) for n, found in (entries or {}).items()]
+        found_by = fixed, kept, points, asdict(options), log.digest() if log is not None else ""
         name = program_cache.key(model, chosen.to_dict(), given, *found_by)
     found = program_cache.find(name) if name is not None else None
     if found is not None:
         found.compile_seconds = time.perf_counter() - start
         return found
     # The compiler takes 0.8 s to import: a program from the cache need not wait for it.
-    from tilewright.api.build import ModelSource, build_tuned, builder
+    from tilewright.api.build import ModelSource, build_entries, build_tuned, builder
 
-    build = builder(ModelSource(model, given, constants, staged, states), chosen, options, progress)
-    if log is not None and log.findings:
+    source = ModelSource(model, given, constants, staged, states)
+    build = builder(source, chosen, options, progress)
+    if entries:
+        program = build_entries(source, entries, chosen, options, progress)
+    elif log is not None and log.findings:
         program = build_tuned(build, log, trust=effort <= 1)
     else:
         program = build(None)

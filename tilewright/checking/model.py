@@ -87,7 +87,7 @@ def check(
     fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
     if normal.states:
         if not isinstance(reference, LiteRtReference):
-            raise UsageError(f"{normal.name} keeps states from run to run; compile it without --state to check one run")
+            raise UsageError(f"{normal.name} keeps states from run to run; compile it without states to check one run")
         return _check_steps(model, reference, runner, normal, arrays, keep, given, config, options)
     expected = reference.run({**fixed, **arrays})
     reference.release()

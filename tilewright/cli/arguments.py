@@ -63,6 +63,31 @@ host_option = click.option(
     help="Machine the CPU kernels are for: x86_64-linux, aarch64-linux, armv7-linux or riscv64-linux; "
     "by default this one with all its features.",
 )
+
+
+class Entry(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+    """The type of --entry: NAME:INPUT=1,64[:INPUT=...]."""
+
+    name = "NAME:INPUT=SIZES"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, dict[str, list[int]]]:
+        if isinstance(value, tuple):
+            return value
+        name, *shapes = value.split(":")
+        if not name or not shapes:
+            self.fail(f"{value!r} must be a name and shapes of inputs, such as prefill:input_ids=1,64", param, ctx)
+        return name, dict(Shape().convert(text, param, ctx) for text in shapes)
+
+
+entry_option = click.option(
+    "--entry",
+    "entries",
+    multiple=True,
+    type=Entry(),
+    help="Entry point of the program, with shapes of its own; several share constants and states; repeatable.",
+)
 state_option = click.option(
     "--state",
     "states",
@@ -144,7 +169,7 @@ def states_of(given: tuple[str, ...]) -> dict[str, str] | str | None:
     for text in given:
         name, equals, output = text.partition("=")
         if not (name and equals and output) or name in pairs:
-            raise UsageError(f"--state is auto, once, or INPUT=OUTPUT for each input, not {text!r}")
+            raise UsageError(f"states are auto, once, or INPUT=OUTPUT for each input, not {text!r}")
         pairs[name] = output
     return pairs
 

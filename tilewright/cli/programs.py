@@ -23,7 +23,7 @@ class Request:
 
     Attributes:
         model: file with a model or a compiled program.
-        shapes, values, states: as --shape, --value and --state give them.
+        shapes, values, states, entries: as --shape, --value, --state and --entry give them.
         config, host, clock_mhz, cpu_only, threads, print_after, effort, tuning: as for `tilewright.compile_program`;
             without a configuration it is `base`.
         trust: as for `tilewright.load`.
@@ -34,6 +34,7 @@ class Request:
     shapes: tuple[tuple[str, list[int]], ...] = ()
     values: tuple[tuple[str, str], ...] = ()
     states: tuple[str, ...] = ()
+    entries: tuple[tuple[str, dict[str, list[int]]], ...] = ()
     host: str | None = None
     clock_mhz: float | None = None
     cpu_only: bool = False
@@ -80,10 +81,13 @@ class Request:
 
     def compile(self, shapes: dict[str, list[int]], json_path: str | None = None, staged: bool = False) -> Program:
         """The model compiled for these shapes of its inputs; `staged` as for `tilewright.compile_program`."""
+        if len(dict(self.entries)) < len(self.entries):
+            raise UsageError(f"entry points need names of their own, not {', '.join(n for n, _ in self.entries)}")
         constants, states = self.constants, arguments.states_of(self.states)
         with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
             return tw.compile_program(
-                self.model, self.config or "base", shapes, constants=constants, states=states, host=self.host,
+                self.model, self.config or "base", shapes, constants=constants, states=states,
+                entries=dict(self.entries), host=self.host,
                 clock_mhz=self.clock_mhz, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
                 print_after=self.print_after, tuning=self.tuning, progress=working.fraction, staged=staged,
             )  # fmt: skip

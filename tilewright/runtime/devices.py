@@ -320,6 +320,7 @@ class Runner:
         inputs: Mapping[str, Any] | np.ndarray,
         *,
         force: Mapping[str, np.ndarray] | None = None,
+        entry: str | None = None,
         **options: Any,
     ) -> dict[str, np.ndarray]:
         """Runs a program once and returns its outputs by name.
@@ -328,21 +329,22 @@ class Runner:
             program: from `compile` or `load`. Dynamic models also take lists, None and strings; see `DynamicModel.run`.
             inputs: arrays by name, of exactly the program's shapes and types; a bare array if there is one input.
             force: tensors to overwrite as soon as they are made; see `tilewright.runtime.forcing`.
+            entry: of a program with several entry points, the one to run.
             options: for the device: `watchdog` and `timeout` (cycles), others as the device has.
 
         Raises:
             InputError: names, shapes or types do not fit. ConfigMismatchError: program of another configuration.
             isa.DeviceError: the machine stopped; the message names layer and instruction.
         """
-        return self.run_detailed(program, inputs, force=force, **options).outputs
+        return self.run_detailed(program, inputs, force=force, entry=entry, **options).outputs
 
     def run_detailed(
         self, program: Program | ModelInParts, inputs: Mapping[str, Any] | np.ndarray, **options: Any
     ) -> RunResult:
         """As `run`, with counters and times."""
         if not isinstance(program, Program):
-            if options.pop("force", None):
-                raise UsageError(f"{program.name}: tensors of a model compiled in parts cannot be forced")
+            if options.pop("force", None) or options.pop("entry", None):
+                raise UsageError(f"{program.name}: a model compiled in parts has no tensors to force, nor entry points")
             self._last = None
             result = program.run(self, inputs, **options)
             self.counters = result.counters

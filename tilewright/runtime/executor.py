@@ -159,6 +159,7 @@ class Executor:
             for s in cpu_steps
         }
         self.regions = self._regions()
+        self._entries: dict[str | None, Program] = {}
         self._ended = False
         if states:
             self.set_states(states)
@@ -183,6 +184,12 @@ class Executor:
         regions[CONSTANT_REGION] = Region(self.bases["constant"], len(program.constants), read=True)
         regions[ARENA_REGION] = Region(self.bases["arena"], program.arena_bytes, read=True, write=True)
         return regions
+
+    def _entry(self, name: str | None) -> Program:
+        """What a run of an entry point does."""
+        if name not in self._entries:
+            self._entries[name] = self.program.entry(name)
+        return self._entries[name]
 
     # Memory.
 
@@ -248,6 +255,7 @@ class Executor:
         inputs: Mapping[str, Any] | np.ndarray,
         *,
         force: Mapping[str, np.ndarray] | None = None,
+        entry: str | None = None,
         watchdog: int = 0,
         timeout: int = 0,
         **options: Any,
@@ -256,6 +264,7 @@ class Executor:
 
         Args:
             inputs: by name.
+            entry: of the program's entry points, where it has some.
             force: values that replace tensors kept in memory, each as soon as a step has written it, before the next
                 step reads it; see `tilewright.runtime.forcing`.
             watchdog, timeout: cycles, 0 for none; see `Device.run`.
@@ -264,19 +273,20 @@ class Executor:
         Raises:
             InputError: inputs that do not fit. DeviceError: the machine stopped; names layer and instruction.
         """
-        arrays = check_inputs(self.program, inputs)
+        program = self._entry(entry)
+        arrays = check_inputs(program, inputs)
         forcing = Forcing(self, force) if force else None
         if forcing:
             forcing.prepare()
         self._begin_run()
-        for info in self.program.inputs:
+        for info in program.inputs:
             if info.buffer:
                 self.put(info, arrays[info.name])
         if forcing:
             forcing.after_step(-1)
         counters: list[Counters] = []
         seconds: list[float] = []
-        for index, step in enumerate(self.program.steps):
+        for index, step in enumerate(program.steps):
             start = time.perf_counter()
             if isinstance(step, NpuStep):
                 counters.append(self._run_npu(step, watchdog=watchdog, timeout=timeout, **options))
@@ -285,7 +295,7 @@ class Executor:
             seconds.append(time.perf_counter() - start)
             if forcing:
                 forcing.after_step(index)
-        outputs = {info.name: self.get(info) for info in self.program.outputs}
+        outputs = {info.name: self.get(info) for info in program.outputs}
         self._ended = True
         result = RunResult(outputs, add_counters(counters), seconds)
         if forcing:

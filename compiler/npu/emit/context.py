@@ -22,9 +22,15 @@ from isa.program import CONSTANT_REGION
 
 
 class ConstantPool:
-    """The constant region of a program: byte strings at 64-byte aligned offsets, equal ones stored once."""
+    """The constant region of a program: byte strings at 64-byte aligned offsets, equal ones stored once.
 
-    def __init__(self) -> None:
+    Args:
+        shared: by several programs, which cut layers into other tiles: weights and parameters of matrix products are
+            placed layer by layer, and not in the pieces in which they are loaded.
+    """
+
+    def __init__(self, shared: bool = False) -> None:
+        self.shared = shared
         self._parts: list[bytes] = []
         self._at: dict[bytes, int] = {}
         self.size = 0
@@ -135,6 +141,7 @@ class Context:
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
     timing_only: bool = False
     _pools: dict[str, Heap] = field(default_factory=dict)
+    _wholes: dict[Hashable, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         c = self.config
@@ -152,6 +159,15 @@ class Context:
 
     # Constants into scratchpads.
 
+    def part(self, key: Hashable, make: Callable[[], bytes], offset: int) -> Place:
+        """A place inside of constants that several programs share, `offset` bytes from the first of those that `make`
+        gives."""
+        if self.emitter.dry or self.timing_only:
+            return Place(CONSTANT_REGION, offset)
+        if key not in self._wholes:
+            self._wholes[key] = self.constants.place(make())
+        return Place(CONSTANT_REGION, self._wholes[key] + offset)
+
     def load_weights(self, key: Hashable, count: int, make: Callable[[], np.ndarray]) -> int:
         """`count` weight tiles into WGT, unless they are there. Returns the first row.
 
@@ -164,11 +180,18 @@ class Context:
             self.emitter.load(self._constant(lambda: np.ascontiguousarray(make()).tobytes()), Memory.WGT, at, count)
         return at
 
-    def load_params(self, key: Hashable, rows: int, make: Callable[[], tuple[np.ndarray, np.ndarray]]) -> int:
+    def load_params(
+        self,
+        key: Hashable,
+        rows: int,
+        make: Callable[[], tuple[np.ndarray, np.ndarray]],
+        whole: tuple[Hashable, int] | None = None,
+    ) -> int:
         """`rows` rows into PRM, unless they are there. Returns the first row.
 
         Args:
             make: gives bias int32 and scale float32, each [rows * block_in].
+            whole: where programs share constants: what `make` gives then, by a key, and the first row of it to load.
         """
         at = self.params.find(key)
         if at is None:
@@ -178,7 +201,11 @@ class Context:
                 bias, scale = make()
                 return np.stack([bias.astype(np.int32).view(np.uint32), numerics.scale_bits(scale)], axis=-1).tobytes()
 
-            self.emitter.load(self._constant(pairs), Memory.PRM, at, rows)
+            if whole is None:
+                place = self._constant(pairs)
+            else:
+                place = self.part(whole[0], pairs, whole[1] * self.config.prm_row_bytes)
+            self.emitter.load(place, Memory.PRM, at, rows)
         return at
 
     def _constant(self, make: Callable[[], bytes]) -> Place:

@@ -311,6 +311,8 @@ class _Emission:
         if dynamic is None:
             taps = self.s.phases[index].weights.shape
             singles = self._rest(index, block, rows, first, piece)
+            if self._whole(index):
+                return self._part_of_weights(key, index, block, rows, first, piece)
             count = rows * taps[0] * taps[3] * taps[4] * piece + len(singles)
             return self.context.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece, singles))
         at = self.context.weights.find((*key, n))
@@ -319,11 +321,40 @@ class _Emission:
             kb = self.s.x.cb
             row = block * config.block_in // config.block_out
             at = self.context.weights.take(rows * piece, (*key, n))
-            total = max(-(-self.s.y.c // config.block_out), self.s.y.cb * config.block_in // config.block_out)
-            offset = self.context.offsets[dynamic.tiles] + ((n * total + row) * kb + first) * config.tile_bytes
+            offset = self.context.offsets[dynamic.tiles] + ((n * self._rows + row) * kb + first) * config.tile_bytes
             self.context.emitter.load(
                 Place(ARENA_REGION, offset), Memory.WGT, at, piece, y=(rows, piece, kb * config.tile_bytes)
             )
+        return at
+
+    def _whole(self, index: int) -> bool:
+        """Whether programs share the constants of a phase, which is a matrix product: then they lie in one piece."""
+        phase, s = self.s.phases[index], self.s
+        plain = phase.rest is None and not s.grouped and phase.weights.shape[0] == 1 and phase.kernel == (1, 1)
+        return self.context.constants.shared and self.layer.dynamic is None and plain
+
+    @property
+    def _rows(self) -> int:
+        """Rows of tiles of all channels of the output."""
+        config, y = self.context.config, self.s.y
+        return max(-(-y.c // config.block_out), y.cb * config.block_in // config.block_out)
+
+    def _part_of_weights(self, key: Hashable, index: int, block: int, rows: int, first: int, piece: int) -> int:
+        """As `_weights`, of weights that lie in memory as [row][input block], all of the layer."""
+        at = self.context.weights.find(key)
+        if at is None:
+            config, kb = self.context.config, self.s.x.cb
+            at = self.context.weights.take(rows * piece, key)
+            row = block * config.block_in // config.block_out
+            place = self.context.part(
+                (id(self.layer), "weights", index),
+                lambda: np.ascontiguousarray(self._pack(index, 0, self._rows, 0, kb, [])).tobytes(),
+                (row * kb + first) * config.tile_bytes,
+            )
+            if piece == kb:
+                self.context.emitter.load(place, Memory.WGT, at, rows * piece)
+            else:
+                self.context.emitter.load(place, Memory.WGT, at, piece, y=(rows, piece, kb * config.tile_bytes))
         return at
 
     def _pack(
@@ -366,7 +397,10 @@ class _Emission:
                 self.context.emitter.load(place, Memory.PRM, at, blocks)
             return at
 
+        whole = self._whole(index)
+
         def make() -> tuple[np.ndarray, np.ndarray]:
+            block, blocks = (0, self.s.y.cb) if whole else (q.block, q.blocks)
             bias = np.zeros(blocks * bi, np.int32)
             scale = np.zeros(blocks * bi, np.float32)
             o0, o1 = block * bi, min((block + blocks) * bi, self.s.y.c)
@@ -375,7 +409,8 @@ class _Emission:
             scale[: o1 - o0] = self.layer.scale[o0:o1]
             return bias, scale
 
-        return self.context.load_params((id(self.layer), index, block, blocks), blocks, make)
+        shared = ((id(self.layer), "params", index), block) if whole else None
+        return self.context.load_params((id(self.layer), index, block, blocks), blocks, make, shared)
 
     def _drop_inputs(self) -> None:
         for tile in self._inputs.values():

@@ -135,7 +135,7 @@ def test_messages_name_the_part() -> None:
         return str(info.value)
 
     assert message(0).startswith("m.twp: not a Tilewright program file")
-    assert "program format 0, this version reads 1 and 2; compile again" in message(len(MAGIC))
+    assert "program format 0, this version reads 1 to 3; compile again" in message(len(MAGIC))
     assert "checksum of the manifest" in message(start + 5)
     assert "checksum of section 'instructions'" in message(start + manifest_bytes + 3)
     assert "checksum of section 'constants'" in message(start + manifest_bytes + 32)

@@ -29,6 +29,7 @@ from tilewright.files import check_writable
 @arguments.shape_option
 @fixed_values.option
 @arguments.state_option
+@arguments.entry_option
 @arguments.host_option
 @arguments.clock_option
 @click.option("--cpu-only", is_flag=True, help="Leave the NPU out.")

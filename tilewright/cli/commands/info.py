@@ -42,6 +42,10 @@ def describe(program: Program) -> dict[str, Any]:
         "inputs": [_tensor(t) for t in program.inputs],
         "outputs": [_tensor(t) for t in program.outputs],
         "states": [_tensor(s.begin) | {"name": s.name} for s in program.states],
+        "entries": [
+            {"name": e.name, "inputs": [_tensor(t) for t in e.inputs], "outputs": [_tensor(t) for t in e.outputs]}
+            for e in program.entries
+        ],
         "layers": [asdict(layer) for layer in program.layers],
         "steps": [
             {"kind": s.kind, "ops": s.ops, "kernels": s.kernels}
@@ -86,6 +90,10 @@ def show(program: Program) -> None:
     for kind, infos in (("input", program.inputs), ("output", program.outputs)):
         for t in infos:
             console.print(f"{kind:7} {t.name}: {t.dtype} {'x'.join(map(str, t.shape))}", markup=False)
+    for entry in program.entries:
+        for kind, infos in (("takes", entry.inputs), ("gives", entry.outputs)):
+            text = ", ".join(f"{t.name}: {t.dtype} {'x'.join(map(str, t.shape))}" for t in infos)
+            console.print(f"entry   {entry.name} {kind} {text}", markup=False)
     for state in program.states:
         shape = "x".join(map(str, state.begin.shape))
         console.print(f"state   {state.name}: {state.begin.dtype} {shape}, kept from run to run", markup=False)
