@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from compiler.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
+from compiler.ops.interpolate import Places
 
 
 class Case:
@@ -330,6 +331,34 @@ def parts(case: Case) -> None:
         case.graph.outputs.append(_conv(case, x, 8, 3))
 
 
+def _between(case: Case, n: int) -> Places:
+    """Places a whole number of times as many, as RESIZE_BILINEAR has them, or any."""
+    out = n * (1, 2, 3, 4, 8)[case.integer(0, 4)] if case.chance(0.8) else case.integer(1, 20)
+    at = np.arange(out) * (n / out)
+    if case.chance(0.6):
+        at = at + 0.5 * n / out - 0.5
+    at = np.clip(at, 0, n - 1)
+    first = np.floor(at).astype(np.int64)
+    shares = np.rint((at - first) * 2048).astype(np.int64)
+    return Places.of(first, np.minimum(first + 1, n - 1), shares, 2048)
+
+
+def interpolate(case: Case) -> None:
+    """Rows and columns between others, between convolutions and alone."""
+    x = case.input((case.integer(1, 2), case.integer(1, 40), case.integer(1, 9), case.integer(1, 9)), case.dtype())
+    if case.chance(0.6):
+        x = _conv(case, x, case.integer(1, 40), 1)
+    t = case.graph.tensor(x)
+    rows, columns = (_between(case, n) for n in t.shape[2:])
+    shape = (*t.shape[:2], len(rows.first), len(columns.first))
+    y = case.finish("QInterpolate", [x], shape, t.dtype, quant=t.quant, rows=rows, columns=columns)
+    if case.chance(0.3):
+        y = _lut(case, y)
+    if case.chance(0.6):
+        y = _conv(case, y, case.integer(1, 40), 1)
+    case.graph.outputs.append(y)
+
+
 def take(case: Case) -> None:
     """Rows and columns repeated, left out, reversed, between convolutions and alone."""
     c, rank = case.integer(1, 40), 1 if case.chance(0.2) else 2
@@ -402,6 +431,7 @@ _KINDS = (
     chain,
     parts,
     take,
+    interpolate,
     large_mean,
     mixed_concat,
     few_outside,

@@ -234,6 +234,16 @@ def q_softmax(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     return np.moveaxis(value, -1, axis).astype(dtype)
 
 
+def q_interpolate(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
+    """Exact sums of the four neighbours, ties upwards."""
+    found, whole = xs[0].astype(np.int64), 1
+    for axis, places in ((2, node.attributes["rows"]), (3, node.attributes["columns"])):
+        share = np.array(places.shares).reshape([-1 if i == axis else 1 for i in range(4)])
+        first, second = (np.take(found, at, axis) for at in (places.first, places.second))
+        found, whole = first * (places.one - share) + second * share, whole * places.one
+    return np.floor(found / whole + 0.5).astype(xs[0].dtype)
+
+
 RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
     "QConv": q_conv,
     "QConvTranspose": q_conv,
@@ -246,6 +256,7 @@ RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
     "QLut": q_lut,
     "QConcat": q_concat,
     "QTake": q_take,
+    "QInterpolate": q_interpolate,
     "QSoftmax": q_softmax,
 }
 assert set(RUN) == {name for name, op in QUANTIZED_OPS.items() if op.__module__.startswith("compiler.ops.")}

@@ -40,7 +40,7 @@ def emit_transpose(f: Function, what: Assignment) -> bool:
     variables, body, buffer, offset = what
     target, size, schedule = f.module.target, SIZES[body.dtype], f.schedule
     n = min(target.vector_bits // 8 // size, SQUARE)
-    if body.op != "load" or not target.explicit_vectors or body.dtype not in VECTOR_TYPES or size == 1:
+    if body.op != "load" or not target.explicit_vectors or body.dtype not in VECTOR_TYPES - {"b"}:
         return False
     source, at = body.value
     lane = variables[-1] if variables else None

@@ -16,11 +16,12 @@ from compiler.cpu.ops.quantization import saturate
 from compiler.cpu.ops.reduction import lowest, reduced
 from compiler.cpu.ops.rules import quantized
 from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from compiler.cpu.stages.value import ElementFn, Value
 from compiler.graph import Quant
 from compiler.ops.concat import QConcat
 from compiler.ops.convolution import QConv, QConvTranspose
 from compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
+from compiler.ops.interpolate import Places, QInterpolate
 from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from compiler.ops.product import QMatMul
 from compiler.ops.quantized_op import Clamped, Windowed
@@ -336,3 +337,32 @@ def q_take(ctx: Context, op: QTake) -> None:
         return ctx.read(x, [i if t is None else lookup(list(t), i) for i, t in zip(idx, op.indices, strict=True)])
 
     ctx.define(ctx.out_shape(), x.dtype, taken, x.cost + 1)
+
+
+@quantized(QInterpolate)
+def q_interpolate(ctx: Context, op: QInterpolate) -> None:
+    """Rows first, whose sums are stored, then columns, and one rounding; with the channels last, so that neighbours of
+    every element lie side by side."""
+    x, (n, c, h, w) = ctx.input(), ctx.out_shape()
+    kind = "i16" if 256 * op.rows.one < 1 << 16 else "i32"  # that the sums of rows fit
+
+    def between(places: Places, axis: int, source: Value, kind: str) -> ElementFn:
+        shares = ctx.constant(np.array(places.shares, np.int16))
+
+        def fn(idx: list[Index]) -> Expr:
+            sides = [[*idx[:axis], lookup(list(t), idx[axis]), *idx[axis + 1 :]] for t in (places.first, places.second)]
+            a, b = (ctx.read(source, at).to(kind) for at in sides)
+            share = ctx.read(shares, [idx[axis] if shares.size > 1 else Index(0)]).to(kind)
+            return a * places.one + (b - a) * share
+
+        return fn
+
+    source = ctx.stored(
+        ctx.lazy((n, *x.shape[2:], c), x.dtype, lambda idx: ctx.read(x, [idx[0], idx[3], idx[1], idx[2]]))
+    )
+    down = ctx.stored(ctx.lazy((n, h, x.shape[3], c), kind, between(op.rows, 1, source, kind), 4))
+    whole = op.rows.one * op.columns.one
+    wide = "i16" if 256 * whole < 1 << 16 else "i32"
+    across, shift, half = between(op.columns, 2, down, wide), whole.bit_length() - 1, whole // 2
+    rounded = ctx.stored(ctx.lazy((n, h, w, c), x.dtype, lambda idx: (across(idx) + half).shr(shift).to(x.dtype), 6))
+    ctx.define(ctx.out_shape(), x.dtype, lambda idx: ctx.read(rounded, [idx[0], idx[2], idx[3], idx[1]]), 1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
 
 from compiler.importer.tflite.builder import PLANES, TfliteBuilder
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.movement import same_type
 from compiler.importer.tflite.schema import FileOp
+from compiler.ops.interpolate import Places, QInterpolate
 
 _ONE = 1 << 11
 
@@ -28,26 +28,15 @@ def _positions(n: int, out: int, align: bool, half_pixel: bool) -> tuple[np.ndar
 
 @handles("RESIZE_BILINEAR")
 def resize_bilinear(b: TfliteBuilder, op: FileOp) -> None:
-    """Computed in float64, which holds the sums exactly: they stay below 2^31."""
     shape, size = b.shape(0), b.ints(1, "size")
     if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
         raise b.damaged(f"{list(shape)} to {size}")
     b.byte_quant(b.source(0))
     same_type(b, 0)
     align, half = bool(op.option("AlignCorners", False)), bool(op.option("HalfPixelCenters", False))
-    value = b.onnx("Cast", [b.value(0, PLANES)], {"to": TensorProto.DOUBLE})
-    for axis, n, out in ((3, shape[2], size[1]), (2, shape[1], size[0])):
-        first, second, weight = _positions(n, out, align, half)
-        along = (-1, 1) if axis == 2 else (-1,)
-        sides = []
-        for index, share in ((first, _ONE - weight), (second, weight)):
-            part = b.onnx("Gather", [value, b.constant("indices", index)], {"axis": axis})
-            sides.append(b.onnx("Mul", [part, b.constant("weight", share.reshape(along), np.float64)]))
-        value = b.onnx("Add", sides)
-    value = b.onnx("Mul", [value, b.constant("step", 1 / _ONE**2, np.float64)])
-    value = b.onnx("Floor", [b.onnx("Add", [value, b.constant("half", 0.5, np.float64)])])
-    kind = TensorProto.INT8 if b.target().dtype == np.int8 else TensorProto.UINT8
-    b.onnx("Cast", [value], {"to": kind}, b.result((shape[0], shape[3], *size), PLANES))
+    rows, columns = (Places.of(*_positions(n, out, align, half), _ONE) for n, out in zip(shape[1:3], size, strict=True))
+    y = b.result((shape[0], shape[3], *size), PLANES)
+    b.quantized(QInterpolate(rows=rows, columns=columns), [b.value(0, PLANES)], y)
 
 
 def _nearest(n: int, out: int, align: bool, half_pixel: bool) -> np.ndarray:

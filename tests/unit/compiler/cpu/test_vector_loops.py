@@ -43,7 +43,7 @@ def test_ragged_ends(n: int) -> None:
     np.testing.assert_allclose(run_one("Softmax", x, axis=-1), e / e.sum(1, keepdims=True), rtol=2e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.int64], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.int64, np.int8, np.bool_], ids=str)
 @pytest.mark.parametrize("shape", [(16, 16), (33, 70), (8, 100), (200, 130), (3, 65, 31)], ids=str)
 def test_transposed_blocks(dtype: type, shape: tuple[int, ...]) -> None:
     x = (RNG.standard_normal(shape) * 100).astype(dtype)
@@ -51,9 +51,10 @@ def test_transposed_blocks(dtype: type, shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(run_one("Transpose", x, tuple(shape[p] for p in perm), perm=perm), x.transpose(perm))
 
 
-def test_transposes_are_blocked() -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8], ids=str)
+def test_transposes_are_blocked(dtype: type) -> None:
     """No loop over single elements is left to LLVM."""
-    x = np.zeros((1, 24, 40, 40), np.float32)
+    x = np.zeros((1, 24, 40, 40), dtype)
     graph = node_graph("Transpose", x, (1, 40, 40, 24), perm=[0, 2, 3, 1])
     assert b"vector_" in compile_all(graph).object_code and b"loop_" not in compile_all(graph).object_code
 
@@ -154,3 +155,12 @@ def test_targets_without_masks(target: Target) -> None:
             host = node_graph(op, x, shape, **attrs)
             want = execute(compile_all(host), host, {"x": x})[0]
             np.testing.assert_allclose(execute(segment, graph, {"x": x})[0], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(16, 32), (33, 70), (3, 65, 31), (10, 9)], ids=str)
+def test_bytes_turned_without_masks(shape: tuple[int, ...]) -> None:
+    x = RNG.integers(-128, 128, shape).astype(np.int8)
+    perm = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    graph = node_graph("Transpose", x, tuple(shape[p] for p in perm), perm=perm)
+    segment = compile_segment(graph, graph.nodes, ["x"], ["y"], "kernel_under_test", Target.named("x86_64-linux"))
+    np.testing.assert_array_equal(execute(segment, graph, {"x": x})[0], x.transpose(perm))

@@ -155,6 +155,8 @@ def _weighted(r: Random, op: str, x: Any, w: Any, axis: int | None, y: Any, opti
 
 def resize_case(op: str, r: Random, dtype: str) -> bytes:
     h, w, oh, ow = (int(v) for v in r.integers(1, 14, 4))
+    if r.integers(2):  # as networks have it
+        oh, ow = (n << int(r.integers(1, 4)) for n in (h, w))
     s, z, kind = scale(r), zero(r, dtype), int(r.integers(3))
     tensors = [
         T("x", (1, h, w, 8), dtype, s, z), T("size", (2,), "int32", data=np.array([oh, ow])),
