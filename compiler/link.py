@@ -36,8 +36,8 @@ def link(name: str, programs: Mapping[str, Program], constants: bytes) -> Progra
         name=name, config=first.config, instructions=b"", constants=constants,
         arena_bytes=max(p.arena_bytes for p in programs.values()), host_bytes=base + max(p.scratch for p in parts),
         buffers=list(shared.buffers.values()), inputs=[], outputs=[], tensors=[], steps=[], layers=[],
-        sections=shared.sections, compiler=first.compiler, host=first.host, states=list(shared.states.values()),
-        notes=[f"{part.entry}: {note}" for part in parts for note in part.program.notes],
+        sections=shared.sections, states=list(shared.states.values()), compiler=first.compiler, host=first.host,
+        metadata=first.metadata, notes=[f"{part.entry}: {note}" for part in parts for note in part.program.notes],
     )  # fmt: skip
     for part in parts:
         part.add_to(linked, base)

@@ -95,6 +95,7 @@ class Program:
         host: what the CPU kernels need of the machine that runs them.
         input_ranges: real values (lowest, highest) that a quantised float input can represent, by name.
         notes: what a user should know, one line each.
+        metadata: of the model, as its file has it.
         compile_seconds: time the compilation took, s.
         signature: of who compiled it, over `signed_digest`; see `tilewright.trust`. "" for none.
         trusted: its CPU kernels may run here. Not part of the file: False for what was read from one, until its
@@ -119,6 +120,7 @@ class Program:
     host: HostFacts = field(default_factory=HostFacts)
     input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
     states: list[StateInfo] = field(default_factory=list)
     host_work: list[KernelWork] = field(default_factory=list)
     entries: list[EntryPoint] = field(default_factory=list)
@@ -227,14 +229,8 @@ class Program:
                 "compiler", "options", "notes", "compile_seconds",
             )
         }  # fmt: skip
-        if self.signature:
-            manifest["signature"] = self.signature
-        if self.states:
-            manifest["states"] = _plain(self.states)
-        if self.entries:
-            manifest["entries"] = _plain(self.entries)
-        if self.host_work:
-            manifest["host_work"] = _plain(self.host_work)
+        rare = ("signature", "states", "entries", "host_work", "metadata")  # left out where there are none
+        manifest |= {key: _plain(values[key]) for key in rare if values[key]}
         manifest["config"] = self.config.to_dict()
         manifest["fingerprint"] = self.config.fingerprint
         manifest["sections"] = [
@@ -375,6 +371,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         host=HostFacts(options.host, options.host_features, options.threads),
         input_ranges=options.input_ranges,
         notes=the(list[str], "notes"),
+        metadata=convert(dict[str, str], manifest.get("metadata", {}), "metadata"),
         states=convert(list[StateInfo], manifest.get("states", []), "states"),
         entries=convert(list[EntryPoint], manifest.get("entries", []), "entries"),
         host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),

@@ -86,6 +86,7 @@ def _build(
     model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], constants: dict[str, Any], staged: bool
 ) -> Graph:
     graph = Graph(model.graph.name or name, OPSET)
+    graph.metadata = {entry.key: entry.value for entry in model.metadata_props}
     versions = {o.domain: o.version for o in model.opset_import}
     versions[""] = opset_of(model)
     builder = OnnxBuilder(graph, name, versions, HANDLERS, staged)

@@ -53,6 +53,7 @@ def package(
         keep_all=options.keep_all,
         host=HostFacts(target.triple, tuple(target.needed), options.threads),
         input_ranges=input_ranges,
+        metadata=dict(graph.metadata),
         host_work=_host_work(segments),
         notes=[
             *notes_on(graph, emission.layers, options.cpu_only),

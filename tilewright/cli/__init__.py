@@ -12,6 +12,7 @@ COMMANDS = {
     "compile": "Compile MODEL (quantised ONNX) into a program file.",
     "quantize": "Quantise MODEL, a float ONNX or TFLite model, to 8 bits.",
     "run": "Run MODEL, an ONNX or TFLite model or a compiled program, once.",
+    "generate": "Continue a prompt by MODEL, a language model (ONNX) or a program compiled from one.",
     "explain": "Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.",
     "compare": "Compare A and B, two configurations or two programs, layer by layer.",
     "tune": "Search faster schedules for MODEL, by exact cycles, until the budget is used up.",

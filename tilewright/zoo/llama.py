@@ -132,7 +132,8 @@ def micro_llama(
 
 
 def decoder(name: str, shape: Shape, weights: Weights) -> onnx.ModelProto:
-    """The ONNX model of these weights; its vocabulary is in the metadata, as a JSON list under "vocabulary"."""
+    """The ONNX model of these weights; in the metadata are its "vocabulary", a JSON list of texts, and its
+    "context", the number of positions."""
     return _Decoder(name, shape).model(weights)
 
 
@@ -214,7 +215,9 @@ class _Decoder:
         graph = helper.make_graph(b.nodes, b.name, self.inputs, self.outputs, list(b.constants.values()))
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="tilewright.zoo")
         model.ir_version = IR_VERSION
-        helper.set_model_props(model, {"vocabulary": json.dumps(list(self.shape.vocabulary))})
+        helper.set_model_props(
+            model, {"vocabulary": json.dumps(list(self.shape.vocabulary)), "context": str(self.shape.context)}
+        )
         model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
         onnx.checker.check_model(model)
         return model

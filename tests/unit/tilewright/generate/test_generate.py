@@ -1,0 +1,193 @@
+"""Language models token by token: against onnxruntime's greedy choice, on all devices; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import helper
+
+import tilewright as tw
+from isa.program import Program
+from tests.common.onnx_models import model_of
+from tilewright import zoo
+from tilewright.cli import cli
+from tilewright.errors import InputError, UsageError
+from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel, Vocabulary
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "small_llama.onnx"
+    onnx.save(zoo.build_quantized("micro_llama", **zoo.ZOO["micro_llama"].small), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def language(model_file: Path) -> LanguageModel:
+    return LanguageModel.load(model_file, "tiny")
+
+
+@pytest.fixture(scope="module")
+def program_file(language: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "small_llama.twp"
+    language.program.save(path)
+    return path
+
+
+def run(*args: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, ["generate", *map(str, args)], prog_name="tilewright")
+    assert result.exit_code == code, (result.output, result.exception)
+    if code > 1:
+        lines = result.stderr.strip().splitlines()
+        assert len(lines) == 1 and lines[0].startswith("tilewright: error: "), result.stderr
+    return result
+
+
+def compared(language: LanguageModel, model: Path | onnx.ModelProto, device: str, prompt: str, count: int) -> list[int]:
+    """The tokens made, each of which must be onnxruntime's choice, of logits equal to the bit."""
+    assert language.vocabulary is not None
+    before = language.vocabulary.encode(prompt)
+    reference = GreedyReference(model)
+    made = []
+    with tw.Device(device) as runner:
+        for step in language.generate(runner, before, count):
+            wanted = reference.logits(before)
+            np.testing.assert_array_equal(step.logits, wanted)
+            assert step.token == wanted.argmax()
+            assert (step.cycles is not None) == (device != "functional")
+            assert step.entry == (DECODE if made or len(prompt) == 1 else PREFILL)
+            before = [step.token]
+            made.append(step.token)
+    return made
+
+
+@pytest.mark.parametrize("prompt", ["Q", "To be", "sixteen of these"])
+def test_tokens_are_those_of_onnxruntime(language: LanguageModel, model_file: Path, prompt: str) -> None:
+    """A prompt of one token, one shorter than the cache, one that fills it; all go on behind the end of the cache."""
+    made = compared(language, model_file, "functional", prompt, 30)
+    assert len(made) == 30 and made == compared(language, model_file, "cycle", prompt, 30)
+
+
+@pytest.mark.slow
+def test_short_prefill(model_file: Path) -> None:
+    language = LanguageModel.load(model_file, "tiny", prefill=6)
+    compared(language, model_file, "functional", "To be", 4)
+    with pytest.raises(InputError, match="the prompt has 7 tokens; the context of small_llama holds 6"):
+        language.check([1] * 7, 1)
+
+
+@pytest.mark.cosim
+@pytest.mark.slow
+def test_tokens_on_rtl(language: LanguageModel, model_file: Path) -> None:
+    made = compared(language, model_file, "rtl", "To be", 6)
+    assert made == compared(language, model_file, "cycle", "To be", 6)
+
+
+@pytest.mark.long
+def test_a_thousand_tokens(tmp_path: Path) -> None:
+    """Of the zoo's micro llama, from several prompts: functional and cycle-level simulator and onnxruntime alike."""
+    path = tmp_path / "micro_llama.onnx"
+    onnx.save(zoo.build_quantized("micro_llama"), path)
+    language = LanguageModel.load(path)
+    for prompt in ("Once upon a time", "A", "0123456789" * 6, "?"):
+        made = compared(language, path, "functional", prompt, 250)
+        assert made == compared(language, path, "cycle", prompt, 250)
+
+
+@pytest.mark.slow
+def test_bounds_of_micro_llama() -> None:
+    """Cycles depend on no value: what a token and a prompt of 64 take on the reference machine."""
+    language = LanguageModel.load(zoo.build_quantized("micro_llama"))
+    with tw.Device("cycle") as device:
+        steps = list(language.generate(device, [1, 2, 3], 2))
+    assert language.prefill == 64
+    assert steps[0].cycles is not None and steps[0].cycles <= 600_000
+    assert steps[1].cycles is not None and steps[1].cycles <= 100_000
+
+
+@pytest.mark.slow
+def test_command(model_file: Path, language: LanguageModel, tmp_path: Path) -> None:
+    text = run(model_file, "--config", "tiny", "--prompt", "To be", "--tokens", 12, "--check", "--clock", 50).stdout
+    assert text.startswith("To be") and "12 of 12 tokens are those of onnxruntime" in text
+    assert "tokens/s" in text and "cycles at 50 MHz" in text
+    found = json.loads(run(model_file, "--config", "tiny", "--prompt", "To be", "--tokens", 12, "--json", "-").stdout)
+    assert text.startswith("To be" + found["text"]) and len(found["tokens"]) == 12
+    cycles = found["entries"]["decode"]["npu_cycles"]
+    language.program.save(tmp_path / "p.twp")
+    again = run(tmp_path / "p.twp", "--backend", "cycle", "--prompt", "To be", "--tokens", 12, "--json", "-").stdout
+    assert json.loads(again)["tokens"] == found["tokens"]
+    assert json.loads(again)["entries"]["decode"]["npu_cycles"] == cycles > 0
+    ids = ",".join(map(str, found["prompt"]))
+    numbers = run(tmp_path / "p.twp", "--prompt-ids", ids, "--tokens", 12).stdout
+    assert numbers.startswith(f"{ids},{','.join(map(str, found['tokens']))}\n")
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (["--prompt", "né"], "the prompt has 'é' as character 2, which no token of the vocabulary begins with"),
+        (["--prompt", ""], "the prompt is empty"),
+        (["--prompt-ids", "3,96"], "the prompt has token 96; the vocabulary has tokens 0..95"),
+        (["--prompt-ids", "3,x"], "--prompt-ids must be numbers separated by commas, not '3,x'"),
+        (["--prompt", "seventeen of them"], "the prompt has 17 tokens; the context of small_llama holds 16"),
+        (["--prompt", "To", "--tokens", "64"], "need 65 positions; small_llama knows 64: make at most 63"),
+        (["--prompt", "To", "--prefill", "9"], "small_llama.twp is compiled already: --prefill has no effect on it"),
+        (["--prompt", "To", "--check"], "small_llama.twp is a compiled program"),
+        ([], "give the prompt either as text (--prompt) or as numbers of tokens (--prompt-ids)"),
+    ],
+)
+def test_mistakes_are_one_line(program_file: Path, args: list[str], message: str) -> None:
+    assert message in run(program_file, "--config", "tiny", *args, code=2).stderr
+
+
+def test_prefill_that_does_not_fit_the_cache(model_file: Path) -> None:
+    message = "takes 1..16 tokens, the size of the cache of small_llama.onnx, not 17"
+    assert message in run(model_file, "--prompt", "To", "--prefill", "17", code=2).stderr
+
+
+def saved(path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, Any], outputs: dict[str, Any]) -> Path:
+    onnx.save(model_of(nodes, inputs, outputs), path)
+    return path
+
+
+def test_models_of_other_kinds(tmp_path: Path) -> None:
+    plain = saved(tmp_path / "a.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]}, {"y": [1, 4]})
+    assert "a.onnx has no cache: no input called past..." in run(plain, "--prompt", "x", code=2).stderr
+    nodes = [helper.make_node("Concat", ["past_key", "x"], ["present_key"], axis=2)]
+    grown = saved(
+        tmp_path / "b.onnx", nodes, {"past_key": [1, 2, "past", 4], "x": [1, 2, 1, 4]}, {"present_key": [1, 2, None, 4]}
+    )
+    assert (
+        "leaves the size of its cache open; export it with a static cache" in run(grown, "--prompt", "x", code=2).stderr
+    )
+    program = tw.compile_program(plain, "tiny")
+    program.save(tmp_path / "a.twp")
+    assert (
+        "is no language model: it needs the entry point 'decode'"
+        in run(tmp_path / "a.twp", "--prompt", "x", code=2).stderr
+    )
+    assert "cannot read" in run(tmp_path / "none.onnx", "--prompt", "x", code=2).stderr
+
+
+def test_vocabulary_of_several_characters() -> None:
+    words = Vocabulary(["a", "ab", "b", "abba"])
+    assert words.encode("abbaab") == [3, 1] and [words.text(n) for n in (0, 3)] == ["a", "abba"]
+    with pytest.raises(UsageError, match="differ, none of them empty"):
+        Vocabulary(["a", "a"])
+    with pytest.raises(UsageError, match="'vocabulary' in the metadata must be a JSON list of strings"):
+        Vocabulary.of({"vocabulary": '{"a": 1}'}, "m")
+    assert Vocabulary.of({}, "m") is None
+
+
+def test_vocabulary_must_have_the_size_of_the_logits(language: LanguageModel) -> None:
+    program = Program.from_bytes(language.program.to_bytes())
+    assert program.metadata == language.program.metadata
+    program.metadata["vocabulary"] = '["a", "b"]'
+    with pytest.raises(UsageError, match="the vocabulary has 2 tokens, the model logits of 96"):
+        LanguageModel(program)

@@ -1,0 +1,50 @@
+"""The same model in onnxruntime, its cache handed back to it after every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from compiler.states import paired_by_name
+from tilewright.checking.onnxruntime_reference import Reference
+from tilewright.generate.language_model import token_inputs
+
+
+class GreedyReference:
+    """What onnxruntime makes of a decoder, step by step.
+
+    Args:
+        model: as for `LanguageModel.load`.
+    """
+
+    def __init__(self, model: str | Path | onnx.ModelProto) -> None:
+        reference = Reference(model)
+        self.name = reference.name
+        self._session = reference.session(reference.proto)
+        inputs = {x.name: x for x in self._session.get_inputs()}
+        self._outputs = [x.name for x in self._session.get_outputs()]
+        self._pairs = paired_by_name(list(inputs), self._outputs)
+        self._ids, *self._positions = token_inputs(self.name, [n for n in inputs if n not in self._pairs])
+        self._single = inputs[self._ids].shape[-1] == 1
+        self._cache = {n: np.zeros([d if isinstance(d, int) else 1 for d in inputs[n].shape], np.float32)
+                       for n in self._pairs}  # fmt: skip
+        self._types = {n: np.int32 if "int32" in x.type else np.int64 for n, x in inputs.items()}
+        self._ranks = {n: len(x.shape) for n, x in inputs.items()}
+        self._position = 0
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """float32 [vocabulary] behind these tokens, which follow those of the calls before."""
+        pieces = [[token] for token in tokens] if self._single else [list(tokens)]
+        for piece in pieces:
+            places = self._position + np.arange(len(piece))
+            given = {self._ids: np.array(piece), **dict.fromkeys(self._positions, places)}
+            shaped = {n: v.astype(self._types[n]).reshape((1,) * (self._ranks[n] - 1) + (-1,) if self._ranks[n] else ())
+                      for n, v in given.items()}  # fmt: skip
+            found = dict(zip(self._outputs, self._session.run(None, shaped | self._cache), strict=True))
+            self._cache = {past: found.pop(present) for past, present in self._pairs.items()}
+            self._position += len(piece)
+        (logits,) = found.values()
+        return np.asarray(logits.reshape(-1, logits.shape[-1])[-1])
