@@ -175,6 +175,38 @@ def matmul(case: Case) -> None:
     _tail(case, y)
 
 
+def _product(case: Case, x: str, second: int | str) -> str:
+    """By constant weights with so many columns, or by another tensor."""
+    shape, dtype = case.graph.tensor(x).shape, case.dtype()
+    if isinstance(second, int):
+        inputs, columns = [x, case.weights((shape[-1], second), second, 1), *case.bias(second)], second
+    else:
+        inputs, columns = [x, second], case.graph.tensor(second).shape[-1]
+    return case.finish("QMatMul", inputs, (*shape[:-1], columns), dtype, **case.limits(dtype))
+
+
+def heads(case: Case) -> None:
+    """Attention without its Softmax: rows divided into heads, products among them, heads joined to rows again."""
+    batch, rows, count, depth = case.integer(1, 2), case.integer(1, 30), case.integer(1, 4), 4 * case.integer(1, 10)
+    x = case.input((batch, rows, case.integer(1, 40)), case.dtype())
+    parts = []
+    for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
+        made = _product(case, x, count * depth)
+        if case.chance(0.3):
+            made = _lut(case, made)
+        divided = _move(case, "Reshape", made, [[batch, rows, count, depth]], [[batch, rows, count, depth]])[0]
+        shape = [(batch, rows, count, depth)[p] for p in perm]
+        parts.append(_move(case, "Transpose", divided, [], [shape], perm=perm)[0])
+    scores = _product(case, parts[0], parts[1])
+    together = _product(case, _lut(case, scores) if case.chance(0.5) else scores, parts[2])
+    back = _move(case, "Transpose", together, [], [[batch, rows, count, depth]], perm=[0, 2, 1, 3])[0]
+    flat = [batch * rows, count * depth] if case.chance(0.3) else [batch, rows, count * depth]
+    joined = _move(case, "Reshape", back, [flat], [flat])[0]
+    case.graph.outputs += [_product(case, joined, case.integer(1, 40))]
+    if case.chance(0.3):
+        case.graph.outputs.append(joined)
+
+
 def pool(case: Case) -> None:
     rank = 1 if case.chance(0.2) else 2
     size = tuple(case.integer(1, 14) for _ in range(rank))
@@ -425,6 +457,7 @@ _KINDS = (
     conv,
     conv_transpose,
     matmul,
+    heads,
     pool,
     elementwise,
     concat,

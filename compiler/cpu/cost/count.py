@@ -162,6 +162,8 @@ class _Count:
         if "call " in what:
             return self._call(what, env, registers)
         if what.startswith(_DIVIDES):
+            if not registers and what.rpartition(", ")[2].isdecimal():  # a product and shifts
+                return ("", 0.0, None) if " i64 " in what else ("scalar", 3.0, None)
             return "divide", registers or 1.0, None
         if what.startswith(("shufflevector", "extractelement")):
             return "shuffle", registers, None

@@ -105,6 +105,44 @@ def _transposed(move: Node, before: Tensor, after: Tensor, source: Blocked) -> B
     return None
 
 
+def heads_of(graph: Graph, first: Node, second: Node, source: Blocked) -> Blocked | None:
+    """The heads of attention, divided or joined by a Reshape and a Transpose: rows [.., T, H * D] and heads
+    [B, H, T, D] are the same bytes, where D fills whole blocks and each head's blocks follow those of the head before.
+
+    Args:
+        first, second: the moves, one after the other.
+        source: the blocked form of what the first one reads.
+
+    Returns:
+        The result of the second one; None for any other two moves.
+    """
+    before, between, after = (graph.tensor(n) for n in (first.inputs[0], first.outputs[0], second.outputs[0]))
+    v = source.view
+    quants = [t.quant for t in (before, between, after)]
+    if source.layout is not _LAST or v.h != 1 or {before.dtype} != {between.dtype, after.dtype}:
+        return None
+    if any(q is None or not q.same_as(quants[0]) for q in quants) or len(between.shape) != 4:
+        return None
+    batch, rows, heads, depth = between.shape
+    transposed = second if first.op == "Reshape" else first
+    if (transposed.op, transposed.attrs.get("perm")) != ("Transpose", [0, 2, 1, 3]) or depth % v.block:
+        return None
+    if {first.op, second.op} != {"Reshape", "Transpose"}:
+        return None
+    blocks = depth // v.block
+    if first.op == "Reshape":
+        if (v.n, v.w, v.c) != (batch, rows, heads * depth) or (batch > 1 and v.sn != heads * blocks * v.sc):
+            return None
+        divided = replace(v, tensor=after.name, n=batch * heads, c=depth, sn=blocks * v.sc)
+        return Blocked(_LAST, divided, alias=True)
+    if (v.n, v.w, v.c) != (batch * heads, rows, depth) or v.sn != blocks * v.sc:
+        return None
+    if planes_of(after.shape, _LAST) != (batch, heads * depth, 1, rows):
+        return None
+    joined = replace(v, tensor=after.name, n=batch, c=heads * depth, sn=heads * v.sn)
+    return Blocked(_LAST, joined, alias=True)
+
+
 def _same_vectors(
     before: Tensor, after: Tensor, source: Blocked, layout: Layout, planes: tuple[int, int, int, int]
 ) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compiler.graph import Node
-from compiler.npu.blocks.alias import MOVES, alias_of
+from compiler.npu.blocks.alias import MOVES, alias_of, heads_of
 from compiler.npu.blocks.blocked import Blocked
 from compiler.npu.blocks.wiring import Wiring
 from isa.program import Layout
@@ -35,9 +35,11 @@ class Layouts:
         if move is None or move.op not in MOVES:
             return None
         source = self.find(move.inputs[0])
-        if source is None:
-            return None
-        alias = alias_of(self.wiring.graph, move, name, source)
+        graph, before = self.wiring.graph, self.wiring.producers.get(move.inputs[0])
+        alias = None if source is None else alias_of(graph, move, name, source)
+        if alias is None and before is not None and before.op in MOVES:  # two moves may leave what one does not
+            source = self.find(before.inputs[0])
+            alias = None if source is None else heads_of(graph, before, move, source)
         if alias is not None:
             self.blocked[name] = alias
         return alias

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.blocks.alias import alias_of
+from compiler.npu.blocks.alias import alias_of, heads_of
 from compiler.npu.blocks.blocked import Blocked
 from compiler.npu.views import View, dense_view, planes_of
 from isa.program import ARENA_REGION, Layout
@@ -70,6 +70,31 @@ def test_alias(before: Shape, source: Layout, after: Shape, perm: Shape | None, 
     x = gathered(data, first, source is LAST).reshape(before)
     y = gathered(data, found.view, found.layout is LAST).reshape(after)
     np.testing.assert_array_equal(y, x.reshape(after) if perm is None else x.transpose(perm))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(("heads", "depth", "there"), [(3, 8, True), (2, 4, True), (1, 4, True), (3, 6, False)])
+def test_heads(batch: int, heads: int, depth: int, there: bool) -> None:
+    """Rows divided into heads and heads joined to rows: two moves that are none together."""
+    rows, apart, turned = (batch, 5, heads * depth), (batch, 5, heads, depth), (batch, heads, 5, depth)
+    quant = Quant.of(np.float32(0.5), 1)
+    for before, after, ops in (
+        (rows, turned, [Node("Reshape", ["x"], ["t"]), Node("Transpose", ["t"], ["y"], {"perm": [0, 2, 1, 3]})]),
+        (turned, rows, [Node("Transpose", ["x"], ["t"], {"perm": [0, 2, 1, 3]}), Node("Reshape", ["t"], ["y"])]),
+    ):
+        graph = Graph()
+        for name, shape in (("x", before), ("t", apart), ("y", after)):
+            graph.tensors[name] = Tensor(name, shape, np.dtype(np.int8), None, quant)
+        view = dense_view("x", "buffer", ARENA_REGION, planes_of(before, LAST), BLOCK)
+        found = heads_of(graph, ops[0], ops[1], Blocked(LAST, view))
+        assert (found is not None) == there
+        if found is None:
+            continue
+        data = np.arange(view.n * view.sn)
+        x = gathered(data, view, True).reshape(before)
+        moved = x.reshape(apart).transpose(0, 2, 1, 3) if before == rows else x.transpose(0, 2, 1, 3).reshape(rows)
+        assert found.alias and found.layout is LAST and found.view.tensor == "y"
+        np.testing.assert_array_equal(gathered(data, found.view, True).reshape(after), moved)
 
 
 @pytest.mark.parametrize(
