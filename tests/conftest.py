@@ -4,13 +4,16 @@ import gc
 import itertools
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 import pytest
+from amaranth.hdl import UnusedElaboratable
 
 from tests.common import needs
 from tests.common.paths import ROOT
 
+warnings.simplefilter("ignore", UnusedElaboratable)  # also when all tests are over
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
 os.environ.setdefault("TILEWRIGHT_KEYS", tempfile.mkdtemp(prefix="tilewright-test-keys-"))  # not the user's
