@@ -37,12 +37,29 @@ def notes_on(graph: Graph, layers: list[Layer], cpu_only: bool) -> list[str]:
             "makes and reads them is compiled for the CPU, in floats as onnxruntime runs it. Sums of floats round in "
             "an order of their own, so such a tensor may differ from onnxruntime's by single steps"
         )
+    found += [] if cpu_only else _interpolations(graph)
     products = [node for node in graph.nodes if node.op in _PRODUCTS]
     if products and not cpu_only:
         found.append(f"{_counted(products)} run on the CPU: {_why_not_products(graph)}")
     if any(layer.where != "cpu" for layer in layers) or not any(layer.macs for layer in layers):
         return found
     return [*found, UNUSED + _why_unused(graph, wide, cpu_only)]
+
+
+def _interpolations(graph: Graph) -> list[str]:
+    """Why a linear Resize between quantised tensors stays on the CPU."""
+    makers = graph.producers()
+    found = []
+    for node in graph.nodes:
+        before = makers.get(node.inputs[0]) if node.op in ("Resize", "Upsample") else None
+        if before is None or before.op != "DequantizeLinear" or node.attrs.get("mode") not in ("linear", b"linear"):
+            continue
+        found.append(
+            f"{node.name or node.outputs[0]} runs on the CPU: a linear {node.op} is the same in the NPU's integers "
+            "where its scale is a power of two, stays, and rows and columns become 2, 4 or 8 times as many; else the "
+            "rounding of floats decides many ties"
+        )
+    return found
 
 
 def _counted(nodes: list[Node]) -> str:

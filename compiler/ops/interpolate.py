@@ -51,10 +51,14 @@ class QInterpolate(QuantizedOp):
     """Linear interpolation of rows and columns together: x [N,C,H,W], type and quantisation stay.
 
     The sum of the four neighbours, each times its shares of row and column, rounded once: floor(sum + 1/2).
+
+    Attributes:
+        to_even: ties of the sum without the zero point go to the even neighbour, not upwards.
     """
 
     rows: Places
     columns: Places
+    to_even: bool = False
 
     def check(self, operands: Operands, result: Tensor) -> str | None:
         error = super().check(operands, result)

@@ -383,7 +383,9 @@ def interpolate(case: Case) -> None:
     t = case.graph.tensor(x)
     rows, columns = (_between(case, n) for n in t.shape[2:])
     shape = (*t.shape[:2], len(rows.first), len(columns.first))
-    y = case.finish("QInterpolate", [x], shape, t.dtype, quant=t.quant, rows=rows, columns=columns)
+    y = case.finish(
+        "QInterpolate", [x], shape, t.dtype, quant=t.quant, rows=rows, columns=columns, to_even=case.chance(0.5)
+    )
     if case.chance(0.3):
         y = _lut(case, y)
     if case.chance(0.6):

@@ -275,6 +275,17 @@ def resize_nearest(m: Model, i: int) -> None:
 
 
 @case
+def resize_linear(m: Model, i: int) -> None:
+    """With a scale that is a power of two, onnxruntime's floats are exact until the last rounding."""
+    same = {"scale": 2.0 ** -(i % 7), "zero": m.zero()}
+    x = m.input((1, 3, 4, 5), **same)  # type: ignore[arg-type]
+    scales = m.const([1, 1, *m.rng.choice([1, 2, 4, 8], 2)], np.float32)
+    how = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")[int(m.rng.integers(4))]
+    y = m.op("Resize", x, "", scales, mode="linear", coordinate_transformation_mode=how)
+    _finish(m, y, **same)
+
+
+@case
 def movement(m: Model, i: int) -> None:
     same = {"scale": 0.05, "zero": 3}
     x = m.input((1, 6, 4, 5), **same)  # type: ignore[arg-type]

@@ -235,12 +235,15 @@ def q_softmax(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
 
 
 def q_interpolate(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
-    """Exact sums of the four neighbours, ties upwards."""
+    """Exact sums of the four neighbours, ties upwards or, without the zero point, to even."""
     found, whole = xs[0].astype(np.int64), 1
     for axis, places in ((2, node.attributes["rows"]), (3, node.attributes["columns"])):
         share = np.array(places.shares).reshape([-1 if i == axis else 1 for i in range(4)])
         first, second = (np.take(found, at, axis) for at in (places.first, places.second))
         found, whole = first * (places.one - share) + second * share, whole * places.one
+    if node.attributes["to_even"]:
+        zero = int(quant(graph, node.inputs[0]).zero_point)
+        return (np.rint(found / whole - zero) + zero).astype(xs[0].dtype)
     return np.floor(found / whole + 0.5).astype(xs[0].dtype)
 
 

@@ -364,5 +364,14 @@ def q_interpolate(ctx: Context, op: QInterpolate) -> None:
     whole = op.rows.one * op.columns.one
     wide = "i16" if 256 * whole < 1 << 16 else "i32"
     across, shift, half = between(op.columns, 2, down, wide), whole.bit_length() - 1, whole // 2
-    rounded = ctx.stored(ctx.lazy((n, h, w, c), x.dtype, lambda idx: (across(idx) + half).shr(shift).to(x.dtype), 6))
+    zero = scalar(ctx, ctx.node.inputs[0])[1]
+
+    def rounded_sum(idx: list[Index]) -> Expr:
+        total = across(idx)
+        if whole == 1:
+            return total
+        odd = ((total.shr(shift) - zero) & 1) - 1 if op.to_even else const(0, wide)  # -1: what rounds a tie down
+        return (total + half + odd).shr(shift)
+
+    rounded = ctx.stored(ctx.lazy((n, h, w, c), x.dtype, lambda idx: rounded_sum(idx).to(x.dtype), 6))
     ctx.define(ctx.out_shape(), x.dtype, lambda idx: ctx.read(rounded, [idx[0], idx[2], idx[3], idx[1]]), 1)

@@ -16,6 +16,7 @@ from compiler.npu.layers.take import TakeLayer
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from compiler.npu.ops.tail import fuse_tail, labels
 from compiler.npu.ops.weights import split_zero_point
+from compiler.npu.stored import stored_zero_point
 from compiler.ops.interpolate import Places, QInterpolate
 from isa.config import NpuConfig
 from isa.program import Layout
@@ -77,8 +78,8 @@ class Upsampling:
 class Interpolate(NpuOp[QInterpolate]):
     """A plane with its border repeated, then a convolution of each channel by itself for every phase of the result.
 
-    Where sums are not whole, products are twice what they should be and each sum has 1 more: then it is never a tie,
-    and rounding to even rounds ties of the sum upwards.
+    To round to even is what the machine does. Upwards: where sums are not whole, products are twice what they should be
+    and each sum has 1 more: then it is never a tie, and rounding to even rounds ties of the sum upwards.
     """
 
     condition = "rows and columns 1, 2, 4 or 8 times as many, always between neighbours, weights in 1/256 or coarser"
@@ -97,7 +98,8 @@ class Interpolate(NpuOp[QInterpolate]):
         x, c = node.x, node.x.shape[1]
         down, across = (Upsampling.of(places, size) for _, places, size in _axes(node))
         assert down is not None and across is not None
-        post = Post()
+        zero = stored_zero_point(x) if node.op.to_even else 0
+        post = Post(zp=zero)
         name, ops = labels([node.node, *tail])
         view = operands.view(x.name, Layout.CHANNELS_FIRST)
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, node.y.name))
@@ -105,7 +107,7 @@ class Interpolate(NpuOp[QInterpolate]):
         dims = x.shape[0], c, x.shape[2] + 2, x.shape[3] + 2
         wide = operands.temporary(f"{node.y.name}@edges", x.name, Layout.CHANNELS_FIRST, dims)
         phases, whole = [], down.one * across.one
-        twice = 1 if whole == 1 else 2
+        twice = 1 if whole == 1 or node.op.to_even else 2
         for py in range(down.factor):
             for px in range(across.factor):
                 weights = twice * np.outer(down.taps[py], across.taps[px])
@@ -124,7 +126,7 @@ class Interpolate(NpuOp[QInterpolate]):
             TakeLayer(f"{name} (border)", ops, [view], wide, Post(), rows=edges[0], columns=edges[1]),
             ConvLayer(
                 name, ops, [wide], made, post, node.graph.macs(node.node), products, phases=phases,
-                bias=np.full((len(phases), c), twice - 1, np.int32), scale=scale, group=c, fill=0,
+                bias=np.full((len(phases), c), twice - 1 - zero * whole, np.int32), scale=scale, group=c, fill=0,
             ),
         ]  # fmt: skip
 
