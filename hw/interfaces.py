@@ -14,7 +14,15 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, HEADER, INSTRUCTION_BITS, INSTRUCTION_BYTES, REGIONS, Engine
+from isa.instructions import (
+    ADDRESS_BITS,
+    HEADER,
+    INSTRUCTION_BITS,
+    INSTRUCTION_BYTES,
+    REGIONS,
+    ROW_WORD_BITS,
+    Engine,
+)
 from isa.registers import REGISTER_SPACE
 
 #: Bits of an AXI4-Lite byte address.
@@ -363,11 +371,27 @@ class ColumnsWrite(wiring.Signature):
         super().__init__({"mask": Out(columns), "row": Out(ADDRESS_BITS), "data": Out(column_bits).array(columns)})
 
 
-class TableRead(wiring.Signature):
-    """A reader of look-up tables: byte `index` of a table for every lane, `value` two cycles later."""
+class ScaleWrite(wiring.Signature):
+    """A writer of one scale to all lanes of a row of PRM, never refused."""
 
-    def __init__(self, lanes: int) -> None:
-        super().__init__({"valid": Out(1), "table": Out(4), "index": Out(8).array(lanes), "value": In(8).array(lanes)})
+    def __init__(self) -> None:
+        super().__init__({"valid": Out(1), "row": Out(ADDRESS_BITS), "scale": Out(32)})
+
+
+class TableRead(wiring.Signature):
+    """A reader of look-up tables: byte `index` of a table for every lane, `value` two cycles later.
+
+    Parameters:
+        wide: there is a second reader, never in the same cycle: with `wide` it reads, for every lane, word `word_index`
+            of the tables that are read as one with `word_table`; `word` two cycles later.
+    """
+
+    def __init__(self, lanes: int, *, wide: bool = False) -> None:
+        members = {"valid": Out(1), "table": Out(4), "index": Out(8).array(lanes), "value": In(8).array(lanes)}
+        if wide:
+            members |= {"wide": Out(1), "word_table": Out(4), "word_index": Out(8).array(lanes)}
+            members |= {"word": In(ROW_WORD_BITS).array(lanes)}
+        super().__init__(members)
 
 
 def flat_ports(component: Any) -> Iterator[tuple[str, Any, Value]]:

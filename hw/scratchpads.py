@@ -13,8 +13,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
-from hw.interfaces import ColumnsWrite, ParameterRead, ScratchpadRead, ScratchpadWrite, TableRead
-from isa.config import NpuConfig
+from hw.interfaces import ColumnsWrite, ParameterRead, ScaleWrite, ScratchpadRead, ScratchpadWrite, TableRead
+from isa.config import WIDE_TABLE, NpuConfig
 from isa.timing import table_chunk_cycles
 
 
@@ -122,7 +122,8 @@ class ParameterScratchpad(wiring.Component):
 
     Ports:
         bias, scale: reads of values of 32 bits.
-        write: a chunk of a row.
+        write: a chunk of a row; refused while there is a write of `scale_write`.
+        scale_write: of the row unit, where there is one.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -132,7 +133,8 @@ class ParameterScratchpad(wiring.Component):
             {
                 "bias": In(ParameterRead(config)),
                 "scale": In(ParameterRead(config)),
-                "write": In(ScratchpadWrite(config, self.chunks, fills=False)),
+                "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=bool(config.rows))),
+                **({"scale_write": In(ScaleWrite())} if config.rows else {}),
             }
         )
 
@@ -149,6 +151,8 @@ class ParameterScratchpad(wiring.Component):
         column_bits, group_bits = ((n - 1).bit_length() for n in (columns, groups))
         if c.vector_passes == 1:
             unread(m, self.bias.number, self.scale.number)
+        if c.rows:
+            m.d.comb += self.write.grant.eq(~self.scale_write.valid)
         for kind, reader, offset in (("bias", self.bias, 0), ("scale", self.scale, 1)):
             values = []
             mine = self.write.chunk[0] == offset if kinds == 1 else 1
@@ -161,6 +165,15 @@ class ParameterScratchpad(wiring.Component):
                     write.en.eq(self.write.valid & mine & here),
                     write.addr.eq(Cat(group[column_bits:][:group_bits], self.write.row)),
                     write.data.eq(Cat(words)),
+                ]
+                if c.rows and kind == "scale":  # all lanes at once: a row is one group
+                    with m.If(self.scale_write.valid):
+                        m.d.comb += [
+                            write.en.eq(1),
+                            write.addr.eq(self.scale_write.row),
+                            write.data.eq(self.scale_write.scale.replicate(width)),
+                        ]
+                m.d.comb += [
                     read.en.eq(reader.valid),
                     read.addr.eq(Cat(reader.number[(passes - 1).bit_length() :][:group_bits], reader.row)),
                 ]
@@ -180,7 +193,7 @@ class TableScratchpad(wiring.Component):
     Latency: read 2 cycles, the second for the register of the block RAM; write `table_chunk_cycles`.
 
     Ports:
-        read: table number and byte of each lane.
+        read: table number and byte of each lane; with a row unit, of words as well, of WIDE_TABLE bytes.
         write: bus-wide chunk of a table, unchanged until the cycle of `grant`, in which the last word of it is written.
     """
 
@@ -189,7 +202,7 @@ class TableScratchpad(wiring.Component):
         self.chunks = 256 // config.bus_bytes
         super().__init__(
             {
-                "read": In(TableRead(config.vector_lanes)),
+                "read": In(TableRead(config.vector_lanes, wide=bool(config.rows))),
                 "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=True)),
             }
         )
@@ -198,6 +211,7 @@ class TableScratchpad(wiring.Component):
         m = Module()
         c = self.config
         words = table_chunk_cycles(c)  # of a chunk
+        assert not c.rows or c.axi_data_bits // words == 8 * WIDE_TABLE
         word_bits, word_index = c.axi_data_bits // words, (words - 1).bit_length()
         word = Signal(word_index)  # that is written
         with m.If(self.write.valid):
@@ -223,4 +237,9 @@ class TableScratchpad(wiring.Component):
                 read.addr.eq(Cat(index[byte_bits:], self.read.table)),
                 self.read.value[l].eq(found.word_select(byte_now, 8)),
             ]
+            if c.rows:
+                with m.If(self.read.wide):
+                    m.d.comb += read.en.eq(1)
+                    m.d.comb += read.addr.eq(Cat(self.read.word_index[l], self.read.word_table[byte_bits:]))
+                m.d.comb += self.read.word[l].eq(found)
         return m

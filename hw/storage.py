@@ -20,6 +20,7 @@ class Storage(wiring.Component):
         load: writes of LOAD to all but ACC.
         gemm_act, gemm_wgt, gemm_acc, acc_write: of GEMM.
         vector_acc, vector_a, vector_b, bias, scale, table; vector_write: reads of VECTOR; its results, to ACT.
+        scale_write: of its row unit, where there is one, to PRM.
         store: reads of STORE.
     """
 
@@ -47,6 +48,8 @@ class Storage(wiring.Component):
             "scale": prm["scale"],
             "store": act["store"],
         }
+        if config.rows:
+            members["scale_write"] = prm["scale_write"]
         if self.lut is not None:
             members["table"] = self.lut.signature.members["read"]
         super().__init__(members)
@@ -65,6 +68,8 @@ class Storage(wiring.Component):
         connect(m, flipped(self.vector_acc), self.acc.vector)
         connect(m, flipped(self.bias), self.prm.bias)
         connect(m, flipped(self.scale), self.prm.scale)
+        if self.config.rows:
+            connect(m, flipped(self.scale_write), self.prm.scale_write)
         writers = {Memory.ACT: self.act.load, Memory.WGT: self.wgt.write, Memory.PRM: self.prm.write}
         if self.lut is not None:
             m.submodules.lut = self.lut

@@ -9,14 +9,17 @@ from amaranth.lib.wiring import Out, connect, flipped
 
 from hw.connections import unread
 from hw.engine import EngineShell
-from hw.interfaces import Fault, ParameterRead, RowWrite, ScratchpadRead, TableRead
+from hw.interfaces import Fault, ParameterRead, RowWrite, ScaleWrite, ScratchpadRead, TableRead
 from hw.pipeline import Pipeline
 from hw.requantizer import INSIDE_STAGE
+from hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, RowUnit, divide_stage, maximum_stage, sum_stage
+from hw.table import field, header
 from hw.vector_lane import (
     ADD_STAGE,
     BIAS_STAGE,
     CONTROL_STAGES,
     LUT_STAGE,
+    PRODUCT_STAGE,
     READ_STAGE,
     REQUANTIZE_STAGE,
     RESULT_STAGE,
@@ -27,7 +30,7 @@ from hw.vector_lane import (
     VectorLane,
 )
 from hw.vector_operands import VectorOperands
-from hw.vector_steps import VectorSteps
+from hw.vector_steps import ROW_FUNCTIONS, VectorSteps
 from isa.config import NpuConfig
 from isa.instructions import BY_NAME, Engine, Rounding, Source
 from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
@@ -72,7 +75,7 @@ class Vector(EngineShell):
     Ports:
         control, retire, activity: see `EngineShell`.
         acc, a, b: reads that may be refused.  bias, scale, table: reads that are not; no table without tables.
-        write: to ACT.
+        write: to ACT.  scale_write: of the row unit, where there is one, to PRM.
         range_fault: the step before named a row beyond its memory; there is none in this cycle.
     """
 
@@ -88,8 +91,13 @@ class Vector(EngineShell):
                 "b": Out(ScratchpadRead(Out(row), refusable=True)),
                 "bias": Out(ParameterRead(config)),
                 "scale": Out(ParameterRead(config)),
-                **({"table": Out(TableRead(config.vector_lanes))} if config.table_lookup else {}),
+                **(
+                    {"table": Out(TableRead(config.vector_lanes, wide=bool(config.rows)))}
+                    if config.table_lookup
+                    else {}
+                ),
                 "write": Out(RowWrite(row)),
+                **({"scale_write": Out(ScaleWrite())} if config.rows else {}),
                 "range_fault": Out(Fault()),
             },
         )
@@ -115,7 +123,11 @@ class Vector(EngineShell):
             self.activity.stalled.eq(steps.stalled),
         ]
         pipe = Pipeline(m)
+        if c.rows:
+            self._rows(m, pipe, steps)
         self._travel(m, pipe, steps)
+        if c.rows:
+            self._row_stages(m, pipe)
         self._contexts(m, pipe)
         self._lanes(m, pipe, steps.column)
         self.retire_in_order(m, steps.current_pc, pipe.at("end", VECTOR_SIGNAL), CONTEXTS)
@@ -133,7 +145,10 @@ class Vector(EngineShell):
         pipe.put("makes", steps.makes, reset=True)
         pipe.put("valid", pipe.at("makes", 1) & ~steps.fault.error, 1, reset=True)
         at_source = pipe.stage(SOURCE_STAGE)
-        pipe.put("results", at_source["valid"] & at_source["result"], SOURCE_STAGE, reset=True)
+        results = at_source["valid"] & at_source["result"]
+        if self.config.rows:
+            results &= ~(at_source["row_maximum"] | at_source["row_sum"])
+        pipe.put("results", results, SOURCE_STAGE, reset=True)
         pipe.put("end", steps.end, reset=True)
         # Block RAM is slow: what it gives goes through a register, which can lie in the block.
         gate = BIAS_STAGE - 1  # no bias where none is added
@@ -156,6 +171,42 @@ class Vector(EngineShell):
             self.write.row.eq(at_write["dst"]),
         ]
 
+    def _rows(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:
+        """The row unit, and what travels with steps of ROW."""
+        m.submodules.rows = self.rows = rows = RowUnit(self.config)
+        connect(m, rows.write, flipped(self.scale_write))
+        for name in ROW_FUNCTIONS:
+            pipe.put(f"row_{name}", getattr(steps, f"row_{name}"))
+        pipe.put("exponential", steps.row_exp)
+        m.d.comb += [steps.running.eq(self.activity.running), rows.prm.eq(steps.prm)]
+        # Of the instruction; the next ROW starts when this one is out of the pipeline.
+        word, lanes = self.control.word, self.config.block_in
+        tail = field(word, "ROW", "tail")
+        with m.If(self.control.start & (header(word, "opcode") == BY_NAME["ROW"].opcode)):
+            m.d.sync += [
+                rows.keep.eq(Cat((tail == 0) | (tail > l) for l in range(lanes))),
+                rows.numerator.eq(field(word, "ROW", "numerator")),
+                rows.exponent.eq(field(word, "ROW", "exponent")),
+            ]
+
+    def _row_stages(self, m: Module, pipe: Pipeline) -> None:
+        """What the row unit is told of a step, in its stages."""
+        rows, c = self.rows, self.config
+        at_maximum, at_sum = pipe.stage(maximum_stage(c)), pipe.stage(sum_stage(c))
+        at_divide = pipe.stage(divide_stage(c))
+        m.d.comb += [
+            rows.a_cut.eq(pipe.at("result", MAXIMUM_STAGE)),
+            rows.words_cut.eq(pipe.at("result", WORD_STAGE)),
+            rows.maximum_valid.eq(at_maximum["valid"] & at_maximum["row_maximum"]),
+            rows.maximum_first.eq(at_maximum["first"]),
+            rows.maximum_last.eq(at_maximum["result"]),
+            rows.maximum_prm.eq(at_maximum["prm"]),
+            rows.sum_valid.eq(at_sum["valid"] & at_sum["row_sum"]),
+            rows.sum_first.eq(at_sum["first"]),
+            rows.divide.eq(at_divide["valid"] & at_divide["row_sum"] & at_divide["result"]),
+            rows.divide_prm.eq(at_divide["prm"]),
+        ]
+
     def _put_passes(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:
         """Which pass of its row a value belongs to."""
         if self.config.vector_passes == 1:
@@ -173,7 +224,16 @@ class Vector(EngineShell):
         za, zb = Signal.like(registers["za"], name="za_now"), Signal.like(registers["zb"], name="zb_now")
         with m.If(self.control.ready):
             m.d.sync += [za.eq(registers["za"]), zb.eq(registers["zb"])]
-        pipe.put("za", za)
+        if self.config.rows:
+            pipe.put("plain_za", za)
+            is_row = pipe.at("row_sum", 1) | pipe.at("row_exp", 1)
+            pipe.put("za", Mux(is_row, self.rows.maximum, pipe.at("plain_za", 1)), 1)
+            wide_table = Signal.like(registers["table"], name="wide_table")
+            with m.If(self.control.ready):
+                m.d.sync += wide_table.eq(registers["table"])
+            pipe.put("wide_table", wide_table)
+        else:
+            pipe.put("za", za)
         pipe.put("zb", zb)
         slot, next_slot = Signal(range(CONTEXTS)), Signal(range(CONTEXTS))
         m.d.comb += next_slot.eq(slot + 1)
@@ -189,6 +249,8 @@ class Vector(EngineShell):
             m.d.comb += [write.en.eq(1), write.addr.eq(next_slot), read.addr.eq(pipe.at("slot", stage - 1))]
             for member in layout.members:
                 value = registers[member] if member in registers else self.run(member)
+                if self.config.rows and member in ("rounding", "add", "lut"):  # ROW has other fields there
+                    value &= (header(self.control.word, "opcode") == BY_NAME["VECTOR"].opcode).replicate(len(value))
                 m.d.comb += write.data[member].eq(value)
             record = Signal(layout, name=f"{name}_now", reset_less=True)
             m.d.sync += record.eq(read.data)
@@ -228,7 +290,8 @@ class Vector(EngineShell):
         """The lanes, each with its share of the operands; the table look-up."""
         c = self.config
         tables = bool(c.table_lookup)
-        control = LaneControl(tables=tables).create(path=("lanes",))
+        rows = bool(c.rows)
+        control = LaneControl(tables=tables, rows=rows).create(path=("lanes",))
         for name in control.signature.members:
             m.d.comb += getattr(control, name).eq(pipe.at(name, CONTROL_STAGES[name]))
         m.submodules.operands = operands = VectorOperands(c)
@@ -251,7 +314,7 @@ class Vector(EngineShell):
         ]
         results = []
         for l in range(c.vector_lanes):
-            m.submodules[f"lane{l}"] = lane = VectorLane(passes=c.vector_passes, tables=tables)
+            m.submodules[f"lane{l}"] = lane = VectorLane(passes=c.vector_passes, tables=tables, rows=rows)
             connect(m, control, lane.control)
             m.d.comb += [
                 lane.acc.eq(operands.acc.word_select(l, 32)),
@@ -262,6 +325,8 @@ class Vector(EngineShell):
             ]
             if tables:
                 m.d.comb += [self.table.index[l].eq(lane.index), lane.value.eq(self.table.value[l])]
+            if rows:
+                m.d.comb += [self.table.word_index[l].eq(lane.word_index), lane.word.eq(self.table.word[l])]
             results.append(lane.result)
         # The passes of a row follow each other without a gap.
         row = [Cat(results)]
@@ -273,3 +338,11 @@ class Vector(EngineShell):
         if tables:
             at_table = pipe.stage(LUT_STAGE)
             m.d.comb += [self.table.valid.eq(at_table["results"]), self.table.table.eq(at_table["table"])]
+        if rows:
+            at_word = pipe.stage(PRODUCT_STAGE)
+            m.d.comb += [
+                self.table.wide.eq(at_word["valid"] & (at_word["row_sum"] | at_word["row_exp"])),
+                self.table.word_table.eq(at_word["wide_table"]),
+                self.rows.a.eq(operands.a),
+                self.rows.words.eq(Cat(self.table.word)),
+            ]

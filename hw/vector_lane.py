@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw import requantizer
+from isa.instructions import ROW_WORD_BITS
 from isa.timing import ACT_READ_CYCLES
 
 # Cycles after the step in which a stage looks at its inputs.
@@ -36,6 +37,7 @@ CONTROL_STAGES = {
     "first": SOURCE_STAGE,
     "za": SOURCE_STAGE,
     "zb": SOURCE_STAGE,
+    "exponential": REQUANTIZE_STAGE,
     "inside_zero_point": REQUANTIZE_STAGE + requantizer.INSIDE_STAGE,
     "window": REQUANTIZE_STAGE + requantizer.WINDOW_STAGE,
     "away": REQUANTIZE_STAGE + requantizer.WINDOW_STAGE,
@@ -60,6 +62,7 @@ class LaneControl(wiring.Signature):
 
     Members:
         valid, mul, sum, max, first, za, zb: of the source stage; `first` starts a sum or maximum.
+        exponential: requantise the word of a wide table.
         inside_zero_point, window, away, zero_point, low, high: see `Requantizer`.
         requantized: take the requantiser's result, not the value itself.
         ma, mb, offset, shift, above, add_low, add_high: integer Add; bit i of `above` is set for bits of the sum that
@@ -69,15 +72,18 @@ class LaneControl(wiring.Signature):
 
     Parameters:
         tables: there are tables; without them there is no `look_up`.
+        rows: there is a row unit; without it there is no `exponential`.
     """
 
-    def __init__(self, *, tables: bool) -> None:
+    def __init__(self, *, tables: bool, rows: bool = False) -> None:
         shapes: dict[str, Shape | int] = dict.fromkeys(CONTROL_STAGES, 1)
         shapes |= dict.fromkeys(("za", "zb", "inside_zero_point", "zero_point", "low", "high"), signed(8))
         shapes |= dict.fromkeys(("add_low", "add_high"), signed(8))
         shapes |= {"mb": signed(24), "ma": signed(24), "offset": signed(32), "shift": 5, "above": 31}
         if not tables:
             del shapes["look_up"]
+        if not rows:
+            del shapes["exponential"]
         super().__init__({name: Out(shape) for name, shape in shapes.items()})
 
 
@@ -87,6 +93,7 @@ class VectorLane(wiring.Component):
     Parameters:
         passes: steps come in so many passes, of which this lane has one element each.
         tables: there are tables; without them `index` and `value` do not exist and the latency is the same.
+        rows: there is a row unit, with `word_index` and `word`.
 
     Latency: RESULT_STAGE + 1 cycles from the pass to `result`.
 
@@ -95,20 +102,22 @@ class VectorLane(wiring.Component):
         acc, a, b: operands, at SOURCE_STAGE; of `acc` and `a` the one that is not the value is 0.
         bias: 0 where none is added; at BIAS_STAGE.  scale: at SCALE_STAGE.
         index: to the table, at LUT_STAGE.  value: from it, a cycle after RESULT_STAGE.
+        word_index: to a wide table, at PRODUCT_STAGE: a - za.  word: from it, at REQUANTIZE_STAGE.
         result: chosen of two registers.
     """
 
-    def __init__(self, *, passes: int = 1, tables: bool = True) -> None:
-        self.passes, self.tables = passes, tables
+    def __init__(self, *, passes: int = 1, tables: bool = True, rows: bool = False) -> None:
+        self.passes, self.tables, self.rows = passes, tables, rows
         super().__init__(
             {
-                "control": In(LaneControl(tables=tables)),
+                "control": In(LaneControl(tables=tables, rows=rows)),
                 "acc": In(signed(32)),
                 "a": In(signed(8)),
                 "b": In(signed(8)),
                 "bias": In(signed(32)),
                 "scale": In(32),
                 **({"index": Out(8), "value": In(8)} if tables else {}),
+                **({"word_index": Out(8), "word": In(ROW_WORD_BITS)} if rows else {}),
                 "result": Out(8),
             }
         )
@@ -159,6 +168,9 @@ class VectorLane(wiring.Component):
             factors4[1].eq(self.b - told.zb),
         ]
 
+        if self.rows:
+            m.d.comb += self.word_index.eq(factors4[0])
+
         # 4 -> 5: the product of MUL, in registers of the multiplier: nothing but a clock reaches them.
         v5, mul5, product5 = register(signed(32), "v5"), register(1, "mul5"), register(signed(18), "product5")
         m.d.sync += [v5.eq(v4), mul5.eq(mul4), product5.eq(factors4[0] * factors4[1])]
@@ -169,7 +181,7 @@ class VectorLane(wiring.Component):
 
         m.submodules.requantizer = requantize = requantizer.Requantizer()
         m.d.comb += [
-            requantize.acc.eq(v6),
+            requantize.acc.eq(Mux(told.exponential, self.word, v6) if self.rows else v6),
             requantize.scale.eq(self.scale),
             requantize.inside_zero_point.eq(told.inside_zero_point),
             requantize.window.eq(told.window),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,9 +11,15 @@ from hw.interfaces import PC_BITS, Fault, bits_for
 from hw.loop_nest import LoopNest, report_range
 from hw.table import field, header
 from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, BY_NAME, Source
+from isa.instructions import ADDRESS_BITS, BY_NAME, RowFunction, Source
+from isa.timing import ROW_DIVIDE_CYCLES
 
 ADDRESSES = ("a", "b", "dst", "prm")
+#: Functions of ROW, as the ports `row_{name}` say them. Its fields lie where VECTOR has its own.
+ROW_FUNCTIONS = {"maximum": RowFunction.MAXIMUM, "sum": RowFunction.EXP_SUM, "exp": RowFunction.EXP}
+for _row, _vector in (("function", "source"), *((n, n) for n in ("a", "dst", "prm", "reduce"))):
+    _mine, _its = BY_NAME["ROW"].by_name[_row], BY_NAME["VECTOR"].by_name[_vector]
+    assert (_mine.low, _mine.bits) == (_its.low, _its.bits)
 
 
 class VectorSteps(wiring.Component):
@@ -28,13 +34,15 @@ class VectorSteps(wiring.Component):
         control: from the front end; of its configuring instructions VECTOR_LOOP is used here.
         configures_loop: the word is VECTOR_LOOP.
         current_pc: instruction of the step.
-        works: a pass is made.  stalled: a read was refused.
+        running: an earlier instruction is in the pipeline; ROW waits for it.
+        works: a pass is made.  stalled: a read was refused, or the divider is at work.
         end: the step is the last of its instruction.
         makes: a pass is made of what is no VECTOR_SYNC.  first_pass, last_pass, number: which.  result: it makes a row.
         acc_read, acc_row, acc_grant; a_*, b_*: reads of ACC or ACT (all granted or none; with a and b in one bank, a in
             an earlier cycle).
         column: of the row of ACC.  from_acc: ACC is read.
         source, biased: of the instruction: where its values come from; whether they get a bias.
+        row_maximum, row_sum, row_exp: it is ROW, with this function.
         first: of a group.  prm, dst: rows of the step.
         fault: the step before named a row beyond its memory; there is none in this cycle.
     """
@@ -48,6 +56,7 @@ class VectorSteps(wiring.Component):
             {
                 "control": In(control),
                 "configures_loop": In(1),
+                **({"running": In(1), **{f"row_{n}": Out(1) for n in ROW_FUNCTIONS}} if config.rows else {}),
                 "current_pc": Out(PC_BITS),
                 "works": Out(1),
                 "stalled": Out(1),
@@ -103,7 +112,21 @@ class VectorSteps(wiring.Component):
             "uses_b": run("add") | (new_source == Source.MUL),
             "from_acc": new_source == Source.ACC,
         }
+        is_row, makes_none = C(0, 1), C(0, 1)  # ROW; it makes no row of ACT
+        if c.rows:
+            is_row, makes_none = Signal(), Signal()
+            m.d.comb += [
+                is_row.eq(header(word, "opcode") == BY_NAME["ROW"].opcode),
+                makes_none.eq(self.row_maximum | self.row_sum),
+            ]
+            new |= {
+                "reducing": Mux(is_row, new_source != RowFunction.EXP, new["reducing"]),
+                "uses_b": new["uses_b"] & ~is_row,
+                "from_acc": new["from_acc"] & ~is_row,
+            }
         at_work = {"null": null, "reducing": reducing, "uses_b": uses_b, "from_acc": from_acc}
+
+        biased = (new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)
 
         def of_step(of: dict[str, Value], group_last: Value, same: Value) -> list[tuple[Signal, Value]]:
             makes_row = ~of["reducing"] | group_last
@@ -136,7 +159,7 @@ class VectorSteps(wiring.Component):
             m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
             m.d.sync += [
                 self.source.eq(new_source),
-                self.biased.eq((new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)),
+                self.biased.eq(biased | is_row),
                 self.current_pc.eq(control.pc),
             ]
         m.d.comb += [nest.start.eq(~active), nest.step.eq(step)]
@@ -144,11 +167,13 @@ class VectorSteps(wiring.Component):
         # The levels of a group: those below `reduce`.
         m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
 
+        busy = self._rows(m, is_row, active, step, new_source) if c.rows else C(0, 1)
+
         # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
         active_now, asks = Signal(), Signal()
         m.d.comb += [
             active_now.eq(active & ~self.fault.error),
-            asks.eq(active_now & self.first_pass),
+            asks.eq(active_now & self.first_pass & ~busy),
             go.eq(active_now & ~control.halt),
             self.acc_read.eq(asks & reads_acc),
             self.a_read.eq(asks & reads_a),
@@ -156,12 +181,15 @@ class VectorSteps(wiring.Component):
             self.b_read.eq(asks & reads_b),
             self.b_row.eq(nest.b),
             refused.eq((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant)),
-            granted.eq(go & ~(self.first_pass & refused)),
+            granted.eq(go & ~busy & ~(self.first_pass & refused)),
             self.works.eq(granted & ~half),
             step.eq(self.works & (null | self.last_pass)),
             self.stalled.eq(go & ~self.works),
-            control.ready.eq(~active),
         ]
+        if c.rows:
+            m.d.comb += control.ready.eq(~active & ~(is_row & self.running))
+        else:
+            m.d.comb += control.ready.eq(~active)
         if c.vector_passes > 1:
             with m.If(self.works & ~null):
                 m.d.sync += [
@@ -194,7 +222,20 @@ class VectorSteps(wiring.Component):
             (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
             (nest.b, uses_b & result & (nest.b >= c.act_rows)),
             (nest.prm, self.biased & result & (nest.prm >= c.prm_rows)),
-            (nest.dst, result & (nest.dst >= c.act_rows)),
+            (nest.dst, result & ~makes_none & (nest.dst >= c.act_rows)),
         ]
         report_range(m, self.fault, self.current_pc, makes & self.first_pass, limits)
         return m
+
+    def _rows(self, m: Module, is_row: Value, active: Value, step: Value, function: Value) -> Value:
+        """Which function of ROW is at work. Returns whether a row would end for which the divider is not ready."""
+        with m.If(~active):
+            for name in ROW_FUNCTIONS:
+                m.d.sync += getattr(self, f"row_{name}").eq(is_row & (function == ROW_FUNCTIONS[name]))
+        divides = Signal(range(ROW_DIVIDE_CYCLES))  # cycles until a row may end
+        ends = self.row_sum & self.result
+        with m.If(divides != 0):
+            m.d.sync += divides.eq(divides - 1)
+        with m.If(step & ends):
+            m.d.sync += divides.eq(ROW_DIVIDE_CYCLES - 1)
+        return ends & (divides != 0)

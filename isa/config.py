@@ -23,9 +23,11 @@ MAX_LOOPS = 8
 MAX_LUT_TABLES = 16
 #: A table has an entry of one byte for every value of a byte.
 TABLE_BYTES = 256
+#: ROW reads so many tables that follow each other as one, of words instead of bytes.
+WIDE_TABLE = 4
 #: Fields that were added later. Where they have their default value they do not count in the fingerprint: programs and
 #: bitstreams made before the field was added keep theirs.
-_YOUNGER_FIELDS = ("depthwise", "vector_queue", "vector_passes")
+_YOUNGER_FIELDS = ("depthwise", "vector_queue", "vector_passes", "row_unit")
 
 
 class ConfigError(TilewrightError):
@@ -54,6 +56,9 @@ class NpuConfig:
         depthwise: 1 = GEMM has the window of DEPTHWISE; 0 = it has none, and the opcode is illegal.
         vector_queue: 1 = VECTOR has an instruction queue of its own; 0 = its instructions go through that of GEMM.
         vector_passes: cycles VECTOR takes for a row, 1, 2 or 4: it has block_in / vector_passes lanes.
+        row_unit: 1 = VECTOR has the unit of ROW (maximum, sum and quotients along the channels), if there are tables in
+            fours (lut_tables is 4, 8, 12 or 16) and a lane for every element (vector_passes is 1); 0 = it has none, and
+            the opcode is illegal.
         gemm_loops: levels of the GEMM loop nest.
         vector_loops: levels of the VECTOR loop nest.
         semaphores: counting semaphores (ids 1..semaphores).
@@ -80,6 +85,7 @@ class NpuConfig:
     depthwise: int = 1
     vector_queue: int = 1
     vector_passes: int = 1
+    row_unit: int = 0
     gemm_loops: int = 6
     vector_loops: int = 6
     semaphores: int = 31
@@ -119,6 +125,7 @@ class NpuConfig:
         self._check_range("depthwise", 0, 1)
         self._check_range("vector_queue", 0, 1)
         self._check_power("vector_passes", 1, 4)
+        self._check_range("row_unit", 0, 1)
         self._check_range("gemm_loops", 5, MAX_LOOPS)
         self._check_range("vector_loops", 4, MAX_LOOPS)
         self._check_range("semaphores", 12, MAX_SEMAPHORES)
@@ -203,6 +210,13 @@ class NpuConfig:
     def vector_lanes(self) -> int:
         """Elements VECTOR works on in a cycle."""
         return self.block_in // self.vector_passes
+
+    @property
+    def rows(self) -> int:
+        """1 if VECTOR has the unit of ROW."""
+        return int(
+            self.row_unit and self.lut_tables > 0 and self.lut_tables % WIDE_TABLE == 0 and self.vector_passes == 1
+        )
 
     @property
     def table_lookup(self) -> int:
@@ -323,9 +337,10 @@ PRESETS: dict[str, NpuConfig] = {
             vector_passes=2, semaphores=12, queue_depth=16,
         ),
         NpuConfig(name="wide", vector_passes=4, semaphores=12, queue_depth=16),
-        NpuConfig(name="base"),
+        NpuConfig(name="base", row_unit=1),
         NpuConfig(
             name="large", block_in=32, block_out=32, act_rows=8192, wgt_tiles=256, acc_rows=1024, axi_data_bits=128,
+            row_unit=1,
         ),
     )
 }  # fmt: skip

@@ -16,13 +16,15 @@ must name none, else `ILLEGAL_OPERAND`. Bits outside the fields are ignored.
 Order: instructions of one engine take effect in program order, the steps of one instruction in the order of its loop
 nest (level 0 fastest) or box (x, then y, then z); of several writes to one place the last one stays. GEMM and
 DEPTHWISE see every earlier write of their engine to ACC, also from the same instruction. One thing is not ordered: a
-VECTOR step that reads an ACT row written by an earlier step of the same instruction, or of an earlier VECTOR that no
-semaphore separates, may still see the old contents (the functional simulator shows the new ones). Engines are ordered
+VECTOR step that reads an ACT or PRM row written by an earlier step of the same instruction, or of an earlier VECTOR or
+ROW that no semaphore separates, may still see the old contents (the functional simulator shows the new ones); so may a
+step of ROW of the same instruction. Engines are ordered
 with each other by semaphores only.
 
 Only what is used is checked: operand b and PRM where source or Add read them, WGT and ACC of DEPTHWISE at emissions.
 An engine stops at the first fault in step order: in one step ACT, WGT, ACC for GEMM and DEPTHWISE; a, b, PRM, dst for
-VECTOR (a at every step of a reduction, the others at its last); the window of a run before its rows for LOAD and STORE.
+VECTOR and ROW (a at every step of a reduction, the others at its last); the window of a run before its rows for LOAD
+and STORE.
 The program must lie in its region as a whole. After an error, scratchpads and writable regions hold unspecified data.
 """
 
@@ -82,6 +84,18 @@ class Source(IntEnum):
     MUL = 2
     SUM = 3
     MAX = 4
+
+
+class RowFunction(IntEnum):
+    """What a ROW instruction does; see the table entry of ROW."""
+
+    MAXIMUM = 0
+    EXP_SUM = 1
+    EXP = 2
+
+
+#: Bits of the sums of ROW, of its exponentials, of the quotient.
+ROW_SUM_BITS, ROW_WORD_BITS, ROW_QUOTIENT_BITS = 36, 24, 26
 
 
 class Rounding(IntEnum):
@@ -368,6 +382,26 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("add", 1, doc="1 = integer Add with operand b"),
        Field("lut", 1, doc="1 = table look-up", at_most="table_lookup"),
        Field("rounding", 2, doc="requantiser mode", enum=Rounding)),
+    _i("ROW", 0x34,
+       "Walks the loop nest of VECTOR, for functions of rows that lie along the channels. A row is the lanes of "
+       "ACT[a] over the innermost `reduce` levels, of its last vector only the first `tail` (all if 0). E(prm) ="
+       " word (ACT[a] - MAX[prm]) & 255 of tables 4*(table/4) to 4*(table/4) + 3 of LUT, read as 256 "
+       "little-endian words, of which the low 24 bits count. MAXIMUM: MAX[prm] = maximum of the row. EXP_SUM: "
+       "PRM[prm].scale of every lane = row_scale(sum of E(prm) over the row modulo 2**36, numerator, exponent), "
+       "about numerator * 2**(exponent - 109) / sum, see `isa.numerics.row_scale`. EXP: for every vector, at "
+       "every index of all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the "
+       "bias. With MAXIMUM and EXP_SUM strides of prm on the reduced levels are ignored; with EXP `reduce` and "
+       "`tail` are. MAX has a value for every row of PRM, which only MAXIMUM sets. `table`, zp, lo and hi are "
+       "those of VECTOR_POST. ROW starts when every earlier VECTOR and ROW is complete.",
+       Field("function", 3, doc="what is done", enum=RowFunction),
+       _row("a", "first ACT row of the operand"),
+       Field("numerator", 18, doc="of the quotient of EXP_SUM; 2**17 and more for 24 bits of it"),
+       _row("dst", "first ACT row of the result of EXP"),
+       Field("prm", 12, doc="first PRM row: that of the first row's maximum and scale"),
+       Field("reduce", 4, doc="innermost levels that make up a row, 0..vector_loops", at_most="vector_loops"),
+       Field("tail", 6, doc="lanes of the last vector of a row, 0 = all", below="block_in"),
+       Field("exponent", 8, doc="of the quotient, as that of a float32"),
+       requires="rows"),
     _i("VECTOR_SYNC", 0x3f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "
        "Its signals are given when everything VECTOR did before is visible."),

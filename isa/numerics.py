@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.instructions import Rounding
+from isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS, Rounding
 
 Array = np.ndarray
 
@@ -74,6 +74,43 @@ def add_integer(a: Any, b: Any, ma: int, mb: int, c: int, shift: int, low: int, 
     total = wrap32(np.asarray(a, np.int64) * ma + np.asarray(b, np.int64) * mb + c)
     clamped: Array = np.minimum(np.maximum(total >> shift, low), high)
     return clamped.astype(np.int8)
+
+
+def row_scale(total: int, numerator: int, exponent: int) -> int:
+    """ROW's quotient: the float32 pattern of `numerator * 2**(exponent - 109) / total`, truncated to 24 bits.
+
+    The sum is shifted left until its highest bit of 36 is set, by at most 15; 26 bits of the quotient follow, one by
+    one. Where numerator or sum is too small to be normalised the bits are what the registers then hold.
+
+    Args:
+        total: of the exponentials, modulo 2**36.
+        numerator: 18 bits.  exponent: 8 bits.
+    """
+    total &= (1 << ROW_SUM_BITS) - 1
+    zeros = 0
+    for shift in (8, 4, 2, 1):
+        if total >> (ROW_SUM_BITS - shift) == 0:
+            total <<= shift
+            zeros += shift
+    rest, quotient = numerator << (ROW_SUM_BITS - 18), 0
+    for _ in range(ROW_QUOTIENT_BITS):
+        fits = rest >= total
+        quotient = quotient << 1 | fits
+        rest = ((rest - total if fits else rest) << 1) & ((1 << (ROW_SUM_BITS + 1)) - 1)
+    large = quotient >> (ROW_QUOTIENT_BITS - 1)
+    mantissa = quotient >> (ROW_QUOTIENT_BITS - 24 if large else ROW_QUOTIENT_BITS - 25)
+    return ((exponent + zeros - (0 if large else 1)) & 0xFF) << 23 | (mantissa & 0x7FFFFF)
+
+
+def row_numerator(value: float) -> tuple[int, int] | None:
+    """`numerator` and `exponent` of ROW for this dividend, None if it does not fit 18 bits."""
+    mantissa, power = math.frexp(value)
+    numerator = mantissa * (1 << 18)
+    # value = numerator * 2**(power - 18); row_scale gives numerator * 2**(exponent - 109) / total.
+    exponent = power - 18 + 109
+    if value <= 0 or numerator != int(numerator) or not 0 <= exponent <= 0xFF:
+        return None
+    return int(numerator), exponent
 
 
 # Scales, in the order of operations that onnxruntime uses.

@@ -54,6 +54,8 @@ TAKE_CYCLES = 1
 SIGNAL_AHEAD = GIVE_CYCLES + TAKE_CYCLES - 1
 #: From the last step of a VECTOR to its signals.
 VECTOR_SIGNAL = VECTOR_DEPTH - SIGNAL_AHEAD
+#: From a ROW step of EXP_SUM that ends a row to the next that may.
+ROW_DIVIDE_CYCLES = 14
 #: ACC is read for a group this many cycles before its accumulate stage.
 ACCUMULATE_STAGES = 2
 #: From the first cycle of a run, in which FETCH begins, to two cycles before its first request.
@@ -84,6 +86,17 @@ def array_stages(config: NpuConfig) -> int:
         terms = -(-terms // ARRAY_TREE_RADIX)
         stages += 1
     return stages
+
+
+def row_tree_stages(config: NpuConfig) -> int:
+    """Registers in the trees of the row unit, two levels each."""
+    return max(1, -(-(config.block_in.bit_length() - 1) // 2))
+
+
+def row_scale_write(config: NpuConfig) -> int:
+    """From the last ROW step of EXP_SUM in a row to the write of its scale to PRM: the exponentials, the tree, the sum,
+    two cycles of normalisation, the division."""
+    return 7 + row_tree_stages(config) + 1 + 1 + ROW_DIVIDE_CYCLES
 
 
 def gemm_depth(config: NpuConfig) -> int:

@@ -17,10 +17,20 @@ from functools import partial
 import numpy as np
 
 from isa import numerics
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
+from isa.config import SEMAPHORE_LIMIT, WIDE_TABLE, NpuConfig
 from isa.device import Region
 from isa.encoding import DecodeError, Op, decode
-from isa.instructions import BY_NAME, INSTRUCTION_BYTES, Engine, ErrorCode, Memory, Source, queue_of
+from isa.instructions import (
+    BY_NAME,
+    INSTRUCTION_BYTES,
+    ROW_WORD_BITS,
+    Engine,
+    ErrorCode,
+    Memory,
+    RowFunction,
+    Source,
+    queue_of,
+)
 from simulator.state import (
     Blocked,
     Explainer,
@@ -347,6 +357,36 @@ class ReferenceMachine:
         bias, scale = row[:, 0].view(np.int32).astype(np.int64), row[:, 1]
         zp, lo, hi = (self.post[name] for name in ("zp", "lo", "hi"))
         return numerics.requantize(numerics.wrap32(value + bias), scale, zp, lo, hi, rounding)
+
+    def row(self, op: Op) -> None:
+        loops, function = self.vector_loops, RowFunction(op["function"])
+        levels = 0 if function == RowFunction.EXP else op["reduce"]
+        inner, outer = loops[:levels], loops[levels:]
+        self._spend(Engine.VECTOR, math.prod(loop.count for loop in loops))
+        for index in walk(outer):
+            a = op["a"] + offset(outer, index, "a_stride")
+            vectors = self.pads.act[[self._act_row(a + i) for i in offsets(inner, "a_stride").tolist()]]
+            prm = self._row("PRM", op["prm"] + offset(outer, index, "prm_stride"), self.config.prm_rows)
+            if function == RowFunction.EXP:
+                scale = self.pads.prm[prm, :, 1]
+                zp, lo, hi = (self.post[name] for name in ("zp", "lo", "hi"))
+                value = numerics.requantize(self._exponentials(vectors[0], prm), scale, zp, lo, hi)
+                self.pads.act[self._act_row(op["dst"] + offset(outer, index, "dst_stride"))] = value
+                continue
+            beyond = self.config.block_in - op["tail"] if op["tail"] else 0
+            row = vectors.reshape(-1)[: vectors.size - beyond]
+            if function == RowFunction.MAXIMUM:
+                self.pads.maxima[prm] = row.max()
+            else:
+                total = int(self._exponentials(row, prm).sum())
+                self.pads.prm[prm, :, 1] = numerics.row_scale(total, op["numerator"], op["exponent"])
+
+    def _exponentials(self, values: np.ndarray, prm: int) -> np.ndarray:
+        """What the wide table has for int8 values less the maximum: int64, 24 bits."""
+        first = self.post["table"] // WIDE_TABLE * WIDE_TABLE
+        words = self.pads.lut[first : first + WIDE_TABLE].reshape(-1).view("<u4") & ((1 << ROW_WORD_BITS) - 1)
+        found: np.ndarray = words[(values.astype(np.int64) - int(self.pads.maxima[prm])) & 0xFF].astype(np.int64)
+        return found
 
     # STORE.
 

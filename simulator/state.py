@@ -27,6 +27,7 @@ class Scratchpads:
         acc: int32, flat; GEMM, DEPTHWISE and VECTOR see it as rows of different length.
         prm: uint32 [prm_rows, block_in, 2]: bias (two's complement) and scale (float32 pattern).
         lut: uint8 [lut_tables, 256].
+        maxima: int8 [prm_rows]: MAX of ROW.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -36,6 +37,7 @@ class Scratchpads:
         self.acc = np.zeros(config.acc_rows * config.block_out, np.int32)
         self.prm = np.zeros((config.prm_rows, config.block_in, 2), np.uint32)
         self.lut = np.zeros((config.lut_tables, 256), np.uint8)
+        self.maxima = np.zeros(config.prm_rows, np.int8)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by memory name, in the order of `MEMORIES`."""

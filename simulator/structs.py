@@ -22,6 +22,7 @@ from isa.timing import (
     OUT_BURSTS,
     QUEUE_CYCLES,
     QUIET_CYCLES,
+    ROW_DIVIDE_CYCLES,
     STORE_ROWS,
     VECTOR_DEPTH,
     VECTOR_SIGNAL,
@@ -29,6 +30,7 @@ from isa.timing import (
     fetch_burst_bytes,
     gemm_depth,
     gemm_signal,
+    row_scale_write,
     table_chunk_cycles,
 )
 
@@ -53,6 +55,8 @@ def _latencies(config: NpuConfig) -> dict[str, int]:
         "accumulate_stages": ACCUMULATE_STAGES,
         "vector_depth": VECTOR_DEPTH,
         "vector_signal": VECTOR_SIGNAL,
+        "row_divide_cycles": ROW_DIVIDE_CYCLES,
+        "row_scale_write": row_scale_write(config),
         "load_descriptors": LOAD_DESCRIPTORS,
         "act_read_cycles": ACT_READ_CYCLES,
         "store_rows": STORE_ROWS,
@@ -116,6 +120,7 @@ class FunctionalRun(Struct):
         ("prm", POINTER(c_uint32)),
         ("lut", POINTER(c_uint8)),
         ("acc", POINTER(c_int32)),
+        ("maxima", POINTER(c_int8)),
         ("memory", POINTER(c_uint8)),
         ("memory_bytes", c_uint64),
         ("regions", MemoryRegion * REGIONS),

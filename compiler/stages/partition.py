@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.cpu.cost import named_host_model
 from compiler.graph import Graph
@@ -14,7 +14,7 @@ from compiler.npu.blocks.operands import Operands
 from compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.layers.layer import Layer
-from compiler.npu.ops import lower
+from compiler.npu.ops import lower, npu_op_of
 from compiler.npu.place.border import Border
 from compiler.npu.place.layout import choose_layouts
 from compiler.npu.place.place import Placement, place_nodes
@@ -63,8 +63,17 @@ def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Parti
         found = _attempt(graph, config, tensors, options, excluded)
         more = misfits(config, [task for task in found.tasks if isinstance(task, Layer)])
         if not more.keys() - excluded.keys():
+            _name_reasons(graph, found.placement)
             return found
         excluded |= more
+
+
+def _name_reasons(graph: Graph, placement: Placement) -> None:
+    """Notes why a node may be off by a step where it is the machine's rule that differs."""
+    for node in graph.nodes:
+        op = npu_op_of(node)
+        if op is not None and node.quantized is not None and op.reason and placement.on_npu(node) and not node.reason:
+            node.quantized = replace(node.quantized, reason=op.reason)
 
 
 def _attempt(

@@ -77,11 +77,12 @@ _EXPECTED: dict[str, dict[str, float]] = {
         "fixed": 9000, "lanes of VECTOR": 1200, "outputs of the array": 120, "products": 26, "semaphores": 65,
         "fields of loop levels": 44, "bytes of the bus": 90, "address bits": 60, "bank ports of ACT": 21,
         "byte selection of LUT": 4.5, "operands of the window": 8, "slices of the window": 8, "columns of ACC": 70,
-        "multiplexers of memories": 0.6,
+        "multiplexers of memories": 0.6, "lanes of the row unit": 107,
     },
     "ff": {
         "fixed": 7000, "lanes of VECTOR": 1100, "outputs of the array": 100, "products": 22, "semaphores": 8,
         "fields of loop levels": 31, "bytes of the bus": 45, "address bits": 40, "window": 8,
+        "lanes of the row unit": 64,
     },
     "dsp": {"products": 1, "lanes of VECTOR": 9},
     "bram": {"fixed": 1, "scratchpads": 1},

@@ -15,6 +15,7 @@ _ENUMS: tuple[type[IntEnum], ...] = (
     instructions.Engine,
     instructions.Memory,
     instructions.Source,
+    instructions.RowFunction,
     instructions.Rounding,
     instructions.ErrorCode,
 )

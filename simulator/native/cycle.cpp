@@ -103,7 +103,7 @@ class Machine {
     enum Moved { NOTHING, ONLY_GEMM, SOMETHING };
     Moved cycle(uint64_t now, bool &progress);
     bool nobody_reads() const {
-        return !vector_.active && vector_.end_due.empty() && vector_.write_due.empty() && !store_.act_read;
+        return !vector_.active && vector_.drained() && !store_.act_read;
     }
     void configure(int engine, const Entry &e);
     void start(int engine, const Entry &e);
@@ -173,7 +173,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     const bool gemm_steps = gemm_.active;
     const uint32_t gemm_bank = gemm_.reads() ? gemm_.row() & vector_.banks_mask : ~0u;
     const bool acc_read = gemm_.acc_read_due.take(now);
-    vector_.look(gemm_bank, !acc_read);
+    vector_.look(gemm_bank, !acc_read, now);
     store_.look(wready);
     uint32_t store_granted = 0;  // rows, up to the first whose bank is taken
     for (const uint32_t wanted = store_.act_read ? store_.wanted() : 0; store_granted < wanted; store_granted++) {
@@ -181,7 +181,8 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         if (bank == gemm_bank || vector_.refuses(bank)) break;
     }
     const uint8_t vector_write = vector_.write_due.take(now);
-    load_.look(!(vector_write && load_.refused(vector_write - 1u)));
+    const bool scale_write = vector_.scale_due.take(now);
+    load_.look(!(vector_write && load_.refused(vector_write - 1u)) && !(scale_write && load_.writes_prm()));
 
     // Reads from the bus: beats, then requests.
     const bool to_load = !owners_.empty() && owners_.head().load;
@@ -210,12 +211,15 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     }
 
     // Front ends and semaphores.
-    const bool core_ready[ENGINES] = {false, load_.ready(), gemm_.ready(), vector_.ready(), store_.ready()};
+    const bool row_waits =
+        has_head(TW_ENGINE_VECTOR) && queue_of(TW_ENGINE_VECTOR).head().opcode == TW_OP_ROW && vector_.running();
+    const bool vector_ready = vector_.ready() && !row_waits;
+    const bool core_ready[ENGINES] = {false, load_.ready(), gemm_.ready(), vector_ready, store_.ready()};
     bool configures[ENGINES] = {}, starts[ENGINES] = {}, takes[ENGINES] = {}, blocks[ENGINES] = {};
     uint64_t shared = 0;  // semaphores somebody took in the cycle before, or a lower engine could take
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++)
         if (taken_[e]) shared |= queue_of(e).head().waits();
-    bool moved = vector_write != 0 || arrives();  // LOAD, or an engine, may go on in the next cycle
+    bool moved = vector_write != 0 || scale_write || arrives();  // LOAD, or an engine, may go on in the next cycle
     for (int e = TW_ENGINE_LOAD; e < ENGINES; e++) {
         if (!has_head(e)) continue;
         const Entry &entry = queue_of(e).head();
@@ -390,7 +394,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     }
     gave_ = gives_;
     std::copy(given_, given_ + gives_, given_before_);
-    if (moved || !vector_.end_due.empty() || !vector_.write_due.empty()) return SOMETHING;
+    if (moved || !vector_.drained()) return SOMETHING;
     if (gemm_steps) return ONLY_GEMM;
     return gemm_.end_due.empty() && gemm_.acc_read_due.empty() ? NOTHING : SOMETHING;
 }

@@ -140,11 +140,13 @@ struct Vector {
     enum { A, B, DST, PRM };
     Nest<4> nest;
     bool active = false, null = false, phase = false, add = false, reducing = false, from_acc = false, uses_b = false,
-         biased = false;
+         biased = false, writes = true, divides = false;  // divides: EXP_SUM
     int reduce = 0;
     uint32_t current_pc = 0;
     Fifo<Completion> ends;
-    Delay end_due, write_due;  // write_due: bank + 1
+    Delay end_due, write_due, scale_due;  // write_due: bank + 1; scale_due: writes of the row unit to PRM
+    uint64_t divider_free = 0;            // the first cycle in which a row of EXP_SUM may end
+    uint32_t divide_cycles = 0, scale_write = 0;
     uint32_t depth = 0, signal = 0, act_rows = 0, acc_vectors = 0, prm_rows = 0, banks_mask = 0, passes = 1;
     uint32_t pass = 0;  // of the row at work; a row is read in its first pass, its step is the last one
 
@@ -163,16 +165,20 @@ struct Vector {
         prm_rows = c.prm_rows;
         banks_mask = c.act_banks - 1;
         passes = c.vector_passes;
+        divide_cycles = c.row_divide_cycles;
+        scale_write = c.row_scale_write;
     }
 
     bool running() const { return !ends.empty(); }
+    // Nothing is in its pipeline that anybody else could meet.
+    bool drained() const { return end_due.empty() && write_due.empty() && scale_due.empty(); }
     bool last_step() const { return null || nest.last(); }
     bool ready() const { return !active; }
     uint32_t bank_a() const { return nest.address(A) & banks_mask; }
     uint32_t bank_b() const { return nest.address(B) & banks_mask; }
 
     // `gemm_bank`: the ACT bank GEMM reads, or ~0; `acc_free`: GEMM does not read ACC.
-    void look(uint32_t gemm_bank, bool acc_free) {
+    void look(uint32_t gemm_bank, bool acc_free, uint64_t cycle) {
         acc_read = a_read = b_read = same_bank = works = steps = granted = false;
         if (!active) return;
         if (null || pass) {
@@ -181,6 +187,7 @@ struct Vector {
             return;
         }
         result = !reducing || nest.inner_last(reduce);
+        if (divides && result && cycle < divider_free) return;
         const bool need_b = uses_b && result;
         same_bank = !from_acc && need_b && bank_a() == bank_b();
         acc_read = from_acc;
@@ -208,7 +215,7 @@ struct Vector {
             if (a >= (from_acc ? acc_vectors : act_rows)) range = {true, a};
             else if (uses_b && result && b >= act_rows) range = {true, b};
             else if (biased && result && prm >= prm_rows) range = {true, prm};
-            else if (result && dst >= act_rows) range = {true, dst};
+            else if (result && writes && dst >= act_rows) range = {true, dst};
         }
         if (!steps) {
             pass++;
@@ -217,7 +224,11 @@ struct Vector {
         pass = 0;
         const bool last = last_step();
         if (!null) {
-            if (result) write_due.put(cycle + depth + 1, uint8_t((dst & banks_mask) + 1));
+            if (result && writes) write_due.put(cycle + depth + 1, uint8_t((dst & banks_mask) + 1));
+            if (result && divides) {
+                divider_free = cycle + divide_cycles;
+                if (!range.bad) scale_due.put(cycle + scale_write, 1);
+            }
             nest.step(nest.carry(), [&](int address, int k) { return address == A || !reducing || k >= reduce; });
         }
         if (last) {
@@ -244,6 +255,19 @@ struct Vector {
         ends.push({e.pc, e.signal0, e.signal1});
         current_pc = e.pc;
         if (null) return;
+        if (e.opcode == TW_OP_ROW) {
+            const uint32_t function = tw_row_function(w);
+            from_acc = uses_b = false;
+            biased = true;  // as far as checks of PRM go
+            reducing = function != TW_ROW_FUNCTION_EXP;
+            writes = !reducing;
+            divides = function == TW_ROW_FUNCTION_EXP_SUM;
+            reduce = int(tw_row_reduce(w));
+            nest.start({uint32_t(tw_row_a(w)), 0, uint32_t(tw_row_dst(w)), uint32_t(tw_row_prm(w))});
+            return;
+        }
+        writes = true;
+        divides = false;
         const uint32_t source = tw_vector_source(w);
         from_acc = source == TW_SOURCE_ACC;
         reducing = source == TW_SOURCE_SUM || source == TW_SOURCE_MAX;

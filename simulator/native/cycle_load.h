@@ -90,6 +90,9 @@ struct Load {
         return !head.null && head.target == TW_MEMORY_ACT && ((vector_bank - head.row) & banks_mask) < head.rows;
     }
 
+    // Whether the oldest chunk is for PRM.
+    bool writes_prm() { return !chunks.empty() && !chunks.head().null && chunks.head().target == TW_MEMORY_PRM; }
+
     uint32_t most_rows(const Segment &s) const { return s.data && s.target == TW_MEMORY_ACT ? rows_per_beat : 1; }
 
     void look(bool granted) {

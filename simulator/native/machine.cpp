@@ -4,6 +4,7 @@
 #include "depthwise.h"
 #include "gemm.h"
 #include "transfer.h"
+#include "row.h"
 #include "vector.h"
 
 namespace tw {
@@ -154,6 +155,7 @@ void Machine::run_instruction(tw_word w) {
                  tw_vector_post_add_hi(w), tw_vector_post_za(w), tw_vector_post_zb(w), tw_vector_post_table(w)};
         break;
     case TW_OP_VECTOR: vector(w); break;
+    case TW_OP_ROW: row(w); break;
     case TW_OP_VECTOR_SYNC: spend(TW_ENGINE_VECTOR, 1); break;
     case TW_OP_STORE_DIM:
         store_box_[tw_store_dim_level(w)] = {tw_store_dim_count(w),

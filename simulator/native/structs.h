@@ -35,6 +35,7 @@ typedef struct {
     uint32_t *prm;
     uint8_t *lut;
     int32_t *acc;
+    int8_t *maxima;
     uint8_t *memory;
     uint64_t memory_bytes;
     tw_region regions[8];
@@ -86,6 +87,8 @@ typedef struct {
     uint32_t accumulate_stages;
     uint32_t vector_depth;
     uint32_t vector_signal;
+    uint32_t row_divide_cycles;
+    uint32_t row_scale_write;
     uint32_t load_descriptors;
     uint32_t act_read_cycles;
     uint32_t store_rows;

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from isa.config import NpuConfig
+from isa.config import WIDE_TABLE, NpuConfig
 from isa.device import Device, Region
 from isa.encoding import Op, check, op, to_bytes
-from isa.instructions import Engine, Memory, Rounding, Source
+from isa.instructions import Engine, Memory, Rounding, RowFunction, Source
 from tests.common.program_order import Order, Record
 
 PROGRAM_BYTES = 1 << 15
@@ -316,6 +316,45 @@ class _Generator(Order):
             record.reads["LUT"] = self._mask("LUT", [self.post["table"]])
         self.add(record)
 
+    def row(self) -> None:
+        """ROW, of rows of a few vectors; what it reads in maxima and tables is whatever is there."""
+        rng, c = self.rng, self.config
+        self._constants()
+        function = rng.choice(list(RowFunction))
+        reduce = rng.randint(0, c.vector_loops)
+        levels = 0 if function == RowFunction.EXP else reduce
+        zones = {"a": self.zones["ACT"], "dst": self.zones["ACT"], "prm": self.zones["PRM"]}
+        for attempt in range(1000):
+            counts = self._counts(c.vector_loops, self.max_steps if attempt < 200 else 1)
+            strides = {k: self._strides(counts, z[1] - z[0]) for k, z in zones.items()}
+            reach = {k: _reach(counts[levels:], strides[k][levels:]) for k in ("dst", "prm")}
+            reach["a"] = _reach(counts, strides["a"])
+            base = {k: self._base(reach[k], zones[k]) for k in zones}
+            rows = {k: reach[k] + base[k] for k in zones}
+            if function != RowFunction.EXP or not self._reads_own(Source.ACT, rows, 0):
+                break
+        names = [
+            {"count": n, "b_stride": 0} | {f"{k}_stride": strides[k][i] for k in zones} for i, n in enumerate(counts)
+        ]
+        self._set_loops("VECTOR_LOOP", names)
+        values = {"function": int(function), "reduce": reduce} | base
+        values |= {
+            "tail": rng.choice([0, rng.randrange(c.block_in)]),
+            "exponent": rng.choice([110, rng.randrange(256)]),
+        }
+        values["numerator"] = rng.choice([254 << 10, rng.randrange(1 << 17, 1 << 18), rng.randrange(1 << 18)])
+        record = Record(Engine.VECTOR, values, "ROW", reads={"ACT": self._mask("ACT", rows["a"])})
+        if function != RowFunction.MAXIMUM:
+            record.reads["LUT"] = self._mask(
+                "LUT", self.post["table"] // WIDE_TABLE * WIDE_TABLE + np.arange(WIDE_TABLE)
+            )
+        if function == RowFunction.EXP_SUM:
+            record.writes["PRM"] = self._mask("PRM", rows["prm"])
+        if function == RowFunction.EXP:
+            record.reads["PRM"] = self._mask("PRM", rows["prm"])
+            record.writes["ACT"] = self._mask("ACT", rows["dst"])
+        self.add(record)
+
     def _reads_own(self, source: Source, rows: dict[str, np.ndarray], add: int) -> bool:
         """Whether a step reads an ACT row that an earlier step of the instruction writes."""
         groups = len(rows["dst"])
@@ -446,7 +485,7 @@ def generate(
     """
     generator = _Generator(seed, config, max_steps)
     makers = [generator.load] * 6 + [generator.gemm] * 5 + [generator.depthwise] * (3 * config.depthwise)
-    makers += [generator.vector] * 6 + [generator.store] * 3 + [generator.sync]
+    makers += [generator.vector] * 6 + [generator.row] * (4 * config.rows) + [generator.store] * 3 + [generator.sync]
     image = generator.memory()
     for _ in range(4):
         generator.load()

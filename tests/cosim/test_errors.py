@@ -12,7 +12,7 @@ from hw.sim.device import RtlDevice
 from isa.config import preset
 from isa.device import Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Memory, Source
+from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Memory, RowFunction, Source
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
@@ -45,6 +45,13 @@ CASES: list[list[Op]] = [
     [op("VECTOR", dst=4096)],
     [op("VECTOR", source=Source.ACT, b=4098, add=1)],
     [op("VECTOR", source=Source.MUL, b=4098, prm=100)],
+    # ROW, where there is a row unit; an illegal instruction where not.
+    [op("ROW", prm=64)],
+    [op("ROW", function=RowFunction.EXP, prm=64, dst=4096)],
+    [op("ROW", function=RowFunction.EXP, dst=4096)],
+    [op("VECTOR_LOOP", level=0, count=5, a_stride=2), op("ROW", a=4090, prm=70, reduce=1)],
+    [op("VECTOR_LOOP", level=0, count=5, a_stride=1), op("ROW", a=4090, prm=70, reduce=1)],
+    [op("VECTOR_LOOP", level=0, count=5, prm_stride=1), op("ROW", function=RowFunction.EXP_SUM, prm=61, dst=5000)],
     [op("STORE", region=2, row=4095, count=3)],
     [op("STORE", region=2, row=4090, offset=5, count=30)],
     [op("STORE", region=2, row=4097, count=3)],

@@ -449,6 +449,28 @@ def mixed_concat(case: Case) -> None:
     case.graph.outputs += [y, _conv(case, y, case.integer(1, 20), 3)]
 
 
+def softmax(case: Case) -> None:
+    """A Softmax over the last axis between products, as attention has it."""
+    shape = (*(case.integer(1, 3) for _ in range(case.integer(0, 2))), case.integer(1, 40), case.integer(2, 90))
+    dtype = case.dtype()
+    x = case.input(shape, dtype)
+    info = np.iinfo(dtype)
+    limits = {"out_min": int(info.min), "out_max": int(info.max)}
+    w = case.weights((shape[-1], n := case.integer(2, 90)), n, 1)
+    scores = case.finish("QMatMul", [x, w], (*shape[:-1], n), dtype, **limits)
+    levels = case.integer(100, 300)
+    quant = Quant.of(np.float32(1 / levels), int(info.min))
+    exact = case.chance(0.3)
+    factor = None if exact else float(np.floor(np.float32(1) / np.float32(1 / levels)))
+    if exact:
+        quant = Quant.of(np.float32(1 / 256), int(info.min))
+    y = case.finish("QSoftmax", [scores], (*shape[:-1], n), dtype, quant=quant, axis=-1, levels=factor)
+    if case.chance(0.3):
+        y = _lut(case, y)
+    v = case.weights((n, m := case.integer(1, 40)), m, 1)
+    case.graph.outputs += [y, case.finish("QMatMul", [y, v], (*shape[:-1], m), case.graph.tensor(y).dtype, **limits)]
+
+
 def few_outside(case: Case) -> None:
     """Layers with weights of which few do not fit in int8."""
     case.few_outside = True
@@ -469,6 +491,7 @@ _KINDS = (
     interpolate,
     large_mean,
     mixed_concat,
+    softmax,
     few_outside,
 )
 KINDS = {f.__name__: f for f in _KINDS}

@@ -221,12 +221,16 @@ def q_softmax(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     qx, qy, axis = quant(graph, node.inputs[0]), quant(graph, node.outputs[0]), node.attributes["axis"]
     x = np.moveaxis(args[0].astype(np.float64), axis, -1)
     scale = float(F32(qx.scale))
+    dtype = graph.tensor(node.outputs[0]).dtype
+    info, zero = np.iinfo(dtype), int(qy.zero_point)
+    if node.attributes["levels"] is None:  # correctly rounded
+        p = np.exp((x - x.max(-1, keepdims=True)) * scale)
+        value = np.clip(np.rint(p / p.sum(-1, keepdims=True) / float(F32(qy.scale))) + zero, info.min, info.max)
+        return np.moveaxis(value, -1, axis).astype(dtype)
     largest = float(np.finfo(F32).max)
     shift = max(0.0, float(np.log(F32(largest) / F32(x.shape[-1]), dtype=np.float64).astype(F32)) - 5.0) / scale
     e = np.exp((x - x.max(-1, keepdims=True) + shift) * scale).astype(F32)
     total = np.cumsum(e, axis=-1, dtype=F32)[..., -1:]
-    dtype = graph.tensor(node.outputs[0]).dtype
-    info, zero = np.iinfo(dtype), int(qy.zero_point)
     with np.errstate(over="ignore"):
         y = (e * F32(node.attributes["levels"])) / total
     infinite = zero if info.min == 0 else info.max if zero < 0 else info.min  # what x86 converts an infinity to

@@ -202,6 +202,8 @@ def _place(source: Source, target: Target, found: Survey) -> _Placed:
         against = placement.reasons.get(node.name or node.outputs[0])
         if placement.on_npu(node):
             placed.npu |= set(operators(node))
+            if node.reason:
+                placed.inexact |= dict.fromkeys(operators(node), node.reason)
         elif against is not None or graph.tensor(node.outputs[0]).dtype.kind == "f":
             text = against or "it computes in floats, and the NPU multiplies 8-bit integers"
             placed.cpu |= dict.fromkeys(operators(node), text)

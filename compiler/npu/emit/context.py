@@ -16,7 +16,7 @@ from compiler.npu.emit.plan import Pools, TilePlans
 from compiler.npu.emit.scratch import Allocation, Heap, Ring
 from compiler.npu.views import View
 from isa import numerics
-from isa.config import NpuConfig
+from isa.config import WIDE_TABLE, NpuConfig
 from isa.instructions import Memory
 from isa.program import CONSTANT_REGION
 
@@ -219,6 +219,14 @@ class Context:
         if at is None:
             at = self.tables.take(1, table)
             self.emitter.load(self._constant(lambda: table), Memory.LUT, at, 1)
+        return at
+
+    def load_wide_table(self, words: bytes) -> int:
+        """A table of 256 words for ROW into LUT, unless it is there. Returns the number of its first table."""
+        at = self.tables.find(words)
+        if at is None:
+            at = self.tables.take(WIDE_TABLE, words, align=WIDE_TABLE)
+            self.emitter.load(self._constant(lambda: words), Memory.LUT, at, WIDE_TABLE)
         return at
 
     # Activations.

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
 from compiler.npu.emit.loops import Loop, fold_nest, spans
-from isa.config import NpuConfig
+from isa.config import WIDE_TABLE, NpuConfig
 from isa.encoding import Op, op
-from isa.instructions import Engine, Memory, Rounding, Source
+from isa.instructions import Engine, Memory, Rounding, RowFunction, Source
 from isa.program import ARENA_REGION, CONSTANT_REGION
+from isa.timing import ROW_DIVIDE_CYCLES, VECTOR_DEPTH
 
 #: Names that hazards know the targets of LOAD by.
 _SPACE = {Memory.ACT: "act", Memory.WGT: "wgt", Memory.PRM: "prm", Memory.LUT: "lut"}
@@ -347,6 +348,56 @@ class Emitter:
                rounding=rounding),
             reads,
             spans("act", dst, [(loop[0], loop[3]) for loop in rest]),
+        )  # fmt: skip
+
+    def row(
+        self,
+        function: RowFunction,
+        a: int,
+        loops: Sequence[Loop],
+        *,
+        prm: int,
+        table: int,
+        dst: int = 0,
+        reduce: Sequence[Loop] = (),
+        tail: int = 0,
+        numerator: int = 0,
+        exponent: int = 0,
+        post: Callable[[], dict[str, int]] | None = None,
+    ) -> None:
+        """One ROW. Loops are as those of `vector`, and no more than the machine has.
+
+        Args:
+            table: number of the first of the tables that hold the exponentials.
+            reduce: the vectors of a row. Other arguments are the fields of ROW and VECTOR_POST.
+        """
+        inner, rest, steps = fold_nest(reduce, loops)
+        nest = inner + rest
+        assert len(nest) <= self.config.vector_loops, nest
+        divides = function == RowFunction.EXP_SUM
+        rows = math.prod(loop[0] for loop in rest)
+        self.work[Engine.VECTOR] += (max(steps, rows * ROW_DIVIDE_CYCLES) if divides else steps) + VECTOR_DEPTH
+        if self.dry:
+            return
+        self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
+        if function != RowFunction.MAXIMUM:
+            fields = dict(self._state.get(("VECTOR_POST", 0), {}) if post is None else post())
+            self._set("VECTOR_POST", 0, **(fields | {"table": table}))
+        reads = spans("act", a, [(loop[0], loop[1]) for loop in nest])
+        places = spans("prm", prm, [(loop[0], loop[4]) for loop in rest])
+        writes: list[Access] = []
+        if function != RowFunction.MAXIMUM:
+            reads.append(Access("lut", table, WIDE_TABLE))
+        if divides:
+            writes += places
+        if function == RowFunction.EXP:
+            reads += places
+            writes += spans("act", dst, [(loop[0], loop[3]) for loop in rest])
+        self.sync.run(
+            op("ROW", function=function, a=a, numerator=numerator, dst=dst, prm=prm, reduce=len(inner), tail=tail,
+               exponent=exponent),
+            reads,
+            writes,
         )  # fmt: skip
 
     def _count_bus(self, engine: Engine, nbytes: int, runs: int) -> None:

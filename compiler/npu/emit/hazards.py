@@ -25,7 +25,7 @@ MEMORY_GRAIN = 256
 WRITERS = {
     "act": (Engine.LOAD, Engine.VECTOR),
     "wgt": (Engine.LOAD,),
-    "prm": (Engine.LOAD,),
+    "prm": (Engine.LOAD, Engine.VECTOR),
     "lut": (Engine.LOAD,),
     "acc": (Engine.GEMM,),
     "memory": (Engine.STORE,),

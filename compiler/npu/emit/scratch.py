@@ -40,11 +40,16 @@ class Ring:
         """First row of what was put under a key, None if it is no longer there."""
         return self._held.get(key)
 
-    def take(self, count: int, key: Hashable | None = None) -> int:
-        """`count` rows, forgetting whatever was held there."""
+    def take(self, count: int, key: Hashable | None = None, align: int | None = None) -> int:
+        """`count` rows, forgetting whatever was held there.
+
+        Args:
+            align: of this allocation, where it is not that of all.
+        """
         if count > self.rows:
             raise ScratchpadFull(f"{count} rows of {self.rows}")
-        start = -(-self._next // self.align) * self.align
+        align = align or self.align
+        start = -(-self._next // align) * align
         if start + count > self.rows:
             start = 0
         self._next = start + count

@@ -136,9 +136,14 @@ def _move_single_rows(wiring: Wiring, placement: Placement) -> None:
 
 def _move_islands(wiring: Wiring, placement: Placement) -> None:
     """Light work between CPU nodes goes to the CPU: two conversions cost more than they save. So does a table
-    behind a CPU node: it is looked up where the value is made."""
+    behind a CPU node: it is looked up where the value is made. So does what only pays between nodes of the NPU."""
     for node in wiring.graph.nodes:
-        if not placement.on_npu(node) or not is_light(node):
+        if not placement.on_npu(node):
+            continue
+        op = npu_op_of(node)
+        if op is not None and op.for_npu_only and not _read_by_npu(wiring, placement, node):
+            placement.move_to_cpu(node, "no node of the NPU reads its result")
+        if not is_light(node):
             continue
         feeds = [wiring.producers.get(name) for name in node.inputs if not wiring.tensor(name).is_const]
         readers = wiring.readers(node.outputs[0])
@@ -157,6 +162,14 @@ def _made_by_cpu(wiring: Wiring, placement: Placement, name: str) -> bool:
     if maker is None or maker.op in MOVES or placement.on_npu(maker):
         return False
     return name not in wiring.graph.outputs and len(wiring.readers(name)) == 1
+
+
+def _read_by_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:
+    """True if a node of the NPU reads the result, also behind moves."""
+    return any(
+        placement.on_npu(reader) or (reader.op in MOVES and _read_by_npu(wiring, placement, reader))
+        for reader in wiring.readers(node.outputs[0])
+    )
 
 
 def _reaches_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:

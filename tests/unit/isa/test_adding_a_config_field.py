@@ -25,7 +25,7 @@ EDITS = {
         ),
         ("    semaphores: int = 31", "    summed_levels: int = 5\n"),
         ('        self._check_range("semaphores"', '        self._check_range("summed_levels", 1, self.gemm_loops)\n'),
-        ('        NpuConfig(name="base"),', '        NpuConfig(name="modest", summed_levels=2),\n'),
+        ('        NpuConfig(name="base", ', '        NpuConfig(name="modest", summed_levels=2),\n'),
     ],
     "isa/instructions.py": [],
 }

@@ -17,7 +17,7 @@ BASE = preset("base")
 def test_presets() -> None:
     assert list(PRESETS) == ["nano", "tiny", "pynq", "small", "wide", "base", "large"]
     assert all(PRESETS[name].name == name for name in PRESETS)
-    assert NpuConfig(name="base") == BASE and BASE.macs_per_cycle == 256 and BASE.bus_bytes == 8
+    assert NpuConfig(name="base", row_unit=1) == BASE and BASE.macs_per_cycle == 256 and BASE.bus_bytes == 8
     assert len({c.fingerprint for c in PRESETS.values()}) == 7
     with pytest.raises(ConfigError, match="unknown preset 'huge'; presets: nano, tiny, pynq, small, wide, base, large"):
         preset("huge")
@@ -85,20 +85,29 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "axi_address_bits": 33,
         "depthwise": 0,
         "vector_queue": 0,
+        "row_unit": 0,
     }
     assert len({BASE.with_(**{k: v}).fingerprint for k, v in changes.items()} | {BASE.fingerprint}) == len(changes) + 1
 
 
+def test_rows_need_tables_in_fours_and_all_lanes() -> None:
+    assert BASE.rows == 1 and BASE.with_(lut_tables=4).rows == 1
+    assert not any(BASE.with_(**c).rows for c in ({"lut_tables": 6}, {"lut_tables": 0}, {"vector_passes": 2}))
+    assert not preset("wide").rows
+
+
 def test_presets_keep_their_fingerprints() -> None:
-    """Bitstreams and programs made before the youngest fields still match."""
+    """Bitstreams and programs made before the youngest fields still match, but for those that have the row unit."""
+    assert preset("base").with_(row_unit=0).fingerprint == "da3ddc62350e1e64"
+    assert preset("large").with_(row_unit=0).fingerprint == "44e8dd6c2e9d11ca"
     assert {name: config.fingerprint for name, config in PRESETS.items()} == {
         "nano": "8ae4bb1c6e0d9abe",
         "tiny": "2a6f0f461ef2bce5",
         "pynq": "90852d75866ae16d",
         "small": "b9150e9d33ee6839",
         "wide": "e395e76fd9da7f7c",
-        "base": "da3ddc62350e1e64",
-        "large": "44e8dd6c2e9d11ca",
+        "base": "8f5b4671509b079f",
+        "large": "d1a73dbaaa2bc4f4",
     }
 
 

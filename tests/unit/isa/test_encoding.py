@@ -77,6 +77,11 @@ WORDS: list[tuple[str, dict[str, int], int]] = [
         {"source": 4, "a": 5, "b": 6, "dst": 7, "prm": 0xFFF, "reduce": 3, "add": 1, "lut": 1, "rounding": 2},
         0x33 | 4 << 32 | 5 << 35 | 6 << 53 | 7 << 71 | 0xFFF << 89 | 3 << 101 | 1 << 105 | 1 << 106 | 2 << 107,
     ),
+    (
+        "ROW",
+        {"function": 2, "a": 5, "numerator": 0x3FFFF, "dst": 7, "prm": 0xFFF, "reduce": 3, "tail": 63, "exponent": 254},
+        0x34 | 2 << 32 | 5 << 35 | 0x3FFFF << 53 | 7 << 71 | 0xFFF << 89 | 3 << 101 | 63 << 105 | 254 << 111,
+    ),
     ("VECTOR_SYNC", {"signal0": 7}, 0x3F | 7 << 20),
     (
         "STORE_DIM",

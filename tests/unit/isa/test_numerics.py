@@ -247,3 +247,18 @@ def test_means_that_tie():
     assert numerics.mean_may_tie(0.03, 0, 0.02, 9, -128, 127)  # 3/2 of a sum's ninth
     assert not numerics.mean_may_tie(0.02, 0, 0.02, 9, -128, 127)
     assert numerics.mean_may_tie(0.02, 0, 0.02, 65537, -128, 127)  # not looked at
+
+
+def test_row_scale_is_the_quotient_truncated() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        value = float(rng.choice([254, 255, 256, 1, rng.integers(1, 1 << 18), 0.25]))
+        total = int(2.0 ** rng.uniform(20, 36))
+        quotient = numerics.row_numerator(value)
+        assert quotient is not None
+        bits = numerics.row_scale(total, *quotient)
+        mantissa, exponent = (bits & 0x7FFFFF) | 0x800000, (bits >> 23) - 150
+        # mantissa <= value / total / 2**exponent < mantissa + 1, in integers
+        exact = Fraction(value) / total / Fraction(2) ** exponent
+        assert mantissa <= exact < mantissa + 1, (value, total)
+    assert numerics.row_numerator(1 / 3) is None and numerics.row_numerator(0.0) is None

@@ -5,7 +5,7 @@ import pytest
 
 from isa.config import NpuConfig, preset
 from isa.encoding import op
-from isa.instructions import Memory, Rounding, Source
+from isa.instructions import Memory, Rounding, RowFunction, Source
 from tests.common.machine_harness import Bench
 
 TINY = preset("tiny")  # 4 x 4
@@ -112,6 +112,63 @@ def test_row_addresses_wrap(path: str) -> None:
     assert b.fails([z, op("LOAD", region=1, row=2**18 - 1, count=1)]).address == 2**18 - 1 + 131071
     error = b.fails([op("GEMM_LOOP", level=0, count=2, act_stride=-3), op("GEMM", act=2)])
     assert error.address == 2**19 - 1  # `NpuConfig.address_bits` of this machine is 19
+
+
+# ROW
+
+ROWS = TINY.with_(name="rows", vector_passes=1, row_unit=1)
+
+
+def _halves(b: Bench) -> None:
+    """Tables 0 to 3: 2**23 over 2 to the power of the steps below the maximum, with a byte that does not count."""
+    words = np.zeros(256, "<u4")
+    words[-np.arange(24)] = (1 << 23) >> np.arange(24)
+    b.pads.lut[:4] = (words | 0xAB000000).view(np.uint8).reshape(4, 256)
+
+
+def truncated(x: float) -> float:
+    """A float of 24 bits."""
+    mantissa, exponent = np.frexp(x)
+    return float(np.ldexp(np.floor(mantissa * 2.0**24), exponent - 24))
+
+
+def test_row_softmax(path: str) -> None:
+    """Two rows of six elements, each in two vectors of four lanes."""
+    b = bench(path, ROWS)
+    _halves(b)
+    b.pads.act[10:14] = [[5, 4, 3, 127], [5, -128, 9, 9], [-128, -125, -126, -127], [-125, -125, 99, 99]]
+    b.pads.prm[:, :, 0] = 1000  # no bias counts
+    nest = [op("VECTOR_LOOP", level=0, count=2, a_stride=1, dst_stride=1),
+            op("VECTOR_LOOP", level=1, count=2, a_stride=2, dst_stride=2, prm_stride=1)]  # fmt: skip
+    row = {"a": 10, "prm": 6, "reduce": 1, "tail": 2}
+    # 240 over the sum: 240 = 245760 / 2**10, and the exponent of a float32 less 18 bits.
+    b.run([
+        *nest, op("VECTOR_POST", lo=-128, hi=127, zp=-128),
+        op("ROW", function=RowFunction.MAXIMUM, **row),
+        op("ROW", function=RowFunction.EXP_SUM, numerator=240 << 10, exponent=109 - 10, **row),
+    ])  # fmt: skip
+    assert b.pads.maxima[6:8].tolist() == [127, -125]
+    # The first row has nothing within 23 steps of 127; the second has 3 times 1, then 1/2, 1/4 and 1/8.
+    scales = b.pads.prm[6:8, :, 1].copy().view(np.float32)
+    assert (scales[0] == np.float32(240 / 2**23)).all()
+    assert scales[1].tolist() == [truncated(240 / (3.875 * 2**23))] * 4
+    assert (b.pads.prm[6:8, :, 0] == 1000).all()
+    exp = [*nest[:1], op("VECTOR_LOOP", level=1, count=2, a_stride=2, dst_stride=2, prm_stride=1)]
+    b.run([*exp, op("VECTOR_POST", lo=-128, hi=127, zp=-128), op("ROW", function=RowFunction.EXP, a=10, dst=50, prm=6)])
+    assert b.pads.act[50].tolist() == [-128, -128, -128, 112]
+    # 240 * (1/8, 1, 1/2, 1/4) / 3.875 = 7.74, 61.9, 30.97, 15.48
+    assert b.pads.act[52].tolist() == [8 - 128, 62 - 128, 31 - 128, 15 - 128]
+    assert b.pads.act[53, :2].tolist() == [62 - 128] * 2
+
+
+def test_row_addresses_are_checked(path: str) -> None:
+    b = bench(path, ROWS)
+    loop = op("VECTOR_LOOP", level=0, count=2, a_stride=1, dst_stride=1, prm_stride=1)
+    last = ROWS.prm_rows - 1
+    assert b.fails([loop, op("ROW", function=RowFunction.MAXIMUM, prm=last)]).address == last + 1
+    b.run([loop, op("ROW", function=RowFunction.MAXIMUM, prm=last, dst=ROWS.act_rows, reduce=1)])  # dst is not used
+    assert b.fails([loop, op("ROW", function=RowFunction.EXP, dst=ROWS.act_rows - 1)]).address == ROWS.act_rows
+    assert b.fails([loop, op("ROW", function=RowFunction.EXP_SUM, a=ROWS.act_rows - 1, reduce=1)]).address == 4096
 
 
 def test_store_box(path: str) -> None:

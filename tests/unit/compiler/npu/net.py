@@ -47,7 +47,7 @@ class Net(Case):
         return self.finish("QMatMul", [a, b], shape, np.int8, out_min=-128, out_max=127)
 
     def softmax(self, x: str) -> str:
-        """An op that the NPU never takes."""
+        """An op that the NPU of no preset for an FPGA takes."""
         return self.finish("QSoftmax", [x], self.graph.tensor(x).shape, np.int8)
 
     def constant(self, shape: tuple[int, ...]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from compiler.graph import Node
+import numpy as np
+
+from compiler.graph import Node, Quant
 from compiler.npu.blocks.tasks import describe
 from compiler.npu.place.tails import Chain
 from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
+from compiler.stages.exactness import inexact_tensors
 from compiler.stages.order import LayerStep, order_steps
 from compiler.stages.partition import partition
 from isa.config import PRESETS
@@ -54,3 +57,30 @@ def test_names_with_an_at_sign_are_tensors_like_others() -> None:
     program = compile_graph(net.done("y@c1"), TINY, CompileOptions(keep="all"))
     assert [(info.name, info.buffer) for info in program.tensors] == [("x0", "x0"), ("y@c1", "y@c1@c1")]
     assert program.keep_all
+
+
+def test_softmax_between_products_may_be_off_by_a_step() -> None:
+    """One that the NPU's nodes read runs there, and says why its results may differ; others stay on the CPU."""
+    config = PRESETS["base"]
+    net = Net()
+    inner = net.finish(
+        "QSoftmax", [net.product(net.input((9, 20), np.int8), 30)], (9, 30), np.int8,
+        quant=Quant.of(np.float32(1 / 255), -128), levels=254.0,
+    )  # fmt: skip
+    last = net.softmax(net.product(inner, 7))
+    graph = net.done(last)
+    found = partition(graph, config, CompileOptions())
+    assert inner in found.placement.npu
+    assert found.placement.reasons.keys() == {last}
+    assert "float32" in inexact_tensors(graph)[inner] and last not in inexact_tensors(graph)
+    without = partition(net.done(last), config.with_(row_unit=0), CompileOptions())
+    assert without.placement.reasons[inner] == "the machine has no row unit"
+
+
+def test_softmax_that_only_the_cpu_reads() -> None:
+    net = Net()
+    y = net.product(net.input((9, 20), np.int8), 30)
+    quant = Quant.of(np.float32(1 / 255), -128)
+    z = net.finish("QSoftmax", [y], (9, 30), np.int8, quant=quant, levels=254.0)
+    placement = partition(net.done(z), PRESETS["base"], CompileOptions()).placement
+    assert placement.reasons == {z: "no node of the NPU reads its result"}

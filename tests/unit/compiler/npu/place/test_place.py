@@ -28,7 +28,7 @@ def test_reasons() -> None:
     z = net.softmax(y)
     placement = placed(net.done(z))
     assert placement.npu == {y}
-    assert placement.reasons == {z: "QSoftmax is not an NPU operation"}
+    assert placement.reasons == {z: "the machine has no row unit"}
 
 
 def test_switched_off_and_excluded() -> None:

@@ -1,0 +1,62 @@
+"""Softmax over the channels, by ROW."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.geometry import Box
+from compiler.npu.layers.elementwise import VectorLayer
+from compiler.npu.layers.tiling import PlaneTiling
+from compiler.npu.views import View
+from isa.instructions import RowFunction, Source
+
+
+@dataclass
+class SoftmaxLayer(VectorLayer):
+    """Softmax over the channels: of some pixels the maxima, then the sums, whose quotients become scales, then the
+    results.
+
+    Attributes:
+        words: exponentials, 256 little-endian words of 24 bits: entry i is that of -((256 - i) mod 256) steps.
+        numerator, exponent: of the quotients, as ROW has them.
+        pixels: of a tile at most; each has a row of PRM for its maximum and its scale.
+    """
+
+    words: bytes = b""
+    numerator: int = 0
+    exponent: int = 0
+    pixels: int = 1
+
+    @property
+    def dense(self) -> bool:
+        return True
+
+    def constants(self) -> Iterable[tuple[Hashable, int]]:
+        return ((self.words, len(self.words)),)
+
+    def _tilings(self, y: View) -> Iterator[PlaneTiling]:
+        for parts in range(-(-y.w // self.pixels), y.w + 1):
+            yield PlaneTiling(1, -(-y.w // parts), y.cb)
+
+    def emit_tile(self, context: Context, box: Box) -> None:
+        a, out = context.read_tile(self.inputs[0], box), context.write_tile(self.output, box)
+        table, prm = context.load_wide_table(self.words), context.params.take(box.columns)
+        blocks, pixels = (box.blocks, a.plane, 0, out.plane, 0), (box.columns, a.step, 0, out.step, 1)
+        for function in (RowFunction.MAXIMUM, RowFunction.EXP_SUM):
+            context.emitter.row(
+                function, a.base, [pixels], prm=prm, reduce=[blocks], tail=self.output.c % context.config.block_in,
+                table=table, numerator=self.numerator, exponent=self.exponent,
+            )  # fmt: skip
+        context.emitter.row(
+            RowFunction.EXP, a.base, [blocks, pixels], dst=out.base, prm=prm, table=table, post=self.post.fields
+        )
+        if self.post.lut is not None:  # where the results lie: ROW has the tables to itself
+            context.emitter.vector(
+                Source.ACT, out.base, out.base,
+                [(box.blocks, out.plane, 0, out.plane, 0), (box.columns, out.step, 0, out.step, 0)],
+                lut=context.load_table(self.post.lut), post=self.post.fields,
+            )  # fmt: skip
+        context.release(a)
+        context.finish_tile(self.output, box, out)

@@ -1,0 +1,83 @@
+"""QSoftmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Node
+from compiler.npu.blocks.operands import Operands
+from compiler.npu.layers.layer import Layer, Post
+from compiler.npu.layers.softmax import SoftmaxLayer
+from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from compiler.npu.ops.tail import fuse_tail, labels
+from compiler.npu.stored import stored_zero_point
+from compiler.ops.softmax import QSoftmax
+from compiler.tensor import Tensor
+from isa import numerics
+from isa.config import NpuConfig
+from isa.instructions import ROW_SUM_BITS, ROW_WORD_BITS
+from isa.program import Layout
+
+#: Elements whose exponentials a sum of the machine holds.
+_MOST = 1 << (ROW_SUM_BITS - ROW_WORD_BITS)
+
+
+@npu_op(QSoftmax)
+class Softmax(NpuOp[QSoftmax]):
+    """Exponentials from a table, an exact sum, and a quotient of 24 bits for each row, by ROW."""
+
+    condition = "the machine has `row_unit`, the axis is the last, of up to 4,096 elements; the NPU reads the result"
+    layout = Layout.CHANNELS_LAST
+    takes_table = True
+    for_npu_only = True
+    reason = (
+        "the NPU adds exponentials exactly, the reference in float32: results next to a tie may fall to its other side"
+    )
+
+    def unsupported(self, node: TypedNode[QSoftmax], config: NpuConfig) -> str | None:
+        x, y, rank = node.x, node.y, len(node.x.shape)
+        if not config.rows:
+            return "the machine has no row unit"
+        if node.op.axis % rank != rank - 1:
+            return f"axis {node.op.axis % rank} of {rank}; rows of the NPU are the last axis"
+        if x.shape[-1] > _MOST:
+            return f"rows of {x.shape[-1]} elements; up to {_MOST}"
+        if 3 * -(-x.shape[-1] // config.block_in) > config.act_rows:
+            return f"a row of {x.shape[-1]} elements and its result do not fit ACT"
+        if x.dtype != y.dtype:
+            return "input and output types differ"
+        if numerics.row_numerator(_levels(node.op, y)) is None:
+            return f"the factor {_levels(node.op, y)} has more than 18 bits"
+        if float(_exponentials(node.op, x)[0]) * _levels(node.op, y) > float(np.finfo(np.float32).max):
+            return f"onnxruntime's factor {_levels(node.op, y):g} overflows over {x.shape[-1]} elements"
+        return None
+
+    def lower(self, node: TypedNode[QSoftmax], operands: Operands, tail: list[Node]) -> list[Layer]:
+        name, ops = labels([node.node, *tail])
+        view = operands.view(node.x.name, Layout.CHANNELS_LAST)
+        quotient = numerics.row_numerator(_levels(node.op, node.y))
+        assert quotient is not None
+        values = _exponentials(node.op, node.x).astype(np.float64)
+        steps = np.rint(values / values[0] * ((1 << ROW_WORD_BITS) - 1)).astype("<u4")
+        words = steps[-np.arange(256) % 256].tobytes()  # indexed by the distance to the maximum, which is not positive
+        post = Post(zp=stored_zero_point(node.y))
+        made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
+        # A quarter of PRM is left to what comes before and behind.
+        return [SoftmaxLayer(
+            name, ops, [view], made, post, words=words, numerator=quotient[0], exponent=quotient[1],
+            pixels=max(1, operands.config.prm_rows * 3 // 4),
+        )]  # fmt: skip
+
+
+def _levels(op: QSoftmax, y: Tensor) -> float:
+    """What probabilities are multiplied with."""
+    assert y.quant is not None
+    return float(op.levels) if op.levels is not None else 1 / float(y.quant.scale)
+
+
+def _exponentials(op: QSoftmax, x: Tensor) -> np.ndarray:
+    """Of 0 to 255 steps below the maximum, as the reference has them but for a common factor."""
+    assert x.quant is not None
+    if op.levels is None:
+        return np.exp(-np.arange(256) * np.float64(x.quant.scale))
+    return numerics.softmax_exponentials(x.quant.scale, x.shape[-1])
