@@ -26,9 +26,11 @@ class Operands:
     Attributes:
         graph: of the model.
         config: of the machine.
+        byte_cycles: in which the CPU converts a byte; 0 where nothing is known of the CPU.
     """
 
-    def __init__(self, config: NpuConfig, layouts: Layouts, converter: Converter) -> None:
+    def __init__(self, config: NpuConfig, layouts: Layouts, converter: Converter, byte_cycles: float = 0.0) -> None:
+        self.byte_cycles = byte_cycles
         self.config, self.graph = config, converter.graph
         self._layouts, self._converter = layouts, converter
         self._views: dict[tuple[str, Layout, tuple[int, ...]], View] = {}
@@ -106,7 +108,7 @@ class Operands:
         first, block = Layout.CHANNELS_FIRST, self.config.block_in
         size, out = planes_of(t.shape, first)[2:], planes_of(y.shape, first)[2:]
         o, c, kh, kw = kernel_shape
-        plan = plan_packing(self.config, c, size, out, o, (kh, kw), stride, dilation, pad)
+        plan = plan_packing(self.config, c, size, out, o, (kh, kw), stride, dilation, pad, self.byte_cycles)
         if plan is None:
             return None
         shape, tables = plan.tables(t.shape[0], block, stride[1], pad[1], dilation[1])

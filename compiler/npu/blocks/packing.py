@@ -85,11 +85,13 @@ def plan_packing(
     stride: tuple[int, int],
     dilation: tuple[int, int],
     pad: tuple[int, int],
+    byte_cycles: float = 0.0,
 ) -> PackingPlan | None:
     """The packing with the fewest cycles, None if the plain layout is as good.
 
     Args:
         size: input (H, W); out: output (OH, OW); others per axis (rows, columns).
+        byte_cycles: of the NPU, in which the CPU converts a byte; 0 where nothing is known of the CPU.
     """
     block = config.block_in
     kh, kw = kernel
@@ -102,16 +104,17 @@ def plan_packing(
             taps = -(-kh // sh)
             plans.append(PackingPlan(channels, kernel, sh, (oh + taps - 1, ow), taps, 1, 0, 1, -pad[0], sh, 1))
 
-    def cycles(blocks: int, taps: int, plane: tuple[int, int]) -> float:
+    def cycles(blocks: int, taps: int, plane: tuple[int, int], conversions: int) -> float:
         products = oh * ow * out_blocks * blocks * taps
-        data = blocks * block * plane[0] * plane[1] / config.bus_bytes
-        return max(products, data) + 0.05 * (products + data)
+        nbytes = blocks * block * plane[0] * plane[1]
+        data = nbytes / config.bus_bytes
+        return max(products, data) + 0.05 * (products + data) + conversions * byte_cycles * nbytes
 
     def cost(p: PackingPlan) -> float:
-        return cycles(-(-p.packed_channels // block), p.kernel_rows, p.plane)
+        return cycles(-(-p.packed_channels // block), p.kernel_rows, p.plane, 2)
 
     best = min(plans, key=cost)
-    return best if cost(best) < 0.9 * cycles(-(-channels // block), kh * kw, size) else None
+    return best if cost(best) < 0.9 * cycles(-(-channels // block), kh * kw, size, 1) else None
 
 
 def repack_weights(plan: PackingPlan, weights: np.ndarray) -> np.ndarray:

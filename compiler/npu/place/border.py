@@ -87,6 +87,11 @@ class Border:
             found += self.host.turn_seconds + self.host.call_cycles / self.host.mhz / 1e6
         return found
 
+    @property
+    def byte_cycles(self) -> float:
+        """Cycles of the NPU in which the host converts a byte."""
+        return self._conversion(1) * self.mhz * 1e6
+
     def _conversion(self, nbytes: int) -> float:
         return self.host.seconds(vars(_CONVERSION * nbytes), 2 * nbytes)
 

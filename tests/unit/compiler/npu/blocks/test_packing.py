@@ -59,3 +59,10 @@ def test_same_sums(
 
 def test_not_where_channels_fill_the_array() -> None:
     assert plan_packing(BASE, 64, (8, 8), (8, 8), 64, (3, 3), (1, 1), (1, 1), (1, 1)) is None
+
+
+def test_a_slow_host_packs_less() -> None:
+    """The 7x7 of a ResNet: all rows, two rows, nothing, the longer the CPU takes for a byte."""
+    shape = (BASE, 3, (224, 224), (112, 112), 64, (7, 7), (2, 2), (1, 1), (3, 3))
+    plans = [plan_packing(*shape, byte_cycles) for byte_cycles in (0.0, 0.35, 100.0)]
+    assert [plan.rows if plan else None for plan in plans] == [7, 2, None]
