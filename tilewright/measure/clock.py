@@ -9,9 +9,8 @@ from typing import Any
 from fpga.board import Board
 from fpga.boards import BOARDS
 from fpga.build import board_named, point_of
-from fpga.errors import FpgaError
 from fpga.uart_board import UartBoard
-from fpga.zynq.boards import ZYNQ_BOARDS
+from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
 from isa.config import PRESETS, NpuConfig
 from isa.timing import MemoryTiming
 
@@ -64,12 +63,13 @@ def at_board(
     """The clock in MHz and the memory of a board's point of a machine, or of that point with others.
 
     Raises:
-        FpgaError: no such board, or it has the memory of a processor, or cannot have this clock or memory.
+        FpgaError: no such board, or nothing is known of its memory, or it cannot have this clock or memory.
     """
     board = board_named(name)
-    if not isinstance(board, UartBoard):
-        raise FpgaError(f"{name} has the memory of its processor, whose timing is not known")
     point = point_of(board, config, clock_mhz=mhz, memory=memory)
+    if isinstance(board, ZynqBoard):
+        return point.clock_mhz, board.memory_timing(config, point.clock_mhz)
+    assert isinstance(board, UartBoard)
     return point.clock_mhz, board.memory_timing(config, point)
 
 

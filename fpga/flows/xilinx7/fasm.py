@@ -51,7 +51,18 @@ class Database:
             self._tiles: dict[str, dict] = json.loads((root / device / "tilegrid.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise FpgaError(f"no database of {device} in {root}: {error}") from None
+        self._grid: dict[tuple[int | None, int | None], str] = {}
         self._types: dict[str, dict[tuple[str, int], list[Bit]]] = {}
+
+    def tile_of(self, bel: str) -> str:
+        """The tile of a place as nextpnr names it: X59Y51/RAMB36_X0Y0.RAMB36E1. Raises `FpgaError`: there is none."""
+        match = re.match(r"X(\d+)Y(\d+)/", bel)
+        if not self._grid:
+            self._grid = {(entry.get("grid_x"), entry.get("grid_y")): name for name, entry in self._tiles.items()}
+        tile = self._grid.get((int(match[1]), int(match[2]))) if match else None
+        if tile is None:
+            raise FpgaError(f"FASM: no tile of {bel}")
+        return tile
 
     def _features(self, kind: str) -> dict[tuple[str, int], list[Bit]]:
         """Bits of every feature of a tile type by name and index; features without bits have none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,13 +11,14 @@ from typing import Any
 
 from amaranth.back import rtlil
 
-from fpga.cells import XILINX, Used
+from fpga.cells import XILINX, Capacity, Used
+from fpga.flows import into_luts
 from fpga.flows.flow import Flow, Progress
 from fpga.flows.netlist import changed
-from fpga.flows.synthesis import COUNT, NAME, NETLIST, NO_RW_CHECK, ROUTING, SYNTHESIS, cell_counts
+from fpga.flows.synthesis import COUNT, NAME, NETLIST, ROUTING, SYNTHESIS, cell_counts
 from fpga.flows.tools import execute, run
 from fpga.flows.watch import Watch
-from fpga.flows.xilinx7 import buffers, fasm, tools
+from fpga.flows.xilinx7 import blocks, buffers, fasm, tools
 
 BITSTREAM = f"{NAME}.bit"
 #: What Linux's FPGA manager loads.
@@ -30,23 +32,51 @@ ROUTER = {
     "router2/currCongWeightMult": "0.3",
     "router2/histCongWeight": "0.3",
 }
+#: Multipliers beyond this share of the DSP blocks become LUTs: blocks that pass sums on stand above each other, so that
+#: not all places can be taken.
+PLACEABLE = 0.85
+TECHMAP = "plain.v"
+_SYNTHESIS = f"synth_xilinx -flatten -family xc7 -top {NAME}"
+#: Declares PS7, without which the design would have no outputs.
+_BEGIN = f"{_SYNTHESIS} -run begin:prepare"
+#: `synth_xilinx`'s own part for DSP blocks, but for the subtractions: they do not become pre-adders, because of the
+#: inputs of a pre-adder the database of bits only knows how they are tied to a constant.
+_MAP_DSP = (
+    "memory_dff",
+    "alumacc -macc-only",
+    "maccmap -unmap",
+    "opt_clean",
+    "techmap -map +/mul2dsp.v -map +/xilinx/xc7_dsp_map.v -D DSP_A_MAXWIDTH=25 -D DSP_A_MAXWIDTH_PARTIAL=18 "
+    "-D DSP_B_MAXWIDTH=18 -D DSP_A_MINWIDTH=2 -D DSP_B_MINWIDTH=2 -D DSP_Y_MINWIDTH=9 -D DSP_SIGNEDONLY=1 "
+    "-D DSP_NAME=$__MUL25X18",
+    "select a:mul2dsp",
+    "setattr -unset mul2dsp",
+    "opt_expr -fine",
+    "wreduce",
+    "select -clear",
+    "chtype -set $__kept_sub t:$sub",
+    "xilinx_dsp -family xc7",
+    "chtype -set $sub t:$__kept_sub",
+    "chtype -set $mul t:$__soft_mul",
+)
 
 
 class Xilinx7(Flow):
     """A design without pins, around the processing system.
 
-    Multipliers are built from LUTs: nextpnr leaves configuration bits of DSP48E1 out, so that inferred ones multiply
-    wrongly (https://github.com/openXC7/nextpnr-xilinx/pull/159 describes it).
+    Products go into DSP blocks, and so do the registers before and behind them and the sums of the array's first stage.
+    What nextpnr leaves out of their configuration is added by `blocks`.
 
     Args:
         part: full name of the FPGA.
+        capacity: what it has.
     """
 
     images = (BITSTREAM, IMAGE)
-    note = "not yet seen on a board; nextpnr's timing of this family is incomplete; multipliers are of LUTs"
+    note = "not yet seen on a board; nextpnr's timing of this family is incomplete"
 
-    def __init__(self, part: str) -> None:
-        self.part = part
+    def __init__(self, part: str, capacity: Capacity) -> None:
+        self.part, self.capacity = part, capacity
 
     @cached_property
     def tools(self) -> tools.Tools:
@@ -63,8 +93,11 @@ class Xilinx7(Flow):
         design = rtlil.convert(top, name=NAME, ports=[], emit_src=False)
         script = (
             f"read_rtlil {NAME}.il",
-            NO_RW_CHECK,
-            f"synth_xilinx -flatten -family xc7 -nodsp -top {NAME}",
+            _BEGIN,
+            into_luts.AFTER_READ,
+            f"{_SYNTHESIS} -run prepare:map_dsp",
+            *_MAP_DSP,
+            f"{_SYNTHESIS} -run coarse:",
             COUNT,
             f"write_json {NETLIST}\n",
         )
@@ -73,6 +106,10 @@ class Xilinx7(Flow):
 
     def synthesise(self, directory: Path) -> Used:
         """As `Flow` says."""
+        multipliers, _ = into_luts.survey(directory, None, (_BEGIN, "blackbox =A:whitebox"))
+        room = replace(self.capacity, dsp=int(PLACEABLE * self.capacity.dsp))
+        chosen = into_luts.choose(multipliers, [], room)
+        into_luts.write_script(chosen, directory, TECHMAP, sums=False)
         run(SYNTHESIS, directory)
         cells = cell_counts(directory)
         with changed(directory / NETLIST, NAME) as module:
@@ -88,11 +125,15 @@ class Xilinx7(Flow):
         command = (
             *self.tools.nextpnr_for(self.part), "--json", NETLIST, "--vopt", f"xdc={_PINS}",
             "--vopt", f"fasm={_FASM}", "--report", ROUTING, "--log", _LOG, "--quiet",
-            "--pre-place", str(buffers.PLACEMENT),
+            "--pre-place", str(buffers.PLACEMENT), "--pre-place", str(blocks.PLACEMENT),
+            "--post-route", str(blocks.LISTING),
             "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
         )  # fmt: skip
         log = directory / _LOG
         execute(command, directory, "place and route", tools.NEXTPNR, log, Watch(log, mhz, progress))
+        listed = json.loads((directory / blocks.LISTED).read_text(encoding="utf-8"))
+        routing = json.loads((directory / ROUTING).read_text(encoding="utf-8"))
+        (directory / ROUTING).write_text(json.dumps(blocks.slowest(routing, listed["dsp_path"])), encoding="utf-8")
         return seed
 
     def pack(self, directory: Path) -> None:
@@ -100,7 +141,10 @@ class Xilinx7(Flow):
         data = self.tools.database
         database = fasm.Database(data, tools.device_of(self.part))
         required = (data / self.part / "required_features.fasm").read_text(encoding="ascii")
-        frames = fasm.frames(required + (directory / _FASM).read_text(encoding="ascii"), database)
+        widths = json.loads((directory / blocks.LISTED).read_text(encoding="utf-8"))["widths"]
+        tiles = {database.tile_of(bel): ports for bel, ports in widths.items()}
+        text = blocks.complete((directory / _FASM).read_text(encoding="ascii"), tiles)
+        frames = fasm.frames(required + text, database)
         (directory / _FRAMES).write_text(fasm.frames_text(frames), encoding="ascii")
         write = (
             *self.tools.frames2bit, f"--part_file={data / self.part / 'part.yaml'}", f"--part_name={self.part}",

@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from fpga.board import SDRAM
 from fpga.boards import BOARDS
 from fpga.errors import FpgaError
+from fpga.zynq.boards import ZYNQ_BOARDS
 from isa.config import preset
+from isa.timing import MemoryTiming
 from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.measure.clock import Clock, at_board, clock_of, show
@@ -35,8 +37,17 @@ def test_memory_and_clock_of_a_board() -> None:
         clock, timing = at_board("ulx3s_85f", config, mhz, SDRAM)
         assert clock == mhz and 0 <= timing.read_interval - bus_bytes / 2 * mhz / 120 < 1
         assert timing.read_latency > timing.write_latency > 4
-    with pytest.raises(FpgaError, match="pynq_z2 has the memory of its processor"):
-        at_board("pynq_z2", preset("pynq"))
+
+
+def test_memory_of_a_processor() -> None:
+    """Three quarters of what the DRAM gives: more than 8 bytes a cycle at 100 MHz, less at 250 MHz."""
+    assert at_board("pynq_z2", preset("base"), 100) == (100, MemoryTiming())
+    assert at_board("pynq_z2", preset("base"), 250) == (250, MemoryTiming(read_interval=2, write_interval=2))
+    assert at_board("pynq_z2", preset("pynq"))[0] == ZYNQ_BOARDS["pynq_z2"].points["pynq"].clock_mhz
+    with pytest.raises(FpgaError, match="ultra96_v2 has the memory of its processor"):
+        at_board("ultra96_v2", preset("base"))
+    with pytest.raises(FpgaError, match="pynq_z2 has its own memory"):
+        at_board("pynq_z2", preset("pynq"), memory=SDRAM)
 
 
 def test_a_preset_runs_as_fast_as_on_its_fastest_board() -> None:

@@ -15,7 +15,7 @@ def database(tmp_path: Path) -> fasm.Database:
     place = {"baseaddr": "0x00400100", "frames": 36, "words": 2}
     tiles = {
         "CLB_X0Y0": {"type": "CLB", "bits": {"CLB_IO_CLK": {**place, "offset": 0}}},
-        "CLB_X0Y1": {"type": "CLB", "bits": {"CLB_IO_CLK": {**place, "offset": 51}}},
+        "CLB_X0Y1": {"type": "CLB", "grid_x": 3, "grid_y": 14, "bits": {"CLB_IO_CLK": {**place, "offset": 51}}},
         "RAM_X1Y0": {
             "type": "RAM",
             "bits": {
@@ -35,6 +35,13 @@ def database(tmp_path: Path) -> fasm.Database:
     (tmp_path / "segbits_ram.db").write_text("RAM.EN 27_100\n")
     (tmp_path / "segbits_ram.block_ram.db").write_text("RAM.INIT_0A[005] 02_319\n")
     return fasm.Database(tmp_path, "chip")
+
+
+def test_the_tile_of_a_place(database: fasm.Database) -> None:
+    assert database.tile_of("X3Y14/RAMB36_X0Y0.RAMB36E1") == "CLB_X0Y1"
+    for bel in ("X3Y15/RAMB36_X0Y0.RAMB36E1", "RAMB36_X3Y14"):
+        with pytest.raises(FpgaError, match=f"FASM: no tile of {bel}"):
+            database.tile_of(bel)
 
 
 def test_frames(database: fasm.Database) -> None:

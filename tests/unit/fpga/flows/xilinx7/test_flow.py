@@ -2,12 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import reduce
-from operator import xor
+from operator import add, xor
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
@@ -16,8 +17,7 @@ from fpga.build import build
 from fpga.errors import FpgaError
 from fpga.flows.synthesis import ROUTING, STATISTICS
 from fpga.flows.tools import execute
-from fpga.flows.xilinx7 import buffers, tools
-from fpga.flows.xilinx7.fasm import FRAME_WORDS
+from fpga.flows.xilinx7 import blocks, buffers, fasm, tools
 from fpga.flows.xilinx7.flow import BITSTREAM, IMAGE, Xilinx7
 from fpga.report import timing
 from fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, RegisterBridge, axi3_master, flipped
@@ -26,6 +26,7 @@ from fpga.zynq.processing_systems import WINDOW
 from fpga.zynq.system import Ps7Top
 from isa.config import preset
 from tests.common import needs
+from tests.unit.fpga.flows.xilinx7 import dsp48
 from tilewright.cli import cli
 
 PYNQ = ZYNQ_BOARDS["pynq_z2"]
@@ -33,7 +34,7 @@ POINT = PYNQ.points["pynq"]
 
 
 class Small(wiring.Component):
-    """The ports of `ZynqSystem`; behind them a register that counts its reads, and a memory of each kind there is."""
+    """The ports of `ZynqSystem`; behind them a register that counts its reads, memories of each kind, products."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -65,6 +66,17 @@ class Small(wiring.Component):
             chain = Signal(length, reset_less=True)
             m.d.sync += chain.eq(Cat(bridge.axil.w.data[length], chain))
             outputs.append(chain[-1])
+        # Sums of products, as the array has them, and a product with a sum: DSP blocks. The least product is of LUTs.
+        data = bridge.axil.w.data
+        products = [Signal(signed(16), name=f"product{n}") for n in range(5)]
+        for n, product in enumerate(products):
+            a, b = Signal(signed(8), name=f"a{n}"), Signal(signed(8), name=f"b{n}")
+            m.d.sync += [a.eq(data[n : n + 8]), b.eq(data[12 + n : 20 + n]), product.eq(a * b)]
+        total, added, narrow = Signal(signed(18)), Signal(signed(18)), Signal(signed(12))
+        with m.If(bridge.axil.w.valid):
+            m.d.sync += total.eq(reduce(add, products[:4]))
+        m.d.sync += [added.eq(products[4] + data[:12].as_signed()), narrow.eq(at[:6].as_signed() * at[6:].as_signed())]
+        outputs += [total, added, narrow]
         m.d.sync += found.eq(reduce(xor, outputs))
         with m.If(bridge.axil.ar.valid):
             m.d.sync += bridge.axil.r.data.eq(Mux(at[11], found, bridge.axil.r.data + 1))
@@ -77,13 +89,17 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
         found = tools.find()
     except FpgaError as error:
         needs.skip(needs.ZYNQ_TOOLS, str(error))
-    flow = Xilinx7(PYNQ.part)
+    flow = Xilinx7(PYNQ.part, replace(PYNQ.capacity, dsp=6))  # of which five may be taken
     flow.generate(Ps7Top(Small(), found.ps7_inputs()), tmp_path)  # type: ignore[arg-type]
     used = flow.synthesise(tmp_path)
     assert flow.place_and_route(tmp_path, used, 25, [1], lambda text: None) == 1
     flow.pack(tmp_path)
-    assert timing(json.loads((tmp_path / ROUTING).read_text())).fmax_mhz > 0
-    assert 0 < used.lut < 1000 and used.dsp == 0
+    # A product's register, two sums that are passed on, the register of the last, by the database: nothing is faster.
+    listed = json.loads((tmp_path / blocks.LISTED).read_text())
+    slowest = listed["dsp_path"]
+    assert slowest["ns"] > 2.5 + 2 * 1.713 + 1.4 and slowest["from"] != slowest["to"]
+    assert timing(json.loads((tmp_path / ROUTING).read_text())).fmax_mhz <= 1e3 / slowest["ns"]
+    assert 0 < used.lut < 1000 and used.dsp == 5
     made = json.loads((tmp_path / STATISTICS).read_text())["design"]["num_cells_by_type"]
     assert {"RAMB36E1", "RAMB18E1", "RAM64M", "RAM32M", "SRL16E", "SRLC32E", "CARRY4"} <= set(made)
     # Every frame that was assembled is in the bitstream as it is, but for the checksum in its middle word.
@@ -92,9 +108,16 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
     for line in lines:
         words = [int(w, 16) for w in line.split(" ")[1].split(",")]
         raw = b"".join(w.to_bytes(4, "big") for w in words)
-        middle = FRAME_WORDS // 2 * 4
+        middle = fasm.FRAME_WORDS // 2 * 4
         assert re.search(re.escape(raw[:middle]) + b"...." + re.escape(raw[middle + 4 :]), data, re.DOTALL), line[:10]
     assert len(data) - len((tmp_path / IMAGE).read_bytes()) < 200  # the header
+    # The block RAM of 36 Kbit stands where both of its halves are in use.
+    ((bel, widths),) = listed["widths"].items()
+    assert sorted(widths.values()) == [0, 0, 36, 36]
+    tile = fasm.Database(found.database, tools.device_of(PYNQ.part)).tile_of(bel)
+    lines = (tmp_path / "top.fasm").read_text().splitlines()
+    assert {f"{tile}.RAMB18_Y0.IN_USE", f"{tile}.RAMB18_Y1.IN_USE"} <= set(lines)
+    check_products(found.database, tmp_path)
     # What comes from PS7 ends at LUTs beyond its wires, which come out of it in column 50 of nextpnr's tiles.
     place = (*found.nextpnr_for(PYNQ.part), "--json", "top.json", "--vopt", "xdc=top.xdc", "--quiet")
     asked = ("--pre-place", str(buffers.PLACEMENT), "--no-route", "--write", "placed.json")
@@ -117,6 +140,21 @@ def test_a_small_design_becomes_a_bitstream(tmp_path: Path) -> None:
     for site in behind:
         x, y = map(int, re.fullmatch(r"X(\d+)Y(\d+)/SLICE_X\dY\d\.[BCD]6LUT", site).groups())  # type: ignore[union-attr]
         assert 50 < x < 70 and 51 <= y < 80, site  # GP0 comes out in rows 51 to 62
+
+
+def check_products(root: Path, directory: Path) -> None:
+    """The bits in the frames make the DSP blocks do what the netlist says, whatever the data is."""
+    configured = dsp48.read_blocks(root, PYNQ.part, (directory / "top.frames").read_text())
+    assert len(configured) == 5
+    chained = [block for block in configured if block.adds == "PCIN"]
+    alone = [block for block in configured if block.adds == "nothing"]
+    assert (len(chained), len(alone), [b.adds for b in configured].count("C")) == (3, 1, 1)
+    assert all(block.registers["M"] == block.registers["A"] == block.registers["B"] == 1 for block in configured)
+    assert [block.registers["P"] for block in alone] == [0] and sorted(b.registers["P"] for b in chained) == [0, 0, 1]
+    for block in configured:
+        for a, b, more in ((-128, -128, 5), (127, -128, -70_000), (3, 5, 1 << 40), (-1, 1, 0)):
+            expected = a * b + (0 if block.adds == "nothing" else more)
+            assert block.result(a, b, more) == expected, (block, a, b)
 
 
 def test_a_lut_behind_each_output_of_ps7() -> None:

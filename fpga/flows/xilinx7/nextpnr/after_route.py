@@ -1,0 +1,162 @@
+"""Run by nextpnr after it has routed. Writes what it knows and its own files do not say, to `top.blocks.json`:
+
+- `widths`: of the ports of every RAMB36E1, by site.
+- `dsp_path`: the slowest path from or to a DSP block, in ns, with the cells at its ends. nextpnr's timing knows no DSP
+  blocks, so its clock says nothing of these paths. Delays of wires are nextpnr's, those of cells the slow ones of the
+  database's timings (`timings/*.sdf`).
+
+It runs in nextpnr's Python, without this package: hence a folder of its own.
+"""
+
+import json
+import sys
+from typing import Any
+
+ctx: Any = globals()["ctx"]
+PORTS = [f"{kind}_WIDTH_{port}" for kind in ("READ", "WRITE") for port in "AB"]
+DSP = "DSP48E1_DSP48E1"
+#: From the clock to the outputs, ns: flip-flop, LUT as memory or shift register, block RAM, processing system (not
+#: known; its outputs have LUTs behind them).
+CLOCKED = {
+    "SLICE_FFX": 0.322,
+    "SLICE_LUTX": 1.482,
+    "RAMB18E1_RAMB18E1": 2.454,
+    "RAMB36E1_RAMB36E1": 2.454,
+    "PS7_PS7": 2.0,
+}
+#: Through a cell, the slowest way, and from the carry of the one before.
+THROUGH = {"SLICE_LUTX": 0.157, "CARRY4": 0.642, "SELMUX2_1": 0.3}
+CARRIED = 0.334
+#: Until a clock that takes an input, but for DSP blocks: the slowest input.
+SETUP = {
+    "SLICE_FFX": 0.109,
+    "SLICE_LUTX": 0.654,
+    "RAMB18E1_RAMB18E1": 0.566,
+    "RAMB36E1_RAMB36E1": 0.566,
+    "PS7_PS7": 1.0,
+}
+#: DSP block: from the clock to P and PCOUT, by the register that is last; through it; until the clock.
+LAST_P, LAST_M, LAST_A = (0.434, 0.478), (2.305, 2.500), (4.009, 4.206)
+C_THROUGH, PCIN_THROUGH = (1.820, 2.016), (1.518, 1.713)
+#: Until the clock: to the first register, to M and P where there is none before, and from A and B to P.
+REGISTERED, CONTROL = 0.362, 0.589
+FACTOR_TO_M, FACTOR_TO_P, C_TO_P, PCIN_TO_P = 1.928, 3.722, 1.701, 1.400
+#: Drivers that are no part of a path.
+CONSTANT = ("PSEUDO_GND", "PSEUDO_VCC", "BUFGCTRL")
+
+#: A time, and the cell its path begins at.
+Arrival = tuple[float, str]
+NEVER: Arrival = (float("-inf"), "")
+
+
+def all_inputs() -> dict[str, list[tuple[str, str, str, float]]]:
+    """Inputs of every cell that signals reach: port, the cell and the port that drive it, delay of the wire in ns. Two
+    LUTs of a site have inputs of each other, which do not count: nextpnr notes those a LUT had before."""
+    own: dict[str, set[str]] = {}
+    found: dict[str, list[tuple[str, str, str, float]]] = {str(name): [] for name, _ in ctx.cells}
+    for name, cell in ctx.cells:
+        if cell.type == "SLICE_LUTX":
+            noted = {str(key).removeprefix("X_ORIG_PORT_") for key, _ in cell.attrs}
+            own[str(name)] = {port for port in noted if port.startswith("A")}
+    for _name, net in ctx.nets:
+        if net.driver.cell is None or str(net.driver.cell.type) in CONSTANT:
+            continue
+        driver, source = str(net.driver.cell.name), str(net.driver.port)
+        for user in net.users:
+            name, port = str(user.cell.name), str(user.port)
+            if port.startswith("A") and port not in (own.get(name) or {port}):
+                continue
+            found[name].append((port, driver, source, ctx.getDelayNS(ctx.getNetinfoRouteDelay(net, user))))
+    return found
+
+
+class Paths:
+    """Latest arrivals at outputs of cells: of paths from any register, or (`dsp`) from those of DSP blocks only."""
+
+    def __init__(self) -> None:
+        cells = {str(name): cell for name, cell in ctx.cells}
+        self.kinds = {name: str(cell.type) for name, cell in cells.items()}
+        self.inputs = all_inputs()
+        params = {name: {k: str(v) for k, v in cells[name].params} for name, kind in self.kinds.items() if kind == DSP}
+        self.registers = {n: {x: int(p.get(f"{x}REG", "1"), 2) for x in "ABCMP"} for n, p in params.items()}
+        self.clocked = {
+            name
+            for name, kind in self.kinds.items()
+            if kind in CLOCKED and (kind != "SLICE_LUTX" or any(p == "CLK" and v.net for p, v in cells[name].ports))
+        }
+        self.known: dict[tuple[str, str, bool], Arrival] = {}
+
+    def arrival(self, name: str, port: str, dsp: bool) -> Arrival:
+        """At an output of a cell."""
+        kind = self.kinds[name]
+        key = (name, port[:5] if kind == DSP else port if kind == "CARRY4" else "", dsp)
+        if key not in self.known:
+            start, through = self._block(name, port) if kind == DSP else self._cell(name, dsp)
+            for entry, driver, source, wire in self.inputs[name]:
+                delay = through.get(entry.rstrip("0123456789"))
+                if delay is not None and not (kind == "CARRY4" and entry[-1].isdigit() and entry[-1] > port[-1]):
+                    time, origin = self.arrival(driver, source, dsp)
+                    start = max(start, (time + wire + delay, origin))
+            self.known[key] = start
+        return self.known[key]
+
+    def _block(self, name: str, port: str) -> tuple[Arrival, dict[str, float]]:
+        """Of a DSP block: its own start, and the delay through it by input."""
+        registers, cascaded = self.registers[name], port.startswith("PCOUT")
+        if registers["P"]:
+            return (LAST_P[cascaded], name), {}
+        through = {"PCIN": PCIN_THROUGH[cascaded]} | ({} if registers["C"] else {"C": C_THROUGH[cascaded]})
+        return ((LAST_M if registers["M"] else LAST_A)[cascaded], name), through
+
+    def _cell(self, name: str, dsp: bool) -> tuple[Arrival, dict[str, float]]:
+        kind = self.kinds[name]
+        start = NEVER if dsp or name not in self.clocked else (CLOCKED[kind], name)
+        delay = THROUGH.get(kind)
+        if delay is None:
+            return start, {}
+        ports = {port.rstrip("0123456789") for port, *_ in self.inputs[name]} - {"CLK", "WE", "WA", "DI1", "DI2"}
+        return start, dict.fromkeys(ports, delay) | ({"CIN": CARRIED} if "CIN" in ports else {})
+
+    def setup(self, name: str, port: str) -> float | None:
+        """Until the clock that takes an input; None where no register does."""
+        bus = port.rstrip("0123456789")
+        if self.kinds[name] != DSP:
+            return SETUP[self.kinds[name]] if name in self.clocked and not self._passes(name, bus) else None
+        registers = self.registers[name]
+        if bus in ("A", "B"):
+            return REGISTERED if registers[bus] else FACTOR_TO_M if registers["M"] else FACTOR_TO_P
+        if bus == "C" and registers["C"]:
+            return REGISTERED
+        if bus in ("C", "PCIN"):
+            return (C_TO_P if bus == "C" else PCIN_TO_P) if registers["P"] else None
+        return CONTROL
+
+    def _passes(self, name: str, bus: str) -> bool:
+        """An address of a memory of LUTs that is read."""
+        return self.kinds[name] == "SLICE_LUTX" and bus == "A"
+
+    def slowest(self) -> dict[str, Any]:
+        """From or to a DSP block."""
+        worst, ends = NEVER, ("", "")
+        for name, inputs in self.inputs.items():
+            for port, driver, source, wire in inputs:
+                if port in ("CK", "CLK") or "CLK" in port or (setup := self.setup(name, port)) is None:
+                    continue
+                time, origin = self.arrival(driver, source, self.kinds[name] != DSP)
+                if time + wire + setup > worst[0]:
+                    worst, ends = (time + wire + setup, origin), (name, port)
+        return {"ns": round(worst[0], 3), "from": worst[1], "to": "/".join(ends)} if worst[1] else {}
+
+
+def widths() -> dict[str, dict[str, int]]:
+    found = {}
+    for _name, cell in ctx.cells:
+        if cell.type == "RAMB36E1_RAMB36E1":
+            params = {key: str(value) for key, value in cell.params}
+            found[str(cell.bel)] = {port: int(params.get(port, "0"), 2) for port in PORTS}
+    return found
+
+
+sys.setrecursionlimit(100_000)
+with open("top.blocks.json", "w", encoding="utf-8") as file:  # the folder of the build
+    json.dump({"widths": widths(), "dsp_path": Paths().slowest()}, file)
