@@ -17,13 +17,35 @@ from isa.config import NpuConfig
 RECORD, IMAGE, BOOT, PROGRAM = "standalone.json", "standalone.bin", "boot.bin", "standalone.twp"
 
 
+INPUTS = ("own", "unsigned", "floats")
+RESULTS = ("values", "error")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What goes over the serial line.
+
+    Attributes:
+        inputs: "own" as the network has them; "unsigned": int8 as bytes of 0 to 255, 128 more than their values;
+            "floats": bytes as float32, which the board quantises.
+        results: "values" of the first output, or the "error", the mean square of its differences from the first input.
+    """
+
+    inputs: str = "own"
+    results: str = "values"
+
+    def __post_init__(self) -> None:
+        if self.inputs not in INPUTS or self.results not in RESULTS:
+            raise ValueError(f"no exchange: {self.inputs}, {self.results}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """Attributes:
     board, config, point: what the bitstream is built from.
     offset: of the image in the flash memory, bytes.
     model: name of its network.
-    unsigned: int8 inputs come as bytes of 0 to 255.
+    inputs, results: as in `Exchange`.
     sha256: of the image.
     """
 
@@ -32,8 +54,13 @@ class Record:
     point: dict[str, Any]
     offset: int
     model: str
-    unsigned: bool
+    inputs: str
+    results: str
     sha256: str
+
+    def exchange(self) -> Exchange:
+        """What goes over the line."""
+        return Exchange(self.inputs, self.results)
 
     def npu(self) -> NpuConfig:
         """The configuration."""
@@ -47,7 +74,7 @@ def write(
     point: Point,
     model: str,
     image: bytes,
-    unsigned: bool,
+    exchange: Exchange,
 ) -> Record:
     """Writes boot program, image and record. The compiled program goes beside them, as PROGRAM."""
     place: Place = board.alone.place
@@ -57,7 +84,7 @@ def write(
         point=asdict(point),
         offset=place.offset,
         model=model,
-        unsigned=unsigned,
+        **asdict(exchange),
         sha256=hashlib.sha256(image).hexdigest(),
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,6 +105,7 @@ def read(folder: Path) -> Record | None:
         found = Record(**values)
         found.npu()
         Point(**found.point)
+        found.exchange()
         image = (folder / IMAGE).read_bytes()
     except FileNotFoundError as error:
         if error.filename and Path(error.filename).name == RECORD:
@@ -99,7 +127,7 @@ class Build:
     board: StandaloneBoard
     config: NpuConfig
     point: Point
-    unsigned: bool
+    exchange: Exchange
     image: bytes
 
 
@@ -113,4 +141,4 @@ def board_of(folder: Path) -> Build:
     except OSError as error:
         raise FpgaError(f"{error.filename}: {error.strerror}; build it again") from None
     board = standalone_board(found.board, boot)
-    return Build(board, found.npu(), Point(**found.point), found.unsigned, image)
+    return Build(board, found.npu(), Point(**found.point), found.exchange(), image)

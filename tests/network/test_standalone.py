@@ -11,6 +11,7 @@ import pytest
 
 from fpga.board import SDRAM, Point
 from fpga.standalone.image import make
+from fpga.standalone.record import Exchange
 from isa.config import preset
 from tests.common import onnx_models, standalone
 from tests.common.paths import ROOT
@@ -121,6 +122,35 @@ def test_mlperf_tiny(name: str, models_dir: Path) -> None:
     found, _ = standalone.outputs(program, IN_SDRAM, {info.name: value}, TINY)
     (output,) = found.values()
     assert output.tobytes() == litert(str(path), value)
+
+
+@pytest.mark.long
+def test_floats_in_and_an_error_out(models_dir: Path) -> None:
+    """Anomaly detection as the benchmark has it: the board quantises floats and says the reconstruction's error."""
+    path = models_dir / "mlperf_tiny" / "ad_autoencoder_int8.tflite"
+    program = standalone.compiled(path, "tiny")
+    (given,), (output,) = program.inputs, program.outputs
+    image = firmware(program, exchange=Exchange("floats", "error")).image
+    line = standalone.started(standalone.board(), TINY, IN_SDRAM, image)
+    client = Client(line)
+    client.wait()
+    plain = np.random.default_rng(1).uniform(-130, 130, given.shape).astype(np.float32)
+    extreme = plain.copy()
+    extreme.flat[:4] = np.nan, 1e30, -1e30, -0.0
+    for floats in (extreme, plain):
+        steps = np.nan_to_num(floats / np.float32(given.scale), nan=-1e30)
+        away = np.trunc(steps) + np.sign(steps) * (np.abs(steps - np.trunc(steps)) >= 0.5)
+        client.load(floats.tobytes())
+        (result,) = client.infer(1).results
+        found = client.outputs(program.outputs)[output.name]
+        assert found.tobytes() == litert(str(path), np.clip(away + given.zero_point, -128, 127).astype(np.int8))
+        real = (found.astype(np.float32) - np.float32(output.zero_point)) * np.float32(output.scale)
+        error = np.float32(0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for difference in (real - floats).ravel():
+                error += difference * difference
+        assert f"{result:.3f}" == f"{error / np.float32(floats.size):.3f}"
+    line.close()
 
 
 @pytest.mark.long

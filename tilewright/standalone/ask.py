@@ -86,10 +86,17 @@ def simulated(folder: Path) -> SimulationLine:
 
 def input_bytes(folder: Path, program: Program, values: Mapping[str, np.ndarray]) -> bytes:
     """Inputs as the board with the build in a folder takes them."""
-    parts = [np.ascontiguousarray(values[t.name]) for t in program.inputs]
-    if record.board_of(folder).unsigned:
-        parts = [p.view(np.uint8) ^ 0x80 if p.dtype == np.int8 else p for p in parts]
-    return b"".join(p.tobytes() for p in parts)
+    form = record.board_of(folder).exchange.inputs
+    parts = []
+    for t in program.inputs:
+        part = np.ascontiguousarray(values[t.name])
+        if form == "unsigned" and part.dtype == np.int8:
+            part = part.view(np.uint8) ^ 0x80
+        elif form == "floats" and part.dtype != np.float32:
+            zero, scale = np.float32(t.zero_point), np.float32(t.scale)  # type: ignore[arg-type]
+            part = (part.astype(np.float32) - zero) * scale
+        parts.append(part.tobytes())
+    return b"".join(parts)
 
 
 @contextlib.contextmanager

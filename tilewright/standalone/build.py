@@ -9,6 +9,7 @@ import tilewright as tw
 from fpga.board import Point
 from fpga.standalone import image, record
 from fpga.standalone.boards import ALONE, StandaloneBoard, standalone_board
+from fpga.standalone.record import Exchange
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.errors import UsageError
@@ -50,14 +51,14 @@ def write_image(
     model: Path,
     *,
     name: str | None = None,
-    unsigned: bool = False,
+    exchange: Exchange = Exchange(),  # noqa: B008
     progress: Callable[[str], None] = lambda text: None,
 ) -> Firmware:
     """Writes image and record of a network into the folder of a build.
 
     Args:
         name: what `profile` says, the program's unless given.
-        unsigned: see `firmware`.
+        exchange: what goes over the serial line.
 
     Raises:
         TilewrightError: the network cannot be compiled, or does not fit the board.
@@ -65,10 +66,10 @@ def write_image(
     progress("compiling the network")
     program = program_of(model, config)
     progress("compiling the firmware")
-    made = firmware(program, model=name, unsigned=unsigned)
+    made = firmware(program, model=name, exchange=exchange)
     image.check_room(len(made.image), made.needed, board.alone.place, point.memory_kib << 10, model.name)
     try:
-        record.write(folder, board, config, point, program.name, made.image, unsigned)
+        record.write(folder, board, config, point, program.name, made.image, exchange)
         program.save(folder / record.PROGRAM)
     except OSError as error:
         raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None

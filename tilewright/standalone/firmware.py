@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from pathlib import Path
 
 from common.text import ACCEPTED, MAX_NAME, is_plain, plain
 from fpga.standalone import image, memory_map
-from isa.program import CpuStep, NpuStep, Program
+from fpga.standalone.record import INPUTS, Exchange
+from isa.program import CpuStep, NpuStep, Program, TensorInfo
 from tilewright.errors import UsageError
 from tilewright.export import export_c
 from tilewright.runtime.layout import nbytes_of
@@ -54,7 +56,7 @@ class Firmware:
     needed: int
 
 
-def check_network(program: Program) -> None:
+def check_network(program: Program, exchange: Exchange) -> None:
     """Raises `UsageError` for a program the firmware cannot serve."""
     if program.host.triple is None or not program.host.triple.startswith("riscv32"):
         raise UsageError(f"{program.name} must be compiled with --host {HOST}, not for {program.host.triple}")
@@ -63,21 +65,34 @@ def check_network(program: Program) -> None:
     dtype = program.outputs[0].dtype
     if dtype not in PRINTED:
         raise UsageError(f"output {program.outputs[0].name} must have one of {', '.join(PRINTED)}, not {dtype}")
+    for t in program.inputs:
+        if exchange.inputs == "floats" and t.dtype != "float32" and not _is_quantised_byte(t):
+            raise UsageError(f"input {t.name} must be float32, or int8 or uint8 with one scale, to come as floats")
+    first, output = program.inputs[0], program.outputs[0]
+    if exchange.results == "error" and (first.shape != output.shape or first.dtype not in PRINTED):
+        raise UsageError(
+            f"the error is that between the first output and the first input: they must have one shape, not "
+            f"{output.shape} and {first.shape}, and the input one of {', '.join(PRINTED)}, not {first.dtype}"
+        )
 
 
-def firmware(program: Program, *, model: str | None = None, unsigned: bool = False) -> Firmware:
+def _is_quantised_byte(t: TensorInfo) -> bool:
+    return t.dtype in ("int8", "uint8") and isinstance(t.scale, float) and isinstance(t.zero_point, int)
+
+
+def firmware(program: Program, *, model: str | None = None, exchange: Exchange = Exchange()) -> Firmware:  # noqa: B008
     """The image of a compiled program.
 
     Args:
         program: compiled with host HOST.
         model: what `profile` says, the program's name unless given.
-        unsigned: int8 inputs come as bytes of 0 to 255, 128 more than their values.
+        exchange: what goes over the serial line.
 
     Raises:
         UsageError: a program that the firmware cannot serve, or no C compiler.
     """
-    linked = compiled(program, memory_map.MEMORY, "board_soc.c", model=model, unsigned=unsigned)
-    needed = linked.symbols["tw_free"] - memory_map.MEMORY + _used(program)
+    linked = compiled(program, memory_map.MEMORY, "board_soc.c", model=model, exchange=exchange)
+    needed = linked.symbols["tw_free"] - memory_map.MEMORY + _used(program, exchange)
     uses_npu = any(isinstance(step, NpuStep) for step in program.steps)
     fingerprint = program.config.fingerprint if uses_npu else _NO_NPU
     made = image.make(linked.payload, entry=linked.entry, needed=needed, fingerprint=fingerprint)
@@ -90,7 +105,7 @@ def compiled(
     board: str,
     *,
     model: str | None = None,
-    unsigned: bool = False,
+    exchange: Exchange = Exchange(),  # noqa: B008
     end: int | None = None,
 ) -> Linked:
     """The program of a board.
@@ -100,7 +115,7 @@ def compiled(
         board: source of `driver/c/standalone` that knows the board.
         end: of the memory, for a board that cannot say it.
     """
-    check_network(program)
+    check_network(program, exchange)
     if model is not None and not is_plain(model):
         raise UsageError(f"the network's name must have 1..{MAX_NAME} {ACCEPTED}, not {model!r}")
     title = model or plain(program.name)
@@ -109,7 +124,9 @@ def compiled(
         names = export_c(program, folder, "network")
         write_map(folder)
         (folder / "tilewright_standalone.h").write_text(
-            f'#define TW_MODEL "{title}"\n#define TW_UNSIGNED {int(unsigned)}\n', encoding="utf-8"
+            f'#define TW_MODEL "{title}"\n#define TW_INPUTS {INPUTS.index(exchange.inputs)}\n'
+            f"#define TW_ERROR {int(exchange.results == 'error')}\n",
+            encoding="utf-8",
         )
         sources: Sequence[Path] = [
             *(SOURCES / name for name in (*_COMMON, board, "monitor.c")),
@@ -133,7 +150,7 @@ def _lack(program: Program, error: MissingSymbols) -> str:
     return str(error)
 
 
-def _used(program: Program) -> int:
+def _used(program: Program, exchange: Exchange) -> int:
     """Bytes that `monitor.c` takes of the memory behind the program, for this network."""
 
     def aligned(nbytes: int) -> int:
@@ -145,5 +162,6 @@ def _used(program: Program) -> int:
     memory = aligned(program.host_bytes) + aligned(workspace) + table
     regions = (len(program.instructions), len(program.constants), program.arena_bytes)
     on_device = any(isinstance(s, NpuStep) for s in program.steps) or program.arena_bytes
-    inputs = sum(nbytes_of(t) for t in program.inputs)
+    floats = exchange.inputs == "floats"
+    inputs = sum(4 * math.prod(t.shape) if floats else nbytes_of(t) for t in program.inputs)
     return aligned(memory) + aligned(inputs) + (sum(aligned(n or 1) for n in regions) if on_device else 0)

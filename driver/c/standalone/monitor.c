@@ -11,8 +11,9 @@
 #include "console.h"
 #include "network.h"
 #include "tilewright_npu_device.h"
-#include "tilewright_standalone.h" /* TW_MODEL, TW_UNSIGNED */
+#include "tilewright_standalone.h" /* TW_MODEL, TW_INPUTS, TW_ERROR */
 
+enum { OWN, UNSIGNED, FLOATS }; /* TW_INPUTS: how inputs come */
 enum { COMMAND = 1024, WARMUPS = 10, INFERENCES = 1, BUSY_LED = 1 << 1, READY_LED = 1 << 2, PER_LINE = 8 };
 
 extern uint8_t tw_first[], tw_free[]; /* of the linker script: the program's first byte, the first free one */
@@ -63,13 +64,45 @@ static uint8_t *take(uint64_t bytes) {
     return taken;
 }
 
+static uint32_t elements(const tw_tensor *t) {
+    uint32_t count = 1, i;
+    for (i = 0; i < t->rank; i++) count *= (uint32_t)t->shape[i];
+    return count;
+}
+
+/* Bytes of an input as it comes. */
+static uint32_t given_bytes(const tw_tensor *t) {
+    return TW_INPUTS == FLOATS ? 4 * elements(t) : (uint32_t)t->nbytes;
+}
+
+static float float_at(const uint8_t *data, uint32_t i) {
+    float value;
+    memcpy(&value, data + 4 * i, 4);
+    return value;
+}
+
+/* A float as a tensor of bytes has it: the nearest step, ties away from zero. */
+static uint8_t quantised(const tw_tensor *t, float value) {
+    int32_t least = strcmp(t->dtype, "int8") ? 0 : -128, step;
+    float steps = value / t->scale, rest;
+    if (!(steps > -1024.0f)) step = -1024; /* also what is no number */
+    else if (steps > 1024.0f) step = 1024;
+    else {
+        step = (int32_t)steps;
+        rest = steps - (float)step;
+        step += (rest >= 0.5f) - (rest <= -0.5f);
+    }
+    step += t->zero_point;
+    return (uint8_t)(step < least ? least : step > least + 255 ? least + 255 : step);
+}
+
 static void load(void) {
     const tw_program *p = network();
     const tw_device *used = NULL;
     uint8_t *memory = take(tw_memory_bytes(p));
     uint32_t i;
     int status;
-    for (i = 0; i < p->input_count; i++) input_bytes += (uint32_t)p->inputs[i].nbytes;
+    for (i = 0; i < p->input_count; i++) input_bytes += given_bytes(&p->inputs[i]);
     input = take(input_bytes);
     if (tw_board_npu()) {
         board.port.context = (void *)tw_board_npu();
@@ -99,11 +132,14 @@ static int infer_once(void) {
     int status;
     npu_cycles = 0;
     for (i = 0; i < p->input_count; i++) {
-        uint8_t *to = tw_data(&instance, &p->inputs[i]);
-        if (to) memcpy(to, from, (size_t)p->inputs[i].nbytes);
-        if (to && TW_UNSIGNED && !strcmp(p->inputs[i].dtype, "int8"))
-            for (j = 0; j < p->inputs[i].nbytes; j++) to[j] ^= 0x80;
-        from += p->inputs[i].nbytes;
+        const tw_tensor *t = &p->inputs[i];
+        uint8_t *to = tw_data(&instance, t);
+        if (to && TW_INPUTS == FLOATS && strcmp(t->dtype, "float32"))
+            for (j = 0; j < t->nbytes; j++) to[j] = quantised(t, float_at(from, j));
+        else if (to) memcpy(to, from, (size_t)t->nbytes);
+        if (to && TW_INPUTS == UNSIGNED && !strcmp(t->dtype, "int8"))
+            for (j = 0; j < t->nbytes; j++) to[j] ^= 0x80;
+        from += given_bytes(t);
     }
     status = tw_run(&instance);
     lap_ticks = (uint32_t)tw_board_ticks() - start;
@@ -113,10 +149,7 @@ static int infer_once(void) {
 /* Element `i` as a number. */
 static float number(const tw_tensor *t, const uint8_t *data, uint32_t i) {
     float value;
-    if (!strcmp(t->dtype, "float32")) {
-        memcpy(&value, data + 4 * i, 4);
-        return value;
-    }
+    if (!strcmp(t->dtype, "float32")) return float_at(data, i);
     if (!strcmp(t->dtype, "int32")) {
         int32_t whole;
         memcpy(&whole, data + 4 * i, 4);
@@ -130,10 +163,14 @@ static float number(const tw_tensor *t, const uint8_t *data, uint32_t i) {
     return t->scale != 0 ? t->scale * value : value;
 }
 
-static uint32_t elements(const tw_tensor *t) {
-    uint32_t count = 1, i;
-    for (i = 0; i < t->rank; i++) count *= (uint32_t)t->shape[i];
-    return count;
+/* Element `i` of the first input as it came. */
+static float given(uint32_t i) {
+    const tw_tensor *t = &network()->inputs[0];
+    uint8_t moved;
+    if (TW_INPUTS == FLOATS) return float_at(input, i);
+    if (TW_INPUTS == OWN || strcmp(t->dtype, "int8")) return number(t, input, i);
+    moved = input[i] ^ 0x80;
+    return number(t, &moved, 0);
 }
 
 /* Commands. */
@@ -179,10 +216,18 @@ static void results(void) {
     const uint8_t *data = tw_data(&instance, t);
     uint32_t count = elements(t), i;
     tw_print("m-results-[");
-    for (i = 0; i < count; i++) {
-        if (i) tw_print(",");
-        tw_print_thousandths(number(t, data, i));
-    }
+    if (TW_ERROR) {
+        float sum = 0;
+        for (i = 0; i < count; i++) {
+            float difference = number(t, data, i) - given(i);
+            sum += difference * difference;
+        }
+        tw_print_thousandths(sum / (float)count);
+    } else
+        for (i = 0; i < count; i++) {
+            if (i) tw_print(",");
+            tw_print_thousandths(number(t, data, i));
+        }
     tw_print("]\r\n");
 }
 
@@ -293,7 +338,7 @@ static void help(void) {
              "db HH[HH]*   : The next bytes of the input\r\n"
              "db print     : Print the input\r\n"
              "infer N [W=10]: N inferences after W others, timed\r\n"
-             "results      : Print the first output as numbers\r\n"
+             "results      : Print the first output as numbers, or its error\r\n"
              "output       : Print the bytes of all outputs\r\n"
              "cycles       : Print cycles of the last inference: all, the NPU's\r\n",
              network()->name);

@@ -89,7 +89,8 @@ command.add_command(fpga_zynq.fetch_tools)
     help="A RISC-V core beside the NPU runs this network without a host: writes its image too.",
 )
 @fpga_standalone.name_option
-@fpga_standalone.unsigned_option
+@fpga_standalone.inputs_option
+@fpga_standalone.results_option
 @arguments.json_option
 def build(
     board_name: str | None,
@@ -104,7 +105,8 @@ def build(
     tries: int,
     standalone: Path | None,
     model_name: str | None,
-    unsigned_input: bool,
+    inputs: str | None,
+    results: str | None,
     json_path: str | None,
 ) -> None:
     """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
@@ -127,11 +129,12 @@ def build(
         raise UsageError("give a --board, or --all")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
-    if standalone is None and (model_name or unsigned_input):
-        raise UsageError("--model-name and --unsigned-input are for --standalone")
+    if standalone is None and (model_name or inputs or results):
+        raise UsageError("--model-name, --inputs and --results are for --standalone")
     terminal.prepare_json(json_path)
     if standalone is not None:
-        fpga_standalone.write(*jobs[0], standalone, model_name, unsigned_input, quiet=json_path == "-")
+        exchange = fpga_standalone.exchange_of(inputs, results)
+        fpga_standalone.write(*jobs[0], standalone, model_name, exchange, quiet=json_path == "-")
     reports = []
     for target, configuration, point, folder in jobs:
         with terminal.Working("generating", log=True) as working:

@@ -9,6 +9,7 @@ import click
 from fpga.board import Board, Point
 from fpga.standalone import record
 from fpga.standalone.boards import StandaloneBoard
+from fpga.standalone.record import Exchange
 from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.cli.input_files import InputFiles
@@ -18,11 +19,23 @@ from tilewright.standalone import ask as asking
 from tilewright.standalone.build import write_image
 
 name_option = click.option("--model-name", metavar="TEXT", help="What the board calls the network; default: its own.")
-unsigned_option = click.option(
-    "--unsigned-input",
-    is_flag=True,
-    help="int8 inputs come as bytes of 0 to 255, 128 more than their values, as MLPerf Tiny sends pictures.",
+inputs_option = click.option(
+    "--inputs",
+    type=click.Choice(record.INPUTS),
+    help="How inputs come to the board: as the network has them (own, the default), int8 as bytes of 0 to 255 "
+    "(unsigned), or bytes as float32 (floats).",
 )
+results_option = click.option(
+    "--results",
+    type=click.Choice(record.RESULTS),
+    help="What the board says after an inference: the first output's values (default), or the mean square of its "
+    "differences from the first input (error).",
+)
+
+
+def exchange_of(inputs: str | None, results: str | None) -> Exchange:
+    """What options say."""
+    return Exchange(inputs or Exchange.inputs, results or Exchange.results)
 
 
 def write(
@@ -32,14 +45,14 @@ def write(
     folder: Path,
     model: Path,
     name: str | None,
-    unsigned: bool,
+    exchange: Exchange,
     *,
     quiet: bool,
 ) -> None:
     """Writes the image of a network into a folder, and says how large it is."""
     assert isinstance(board, StandaloneBoard)
     with terminal.Working("compiling", log=True) as working:
-        made = write_image(folder, board, config, point, model, name=name, unsigned=unsigned, progress=working.update)
+        made = write_image(folder, board, config, point, model, name=name, exchange=exchange, progress=working.update)
     if not quiet:
         click.echo(
             f"{folder / record.IMAGE}: {len(made.image)} bytes of {board.alone.place.room}, "
@@ -49,16 +62,23 @@ def write(
 
 @click.command(
     "image",
-    epilog="\b\nExamples:\n  tilewright fpga image alone other.onnx\n  tilewright fpga flash alone --permanent\n",
+    epilog=(
+        "\b\nExamples:\n"
+        "  tilewright fpga image alone other.onnx\n"
+        "  tilewright fpga image alone ad01.tflite --model-name ad01 --inputs floats --results error\n"
+        "  tilewright fpga flash alone --permanent\n"
+    ),
 )
 @click.argument("folder", type=click.Path(path_type=Path))
 @arguments.model_argument
 @name_option
-@unsigned_option
-def image(folder: Path, model: Path, model_name: str | None, unsigned_input: bool) -> None:
+@inputs_option
+@results_option
+def image(folder: Path, model: Path, model_name: str | None, inputs: str | None, results: str | None) -> None:
     """Replace the network in FOLDER, which a build with --standalone wrote; the bitstream stays as it is."""
     build = record.board_of(folder)
-    write(build.board, build.config, build.point, folder, model, model_name, unsigned_input, quiet=False)
+    exchange = exchange_of(inputs, results)
+    write(build.board, build.config, build.point, folder, model, model_name, exchange, quiet=False)
 
 
 @click.command(

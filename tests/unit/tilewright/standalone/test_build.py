@@ -34,7 +34,7 @@ def test_an_image_beside_a_bitstream(tmp_path: Path, capfd: pytest.CaptureFixtur
     standalone.require("ziglang")
     board, config = build.board_with_core(standalone.BOARD), preset("tiny")
     point = board.other
-    made = build.write_image(tmp_path, board, config, point, DIGITS, name="ic01", unsigned=True)
+    made = build.write_image(tmp_path, board, config, point, DIGITS, name="ic01", exchange=record.Exchange("unsigned"))
     found = record.board_of(tmp_path)
     assert (found.config, found.point, found.image, found.board) == (config, point, made.image, board)
     program = program_in(tmp_path)
@@ -44,7 +44,7 @@ def test_an_image_beside_a_bitstream(tmp_path: Path, capfd: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as info:
         cli.main(["fpga", "image", str(tmp_path), str(DIGITS)], prog_name="tilewright")
     assert info.value.code == 0
-    assert record.board_of(tmp_path).image != made.image and not record.board_of(tmp_path).unsigned
+    assert record.board_of(tmp_path).image != made.image and record.board_of(tmp_path).exchange == record.Exchange()
     assert f"{tmp_path / 'standalone.bin'}: {len(record.board_of(tmp_path).image)} bytes" in capfd.readouterr().out
     text = error(
         capfd, "build", "--board", standalone.BOARD, "--config", "tiny", "--standalone", DIGITS, "--memory", "bram",
@@ -57,8 +57,8 @@ def test_an_image_beside_a_bitstream(tmp_path: Path, capfd: pytest.CaptureFixtur
 def test_what_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = error(capfd, "build", "--board", "orangecrab_85f", "--standalone", DIGITS, "-o", tmp_path / "bits")
     assert text.endswith("no SoC without a host for board 'orangecrab_85f'; boards with one: ulx3s_85f")
-    text = error(capfd, "build", "--board", standalone.BOARD, "--unsigned-input", "-o", tmp_path / "bits")
-    assert text.endswith("--model-name and --unsigned-input are for --standalone")
+    text = error(capfd, "build", "--board", standalone.BOARD, "--inputs", "unsigned", "-o", tmp_path / "bits")
+    assert text.endswith("--model-name, --inputs and --results are for --standalone")
     text = error(capfd, "ask", tmp_path, "--simulated")
     assert "holds no build for a board without a host" in text
     assert error(capfd, "ask", tmp_path).endswith("give the board's --port, or --simulated")
