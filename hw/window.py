@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -40,18 +40,19 @@ class Window(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        slots = list(self.slots)
+        # A reset leaves them as they are: the first step of every instruction writes or clears all of them.
+        slots = [Signal.like(slot, name=f"slot{i}", reset_less=True) for i, slot in enumerate(self.slots)]
+        m.d.comb += [shown.eq(slot) for shown, slot in zip(self.slots, slots, strict=True)]
         activations = [self.vector.word_select(i, 8) for i in range(self.count)]
         if not self.depthwise:
             with m.If(self.push):
                 m.d.sync += [slot.eq(activation) for slot, activation in zip(slots, activations, strict=True)]
             unread(m, self.shift, self.clear)  # of DEPTHWISE
             return m
-        for slot, activation, before in zip(slots, activations, (self.vector, *slots), strict=False):
-            with m.If(self.push & ~self.shift):
-                m.d.sync += slot.eq(activation.replicate(self.count))
-            with m.Elif(self.push):
-                m.d.sync += slot.eq(before)
-        with m.If(self.push & self.shift & self.clear):
-            m.d.sync += [slot.eq(0) for slot in slots[1:]]
+        # Zeros come through the LUT that chooses: an input for resets would be reached by a wire across the array.
+        kept = (~self.clear).replicate(len(self.vector))
+        before = [self.vector, *(slot & kept for slot in slots)]
+        with m.If(self.push):
+            for slot, activation, moved in zip(slots, activations, before, strict=False):
+                m.d.sync += slot.eq(Mux(self.shift, moved, activation.replicate(self.count)))
         return m
