@@ -4,6 +4,7 @@
     x * sigmoid(x)                                                       =>  Swish(x)
     x * hardsigmoid(x; 1/6, 1/2),  x * clip(x + 3, 0, 6) / 6             =>  HardSwish(x)
     (x - mean) / sqrt(mean((x - mean)^2) + e) * scale + bias             =>  LayerNormalization(x, scale, bias)
+    x / sqrt(mean(x^2) + e) * scale                                      =>  RMSNormalization(x, scale)
 
 Only float chains whose inner results nobody else reads are taken; a quantisation in between makes it another function,
 which `fuse_lut` evaluates as it stands.
@@ -50,14 +51,16 @@ class _Match:
 
 
 def recognise(graph: Graph) -> None:
-    match = _Match(graph, graph.producers(), graph.consumers())
-    for node in graph:
-        if graph.tensor(node.outputs[0]).dtype != np.float32 if node.outputs and node.outputs[0] else True:
-            continue
-        for rule in (_gelu, _swish, _hard_swish, _layer_norm):
-            if rule(match, node):
-                break
-    graph.prune()
+    # A norm by a root mean square stands inside of a layer norm, so it comes second.
+    for rules in ((_gelu, _swish, _hard_swish, _layer_norm), (_rms_norm,)):
+        match = _Match(graph, graph.producers(), graph.consumers())
+        for node in graph:
+            if graph.tensor(node.outputs[0]).dtype != np.float32 if node.outputs and node.outputs[0] else True:
+                continue
+            for rule in rules:
+                if rule(match, node):
+                    break
+        graph.prune()
 
 
 def _factors(match: _Match, name: str, limit: int = 3) -> list[str]:
@@ -157,6 +160,30 @@ def _layer_norm(match: _Match, node: Node) -> bool:
             inputs = [x, scaled.inputs[1 - k], node.inputs[1 - i]]
             node.become("LayerNormalization", inputs, {"axis": axis, "epsilon": epsilon, "stash_type": 1})
             return True
+    return False
+
+
+def _rms_norm(match: _Match, node: Node) -> bool:
+    """Mul(Div(x, Sqrt(Add(ReduceMean(x^2), e))), scale), over the last axis."""
+    graph = match.graph
+    for i in (0, 1) if node.op == "Mul" else ():
+        quotient, scale = match.inner(node.inputs[i], "Div"), graph.const(node.inputs[1 - i])
+        root = match.inner(quotient.inputs[1], "Sqrt") if quotient is not None else None
+        total = match.inner(root.inputs[0], "Add") if root is not None else None
+        if quotient is None or total is None or scale is None:
+            continue
+        x = graph.tensor(quotient.inputs[0])
+        for k in (0, 1):
+            mean, epsilon = match.inner(total.inputs[k], "ReduceMean"), match.scalar(total.inputs[1 - k])
+            square = match.inner(mean.inputs[0], "Mul") if mean is not None else None
+            if mean is None or epsilon is None or square is None or square.inputs != [x.name, x.name]:
+                continue
+            axes = graph.const(mean.inputs[1]) if len(mean.inputs) > 1 else None
+            last = axes is not None and [int(a) % len(x.shape) for a in axes.reshape(-1)] == [len(x.shape) - 1]
+            if last and mean.attrs.get("keepdims", 1) and scale.shape == x.shape[-1:] and x.dtype == np.float32:
+                attrs = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
+                node.become("RMSNormalization", [x.name, node.inputs[1 - i]], attrs)
+                return True
     return False
 
 

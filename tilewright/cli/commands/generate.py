@@ -99,6 +99,7 @@ def command(
     with Working(f"opening {backend}", log=True) as working:
         options = {"progress": working.estimate} if backend == "rtl" else {}
         runner = Device(backend, config, **options)
+        runner.load(language.program)
     with runner:
         _generate(language, runner, told, count, model if check else None, prompt, quiet=json_path == "-")
     speeds = {name: _speed(language, name, told, clock_mhz) for name in _used(told)}
