@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 
 from tilewright.quantize import quantize
-from tilewright.zoo.llama import CHARACTERS, Shape, Weights, decoder, rotary_tables
+from tilewright.zoo.llama import CHARACTERS, Shape, Weights, decoder, prompts, rotary_tables
 
 HERE = Path(__file__).resolve().parent
 SHAPE = Shape(layers=4, width=64, heads=8, kv_heads=4, hidden=128, window=64, context=1024, vocabulary=CHARACTERS)
@@ -105,14 +105,11 @@ def train(tokens: np.ndarray, steps: int, batch: int) -> Model:
     return model.eval()
 
 
-def samples(tokens: np.ndarray, count: int) -> list[dict[str, np.ndarray]]:
-    """Calibration data: prompts as long as the cache, and nothing before them."""
-    random, shape = np.random.default_rng(0), (1, SHAPE.kv_heads, SHAPE.window, SHAPE.depth)
-    names = [f"past_key_values.{i}.{what}" for i in range(SHAPE.layers) for what in ("key", "value")]
-    empty = {name: np.zeros(shape, np.float32) for name in names}
-    starts = random.integers(len(tokens) - SHAPE.window, size=count)
-    return [{"input_ids": tokens[None, at : at + SHAPE.window], "position_ids": np.arange(SHAPE.window)[None]} | empty
-            for at in starts]  # fmt: skip
+def samples(model: onnx.ModelProto, tokens: np.ndarray, count: int) -> list[dict[str, np.ndarray]]:
+    """Calibration data: pieces of the text as long as the cache, and nothing before them."""
+    starts = np.random.default_rng(0).integers(len(tokens) - SHAPE.window, size=count)
+    return [prompt | {"input_ids": tokens[None, at : at + SHAPE.window]}
+            for prompt, at in zip(prompts(model, count), starts, strict=True)]  # fmt: skip
 
 
 def main() -> None:
@@ -122,13 +119,17 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=24)
     parser.add_argument("--output", type=Path, default=HERE, help="folder for the two files")
     options = parser.parse_args()
+    if not options.output.is_dir():
+        parser.error(f"--output {options.output}: no such folder")
+    tokens = corpus(options.text)
+    if len(tokens) <= STRETCH + 1:
+        parser.error(f"--text {options.text}: {len(tokens)} characters in Markdown files; {STRETCH + 2} are needed")
 
     torch.manual_seed(0)
-    tokens = corpus(options.text)
     print(f"{len(tokens)} characters")
     model = decoder("char_llama", SHAPE, train(tokens, options.steps, options.batch).weights())
     onnx.save(model, options.output / "char_llama_float.onnx")
-    result = quantize(model, samples(tokens, 48), check=False)
+    result = quantize(model, samples(model, tokens, 48), check=False)
     onnx.save(result.model, options.output / "char_llama_int8.onnx")
     print(f"{len(result.serialized())} bytes")
 
