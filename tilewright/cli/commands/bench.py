@@ -70,8 +70,8 @@ def command(
     if write and not host_model:
         raise UsageError("--write goes with --host")
     if host_model:
-        if cpu or provider or only or threads != 1:
-            raise UsageError("--host does not go with --cpu, --onnxruntime, --only and --threads")
+        if cpu or provider or only or cycles or threads != 1:
+            raise UsageError("--host does not go with --cpu, --onnxruntime, --cycles, --only and --threads")
         with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
             found = host_speed.measure(
                 [] if model is None else [model], config=config or "base", shapes=given, progress=working.update
