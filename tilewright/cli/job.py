@@ -120,6 +120,11 @@ class Job:
             runner = Device(backend, request.config, **options)
         try:
             program, compiled = request.open(json_path, not whole)
+            if program.entries:
+                raise UsageError(
+                    f"{request.model} has the entry points {', '.join(e.name for e in program.entries)}: run one from "
+                    "Python, Device.run(..., entry=NAME), or a language model by tilewright generate"
+                )
             return Job(request, program, compiled, files.of_program(program), runner, notes)
         except (OpenShapeError, StagingError) as reason:
             model, inputs = _with_inputs(request, files, reason, json_path, whole)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 
 from compiler.importer.inputs import size_of
+from compiler.importer.loader import one_line
 from compiler.states import paired_by_name
 from isa.config import NpuConfig
 from isa.program import Program, TensorInfo
@@ -67,14 +69,15 @@ class LanguageModel:
                 f"{program.name} is no language model: it needs the entry point {DECODE!r} and a cache as states; "
                 "generate from the model itself, or compile it with states and entry points"
             )
-        self._feeds = {name: _Feed(program.name, entry.inputs, entry.outputs) for name, entry in entries.items()}
+        self._feeds = {
+            name: _Feed(program.name, entries[name].inputs, entries[name].outputs)
+            for name in (PREFILL, DECODE)
+            if name in entries
+        }
         self.prefill = self._feeds[PREFILL].tokens if PREFILL in self._feeds else 1
         if self._feeds[DECODE].tokens != 1:
             raise UsageError(f"{program.name}: {DECODE} takes {self._feeds[DECODE].tokens} tokens, not 1")
-        text = program.metadata.get(CONTEXT, "")
-        self.context = (
-            int(text) if text.isdecimal() else max(self.prefill, *(max(s.begin.shape) for s in program.states))
-        )
+        self.context = _context(program)
         """Positions it knows."""
         self.tokens = self._feeds[DECODE].words
         """Numbers of tokens there are."""
@@ -114,9 +117,12 @@ class LanguageModel:
             raise InputError(f"the prompt has token {wrong}; the vocabulary has tokens 0..{self.tokens - 1}")
         if not prompt:
             raise InputError("the prompt is empty; the model continues at least one token")
-        most = self.prefill if self.prefill > 1 else self.context
-        if len(prompt) > most:
-            raise InputError(f"the prompt has {len(prompt)} tokens; the context of {self.program.name} holds {most}")
+        if 1 < self.prefill < len(prompt):
+            raise InputError(
+                f"the prompt has {len(prompt)} tokens; {PREFILL} of {self.program.name} takes {self.prefill}"
+            )
+        if len(prompt) > self.context:
+            raise InputError(f"the prompt has {len(prompt)} tokens; {self.program.name} knows {self.context} positions")
         if len(prompt) + count - 1 > self.context:
             raise InputError(
                 f"{len(prompt)} tokens of the prompt and {count} more need {len(prompt) + count - 1} positions; "
@@ -168,11 +174,17 @@ class _Feed:
         self._ids = next(t for t in inputs if t.name == ids)
         self._positions = next((t for t in inputs if t.name in rest), None)
         self.tokens = int(np.prod(self._ids.shape))
-        if len(outputs) != 1 or self.tokens != self._ids.shape[-1]:
+        if len(outputs) != 1 or not outputs[0].shape or self.tokens != (self._ids.shape or (1,))[-1]:
             found = ", ".join(f"{t.name} {list(t.shape)}" for t in [self._ids, *outputs])
             raise UsageError(f"{name} is no language model of one sequence with logits as its one output: {found}")
         self._logits = outputs[0]
         self.words = self._logits.shape[-1]
+        rows = int(np.prod(self._logits.shape[:-1]))
+        if rows != self.tokens:  # behind a short prompt stand other tokens
+            raise UsageError(
+                f"{name} gives logits of {rows} of the {self.tokens} tokens of a run; runs of a prompt need those of "
+                "every token: with --prefill 1 (prefill=1) each run takes one token"
+            )
 
     def inputs(self, tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
         """Behind the tokens stand others, whose places in the cache nobody sees before they are overwritten."""
@@ -186,8 +198,27 @@ class _Feed:
         return found
 
     def logits(self, outputs: Mapping[str, np.ndarray], row: int) -> np.ndarray:
-        rows = outputs[self._logits.name].reshape(-1, self.words)
-        return np.asarray(rows[min(row, len(rows) - 1)])
+        return np.asarray(outputs[self._logits.name].reshape(-1, self.words)[row])
+
+
+def cache_size(shapes: Iterable[Sequence[object]]) -> int:
+    """Positions that a cache of tensors [1, heads, positions, depth] holds; 0 where it leaves them open."""
+    places = [shape[2] if len(shape) > 2 else 0 for shape in shapes]
+    return min((size if isinstance(size, int) else 0 for size in places), default=0)
+
+
+def _context(program: Program) -> int:
+    """Positions that a model knows: its metadata say so, else the size of its cache. Raises `UsageError`."""
+    text = program.metadata.get(CONTEXT)
+    if text is None:
+        found = cache_size(s.begin.shape for s in program.states if len(s.begin.shape) > 2)
+    else:
+        found = int(text) if text.isdecimal() and len(text) < 10 else 0
+    if not found:
+        raise UsageError(
+            f"{program.name}: {CONTEXT!r} in the metadata must be the number of positions it knows, not {text!r}"
+        )
+    return found
 
 
 def token_inputs(name: str, inputs: Sequence[str]) -> list[str]:
@@ -213,9 +244,12 @@ def entry_shapes(model: str | Path | onnx.ModelProto, prefill: int | None) -> di
         prefill: tokens of a run of the prompt; None for as many as the cache holds.
 
     Raises:
-        UsageError: it has no cache, or other inputs, or a size that does not fit the cache.
+        UsageError: it cannot be read, has no cache, or other inputs, or a size that does not fit the cache.
     """
-    given = onnx.load(str(model), load_external_data=False) if isinstance(model, str | Path) else model
+    try:
+        given = onnx.load(str(model), load_external_data=False) if isinstance(model, str | Path) else model
+    except (DecodeError, OSError) as error:
+        raise UsageError(f"{model}: not an ONNX model, or damaged: {one_line(error)}") from None
     graph, name = given.graph, Path(model).name if isinstance(model, str | Path) else given.graph.name
     weights = {x.name for x in graph.initializer}
     sizes = {x.name: [size_of(d) for d in x.type.tensor_type.shape.dim] for x in graph.input if x.name not in weights}
@@ -225,9 +259,8 @@ def entry_shapes(model: str | Path | onnx.ModelProto, prefill: int | None) -> di
             f"{name} has no cache: no input called past... with an output called present... ({', '.join(sizes)})"
         )
     fed = token_inputs(name, [n for n in sizes if n not in cache])
-    places = [size for n in cache for size in sizes[n][2:3] if isinstance(size, int)]
-    most = min(places, default=0)
-    if len(places) < len(cache) or any(not isinstance(size, int) for n in cache for size in sizes[n][1:]):
+    most = cache_size(sizes[n] for n in cache)
+    if not most or any(not isinstance(size, int) for n in cache for size in sizes[n][1:]):
         raise UsageError(f"{name} leaves the size of its cache open; export it with a static cache")
     if prefill is not None and not 1 <= prefill <= most:
         raise UsageError(f"a run of the prompt takes 1..{most} tokens, the size of the cache of {name}, not {prefill}")

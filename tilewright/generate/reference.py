@@ -28,10 +28,11 @@ class GreedyReference:
         self._outputs = [x.name for x in self._session.get_outputs()]
         self._pairs = paired_by_name(list(inputs), self._outputs)
         self._ids, *self._positions = token_inputs(self.name, [n for n in inputs if n not in self._pairs])
-        self._single = inputs[self._ids].shape[-1] == 1
-        self._cache = {n: np.zeros([d if isinstance(d, int) else 1 for d in inputs[n].shape], np.float32)
+        self._types = {x.name: onnx.helper.tensor_dtype_to_np_dtype(x.type.tensor_type.elem_type)
+                       for x in reference.proto.graph.input}  # fmt: skip
+        self._single = (inputs[self._ids].shape or [1])[-1] == 1
+        self._cache = {n: np.zeros([d if isinstance(d, int) else 1 for d in inputs[n].shape], self._types[n])
                        for n in self._pairs}  # fmt: skip
-        self._types = {n: np.int32 if "int32" in x.type else np.int64 for n, x in inputs.items()}
         self._ranks = {n: len(x.shape) for n, x in inputs.items()}
         self._position = 0
 

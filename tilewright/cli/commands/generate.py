@@ -99,8 +99,8 @@ def command(
     with Working(f"opening {backend}", log=True) as working:
         options = {"progress": working.estimate} if backend == "rtl" else {}
         runner = Device(backend, config, **options)
-        runner.load(language.program)
     with runner:
+        runner.load(language.program)
         _generate(language, runner, told, count, model if check else None, prompt, quiet=json_path == "-")
     speeds = {name: _speed(language, name, told, clock_mhz) for name in _used(told)}
     if json_path is not None:
@@ -141,22 +141,25 @@ def _generate(
     """
     reference = GreedyReference(model) if model is not None else None
     told.reference = reference.name if reference is not None else ""
+    words = language.vocabulary if prompt is not None else None
     before = told.prompt
     if not quiet:
         click.echo(prompt if prompt is not None else ",".join(map(str, told.prompt)), nl=False)
-    for number, step in enumerate(language.generate(runner, told.prompt, count)):
-        told.steps.append(step)
+    try:
+        for number, step in enumerate(language.generate(runner, told.prompt, count)):
+            told.steps.append(step)
+            if not quiet:
+                text = words.text(step.token) if words is not None else f",{step.token}"
+                click.echo(text, nl=False)
+            if reference is not None:
+                wanted = reference.logits(before)
+                told.unequal += bool((wanted != step.logits).any())
+                if int(wanted.argmax()) != step.token:
+                    told.differences.append(number)
+            before = [step.token]
+    finally:  # what is said of an interruption or a fault stands on a line of its own
         if not quiet:
-            click.echo(language.vocabulary.text(step.token) if prompt is not None and language.vocabulary is not None
-                       else f",{step.token}", nl=False)  # fmt: skip
-        if reference is not None:
-            wanted = reference.logits(before)
-            told.unequal += bool((wanted != step.logits).any())
-            if int(wanted.argmax()) != step.token:
-                told.differences.append(number)
-        before = [step.token]
-    if not quiet:
-        click.echo()
+            click.echo()
 
 
 def _used(told: Told) -> list[str]:

@@ -78,7 +78,7 @@ def test_tokens_are_those_of_onnxruntime(language: LanguageModel, model_file: Pa
 def test_short_prefill(model_file: Path) -> None:
     language = LanguageModel.load(model_file, "tiny", prefill=6)
     compared(language, model_file, "functional", "To be", 4)
-    with pytest.raises(InputError, match="the prompt has 7 tokens; the context of small_llama holds 6"):
+    with pytest.raises(InputError, match="the prompt has 7 tokens; prefill of small_llama takes 6"):
         language.check([1] * 7, 1)
 
 
@@ -143,7 +143,7 @@ def test_command(model_file: Path, language: LanguageModel, tmp_path: Path) -> N
         (["--prompt", ""], "the prompt is empty"),
         (["--prompt-ids", "3,96"], "the prompt has token 96; the vocabulary has tokens 0..95"),
         (["--prompt-ids", "3,x"], "--prompt-ids must be numbers separated by commas, not '3,x'"),
-        (["--prompt", "seventeen of them"], "the prompt has 17 tokens; the context of small_llama holds 16"),
+        (["--prompt", "seventeen of them"], "the prompt has 17 tokens; prefill of small_llama takes 16"),
         (["--prompt", "To", "--tokens", "64"], "need 65 positions; small_llama knows 64: make at most 63"),
         (["--prompt", "To", "--prefill", "9"], "small_llama.twp is compiled already: --prefill has no effect on it"),
         (["--prompt", "To", "--check"], "small_llama.twp is a compiled program"),
@@ -181,6 +181,8 @@ def test_models_of_other_kinds(tmp_path: Path) -> None:
         in run(tmp_path / "a.twp", "--prompt", "x", code=2).stderr
     )
     assert "cannot read" in run(tmp_path / "none.onnx", "--prompt", "x", code=2).stderr
+    (tmp_path / "text.onnx").write_text("hello, this is no model")
+    assert "text.onnx: not an ONNX model, or damaged" in run(tmp_path / "text.onnx", "--prompt", "x", code=2).stderr
 
 
 def test_vocabulary_of_several_characters() -> None:
@@ -199,3 +201,42 @@ def test_vocabulary_must_have_the_size_of_the_logits(language: LanguageModel) ->
     program.metadata["vocabulary"] = '["a", "b"]'
     with pytest.raises(UsageError, match="the vocabulary has 2 tokens, the model logits of 96"):
         LanguageModel(program)
+
+
+def copy_of(language: LanguageModel) -> Program:
+    return Program.from_bytes(language.program.to_bytes())
+
+
+def test_context_by_the_size_of_the_cache(language: LanguageModel) -> None:
+    """Where the metadata do not say how many positions there are."""
+    program = copy_of(language)
+    del program.metadata["context"]
+    for state in program.states:  # [1, heads, 16, depth]
+        state.begin.shape = (1, 2, 16, 64)
+    assert LanguageModel(program).context == 16
+    for text in ("abc", "", "0", "-3", "9" * 5000):
+        program.metadata["context"] = text
+        with pytest.raises(UsageError, match="'context' in the metadata must be the number of positions it knows"):
+            LanguageModel(program)
+
+
+def test_logits_of_the_last_token_only(language: LanguageModel) -> None:
+    """They would be those behind the tokens that fill up the run of a prompt."""
+    program = copy_of(language)
+    prefill = next(entry for entry in program.entries if entry.name == PREFILL)
+    prefill.outputs[0].shape = (1, 1, 96)
+    with pytest.raises(UsageError, match="small_llama gives logits of 1 of the 16 tokens of a run"):
+        LanguageModel(program)
+    prefill.outputs[0].shape = ()
+    with pytest.raises(UsageError, match="no language model of one sequence with logits"):
+        LanguageModel(program)
+    prefill.name = "score"  # entry points that generating does not use may be of any kind
+    assert LanguageModel(program).prefill == 1
+
+
+def test_run_and_explain_of_entry_points(program_file: Path) -> None:
+    result = CliRunner().invoke(cli, ["run", str(program_file)], prog_name="tilewright")
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1
+    assert "small_llama.twp has the entry points prefill, decode" in result.stderr
+    result = CliRunner().invoke(cli, ["explain", str(program_file)], prog_name="tilewright")
+    assert "of all entry points, one after the other: prefill, decode" in result.output
