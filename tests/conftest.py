@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import UnusedElaboratable
+from hypothesis import HealthCheck, settings
 
 from tests.common import needs
 from tests.common.paths import ROOT
 
 warnings.simplefilter("ignore", UnusedElaboratable)  # also when all tests are over
+# A test fails by what it finds, never by what else the machine does.
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
 os.environ.setdefault("TILEWRIGHT_KEYS", tempfile.mkdtemp(prefix="tilewright-test-keys-"))  # not the user's

@@ -216,7 +216,7 @@ def test_chain_is_one_loop() -> None:
     assert len(segment.description) == 1 and segment.workspace_bytes == 0
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 15), st.integers(0, 15))
 def test_broadcast(shape: list[int], a: int, b: int) -> None:
     cut = lambda mask: [1 if mask >> k & 1 else n for k, n in enumerate(shape)]

@@ -50,7 +50,7 @@ def unblocked(n: int, c: int, h: int, w: int, b: int) -> tuple[tuple[int, ...], 
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 2), st.integers(1, 50), st.integers(1, 12), st.integers(1, 20), st.sampled_from([4, 8, 16, 32]))
 def test_channel_blocks(n: int, c: int, h: int, w: int, b: int) -> None:
     shape, tables = blocked(n, c, h, w, b)

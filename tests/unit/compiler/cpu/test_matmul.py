@@ -47,7 +47,7 @@ def test_matmul_types() -> None:
         check_op("MatMul", [x.astype(dtype), y.astype(dtype)])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 70), st.booleans(), st.booleans(), st.booleans())
 def test_gemm(m: int, k: int, n: int, ta: bool, tb: bool, const: bool) -> None:
     a, b = normal(*((k, m) if ta else (m, k))), normal(*((n, k) if tb else (k, n)))

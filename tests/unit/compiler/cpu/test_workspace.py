@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -29,14 +29,14 @@ from tests.unit.compiler.cpu.test_segment import small
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12)
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
 def test_random_graphs(random: Random, nodes: int) -> None:
     """`make fuzz-graphs` does it with many more."""
     assert differences(random_graph(random, nodes)) == []
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8)
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
 def test_random_tflite_graphs(random: Random, ops: int) -> None:
     assert tflite_differences(random_tflite(random, ops)) == []

@@ -86,7 +86,7 @@ def tflite_of(op: str, dtype: str, shapes: Sequence[Shape], pooled: Sequence[boo
 
 
 @pytest.mark.parametrize(("op", "dtype"), _OPS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(shapes=pairs(), pooled=st.tuples(st.booleans(), st.booleans()), seed=st.integers(0, 1 << 30))
 @example(shapes=((1, 3, 4, 5), (4, 5)), pooled=(True, False), seed=0)
 @example(shapes=((3, 1, 5), (2, 1, 4, 1)), pooled=(False, True), seed=0)
@@ -118,7 +118,7 @@ _ONNX = {"Add": "float32", "Sub": "int64", "Mul": "float32", "Div": "float32", "
 
 
 @pytest.mark.parametrize("op", _ONNX)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(data=st.data(), seed=st.integers(0, 1 << 30))
 def test_onnx(op: str, data: st.DataObject, seed: int) -> None:
     shapes, r = data.draw(pairs(one_is_whole=op == "PRelu")), np.random.default_rng(seed)
@@ -135,7 +135,7 @@ def test_onnx(op: str, data: st.DataObject, seed: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("op", ["Add", "Mul", "Sub", "Div", "Max"])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(shapes=pairs(), seed=st.integers(0, 1 << 30))
 @example(shapes=((1, 3, 4, 5), (3, 4, 1)), seed=0)
 def test_onnx_quantised(op: str, dtype: str, shapes: tuple[Shape, Shape], seed: int) -> None:

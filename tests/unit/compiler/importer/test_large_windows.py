@@ -77,7 +77,7 @@ def test_the_normal_form_has_no_window_larger_than_the_input_needs() -> None:
 
 
 @pytest.mark.parametrize(("op", "more"), _LARGE[:3])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_random_windows(op: str, more: dict[str, Any], data: st.DataObject) -> None:
     """Quantised pools between DequantizeLinear and QuantizeLinear, with padding on both sides, against onnxruntime."""

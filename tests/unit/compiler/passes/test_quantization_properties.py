@@ -19,7 +19,7 @@ FLOAT_FREE = set(CASES) - {"where", "arg_max"}
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=6, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(variant=st.integers(0, 47), seed=st.integers(0, 10_000), signed=st.booleans())
 def test_equals_onnxruntime(name: str, variant: int, seed: int, signed: bool) -> None:
     model = Model(np.int8 if signed else np.uint8, seed)
