@@ -27,6 +27,7 @@ from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
 from isa.program_check import (
     check_entries,
+    check_host_work,
     check_layers,
     check_memory,
     check_ranges,
@@ -206,6 +207,7 @@ class Program:
         check_states(self.states, buffers)
         check_entries(self.entries, buffers, len(self.steps), len(self.layers))
         check_ranges(self.input_ranges)
+        check_host_work(self.host_work, self.steps)
         check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
 
     def _options(self) -> dict[str, Any]:

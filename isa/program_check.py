@@ -21,6 +21,7 @@ from isa.program_parts import (
     CpuStep,
     EntryPoint,
     HostFacts,
+    KernelWork,
     Layer,
     Layout,
     NpuStep,
@@ -97,8 +98,13 @@ def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
 
 
 def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> None:
-    """Every state begins and ends as the same kind of tensor, in host memory. Raises `Unfit`."""
+    """Every state has a name of its own, and begins and ends as the same kind of tensor, in host memory.
+    Raises `Unfit`."""
+    names: set[str] = set()
     for state in states:
+        if state.name in names:
+            raise Unfit(f"two states are called {state.name!r}")
+        names.add(state.name)
         for tensor in (state.begin, state.end):
             check_tensor(tensor, buffers)
             if not tensor.buffer or buffers[tensor.buffer].space != "host":
@@ -122,6 +128,15 @@ def check_entries(entries: Sequence[EntryPoint], buffers: Mapping[str, Buffer], 
                                           ("layers", entry.first_layer, entry.layer_count, layers)):  # fmt: skip
             if first < 0 or count < 0 or first + count > total:
                 raise Unfit(f"entry point {entry.name!r} has {what} {first}..{first + count - 1} of {total}")
+
+
+def check_host_work(host_work: Sequence[KernelWork], steps: Sequence[NpuStep | CpuStep]) -> None:
+    """Every kernel is one of a CPU step there is, and its work is no less than nothing. Raises `Unfit`."""
+    for kernel in host_work:
+        if not 0 <= kernel.step < len(steps) or not isinstance(steps[kernel.step], CpuStep):
+            raise Unfit(f"the work of kernel {kernel.name!r} is of step {kernel.step}, which is no CPU step")
+        if not all(0 <= amount <= MAX_VALUE for amount in (kernel.nbytes, *kernel.work.values())):
+            raise Unfit(f"the work of kernel {kernel.name!r} is {kernel.work} and {kernel.nbytes} bytes")
 
 
 def check_ranges(ranges: Mapping[str, tuple[float, float]]) -> None:

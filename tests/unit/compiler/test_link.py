@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from compiler.errors import CompileError
 from compiler.link import link
-from isa.program import Program, ProgramError
+from isa.program import NpuStep, Program, ProgramError
 from isa.program_check import Unfit
 from tests.unit.compiler.test_states import ByOnnxruntime
 from tilewright import zoo
@@ -80,6 +80,22 @@ def test_file(program: Program, tmp_path: Path) -> None:
     with pytest.raises(Unfit, match="entry point 'decode' has steps"):
         found.check()
     assert found.signed_digest() != program.signed_digest()
+
+
+def test_damaged_states_and_host_work(program: Program) -> None:
+    found = Program.from_bytes(program.to_bytes())
+    work = found.host_work[0]
+    npu = next(i for i, step in enumerate(found.steps) if isinstance(step, NpuStep))
+    for wrong, message in (
+        (replace(work, step=len(found.steps)), "which is no CPU step"),
+        (replace(work, step=npu), "which is no CPU step"),
+        (replace(work, work={"vector": float("nan")}), "is {'vector': nan} and"),
+        (replace(work, nbytes=-1), "and -1 bytes"),
+    ):
+        with pytest.raises(Unfit, match=message):
+            replace(found, host_work=[wrong]).check()
+    with pytest.raises(Unfit, match="two states are called 'past_key"):
+        replace(found, states=[*found.states, found.states[0]]).check()
 
 
 def test_entry_points_are_named(program: Program, device: tw.runtime.devices.Runner) -> None:
