@@ -47,7 +47,7 @@ class Softmax(NpuOp[QSoftmax]):
         if x.dtype != y.dtype:
             return "input and output types differ"
         if numerics.row_numerator(_levels(node.op, y)) is None:
-            return f"the factor {_levels(node.op, y)} has more than 18 bits"
+            return f"probabilities times {_levels(node.op, y):g}; the NPU's factor is above 0 and has up to 18 bits"
         if float(_exponentials(node.op, x)[0]) * _levels(node.op, y) > float(np.finfo(np.float32).max):
             return f"onnxruntime's factor {_levels(node.op, y):g} overflows over {x.shape[-1]} elements"
         return None

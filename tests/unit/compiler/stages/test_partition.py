@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from compiler.graph import Node, Quant
 from compiler.npu.blocks.tasks import describe
@@ -75,6 +76,24 @@ def test_softmax_between_products_may_be_off_by_a_step() -> None:
     assert "float32" in inexact_tensors(graph)[inner] and last not in inexact_tensors(graph)
     without = partition(net.done(last), config.with_(row_unit=0), CompileOptions())
     assert without.placement.reasons[inner] == "the machine has no row unit"
+
+
+@pytest.mark.parametrize(
+    ("shape", "levels", "axis", "reason"),
+    [
+        ((3, 4096), 254.0, -1, None),
+        ((3, 4097), 254.0, -1, "rows of 4097 elements; up to 4096"),
+        ((4, 4), 254.0, 0, "axis 0 of 2; rows of the NPU are the last axis"),
+        ((4, 4), 0.0, -1, "probabilities times 0; the NPU's factor is above 0 and has up to 18 bits"),
+        ((4, 4), 1 / 3, -1, "probabilities times 0.333333; the NPU's factor is above 0 and has up to 18 bits"),
+    ],
+)
+def test_softmax_the_row_unit_cannot_do(shape: tuple[int, int], levels: float, axis: int, reason: str | None) -> None:
+    net = Net()
+    quant = Quant.of(np.float32(1 / 255), -128)
+    y = net.finish("QSoftmax", [net.input(shape, np.int8)], shape, np.int8, quant=quant, levels=levels, axis=axis)
+    placement = partition(net.done(net.product(y, 3)), PRESETS["base"], CompileOptions()).placement
+    assert placement.reasons.get(y) == reason
 
 
 def test_softmax_that_only_the_cpu_reads() -> None:
