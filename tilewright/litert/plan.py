@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.errors import TilewrightError
@@ -14,6 +14,7 @@ from compiler.importer.tflite.schema import FileOp
 from compiler.passes import run_passes
 from compiler.stages.exactness import inexact_tensors
 from compiler.stages.partition import partition
+from isa.config import NpuConfig
 from tilewright.litert.part import LOCK, Piece, Source, Target
 from tilewright.litert.report import Report
 
@@ -174,15 +175,25 @@ def _compile(plan: Plan, target: Target, groups: list[list[int]], shapes: Shapes
 
 @dataclass
 class _Placed:
-    """Operators by index: those the NPU runs, why others stay on the CPU, and those whose bytes may differ."""
+    """Operators by index: those the NPU runs, why others stay on the CPU, and those whose bytes may differ; whether some
+    differ by the NPU."""
 
     npu: set[int] = field(default_factory=set)
     cpu: dict[int, str] = field(default_factory=dict)
     inexact: dict[int, str] = field(default_factory=dict)
+    differs: bool = False
 
 
 def _place(source: Source, target: Target, found: Survey) -> _Placed:
-    """Where our partitioner puts the operators."""
+    """Where our partitioner puts the operators, those in which it may differ from LiteRT left out."""
+    placed = _partitioned(source, target, target.config, found)
+    if not placed.differs:
+        return placed
+    without = _partitioned(source, target, target.config.with_(row_unit=0), found)
+    return replace(without, inexact=without.inexact | placed.inexact)
+
+
+def _partitioned(source: Source, target: Target, config: NpuConfig, found: Survey) -> _Placed:
     if not found.graph.nodes:
         return _Placed()
     graph = copy.deepcopy(found.graph)  # the compiler changes it
@@ -197,13 +208,14 @@ def _place(source: Source, target: Target, found: Survey) -> _Placed:
     for name, reason in inexact_tensors(graph).items():
         placed.inexact |= dict.fromkeys(operators(producers[name]), reason)
     nodes = list(graph.nodes)
-    placement = partition(graph, target.config, target.options).placement
+    placement = partition(graph, config, target.options).placement
     for node in nodes:
         against = placement.reasons.get(node.name or node.outputs[0])
         if placement.on_npu(node):
             placed.npu |= set(operators(node))
             if node.reason:
                 placed.inexact |= dict.fromkeys(operators(node), node.reason)
+                placed.differs = True
         elif against is not None or graph.tensor(node.outputs[0]).dtype.kind == "f":
             text = against or "it computes in floats, and the NPU multiplies 8-bit integers"
             placed.cpu |= dict.fromkeys(operators(node), text)

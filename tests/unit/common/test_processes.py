@@ -40,7 +40,10 @@ def running(pid: int) -> bool:
 def test_nobody_is_left(tmp_path: Path, number: signal.Signals) -> None:
     notes = tmp_path / "pids"
     notes.touch()
-    command = subprocess.Popen([sys.executable, "-c", COMMAND, CHILD, str(notes)], cwd=ROOT, stderr=subprocess.DEVNULL)
+    command = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, CHILD, str(notes)], cwd=ROOT, stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )  # fmt: skip
     while len(notes.read_text().split()) < 4:
         assert command.poll() is None
         time.sleep(0.01)

@@ -84,7 +84,7 @@ def test_an_image_goes_first(loaders: Path, capfd: pytest.CaptureFixture[str]) -
     """A build for a board without a host has an image for the flash memory, whether the bitstream goes there or not."""
     bits = make_build(loaders / "bits", "ulx3s_85f")
     board = standalone_board("ulx3s_85f", b"boot")
-    record.write(bits, board, preset("tiny"), board.other, "digits", b"an image", False)
+    record.write(bits, board, preset("tiny"), board.other, "digits", b"an image", record.Exchange())
     assert call(str(bits)) == 0
     image, bitstream = (loaders / "called").read_text().splitlines()
     assert image == f"openFPGALoader -b ulx3s -f -o 2097152 {bits}/standalone.bin"

@@ -139,7 +139,7 @@ def left_to_litert() -> list[tuple[bytes, str]]:
     return [
         (twice, "2 subgraphs"),
         (svdf(np.random.default_rng(0), "int8"), "a state that lives from one run to the next"),
-        (Network().softmax().patch().build(), "no node of the NPU reads its result"),
+        (Network().softmax().patch().build(), "the machine has no row unit"),
         (without_constants(), "give the option model=FILE"),
         (floats, "give the option model=FILE"),
     ]
