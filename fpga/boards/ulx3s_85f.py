@@ -33,7 +33,6 @@ BOARD = UartBoard(
     sdram=SDRAM_32M,
     points={
         "tiny": Point(clock_mhz=100, memory_kib=160, seed=1),
-        "small": Point(clock_mhz=60, memory_kib=64, baud=2_000_000, seed=11),
-        "base": Point(clock_mhz=20, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000),
+        "small": Point(clock_mhz=80, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000, seed=11),
     },
 )

@@ -25,6 +25,7 @@ COMPILING = ("bench", "compare", "compile", "explain", "info", "run", "sweep", "
 #: Modules outside `cli/commands` whose messages name options, with the commands that show them: `fpga build` is a
 #: command of a group. A module that is not here fails the test until it is.
 SHOWN_BY = {
+    "tilewright/generate/language_model.py": ("generate",),
     "compiler/importer/inputs.py": (*COMPILING, "quantize"),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),
