@@ -175,8 +175,8 @@ def _compile(plan: Plan, target: Target, groups: list[list[int]], shapes: Shapes
 
 @dataclass
 class _Placed:
-    """Operators by index: those the NPU runs, why others stay on the CPU, and those whose bytes may differ; whether some
-    differ by the NPU."""
+    """Operators by index: those the NPU runs, why others stay on the CPU, those whose bytes may differ; and whether
+    some may because of the NPU."""
 
     npu: set[int] = field(default_factory=set)
     cpu: dict[int, str] = field(default_factory=dict)
