@@ -17,6 +17,7 @@ from isa.config import NpuConfig
 RECORD, IMAGE, BOOT, PROGRAM = "standalone.json", "standalone.bin", "boot.bin", "standalone.twp"
 
 
+#: What `Exchange` takes.
 INPUTS = ("own", "unsigned", "floats")
 RESULTS = ("values", "error")
 

@@ -124,7 +124,8 @@ def compiled(
         names = export_c(program, folder, "network")
         write_map(folder)
         (folder / "tilewright_standalone.h").write_text(
-            f'#define TW_MODEL "{title}"\n#define TW_INPUTS {INPUTS.index(exchange.inputs)}\n'
+            "".join(f"#define TW_INPUTS_{name.upper()} {number}\n" for number, name in enumerate(INPUTS))
+            + f'#define TW_MODEL "{title}"\n#define TW_INPUTS TW_INPUTS_{exchange.inputs.upper()}\n'
             f"#define TW_ERROR {int(exchange.results == 'error')}\n",
             encoding="utf-8",
         )

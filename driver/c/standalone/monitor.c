@@ -11,9 +11,8 @@
 #include "console.h"
 #include "network.h"
 #include "tilewright_npu_device.h"
-#include "tilewright_standalone.h" /* TW_MODEL, TW_INPUTS, TW_ERROR */
+#include "tilewright_standalone.h" /* TW_MODEL, TW_INPUTS: one of TW_INPUTS_*, TW_ERROR */
 
-enum { OWN, UNSIGNED, FLOATS }; /* TW_INPUTS: how inputs come */
 enum { COMMAND = 1024, WARMUPS = 10, INFERENCES = 1, BUSY_LED = 1 << 1, READY_LED = 1 << 2, PER_LINE = 8 };
 
 extern uint8_t tw_first[], tw_free[]; /* of the linker script: the program's first byte, the first free one */
@@ -72,7 +71,7 @@ static uint32_t elements(const tw_tensor *t) {
 
 /* Bytes of an input as it comes. */
 static uint32_t given_bytes(const tw_tensor *t) {
-    return TW_INPUTS == FLOATS ? 4 * elements(t) : (uint32_t)t->nbytes;
+    return TW_INPUTS == TW_INPUTS_FLOATS ? 4 * elements(t) : (uint32_t)t->nbytes;
 }
 
 static float float_at(const uint8_t *data, uint32_t i) {
@@ -134,10 +133,10 @@ static int infer_once(void) {
     for (i = 0; i < p->input_count; i++) {
         const tw_tensor *t = &p->inputs[i];
         uint8_t *to = tw_data(&instance, t);
-        if (to && TW_INPUTS == FLOATS && strcmp(t->dtype, "float32"))
+        if (to && TW_INPUTS == TW_INPUTS_FLOATS && strcmp(t->dtype, "float32"))
             for (j = 0; j < t->nbytes; j++) to[j] = quantised(t, float_at(from, j));
         else if (to) memcpy(to, from, (size_t)t->nbytes);
-        if (to && TW_INPUTS == UNSIGNED && !strcmp(t->dtype, "int8"))
+        if (to && TW_INPUTS == TW_INPUTS_UNSIGNED && !strcmp(t->dtype, "int8"))
             for (j = 0; j < t->nbytes; j++) to[j] ^= 0x80;
         from += given_bytes(t);
     }
@@ -167,8 +166,8 @@ static float number(const tw_tensor *t, const uint8_t *data, uint32_t i) {
 static float given(uint32_t i) {
     const tw_tensor *t = &network()->inputs[0];
     uint8_t moved;
-    if (TW_INPUTS == FLOATS) return float_at(input, i);
-    if (TW_INPUTS == OWN || strcmp(t->dtype, "int8")) return number(t, input, i);
+    if (TW_INPUTS == TW_INPUTS_FLOATS) return float_at(input, i);
+    if (TW_INPUTS == TW_INPUTS_OWN || strcmp(t->dtype, "int8")) return number(t, input, i);
     moved = input[i] ^ 0x80;
     return number(t, &moved, 0);
 }
