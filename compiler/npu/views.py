@@ -32,6 +32,11 @@ def plane_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, 
     return None
 
 
+def channel_axis(rank: int, layout: Layout) -> int:
+    """The axis that holds the channels."""
+    return rank - 1 if layout is Layout.CHANNELS_LAST else 1
+
+
 @dataclass(frozen=True)
 class View:
     """Where a tensor lies in external memory and how it is walked. Strides and offset in bytes.

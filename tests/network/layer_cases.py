@@ -281,6 +281,31 @@ def concat(case: Case) -> None:
     case.graph.outputs.append(case.finish("QConcat", inputs, tuple(shape), dtype, axis=axis, tables=tuple(tables)))
 
 
+def rows_concat(case: Case) -> None:
+    """Concatenations of tensors that are no planes, behind layers of either layout."""
+    rank = case.integer(2, 5)
+    shape = [case.integer(1, 3) for _ in range(rank - 2)] + [case.integer(1, 20), case.integer(1, 40)]
+    axis = case.integer(0, rank - 1)
+    dtype, inputs, tables = case.dtype(), [], []
+    if rank == 5:
+        shape[:axis] = [1] * axis if axis < 3 else shape[:axis]
+    common = case.quant(dtype)
+    for _ in range(case.integer(2, 3)):
+        part = list(shape)
+        part[axis] = case.integer(1, 24)
+        x = case.input(tuple(part), dtype)
+        if rank == 3 and case.chance(0.4):
+            x = _conv(case, x, part[1], 1, dtype)
+        elif case.chance(0.4):
+            x = _lut(case, x)
+        table = case.rng.integers(0, 256, 256).astype(np.uint8).tobytes() if case.chance(0.4) else None
+        inputs.append(x)
+        tables.append(table if case.graph.tensor(x).dtype == dtype else table or bytes(range(256)))
+    shape[axis] = sum(case.graph.tensor(x).shape[axis] for x in inputs)
+    y = case.finish("QConcat", inputs, tuple(shape), dtype, quant=common, axis=axis, tables=tuple(tables))
+    case.graph.outputs += [y, _lut(case, y)]
+
+
 def chain(case: Case) -> None:
     """A few layers after one another, with residual connections: fusion, residency, aliases."""
     n, c = case.integer(1, 2), case.integer(1, 30)
@@ -316,10 +341,11 @@ def chain(case: Case) -> None:
 def _conv(case: Case, x: str, o: int, k: int, dtype: Any = None) -> str:
     """A convolution of group 1 with padding that keeps the size."""
     n, c, *size = case.graph.tensor(x).shape
-    dtype, w = dtype or case.dtype(), case.weights((o, c, k, k), o, 0)
+    axes = len(size)
+    dtype, w = dtype or case.dtype(), case.weights((o, c, *[k] * axes), o, 0)
     return case.finish(
-        "QConv", [x, w, *case.bias(o)], (n, o, *size), dtype, kernel=[k, k], strides=[1, 1], dilations=[1, 1],
-        pads=[k // 2] * 4, group=1, **case.limits(dtype),
+        "QConv", [x, w, *case.bias(o)], (n, o, *size), dtype, kernel=[k] * axes, strides=[1] * axes,
+        dilations=[1] * axes, pads=[k // 2] * 2 * axes, group=1, **case.limits(dtype),
     )  # fmt: skip
 
 
@@ -485,6 +511,7 @@ _KINDS = (
     pool,
     elementwise,
     concat,
+    rows_concat,
     chain,
     parts,
     take,

@@ -14,7 +14,7 @@ from compiler.npu.blocks.packing import PackedInput, plan_packing, repack_weight
 from compiler.npu.blocks.tables import Table
 from compiler.npu.layers.conv import DynamicWeights
 from compiler.npu.stored import stored_zero_point
-from compiler.npu.views import View, dense_view, planes_of
+from compiler.npu.views import View, channel_axis, dense_view, planes_of
 from compiler.ops.elementwise import IDENTITY_TABLE
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION, Layout
@@ -62,7 +62,7 @@ class Operands:
         if found is not None and found.layout is layout and full == t.shape:
             return found.view
         if t.data is not None and t.shape != out:  # one channel of a constant is spread over all lanes
-            axis = len(out) - 1 if layout is Layout.CHANNELS_LAST else 1
+            axis = channel_axis(len(out), layout)
             spread = (*full[:axis], planes_of(out, layout)[1], *full[axis + 1 :])
             data = np.ascontiguousarray(np.broadcast_to(t.data.reshape(full), spread))
             return self._converter.constant(t, data, layout)

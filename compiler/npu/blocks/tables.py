@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.npu.views import planes_of
+from compiler.npu.views import channel_axis, planes_of
 from isa.program import Layout
 
 #: One axis of the source.
@@ -43,7 +43,7 @@ def unpack_tables(shape: tuple[int, ...], layout: Layout, block: int) -> list[Ta
     """From the blocks of a dense view [N, CB, H, W, block] back to the plain tensor of `shape`."""
     n, c, h, w = planes_of(shape, layout)
     rank = len(shape)
-    c_axis = rank - 1 if layout is Layout.CHANNELS_LAST else 1
+    c_axis = channel_axis(rank, layout)
     tables: list[Table] = [{}, {c_axis: _count(c) // block}, {}, {}, {c_axis: _count(c) % block}]
     if layout is Layout.CHANNELS_LAST:
         stride = 1

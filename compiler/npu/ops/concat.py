@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from compiler.npu.layers.elementwise import ElementLayer
 from compiler.npu.layers.layer import Add, Layer, Post
 from compiler.npu.ops.elementwise import NO_TABLES
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.views import View
+from compiler.npu.views import View, channel_axis
 from compiler.ops.concat import QConcat
 from compiler.tensor import EIGHT_BIT
 from isa.config import NpuConfig
@@ -32,13 +33,20 @@ class Concat(NpuOp[QConcat]):
     """Concatenation: a copy of each operand to its place in the result, through its table. Channels that do not begin
     with a block get to their lanes by products with weights of 0 and 1."""
 
-    condition = "rank 4; on the channel axis up to 64 blocks of the result that hold channels of other lanes"
+    condition = "planes, or rows that the NPU reads; along channels in up to 64 pieces that change their lanes"
     layout = Layout.CHANNELS_FIRST
+
+    def layout_of(self, rank: int) -> Layout | None:
+        return self.layout if rank == 4 else None  # rows or planes of one line: as the operands are
+
+    def for_npu_only(self, rank: int) -> bool:
+        return rank != 4
 
     def unsupported(self, node: TypedNode[QConcat], config: NpuConfig) -> str | None:
         y, rank = node.y, len(node.y.shape)
-        if rank != 4:
-            return f"concatenation of rank {rank}"
+        axis = node.op.axis % rank
+        if rank > 4 and axis < rank - 2 and math.prod(y.shape[:axis]) != 1:
+            return f"concatenation along axis {axis} of rank {rank}"
         operands = [node.operand(i) for i in range(len(node.node.inputs))]
         tables = any(table is not None for table in node.op.tables) or any(t.dtype != y.dtype for t in operands)
         if tables and not config.table_lookup:
@@ -46,27 +54,37 @@ class Concat(NpuOp[QConcat]):
         for t in operands:  # one tensor may stand in several places
             if t.dtype not in EIGHT_BIT:
                 return f"{t.name} is not int8 or uint8"
-        if node.op.axis % rank == 1:
-            mixed = sum(not part.whole for part in _parts([t.shape[1] for t in operands], config.block_in))
+        if axis == 1 if rank == 4 else axis in (1, rank - 1):  # whichever layout the operands turn out to have
+            mixed = sum(not part.whole for part in _parts([t.shape[axis] for t in operands], config.block_in))
             if mixed > _MOST_MIXED:
                 return f"{mixed} pieces of channels change their lanes; up to {_MOST_MIXED}"
         return None
 
     def lower(self, node: TypedNode[QConcat], operands: Operands, tail: list[Node]) -> list[Layer]:
-        axis, y, block = node.op.axis % 4, node.y, operands.config.block_in
-        channels = [node.operand(i).shape[1] for i in range(len(node.node.inputs))]
-        if axis == 1 and any(c % block for c in channels[:-1]):
-            return _Mixing(node, operands).layers(channels)
-        whole = operands.output(y.name)
+        axis, layout, block = node.op.axis % len(node.y.shape), operands.layout(node.node), operands.config.block_in
+        sizes = [node.operand(i).shape[axis] for i in range(len(node.node.inputs))]
+        if axis == channel_axis(len(node.y.shape), layout) and any(c % block for c in sizes[:-1]):
+            return _Mixing(node, operands, layout).layers(sizes)
+        whole = operands.output(node.y.name)
         layers: list[Layer] = []
         at = 0
-        for index in range(len(channels)):
-            view = operands.view(node.operand(index).name, Layout.CHANNELS_FIRST)
-            offset = (whole.sn, whole.sc // whole.block, whole.sh, whole.block)[axis] * at
+        for index, size in enumerate(sizes):
+            view = operands.view(node.operand(index).name, layout)
+            offset = _offset(node.y.shape, axis, layout, whole, at)
             target = replace(whole, n=view.n, c=view.c, h=view.h, w=view.w, offset=offset)
             layers.append(_copy(node, operands, index, view, target))
-            at += (view.n, view.c, view.h, view.w)[axis]
+            at += size
         return layers
+
+
+def _offset(shape: tuple[int, ...], axis: int, layout: Layout, view: View, at: int) -> int:
+    """The byte of a dense view at which index `at` of an axis begins; of channels, that of a block."""
+    rank = len(shape)
+    if axis == channel_axis(rank, layout):
+        return at // view.block * view.sc
+    if layout is Layout.CHANNELS_LAST:
+        return at * (view.block if axis == rank - 2 else math.prod(shape[axis + 1 : -2]) * view.sn)
+    return at * (view.sn if axis == 0 else view.sh if (axis, rank) == (2, 4) else view.block)
 
 
 @dataclass(frozen=True)
@@ -118,8 +136,8 @@ def _copy(node: TypedNode[QConcat], operands: Operands, index: int, view: View, 
 class _Mixing:
     """The layers of a concatenation some of whose blocks hold channels of several operands, or of other lanes."""
 
-    def __init__(self, node: TypedNode[QConcat], operands: Operands) -> None:
-        self.node, self.operands, self.block = node, operands, operands.config.block_in
+    def __init__(self, node: TypedNode[QConcat], operands: Operands, layout: Layout) -> None:
+        self.node, self.operands, self.block, self.layout = node, operands, operands.config.block_in, layout
         self.made: list[Layer] = []
         self._stored: dict[int, View] = {}
 
@@ -129,7 +147,7 @@ class _Mixing:
         parts = list(_parts(channels, self.block))
         for part in parts:
             if part.whole:
-                view = self.operands.view(self.node.operand(part.operand).name, Layout.CHANNELS_FIRST)
+                view = self.operands.view(self.node.operand(part.operand).name, self.layout)
                 target = self._blocks(whole, part.at, part.count)
                 self.made.append(
                     _copy(self.node, self.operands, part.operand, self._blocks(view, part.first, part.count), target)
@@ -146,7 +164,7 @@ class _Mixing:
                 else:
                     dims = (whole.n, self.block, whole.h, whole.w)
                     stem, y = f"{self.node.y.name}@mixed", self.node.y.name
-                    target = self.operands.temporary(stem, y, Layout.CHANNELS_FIRST, dims)
+                    target = self.operands.temporary(stem, y, self.layout, dims)
                 self.made.append(self._moved(part, target, before))
                 before = target
         return self.made
@@ -157,14 +175,14 @@ class _Mixing:
 
     def _operand(self, index: int) -> View:
         """An operand as the result has its values: behind its table."""
-        view = self.operands.view(self.node.operand(index).name, Layout.CHANNELS_FIRST)
+        view = self.operands.view(self.node.operand(index).name, self.layout)
         unchanged = self.node.op.tables[index] is None and self.node.operand(index).dtype == self.node.y.dtype
         if unchanged:
             return view
         if index not in self._stored:
             dims = (view.n, view.c, view.h, view.w)
             stem = f"{self.node.y.name}@operand{index}"
-            made = self.operands.temporary(stem, self.node.y.name, Layout.CHANNELS_FIRST, dims)
+            made = self.operands.temporary(stem, self.node.y.name, self.layout, dims)
             self.made.append(_copy(self.node, self.operands, index, view, made))
             self._stored[index] = made
         return self._stored[index]

@@ -54,7 +54,6 @@ class NpuOp(ABC, Generic[Q]):
         takes_add: a QAdd behind it can run in the same pass over the data.
         takes_table: so can a QLut.
         light: it costs less than the conversions around it: between CPU nodes it runs on the CPU.
-        for_npu_only: it runs on the CPU where no node of the NPU reads the result.
         reason: why the results may be off by a step, where the machine's rule is not quite that of the reference.
     """
 
@@ -63,8 +62,15 @@ class NpuOp(ABC, Generic[Q]):
     takes_add: ClassVar[bool] = False
     takes_table: ClassVar[bool] = False
     light: ClassVar[bool] = False
-    for_npu_only: ClassVar[bool] = False
     reason: ClassVar[str] = ""
+
+    def layout_of(self, rank: int) -> Layout | None:
+        """The layout in which it makes a tensor of that rank; None for that of its operands."""
+        return self.layout
+
+    def for_npu_only(self, rank: int) -> bool:
+        """Whether a tensor of that rank is made on the CPU where no node of the NPU reads it."""
+        return False
 
     @abstractmethod
     def unsupported(self, node: TypedNode[Q], config: NpuConfig) -> str | None:

@@ -29,10 +29,12 @@ class Softmax(NpuOp[QSoftmax]):
     condition = "the machine has `row_unit`, the axis is the last, of up to 4,096 elements; the NPU reads the result"
     layout = Layout.CHANNELS_LAST
     takes_table = True
-    for_npu_only = True
     reason = (
         "the NPU adds exponentials exactly, the reference in float32: results next to a tie may fall to its other side"
     )
+
+    def for_npu_only(self, rank: int) -> bool:
+        return True
 
     def unsupported(self, node: TypedNode[QSoftmax], config: NpuConfig) -> str | None:
         x, y, rank = node.x, node.y, len(node.x.shape)

@@ -9,6 +9,7 @@ from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.place.place import usual_layout
 from compiler.npu.place.tails import Chain, Work
 from compiler.npu.views import broadcast_ok, dense_view, planes_of
+from compiler.ops.concat import QConcat
 from isa.program import ARENA_REGION, Layout
 
 
@@ -21,7 +22,8 @@ def choose_layouts(wiring: Wiring, work: Work, block: int) -> Layouts:
     layouts = Layouts(wiring)
     for chain in work:
         if isinstance(chain, Chain):
-            layout = chain.op.layout or _layout_of_operands(wiring, layouts, chain.head)
+            rank = len(wiring.shape(chain.head.outputs[0]))
+            layout = chain.op.layout_of(rank) or _layout_of_operands(wiring, layouts, chain.head)
             name = chain.result
             view = dense_view(name, f"{name}@{layout}", ARENA_REGION, planes_of(wiring.shape(name), layout), block)
             layouts.chosen[chain.head.outputs[0]] = layout
@@ -30,7 +32,11 @@ def choose_layouts(wiring: Wiring, work: Work, block: int) -> Layouts:
 
 
 def _layout_of_operands(wiring: Wiring, layouts: Layouts, node: Node) -> Layout:
-    """The layout an elementwise node works in: a full-size operand's, if the others can be walked along with it."""
+    """The layout of a node without one of its own: of elementwise ones a full-size operand's, if the others can be
+    walked along with it; of a concatenation its largest operand's."""
+    if isinstance(node.quantized, QConcat):
+        there = [(wiring.tensor(name).size, found) for name in node.inputs if (found := layouts.find(name)) is not None]
+        return max(there, key=lambda pair: pair[0])[1].layout if there else usual_layout(wiring, node)
     out = wiring.shape(node.outputs[0])
     for name in node.inputs:
         found = layouts.find(name)

@@ -118,9 +118,9 @@ def usual_layout(wiring: Wiring, node: Node) -> Layout:
     for name in (*node.inputs, *node.outputs):
         producer = wiring.producers.get(name)
         for neighbour in ([producer] if producer is not None else []) + wiring.readers(name):
-            op = npu_op_of(neighbour)
-            if op is not None and op.layout is Layout.CHANNELS_FIRST:
-                return Layout.CHANNELS_FIRST if len(wiring.shape(name)) in (3, 4) else Layout.CHANNELS_LAST
+            op, rank = npu_op_of(neighbour), len(wiring.shape(name))
+            if op is not None and op.layout_of(rank) is Layout.CHANNELS_FIRST:
+                return Layout.CHANNELS_FIRST if rank in (3, 4) else Layout.CHANNELS_LAST
     return Layout.CHANNELS_FIRST if len(wiring.shape(node.outputs[0])) == 4 else Layout.CHANNELS_LAST
 
 
@@ -141,7 +141,8 @@ def _move_islands(wiring: Wiring, placement: Placement) -> None:
         if not placement.on_npu(node):
             continue
         op = npu_op_of(node)
-        if op is not None and op.for_npu_only and not _read_by_npu(wiring, placement, node):
+        rank = len(wiring.shape(node.outputs[0]))
+        if op is not None and op.for_npu_only(rank) and not _read_by_npu(wiring, placement, node):
             placement.move_to_cpu(node, "no node of the NPU reads its result")
         if not is_light(node):
             continue

@@ -39,6 +39,11 @@ class Net(Case):
         table = np.arange(256, dtype=np.uint8)[::-1].tobytes()
         return self.finish("QLut", [x], self.graph.tensor(x).shape, np.int8, table=table)
 
+    def concat(self, axis: int, *parts: str) -> str:
+        shape = list(self.graph.tensor(parts[0]).shape)
+        shape[axis] = sum(self.graph.tensor(part).shape[axis] for part in parts)
+        return self.finish("QConcat", list(parts), tuple(shape), np.int8, axis=axis, tables=(None,) * len(parts))
+
     def product(self, a: str, columns: int | str) -> str:
         """A matrix product with constant weights, or with another tensor of that name."""
         *rows, k = self.graph.tensor(a).shape

@@ -39,6 +39,15 @@ def test_elementwise_follows_its_operand() -> None:
     assert (chosen[b], chosen[d]) == (LAST, FIRST)
 
 
+def test_concatenation_follows_its_largest_operand() -> None:
+    """Of rank 3: behind a product rows of channels, behind a convolution a plane of one line."""
+    net = Net()
+    a = net.concat(1, net.input((1, 1, 8), np.int8), net.product(net.input((1, 3, 4), np.int8), 8))
+    b = net.concat(1, net.reshape(net.conv(net.plane(4, 2), 16), 1, 16, 4), net.input((1, 3, 4), np.int8))
+    chosen = layouts_of(net, net.table(a), net.table(b)).chosen
+    assert (chosen[a], chosen[b]) == (LAST, FIRST)
+
+
 def test_by_rank_where_nothing_says_more() -> None:
     net = Net()
     a = net.table(net.input((1, 4, 2, 2), np.int8))
