@@ -83,6 +83,7 @@ def least_of(
     """
     layers = [layer for step in steps for layer in step]
     made = {layer.output.buffer for layer in layers}
+    on_cpu = {*on_cpu, *(name for layer in layers for name in layer.extra_reads)}  # in memory, too
     wanted: dict[str, list[_Wanted]] = {}
     own: dict[int, _Wanted] = {}
     for layer in reversed(layers):

@@ -133,7 +133,8 @@ class _Lives:
             for layer in unit.layers:
                 for name in (*reads_of(layer), *writes_of(layer)):
                     if name in self.partition.buffers and name not in on_chip:
-                        self.memory.arena.need(name, self.partition.buffers[name].nbytes, position, last)
+                        buffer = self.partition.buffers[name]
+                        self.memory.arena.need(name, buffer.nbytes + buffer.behind, position, last)
                     elif name not in on_chip and name not in self.partition.constants:
                         raise CompileError(f"memory broken: {layer.describe()} uses {name!r}, which has no place")
             position = last + 1

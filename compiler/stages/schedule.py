@@ -54,7 +54,7 @@ def schedule_steps(
         def done(fraction: float, number: int = number) -> None:
             progress((number + fraction) / len(steps))
 
-        outside = elsewhere[number]
+        outside = elsewhere[number] | {name for layer in step.tasks for name in layer.extra_reads}
         given = scheduler(config, step.tasks, outside) if scheduler is not None else None
         schedule = given or search(config, step.tasks, outside, options.effort, measure, found.plans, done)
         verify_schedule(schedule, step, outside)

@@ -46,6 +46,7 @@ class BlockedBuffer:
         tensor: of the model, whose values it holds in one form or another.
         layout: of `TENSOR` and `PACKED_INPUT`, None for the others.
         shape, dtype: of the buffer itself.
+        behind: bytes after the last one that are read along with it, whatever they are.
     """
 
     name: str
@@ -54,6 +55,7 @@ class BlockedBuffer:
     shape: tuple[int, ...]
     layout: Layout | None = None
     dtype: np.dtype = _INT8
+    behind: int = 0
 
     @property
     def nbytes(self) -> int:

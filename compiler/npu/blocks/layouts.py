@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.graph import Node
 from compiler.npu.blocks.alias import MOVES, alias_of, heads_of
@@ -43,6 +43,27 @@ class Layouts:
         if alias is not None:
             self.blocked[name] = alias
         return alias
+
+    def find_columns(self, name: str) -> Blocked | None:
+        """The blocked form of a matrix or several whose rows are the columns of tensor `name`: of what a Transpose
+        exchanges the last two axes of, alone or behind the division into heads."""
+        graph, move = self.wiring.graph, self.wiring.producers.get(name)
+        if move is None or move.op != "Transpose":
+            return None
+        shape, perm = (
+            graph.tensor(name).shape,
+            list(move.attrs.get("perm") or range(len(graph.tensor(name).shape))[::-1]),
+        )
+        perm[-2:] = perm[:-3:-1]
+        if perm == sorted(perm):
+            return self.find(move.inputs[0])
+        before = self.wiring.producers.get(move.inputs[0])
+        source = self.find(before.inputs[0]) if before is not None and before.op in MOVES else None
+        if before is None or source is None:
+            return None
+        rows = graph.unique(f"{name}@columns")
+        graph.add(replace(graph.tensor(name), name=rows, shape=(*shape[:-2], shape[-1], shape[-2])))
+        return heads_of(graph, before, Node("Transpose", move.inputs, [rows], {"perm": perm}, rows), source)
 
     def __str__(self) -> str:
         lines = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -135,6 +136,48 @@ class Operands:
 
         return PackedInput(view, (plan.pad_rows, 0), (plan.stride_rows, 1), (plan.dilation_rows, 1), repack)
 
+    def columns(self, name: str) -> tuple[View, bool] | None:
+        """The columns of a matrix or several, as rows of channels that the NPU has; None if it does not.
+
+        Returns:
+            (rows, whether these are the rows of the matrix itself, and rows and channels have to be exchanged first).
+        """
+        t = self.graph.tensor(name)
+        (k, n), count = t.shape[-2:], math.prod(t.shape[:-2])
+        for found, dims, exchanged in (
+            (self._layouts.find_columns(name), (count, k, 1, n), False),
+            (self._layouts.find(name), (count, n, 1, k), True),
+        ):
+            if found is not None and found.layout is Layout.CHANNELS_LAST:
+                v = found.view
+                # Lanes that hold no channels may hold anything.
+                if (v.n, v.c, v.h, v.w) == dims and (exchanged or k % v.block == 0):
+                    return v, exchanged
+        return None
+
+    def constant(self, name: str, data: np.ndarray) -> View:
+        """int8 rows of channels as a constant, which has this name everywhere."""
+        return self._converter.constant(Tensor(name, data.shape, data.dtype), data, Layout.CHANNELS_LAST)
+
+    def tiles_of(self, rows: View) -> tuple[int, tuple[int, int, int]]:
+        """Rows of channels as tiles of weights, which they are as they lie in memory: their offset and strides, see
+        `DynamicWeights`. The last tile reaches behind the last row."""
+        buffer, config = self._converter.buffers[rows.buffer], self.config
+        tile = config.block_out * rows.block
+        most = max(config.block_out, config.block_in)
+        behind = max(buffer.behind, -(-rows.w // most) * most * rows.block - rows.w * rows.block)
+        self._converter.buffers[rows.buffer] = replace(buffer, behind=behind)
+        return rows.offset, (rows.sn, tile, rows.sc)
+
+    def params_buffer(self, name: str, batch: tuple[int, ...], blocks: int) -> BlockedBuffer:
+        """A new buffer for the biases and scales of a product with tensor `name`."""
+        found = self.graph.unique(f"{name}@params")
+        shape = (*batch, blocks, self.config.block_in, 2)
+        rows = BlockedBuffer(found, name, Contents.PRODUCT_PARAMS, shape, dtype=np.dtype(np.int32))
+        self.graph.add(Tensor(found, shape, rows.dtype))
+        self._converter.buffers[found] = rows
+        return rows
+
     def dynamic_weights(self, node: Node, a_zero_point: int, scale: float) -> DynamicWeights:
         """Packs the second operand of a product of activations into weight tiles and PRM rows, on the CPU.
 
@@ -159,15 +202,11 @@ class Operands:
         shape = (count, ob, kb, bo, bi)
         tiles = self._converter.pack(b, source, shape, tables, f"{b.name}@tiles", Contents.WEIGHT_TILES)
         b_zero_point = stored_zero_point(b)
-        params = self.graph.unique(f"{b.name}@params")
-        rows = BlockedBuffer(
-            params, b.name, Contents.PRODUCT_PARAMS, (*batch, vectors, bi, 2), dtype=np.dtype(np.int32)
-        )
-        self.graph.add(Tensor(params, rows.shape, rows.dtype))
+        params = self.params_buffer(b.name, batch, vectors).name
         attrs = {
             "a_zero_point": a_zero_point, "b_zero_point": b_zero_point, "scale": np.float32(scale), "lanes": bi,
             "xor": 0x80 if b.dtype == np.uint8 else 0,
         }  # fmt: skip
         self._converter.tasks.append(Node("PackMatMulParams", [source], [params], attrs, params))
-        self._converter.buffers[params] = rows
-        return DynamicWeights(tiles, params, k, b_zero_point)
+        tile = self.config.tile_bytes
+        return DynamicWeights(tiles, params, k, b_zero_point, 0, (ob * kb * tile, kb * tile, tile))

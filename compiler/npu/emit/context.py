@@ -306,6 +306,10 @@ class Context:
         )  # fmt: skip
         self.release(tile)
 
+    def room(self, rows: int, pool: str) -> Allocation:
+        """Rows of a layer's pool for what is neither read nor written; to be freed."""
+        return self._pools[pool].take(rows)
+
     def release(self, tile: ActTile | None) -> None:
         """Frees the rows of a tile, unless there is none or its tensor stays in ACT."""
         if tile is not None and tile.rows is not None:

@@ -30,18 +30,22 @@ from isa.program import ARENA_REGION
 
 @dataclass
 class DynamicWeights:
-    """Weights made at run time by the CPU: per batch item [OB][KB] tiles and PRM rows, in the arena.
+    """Weights made at run time: per batch item [OB][KB] tiles and PRM rows, in the arena.
 
     Attributes:
-        tiles, params: buffer names.
+        tiles, params: buffer names; no params where biases and scales are constants.
         k: products per output.
         zero_point: that of the second operand; its products are added by constant tiles (0 = none are needed).
+        offset: of the first tile in its buffer, bytes.
+        strides: bytes from one batch item to the next, from one row of tiles, from one input block.
     """
 
     tiles: str
-    params: str
+    params: str | None
     k: int
     zero_point: int
+    offset: int
+    strides: tuple[int, int, int]
 
 
 @dataclass
@@ -318,13 +322,14 @@ class _Emission:
         at = self.context.weights.find((*key, n))
         if at is None:
             config = self.context.config
-            kb = self.s.x.cb
-            row = block * config.block_in // config.block_out
+            where = n, block * config.block_in // config.block_out, first
             at = self.context.weights.take(rows * piece, (*key, n))
-            offset = self.context.offsets[dynamic.tiles] + ((n * self._rows + row) * kb + first) * config.tile_bytes
+            offset = self.context.offsets[dynamic.tiles] + dynamic.offset
+            offset += sum(i * stride for i, stride in zip(where, dynamic.strides, strict=True))
             self.context.emitter.load(
-                Place(ARENA_REGION, offset), Memory.WGT, at, piece, y=(rows, piece, kb * config.tile_bytes)
-            )
+                Place(ARENA_REGION, offset), Memory.WGT, at, 1, y=(piece, 1, dynamic.strides[2]),
+                z=(rows, piece, dynamic.strides[1]),
+            )  # fmt: skip
         return at
 
     def _whole(self, index: int) -> bool:
@@ -387,7 +392,7 @@ class _Emission:
         config, dynamic = self.context.config, self.layer.dynamic
         block, blocks = q.block, q.blocks
         bi = config.block_in
-        if dynamic is not None:
+        if dynamic is not None and dynamic.params is not None:
             key = (id(self.layer), "dynamic", q.n, block, blocks)
             at = self.context.params.find(key)
             if at is None:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from compiler.graph import Node
 from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.conv import ConvLayer
+from compiler.npu.layers.conv import ConvLayer, DynamicWeights
 from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.layer import Layer, Post
+from compiler.npu.layers.product_params import LARGEST, PAIR, ProductParamsLayer, fits, halves
 from compiler.npu.layers.products import Products
+from compiler.npu.layers.transposition import TransposeLayer
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from compiler.npu.ops.tail import fuse_tail, labels
 from compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
 from compiler.npu.stored import stored_zero_point
+from compiler.npu.views import View
 from compiler.ops.product import QMatMul
 from compiler.tensor import EIGHT_BIT
 from isa.config import NpuConfig
-from isa.program import Layout
+from isa.program import ARENA_REGION, Layout
 
 
 @npu_op(QMatMul)
 class MatMul(NpuOp[QMatMul]):
-    """Matrix product: a 1x1 convolution over the rows. A second activation is packed into weight tiles at run time."""
+    """Matrix product: a 1x1 convolution over the rows. A second activation becomes weight tiles at run time."""
 
     condition = "constant weights, or two activations with equal batch axes and without bias"
     layout = Layout.CHANNELS_LAST
@@ -55,12 +60,14 @@ class MatMul(NpuOp[QMatMul]):
         name, ops = labels([node.node, *tail])
         view = operands.view(x.name, Layout.CHANNELS_LAST)
         dynamic, bias, sets = None, np.zeros(n, np.int32), np.zeros((1, n, k, 1, 1), np.int8)
+        layers: list[Layer] = []
         if w.data is not None:
             assert w.quant is not None
             sets = split_zero_point(w.data.reshape(k, n).T[:, :, None, None], w.quant.zero_point)
             bias = corrected_bias(node, sets)
         else:
-            dynamic = operands.dynamic_weights(node.node, fill, float(scale[0]))
+            layers, dynamic = _weights_on_npu(node, operands, name, fill, scale[0])
+            dynamic = dynamic or operands.dynamic_weights(node.node, fill, float(scale[0]))
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
         products = Products(np.ones(made.h, np.int64), np.ones(made.w, np.int64), k, made.n * made.c)
         phase = Phase.of(sets, 1, operands.config, pad=(0, 0))
@@ -69,5 +76,57 @@ class MatMul(NpuOp[QMatMul]):
             scale=scale, fill=fill, dynamic=dynamic,
         )  # fmt: skip
         if dynamic is not None:
-            layer.extra_reads += [dynamic.tiles, dynamic.params]
-        return [layer]
+            layer.extra_reads += [dynamic.tiles, *([] if dynamic.params is None else [dynamic.params])]
+        return [*layers, layer]
+
+
+def _weights_on_npu(
+    node: TypedNode[QMatMul], operands: Operands, name: str, a_zero_point: int, scale: np.float32
+) -> tuple[list[Layer], DynamicWeights | None]:
+    """The second operand where the NPU has it: what makes weights and biases of it, and where they are. None if the CPU
+    has to."""
+    b, config = node.operand(1), operands.config
+    found = operands.columns(b.name)
+    (k, n), count = b.shape[-2:], math.prod(b.shape[:-2])
+    zero_point = stored_zero_point(b)
+    blocks = -(-n // config.block_in)
+    largest = abs(a_zero_point) * k * (128 + abs(zero_point))
+    if found is None or (a_zero_point and not (config.table_lookup and fits(config, 1, blocks) and largest < LARGEST)):
+        return [], None
+    layers: list[Layer] = []
+    rows, exchanged = found
+    if exchanged:
+        operands.tiles_of(rows)
+        identity = operands.constant("@identity", np.eye(config.block_in, dtype=np.int8))
+        made = operands.temporary(f"{b.name}@columns", b.name, Layout.CHANNELS_LAST, (count, k, 1, n))
+        layers.append(TransposeLayer(
+            f"{name} [columns]", node.node.op, [identity], made, Post(), extra_reads=[rows.buffer], source_rows=rows,
+        ))  # fmt: skip
+        rows = made
+    offset, strides = operands.tiles_of(rows)
+    params = None
+    if a_zero_point:
+        parts = halves(-2 * a_zero_point)
+        vectors = np.repeat(np.array(parts, np.int8)[:, None], config.block_in, 1)
+        constant = operands.constant(f"@sums {parts}", vectors)
+        buffer = operands.params_buffer(b.name, b.shape[:-2], blocks)
+        row = PAIR * config.block_in
+        made = View(
+            b.name,
+            ARENA_REGION,
+            buffer.name,
+            count,
+            row,
+            blocks,
+            1,
+            blocks * row,
+            config.block_in,
+            row,
+            config.block_in,
+        )
+        layers.append(ProductParamsLayer(
+            f"{name} [biases]", node.node.op, [constant], made, Post(), extra_reads=[rows.buffer], rows=rows,
+            constant=a_zero_point * zero_point * k, largest=largest, scale=scale,
+        ))  # fmt: skip
+        params = buffer.name
+    return layers, DynamicWeights(rows.buffer, params, k, zero_point, offset, strides)

@@ -151,7 +151,7 @@ def measure_schedule(
         if view.buffer not in offsets:
             offsets[view.buffer] = at
             at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
-    for name in (n for layer in layers for n in layer.extra_reads):
+    for name in (n for layer in layers for n in layer.extra_reads if n not in offsets):
         offsets[name] = at
         at += 1 << 20
     emitter = Emitter(config, at)

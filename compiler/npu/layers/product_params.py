@@ -1,0 +1,227 @@
+"""The biases of a product of two activations, made by the machine in the form in which PRM has them.
+
+A product (a - za) * (b - zb) needs -za * sum(b - zb) for each of its outputs. The tensor b is the weights, a constant
+vector is multiplied with them, and what is in the accumulators is taken apart into bytes, the highest first: a byte is
+the floor of a quotient by a power of two, it is subtracted from the accumulators by products with the identity, and
+the rest is the next one. To get floors of a unit that rounds, the accumulators hold twice the sums, so that an odd bias
+never leaves a tie. In the end products with a matrix of 0 and 1 put the bytes where a row of PRM has them, and the
+scale's beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.geometry import Box
+from compiler.npu.emit.plan import Pools, TilePlan
+from compiler.npu.layers.accumulators import emit_accumulators
+from compiler.npu.layers.elementwise import uniform_params
+from compiler.npu.layers.layer import Layer, Post
+from compiler.npu.layers.tiling import OutputRows, PlaneTiling, even_parts
+from compiler.npu.layers.transposition import Widths
+from compiler.npu.views import View
+from isa.config import NpuConfig
+from isa.instructions import Memory, Source
+
+#: Bytes of a pair of bias and scale, and those of its bias.
+PAIR, BIAS = 8, 4
+#: Sums from here on, which twice do not fit the 24 bits of a float, are left to the CPU.
+LARGEST = (1 << 23) - (1 << 15)
+#: A byte as the machine has it, 128 below, to the byte itself.
+_FLIP = bytes(np.arange(256, dtype=np.uint8) ^ 0x80)
+_TO_BYTES = Post(zp=-128)
+
+
+def halves(value: int) -> list[int]:
+    """int8 values whose sum is a value."""
+    found = []
+    while value:
+        found.append(max(-128, min(127, value)))
+        value -= found[-1]
+    return found or [0]
+
+
+@dataclass
+class ProductParamsLayer(Layer):
+    """Rows of PRM for every block of outputs: bias `factor * sum(b) + constant`, and one scale.
+
+    The first input is a constant, of vectors whose lanes add up to twice the factor. The output is the rows of PRM as
+    vectors of bytes: [N, 8 * block, blocks, 1].
+
+    Attributes:
+        rows: b, as rows of the products' outputs, in memory. Lanes that are no operands must be 0.
+        constant: of every bias.
+        largest: magnitude of the biases at most.
+        scale: float32.
+    """
+
+    datapath = "array"
+
+    rows: View = field(kw_only=True)
+    constant: int = 0
+    largest: int = 0
+    scale: np.float32 = field(default_factory=lambda: np.float32(1))
+
+    @property
+    def fusible(self) -> bool:
+        return False
+
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[TilePlan[PlaneTiling]]:
+        """As many images at a time as fit; a tile is all blocks of an image, `lines` are images."""
+        y = self.output
+        for images in even_parts(y.n):
+            vectors = images * _padded(context.config, y.h)
+            pools = Pools(self.inputs[0].w, 2 * PAIR * y.h, 6 * vectors)
+            if fits(context.config, images, y.h) and sum(pools) <= budget:
+                yield TilePlan(PlaneTiling(images, y.h, PAIR), pools)
+                if not every:
+                    return
+
+    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+        with context.pools(plan.pools):
+            constants = context.read_tile(self.inputs[0], Box(0, 0, 1, 0, 1, 0, self.inputs[0].w))
+            for first in range(0, self.output.n, plan.tiling.lines):
+                self._images(context, range(first, min(first + plan.tiling.lines, self.output.n)), constants.base)
+            context.release(constants)
+
+    def _images(self, context: Context, images: range, constants: int) -> None:
+        config, y = context.config, self.output
+        per_image = _padded(config, y.h)
+        vectors = len(images) * per_image
+        rows = Widths.of(config).rows(vectors)
+        acc = context.accumulators.take(rows)
+        for number, n in enumerate(images):
+            self._sums(context, n, constants, acc + number * rows // len(images))
+        room = context.room(6 * vectors, "operand")
+        low, second, high, sign, part, minus = (room.start + i * vectors for i in range(6))
+        taken = _Taken(context, acc, vectors, 2 * self.constant)
+        # Bits 16 and more; times a power of two that still fits a byte, to be subtracted in fewer steps.
+        bits = 7 - (self.largest >> 16).bit_length()
+        taken.floor(high, 17, Post())
+        taken.floor(sign, 17, Post(low=-1, high=0))
+        taken.shifted(minus, high, bits)
+        taken.subtract(minus, 10 - bits)
+        taken.floor(part, 9, _TO_BYTES)
+        taken.floor(second, 9, _TO_BYTES, _FLIP)
+        taken.subtract(part, 2)
+        taken.bias -= 1 << 16  # what was subtracted is 128 below the byte
+        taken.floor(low, 1, _TO_BYTES, _FLIP)
+        for number, n in enumerate(images):
+            self._place(context, n, low + number * per_image, vectors)
+        room.free()
+
+    def _sums(self, context: Context, n: int, constants: int, acc: int) -> None:
+        """Twice the factor times the sums of an image into the accumulators."""
+        config, x, emitter = context.config, self.rows, context.emitter
+        m, rows, bo = Widths.of(config).narrow, Widths.of(config).rows(self.output.h), config.block_out
+        piece = max(1, min(x.cb, config.wgt_tiles // 2 // rows))
+        for first in range(0, x.cb, piece):
+            count = min(piece, x.cb - first)
+            wgt = context.weights.take(rows * count)
+            place = context.place(x, n, first, 0, 0)
+            emitter.load(place, Memory.WGT, wgt, 1, y=(rows, count, bo * x.block), z=(count, 1, x.sc))
+            emitter.gemm(
+                constants, wgt, acc, [(count, 0, 1, 0), (self.inputs[0].w, 1, 0, 0)],
+                [(m, 0, count, 1), (rows // m, 0, count * m, m)], accumulate=first > 0,
+            )  # fmt: skip
+
+    def _place(self, context: Context, n: int, low: int, vectors: int) -> None:
+        """The bytes of an image to their places."""
+        config, y = context.config, self.output
+        widths, bi = Widths.of(config), config.block_in
+        m, wide, rows, blocks = widths.narrow, widths.wide, widths.rows(PAIR), y.h
+        box = Box(n, 0, PAIR, 0, blocks, 0, 1)
+        out = context.write_tile(y, box)
+        wgt = context.load_weights(("bytes of PRM",), BIAS * rows, lambda: _places(config, rows))
+        acc = context.accumulators.take(blocks * rows)
+        context.emitter.gemm(
+            low, wgt, acc, [(BIAS, vectors, 1, 0)],
+            [(blocks, 1, 0, m), (m, 0, BIAS, 1), (rows // m, 0, BIAS * m, blocks * m)],
+        )  # fmt: skip
+        value = np.zeros((bi, PAIR), np.int32)
+        value[:, BIAS:] = np.frombuffer(np.float32(self.scale).tobytes(), np.int8)
+        prm = context.load_params(
+            ("scale", float(self.scale)), PAIR, lambda: (value.reshape(-1), np.ones(bi * PAIR, np.float32))
+        )
+        emit_accumulators(
+            context, self.post, acc * config.block_out // bi, (wide, wide, blocks * wide), (1, blocks, PAIR), out,
+            (1, 1), prm, None, wide,
+        )  # fmt: skip
+        context.finish_tile(y, box, out)
+
+
+def fits(config: NpuConfig, images: int, blocks: int) -> bool:
+    """Whether a machine makes the parameters of so many images, of so many blocks of outputs, at a time."""
+    widths, vectors = Widths.of(config), images * _padded(config, blocks)
+    acc = widths.rows(vectors) + 2 * widths.rows(PAIR) * blocks
+    enough = 2 * widths.rows(blocks) <= config.wgt_tiles and 2 * BIAS * widths.rows(PAIR) <= config.wgt_tiles
+    return enough and 2 * acc <= config.acc_rows and 6 * vectors <= config.act_rows // 4 and config.prm_rows >= 2 * PAIR
+
+
+def _padded(config: NpuConfig, blocks: int) -> int:
+    """Vectors of accumulators for so many blocks: whole rows."""
+    wide = Widths.of(config).wide
+    return -(-blocks // wide) * wide
+
+
+def _places(config: NpuConfig, rows: int) -> np.ndarray:
+    """Tiles that put byte j of lane i, channel i of block j, to byte 8 * i + j of a row of PRM."""
+    bi, bo = config.block_in, config.block_out
+    found = np.zeros((rows * bo, BIAS, bi), np.int8)
+    lane, byte = np.divmod(np.arange(PAIR * bi), PAIR)
+    chosen = np.flatnonzero(byte < BIAS)
+    found[chosen, byte[chosen], lane[chosen]] = 1
+    return found.reshape(rows, bo, BIAS, bi).transpose(0, 2, 1, 3).reshape(-1, bo, bi)
+
+
+class _Taken:
+    """Accumulators that are taken apart: floors of quotients out of them, and what was taken subtracted.
+
+    Attributes:
+        bias: what belongs to every accumulator besides what is in it.
+    """
+
+    def __init__(self, context: Context, acc: int, vectors: int, bias: int) -> None:
+        self.context, self.acc, self.vectors, self.bias = context, acc, vectors, bias
+
+    def floor(self, to: int, bits: int, post: Post, table: bytes | None = None) -> None:
+        """floor(accumulator / 2**bits) to rows of ACT, and what `post` and a table make of it."""
+        context, config = self.context, self.context.config
+        down = 1 - (1 << bits - 1)  # from the nearest integer to the one below: 0 for halves, which are exact
+        prm = uniform_params(context, self.bias + down, np.float32(2**-bits))
+        context.emitter.vector(
+            Source.ACC, self.acc * config.block_out // config.block_in, to, [(self.vectors, 1, 0, 1, 0)], prm=prm,
+            lut=context.load_table(table), rounding=post.rounding, post=post.fields,
+        )  # fmt: skip
+
+    def shifted(self, to: int, source: int, bits: int) -> None:
+        """Rows of ACT times 2**bits."""
+        constants = {"ma": 1 << bits, "mb": 0, "c": 0, "shift": 0}
+        fields = {"add_lo": -128, "add_hi": 127}
+        self.context.emitter.vector(
+            Source.ACT, source, to, [(self.vectors, 1, 1, 1, 0)], b=source, add=True, post=lambda: fields,
+            constants=constants,
+        )  # fmt: skip
+
+    def subtract(self, source: int, bits: int) -> None:
+        """Rows of ACT times 2**(7 + bits) from the accumulators."""
+        config, widths = self.context.config, Widths.of(self.context.config)
+        m, wide = widths.narrow, widths.wide
+
+        def identity() -> np.ndarray:
+            lanes = -128 * np.eye(m * config.block_out, wide * config.block_in, dtype=np.int16)
+            shape = (m, config.block_out, wide, config.block_in)
+            return lanes.astype(np.int8).reshape(shape).transpose(0, 2, 1, 3).reshape(m * wide, *shape[1::2])
+
+        wgt = self.context.load_weights(("minus identity",), m * wide, identity)
+        self.context.emitter.gemm(
+            source, wgt, self.acc, [(wide, 1, 1, 0), (1 << bits, 0, 0, 0)],
+            [(m, 0, wide, 1), (self.vectors // wide, wide, 0, m)], accumulate=True,
+        )  # fmt: skip

@@ -1,0 +1,111 @@
+"""Rows and channels exchanged: the tensor is the weights, and the vectors of the identity are what they are
+multiplied with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.geometry import Box
+from compiler.npu.emit.plan import Pools, TilePlan
+from compiler.npu.layers.accumulators import emit_accumulators
+from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.tiling import OutputRows, PlaneTiling, even_parts
+from compiler.npu.views import View
+from isa.config import NpuConfig
+from isa.instructions import Memory
+
+
+@dataclass(frozen=True)
+class Widths:
+    """How channel blocks of activations and rows of accumulators go together on a machine.
+
+    Attributes:
+        wide: channel blocks in a row of accumulators. narrow: rows of accumulators for a channel block.
+    """
+
+    wide: int
+    narrow: int
+
+    @staticmethod
+    def of(config: NpuConfig) -> Widths:
+        bi, bo = config.block_in, config.block_out
+        return Widths(max(1, bo // bi), max(1, bi // bo))
+
+    def rows(self, blocks: int) -> int:
+        """Rows of accumulators, and of weight tiles, for so many channel blocks."""
+        return -(-blocks // self.wide) * self.narrow
+
+
+@dataclass
+class TransposeLayer(Layer):
+    """x [N, C, 1, W] in memory to [N, W, 1, C]: channel c of pixel w becomes channel w of pixel c. Lanes behind the
+    last channel of the result are 0.
+
+    The first input are the vectors of the identity, one for each lane of a block.
+
+    Attributes:
+        source_rows: x.
+    """
+
+    datapath = "array"
+
+    source_rows: View = field(kw_only=True)
+
+    @property
+    def fusible(self) -> bool:
+        return False
+
+    def plans(
+        self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
+    ) -> Iterator[TilePlan[PlaneTiling]]:
+        """One block of channels of x at a time, and as many of its rows as fit."""
+        config, y = context.config, self.output
+        widths, columns = Widths.of(config), min(config.block_in, y.w)
+        for blocks in even_parts(y.cb):
+            rows = widths.rows(blocks)
+            pools = Pools(config.block_in, 0 if context.on_chip(y) else 2 * columns * blocks, 0)
+            fits = 2 * rows * columns <= config.acc_rows and 2 * rows <= config.wgt_tiles and blocks <= config.prm_rows
+            if blocks % widths.wide == 0 or blocks == y.cb:
+                if fits and sum(pools) <= budget:
+                    yield TilePlan(PlaneTiling(1, columns, blocks), pools)
+                    if not every:
+                        return
+
+    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+        y, block = self.output, context.config.block_in
+        with context.pools(plan.pools):
+            identity = context.read_tile(self.inputs[0], Box(0, 0, 1, 0, 1, 0, block))
+            for n in range(y.n):
+                for column in range(0, y.w, block):
+                    for first in range(0, y.cb, plan.tiling.blocks):
+                        blocks = min(plan.tiling.blocks, y.cb - first)
+                        box = Box(n, first, blocks, 0, 1, column, min(column + block, y.w))
+                        self._tile(context, box, identity.base)
+            context.release(identity)
+
+    def _tile(self, context: Context, box: Box, identity: int) -> None:
+        config, x = context.config, self.source_rows
+        widths, bi, bo = Widths.of(config), config.block_in, config.block_out
+        rows, columns, m = widths.rows(box.blocks), box.columns, widths.narrow
+        out = context.write_tile(self.output, box)
+        wgt = context.weights.take(rows)
+        # Behind the last row of x lies something else: its results are multiplied by 0.
+        context.emitter.load(context.place(x, box.n, box.x0 // bi, 0, box.block * bi), Memory.WGT, wgt, rows)
+        acc = context.accumulators.take(columns * rows)
+        outer = [(columns, 1, 0, m), (m, 0, 1, 1), (rows // m, 0, m, columns * m)]
+        context.emitter.gemm(identity, wgt, acc, [], outer)
+        lanes = np.arange(box.block * bi, (box.block + box.blocks) * bi)
+        scale = (lanes < self.output.c).astype(np.float32)
+        prm = context.load_params(
+            ("ones", scale.tobytes()), box.blocks, lambda: (np.zeros(len(lanes), np.int32), scale)
+        )
+        emit_accumulators(
+            context, self.post, acc * bo // bi, (widths.wide, columns * widths.wide, columns * widths.wide),
+            (columns, 1, box.blocks), out, (1, 1), prm, None, widths.wide,
+        )  # fmt: skip
+        context.finish_tile(self.output, box, out)
