@@ -32,9 +32,12 @@ from isa.instructions import Memory, Source
 PAIR, BIAS = 8, 4
 #: Sums from here on, which twice do not fit the 24 bits of a float, are left to the CPU.
 LARGEST = (1 << 23) - (1 << 15)
-#: A byte as the machine has it, 128 below, to the byte itself.
-_FLIP = bytes(np.arange(256, dtype=np.uint8) ^ 0x80)
 _TO_BYTES = Post(zp=-128)
+
+
+def _byte_table(shift: int) -> bytes:
+    """From a byte as the machine has it, 128 below, to the byte itself, shifted left."""
+    return bytes((np.arange(256, dtype=np.uint8) ^ 0x80) << shift)
 
 
 def halves(value: int) -> list[int]:
@@ -50,11 +53,12 @@ def halves(value: int) -> list[int]:
 class ProductParamsLayer(Layer):
     """Rows of PRM for every block of outputs: bias `factor * sum(b) + constant`, and one scale.
 
-    The first input is a constant, of vectors whose lanes add up to twice the factor. The output is the rows of PRM as
-    vectors of bytes: [N, 8 * block, blocks, 1].
+    The first input is a constant, of vectors whose lanes add up to twice the factor, without the `zeros` of the factor.
+    The output is the rows of PRM as vectors of bytes: [N, 8 * block, blocks, 1].
 
     Attributes:
         rows: b, as rows of the products' outputs, in memory. Lanes that are no operands must be 0.
+        zeros: low bits of every bias that are 0.
         constant: of every bias.
         largest: magnitude of the biases at most.
         scale: float32.
@@ -63,6 +67,7 @@ class ProductParamsLayer(Layer):
     datapath = "array"
 
     rows: View = field(kw_only=True)
+    zeros: int = 0
     constant: int = 0
     largest: int = 0
     scale: np.float32 = field(default_factory=lambda: np.float32(1))
@@ -101,18 +106,18 @@ class ProductParamsLayer(Layer):
             self._sums(context, n, constants, acc + number * rows // len(images))
         room = context.room(6 * vectors, "operand")
         low, second, high, sign, part, minus = (room.start + i * vectors for i in range(6))
-        taken = _Taken(context, acc, vectors, 2 * self.constant)
+        taken, known = _Taken(context, acc, vectors, 2 * self.constant >> self.zeros), self.zeros
         # Bits 16 and more; times a power of two that still fits a byte, to be subtracted in fewer steps.
         bits = 7 - (self.largest >> 16).bit_length()
-        taken.floor(high, 17, Post())
-        taken.floor(sign, 17, Post(low=-1, high=0))
+        taken.floor(high, 17 - known, Post())
+        taken.floor(sign, 17 - known, Post(low=-1, high=0))
         taken.shifted(minus, high, bits)
-        taken.subtract(minus, 10 - bits)
-        taken.floor(part, 9, _TO_BYTES)
-        taken.floor(second, 9, _TO_BYTES, _FLIP)
-        taken.subtract(part, 2)
-        taken.bias -= 1 << 16  # what was subtracted is 128 below the byte
-        taken.floor(low, 1, _TO_BYTES, _FLIP)
+        taken.subtract(minus, 17 - known - bits)
+        taken.floor(part, 9 - known, _TO_BYTES)
+        taken.floor(second, 9 - known, _TO_BYTES, _byte_table(0))
+        taken.subtract(part, 9 - known)
+        taken.bias -= 1 << 16 - known  # what was subtracted is 128 below the byte
+        taken.floor(low, 1, _TO_BYTES, _byte_table(known))
         for number, n in enumerate(images):
             self._place(context, n, low + number * per_image, vectors)
         room.free()
@@ -211,17 +216,17 @@ class _Taken:
         )  # fmt: skip
 
     def subtract(self, source: int, bits: int) -> None:
-        """Rows of ACT times 2**(7 + bits) from the accumulators."""
+        """Rows of ACT times 2**bits from the accumulators."""
         config, widths = self.context.config, Widths.of(self.context.config)
-        m, wide = widths.narrow, widths.wide
+        m, wide, factor = widths.narrow, widths.wide, -(1 << min(bits, 7))
 
         def identity() -> np.ndarray:
-            lanes = -128 * np.eye(m * config.block_out, wide * config.block_in, dtype=np.int16)
+            lanes = factor * np.eye(m * config.block_out, wide * config.block_in, dtype=np.int16)
             shape = (m, config.block_out, wide, config.block_in)
             return lanes.astype(np.int8).reshape(shape).transpose(0, 2, 1, 3).reshape(m * wide, *shape[1::2])
 
-        wgt = self.context.load_weights(("minus identity",), m * wide, identity)
+        wgt = self.context.load_weights(("identity", factor), m * wide, identity)
         self.context.emitter.gemm(
-            source, wgt, self.acc, [(wide, 1, 1, 0), (1 << bits, 0, 0, 0)],
+            source, wgt, self.acc, [(wide, 1, 1, 0), (1 << max(0, bits - 7), 0, 0, 0)],
             [(m, 0, wide, 1), (self.vectors // wide, wide, 0, m)], accumulate=True,
         )  # fmt: skip

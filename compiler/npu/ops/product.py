@@ -106,7 +106,8 @@ def _weights_on_npu(
     offset, strides = operands.tiles_of(rows)
     params = None
     if a_zero_point:
-        parts = halves(-2 * a_zero_point)
+        zeros = (a_zero_point & -a_zero_point).bit_length() - 1
+        parts = halves(-2 * a_zero_point >> zeros)
         vectors = np.repeat(np.array(parts, np.int8)[:, None], config.block_in, 1)
         constant = operands.constant(f"@sums {parts}", vectors)
         buffer = operands.params_buffer(b.name, b.shape[:-2], blocks)
@@ -126,7 +127,7 @@ def _weights_on_npu(
         )
         layers.append(ProductParamsLayer(
             f"{name} [biases]", node.node.op, [constant], made, Post(), extra_reads=[rows.buffer], rows=rows,
-            constant=a_zero_point * zero_point * k, largest=largest, scale=scale,
+            zeros=zeros, constant=a_zero_point * zero_point * k, largest=largest, scale=scale,
         ))  # fmt: skip
         params = buffer.name
     return layers, DynamicWeights(rows.buffer, params, k, zero_point, offset, strides)
