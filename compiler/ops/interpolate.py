@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ops.quantized_op import Operands, QuantizedOp, shape_error
+from compiler.ops.quantized_op import Unchanged, shape_error
 from compiler.tensor import Tensor
 
 
@@ -47,7 +47,7 @@ class Places:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QInterpolate(QuantizedOp):
+class QInterpolate(Unchanged):
     """Linear interpolation of rows and columns together: x [N,C,H,W], type and quantisation stay.
 
     The sum of the four neighbours, each times its shares of row and column, rounded once: floor(sum + 1/2).
@@ -60,12 +60,7 @@ class QInterpolate(QuantizedOp):
     columns: Places
     to_even: bool = False
 
-    def check(self, operands: Operands, result: Tensor) -> str | None:
-        error = super().check(operands, result)
-        if error is not None:
-            return error
-        x = operands[0]
-        assert x is not None
+    def check_shapes(self, x: Tensor, result: Tensor) -> str | None:
         if len(x.shape) != 4:
             return f"planes are needed, not {list(x.shape)}"
         for places, size in ((self.rows, x.shape[2]), (self.columns, x.shape[3])):
@@ -76,6 +71,4 @@ class QInterpolate(QuantizedOp):
                 or places.one.bit_count() != 1
             ):
                 return f"shares {min(places.shares)}..{max(places.shares)} of {places.one}"
-        if x.dtype != result.dtype or x.quant is None or not x.quant.same_as(result.quant):
-            return f"{result.name} has another type or quantisation than {x.name}"
         return shape_error(result, (*x.shape[:2], len(self.rows.first), len(self.columns.first)))

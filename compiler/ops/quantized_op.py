@@ -6,6 +6,7 @@ a `Quant`, except where the class says otherwise; shapes are ONNX's (NCHW, NCW, 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
@@ -125,6 +126,24 @@ class Windowed(QuantizedOp, abstract=True):
             reach = (self.kernel[i] - 1) * self.dilations[i] + 1
             counts.append((n + self.pads[i] + self.pads[rank + i] - reach) // self.strides[i] + 1)
         return tuple(counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unchanged(QuantizedOp, abstract=True):
+    """An op whose result has the type and the quantisation of its operand."""
+
+    def check(self, operands: Operands, result: Tensor) -> str | None:
+        error = super().check(operands, result)
+        x = operands[0]
+        if error is not None or x is None:
+            return error
+        if x.dtype != result.dtype or x.quant is None or not x.quant.same_as(result.quant):
+            return f"{result.name} has another type or quantisation than {x.name}"
+        return self.check_shapes(x, result)
+
+    @abstractmethod
+    def check_shapes(self, x: Tensor, result: Tensor) -> str | None:
+        """What is wrong with the attributes for these shapes, None if nothing is."""
 
 
 def activation_error(tensor: Tensor) -> str | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.ops.quantized_op import Operands, QuantizedOp, shape_error
+from compiler.ops.quantized_op import Unchanged, shape_error
 from compiler.tensor import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class QTake(QuantizedOp):
+class QTake(Unchanged):
     """Element (i, j, ...) of the result is element (indices[0][i], indices[1][j], ...) of the operand.
 
     So are repeated rows and columns (Resize to the nearest), and every second one (Slice with steps). Type and
@@ -21,16 +21,9 @@ class QTake(QuantizedOp):
 
     indices: tuple[tuple[int, ...] | None, ...]
 
-    def check(self, operands: Operands, result: Tensor) -> str | None:
-        error = super().check(operands, result)
-        if error is not None:
-            return error
-        x = operands[0]
-        assert x is not None
+    def check_shapes(self, x: Tensor, result: Tensor) -> str | None:
         if len(self.indices) != len(x.shape):
             return f"indices of {len(self.indices)} axes for {list(x.shape)}"
         if any(i is not None and i and not 0 <= min(i) <= max(i) < n for i, n in zip(self.indices, x.shape)):
             return f"indices outside of {list(x.shape)}"
-        if x.dtype != result.dtype or x.quant is None or not x.quant.same_as(result.quant):
-            return f"{result.name} has another type or quantisation than {x.name}"
         return shape_error(result, [n if i is None else len(i) for i, n in zip(self.indices, x.shape)])

@@ -115,6 +115,8 @@ def compile_program(
         raise UsageError(
             "entry points are for programs of this machine that keep outputs: no keep, host or print_after"
         )
+    if entries and tuning not in (None, "off"):
+        raise UsageError("schedules of a log (tuning) are for programs without entry points")
     if isinstance(model, str | Path) and not Path(model).is_file():
         raise UsageError(f"no such model file: {model}")
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)

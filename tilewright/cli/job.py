@@ -76,6 +76,7 @@ class Job:
         compiled: whether it was compiled now, so that `request.model` is the model.
         inputs: by name.
         runner: the device.
+        entry: the entry point that is run, of a program with several.
         notes: takes what the device says while it waits.
         outputs, seconds: of the run.
         report: of the check, if there was one.
@@ -87,6 +88,7 @@ class Job:
     inputs: dict[str, Any]
     runner: Runner
     notes: Notes
+    entry: str | None = None
     outputs: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     report: CheckReport | None = None
@@ -99,12 +101,14 @@ class Job:
         recording: Recording,
         json_path: str | None = None,
         whole: bool = False,
+        entry: str | None = None,
     ) -> Job:
         """Opens the device, compiles and gathers the inputs.
 
         Args:
             whole: one program is needed, for what is to be looked at inside; else long loops and branches that are not
                 taken are left to a model compiled while it runs.
+            entry: the entry point to run.
 
         Raises:
             TilewrightError: one of them cannot be had.
@@ -120,15 +124,23 @@ class Job:
             runner = Device(backend, request.config, **options)
         try:
             program, compiled = request.open(json_path, not whole)
-            if program.entries:
+            if program.entries and entry is None:
                 raise UsageError(
-                    f"{request.model} has the entry points {', '.join(e.name for e in program.entries)}: run one from "
-                    "Python, Device.run(..., entry=NAME), or a language model by tilewright generate"
+                    f"{request.model} has the entry points {', '.join(e.name for e in program.entries)}: name one by "
+                    "--entry, or run a language model by tilewright generate"
                 )
-            return Job(request, program, compiled, files.of_program(program), runner, notes)
+            inputs = files.of_program(program.entry(entry))
+            return Job(request, program, compiled, inputs, runner, notes, entry)
         except (OpenShapeError, StagingError) as reason:
+            if entry is not None:
+                raise UsageError(f"--entry is for a compiled program with entry points, not {request.model}") from None
             model, inputs = _with_inputs(request, files, reason, json_path, whole)
             return Job(request, model, True, inputs, runner, notes)
+
+    @property
+    def entry_program(self) -> Program | DynamicModel:
+        """What is run of the program: of several entry points one."""
+        return self.program.entry(self.entry) if isinstance(self.program, Program) else self.program
 
     def run(self, timeline: Path | None = None) -> None:
         """Runs once and writes the time of every instruction to `timeline`."""
@@ -137,14 +149,16 @@ class Job:
         with Working(f"running {self.program.name}") as self.notes.working:
             if isinstance(self.program, Program):
                 self.runner.load(self.program)
-            traced: dict[str, Any] = {"trace": True} if timeline is not None else {}
+            options: dict[str, Any] = {"trace": True} if timeline is not None else {}
+            if self.entry is not None:
+                options["entry"] = self.entry
             start = time.perf_counter()
-            self.outputs = self.runner.run(self.program, self.inputs, **traced)
+            self.outputs = self.runner.run(self.program, self.inputs, **options)
             self.seconds = time.perf_counter() - start
         if timeline is not None and isinstance(self.program, Program):
             device = self.runner.load(self.program).device
             assert isinstance(device, CycleDevice)
-            write_timeline(timeline, self.program.ops(), self.program.layers, device.traces)
+            write_timeline(timeline, self.program.ops(), self.program.entry(self.entry).layers, device.traces)
 
     def check(self, mode: str, model: Path, json_path: str | None = None, tolerance: Tolerance | None = None) -> None:
         """Compares with the reference runtime on `model`: "outputs", or "all" tensors."""

@@ -113,3 +113,10 @@ def test_states_must_agree(decoder: onnx.ModelProto) -> None:
     other = replace(one, states=[replace(first, begin=replace(first.begin, scale=0.5)), *one.states[1:]])
     with pytest.raises(CompileError, match=r"entry point 'b' keeps state 'past_key_values.0.key' as int8\[.*scale 0.5"):
         link("model", {"a": one, "b": other}, one.constants)
+
+
+def test_ranges_of_inputs_are_those_of_all(decoder: onnx.ModelProto) -> None:
+    one = tw.compile_program(decoder.SerializeToString(), "tiny", ENTRIES["decode"], states="auto")
+    a = replace(one, input_ranges={"x": (-1.0, 1.0), "y": (0.0, 2.0)})
+    b = replace(one, input_ranges={"x": (-2.0, 0.5)})
+    assert link("both", {"a": a, "b": b}, one.constants).input_ranges == {"x": (-1.0, 0.5), "y": (0.0, 2.0)}

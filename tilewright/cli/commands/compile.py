@@ -51,6 +51,10 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
     terminal.prepare_json(json_path)
     if request.is_program:
         raise UsageError(f"{request.model} is a compiled program, not a model")
+    if request.clock_mhz is not None and request.host is None:
+        raise UsageError("--clock says how fast the NPU is beside a host: it is for --host, which is not given")
+    if request.entries and request.tuning not in (None, "off"):
+        raise UsageError("--tuning is for programs without entry points, not with --entry")
     try:
         program, _ = request.open(json_path)
     except StagingError as error:

@@ -73,6 +73,7 @@ class RunCommand(click.Command):
     "--backend", "--device", "backend", default="functional", show_default=True,
     help="Device to run on: board://serial:PORT an FPGA, tcp://HOST:PORT one of another machine; see `backends`.",
 )  # fmt: skip
+@click.option("--entry", metavar="NAME", help="Entry point to run, of a compiled program that has several.")
 @arguments.config_option
 @arguments.shape_option
 @fixed_values.option
@@ -122,6 +123,7 @@ def command(
     given: InputFiles,
     recording: Recording,
     backend: str,
+    entry: str | None,
     check_mode: str | None,
     tolerance: str | None,
     reference: Path | None,
@@ -139,7 +141,9 @@ def command(
     if tolerance is not None and not check_mode:
         raise UsageError("--tolerance is for --check, which is not given")
     allowed = None if tolerance is None else Tolerance.parse(tolerance)
-    job = Job.prepare(request, given, backend, recording, json_path, whole)
+    if entry is not None and check_mode:
+        raise UsageError("--check compares whole models, not an entry point: leave out --check or --entry")
+    job = Job.prepare(request, given, backend, recording, json_path, whole, entry)
     golden = request.model if job.compiled else reference
     if check_mode and golden is None:
         raise UsageError(
@@ -150,7 +154,7 @@ def command(
         job.check(check_mode, golden, json_path, allowed)
     if output is not None:
         write_arrays(output, job.outputs)
-    result = summarise(job.program, job.runner, job.outputs, job.seconds, job.report, request.clock_mhz)
+    result = summarise(job.entry_program, job.runner, job.outputs, job.seconds, job.report, request.clock_mhz)
     if json_path is not None:
         terminal.emit_json(json_path, result)
     if json_path != "-":

@@ -376,3 +376,16 @@ def test_the_help_imports_no_command() -> None:
         "print([m for m in sys.modules if m.partition('.')[0] in ('numpy', 'onnx', 'compiler')])"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--clock", "100"], "--clock says how fast the NPU is beside a host: it is for --host"),
+        (["--entry", "a:x=1,1", "--tuning", "log.json"], "--tuning is for programs without entry points"),
+    ],
+)
+def test_options_that_would_have_no_effect(run, tmp_path, options, message):
+    (tmp_path / "model.onnx").write_bytes(b"no program")
+    result = run("compile", tmp_path / "model.onnx", "-o", tmp_path / "out.twp", *options, code=2)
+    assert message in result.stderr

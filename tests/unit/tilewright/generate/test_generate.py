@@ -234,6 +234,27 @@ def test_logits_of_the_last_token_only(language: LanguageModel) -> None:
     assert LanguageModel(program).prefill == 1
 
 
+def test_run_of_an_entry_point(program_file: Path) -> None:
+    """What a run is said to be, and how long it takes, is of the entry point alone."""
+
+    def run(*options: str) -> Result:
+        return CliRunner().invoke(cli, ["run", str(program_file), *options], prog_name="tilewright")
+
+    results = {}
+    for name in (PREFILL, DECODE):
+        results[name] = json.loads(run("--entry", name, "--backend", "cycle", "--json", "-").stdout)
+    assert [found["model"] for found in results.values()] == ["small_llama.prefill", "small_llama.decode"]
+    assert [found["outputs"]["logits"]["shape"] for found in results.values()] == [[1, 16, 96], [1, 1, 96]]
+    assert results[PREFILL]["macs"] > 8 * results[DECODE]["macs"]
+    assert results[PREFILL]["cycles"] > results[DECODE]["cycles"] > 0
+    for options, message in (
+        (["--entry", "encode"], "has no entry point 'encode': it has prefill, decode"),
+        (["--entry", DECODE, "--check"], "--check compares whole models, not an entry point"),
+    ):
+        result = run(*options)
+        assert result.exit_code == 2 and result.stderr.count("\n") == 1 and message in result.stderr
+
+
 def test_run_and_explain_of_entry_points(program_file: Path) -> None:
     result = CliRunner().invoke(cli, ["run", str(program_file)], prog_name="tilewright")
     assert result.exit_code == 2 and result.stderr.count("\n") == 1
