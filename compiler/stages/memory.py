@@ -100,7 +100,7 @@ def place_memory(
             lives.of_tensor(name, 0 if name in graph.inputs else lives.end, lives.end)
     if options.keep_all:
         for buffer in partition.buffers.values():
-            lives.memory.arena.need(buffer.name, buffer.nbytes, 0, lives.end)
+            lives.memory.arena.need(buffer.name, buffer.room, 0, lives.end)
     lives.memory.arena.place()
     lives.memory.host.place()
     lives.memory.verify()
@@ -133,8 +133,7 @@ class _Lives:
             for layer in unit.layers:
                 for name in (*reads_of(layer), *writes_of(layer)):
                     if name in self.partition.buffers and name not in on_chip:
-                        buffer = self.partition.buffers[name]
-                        self.memory.arena.need(name, buffer.nbytes + buffer.behind, position, last)
+                        self.memory.arena.need(name, self.partition.buffers[name].room, position, last)
                     elif name not in on_chip and name not in self.partition.constants:
                         raise CompileError(f"memory broken: {layer.describe()} uses {name!r}, which has no place")
             position = last + 1
@@ -144,7 +143,7 @@ class _Lives:
             name = self.memory.in_place.get(name, name)
             buffer = self.partition.buffers.get(name)
             plan, nbytes = (
-                (self.memory.arena, buffer.nbytes)
+                (self.memory.arena, buffer.room)
                 if buffer is not None
                 else (self.memory.host, self.graph.tensor(name).nbytes)
             )

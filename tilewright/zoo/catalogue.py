@@ -17,7 +17,8 @@ from tilewright.zoo.llama import micro_llama, quantise_decoder
 from tilewright.zoo.mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
 from tilewright.zoo.quantization import quantize
 from tilewright.zoo.resnet import resnet8, resnet18, resnet50
-from tilewright.zoo.transformer import transformer
+from tilewright.zoo.segformer import segformer
+from tilewright.zoo.transformer import bert, deit, quantise_bert, transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,11 @@ ZOO: dict[str, ZooEntry] = {
     "transformer": ZooEntry(
         make=transformer, small={"size": 32, "patch": 8, "width": 48, "heads": 3, "layers": 2, "classes": 20}
     ),
+    "deit": ZooEntry(make=deit, small={"size": 32, "patch": 8, "width": 48, "layers": 2, "classes": 20}),
+    "bert": ZooEntry(
+        make=bert, quantise=quantise_bert, small={"tokens": 24, "width": 32, "layers": 2, "vocabulary": 100}
+    ),
+    "segformer": ZooEntry(make=segformer, small={"size": 64, "width": 16, "layers": 1, "joined": 32, "classes": 10}),
     "squeeze_excite": ZooEntry(make=squeeze_excite, small={"alpha": 0.5, "size": 64, "classes": 20}),
     "efficientnet": ZooEntry(make=efficientnet, small={"width": 0.5, "depth": 0.5, "size": 64, "classes": 20}),
     "detector": ZooEntry(make=detector, small={"size": 64, "width": 8, "classes": 5}),

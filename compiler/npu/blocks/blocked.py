@@ -61,6 +61,11 @@ class BlockedBuffer:
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def room(self) -> int:
+        """Bytes in memory, with those that are read behind it."""
+        return self.nbytes + self.behind
+
     def __str__(self) -> str:
         what = self.contents.value if self.layout is None else f"{self.contents.value}, {self.layout}"
         return f"{self.name} {self.dtype}{list(self.shape)}: {self.tensor} ({what})"

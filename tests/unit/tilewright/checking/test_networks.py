@@ -33,6 +33,12 @@ def test_every_quantised_tensor_equals_onnxruntime(name, form, activation):
     assert report.end_to_end["elements"] == 0
 
 
+@pytest.mark.parametrize("name", ["deit", "bert", "segformer"])
+def test_attention_equals_onnxruntime(name):
+    report = tw.check(zoo.build_quantized(name, **zoo.ZOO[name].small), keep="all")
+    assert report.ok and report.mismatches == 0, report.summary()
+
+
 @pytest.mark.parametrize("file", ["resnet18_qdq", "mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "vit_tiny_qdq"])
 def test_reference_models(models_dir, file):
     report = tw.check(models_dir / f"{file}.onnx", keep="all")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -40,9 +42,12 @@ def test_halves() -> None:
         assert sum(found) == value and all(-128 <= part <= 127 for part in found)
 
 
+@pytest.mark.parametrize("keep", ["outputs", "all"])
 @pytest.mark.parametrize("zeros", [(-128,), (127, -128), (1, 17, -6), (0, 5), (64, -100, 96)])
 @pytest.mark.parametrize(("config", "exchanged"), [("base", False), ("base", True), ("tiny", False), ("small", True)])
-def test_biases_at_the_ends_of_their_range(config: str, exchanged: bool, zeros: tuple[int, ...]) -> None:
+def test_biases_at_the_ends_of_their_range(
+    config: str, exchanged: bool, zeros: tuple[int, ...], keep: Literal["outputs", "all"]
+) -> None:
     """Rows that are -128 or 127 throughout or in part. Of the first operand nearly all is its zero point: what the
     products and the biases add up to is small, whatever they are."""
     depth, count = (37, 64) if exchanged else (64, 37)
@@ -66,7 +71,7 @@ def test_biases_at_the_ends_of_their_range(config: str, exchanged: bool, zeros: 
         graph.inputs[1]: (rows.swapaxes(1, 2) if exchanged else rows).astype(np.int8),
     }
     expected = quantized_ops.run(graph, inputs)[scores]
-    program = compile_graph(graph, PRESETS[config], CompileOptions())
+    program = compile_graph(graph, PRESETS[config], CompileOptions(keep=keep))
     on_cpu = [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
     assert "PackMatMulParams" not in on_cpu
     got = Executor(program, FunctionalDevice(PRESETS[config])).run(inputs).outputs[scores]
