@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+import numpy as np
+
 from compiler.cpu.expr import (
     FLOATS,
     Expr,
@@ -9,6 +13,7 @@ from compiler.cpu.expr import (
     call,
     clamp,
     const,
+    fma,
     int_range,
     linear,
     load,
@@ -39,6 +44,33 @@ def saturate(x: Expr, zero_point: Expr | int, dtype: str, low: int | None = None
     return (r.to("i32") + zero).to(dtype)
 
 
+def by_reciprocal(x: Expr, scale: np.float32, zero_point: int, dtype: str) -> Expr:
+    """`saturate(x / scale, zero_point, dtype)` for float32 without a division, the same for every x.
+
+    The quotient is that of the division, correctly rounded (P. Markstein, Computation of elementary functions on the
+    IBM RISC System/6000 processor, 1990): with the rounded reciprocal a first correction gives a quotient within a unit
+    in the last place, whose remainder one fma gives exactly, and the second correction rounds as the division does.
+    x is clamped before, so that nothing overflows; where remainders could be subnormal, quotients are far below 1/2.
+    """
+    lo, hi = int_range(dtype)
+    low, high = ((np.float32(bound - zero_point) * scale) for bound in (lo, hi))
+    x = select(x > const(float(low), "f32"), x, const(float(low), "f32"))  # NaN becomes the lower bound
+    x = select(x < const(float(high), "f32"), x, const(float(high), "f32"))
+    minus, reciprocal = const(-float(scale), "f32"), const(float(_reciprocal(scale)), "f32")
+    q = x * reciprocal
+    for _ in range(2):
+        q = fma(fma(q, minus, x), reciprocal, q)
+    return (call("roundeven", q).to("i32") + const(zero_point, "i32")).to(dtype)
+
+
+def _reciprocal(scale: np.float32) -> np.float32:
+    """1 / scale, rounded once."""
+    exact = 1 / Fraction(float(scale))
+    near = np.float32(1 / np.float64(scale))
+    candidates = (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf)))
+    return min(candidates, key=lambda value: abs(Fraction(float(value)) - exact))
+
+
 def parameter(ctx: Context, v: Value, idx: list[Index], axis: int, block: int, rank: int) -> Expr:
     """Scale or zero point at an element: per tensor, per axis or blocked."""
     if v.rank == 0 or v.size == 1:
@@ -60,8 +92,11 @@ def quantize_linear(ctx: Context) -> None:
         raise ctx.unsupported(f"output type {dtype}", "integers, float8, float4")
     zero = ctx.input(2) if ctx.has(2) else None
     axis, block = _axis_block(ctx, shape)
+    known = _known_scale(ctx)
 
     def fn(idx: list[Index]) -> Expr:
+        if known is not None:
+            return by_reciprocal(ctx.read(x, idx), *known, dtype)
         s = widen(parameter(ctx, scale, idx, axis, block, x.rank)).to("f32")
         y = widen(ctx.read(x, idx)).to("f32") / s
         if scale.dtype == x.dtype:
@@ -72,6 +107,19 @@ def quantize_linear(ctx: Context) -> None:
         return saturate(y, z, dtype)
 
     ctx.define(shape, dtype, fn, x.cost + 6)
+
+
+def _known_scale(ctx: Context) -> tuple[np.float32, int] | None:
+    """Scale and zero point of a QuantizeLinear of float32 to 8 bits that need not divide, None for others."""
+    if ctx.input(0).dtype != "f32" or ctx.out_dtype() not in ("i8", "u8") or not ctx.target.has_fma:
+        return None
+    given = [ctx.graph.const(name) for name in ctx.node.inputs[1:] if name]
+    if any(data is None or data.size != 1 for data in given) or given[0] is None or given[0].dtype != np.float32:
+        return None
+    scale, zero = given[0].reshape(()), (given[1].reshape(()) if len(given) > 1 and given[1] is not None else 0)
+    if not 2.0**-60 < float(scale) < 2.0**60:
+        return None
+    return np.float32(scale), int(zero)
 
 
 @op("DequantizeLinear")

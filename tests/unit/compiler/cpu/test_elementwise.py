@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import tilewright as tw
+from compiler.graph import Graph, Node, Tensor
 from tests.common import onnx_models
-from tests.unit.compiler.cpu.support import check, check_op
+from tests.unit.compiler.cpu.support import check, check_op, compile_all, execute
 
 R = np.random.default_rng(0)
 
@@ -196,6 +197,27 @@ def test_quantize(dtype: str, axis: int | None) -> None:
     check_op(
         "DequantizeLinear", [ints(2, 3, 50, dtype=dtype, low=info.min, high=info.max), scale, zero], consts=(1, 2), **kw
     )
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 3, 0.0375644, 1.3 * 2.0**-59, np.nextafter(np.float32(2), np.float32(0))])
+@pytest.mark.parametrize("zero", [np.int8(-5), np.uint8(128)])
+def test_quantize_as_by_division(scale: float, zero: np.int8 | np.uint8) -> None:
+    """Around every tie and every step, and any bits at all: without a division the same as with one."""
+    steps = (np.arange(-600, 600) * np.float32(0.5) * np.float32(scale)).astype(np.float32)
+    near = (steps.view(np.int32)[:, None] + np.arange(-4, 5)).astype(np.int32).view(np.float32).reshape(-1)
+    any_bits = R.integers(0, 1 << 32, 20_000, dtype=np.uint32).view(np.float32)
+    special = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1e-45], np.float32)
+    x = np.concatenate([near, any_bits, special, normal(5000) * np.float32(50 * scale)])
+    info = np.iinfo(zero.dtype)
+    with np.errstate(all="ignore"):
+        quotients = np.rint(x / np.float32(scale)) + int(zero)
+    want = np.clip(np.where(np.isnan(x), info.min, quotients), info.min, info.max).astype(zero.dtype)
+    graph = Graph("quantize")
+    graph.add(Tensor("x", x.shape, x.dtype))
+    graph.add(Tensor("y", x.shape, want.dtype))
+    inputs = ["x", graph.constant("s", np.array(scale, np.float32)), graph.constant("z", np.array(zero))]
+    graph.nodes, graph.inputs, graph.outputs = [Node("QuantizeLinear", inputs, ["y"], {"axis": 0}, "q")], ["x"], ["y"]
+    np.testing.assert_array_equal(execute(compile_all(graph), graph, {"x": x})[0], want)
 
 
 def test_dynamic_quantize() -> None:
