@@ -166,8 +166,14 @@ def mul(m: Model, i: int) -> None:
 
 
 @case
+def sub(m: Model, i: int) -> None:
+    a, b = _BROADCASTS[i % 4]
+    _finish(m, m.op("Sub", *([m.input(a), m.input(b)] if i % 3 else [m.input(b), m.input(a)])))
+
+
+@case
 def constant_operand(m: Model, i: int) -> None:
-    _finish(m, m.op(["Add", "Mul"][i % 2], m.input((3, 40)), m.weights(() if i % 3 else (40,), m.dtype)))
+    _finish(m, m.op(["Add", "Mul", "Sub"][i % 3], m.input((3, 40)), m.weights(() if i % 2 else (40,), m.dtype)))
 
 
 @case

@@ -1,4 +1,4 @@
-"""Add, Mul and Where."""
+"""Add, Sub, Mul and Where."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.graph import Node, Tensor
-from compiler.ops.elementwise import QAdd, QLut, QMul
+from compiler.graph import Node, Quant, Tensor
+from compiler.ops.elementwise import IDENTITY_TABLE, QAdd, QLut, QMul
 from compiler.passes.integer_rules.rule import integer_rule
 from compiler.passes.integer_rules.site import Site
+from compiler.quantization import limits
 
 
 @integer_rule("Add", "Mul")
@@ -27,6 +28,26 @@ def binary(site: Site) -> list[Node] | None:
     if site.fused and _exchanged(site, a.shape, b.shape):
         names.reverse()
     return [site.make(op(floats=not site.fused), names)]
+
+
+@integer_rule("Sub")
+def difference(site: Site) -> list[Node] | None:
+    """Sub of two 8-bit tensors, either of which may be a constant: Add of the second one's negation.
+
+    A byte with all bits inverted is the negation, exactly, where the zero point's are inverted, too. onnxruntime has no
+    integer kernel for it.
+    """
+    a, b = site.activation(0), site.activation(1)
+    if a is None or b is None or not a.dtype == b.dtype == site.out.dtype:
+        return None
+    assert b.quant is not None
+    negated = Quant.of(b.quant.scale, sum(limits(b.dtype)) - int(b.quant.zero_point))
+    if b.data is not None:
+        return [site.make(QAdd(floats=True), [a.name, site.graph.constant(f"{b.name}.negated", ~b.data, negated)])]
+    name = site.graph.unique(f"{b.name}.negated")
+    site.graph.add(Tensor(name, b.shape, b.dtype, None, negated))
+    table = Node.of(QLut(table=IDENTITY_TABLE[::-1]), [b.name], [name], name)
+    return [table, site.make(QAdd(floats=True), [a.name, name])]
 
 
 def _exchanged(site: Site, a: Sequence[int], b: Sequence[int]) -> bool:

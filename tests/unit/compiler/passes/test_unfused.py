@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from isa.program import NpuStep
 from tests.common import onnx_models
 from tests.fuzz_quantized import differences
 from tests.reference.quantized_models import Model
@@ -26,8 +27,8 @@ def _equal(m: Model, cpu_only: bool, times: int = 1) -> None:
 
 @pytest.mark.parametrize("cpu_only", [False, True])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-@pytest.mark.parametrize("op", ["Add", "Mul"])
-@pytest.mark.parametrize("ending", ["relu", "clip", "twice"])
+@pytest.mark.parametrize("op", ["Add", "Mul", "Sub"])
+@pytest.mark.parametrize("ending", ["", "relu", "clip", "twice"])
 def test_float_ties(op: str, ending: str, dtype: type, cpu_only: bool) -> None:
     m = Model(dtype, seed=1)
     least = int(np.iinfo(dtype).min)
@@ -41,6 +42,25 @@ def test_float_ties(op: str, ending: str, dtype: type, cpu_only: bool) -> None:
     if ending == "twice":
         m.output(m.requantized(y, 0.04, least + 33))
     _equal(m, cpu_only)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("constant", [None, 0, 1])
+def test_differences_stay_on_the_npu(constant: int | None, dtype: type) -> None:
+    """Between two convolutions, of tensors of two scales or with a constant on either side."""
+    m = Model(dtype, seed=2)
+    least = int(np.iinfo(dtype).min)
+    x = m.input((1, 8, 9, 9), 0.05, least + 100)
+    parts = []
+    for i, scale in enumerate((0.0513, 0.0331)):
+        made = m.requantized(m.op("Conv", x, m.weights((8, 8, 1, 1))), scale, least + 90 + 50 * i)
+        parts.append(m.requantized(m.const(np.linspace(-2, 3, 648).reshape(1, 8, 9, 9), np.float32), scale, least + 120)
+                     if i == constant else made)  # fmt: skip
+    y = m.requantized(m.op("Sub", *parts), 0.0637, least + 128)
+    m.output(m.requantized(m.op("Conv", y, m.weights((8, 8, 1, 1))), 0.2, least + 128))
+    program = tw.compile_program(m.build(), "base", cache=False)
+    assert sum(isinstance(step, NpuStep) for step in program.steps) == 1, program.notes
+    _equal(m, cpu_only=False, times=3)
 
 
 def test_reasons() -> None:
