@@ -225,15 +225,18 @@ def pool(case: Case) -> None:
     elif kind == 1:
         attrs = _spatial(case, size, 3)
         attrs["kernel"] = [k if k % 2 else 1 for k in attrs["kernel"]]
-        attrs["pads"], attrs["dilations"] = [0] * 2 * rank, [1] * rank
-        out = tuple((size[i] - attrs["kernel"][i]) // attrs["strides"][i] + 1 for i in range(rank))
-        if min(out) < 1:
-            attrs["kernel"], out = (
-                [1] * rank,
-                tuple((s - 1) // t + 1 for s, t in zip(size, attrs["strides"], strict=True)),
-            )
+        include = case.chance(0.4)
+        pads = [case.integer(0, k - 1) if include else 0 for k in attrs["kernel"] * 2]
+        attrs["pads"], attrs["dilations"] = pads, [1] * rank
+        reach = [size[i] + pads[i] + pads[rank + i] - attrs["kernel"][i] for i in range(rank)]
+        out = tuple(r // stride + 1 for r, stride in zip(reach, attrs["strides"], strict=True))
+        if min(reach) < 0:
+            attrs["kernel"], attrs["pads"] = [1] * rank, [0] * 2 * rank
+            out = tuple((s - 1) // t + 1 for s, t in zip(size, attrs["strides"], strict=True))
         attrs.pop("out")
-        y = case.finish("QAveragePool", [x], (n, c, *out), dtype, count_include_pad=0, **attrs, **case.limits(dtype))
+        y = case.finish(
+            "QAveragePool", [x], (n, c, *out), dtype, count_include_pad=include, **attrs, **case.limits(dtype)
+        )
     else:
         dtype = case.dtype()
         y = case.finish("QGlobalAveragePool", [x], (n, c, *([1] * rank)), dtype, keepdims=1, **case.limits(dtype))

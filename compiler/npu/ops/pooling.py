@@ -55,7 +55,7 @@ class MaxPool(NpuOp[QMaxPool]):
 class AveragePool(NpuOp[QAveragePool]):
     """Average over windows: a depthwise convolution with weights of 1, whose scale divides."""
 
-    condition = "no average that can be a tie, no padding, no dilation"
+    condition = "no average that can be a tie, padding counts in the divisor, no dilation"
     layout = Layout.CHANNELS_FIRST
     takes_add = takes_table = True
 
@@ -66,8 +66,8 @@ class AveragePool(NpuOp[QAveragePool]):
                 return f"no float32 factor divides by a window of {taps} exactly"
         elif may_tie(node.x, node.y, taps):
             return f"averages of {taps} can be ties here, which onnxruntime's float order decides"
-        if any(op.pads):
-            return "padded average" if op.count_include_pad else "padding changes the divisor"
+        if any(op.pads) and (op.half_away or not op.count_include_pad):
+            return "padding changes the divisor"
         if any(d != 1 for d in op.dilations):
             return "dilated average"
         return window_unsupported(node)
