@@ -50,10 +50,8 @@ class Layouts:
         graph, move = self.wiring.graph, self.wiring.producers.get(name)
         if move is None or move.op != "Transpose":
             return None
-        shape, perm = (
-            graph.tensor(name).shape,
-            list(move.attrs.get("perm") or range(len(graph.tensor(name).shape))[::-1]),
-        )
+        shape = graph.tensor(name).shape
+        perm = list(move.attrs.get("perm") or range(len(shape))[::-1])
         perm[-2:] = perm[:-3:-1]
         if perm == sorted(perm):
             return self.find(move.inputs[0])

@@ -40,7 +40,7 @@ def _byte_table(shift: int) -> bytes:
     return bytes((np.arange(256, dtype=np.uint8) ^ 0x80) << shift)
 
 
-def halves(value: int) -> list[int]:
+def int8_parts(value: int) -> list[int]:
     """int8 values whose sum is a value."""
     found = []
     while value:

@@ -11,7 +11,7 @@ from compiler.npu.blocks.operands import Operands
 from compiler.npu.layers.conv import ConvLayer, DynamicWeights
 from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.product_params import LARGEST, PAIR, ProductParamsLayer, fits, halves
+from compiler.npu.layers.product_params import LARGEST, PAIR, ProductParamsLayer, fits, int8_parts
 from compiler.npu.layers.products import Products
 from compiler.npu.layers.transposition import TransposeLayer
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
@@ -107,7 +107,7 @@ def _weights_on_npu(
     params = None
     if a_zero_point:
         zeros = (a_zero_point & -a_zero_point).bit_length() - 1
-        parts = halves(-2 * a_zero_point >> zeros)
+        parts = int8_parts(-2 * a_zero_point >> zeros)
         vectors = np.repeat(np.array(parts, np.int8)[:, None], config.block_in, 1)
         constant = operands.constant(f"@sums {parts}", vectors)
         buffer = operands.params_buffer(b.name, b.shape[:-2], blocks)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.graph import Quant
-from compiler.npu.layers.product_params import halves
+from compiler.npu.layers.product_params import int8_parts
 from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS
@@ -36,9 +36,9 @@ class Zero(Net):
         return self.finish("QMatMul", [x, one], t.shape, np.int8, quant=t.quant, out_min=-128, out_max=127)
 
 
-def test_halves() -> None:
+def test_int8_parts() -> None:
     for value in range(-300, 301):
-        found = halves(value)
+        found = int8_parts(value)
         assert sum(found) == value and all(-128 <= part <= 127 for part in found)
 
 
