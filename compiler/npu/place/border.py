@@ -10,6 +10,7 @@ from compiler.cpu.cost import HostModel, Work
 from compiler.cpu.segment import prepare_segment
 from compiler.cpu.target import Target
 from compiler.graph import Node
+from compiler.npu.blocks.alias import MOVES
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.ops import is_light, npu_op_of
 from compiler.ops.elementwise import QAdd, QLut
@@ -42,7 +43,7 @@ class Border:
         """Why the CPU should run a node that the NPU could, None if it should not.
 
         Only what is light beside its conversions is asked about, and products of two activations, whose second operand
-        the CPU packs in any case. The NPU's time is the least it can be.
+        the CPU may have to pack. The NPU's time is the least it can be.
 
         Args:
             on_npu: where the other nodes run.
@@ -63,9 +64,12 @@ class Border:
         operands, results = _tensors(wiring, node)
         rows = max(wiring.tensor(name).size for name in (*operands, *results)) / self.config.block_out
         cycles = max(rows, wiring.graph.macs(node) / self.config.macs_per_cycle)
-        converted = sum(wiring.tensor(n).size for n in operands if not _made_by(wiring, n, on_npu))
+        dynamic = isinstance(node.quantized, QMatMul) and len(operands) > 1
+        # The second operand of a product becomes weights where the NPU has it, also behind moves.
+        free = {operands[1]} if dynamic and _made_by(wiring, operands[1], on_npu, moved=True) else set()
+        converted = sum(wiring.tensor(n).size for n in operands if n not in free and not _made_by(wiring, n, on_npu))
         converted += sum(wiring.tensor(n).size for n in results if not _read_by(wiring, n, on_npu))
-        if isinstance(node.quantized, QMatMul) and len(operands) > 1:
+        if dynamic and not free:
             converted += _PACKING * wiring.tensor(operands[1]).size
         alone = not any(_made_by(wiring, n, on_npu) for n in operands) and not any(
             _read_by(wiring, n, on_npu) for n in results
@@ -110,8 +114,11 @@ def _tensors(wiring: Wiring, node: Node) -> tuple[list[str], list[str]]:
     return operands, [n for n in node.outputs if n]
 
 
-def _made_by(wiring: Wiring, name: str, on_npu: OnNpu) -> bool:
+def _made_by(wiring: Wiring, name: str, on_npu: OnNpu, moved: bool = False) -> bool:
+    """Whether the NPU makes a tensor, or with `moved` what Reshapes, Transposes and the like make it of."""
     maker = wiring.producers.get(name)
+    while moved and maker is not None and maker.op in MOVES:
+        maker = wiring.producers.get(maker.inputs[0])
     return maker is not None and on_npu(maker)
 
 

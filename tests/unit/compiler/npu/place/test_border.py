@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from compiler.cpu.cost import HOST_MODELS
 from compiler.cpu.target import HOSTS
 from compiler.graph import Graph
@@ -44,3 +46,19 @@ def test_a_turn_of_the_npu_is_part_of_the_price() -> None:
     graph, node = summed()
     assert node not in placed(graph, "x86_64-linux", 1, turn_us=0).npu
     assert node in placed(graph, "x86_64-linux", 1, turn_us=1e6).npu
+
+
+def test_a_second_operand_of_the_npu_is_not_packed() -> None:
+    """Keys behind a Transpose cost the CPU nothing, keys that the CPU makes have to be packed."""
+    net = Net()
+    rows = net.product(net.input((1, 64, 32), np.int8), 32)
+    keys = net.transpose(net.product(net.input((1, 64, 32), np.int8), 32), 0, 2, 1)
+    loose = net.input((1, 32, 64), np.int8)
+    one, other = net.product(rows, keys), net.product(rows, loose)
+    wiring = Wiring.of(net.done(one, other))
+    border = Border(HOST_MODELS["armv7-linux"], HOSTS["armv7-linux"], TINY, 100)
+    nodes = {node.outputs[0]: node for node in wiring.graph.nodes}
+    seconds = [
+        border.npu_seconds(wiring, nodes[name], lambda node: node.quantized is not None) for name in (one, other)
+    ]
+    assert seconds[0] < seconds[1]
