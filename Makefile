@@ -77,6 +77,7 @@ models: $(STAMP) ## networks of PyPI packages against onnxruntime and LiteRT, an
 
 fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
 	$(BIN)/python -m tests.fuzz --count $(N)
+	$(BIN)/python -m tests.fuzz --count $(N) --machines 50
 
 fuzz-quantised: $(STAMP) ## compare quantised graphs and onnxruntime, N of them (make fuzz-quantised N=5000)
 	$(BIN)/python -m tests.fuzz_quantized --count $(N)
@@ -93,6 +94,12 @@ sanitize: $(STAMP) ## the native simulators under AddressSanitizer and UBSan, on
 
 cosim: $(STAMP) ## whole networks on RTL and simulators: equal bytes and cycles
 	$(BIN)/python -m tests.cosim_networks
+
+mutants: $(STAMP) ## N faults put into the netlist of the NPU: which of them the tests find
+	$(BIN)/python -m tests.mutants --count $(N) --json build/signoff/mutants.json
+
+netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against the RTL and the simulators
+	$(BIN)/python -m tests.netlists
 
 formal: $(STAMP) ## all proofs about the RTL, and that each finds a fault
 	$(BIN)/python -m hw.formal

@@ -135,7 +135,7 @@ class Registers(wiring.Component):
         is_counter, is_copy = Signal(reset_less=True), Signal(reset_less=True)
         copies = Cat(address == r.offset >> 2 for r in REGISTERS if r.access == "RW").any()
         m.d.comb += [
-            self.axil.ar.ready.eq(~taken & ~decoded & (~self.axil.r.valid | self.axil.r.ready)),
+            self.axil.ar.ready.eq(~taken & ~decoded & ~self.axil.r.valid),
             copied.addr.eq(address),
             copied.en.eq(taken),
         ]

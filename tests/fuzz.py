@@ -2,8 +2,11 @@
 
     python -m tests.fuzz --count 200                       presets and variants in turn
     python -m tests.fuzz --configs tiny,serial --seed 4711 --count 1
+    python -m tests.fuzz --machines 300 --count 6000       random machines, on the two simulators
+    python -m tests.fuzz --machines 10 --count 100 --rtl   and on RTL: each machine is built
 
-A failure prints the command that replays it, the first event that differs and the shortest program that still does.
+A failure prints the command that replays it, the first event that differs and the shortest program that still does; on
+a random machine also the plainest machine on which programs of this seed differ.
 """
 
 from __future__ import annotations
@@ -11,9 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator, Sequence
 
 from isa.assembler import disassemble_one
-from tests.common.equality import CONFIGS, Trio, case, shrink
+from isa.config import NpuConfig
+from isa.encoding import Op
+from tests.common.equality import CONFIGS, Trio, case, cycle_differences, fewest, shrink, with_ops
+from tests.common.random_configs import plainest, random_config
 
 DEFAULT = "tiny,small,base,wide_bus,widest_bus,narrow_out,narrow_in,serial,no_units,narrow_no_units,one_queue,large"
 
@@ -22,47 +29,97 @@ def main(arguments: list[str]) -> int:
     """The command line; returns the number of failures, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="programs in all")
-    parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--seed", type=int, default=0, help="first seed, of programs and of random machines")
     parser.add_argument("--configs", default=DEFAULT, help=f"of {', '.join(CONFIGS)}; each is built once")
+    parser.add_argument("--machines", type=int, default=0, metavar="N", help="N random machines in place of --configs")
+    parser.add_argument("--rtl", action="store_true", help="random machines on RTL too")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for a shorter program")
     options = parser.parse_args(arguments)
-    names = options.configs.split(",")
-    unknown = [n for n in names if n not in CONFIGS]
-    if unknown:
-        parser.error(f"unknown configuration {unknown[0]!r}; known: {', '.join(CONFIGS)}")
-    failures = cycles = 0
     start = time.monotonic()
-    share = [options.count // len(names) + (i < options.count % len(names)) for i in range(len(names))]
-    for name, count in zip(names, share):
+    if options.machines:
+        machines = list(range(options.seed, options.seed + options.machines))
+        runs = [(f"--machines 1 --seed {n}{' --rtl' * options.rtl}", random_config(n), n) for n in machines]
+    else:
+        names = options.configs.split(",")
+        unknown = [n for n in names if n not in CONFIGS]
+        if unknown:
+            parser.error(f"unknown configuration {unknown[0]!r}; known: {', '.join(CONFIGS)}")
+        runs = [(f"--configs {n}", CONFIGS[n], options.seed) for n in names]
+    failures = cycles = 0
+    for at, (replay, config, seed) in enumerate(runs):
+        count = options.count // len(runs) + (at < options.count % len(runs))
         if not count:
             continue
-        trio = Trio(CONFIGS[name])
-        bad = before = 0
         first = time.monotonic()
-        for seed in range(options.seed, options.seed + count):
-            program, timing = case(seed, trio.config)
-            lines = trio.differences(program, timing)
-            before += trio.cycle.trace.cycles if trio.cycle.trace else 0
-            if not lines:
-                continue
-            bad += 1
-            print(f"FAILED: python -m tests.fuzz --configs {name} --seed {seed} --count 1   ({timing})")
-            print(*(f"    {line}" for line in lines), sep="\n")
-            if not options.no_shrink and any(
-                "event" in line or "counters" in line or "stops" in line for line in lines
-            ):
-                short = shrink(trio, program, timing, lambda line: print(f"    {line}", flush=True))
-                print(*(f"    {i}: {disassemble_one(o)}" for i, o in enumerate(short.ops)), sep="\n")
-                print(*(f"    {line}" for line in trio.differences(short, timing, watchdog=2000)), sep="\n")
+        if options.machines and not options.rtl:
+            bad, ran = simulators(config, seed, count, replay, not options.no_shrink), 0
+        else:
+            bad, ran = rtl(config, seed, count, replay, not options.no_shrink)
         seconds = time.monotonic() - first
-        print(
-            f"{name}: {count} programs from seed {options.seed}, {before} cycles, {bad} differ, {seconds:.0f} s",
-            flush=True,
-        )
+        if bad or not options.machines:
+            print(
+                f"{config.name}: {count} programs from seed {seed}, {ran} cycles, {bad} differ, {seconds:.0f} s",
+                flush=True,
+            )
         failures += bad
-        cycles += before
-    print(f"{options.count} programs, {cycles} cycles, {failures} differ, {time.monotonic() - start:.0f} s")
+        cycles += ran
+    what = f"{options.count} programs on {min(len(runs), options.count)} machines"
+    print(f"{what}, {cycles} cycles of RTL, {failures} differ, {time.monotonic() - start:.0f} s")
     return min(failures, 100)
+
+
+def rtl(config: NpuConfig, first: int, count: int, replay: str, shorter: bool) -> tuple[int, int]:
+    """How many of some programs differ on RTL or the simulators, and cycles."""
+    trio = Trio(config)
+    bad = cycles = 0
+    for seed in range(first, first + count):
+        program, timing = case(seed, trio.config)
+        lines = trio.differences(program, timing)
+        cycles += trio.cycle.trace.cycles if trio.cycle.trace else 0
+        if not lines:
+            continue
+        bad += 1
+        print(f"FAILED: python -m tests.fuzz {_of(replay, seed, first)}   ({timing})")
+        print(*(f"    {line}" for line in lines), sep="\n")
+        if shorter and any("event" in line or "counters" in line or "stops" in line for line in lines):
+            short = shrink(trio, program, timing, lambda line: print(f"    {line}", flush=True))
+            print(*_listed(short.ops), sep="\n")
+            print(*(f"    {line}" for line in trio.differences(short, timing, watchdog=2000)), sep="\n")
+    return bad, cycles
+
+
+def simulators(config: NpuConfig, first: int, count: int, replay: str, shorter: bool) -> int:
+    """How many of some programs differ on the two simulators."""
+    bad = 0
+    for seed in range(first, first + count):
+        program, timing = case(seed, config)
+        lines = cycle_differences(config, program, timing)
+        if not lines:
+            continue
+        bad += 1
+        print(f"FAILED: python -m tests.fuzz {_of(replay, seed, first)}   ({timing})")
+        print(*(f"    {line}" for line in lines), sep="\n")
+        if not shorter:
+            continue
+
+        def differs(ops: Sequence[Op], config: NpuConfig = config) -> bool:
+            return bool(cycle_differences(config, with_ops(program, ops), timing))  # noqa: B023 - used at once
+
+        print(*_listed(fewest(program.ops, differs, lambda line: print(f"    {line}", flush=True))), sep="\n")
+        plain = plainest(config, lambda other, seed=seed: bool(cycle_differences(other, *case(seed, other))))
+        print(f"    on {plain}")
+    return bad
+
+
+def _of(replay: str, seed: int, first: int) -> str:
+    """Arguments that run the same again: a random machine has the seed of its first program."""
+    if "--machines" in replay:
+        return f"{replay} --count {seed - first + 1}"
+    return f"{replay} --seed {seed} --count 1"
+
+
+def _listed(ops: Sequence[Op]) -> Iterator[str]:
+    return (f"    {i}: {disassemble_one(o)}" for i, o in enumerate(ops))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 // A Verilated design with ports clk, rst, rx, tx behind a C interface: bytes in, bytes out, cycles.
 //
-// The line is driven and sampled bit by bit at its baud rate, as a UART adapter does. Mirrored by fpga/sim/line.py.
+// Mirrored by fpga/sim/line.py.
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "Vnpu.h"
+#include "uart.h"
 #include "verilated.h"
 
 namespace {
@@ -60,48 +60,15 @@ struct Line {
     Flash flash;
     VerilatedContext context;
     std::unique_ptr<Vnpu> top;
-    double bit;  // cycles
+    Uart uart;
     double memory_ratio;  // cycles of memory_clk in one of clk; 0 = there is none
     uint64_t memory_edges = 0;
     uint64_t cycle = 0;
-    std::deque<uint8_t> to_send, received;
-    uint32_t sending = 0;  // bits still to be driven, the next one lowest, above them a 1
-    double next_drive = 0;
-    int sampling = 0;  // samples still to be taken: start, data, stop
-    uint32_t sampled = 0;
-    double next_sample = 0;
 
-    Line(double cycles_per_bit, double ratio) : top(new Vnpu(&context)), bit(cycles_per_bit), memory_ratio(ratio) {
+    Line(double cycles_per_bit, double ratio) : top(new Vnpu(&context)), uart(cycles_per_bit), memory_ratio(ratio) {
         reset();
     }
     ~Line() { top->final(); }
-
-    void drive() {
-        if (cycle < next_drive) return;
-        if (sending <= 1) {
-            top->rx = 1;
-            if (to_send.empty()) return;
-            sending = 1u << 10 | 1u << 9 | uint32_t(to_send.front()) << 1;
-            to_send.pop_front();
-            next_drive = double(cycle);
-        }
-        top->rx = sending & 1;
-        sending >>= 1;
-        next_drive += bit;
-    }
-
-    void sample() {
-        if (sampling == 0) {
-            if (top->tx) return;
-            sampling = 10;
-            sampled = 0;
-            next_sample = double(cycle) + bit / 2;
-        }
-        if (cycle < next_sample) return;
-        sampled |= uint32_t(top->tx) << (10 - sampling);
-        next_sample += bit;
-        if (--sampling == 0 && (sampled >> 9 & 1)) received.push_back(uint8_t(sampled >> 1));
-    }
 
     // Edges of memory_clk up to a time in cycles.
     void memory_until(double time) {
@@ -112,12 +79,12 @@ struct Line {
     }
 
     void tick() {
-        drive();
+        top->rx = uart.drive(cycle, top->rx);
         memory_until(double(cycle));
         top->clk = 0;
         top->eval();
         memory_until(double(cycle) + 0.5);
-        sample();
+        uart.sample(cycle, top->tx);
         connect(*top, flash, 0);
         top->clk = 1;
         top->eval();
@@ -151,22 +118,16 @@ void tw_line_flash(void *h, const uint8_t *bytes, size_t count) {
 }
 
 void tw_line_send(void *h, const uint8_t *bytes, size_t count) {
-    Line &line = *static_cast<Line *>(h);
-    line.to_send.insert(line.to_send.end(), bytes, bytes + count);
+    static_cast<Line *>(h)->uart.send(bytes, count);
 }
 
 // Runs `cycles` and moves what was received to `bytes`, at most `most`. Returns how many. 10 bit times receive a byte.
 size_t tw_line_run(void *h, uint64_t cycles, uint8_t *bytes, size_t most) {
     Line &line = *static_cast<Line *>(h);
     while (cycles--) line.tick();
-    size_t count = 0;
-    for (; count < most && !line.received.empty(); count++) {
-        bytes[count] = line.received.front();
-        line.received.pop_front();
-    }
-    return count;
+    return line.uart.take(bytes, most);
 }
 
 // Bytes that have not begun to leave.
-size_t tw_line_queued(void *h) { return static_cast<Line *>(h)->to_send.size(); }
+size_t tw_line_queued(void *h) { return static_cast<Line *>(h)->uart.to_send.size(); }
 }

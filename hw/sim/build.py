@@ -34,6 +34,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _HERE = Path(__file__).resolve().parent
 _INCLUDE = _ROOT / "isa" / "include"
 _PREFIX = "Vnpu"
+_COVERED = ("--coverage-line", "--coverage-toggle")
 _VERILATOR_FLAGS = (
     "--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "--no-timing",
     "-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH", "--output-split", "20000", "--output-split-cfuncs", "5000",
@@ -46,9 +47,10 @@ _SLOW = ("-O0",)  # runs once
 #: Bytes of C++ that are compiled as one file. The headers take as long as half as much.
 _UNIT_BYTES = 1 << 20
 _FLAGS = ("-std=c++17", "-fPIC", "-march=native", "-fno-strict-aliasing", "-w", "-DVERILATOR=1", "-DVM_SC=0",
-          "-DVM_COVERAGE=0", "-DVL_TIME_CONTEXT")  # fmt: skip
+          "-DVL_TIME_CONTEXT")  # fmt: skip
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
 _TRACE_RUNTIME = ("verilated_vcd_c.cpp",)
+_COVERAGE_RUNTIME = ("verilated_cov.cpp",)
 
 
 def _verilator() -> Path:
@@ -74,7 +76,7 @@ def _source_hash(sources: tuple[Path, ...]) -> str:
 def _library_key(verilog: str, harness: Path, compiler: str, flags: Sequence[str]) -> str:
     """Names a library: everything that goes into it."""
     texts = [verilog, machine(compiler), version("verilator"), *flags, *_FAST, *_SLOW, *_VERILATOR_FLAGS]
-    sources = [harness, *sorted(_INCLUDE.glob("*.h"))]
+    sources = [harness, *sorted(harness.parent.glob("*.h")), *sorted(_INCLUDE.glob("*.h"))]
     return _hash_of(*texts, *(source.read_bytes() for source in sources))[:24]
 
 
@@ -138,13 +140,15 @@ def build(config: NpuConfig, *, trace: bool = False, progress: Progress | None =
     return build_library(design, trace=trace, progress=progress)
 
 
-def build_library(design: Design, *, trace: bool = False, progress: Progress | None = None) -> Path:
-    """The shared library of a design, built if it is not there.
+def build_library(
+    design: Design, *, trace: bool = False, coverage: bool = False, progress: Progress | None = None
+) -> Path:
+    """The shared library of a design, built if it is not there; with waveforms, or with counts of what was covered.
 
     Raises:
         BuildError: no Verilator, no compiler, or one of them failed.
     """
-    recipe = _Recipe(design, trace, _verilator(), find_compiler())
+    recipe = _Recipe(design, trace, coverage, _verilator(), find_compiler())
     folder = _folder()
     note = folder / f"verilog-{design.stem}-{_source_hash(tuple(design.sources))[:24]}"
 
@@ -181,6 +185,7 @@ class _Recipe:
 
     design: Design
     trace: bool
+    coverage: bool
     verilator: Path
     compiler: str
 
@@ -188,7 +193,8 @@ class _Recipe:
     def flags(self) -> list[str]:
         """Flags for every C++ file, but for the folders of headers."""
         trace = int(self.trace)
-        return [*_FLAGS, f"-DVM_TRACE={trace}", f"-DVM_TRACE_VCD={trace}", *(["-DTW_TRACE"] if self.trace else [])]
+        defined = [f"-DVM_TRACE={trace}", f"-DVM_TRACE_VCD={trace}", f"-DVM_COVERAGE={int(self.coverage)}"]
+        return [*_FLAGS, *defined, *(["-DTW_TRACE"] if self.trace else [])]
 
     @property
     def headers(self) -> list[str]:
@@ -199,13 +205,13 @@ class _Recipe:
     @property
     def runtime(self) -> list[Path]:
         """Sources of Verilator's run-time library."""
-        names = (*_RUNTIME, *(_TRACE_RUNTIME if self.trace else ()))
+        names = (*_RUNTIME, *_TRACE_RUNTIME * self.trace, *_COVERAGE_RUNTIME * self.coverage)
         return [self.verilator / "include" / name for name in names]
 
     def library(self, verilog: str) -> str:
         """Name of the library for Verilog with a digest."""
         key = _library_key(verilog, self.design.harness, self.compiler, self.flags)
-        return f"{self.design.stem}-{'trace-' if self.trace else ''}{key}.so"
+        return f"{self.design.stem}-{'trace-' * self.trace}{'coverage-' * self.coverage}{key}.so"
 
     def compile(self, source: Path, level: Sequence[str], to: Path, *more: str) -> list[str]:
         """The command that makes an object."""
@@ -273,7 +279,15 @@ class _Build:
         environment = dict(os.environ, VERILATOR_ROOT=str(recipe.verilator))
         environment["PATH"] = f"{recipe.verilator / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
         command = [recipe.verilator / "bin" / "verilator_bin", *_VERILATOR_FLAGS]
-        command += [*(("--trace-vcd",) if recipe.trace else ()), "--top-module", design.top, "--Mdir", objects, source]
+        command += [
+            *("--trace-vcd",) * recipe.trace,
+            *_COVERED * recipe.coverage,
+            "--top-module",
+            design.top,
+            "--Mdir",
+            objects,
+            source,
+        ]
         run([str(part) for part in command], "verilator failed", environment)
         model = sorted(objects.glob("*.cpp"))
         slow = [path for path in model if "Slow" in path.stem or path.stem == f"{_PREFIX}__Syms"]

@@ -29,6 +29,8 @@ from isa.timing import MemoryTiming
 
 #: Cycles a soft reset may take.
 RESET_CYCLES = 1 << 20
+#: Cycles that reading a register takes, about.
+_READ_CYCLES = 8
 EVENT_KINDS = ("step", "start", "end")
 
 
@@ -63,10 +65,12 @@ def load_library(path: Path) -> ctypes.CDLL:
         ("run", u32, handle, ctypes.c_void_p, u64, u32, u64),
         ("tick", u32, handle, u64),
         ("reset", None, handle),
+        ("fault", None, handle, u32),
         ("memory", None, handle, ctypes.c_void_p, u64),
         ("stuck", None, handle, u32),
         ("events", ctypes.POINTER(_Event), handle, ctypes.POINTER(u64)),
         ("trace", u32, handle, ctypes.c_char_p, u64, u64),
+        ("coverage", u32, handle, ctypes.c_char_p),
         ("close_trace", None, handle),
     ):
         function = getattr(library, f"tw_rtl_{name}")
@@ -84,6 +88,8 @@ class RtlDevice(InProcess):
         trace_window: cycles of the run to record, from..to-1; all by default.
         progress: called with what is being done and the fraction done while the simulation is built; by default a line
             on standard error says so.
+        library: another build of the same machine, perhaps with faults; `fault` turns on one of them.
+        limit: cycles after which a run, or a reset, has failed, whatever the watchdog says; a faulty one may not.
 
     Attributes:
         memory: external memory.
@@ -103,12 +109,18 @@ class RtlDevice(InProcess):
         trace_file: str | Path | None = None,
         trace_window: tuple[int, int] | None = None,
         progress: Progress | None = None,
+        library: Path | None = None,
+        fault: int = 0,
+        limit: int = (1 << 64) - 1,
     ) -> None:
         self.config, self.timing = config, timing or MemoryTiming()
+        self._limit = limit
         self.memory = HostMemory()
         self.events: list[Event] = []
-        self._library = load_library(build(config, trace=trace_file is not None, progress=progress))
+        self._library = load_library(library or build(config, trace=trace_file is not None, progress=progress))
         self._handle = self._library.tw_rtl_create()
+        if fault:
+            self._library.tw_rtl_fault(self._handle, fault)
         found = {r.name: self._read(r.name) for r in readable()}
         if identity_problem(found) or fingerprint_of(found) != config.fingerprint:
             raise BuildError(f"the simulated registers do not belong to configuration {config.name!r}")
@@ -152,7 +164,7 @@ class RtlDevice(InProcess):
         self._library.tw_rtl_timing(self._handle, t.read_latency, t.write_latency, t.read_interval, t.write_interval)
         data = self.memory.data
         level = ("", "events", "steps").index(log)
-        done = self._library.tw_rtl_run(self._handle, data.ctypes.data, data.size, level, (1 << 64) - 1)
+        done = self._library.tw_rtl_run(self._handle, data.ctypes.data, data.size, level, self._limit)
         if not done:
             raise DeviceError("the RTL raised no interrupt", ErrorCode.TIMEOUT)
         self.events = self._events() if level else []
@@ -164,6 +176,15 @@ class RtlDevice(InProcess):
             raise error
         instructions = self._instructions(launch)
         return counters_of(values, self.config, instructions)
+
+    def write_coverage(self, path: Path) -> None:
+        """Writes what all runs of this device have covered, as Verilator does.
+
+        Raises:
+            BuildError: its library was built without.
+        """
+        if not self._library.tw_rtl_coverage(self._handle, str(path).encode()):
+            raise BuildError("this simulation does not count what is covered")
 
     def _instructions(self, launch: Launch) -> int:
         """Up to END, which the machine does not count itself: programs are straight lines."""
@@ -190,7 +211,7 @@ class RtlDevice(InProcess):
     def reset(self) -> None:
         """Soft reset: drains the bus, clears error and counters."""
         self._write("CONTROL", mask("CONTROL", "SOFT_RESET"))
-        for _ in range(RESET_CYCLES):
+        for _ in range(min(RESET_CYCLES, self._limit // _READ_CYCLES)):
             if not self._read("STATUS") & mask("STATUS", "RESETTING", "BUSY"):
                 return
         raise DeviceError("the soft reset does not end: AXI is not drained", ErrorCode.WATCHDOG)

@@ -12,6 +12,9 @@
 #include "tilewright_isa.h"
 #include "tilewright_memory.h"
 #include "verilated.h"
+#if VM_COVERAGE
+#include "verilated_cov.h"
+#endif
 #ifdef TW_TRACE
 #include "verilated_vcd_c.h"
 #endif
@@ -23,6 +26,12 @@ using tilewright::WriteChannel;
 namespace {
 
 constexpr uint32_t SLVERR = 2;
+// Cycles a register access may take; one of the RTL as it is takes some ten.
+constexpr int PATIENCE = 1 << 9;
+
+// Sets the port `fault`, which designs with faults have: the number of the one that is there, 0 = none.
+template <class T> auto set_fault(T &top, uint32_t number, int) -> decltype(top.fault, void()) { top.fault = number; }
+template <class T> void set_fault(T &, uint32_t, long) {}
 
 struct Event {
     uint64_t cycle;
@@ -166,11 +175,12 @@ struct Simulation {
         t.axil_wstrb = 15;
         t.axil_awvalid = t.axil_wvalid = t.axil_bready = 1;
         bool taken;
+        int left = PATIENCE;
         do {
             t.eval();
             taken = t.axil_awready && t.axil_wready;
             tick();
-        } while (!taken);
+        } while (!taken && left--);
         t.axil_awvalid = t.axil_wvalid = 0;
     }
 
@@ -180,13 +190,14 @@ struct Simulation {
         t.axil_arvalid = 1;
         t.axil_rready = 0;
         bool taken;
+        int left = PATIENCE;
         do {
             t.eval();
             taken = t.axil_arready;
             tick();
-        } while (!taken);
+        } while (!taken && left--);
         t.axil_arvalid = 0;
-        while (!t.axil_rvalid) tick();
+        while (!t.axil_rvalid && left-- > 0) tick();
         const uint32_t value = t.axil_rdata;
         t.axil_rready = 1;
         tick();
@@ -214,6 +225,13 @@ void tw_rtl_timing(void *h, uint32_t read_latency, uint32_t write_latency, uint3
 void tw_rtl_write(void *h, uint32_t address, uint32_t value) { static_cast<Simulation *>(h)->write_register(address, value); }
 
 uint32_t tw_rtl_read(void *h, uint32_t address) { return static_cast<Simulation *>(h)->read_register(address); }
+
+// Turns on a fault of a design that has some, and begins anew.
+void tw_rtl_fault(void *h, uint32_t number) {
+    Simulation &s = *static_cast<Simulation *>(h);
+    set_fault(*s.top, number, 0);
+    s.reset();
+}
 
 void tw_rtl_reset(void *h) { static_cast<Simulation *>(h)->reset(); }
 
@@ -271,6 +289,17 @@ uint32_t tw_rtl_trace(void *h, const char *file, uint64_t from, uint64_t to) {
     return s.vcd->isOpen();
 #else
     (void)h, (void)file, (void)from, (void)to;
+    return 0;
+#endif
+}
+
+// Writes what all runs have covered, in Verilator's form. Returns 0 if the library was built without it.
+uint32_t tw_rtl_coverage(void *h, const char *file) {
+#if VM_COVERAGE
+    static_cast<Simulation *>(h)->context.coveragep()->write(file);
+    return 1;
+#else
+    (void)h, (void)file;
     return 0;
 #endif
 }

@@ -11,7 +11,7 @@ import numpy as np
 from hw.sim.device import Event, RtlDevice
 from isa.config import PRESETS, NpuConfig
 from isa.device import Counters, DeviceError
-from isa.encoding import Op, op, to_bytes
+from isa.encoding import Op, to_bytes
 from isa.instructions import Engine
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice, Trace
@@ -104,7 +104,7 @@ class Trio:
                 counters = device.run(regions, 0, 0, len(program.ops), watchdog=watchdog, **options)  # type: ignore[arg-type]
             except DeviceError as stopped:
                 error = stopped
-            moments = _of_events(self.rtl.events) if device is self.rtl else _of_trace(self.cycle.trace, program.ops)
+            moments = of_events(self.rtl.events) if device is self.rtl else of_trace(self.cycle.trace, program.ops)
             found.append(Outcome(counters, error, device.read(base, program.memory.size), moments))
         if (
             self.cycle.trace is not None and found[1].error is not None
@@ -160,11 +160,13 @@ def first_divergence(
     return first, rtl.moments.get(first), cycle.moments.get(first)
 
 
-def _of_events(events: Sequence[Event]) -> dict[tuple[Engine, str, int], int]:
+def of_events(events: Sequence[Event]) -> dict[tuple[Engine, str, int], int]:
+    """`Outcome.moments` of the RTL."""
     return {(e.engine, e.kind, e.pc): e.cycle for e in events if e.engine != Engine.FETCH or e.kind == "start"}
 
 
-def _of_trace(trace: Trace | None, ops: Sequence[Op]) -> dict[tuple[Engine, str, int], int]:
+def of_trace(trace: Trace | None, ops: Sequence[Op]) -> dict[tuple[Engine, str, int], int]:
+    """`Outcome.moments` of the cycle-level simulator."""
     if trace is None:
         return {}
     found = {}
@@ -195,6 +197,28 @@ def with_ops(program: GeneratedProgram, ops: Sequence[Op]) -> GeneratedProgram:
     return GeneratedProgram(program.seed, program.config, list(ops), image, program.windows)
 
 
+def cycle_differences(config: NpuConfig, program: GeneratedProgram, timing: MemoryTiming) -> list[str]:
+    """Lines that say how cycle-level and functional simulator differ: work, bytes, errors."""
+    cycle, functional = CycleDevice(config, timing), FunctionalDevice(config)
+    found: list[tuple[Counters | None, tuple[object, ...] | None, np.ndarray]] = []
+    for device, options in ((cycle, {"watchdog": WATCHDOG}), (functional, {})):
+        base, regions = program.install(device)
+        counters = error = None
+        try:
+            counters = device.run(regions, 0, 0, len(program.ops), **options)
+        except DeviceError as stopped:
+            error = stopped
+        found.append((counters, Outcome(None, error, program.memory).stop, device.read(base, program.memory.size)))
+    (counters, stop, memory), (plain, wanted, image) = found
+    lines = [] if stop == wanted else [f"stops: cycle {stop}; functional {wanted}"]
+    for name in ("macs", "bytes_written", "instructions") if counters and plain else ():
+        if getattr(counters, name) != getattr(plain, name):
+            lines.append(f"{name}: cycle {getattr(counters, name)}; functional {getattr(plain, name)}")
+    if not (lines or stop) and (wrong := np.flatnonzero(memory != image)).size:
+        lines.append(f"{wrong.size} bytes differ, the first at 0x{int(wrong[0]):x}")
+    return lines
+
+
 def shrink(trio: Trio, program: GeneratedProgram, timing: MemoryTiming, say: Callable[[str], None]) -> GeneratedProgram:
     """The fewest instructions with which the clocks of RTL and cycle-level simulator still differ.
 
@@ -205,18 +229,23 @@ def shrink(trio: Trio, program: GeneratedProgram, timing: MemoryTiming, say: Cal
         rtl, cycle = trio.outcomes(with_ops(program, ops), timing, watchdog=2000)
         return bool(clock_differences(rtl, cycle, ops))
 
-    ops = program.ops[:-1]
-    end = [op("END")]
-    chunk = len(ops) // 2
+    ops = fewest(program.ops, differs, say)
+    trio.renew()
+    return with_ops(program, ops)
+
+
+def fewest(ops: Sequence[Op], differs: Callable[[Sequence[Op]], bool], say: Callable[[str], None]) -> list[Op]:
+    """Instructions without those that are not needed for a difference; the last one, END, stays."""
+    left, end = list(ops[:-1]), list(ops[-1:])
+    chunk = len(left) // 2
     while chunk:
         start = 0
-        while start < len(ops):
-            fewer = ops[:start] + ops[start + chunk :]
+        while start < len(left):
+            fewer = left[:start] + left[start + chunk :]
             if differs(fewer + end):
-                ops = fewer
+                left = fewer
             else:
                 start += chunk
-        say(f"{len(ops)} instructions left")
+        say(f"{len(left)} instructions left")
         chunk //= 2
-    trio.renew()
-    return with_ops(program, ops + end)
+    return left + end

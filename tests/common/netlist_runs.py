@@ -1,0 +1,162 @@
+"""Runs of a board's netlist beside the RTL it was made from: recorded once with the driver, and played again."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+import tilewright as tw
+from common.store import cache_folder, sources_digest
+from fpga.board import Point
+from fpga.build import point_of
+from fpga.flows.synthesis import NETLIST
+from fpga.sim.netlist import NetlistLine, read_netlist
+from fpga.sim.pty import SerialBoard, soc_line
+from fpga.uart_board import UartBoard
+from isa.config import NpuConfig
+from isa.device import Counters
+from isa.program import Program
+
+#: How long an answer may take: the simulation is slow, and this machine may be busy.
+SECONDS = 600.0
+#: Cycles that a replay goes on for after the last byte in either direction, at most: the host that was recorded may
+#: have been held up for much longer.
+GAP = 6_000
+#: The sources that decide a netlist.
+_SOURCES = ("hw/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/*/*.py", "fpga/flows/techmap/*")
+
+
+class Line(Protocol):
+    """A design at the far end of a serial line."""
+
+    cycles_per_byte: int
+
+    @property
+    def queued(self) -> int: ...
+    def send(self, data: bytes) -> None: ...
+    def run(self, cycles: int) -> bytes: ...
+    def reset(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class Recorder:
+    """A line that remembers what it was sent, and how many cycles it ran before.
+
+    Attributes:
+        sent: cycles since the last bytes, and bytes.
+        received: everything that came back.
+    """
+
+    line: Line
+    sent: list[tuple[int, bytes]] = field(default_factory=list)
+    received: bytearray = field(default_factory=bytearray)
+    waited: int = 0
+
+    @property
+    def cycles_per_byte(self) -> int:
+        return self.line.cycles_per_byte
+
+    @property
+    def queued(self) -> int:
+        return self.line.queued
+
+    def send(self, data: bytes) -> None:
+        self.sent.append((self.waited, data))
+        self.waited = 0
+        self.line.send(data)
+
+    def run(self, cycles: int) -> bytes:
+        self.waited += cycles
+        found = self.line.run(cycles)
+        self.received += found
+        return found
+
+    def reset(self) -> None:
+        self.line.reset()
+
+    def close(self) -> None:
+        """The line is played again later."""
+
+
+@dataclass
+class Recording:
+    """What a driver sent for a run of a network, and what it made of the answers."""
+
+    sent: list[tuple[int, bytes]]
+    received: bytes
+    outputs: dict[str, np.ndarray]
+    counters: Counters
+
+
+def record(line: Line, baud: int, program: Program, seed: int = 0) -> Recording:
+    """Runs a network once on a board with this line, by the driver."""
+    recorder = Recorder(line)
+    inputs = tw.random_inputs(program, seed)
+    with (
+        SerialBoard(recorder) as board,
+        tw.Device(f"board://serial:{board.path}?seconds={SECONDS}&baud={baud}", program.config) as device,
+    ):
+        outputs = device.run(program, inputs)
+        assert device.counters is not None
+        counters = device.counters
+    return Recording(recorder.sent, bytes(recorder.received), outputs, counters)
+
+
+def replay(line: Line, recording: Recording, expected: bytes | None = None) -> bytes:
+    """What a line answers to what was recorded. Bytes are sent when they were then, but for long pauses of the host.
+    With `expected`, it ends where the answers become different."""
+    received = b""
+    for waited, data in [*recording.sent, (GAP, b"")]:
+        quiet = 0
+        while waited > 0 and quiet < GAP:
+            step = min(waited, 1000)
+            found = line.run(step)
+            received += found
+            waited -= step
+            quiet = 0 if found or line.queued else quiet + step
+        if expected is not None and not expected.startswith(received):
+            break
+        line.send(data)
+    return received
+
+
+def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
+    """A folder with the netlist of a design for a board, made as a build makes it, once for these sources."""
+    key = hashlib.sha256(f"{board.name} {config.fingerprint} {point} {sources_digest(*_SOURCES)}".encode()).hexdigest()
+    folder = cache_folder() / "netlists" / key[:24]
+    if not (folder / NETLIST).is_file():
+        scratch = folder.with_suffix(".part")
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        flow = board.flow()
+        flow.generate(board.design(config, point).top, scratch)
+        flow.synthesise(scratch)
+        folder.mkdir(exist_ok=True)
+        (scratch / NETLIST).replace(folder / NETLIST)  # at once: a second process sees the whole or nothing
+        shutil.rmtree(scratch)
+    return folder
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A design as netlist and as Verilated RTL."""
+
+    netlist: NetlistLine
+    rtl: Line
+    baud: int
+
+
+def pair(board: UartBoard, config: NpuConfig, **changes: int | float) -> Pair:
+    """Both forms of what a board gets: the point of the board with some of its values changed."""
+    point = replace(point_of(board, config), **changes)  # type: ignore[arg-type]
+    hz = board.clocks(point).output_hz
+    netlist = NetlistLine(read_netlist(synthesised(board, config, point)), clock_hz=hz, baud=point.baud)
+    memory = point.memory_kib << 10
+    rtl = soc_line(config, memory_bytes=memory, clock_hz=hz, baud=point.baud, board_id=board.identity)
+    return Pair(netlist, rtl, point.baud)

@@ -1,0 +1,51 @@
+"""Faults in the RTL of the NPU, and which of them the tests find.
+
+python -m tests.mutants --count 300 --seed 1 --json build/signoff/mutants.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from tests.common.equality import CONFIGS
+from tests.mutants.faults import sample
+from tests.mutants.run import look, summary
+from tests.mutants.trials import trials
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default="tiny", choices=CONFIGS, metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--count", type=int, default=100, help="faults (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (default %(default)s)")
+    parser.add_argument("--programs", type=int, default=24, help="random programs at most (default %(default)s)")
+    parser.add_argument("--errors", type=int, default=50, help="programs with errors at most (default %(default)s)")
+    parser.add_argument("--only", type=int, help="number of one fault, with what finds it")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args(arguments)
+    config = CONFIGS[options.config]
+    start = time.process_time()
+    faults, library = sample(config, options.count, options.seed)
+    print(f"{len(faults)} faults in {config.name}", flush=True)
+    chosen = [fault for fault in faults if options.only in (None, fault.number)]
+    found = look(config, library, chosen, list(trials(config, options.programs, options.errors)))
+    for each in found:
+        if options.only or not each.trial:
+            lines = ", ".join(each.fault.lines) or "no line"
+            place = f"{each.fault.number} {each.fault.mode} {each.fault.place} ({lines})"
+            print(f"{place}: {each.trial or 'NOT FOUND'} {each.how}")
+    figures = summary(config, options.seed, found)
+    print(f"{figures['found']} of {figures['faults']} found; {time.process_time() - start:.0f} s")
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

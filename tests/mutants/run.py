@@ -1,0 +1,78 @@
+"""Looks for faults, each in a process of its own: a fault may break what drives the machine."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hw.sim.device import RtlDevice
+from isa.config import NpuConfig
+from tests.mutants.faults import Fault
+from tests.mutants.trials import LIMIT, Trial
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fault, the trial that found it ("" for none), and how."""
+
+    fault: Fault
+    trial: str
+    how: str
+
+
+def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequence[tuple[str, Trial]]) -> list[Found]:
+    """Runs the trials on each fault until one finds it.
+
+    Raises:
+        AssertionError: a trial finds something without a fault.
+    """
+    without = _look(
+        config, library, Fault(0, "", "", ()), trials
+    )  # in a process of its own too: threads are not forked
+    assert not without.trial, f"{without.trial} without a fault: {without.how}"
+    return [_look(config, library, fault, trials) for fault in faults]
+
+
+def _look(config: NpuConfig, library: Path, fault: Fault, trials: Sequence[tuple[str, Trial]]) -> Found:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        for name, trial in trials:
+            try:
+                how = trial(lambda: RtlDevice(config, library=library, fault=fault.number, limit=LIMIT))
+            except Exception as error:  # whatever a faulty machine makes of what looks at it
+                how = f"{type(error).__name__}: {error}"
+            if how:
+                os.write(writer, f"{name}\n{how.splitlines()[0][:200]}".encode())
+                break
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        name, _, how = pipe.read().decode(errors="replace").partition("\n")
+    _, status = os.waitpid(child, 0)
+    if status:
+        name, how = name or "a crash", f"ended with status {status}"
+    return Found(fault, name, how)
+
+
+def summary(config: NpuConfig, seed: int, found: Sequence[Found]) -> dict[str, Any]:
+    """Figures, as JSON knows them."""
+    killed = [f for f in found if f.trial]
+    by_module: dict[str, dict[str, int]] = {}
+    for name in sorted({f.fault.module for f in found}):
+        here = [f for f in found if f.fault.module == name]
+        by_module[name or "(none)"] = {"faults": len(here), "found": sum(bool(f.trial) for f in here)}
+    return {
+        "config": config.name,
+        "seed": seed,
+        "faults": len(found),
+        "found": len(killed),
+        "by": dict(Counter(f.trial.split()[0] for f in killed)),
+        "modules": by_module,
+        "survivors": [asdict(f.fault) for f in found if not f.trial],
+    }

@@ -1,0 +1,50 @@
+"""A small sample of faults: as many are found as were when this was written, and what is found is a difference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isa.config import preset
+from tests.common.paths import ROOT
+from tests.mutants.__main__ import main
+from tests.mutants.faults import Fault, fault_of
+from tests.mutants.run import Found, summary
+
+#: Of 24 faults drawn with seed 1, by 4 programs and 6 errors; more are found by more.
+LEAST = 12
+
+
+@pytest.mark.cosim
+def test_faults_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.json"
+    small = ["--count", "24", "--programs", "4", "--errors", "6"]
+    assert main([*small, "--json", str(file)]) == 0
+    figures = json.loads(file.read_text())
+    assert figures["faults"] == 24 and figures["found"] >= LEAST
+    assert len(figures["survivors"]) == 24 - figures["found"]
+    assert sum(module["faults"] for module in figures["modules"].values()) == 24
+    shown = capsys.readouterr().out
+    assert all(f"{fault['number']} {fault['mode']}" in shown for fault in figures["survivors"])
+
+
+def test_where_a_fault_is() -> None:
+    command = (
+        r"mutate -mode cnot0 -module npu -cell $x -port A -portbit 0 -ctrlbit 8 -wire core.total7 -wirebit 8 "
+        f"-src {ROOT}/hw/semaphores.py:106 -src {ROOT}/hw/queue.py:1 -src {ROOT}/hw/semaphores.py:110"
+    )
+    fault = fault_of(3, command)
+    lines = ("hw/semaphores.py:106", "hw/queue.py:1", "hw/semaphores.py:110")
+    assert fault == Fault(3, "cnot0", "core.total7[8]", lines) and fault.module == "hw/semaphores.py"
+    assert fault_of(1, "mutate -mode inv -cell $y -port Y -portbit 2").place == "$y[2]"
+
+
+def test_summary() -> None:
+    faults = [Fault(n, "inv", "x[0]", ("hw/queue.py:1",) if n < 3 else ()) for n in range(1, 4)]
+    found = [Found(faults[0], "program 0", "bytes"), Found(faults[1], "", ""), Found(faults[2], "error 4", "no")]
+    figures = summary(preset("nano"), 7, found)
+    assert (figures["faults"], figures["found"], figures["by"]) == (3, 2, {"program": 1, "error": 1})
+    assert figures["modules"] == {"(none)": {"faults": 1, "found": 1}, "hw/queue.py": {"faults": 2, "found": 1}}
+    assert [survivor["number"] for survivor in figures["survivors"]] == [2]

@@ -1,0 +1,121 @@
+"""The netlist of a bitstream is the machine: the driver's bytes, and those of the RTL, after everything that is done to
+it between Amaranth and the placement."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fpga.boards import BOARDS
+from fpga.errors import FpgaError
+from fpga.sim.netlist import read_netlist
+from isa.config import preset
+from isa.program import Program
+from tests.common.netlist_runs import Pair, Recording, pair, record, replay
+from tests.common.paths import ROOT
+from tests.reference.quantized_models import Model
+
+pytestmark = pytest.mark.cosim
+BOARD = BOARDS["ulx3s_85f"]
+#: A slow clock has fewer cycles for each byte of the line.
+SLOW = {"clock_mhz": 25, "memory_kib": 16}
+#: The machine with the smallest netlist.
+LEAST = preset("nano").with_(
+    name="least", depthwise=0, lut_tables=0, act_rows=512, wgt_tiles=64, prm_rows=8, queue_depth=4
+)
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Pair]:
+    made = pair(BOARD, LEAST, **SLOW)
+    yield made
+    made.netlist.close()
+    made.rtl.close()
+
+
+@pytest.fixture(scope="module")
+def network() -> Program:
+    """Conv, Add and MaxPool."""
+    m = Model(np.int8, seed=1)
+    x = m.input((1, 8, 4, 4), 0.05, 3)
+    y = m.requantized(m.op("Conv", x, m.weights((8, 8, 3, 3)), pads=[1] * 4), 0.05, 1)
+    y = m.requantized(m.op("Add", x, y), 0.06, 2)
+    m.output(m.requantized(m.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]), 0.06, 2))
+    return tw.compile(m.build(), config=LEAST)
+
+
+@pytest.fixture(scope="module")
+def recording(both: Pair, network: Program) -> Recording:
+    both.netlist.start()
+    return record(both.netlist, both.baud, network)
+
+
+@pytest.fixture(scope="module")
+def answers(both: Pair, recording: Recording) -> bytes:
+    both.netlist.start()
+    return replay(both.netlist, recording)
+
+
+def test_bytes_and_cycles(both: Pair, network: Program, recording: Recording, answers: bytes) -> None:
+    expected = tw.Device("functional").run(network, tw.random_inputs(network, 0))
+    assert all(np.array_equal(recording.outputs[name], expected[name]) for name in expected)
+    # What the driver has read includes every counter, so cycles are equal too.
+    assert recording.counters.cycles and answers == replay(both.rtl, recording) != b""
+
+
+def test_random_values_in_what_is_not_reset(both: Pair, recording: Recording, answers: bytes) -> None:
+    both.netlist.start(1)
+    assert both.netlist.scrambled > 1000
+    assert replay(both.netlist, recording) == answers
+    both.netlist.start()
+
+
+def test_a_reset_of_the_board(both: Pair, recording: Recording, answers: bytes) -> None:
+    both.netlist.start(3)
+    replay(both.netlist, Recording(recording.sent[: len(recording.sent) // 2], b"", {}, recording.counters))
+    both.netlist.reset()
+    assert replay(both.netlist, recording) == answers
+    both.netlist.start()
+
+
+def test_wrong_bits_of_luts_are_found(both: Pair, recording: Recording, answers: bytes) -> None:
+    """Most belong to values that the inputs of their LUT never have together: 3 of the 12 are found."""
+    rng = random.Random(1)
+    found = 0
+    for _ in range(12):
+        fault = (rng.randrange(len(both.netlist.luts)), rng.randrange(16))
+        both.netlist.start()
+        both.netlist.flip(*fault)
+        found += replay(both.netlist, recording, answers) != answers
+        both.netlist.flip(*fault)
+        if found:
+            break
+    both.netlist.start()
+    assert replay(both.netlist, recording) == answers
+    assert found
+    with pytest.raises(ValueError, match="must be 0"):
+        both.netlist.flip(0, 16)
+
+
+def test_no_netlist(tmp_path: Path) -> None:
+    with pytest.raises(FpgaError, match=r"cannot read netlist .*top.json"):
+        read_netlist(tmp_path)
+    (tmp_path / "top.json").write_text("{}")
+    with pytest.raises(FpgaError, match="no netlist of yosys"):
+        read_netlist(tmp_path)
+
+
+@pytest.mark.long
+def test_digits_on_tiny() -> None:
+    made = pair(BOARD, preset("tiny"))
+    program = tw.compile(ROOT / "examples" / "digits" / "digits_int8.onnx", config="tiny")
+    recording = record(made.netlist, made.baud, program)
+    expected = tw.Device("functional").run(program, tw.random_inputs(program, 0))
+    assert all(np.array_equal(recording.outputs[name], expected[name]) for name in expected)
+    made.netlist.start(1)
+    assert replay(made.netlist, recording) == replay(made.rtl, recording)
