@@ -98,6 +98,17 @@ cosim: $(STAMP) ## whole networks on RTL and simulators: equal bytes and cycles
 mutants: $(STAMP) ## N faults put into the netlist of the NPU: which of them the tests find
 	$(BIN)/python -m tests.mutants --count $(N) --json build/signoff/mutants.json
 
+coverage: $(STAMP) ## what N random programs cover of the RTL: lines, toggles, classes of values; build/signoff/coverage.md
+	$(BIN)/python -m tests.coverage --programs $(N) --json build/signoff/coverage.json
+
+signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machines, and write docs/signoff.md (hours)
+	$(BIN)/python -m tests.coverage --programs 500 --json build/signoff/coverage.json
+	$(BIN)/python -m tests.mutants --count 2000 --json build/signoff/mutants.json
+	$(BIN)/python -m hw.formal --json build/signoff/formal.json
+	$(BIN)/python -m tests.netlists --json build/signoff/netlist.json
+	$(BIN)/python -m tests.fuzz --machines 300 --count 100000 --json build/signoff/fuzz.json
+	$(BIN)/python -m tests.signoff
+
 netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against the RTL and the simulators
 	$(BIN)/python -m tests.netlists
 

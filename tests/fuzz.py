@@ -12,9 +12,11 @@ a random machine also the plainest machine on which programs of this seed differ
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from isa.assembler import disassemble_one
 from isa.config import NpuConfig
@@ -33,6 +35,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--configs", default=DEFAULT, help=f"of {', '.join(CONFIGS)}; each is built once")
     parser.add_argument("--machines", type=int, default=0, metavar="N", help="N random machines in place of --configs")
     parser.add_argument("--rtl", action="store_true", help="random machines on RTL too")
+    parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for a shorter program")
     options = parser.parse_args(arguments)
     start = time.monotonic()
@@ -65,6 +68,11 @@ def main(arguments: list[str]) -> int:
         cycles += ran
     what = f"{options.count} programs on {min(len(runs), options.count)} machines"
     print(f"{what}, {cycles} cycles of RTL, {failures} differ, {time.monotonic() - start:.0f} s")
+    if options.json:
+        figures = {"machines": [config.name for _, config, _ in runs], "programs": options.count, "seed": options.seed}
+        figures |= {"rtl": bool(options.rtl or not options.machines), "cycles": cycles, "differ": failures}
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return min(failures, 100)
 
 

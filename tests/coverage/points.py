@@ -1,0 +1,130 @@
+"""Lines and toggles of the NPU as Verilator counts them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from amaranth.back import verilog
+
+from hw.connections import design
+from hw.npu import Npu
+from hw.sim.build import Design, build_library
+from hw.verilog import TOP
+from isa.config import NpuConfig
+from tests.common.paths import ROOT
+
+WAIVERS = Path(__file__).with_name("waivers.toml")
+_SOURCE = re.compile(r'\(\* src = "([^"]*)" \*\)')
+#: How Verilator writes characters that no name in C++ may have.
+_CODED = re.compile(r"__0([0-9A-F]{2})")
+#: The kinds of Verilator's points, by the names of their pages.
+LINES, TOGGLES = "lines", "toggles"
+
+
+@dataclass(frozen=True)
+class Point:
+    """Something to cover.
+
+    Attributes:
+        kind: LINES or TOGGLES.
+        place: the part of the machine, "core.load.walker".
+        name: of a bit with its direction, or of a line of the sources.
+    """
+
+    kind: str
+    place: str
+    name: str
+
+    @property
+    def unit(self) -> str:
+        """What a table has a row for: the part of the core, or what stands beside the core."""
+        return ".".join(self.place.split(".")[:2])
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """Points that need not be covered: a pattern for `place.name` of a kind, with ( for [ before a bit, and why."""
+
+    kind: str
+    match: str
+    reason: str
+
+    def fits(self, point: Point) -> bool:
+        return point.kind == self.kind and fnmatchcase(f"{point.place}.{point.name}".replace("[", "("), self.match)
+
+
+def library(config: NpuConfig) -> tuple[Path, str]:
+    """The simulation that counts, and its Verilog."""
+    kept: list[str] = []
+
+    def text() -> str:
+        if not kept:
+            kept.append(verilog.convert_fragment(design(Npu(config), TOP), name=TOP, emit_src=True)[0])
+        return kept[0]
+
+    sources = sorted([*(ROOT / "hw").glob("*.py"), *(ROOT / "isa").glob("*.py"), Path(__file__)])
+    title = f"the RTL simulation of {config.name!r} that counts what is covered"
+    harness = ROOT / "hw" / "sim" / "harness.cpp"
+    made = Design(f"coverage-{config.fingerprint}", title, TOP, harness, text, sources)
+    return build_library(made, coverage=True), text()
+
+
+def read(file: Path, text: str) -> dict[Point, int]:
+    """How often each point was seen, by a file of Verilator; `text` is the Verilog. Toggles of values without a name in
+    the sources are left out: they are inside expressions."""
+    lines = text.splitlines()
+    found: dict[Point, int] = {}
+    for entry in file.read_text(encoding="latin-1").splitlines():
+        if not entry.startswith("C '"):
+            continue
+        keys, _, count = entry[3:].rpartition("' ")
+        fields = dict(part.split("\x02", 1) for part in keys.split("\x01") if part)
+        place = ".".join(fields.get("h", "").split(".")[2:]) or TOP
+        if fields["page"].startswith("v_toggle"):
+            name = _CODED.sub(lambda match: chr(int(match[1], 16)), fields["o"])
+            if name.startswith(("$", "port$")):
+                continue
+            point = Point(TOGGLES, place, name)
+        else:
+            point = Point(LINES, place, f"{_source(lines, int(fields['l']))} {fields['o']}")
+        found[point] = found.get(point, 0) + int(count)
+    return found
+
+
+def _source(lines: Sequence[str], number: int) -> str:
+    """The line of the sources that a line of Verilog comes from: the last that was named before it."""
+    for line in reversed(lines[:number]):
+        if match := _SOURCE.search(line):
+            first = match[1].split("|")[0]
+            return first.removeprefix(f"{ROOT}/")
+        if line.startswith("module "):
+            break
+    return "?"
+
+
+def read_waivers(path: Path = WAIVERS) -> list[Waiver]:
+    """Raises ValueError for one without a reason."""
+    entries = tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", [])
+    waivers = [Waiver(e["kind"], e["match"], e.get("reason", "").strip()) for e in entries]
+    for waiver in waivers:
+        if not waiver.reason:
+            raise ValueError(f"{path.name}: {waiver.match} has no reason")
+    return waivers
+
+
+def sift(points: dict[Point, int], waivers: Iterable[Waiver]) -> tuple[set[Point], set[Point], list[Waiver]]:
+    """Points not covered, points that are waived, and waivers that waive nothing."""
+    missing = {point for point, count in points.items() if not count}
+    waived: set[Point] = set()
+    idle = []
+    for waiver in waivers:
+        fitting = {point for point in missing if waiver.fits(point)}
+        waived |= fitting
+        if not fitting:
+            idle.append(waiver)
+    return missing - waived, waived, idle

@@ -1,0 +1,93 @@
+"""How coverage is counted: points of Verilator, waivers, the bins of the instruction table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from isa.config import preset
+from isa.encoding import op
+from isa.instructions import Memory
+from tests.common.equality import case
+from tests.coverage.__main__ import functional, page, summary
+from tests.coverage.functional import bins, classes, hits
+from tests.coverage.points import LINES, TOGGLES, Point, Waiver, read, read_waivers, sift
+
+TINY = preset("tiny")
+
+
+def entry(page_of: str, where: str, line: int, what: str, count: int) -> str:
+    keys = {"f": "npu.v", "l": str(line), "page": f"{page_of}/npu", "o": what, "h": where}
+    return "C '" + "".join(f"\x01{k}\x02{v}" for k, v in keys.items()) + f"' {count}"
+
+
+def test_points_and_waivers(tmp_path: Path) -> None:
+    text = 'module a;\n(* src = "hw/a.py:1|hw/a.py:9" *)\nalways @* begin\nif (x)\nend\nendmodule\nmodule b;\nalways'
+    file = tmp_path / "coverage.dat"
+    entries = [
+        entry("v_line", "TOP.npu.core.load", 4, "if", 0),
+        entry("v_line", "TOP.npu.core.load", 8, "block", 2),
+        entry("v_toggle", "TOP.npu.core.load", 1, "a__05Fb[3]:0->1", 0),
+        entry("v_toggle", "TOP.npu.core.load", 1, "a__05Fb[2]:0->1", 3),
+        entry("v_toggle", "TOP.npu.core.load", 1, "__02412[2]:0->1", 0),  # no name in the sources
+        entry("v_toggle", "TOP.npu", 1, "irq:0->1", 0),
+    ]
+    file.write_text("\n".join(["# SystemC::Coverage-3", *entries]))
+    points = read(file, text)
+    line, toggle = Point(LINES, "core.load", "hw/a.py:1 if"), Point(TOGGLES, "core.load", "a_b[3]:0->1")
+    irq = Point(TOGGLES, "npu", "irq:0->1")
+    assert points == {
+        line: 0,
+        Point(LINES, "core.load", "? block"): 2,
+        toggle: 0,
+        Point(TOGGLES, "core.load", "a_b[2]:0->1"): 3,
+        irq: 0,
+    }
+    useless = Waiver(TOGGLES, "core.store.*", "nothing there")
+    missing, waived, idle = sift(points, [Waiver(TOGGLES, "core.*.a_b(3]*", "because"), useless])
+    assert (missing, waived, idle) == ({line, irq}, {toggle}, [useless])
+    figures = summary(points, missing, waived)
+    assert figures[TOGGLES] == {"points": 3, "waived": 1, "missing": 1}
+    assert figures["lines by unit"] == {"core.load": {"points": 2, "waived": 0, "missing": 1}}
+    shown = page({"programs": 1, "stops": 2, "config": "tiny"} | figures | functional(TINY, set()), missing)
+    assert "| `core.load` | 1 of 2 (50.0 %), 0 waived | 1 of 1 (100.0 %), 1 waived |" in shown
+    assert "- `core.load`: hw/a.py:1 if" in shown and "| `npu.irq` | 1 |" in shown
+
+
+def test_waivers_have_reasons(tmp_path: Path) -> None:
+    assert read_waivers()
+    file = tmp_path / "w.toml"
+    file.write_text('[[waiver]]\nkind = "lines"\nmatch = "x"\n')
+    with pytest.raises(ValueError, match="x has no reason"):
+        read_waivers(file)
+
+
+def test_bins() -> None:
+    load = op("LOAD", target=Memory.PRM, region=7, offset=5, wait0=3, signal0=12, signal1=2)
+    assert hits([load, op("LOAD_DIM", row_stride=-3)], TINY) == {
+        "LOAD.target PRM", "LOAD.region highest", "LOAD.offset between", "LOAD.row lowest", "LOAD.count lowest",
+        "LOAD takes one", "LOAD gives two", "LOAD gives the last", "LOAD_DIM.level 0", "LOAD_DIM.count lowest",
+        "LOAD_DIM.row_stride negative", "LOAD_DIM.mem_stride zero",
+    }  # fmt: skip
+    assert hits([load], TINY) <= bins(TINY)
+    assert not any(name.startswith("ROW.") for name in bins(TINY)) and "ROW.reduce lowest" in bins(preset("base"))
+    field = load.instruction.by_name["offset"]
+    assert classes(field, TINY) == {
+        "lowest": range(1),
+        "highest": range(2**32 - 1, 2**32),
+        "between": range(1, 2**32 - 1),
+    }
+
+
+#: Classes of values that 60 random programs for `tiny` reach, of those an instruction can have.
+LEAST = 180
+
+
+@pytest.mark.slow
+def test_random_programs_reach_what_they_did() -> None:
+    found: set[str] = set()
+    for seed in range(60):
+        program, _ = case(seed, TINY)
+        found |= hits(program.ops, TINY)
+    assert len(found) >= LEAST

@@ -1,0 +1,158 @@
+"""`docs/signoff.md`: what was measured of how well the NPU is tested, block by block, and what is open.
+
+    python -m tests.signoff                  the page from what lies in build/signoff
+    make signoff                             measures first
+
+Each block is a file that a command has written; a block without one is named as not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.common.paths import ROOT
+
+FOLDER, PAGE = ROOT / "build" / "signoff", ROOT / "docs" / "signoff.md"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the page.
+
+    Attributes:
+        name: of its file.
+        title: its heading.
+        command: module and arguments that write the file, with --json.
+        lines: what the page says of the figures: a table, and what is open.
+    """
+
+    name: str
+    title: str
+    command: str
+    lines: Callable[[Any], list[str]]
+
+
+def share(found: int, wanted: int) -> str:
+    """12 of 16 (75.0 %)."""
+    return f"{found:,} of {wanted:,} ({100 * found / wanted if wanted else 100:.1f} %)"
+
+
+def _coverage(figures: dict[str, Any]) -> list[str]:
+    by = f"{figures['programs']} random programs and {figures['stops']} that stop, on `{figures['config']}`"
+    lines = [f"By {by}.", "", "| what | covered | waived |", "|---|---|---|"]
+    for kind in ("lines", "toggles", "functional"):
+        c = figures[kind]
+        wanted = c["points"] - c["waived"]
+        lines.append(f"| {kind} | {share(wanted - c['missing'], wanted)} | {c['waived']:,} |")
+    lines += ["", "| part | lines | toggles |", "|---|---|---|"]
+    for unit, c in figures["toggles by unit"].items():
+        cells = [figures["lines by unit"].get(unit, {"points": 0, "waived": 0, "missing": 0}), c]
+        shown = [share(x["points"] - x["waived"] - x["missing"], x["points"] - x["waived"]) for x in cells]
+        lines.append(f"| `{unit}` | {' | '.join(shown)} |")
+    open_toggles, open_classes = (figures[kind]["missing"] for kind in ("toggles", "functional"))
+    lines += ["", f"Open: {open_toggles:,} toggles and {open_classes} classes of values; 100 % is wanted."]
+    return lines
+
+
+def _mutants(figures: dict[str, Any]) -> list[str]:
+    found = share(figures["found"], figures["faults"])
+    lines = [f"{found} faults found on `{figures['config']}`, sample {figures['seed']}; 99 % of 2,000 are wanted."]
+    lines += ["", "| source | found |", "|---|---|"]
+    lines += [f"| `{name}` | {share(m['found'], m['faults'])} |" for name, m in figures["modules"].items()]
+    lines += ["", "Open, not found and not explained:", "", "| fault | place | lines |", "|---|---|---|"]
+    for fault in figures["survivors"]:
+        lines.append(f"| {fault['number']} {fault['mode']} | `{fault['place']}` | {', '.join(fault['lines'])} |")
+    return lines
+
+
+def _netlist(figures: dict[str, Any]) -> list[str]:
+    words = {True: "equal", False: "DIFFERENT"}
+    cells = [
+        f"`{figures['network']}`, `{figures['config']}` on `{figures['board']}`",
+        f"{figures['cycles']:,}",
+        words[figures["bytes_equal"]],
+        words[figures["rtl_equal"]],
+        f"{figures['random_equal']} of {figures['seeds']} equal ({figures['random_registers']:,} registers)",
+        f"{figures['faults_found']} of {figures['faults']}",
+    ]
+    titles = ("network", "cycles", "bytes", "RTL", "random registers", "bits of LUTs found")
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", f"| {' | '.join(cells)} |", ""]
+    lines += [
+        "Bytes: outputs, with the functional simulator. RTL: all that the driver reads, with the Verilated SoC.",
+        "",
+    ]
+    return [*lines, "Open: the netlist after routing, SDRAM (two clocks), random programs."]
+
+
+def _formal(figures: dict[str, Any]) -> list[str]:
+    lines = ["| proof | bound | properties | proved | faults found |", "|---|---|---|---|---|"]
+    for row in figures["proofs"]:
+        faults = row["faults_found"] if figures["faults"] else "not run"
+        proved = {True: "yes", False: "NO"}[row["proved"]]
+        lines.append(f"| `{row['proof']}` | {row['bound']} | {len(row['properties'])} | {proved} | {faults} |")
+    left = figures["all"] - len(figures["proofs"])
+    unproved = "AXI4-Lite, `BurstSplitter`, `RegisterBridge`, the memories of boards, the effect of each instruction"
+    return [*lines, "", f"Open: {left} proofs not run for this page. Not proved: {unproved}."]
+
+
+def _fuzz(figures: dict[str, Any]) -> list[str]:
+    where = "RTL and both simulators" if figures["rtl"] else "the two simulators"
+    what = f"{figures['programs']:,} programs on {len(figures['machines'])} random machines"
+    wanted = "100,000 programs on 300 machines, 3,000 of them on RTL, are wanted"
+    return [f"{what}, {where}, seed {figures['seed']}: {figures['differ']} differ.", "", f"Open: {wanted}."]
+
+
+BLOCKS = (
+    Block("coverage", "Coverage", "tests.coverage --programs 60", _coverage),
+    Block("mutants", "Faults", "tests.mutants --count 150 --seed 2", _mutants),
+    Block("formal", "Proofs", "hw.formal", _formal),
+    Block("netlist", "Netlist", "tests.netlists --config nano --faults 0", _netlist),
+    Block("fuzz", "Random machines", "tests.fuzz --machines 300 --count 3000", _fuzz),
+)
+
+
+def page(folder: Path) -> str:
+    """The page from the files of a folder. Raises ValueError for a file that is none of these."""
+    lines = [
+        "# Signed off", "",
+        "How well the NPU is tested, measured. `make signoff` measures anew and writes this page; "
+        "[testing.md](testing.md) says what the words mean.",
+    ]  # fmt: skip
+    for block in BLOCKS:
+        lines += ["", f"## {block.title}", ""]
+        file = folder / f"{block.name}.json"
+        if not file.is_file():
+            lines.append("Open: not measured.")
+            continue
+        try:
+            lines += block.lines(json.loads(file.read_text(encoding="utf-8")))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{file} is not what python -m {block.command.split()[0]} writes: {error!r}") from None
+        lines += ["", f"```\n.venv/bin/python -m {block.command} --json build/signoff/{block.name}.json\n```"]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.signoff", description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="with the files of the blocks")
+    parser.add_argument("--page", type=Path, default=PAGE, help="to write")
+    options = parser.parse_args(arguments)
+    try:
+        text = page(options.folder)
+    except ValueError as error:
+        print(f"tests.signoff: error: {error}", file=sys.stderr)
+        return 2
+    options.page.write_text(text, encoding="utf-8")
+    print(f"{options.page} written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,26 @@
+"""The page of sign-off says what the files say, and what is missing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.signoff import main, page, share
+
+
+def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert page(tmp_path).count("Open: not measured.") == 5
+    survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
+    mutants = {"config": "tiny", "seed": 1, "faults": 4, "found": 3, "survivors": [survivor]}
+    mutants["modules"] = {"hw/queue.py": {"faults": 4, "found": 3}}
+    (tmp_path / "mutants.json").write_text(json.dumps(mutants))
+    proof = {"proof": "queue", "bound": "all", "properties": ["a", "b"], "proved": False, "faults_found": 0}
+    (tmp_path / "formal.json").write_text(json.dumps({"faults": False, "all": 3, "proofs": [proof]}))
+    text = page(tmp_path)
+    assert text.count("Open: not measured.") == 3
+    assert "3 of 4 (75.0 %) faults found on `tiny`" in text and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
+    assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
+    (tmp_path / "fuzz.json").write_text("{}")
+    assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
+    assert "fuzz.json is not what python -m tests.fuzz writes" in capsys.readouterr().err
+    assert share(0, 0) == "0 of 0 (100.0 %)"
