@@ -27,6 +27,7 @@ SECONDS = 600.0
 #: Cycles that a replay goes on for after the last byte in either direction, at most: the host that was recorded may
 #: have been held up for much longer.
 GAP = 6_000
+_FOR_EVER = 1 << 60
 #: The sources that decide a netlist.
 _SOURCES = ("hw/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/*/*.py", "fpga/flows/techmap/*")
 
@@ -112,7 +113,7 @@ def replay(line: Line, recording: Recording, expected: bytes | None = None) -> b
     """What a line answers to what was recorded. Bytes are sent when they were then, but for long pauses of the host.
     With `expected`, it ends where the answers become different."""
     received = b""
-    for waited, data in [*recording.sent, (GAP, b"")]:
+    for waited, data in [*recording.sent, (_FOR_EVER, b"")]:  # until all has been answered
         quiet = 0
         while waited > 0 and quiet < GAP:
             step = min(waited, 1000)
