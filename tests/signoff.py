@@ -79,7 +79,7 @@ def _netlist(figures: dict[str, Any]) -> list[str]:
         words[figures["bytes_equal"]],
         words[figures["rtl_equal"]],
         f"{figures['random_equal']} of {figures['seeds']} equal ({figures['random_registers']:,} registers)",
-        f"{figures['faults_found']} of {figures['faults']}",
+        f"{figures['faults_found']} of {figures['faults']}" if figures["faults"] else "not run",
     ]
     titles = ("network", "cycles", "bytes", "RTL", "random registers", "bits of LUTs found")
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", f"| {' | '.join(cells)} |", ""]
