@@ -43,6 +43,7 @@ test-tools: ## install, with apt-get, what some tests need besides: cross compil
 		gcc-arm-linux-gnueabihf libc6-dev-armhf-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross
 	-$(APT) install -y --no-install-recommends qemu-system-misc
 	-$(APT) install -y --no-install-recommends chromium chromium-driver
+	-$(APT) install -y --no-install-recommends qflow-tech-osu018 opensta
 
 test-onnxruntime: $(STAMP) test-versions ## the execution provider: ONNX's suite, networks, random graphs, versions of onnxruntime
 	$(BIN)/python -m tests.onnx_suite --onnxruntime
@@ -135,6 +136,9 @@ pins: $(STAMP) ## write the pinned cycle counts of the tests anew
 
 golden: $(STAMP) ## write the golden texts of the tests anew
 	$(BIN)/python -m tests.unit.compiler.npu.golden
+
+energy-truth: $(STAMP) ## gates, toggles and power of the points of the energy model, and its coefficients (an hour)
+	$(BIN)/python -m tilewright.energy --truth
 
 pictures: $(STAMP) ## draw the pictures of the documentation anew
 	$(BIN)/python examples/pictures.py

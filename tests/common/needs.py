@@ -42,6 +42,8 @@ LITERT = Need("models inside LiteRT", "make venv")
 AI_EDGE = Need("files of ai-edge-quantizer", "make test-torch")
 MODELS = Need("the reference models", "make test TILEWRIGHT_MODELS=<their folder>")
 ZYNQ_TOOLS = Need("bitstreams of the Zynq by open tools", "tilewright fpga fetch-tools")
+LIBERTY = Need("energy of gates by a Liberty library", TOOLS)
+OPENSTA = Need("energy of gates beside OpenSTA", TOOLS)
 X86 = Need("code for x86-64 with and without its instructions", "make test on an x86-64 machine")
 INSTALLED = Need("the installed command", "make venv")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from isa.device import Counters
@@ -10,6 +10,7 @@ from isa.program import Layer, Program
 from isa.timing import MemoryTiming
 from simulator.attribution import CAUSES, LOSSES, LayerLosses, attribute
 from simulator.cycle import CycleDevice, Trace
+from tilewright.energy import Energy, EnergyModel, events, load
 from tilewright.measure.clock import Clock, clock_of
 from tilewright.measure.latency import Latency, latency
 from tilewright.runtime.cost import run_npu_steps
@@ -26,6 +27,8 @@ class Explanation:
         rows: the NPU layers in the order they completed; fused ones are one row.
         traces: when every instruction ran, per NPU step.
         clock: that turns cycles into time; None where none is known.
+        energies: of each row.
+        energy_model: that gave them.
     """
 
     program: Program
@@ -34,6 +37,14 @@ class Explanation:
     rows: list[LayerLosses]
     traces: list[Trace]
     clock: Clock | None = None
+    energies: list[Energy] = field(default_factory=list)
+    energy_model: EnergyModel = field(default_factory=load)
+
+    @property
+    def energy(self) -> Energy:
+        """Of the NPU and the memory, for the whole run."""
+        counts = events.total(self.program.ops(), self.program.config, self.cycles)
+        return self.energy_model.energy(self.program.config, counts)
 
     @property
     def latency(self) -> Latency:
@@ -67,7 +78,8 @@ class Explanation:
             **performance(self.counters, self.bound),
             **(self.clock.describe(self.cycles) if self.clock else {}),
             "losses": self.losses,
-            "layers": [_row(row) for row in self.rows],
+            "energy": describe(self.energy, self.energy_model),
+            "layers": [_row(row) | {"energy": e.to_dict()} for row, e in zip(self.rows, self.energies)],
             "cpu_layers": [{"name": layer.name, "op": layer.op, "macs": layer.macs} for layer in self.cpu_layers],
             "latency": self.latency.to_dict(),
             "cpu_kernels": [
@@ -89,6 +101,24 @@ def performance(counters: Counters, bound: int) -> dict[str, Any]:
             "bytes_written": counters.bytes_written,
             "engines": {name: asdict(engine) for name, engine in counters.engines.items()},
         }
+    return found
+
+
+def describe(energy: Energy, model: EnergyModel) -> dict[str, Any]:
+    """Energy of a run as `--json` says it, with what gave it."""
+    found = {"technology": model.technology, "error": dict(model.error), "dram_pj_per_byte": model.dram_pj_per_byte}
+    return energy.to_dict() | found
+
+
+def row_energies(program: Program, rows: list[LayerLosses], model: EnergyModel) -> list[Energy]:
+    """Energy of each row: of its cycles, and of its instructions."""
+    config, ops = program.config, program.ops()
+    per_instruction = events.per_instruction(ops, config)
+    found = []
+    for row in rows:
+        counts = per_instruction[row.layer.first : row.layer.first + row.layer.count].sum(axis=0)
+        counts[events.EVENTS.index("cycle")] = row.cycles
+        found.append(model.energy(config, counts))
     return found
 
 
@@ -127,4 +157,8 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock_mhz: flo
     device = CycleDevice(program.config, timing, functional=False)
     counters = run_npu_steps(program, device, trace=True)
     rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
-    return Explanation(program, timing, counters, rows, list(device.traces), clock_of(program.config, clock_mhz))
+    model = load()
+    return Explanation(
+        program, timing, counters, rows, list(device.traces), clock_of(program.config, clock_mhz),
+        row_energies(program, rows, model), model,
+    )  # fmt: skip

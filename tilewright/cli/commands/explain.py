@@ -10,7 +10,7 @@ from rich.table import Table
 
 from isa.program import Layer
 from simulator.attribution import LOSSES, LayerLosses
-from tilewright.cli import arguments, programs, terminal
+from tilewright.cli import arguments, energy, programs, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 from tilewright.measure.clock import show
@@ -66,7 +66,8 @@ def command(
     """Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.
 
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle
-    above that has a cause. What the CPU does is estimated for this machine or for --host.
+    above that has a cause. Energy is that of a model, see docs/energy.md. What the CPU does is estimated for this
+    machine or for --host.
     """
     terminal.prepare_json(json_path)
     if plot is not None:
@@ -88,9 +89,11 @@ def command(
         return
     console = terminal.table_console()
     console.print(table(found, console.width))
+    if found.rows:
+        console.print(energy.table(found, console.width))
     if found.latency.kernels:
         console.print(cpu_table(found.latency, console.width))
-    for line in summary(found):
+    for line in (*summary(found), *energy.sentences(found.energy, found.energy_model)):
         console.print(line, markup=False)
 
 

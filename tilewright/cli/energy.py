@@ -1,0 +1,61 @@
+"""Energy for people: tables by layer and cause, and what a model of energy says of itself."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.table import Table
+
+from tilewright.energy import Energy, EnergyModel
+from tilewright.measure.explain import Explanation
+from tilewright.measure.labels import short_name
+
+#: Headings of the causes.
+_COLUMNS = {
+    "idle": "clock",
+    "array": "array",
+    "vector": "vector",
+    "transfer": "transfer",
+    "fetch": "fetch",
+    "dram": "DRAM",
+}
+
+
+def microjoules(pj: float) -> str:
+    """pJ as µJ with three digits."""
+    uj = pj / 1e6
+    return f"{uj:,.0f}" if uj >= 99.95 else f"{uj:.1f}" if uj >= 9.995 else f"{uj:.2f}"
+
+
+def table(found: Explanation, width: int) -> Table:
+    """µJ of each layer, and per cent of it by cause."""
+    shown = Table(
+        title=f"{found.program.name} for {found.program.config.name}: µJ per layer, and per cent of them",
+        title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_footer=True,
+    )  # fmt: skip
+    room = max(12, min(max((len(row.layer.name) for row in found.rows), default=0), width - 64))
+    sums = _cells(found.energy)
+    shown.add_column("layer", footer="all", no_wrap=True)
+    for heading, footer in zip(("µJ", *_COLUMNS.values()), sums):
+        shown.add_column(heading, footer=footer, justify="right", no_wrap=True)
+    for row, energy in zip(found.rows, found.energies):
+        shown.add_row(short_name(row.layer.name, room), *_cells(energy))
+    return shown
+
+
+def _cells(energy: Energy) -> list[str]:
+    total = energy.total or 1.0
+    causes = energy.causes()
+    return [microjoules(energy.total), *(f"{100 * causes[cause] / total:.0f}" for cause in _COLUMNS)]
+
+
+def sentences(energy: Energy, model: EnergyModel) -> list[str]:
+    """The lines under the table."""
+    lines = [
+        f"energy {microjoules(energy.total)} µJ: on the chip {microjoules(energy.chip)} (gates and clock "
+        f"{microjoules(sum(energy.logic.values()))}, memories {microjoules(sum(energy.memories.values()))}), DRAM "
+        f"{microjoules(energy.dram)}; clock: what every cycle costs, also an idle one",
+        model.sentence(),
+    ]
+    if model.stale:
+        lines.append("the RTL has changed since the energy was calibrated: `make energy-truth` measures anew")
+    return lines

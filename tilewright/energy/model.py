@@ -1,0 +1,195 @@
+"""The terms of the energy model, and the model with its coefficients.
+
+Energy of a run is a sum over events (`tilewright.energy.events`) of their number times what one costs on the machine;
+that is a sum of `coefficient * term`, the terms being what the RTL has one of: products, lanes, bytes of the bus.
+Memories on the chip cost what their tables say for a row, times a coefficient: how often an event really needs one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fpga.area.memories import scratchpad_shapes
+from fpga.bare.resources import sources_digest
+from hw.activations import ActivationScratchpad
+from hw.interfaces import PC_BITS
+from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, WeightScratchpad
+from isa.config import NpuConfig
+from isa.instructions import INSTRUCTION_BITS
+from tilewright.energy.events import CAUSES, EVENTS
+from tilewright.energy.memories import DRAM_PJ_PER_BYTE, DRAM_SOURCE, sram_pj
+
+#: What the energy is calibrated on apart: toggles of gates and the clock, and accesses to memories on the chip.
+PARTS = ("logic", "memories")
+
+
+def calibration_file(technology: str = "osu018") -> Path:
+    """Where the coefficients of a technology are."""
+    return Path(__file__).with_name(f"{technology}.json")
+
+
+def logic_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
+    """Terms of an event in the gates, without coefficients."""
+    c = config
+    lanes, products, bus = float(c.vector_lanes), float(c.macs_per_cycle), float(c.bus_bytes)
+    window = float(c.depthwise * c.block_in * c.dw_lanes)
+    return {
+        "cycle": {
+            "fixed": 1.0, "lanes": lanes, "lanes of one pass": lanes * (c.vector_passes == 1), "products": products,
+            "outputs": float(c.block_out), "inputs": float(c.block_in), "bus": bus, "window": window,
+        },
+        "product": {"fixed": 1.0, "products": products, "inputs": float(c.block_in)},
+        "result": {"outputs": float(c.block_out)},
+        "window": {"window": window, "inputs": float(c.block_in)},
+        "post": {"elements": float(c.block_in), "passes": float(c.vector_passes)},
+        "element": {"elements": float(c.block_in), "passes": float(c.vector_passes)},
+        "softmax": {"elements": float(c.block_in)},
+        "beat read": {"fixed": 1.0, "bus": bus},
+        "beat written": {"fixed": 1.0, "bus": bus},
+        "padding": {"inputs": float(c.block_in)},
+        "instruction": {"fixed": 1.0},
+    }  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def memory_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
+    """Terms of an event in the memories on the chip, in pJ by the tables, without coefficients."""
+    c = config
+    act, wgt, acc, prm = (
+        sum(sram_pj(width, width * depth) for width, depth in scratchpad_shapes(c, (scratchpad,)))
+        for scratchpad in (ActivationScratchpad, WeightScratchpad, AccumulatorScratchpad, ParameterScratchpad)
+    )
+    act /= c.act_banks
+    prm *= c.vector_passes
+    bus = sram_pj(c.axi_data_bits, 128 * c.axi_data_bits)
+    entry = INSTRUCTION_BITS + PC_BITS
+    queue = sram_pj(entry, entry * c.queue_depth)
+    return {
+        "cycle": {"counters": sram_pj(64, 1024)},
+        "product": {"activations": act, "weights": wgt, "loops": sram_pj(64, 512)},
+        "result": {"accumulators": acc},
+        "window": {"activations": act, "weights": wgt, "loops": sram_pj(64, 512)},
+        "post": {"accumulators": acc, "activations": act, "parameters": prm},
+        "element": {"activations": act, "parameters": prm},
+        "softmax": {"activations": act, "parameters": prm},
+        "beat read": {"buffer": bus, "activations": act},
+        "beat written": {"buffer": bus, "activations": act},
+        "padding": {"activations": act},
+        "instruction": {"queue": queue},
+    }
+
+
+TERMS = {"logic": logic_terms, "memories": memory_terms}
+
+
+def names(part: str) -> list[tuple[str, str]]:
+    """(event, term) of all coefficients of a part, in the order of `row`."""
+    return [(event, term) for event, found in TERMS[part](NpuConfig()).items() for term in found]
+
+
+def row(part: str, config: NpuConfig, counts: np.ndarray) -> np.ndarray:
+    """What each coefficient of a part is multiplied with in a run with these events, [coefficients]."""
+    found = TERMS[part](config)
+    return np.array([counts[EVENTS.index(event)] * found[event][term] for event, term in names(part)])
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Of a run, in pJ.
+
+    Attributes:
+        logic, memories: by event: gates and clock; memories on the chip.
+        dram: external memory.
+    """
+
+    logic: dict[str, float]
+    memories: dict[str, float]
+    dram: float
+
+    @property
+    def chip(self) -> float:
+        """Without external memory."""
+        return sum(self.logic.values()) + sum(self.memories.values())
+
+    @property
+    def total(self) -> float:
+        return self.chip + self.dram
+
+    def causes(self) -> dict[str, float]:
+        """By cause (`events.CAUSES`), and the external memory."""
+        parts = (self.logic, self.memories)
+        found = {cause: sum(part[event] for part in parts for event in of) for cause, of in CAUSES.items()}
+        return found | {"dram": self.dram}
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`, in µJ."""
+        return {
+            "uj": self.total / 1e6,
+            "chip_uj": self.chip / 1e6,
+            "dram_uj": self.dram / 1e6,
+            "logic_uj": sum(self.logic.values()) / 1e6,
+            "memories_uj": sum(self.memories.values()) / 1e6,
+            "causes_uj": {cause: pj / 1e6 for cause, pj in self.causes().items()},
+        }
+
+
+@dataclass(frozen=True)
+class EnergyModel:
+    """Coefficients of one technology.
+
+    Attributes:
+        technology: by name.
+        coefficients: per part, event and term, in pJ, or for memories in accesses.
+        error: mean and largest relative error on programs and machines held back from the fit.
+        sources: `fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
+    """
+
+    technology: str
+    coefficients: Mapping[str, Mapping[str, Mapping[str, float]]]
+    error: Mapping[str, float]
+    sources: str = ""
+    dram_pj_per_byte: float = DRAM_PJ_PER_BYTE
+
+    @property
+    def stale(self) -> bool:
+        """The RTL has changed since."""
+        return self.sources != sources_digest()
+
+    def costs(self, config: NpuConfig) -> dict[str, np.ndarray]:
+        """pJ of one of each event, per part, [EVENTS]."""
+        return {
+            part: np.array([
+                sum(self.coefficients[part][event][term] * value for term, value in terms(config)[event].items())
+                for event in EVENTS
+            ])
+            for part, terms in TERMS.items()
+        }  # fmt: skip
+
+    def energy(self, config: NpuConfig, counts: np.ndarray) -> Energy:
+        """Of a run with these events, [EVENTS]."""
+        logic, memories = (dict(zip(EVENTS, (cost * counts).tolist())) for cost in self.costs(config).values())
+        beats = counts[EVENTS.index("beat read")] + counts[EVENTS.index("beat written")]
+        return Energy(logic, memories, float(beats) * config.bus_bytes * self.dram_pj_per_byte)
+
+    def sentence(self) -> str:
+        """Technology, sources and error, for people."""
+        return (
+            f"energy by a model of {self.technology}, calibrated on toggles of its gates: error "
+            f"{self.error['mean']:.1%} on average, {self.error['largest']:.1%} at most on what was held back; "
+            f"DRAM {self.dram_pj_per_byte:.0f} pJ/B ({DRAM_SOURCE})"
+        )
+
+
+def add(parts: Iterable[Energy]) -> Energy:
+    """The sum of several runs, or layers."""
+    parts = list(parts)
+    logic, memories = (
+        {event: sum(getattr(part, which)[event] for part in parts) for event in EVENTS} for which in PARTS
+    )
+    return Energy(logic, memories, sum(part.dram for part in parts))

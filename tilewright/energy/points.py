@@ -1,0 +1,106 @@
+"""What the truth is made of: machines and programs, fitted and held back. Programs take some thousand cycles each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import onnx
+
+from isa.config import PRESETS, NpuConfig
+from isa.timing import MemoryTiming
+from tilewright.zoo.builder import Builder, Value
+from tilewright.zoo.quantization import quantize
+
+_TINY, _SMALL = PRESETS["tiny"], PRESETS["small"]
+#: Machines, small ones first, and whether each is held back from the fit.
+MACHINES: tuple[tuple[NpuConfig, bool], ...] = (
+    (_TINY, False),
+    (PRESETS["nano"], True),
+    (PRESETS["pynq"], False),
+    (_TINY.with_(name="bus", vector_passes=2, axi_data_bits=64, act_banks=8, queue_depth=32), True),
+    (_TINY.with_(name="broad", block_out=8, vector_passes=2, axi_data_bits=64), False),
+    (_TINY.with_(name="long", block_in=8, depthwise=0, vector_passes=4), False),
+    (_SMALL, False),
+    (_SMALL.with_(name="eight lanes", vector_passes=1, acc_rows=512, semaphores=31), True),
+    (_SMALL.with_(name="half", block_out=16, vector_passes=4, axi_data_bits=128), False),
+    (_SMALL.with_(name="rows", block_in=16, block_out=8, vector_passes=2), True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Point:
+    """A program of the truth: layers after an input, and the memory it runs with."""
+
+    name: str
+    held_back: bool
+    shape: tuple[int, ...]
+    layers: Callable[[Builder, Value], Value]
+    timing: MemoryTiming = field(default_factory=MemoryTiming)
+
+    def model(self) -> onnx.ModelProto:
+        """Quantised to int8."""
+        b = Builder(self.name.replace(" ", "_"), seed=1)
+        return quantize(b.finish(self.layers(b, b.input(self.shape))))
+
+
+def _block(b: Builder, x: Value) -> Value:
+    y = b.conv(b.conv(x, 16, 3, activation="relu"), 16, 3, gain=0.5)
+    return b.add(x, y, "relu")
+
+
+def _narrow(b: Builder, x: Value) -> Value:
+    return b.add(x, b.conv(b.conv(x, 24, 3, activation="relu"), 8, 3, gain=0.5))
+
+
+def _inverted(b: Builder, x: Value) -> Value:
+    y = b.depthwise(b.conv(x, 48, 1, activation="relu6"), 3, activation="relu6")
+    return b.add(b.conv(y, 16, 1, gain=0.5), x)
+
+
+def _chain(b: Builder, x: Value) -> Value:
+    return b.conv(b.conv(b.conv(x, 32, 1, activation="relu"), 24, 1), 8, 1, activation="relu")
+
+
+def _separable(b: Builder, x: Value) -> Value:
+    y = b.conv(b.depthwise(x, 3, activation="relu"), 16, 1, activation="relu")
+    return b.conv(b.depthwise(y, 3, stride=2, activation="relu"), 8, 1)
+
+
+def _keyword(b: Builder, x: Value) -> Value:
+    y = b.conv(x, 16, (5, 4), stride=2, activation="relu")
+    for _ in range(2):
+        y = b.conv(b.depthwise(y, 3, activation="relu"), 16, 1, activation="relu")
+    return b.dense(b.global_pool(y, flatten=True), 12)
+
+
+def _perceptron(b: Builder, x: Value) -> Value:
+    for features in (64, 24, 64, 200):
+        x = b.dense(x, features, activation="relu")
+    return x
+
+
+def _stem(b: Builder, x: Value) -> Value:
+    return b.max_pool(b.conv(x, 8, 3, stride=2, activation="relu"), 2, 2)
+
+
+_SLOW = MemoryTiming(read_latency=200, write_latency=100, read_interval=4, write_interval=4)
+POINTS: tuple[Point, ...] = (
+    Point("conv3", False, (1, 16, 6, 6), lambda b, x: b.conv(x, 16, 3, activation="relu")),
+    Point("conv1", False, (1, 40, 6, 6), lambda b, x: b.conv(x, 24, 1, activation="relu")),
+    Point("depthwise", False, (1, 32, 8, 8), lambda b, x: b.depthwise(x, 3, activation="relu6")),
+    Point("dense", False, (1, 200), lambda b, x: b.dense(x, 80)),
+    Point("add", False, (1, 16, 9, 9), lambda b, x: b.add(x, b.conv(x, 16, 1), "relu")),
+    Point("pool", False, (1, 16, 9, 9), lambda b, x: b.max_pool(b.conv(x, 16, 1), 3, 1, 1)),
+    Point("table", False, (1, 16, 8, 8), lambda b, x: b.conv(x, 16, 1, activation="hard_swish")),
+    # What stays on the chip: rows that are worked on and not stored.
+    Point("chain", False, (1, 8, 6, 6), _chain),
+    Point("separable", False, (1, 8, 8, 8), _separable),
+    Point("slow", False, (1, 128), lambda b, x: b.dense(x, 32), _SLOW),
+    Point("block", True, (1, 16, 5, 5), _block),
+    Point("inverted", True, (1, 16, 6, 6), _inverted),
+    Point("keyword", True, (1, 1, 21, 8), _keyword),
+    Point("perceptron", True, (1, 100), _perceptron),
+    Point("stem", True, (1, 3, 24, 24), _stem),
+    Point("slow block", True, (1, 8, 5, 5), _narrow, MemoryTiming(read_latency=100, read_interval=2)),
+)  # fmt: skip

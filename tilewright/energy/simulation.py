@@ -1,0 +1,131 @@
+"""`GateDevice`: a netlist as a device that counts toggles, with registers, memory and timing of the RTL simulation."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import hw.sim.device
+from common.native import shared_library
+from hw.sim.device import RtlDevice, load_library
+from isa.config import NpuConfig
+from isa.device import HostMemory
+from isa.timing import MemoryTiming
+from tilewright.energy.netlist import Netlist
+
+_NATIVE = Path(__file__).resolve().parent / "native"
+_HARNESS = Path(hw.sim.device.__file__).resolve().parent / "harness.cpp"
+_INCLUDE = Path(__file__).resolve().parents[2] / "isa" / "include"
+_COUNTS = ("nets", "gates", "nodes", "flops", "clock_gates", "memories", "async_reads", "unit_delay")
+_ARRAYS = (
+    "order", "inputs", "truth", "output", "flop_d", "flop_q", "flop_clock", "flop_init", "gate_enable", "memory",
+    "ports", "toggles", "enabled", "accesses",
+)  # fmt: skip
+
+
+class _Gates(ctypes.Structure):
+    """`tw_gates` of native/Vnpu.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in _COUNTS),
+        *((name, ctypes.c_void_p) for name in _ARRAYS),
+        ("cycles", ctypes.c_uint64),
+    ]
+
+
+@dataclass
+class Activity:
+    """What happened from START to the interrupt, summed over runs.
+
+    Attributes:
+        cycles: of the clock.
+        toggles: uint64, of every net.
+        enabled: uint64, cycles in which every clock gate was open.
+        accesses: uint64, of every port of every memory, those of reads before those of writes. A read counts if its row
+            is another one than before, or was written since.
+    """
+
+    cycles: int
+    toggles: np.ndarray
+    enabled: np.ndarray
+    accesses: np.ndarray
+
+
+class GateDevice(RtlDevice):
+    """A netlist of one configuration, simulated gate by gate. See `hw.sim.device.RtlDevice`.
+
+    Args:
+        config: the NPU the netlist was made of.
+        netlist: its gates.
+        timing: of the external memory.
+        glitches: every gate takes one unit of time, and what toggles before it settles counts too.
+
+    Raises:
+        BuildError: no C++ compiler.
+    """
+
+    name = "gates"
+
+    def __init__(
+        self, config: NpuConfig, netlist: Netlist, timing: MemoryTiming | None = None, *, glitches: bool = False
+    ) -> None:
+        self.config, self.timing = config, timing or MemoryTiming()
+        self.memory = HostMemory()
+        self.events = []
+        sources = [*_NATIVE.glob("*.h"), _HARNESS, *_INCLUDE.glob("*.h")]
+        flags = ["-O3", "-march=native", "-Wall", f"-DTW_BUS_BYTES={config.bus_bytes}", f"-I{_NATIVE}", f"-I{_INCLUDE}"]
+        path = shared_library(
+            _HARNESS, flags, sources, group="simulator", name=f"gates{config.bus_bytes}", title="the gate simulator"
+        )
+        self._library = load_library(path)
+        ports = self._library.tw_gates_ports
+        ports.restype = ctypes.c_char_p
+        names = ports().decode().split()
+        self._activity = Activity(
+            0,
+            np.zeros(netlist.nets, np.uint64),
+            np.zeros(len(netlist.gate_enable), np.uint64),
+            np.zeros(sum(len(m.reads) + len(m.writes) for m in netlist.memories), np.uint64),
+        )
+        lists = {
+            "memory": _memories(netlist),
+            "ports": [n for name in names for n in (len(netlist.ports.get(name, [])), *netlist.ports.get(name, []))],
+        }
+        arrays = {name: np.array(values, np.int32) for name, values in lists.items()} | {
+            "order": netlist.order, "inputs": netlist.gate_inputs, "truth": netlist.gate_truth,
+            "output": netlist.gate_output, "flop_d": netlist.flop_d, "flop_q": netlist.flop_q,
+            "flop_clock": netlist.flop_clock, "flop_init": netlist.flop_init, "gate_enable": netlist.gate_enable,
+            "toggles": self._activity.toggles, "enabled": self._activity.enabled,
+            "accesses": self._activity.accesses,
+        }  # fmt: skip
+        self._arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # the library keeps none
+        counts = (
+            netlist.nets, len(netlist.gate_cell), len(netlist.order), len(netlist.flop_cell), len(netlist.gate_enable),
+            len(netlist.memories), len(netlist.async_reads), int(glitches),
+        )  # fmt: skip
+        pointers = {name: self._arrays[name].ctypes.data for name in _ARRAYS}
+        self._gates = _Gates(**dict(zip(_COUNTS, counts)), **pointers)
+        self._library.tw_gates_load(ctypes.byref(self._gates))
+        self._handle = self._library.tw_rtl_create()
+
+    @property
+    def activity(self) -> Activity:
+        """Of all runs so far."""
+        self._activity.cycles = int(self._gates.cycles)
+        return self._activity
+
+
+def _memories(netlist: Netlist) -> list[int]:
+    """As native/Vnpu.h reads them."""
+    found: list[int] = []
+    for memory in netlist.memories:
+        bits = len((memory.reads or memory.writes)[0][0])
+        found += [memory.width, memory.size, bits, len(memory.reads), len(memory.writes)]
+        for address, data, enable, clocked in memory.reads:
+            found += [enable, int(clocked), *address, *data]
+        for address, data, enables in memory.writes:
+            found += [*address, *data, *enables]
+    return found + [number for pair in netlist.async_reads for number in pair]
