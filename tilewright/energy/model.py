@@ -8,7 +8,7 @@ Memories on the chip cost what their tables say for a row, times a coefficient: 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def memory_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
     }
 
 
-TERMS = {"logic": logic_terms, "memories": memory_terms}
+TERMS: dict[str, Callable[[NpuConfig], dict[str, dict[str, float]]]] = {"logic": logic_terms, "memories": memory_terms}
 
 
 def names(part: str) -> list[tuple[str, str]]:
