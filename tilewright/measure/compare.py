@@ -72,6 +72,7 @@ class Comparison:
             "config_differences": differences(self.a.program.config, self.b.program.config),
             "cycles_ratio": self.ratio,
             "time_ratio": self.time_ratio,
+            "energy_ratio": self.b.energy.total / self.a.energy.total if self.a.energy.total else None,
             "layers": [
                 {
                     "name": pair.name,

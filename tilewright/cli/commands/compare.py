@@ -11,6 +11,7 @@ from rich.table import Table
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
 from tilewright.cli import arguments, programs, terminal
+from tilewright.cli.energy import microjoules
 from tilewright.errors import UsageError
 from tilewright.measure.clock import show
 from tilewright.measure.compare import Comparison, Pair, compare, differences
@@ -161,7 +162,19 @@ def totals_table(found: list[Comparison]) -> Table:
     """One row per network."""
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     shown.add_column("network", no_wrap=True)
-    for heading in ("a cycles", "util", "b cycles", "util", "b/a", "a ms", "b ms", "a bytes", "b bytes"):
+    for heading in (
+        "a cycles",
+        "util",
+        "b cycles",
+        "util",
+        "b/a",
+        "a ms",
+        "b ms",
+        "a bytes",
+        "b bytes",
+        "a µJ",
+        "b µJ",
+    ):
         shown.add_column(heading, justify="right", no_wrap=True)
     for each in found:
         cells = [each.a.program.name]
@@ -169,5 +182,6 @@ def totals_table(found: list[Comparison]) -> Table:
             cells += [f"{side.cycles:,}", f"{side.bound / side.cycles:.0%}" if side.cycles else ""]
         traffic = [f"{s.counters.bytes_read + s.counters.bytes_written:,}" for s in (each.a, each.b)]
         times = [show(s.clock.milliseconds(s.cycles)) if s.clock else "" for s in (each.a, each.b)]
-        shown.add_row(*cells, f"{each.ratio:.3f}", *times, *traffic)
+        energies = [microjoules(side.energy.total) for side in (each.a, each.b)]
+        shown.add_row(*cells, f"{each.ratio:.3f}", *times, *traffic, *energies)
     return shown
