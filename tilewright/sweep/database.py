@@ -32,7 +32,7 @@ from tilewright.sweep.networks import Network
 from tilewright.sweep.space import Point
 
 FILE = "sweep.sqlite"
-_FORMAT = 1
+_FORMAT = 2
 #: What sqlite3 raises for a damaged file: the second where its own message quotes bytes that are no text.
 _DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 _SCHEMA = """
@@ -43,7 +43,7 @@ create table if not exists result (key text primary key, point text not null ref
     network text not null references network, sources text not null, effort integer not null,
     state text not null, error text, cycles integer, bound_cycles integer, utilization real, dram_read_bytes integer,
     dram_written_bytes integer, macs integer, npu_macs integer, npu_mac_fraction real, instructions integer,
-    constant_bytes integer, arena_bytes integer, compile_seconds real, seconds real, cpu_seconds real,
+    constant_bytes integer, arena_bytes integer, compile_seconds real, events text, seconds real, cpu_seconds real,
     finished text not null);
 create index if not exists result_point on result (point);
 create table if not exists synthesis (key text primary key, fingerprint text not null, tool text not null,

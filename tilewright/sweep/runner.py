@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -10,9 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fpga import area, fmax
 from fpga.bare import resources
 from isa.config import ConfigError
+from tilewright import energy
 from tilewright.errors import UsageError
 from tilewright.sweep.boards import CAPACITY
 from tilewright.sweep.database import Database, key_of
@@ -25,6 +29,7 @@ from tilewright.sweep.space import (
     AREA,
     CONFIG_FIELDS,
     DERIVED,
+    ENERGIES,
     MEMORY_FIELDS,
     NETWORK_TIME,
     PER_NETWORK,
@@ -64,6 +69,7 @@ class Sweep:
         self.area_sources = resources.sources_digest()
         self.area_model = area.load(space.family) if tool == "model" else None
         self.clock_model = fmax.load(space.family) if space.clock_model and tool != "nextpnr" else None
+        self.energy_model = energy.load()
         self.number = self.done = self.computed = self.reused = 0
         self.best: float | None = None
         self.states: dict[str, Told] = {}  # of points by id
@@ -72,6 +78,7 @@ class Sweep:
         model = key_of(self.area_model.coefficients) if self.area_model is not None else self.area_sources
         if self.clock_model is not None:
             model = key_of(model, self.clock_model.coefficients, self.clock_model.routed)
+        model = key_of(model, self.energy_model.coefficients)
         self.id = database.begin_sweep(space.text, digests, effort, tool, f"{self.sources} {model}")
 
     # Tasks of a point.
@@ -253,7 +260,7 @@ class Sweep:
         for row in results:
             if "lut" in row:
                 values |= {name: row[name] for name in (*AREA, "fmax_mhz") if row[name] is not None}
-        by_network = {row["network"]: row for row in results if "network" in row}
+        by_network = {row["network"]: row | self._energy(point, row) for row in results if "network" in row}
         weights = self.space.weights
         rows = [(weights[network.name], by_network[network.digest]) for network in self.networks]
         total = sum(weight for weight, _ in rows) or 1.0
@@ -266,6 +273,7 @@ class Sweep:
             "utilization": sum(weight * row["bound_cycles"] for weight, row in rows) / cycles if cycles else 0.0,
             "dram_bytes": sum(w * (row["dram_read_bytes"] + row["dram_written_bytes"]) for w, row in rows),
             "npu_mac_fraction": sum(weight * row["npu_macs"] for weight, row in rows) / macs if macs else 0.0,
+            **{name: sum(weight * row[name] for weight, row in rows) for name in ENERGIES},
         }
         if (clock := self._clock_mhz(point, self.space.values(point) | values)) is not None:
             values |= {"clock_mhz": clock, "microseconds": cycles / clock}
@@ -277,6 +285,14 @@ class Sweep:
             if clock is not None:
                 values[f"{NETWORK_TIME}_{network_key(network.name)}"] = row["cycles"] / clock
         return values
+
+    def _energy(self, point: Point, row: dict[str, Any]) -> dict[str, float]:
+        """µJ of a network, from the events its result has. Raises `SpaceError` for a damaged result."""
+        try:
+            found = self.energy_model.energy(point.config, np.array(json.loads(row["events"]), float))
+        except (TypeError, ValueError):
+            raise SpaceError(f"result {row['key']!r}: events are {row['events']!r}") from None
+        return dict(zip(ENERGIES, (found.total / 1e6, found.chip / 1e6)))
 
     # Verification.
 

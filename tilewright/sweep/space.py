@@ -57,9 +57,11 @@ TIMES = ("clock_mhz", "microseconds", "geomean_microseconds")
 NETWORK_TIME = "microseconds"
 #: `clock_mhz` of a space that takes the calibrated model; it does without `clock_mhz` too, where the family has one.
 MODEL = "model"
-#: Results over all networks; of one network: the name with _NETWORK behind it, for cycles, dram_bytes, utilization.
-RESULTS = ("cycles", "geomean_cycles", "utilization", "dram_bytes", "npu_mac_fraction", "fmax_mhz", *TIMES)
-PER_NETWORK = ("cycles", "dram_bytes", "utilization")
+#: µJ with external memory, and without it.
+ENERGIES = ("microjoules", "chip_microjoules")
+#: Results over all networks; of one network: the name with _NETWORK behind it, as in PER_NETWORK.
+RESULTS = ("cycles", "geomean_cycles", "utilization", "dram_bytes", "npu_mac_fraction", *ENERGIES, "fmax_mhz", *TIMES)
+PER_NETWORK = ("cycles", "dram_bytes", "utilization", *ENERGIES)
 _TABLES = (
     "base", "models", "family", "clock_mhz", "constraints", "axes", "memory", "search", "objective", "board", "boards",
 )  # fmt: skip

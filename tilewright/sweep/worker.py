@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import json
 import threading
 import time
 from typing import Any
@@ -28,6 +29,7 @@ from isa.timing import MemoryTiming
 from simulator.bound import bound_cycles
 from simulator.cycle import CycleDevice
 from tilewright.api.build import ModelSource
+from tilewright.energy import events
 from tilewright.errors import UsageError
 from tilewright.runtime.cost import measure, run_npu_steps
 
@@ -87,6 +89,7 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
         "constant_bytes": len(program.constants),
         "arena_bytes": program.arena_bytes,
         "compile_seconds": round(compiled, 3),
+        "events": json.dumps(events.total(program.ops(), config, counters.cycles).tolist()),
     }
 
 

@@ -76,6 +76,7 @@ class SweepData:
         able = [
             self.latency,
             Quantity("lut", "LUT"),
+            Quantity("microjoules", "energy, µJ"),
             Quantity("dram_bytes", "bytes to and from memory"),
             Quantity("scratchpad_bytes", "scratchpad bytes"),
         ]
@@ -150,7 +151,7 @@ def load(database: Database, sweep: str | None = None) -> SweepData:
 #: No quantity of a network on a machine is larger, and larger ones cannot be drawn.
 _MOST = 1e18
 _SHOWN = ("cycles", "utilization", "dram_read_bytes", "dram_written_bytes", "npu_mac_fraction")
-_TEXTS = ("key", "point", "network", "sources", "state", "error", "finished")
+_TEXTS = ("key", "point", "network", "sources", "state", "error", "finished", "events")
 
 
 def _swept(database: Database, row: dict[str, Any]) -> tuple[dict[str, str], Space]:

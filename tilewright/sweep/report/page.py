@@ -19,12 +19,12 @@ from tilewright.sweep.report.inside import Inside
 from tilewright.sweep.report.plots import Plot
 
 _COLUMNS = (
-    "milliseconds", "clock_mhz", "cycles", "utilization", "dram_bytes", "scratchpad_bytes", "lut", "ff", "dsp", "bram",
-    "fmax_mhz",
+    "milliseconds", "clock_mhz", "cycles", "utilization", "microjoules", "dram_bytes", "scratchpad_bytes", "lut", "ff",
+    "dsp", "bram", "fmax_mhz",
 )  # fmt: skip
 _HEADINGS = {
-    "utilization": "util", "dram_bytes": "DRAM bytes", "scratchpad_bytes": "on chip", "fmax_mhz": "nextpnr MHz",
-    "milliseconds": "ms", "clock_mhz": "MHz",
+    "utilization": "util", "microjoules": "µJ", "dram_bytes": "DRAM bytes", "scratchpad_bytes": "on chip",
+    "fmax_mhz": "nextpnr MHz", "milliseconds": "ms", "clock_mhz": "MHz",
 }  # fmt: skip
 _BEST = 10
 

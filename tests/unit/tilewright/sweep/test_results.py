@@ -13,10 +13,14 @@ from click.testing import CliRunner
 
 import tilewright as tw
 from fpga import fmax
+from isa.config import PRESETS
 from tests.common.paths import ROOT
+from tilewright import zoo
+from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.errors import UsageError
-from tilewright.sweep import Database, resolve, search, worker
+from tilewright.measure.explain import explain
+from tilewright.sweep import Database, load_space, resolve, run, search, worker
 from tilewright.sweep.dispatch import Task
 from tilewright.sweep.networks import Network
 from tilewright.sweep.outcome import Outcome
@@ -213,5 +217,21 @@ def test_databases_of_others(tmp_path: Path) -> None:
         Database(tmp_path)
     with Database(tmp_path / "new") as database:
         database._db.execute("pragma user_version = 9")
-    with pytest.raises(UsageError, match="has format 9, this version reads 1"):
+    with pytest.raises(UsageError, match="has format 9, this version reads 2"):
         Database(tmp_path / "new")
+
+
+@pytest.mark.slow
+def test_energy_is_that_of_explain(tmp_path: Path) -> None:
+    """Of a network on one machine, weighted; and it is an objective like others."""
+    (tmp_path / "space.toml").write_text(
+        'base = "tiny"\n[axes]\nqueue_depth = [16]\n'
+        '[objective]\nminimise = ["microjoules", "lut"]\nweights = {ds_cnn = 2}\n',
+        encoding="utf-8",
+    )
+    outcome = run(load_space(tmp_path / "space.toml", ["ds_cnn"]), resolve(["ds_cnn"], ()), tmp_path / "out")
+    (point,) = outcome.points
+    expected = explain(compile_program(zoo.build_quantized("ds_cnn"), PRESETS["tiny"])).energy.total / 1e6
+    assert point["metrics"]["microjoules_ds_cnn"] == pytest.approx(expected, rel=1e-6)
+    assert point["metrics"]["objective0"] == pytest.approx(2 * expected, rel=1e-6)
+    assert point["metrics"]["chip_microjoules"] < point["metrics"]["microjoules"]
