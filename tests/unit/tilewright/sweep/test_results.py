@@ -20,7 +20,7 @@ from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.errors import UsageError
 from tilewright.measure.explain import explain
-from tilewright.sweep import Database, load_space, resolve, run, search, worker
+from tilewright.sweep import Database, resolve, run, search, worker
 from tilewright.sweep.dispatch import Task
 from tilewright.sweep.networks import Network
 from tilewright.sweep.outcome import Outcome
