@@ -8,7 +8,7 @@ Memories on the chip cost what their tables say for a row, times a coefficient: 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,12 +184,3 @@ class EnergyModel:
             f"{self.error['mean']:.1%} on average, {self.error['largest']:.1%} at most on what was held back; "
             f"DRAM {self.dram_pj_per_byte:.0f} pJ/B ({DRAM_SOURCE})"
         )
-
-
-def add(parts: Iterable[Energy]) -> Energy:
-    """The sum of several runs, or layers."""
-    parts = list(parts)
-    logic, memories = (
-        {event: sum(getattr(part, which)[event] for part in parts) for event in EVENTS} for which in PARTS
-    )
-    return Energy(logic, memories, sum(part.dram for part in parts))
