@@ -100,7 +100,7 @@ class Core(wiring.Component):
         connect(m, vector.scale, storage.scale)
         connect(m, vector.write, storage.vector_write)
         connect(m, store.act, storage.store)
-        if c.rows:
+        if c.row_unit:
             connect(m, vector.scale_write, storage.scale_write)
         if c.table_lookup:
             connect(m, vector.table, storage.table)

@@ -133,8 +133,8 @@ class ParameterScratchpad(wiring.Component):
             {
                 "bias": In(ParameterRead(config)),
                 "scale": In(ParameterRead(config)),
-                "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=bool(config.rows))),
-                **({"scale_write": In(ScaleWrite())} if config.rows else {}),
+                "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=bool(config.row_unit))),
+                **({"scale_write": In(ScaleWrite())} if config.row_unit else {}),
             }
         )
 
@@ -151,7 +151,7 @@ class ParameterScratchpad(wiring.Component):
         column_bits, group_bits = ((n - 1).bit_length() for n in (columns, groups))
         if c.vector_passes == 1:
             unread(m, self.bias.number, self.scale.number)
-        if c.rows:
+        if c.row_unit:
             m.d.comb += self.write.grant.eq(~self.scale_write.valid)
         for kind, reader, offset in (("bias", self.bias, 0), ("scale", self.scale, 1)):
             values = []
@@ -166,7 +166,7 @@ class ParameterScratchpad(wiring.Component):
                     write.addr.eq(Cat(group[column_bits:][:group_bits], self.write.row)),
                     write.data.eq(Cat(words)),
                 ]
-                if c.rows and kind == "scale":  # all lanes at once: a row is one group
+                if c.row_unit and kind == "scale":  # all lanes at once: a row is one group
                     with m.If(self.scale_write.valid):
                         m.d.comb += [
                             write.en.eq(1),
@@ -202,7 +202,7 @@ class TableScratchpad(wiring.Component):
         self.chunks = 256 // config.bus_bytes
         super().__init__(
             {
-                "read": In(TableRead(config.vector_lanes, wide=bool(config.rows))),
+                "read": In(TableRead(config.vector_lanes, wide=bool(config.row_unit))),
                 "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=True)),
             }
         )
@@ -211,7 +211,7 @@ class TableScratchpad(wiring.Component):
         m = Module()
         c = self.config
         words = table_chunk_cycles(c)  # of a chunk
-        assert not c.rows or c.axi_data_bits // words == 8 * WIDE_TABLE
+        assert not c.row_unit or c.axi_data_bits // words == 8 * WIDE_TABLE
         word_bits, word_index = c.axi_data_bits // words, (words - 1).bit_length()
         word = Signal(word_index)  # that is written
         with m.If(self.write.valid):
@@ -237,7 +237,7 @@ class TableScratchpad(wiring.Component):
                 read.addr.eq(Cat(index[byte_bits:], self.read.table)),
                 self.read.value[l].eq(found.word_select(byte_now, 8)),
             ]
-            if c.rows:
+            if c.row_unit:
                 with m.If(self.read.wide):
                     m.d.comb += read.en.eq(1)
                     m.d.comb += read.addr.eq(Cat(self.read.word_index[l], self.read.word_table[byte_bits:]))

@@ -48,7 +48,7 @@ class Storage(wiring.Component):
             "scale": prm["scale"],
             "store": act["store"],
         }
-        if config.rows:
+        if config.row_unit:
             members["scale_write"] = prm["scale_write"]
         if self.lut is not None:
             members["table"] = self.lut.signature.members["read"]
@@ -68,7 +68,7 @@ class Storage(wiring.Component):
         connect(m, flipped(self.vector_acc), self.acc.vector)
         connect(m, flipped(self.bias), self.prm.bias)
         connect(m, flipped(self.scale), self.prm.scale)
-        if self.config.rows:
+        if self.config.row_unit:
             connect(m, flipped(self.scale_write), self.prm.scale_write)
         writers = {Memory.ACT: self.act.load, Memory.WGT: self.wgt.write, Memory.PRM: self.prm.write}
         if self.lut is not None:

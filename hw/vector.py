@@ -92,12 +92,12 @@ class Vector(EngineShell):
                 "bias": Out(ParameterRead(config)),
                 "scale": Out(ParameterRead(config)),
                 **(
-                    {"table": Out(TableRead(config.vector_lanes, wide=bool(config.rows)))}
+                    {"table": Out(TableRead(config.vector_lanes, wide=bool(config.row_unit)))}
                     if config.table_lookup
                     else {}
                 ),
                 "write": Out(RowWrite(row)),
-                **({"scale_write": Out(ScaleWrite())} if config.rows else {}),
+                **({"scale_write": Out(ScaleWrite())} if config.row_unit else {}),
                 "range_fault": Out(Fault()),
             },
         )
@@ -123,10 +123,10 @@ class Vector(EngineShell):
             self.activity.stalled.eq(steps.stalled),
         ]
         pipe = Pipeline(m)
-        if c.rows:
+        if c.row_unit:
             self._rows(m, pipe, steps)
         self._travel(m, pipe, steps)
-        if c.rows:
+        if c.row_unit:
             self._row_stages(m, pipe)
         self._contexts(m, pipe)
         self._lanes(m, pipe, steps.column)
@@ -135,7 +135,7 @@ class Vector(EngineShell):
 
     def _travel(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:
         """What travels with a step, and the reads and the write it asks for later."""
-        for name in ("result", "first", "from_acc", "biased", "prm", "dst"):
+        for name in ("result", "first", "from_acc", "uses_prm", "prm", "dst"):
             pipe.put(name, getattr(steps, name))
         pipe.put("take_a", steps.a_read)
         self._put_passes(m, pipe, steps)
@@ -146,7 +146,7 @@ class Vector(EngineShell):
         pipe.put("valid", pipe.at("makes", 1) & ~steps.fault.error, 1, reset=True)
         at_source = pipe.stage(SOURCE_STAGE)
         results = at_source["valid"] & at_source["result"]
-        if self.config.rows:
+        if self.config.row_unit:
             results &= ~(at_source["row_maximum"] | at_source["row_sum"])
         pipe.put("results", results, SOURCE_STAGE, reset=True)
         pipe.put("end", steps.end, reset=True)
@@ -158,7 +158,7 @@ class Vector(EngineShell):
             pipe.stage(RESULT_STAGE + 1),
         )
         pipe.put("read_bias", self.bias.data, gate - 1)
-        pipe.put("bias", Mux(pipe.at("biased", gate), pipe.at("read_bias", gate), 0), gate)
+        pipe.put("bias", Mux(pipe.at("uses_prm", gate), pipe.at("read_bias", gate), 0), gate)
         pipe.put("scale", self.scale.data, SCALE_STAGE - 1)
         m.d.comb += [
             self.bias.valid.eq(ask_bias["valid"]),
@@ -224,7 +224,7 @@ class Vector(EngineShell):
         za, zb = Signal.like(registers["za"], name="za_now"), Signal.like(registers["zb"], name="zb_now")
         with m.If(self.control.ready):
             m.d.sync += [za.eq(registers["za"]), zb.eq(registers["zb"])]
-        if self.config.rows:
+        if self.config.row_unit:
             pipe.put("plain_za", za)
             is_row = pipe.at("row_sum", 1) | pipe.at("row_exp", 1)
             pipe.put("za", Mux(is_row, self.rows.maximum, pipe.at("plain_za", 1)), 1)
@@ -249,7 +249,7 @@ class Vector(EngineShell):
             m.d.comb += [write.en.eq(1), write.addr.eq(next_slot), read.addr.eq(pipe.at("slot", stage - 1))]
             for member in layout.members:
                 value = registers[member] if member in registers else self.run(member)
-                if self.config.rows and member in ("rounding", "add", "lut"):  # ROW has other fields there
+                if self.config.row_unit and member in ("rounding", "add", "lut"):  # ROW has other fields there
                     value &= (header(self.control.word, "opcode") == BY_NAME["VECTOR"].opcode).replicate(len(value))
                 m.d.comb += write.data[member].eq(value)
             record = Signal(layout, name=f"{name}_now", reset_less=True)
@@ -290,7 +290,7 @@ class Vector(EngineShell):
         """The lanes, each with its share of the operands; the table look-up."""
         c = self.config
         tables = bool(c.table_lookup)
-        rows = bool(c.rows)
+        rows = bool(c.row_unit)
         control = LaneControl(tables=tables, rows=rows).create(path=("lanes",))
         for name in control.signature.members:
             m.d.comb += getattr(control, name).eq(pipe.at(name, CONTROL_STAGES[name]))

@@ -41,7 +41,7 @@ class VectorSteps(wiring.Component):
         acc_read, acc_row, acc_grant; a_*, b_*: reads of ACC or ACT (all granted or none; with a and b in one bank, a in
             an earlier cycle).
         column: of the row of ACC.  from_acc: ACC is read.
-        source, biased: of the instruction: where its values come from; whether they get a bias.
+        source, uses_prm: of the instruction: where its values come from; whether it uses PRM.
         row_maximum, row_sum, row_exp: it is ROW, with this function.
         first: of a group.  prm, dst: rows of the step.
         fault: the step before named a row beyond its memory; there is none in this cycle.
@@ -56,7 +56,7 @@ class VectorSteps(wiring.Component):
             {
                 "control": In(control),
                 "configures_loop": In(1),
-                **({"running": In(1), **{f"row_{n}": Out(1) for n in ROW_FUNCTIONS}} if config.rows else {}),
+                **({"running": In(1), **{f"row_{n}": Out(1) for n in ROW_FUNCTIONS}} if config.row_unit else {}),
                 "current_pc": Out(PC_BITS),
                 "works": Out(1),
                 "stalled": Out(1),
@@ -70,7 +70,7 @@ class VectorSteps(wiring.Component):
                 "column": Out(bits_for(columns)),
                 "from_acc": Out(1),
                 "source": Out(BY_NAME["VECTOR"].by_name["source"].bits),
-                "biased": Out(1),
+                "uses_prm": Out(1),
                 "first": Out(1),
                 "prm": Out(ADDRESS_BITS),
                 "dst": Out(ADDRESS_BITS),
@@ -113,7 +113,7 @@ class VectorSteps(wiring.Component):
             "from_acc": new_source == Source.ACC,
         }
         is_row, makes_none = C(0, 1), C(0, 1)  # ROW; it makes no row of ACT
-        if c.rows:
+        if c.row_unit:
             is_row, makes_none = Signal(), Signal()
             m.d.comb += [
                 is_row.eq(header(word, "opcode") == BY_NAME["ROW"].opcode),
@@ -126,7 +126,7 @@ class VectorSteps(wiring.Component):
             }
         at_work = {"null": null, "reducing": reducing, "uses_b": uses_b, "from_acc": from_acc}
 
-        biased = (new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)
+        uses_prm = (new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)
 
         def of_step(of: dict[str, Value], group_last: Value, same: Value) -> list[tuple[Signal, Value]]:
             makes_row = ~of["reducing"] | group_last
@@ -159,7 +159,7 @@ class VectorSteps(wiring.Component):
             m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
             m.d.sync += [
                 self.source.eq(new_source),
-                self.biased.eq(biased | is_row),
+                self.uses_prm.eq(uses_prm | is_row),
                 self.current_pc.eq(control.pc),
             ]
         m.d.comb += [nest.start.eq(~active), nest.step.eq(step)]
@@ -167,7 +167,7 @@ class VectorSteps(wiring.Component):
         # The levels of a group: those below `reduce`.
         m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
 
-        busy = self._rows(m, is_row, active, step, new_source) if c.rows else C(0, 1)
+        busy = self._rows(m, is_row, active, step, new_source) if c.row_unit else C(0, 1)
 
         # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
         active_now, asks = Signal(), Signal()
@@ -186,7 +186,7 @@ class VectorSteps(wiring.Component):
             step.eq(self.works & (null | self.last_pass)),
             self.stalled.eq(go & ~self.works),
         ]
-        if c.rows:
+        if c.row_unit:
             m.d.comb += control.ready.eq(~active & ~(is_row & self.running))
         else:
             m.d.comb += control.ready.eq(~active)
@@ -221,7 +221,7 @@ class VectorSteps(wiring.Component):
         limits = [
             (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
             (nest.b, uses_b & result & (nest.b >= c.act_rows)),
-            (nest.prm, self.biased & result & (nest.prm >= c.prm_rows)),
+            (nest.prm, self.uses_prm & result & (nest.prm >= c.prm_rows)),
             (nest.dst, result & ~makes_none & (nest.dst >= c.act_rows)),
         ]
         report_range(m, self.fault, self.current_pc, makes & self.first_pass, limits)

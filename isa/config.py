@@ -56,9 +56,9 @@ class NpuConfig:
         depthwise: 1 = GEMM has the window of DEPTHWISE; 0 = it has none, and the opcode is illegal.
         vector_queue: 1 = VECTOR has an instruction queue of its own; 0 = its instructions go through that of GEMM.
         vector_passes: cycles VECTOR takes for a row, 1, 2 or 4: it has block_in / vector_passes lanes.
-        row_unit: 1 = VECTOR has the unit of ROW (maximum, sum and quotients along the channels), if there are tables in
-            fours (lut_tables is 4, 8, 12 or 16) and a lane for every element (vector_passes is 1); 0 = it has none, and
-            the opcode is illegal.
+        row_unit: 1 = VECTOR has the unit of ROW (functions of rows along the channels), which needs tables in fours
+            (lut_tables is 4, 8, 12 or 16) and a lane for every element (vector_passes is 1); 0 = it has none, and the
+            opcode is illegal.
         gemm_loops: levels of the GEMM loop nest.
         vector_loops: levels of the VECTOR loop nest.
         semaphores: counting semaphores (ids 1..semaphores).
@@ -126,6 +126,14 @@ class NpuConfig:
         self._check_range("vector_queue", 0, 1)
         self._check_power("vector_passes", 1, 4)
         self._check_range("row_unit", 0, 1)
+        if self.row_unit and (not self.lut_tables or self.lut_tables % WIDE_TABLE):
+            raise ConfigError(
+                f"row_unit must be 0 with lut_tables = {self.lut_tables}; the row unit needs 4, 8, 12 or 16 tables"
+            )
+        if self.row_unit and self.vector_passes > 1:
+            raise ConfigError(
+                f"row_unit must be 0 with vector_passes = {self.vector_passes}; the row unit needs one pass"
+            )
         self._check_range("gemm_loops", 5, MAX_LOOPS)
         self._check_range("vector_loops", 4, MAX_LOOPS)
         self._check_range("semaphores", 12, MAX_SEMAPHORES)
@@ -210,13 +218,6 @@ class NpuConfig:
     def vector_lanes(self) -> int:
         """Elements VECTOR works on in a cycle."""
         return self.block_in // self.vector_passes
-
-    @property
-    def rows(self) -> int:
-        """1 if VECTOR has the unit of ROW."""
-        return int(
-            self.row_unit and self.lut_tables > 0 and self.lut_tables % WIDE_TABLE == 0 and self.vector_passes == 1
-        )
 
     @property
     def table_lookup(self) -> int:

@@ -401,7 +401,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("reduce", 4, doc="innermost levels that make up a row, 0..vector_loops", at_most="vector_loops"),
        Field("tail", 6, doc="lanes of the last vector of a row, 0 = all", below="block_in"),
        Field("exponent", 8, doc="of the quotient, as that of a float32"),
-       requires="rows"),
+       requires="row_unit"),
     _i("VECTOR_SYNC", 0x3f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "
        "Its signals are given when everything VECTOR did before is visible."),

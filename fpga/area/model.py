@@ -64,14 +64,14 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
         "slices of the window": float(c.block_in * c.dw_lanes * (c.dw_slices - 1) * c.depthwise),
         "columns of ACC": float(max(c.block_in, c.block_out) - c.dw_lanes),
         "multiplexers of memories": float(scratchpad_memories(c, family).mux_bits),
-        "lanes of the row unit": float(c.vector_lanes * c.rows),
+        "lanes of the row unit": float(c.vector_lanes * c.row_unit),
     }
     return {
         "lut": lut,
         "ff": logic
         | {
             "window": float(c.block_in * c.block_in * c.depthwise),
-            "lanes of the row unit": float(c.vector_lanes * c.rows),
+            "lanes of the row unit": float(c.vector_lanes * c.row_unit),
         },
         "dsp": {"products": logic["products"], "lanes of VECTOR": logic["lanes of VECTOR"]},
         "bram": {"fixed": 1.0, "scratchpads": float(scratchpad_memories(c, family).blocks)},

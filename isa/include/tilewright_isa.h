@@ -404,7 +404,7 @@ static inline void tw_set_store_count(tw_word *w, uint32_t value) { tw_insert(w,
 /* STORE_SYNC */
 
 /* The attributes of a configuration that bound operands or allow opcodes. */
-typedef struct { uint32_t semaphores, gemm_loops, depthwise, dw_slices, vector_loops, last_table, table_lookup, rows, block_in; } tw_limits;
+typedef struct { uint32_t semaphores, gemm_loops, depthwise, dw_slices, vector_loops, last_table, table_lookup, row_unit, block_in; } tw_limits;
 
 /* What a decoder checks before it dispatches: an error code, TW_ERROR_CODE_NONE if the word is legal. */
 static inline int tw_check(tw_word w, const tw_limits *limits) {
@@ -458,7 +458,7 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
         if (tw_vector_rounding(w) > 2u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         break;
     case TW_OP_ROW:
-        if (!limits->rows) return TW_ERROR_CODE_ILLEGAL_OPCODE;
+        if (!limits->row_unit) return TW_ERROR_CODE_ILLEGAL_OPCODE;
         if (tw_row_function(w) > 2u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_row_reduce(w) > limits->vector_loops) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_row_tail(w) >= limits->block_in) return TW_ERROR_CODE_ILLEGAL_OPERAND;

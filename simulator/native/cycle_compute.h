@@ -140,7 +140,7 @@ struct Vector {
     enum { A, B, DST, PRM };
     Nest<4> nest;
     bool active = false, null = false, phase = false, add = false, reducing = false, from_acc = false, uses_b = false,
-         biased = false, writes = true, divides = false;  // divides: EXP_SUM
+         uses_prm = false, writes = true, divides = false;  // divides: EXP_SUM
     int reduce = 0;
     uint32_t current_pc = 0;
     Fifo<Completion> ends;
@@ -214,7 +214,7 @@ struct Vector {
         if (!null && !pass) {
             if (a >= (from_acc ? acc_vectors : act_rows)) range = {true, a};
             else if (uses_b && result && b >= act_rows) range = {true, b};
-            else if (biased && result && prm >= prm_rows) range = {true, prm};
+            else if (uses_prm && result && prm >= prm_rows) range = {true, prm};
             else if (result && writes && dst >= act_rows) range = {true, dst};
         }
         if (!steps) {
@@ -258,7 +258,7 @@ struct Vector {
         if (e.opcode == TW_OP_ROW) {
             const uint32_t function = tw_row_function(w);
             from_acc = uses_b = false;
-            biased = true;  // as far as checks of PRM go
+            uses_prm = true;
             reducing = function != TW_ROW_FUNCTION_EXP;
             writes = !reducing;
             divides = function == TW_ROW_FUNCTION_EXP_SUM;
@@ -271,7 +271,7 @@ struct Vector {
         const uint32_t source = tw_vector_source(w);
         from_acc = source == TW_SOURCE_ACC;
         reducing = source == TW_SOURCE_SUM || source == TW_SOURCE_MAX;
-        biased = from_acc || source == TW_SOURCE_MUL || source == TW_SOURCE_SUM;
+        uses_prm = from_acc || source == TW_SOURCE_MUL || source == TW_SOURCE_SUM;
         uses_b = tw_vector_add(w) || source == TW_SOURCE_MUL;
         reduce = int(tw_vector_reduce(w));
         nest.start({uint32_t(tw_vector_a(w)), uint32_t(tw_vector_b(w)), uint32_t(tw_vector_dst(w)), uint32_t(tw_vector_prm(w))});

@@ -485,7 +485,9 @@ def generate(
     """
     generator = _Generator(seed, config, max_steps)
     makers = [generator.load] * 6 + [generator.gemm] * 5 + [generator.depthwise] * (3 * config.depthwise)
-    makers += [generator.vector] * 6 + [generator.row] * (4 * config.rows) + [generator.store] * 3 + [generator.sync]
+    makers += (
+        [generator.vector] * 6 + [generator.row] * (4 * config.row_unit) + [generator.store] * 3 + [generator.sync]
+    )
     image = generator.memory()
     for _ in range(4):
         generator.load()

@@ -19,7 +19,7 @@ CONFIGS: list[NpuConfig] = [
     BASE.with_(name="wide", block_in=8, block_out=16, act_rows=16384),
     BASE.with_(name="narrow", block_in=16, block_out=8, acc_rows=2048, wgt_tiles=768),
     BASE.with_(name="half", act_rows=1024, wgt_tiles=192, acc_rows=256, prm_rows=32),
-    BASE.with_(name="no_units", depthwise=0, lut_tables=0),
+    BASE.with_(name="no_units", depthwise=0, lut_tables=0, row_unit=0),
 ]
 
 

@@ -38,7 +38,7 @@ class Softmax(NpuOp[QSoftmax]):
 
     def unsupported(self, node: TypedNode[QSoftmax], config: NpuConfig) -> str | None:
         x, y, rank = node.x, node.y, len(node.x.shape)
-        if not config.rows:
+        if not config.row_unit:
             return "the machine has no row unit"
         if node.op.axis % rank != rank - 1:
             return f"axis {node.op.axis % rank} of {rank}; rows of the NPU are the last axis"

@@ -57,7 +57,7 @@ def squared(dtype: type, seed: int) -> Model:
     "config, options, where",
     [
         (BASE, CompileOptions(), "npu"),
-        (BASE.with_(name="no_units", depthwise=0, lut_tables=0), CompileOptions(keep="all"), "npu"),
+        (BASE.with_(name="no_units", depthwise=0, lut_tables=0, row_unit=0), CompileOptions(keep="all"), "npu"),
         (BASE, CompileOptions(cpu_only=True), "cpu"),
     ],
 )

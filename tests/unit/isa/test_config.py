@@ -85,15 +85,27 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "axi_address_bits": 33,
         "depthwise": 0,
         "vector_queue": 0,
-        "row_unit": 0,
+        "row_unit": 1,
     }
-    assert len({BASE.with_(**{k: v}).fingerprint for k, v in changes.items()} | {BASE.fingerprint}) == len(changes) + 1
+    start = BASE.with_(row_unit=0)
+    assert (
+        len({start.with_(**{k: v}).fingerprint for k, v in changes.items()} | {start.fingerprint}) == len(changes) + 1
+    )
 
 
-def test_rows_need_tables_in_fours_and_all_lanes() -> None:
-    assert BASE.rows == 1 and BASE.with_(lut_tables=4).rows == 1
-    assert not any(BASE.with_(**c).rows for c in ({"lut_tables": 6}, {"lut_tables": 0}, {"vector_passes": 2}))
-    assert not preset("wide").rows
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lut_tables": 6}, "row_unit must be 0 with lut_tables = 6; the row unit needs 4, 8, 12 or 16 tables"),
+        ({"lut_tables": 0}, "row_unit must be 0 with lut_tables = 0; the row unit needs 4, 8, 12 or 16 tables"),
+        ({"vector_passes": 2}, "row_unit must be 0 with vector_passes = 2; the row unit needs one pass"),
+    ],
+)
+def test_rows_need_tables_in_fours_and_all_lanes(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BASE.with_(**change)
+    assert str(caught.value) == message
+    BASE.with_(row_unit=0, **change)
 
 
 def test_presets_keep_their_fingerprints() -> None:

@@ -230,7 +230,7 @@ def test_op_helpers() -> None:
     ],
 )
 def test_limits_by_hand(name: str, field: str, low: int, high: int) -> None:
-    config = preset("base").with_(semaphores=12, gemm_loops=5, lut_tables=0, block_out=4)
+    config = preset("base").with_(semaphores=12, gemm_loops=5, lut_tables=0, row_unit=0, block_out=4)
     assert BY_NAME[name].by_name[field].limits(config) == (low, high)
 
 
