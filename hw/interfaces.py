@@ -20,7 +20,6 @@ from isa.instructions import (
     INSTRUCTION_BITS,
     INSTRUCTION_BYTES,
     REGIONS,
-    ROW_WORD_BITS,
     Engine,
 )
 from isa.registers import REGISTER_SPACE
@@ -382,15 +381,15 @@ class TableRead(wiring.Signature):
     """A reader of look-up tables: byte `index` of a table for every lane, `value` two cycles later.
 
     Parameters:
-        wide: there is a second reader, never in the same cycle: with `wide` it reads, for every lane, word `word_index`
-            of the tables that are read as one with `word_table`; `word` two cycles later.
+        wide: bits of the words of a second reader, never in the same cycle, 0 for none: with `wide` it reads, for every
+            lane, word `word_index` of the tables that are read as one with `word_table`; `word` two cycles later.
     """
 
-    def __init__(self, lanes: int, *, wide: bool = False) -> None:
+    def __init__(self, lanes: int, *, wide: int = 0) -> None:
         members = {"valid": Out(1), "table": Out(4), "index": Out(8).array(lanes), "value": In(8).array(lanes)}
         if wide:
             members |= {"wide": Out(1), "word_table": Out(4), "word_index": Out(8).array(lanes)}
-            members |= {"word": In(ROW_WORD_BITS).array(lanes)}
+            members |= {"word": In(wide).array(lanes)}
         super().__init__(members)
 
 

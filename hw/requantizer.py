@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, signed
+from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from isa.row_norm import BIAS_FRACTION, SUM_FRACTION
 
 #: Cycles from `acc` to `result`.
 REQUANTIZE_STAGES = 11
 #: Cycles after `acc` at which `scale`, the zero point to be added inside, mode and zero point to be added outside, and
 #: the limits are looked at.
+START_STAGE = 2
 SCALE_STAGE = 3
 INSIDE_STAGE = 7
 WINDOW_STAGE = 9
@@ -20,6 +23,9 @@ INTEGER = 9  # magnitudes of 2**(INTEGER - 1) and more saturate whatever is done
 FRACTION = 26  # fraction bits of the fixed-point value; the lowest holds "anything below"
 #: float32 exponent bias, such that value = 1.f * 2**(exponent field - BIAS).
 BIAS = 127
+#: How far the product of a value without leading zeros and 1.f * 2**0 is to be shifted right to get to fixed point.
+START = INTEGER - 1 - 31 + BIAS
+assert FRACTION == SUM_FRACTION
 
 
 class Requantizer(wiring.Component):
@@ -36,9 +42,14 @@ class Requantizer(wiring.Component):
 
     Latency: REQUANTIZE_STAGES cycles, one value per cycle. Parameters enter when their stage looks at them.
 
+    Parameters:
+        rows: there are `start` and `addend`.
+
     Ports:
         acc: value, in cycle 0.
         scale: float32 pattern, in cycle SCALE_STAGE.
+        start: START less the power of two that the value is multiplied with; in cycle START_STAGE.
+        addend: is added inside, with BIAS_FRACTION bits of a fraction; in cycle INSIDE_STAGE.
         inside_zero_point: zero point in mode ZERO_POINT_INSIDE, else 0; in cycle INSIDE_STAGE.
         window: mode is ZERO_POINT_INSIDE.  away: mode is HALF_AWAY.  zero_point: that of the modes other than
             ZERO_POINT_INSIDE, else 0. All in cycle WINDOW_STAGE.
@@ -46,11 +57,13 @@ class Requantizer(wiring.Component):
         result: in cycle REQUANTIZE_STAGES.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, rows: bool = False) -> None:
+        self.rows = rows
         super().__init__(
             {
                 "acc": In(signed(32)),
                 "scale": In(32),
+                **({"start": In(8), "addend": In(signed(32))} if rows else {}),
                 "inside_zero_point": In(signed(8)),
                 "window": In(1),
                 "away": In(1),
@@ -116,7 +129,7 @@ class Requantizer(wiring.Component):
         # get to fixed point: INTEGER - 1 less the exponent.
         m.d.sync += [
             mantissa.eq(normal[8:] + (normal[7] & (below | normal[8]))),
-            offset3.eq(Cat(by1, by2, zeros2) + (INTEGER - 1 - 31 + BIAS)),
+            offset3.eq(Cat(by1, by2, zeros2) + (self.start if self.rows else START)),
         ]
 
         # 3 -> 4: partial products, exponents. Scales below the normal ones count as 0.
@@ -196,7 +209,12 @@ class Requantizer(wiring.Component):
         # 7 -> 8: sign, zero point inside.
         total = stage(signed(width + 1), "total")
         value7 = Cat(Mux(lost7.any(), ~negative7, fixed[0]), fixed[1:], negative7).as_signed()
-        addend = Cat(negative7, C(0, FRACTION - 1), self.inside_zero_point).as_signed()
+        inside: Value = self.inside_zero_point
+        below_one: Value = C(0, FRACTION - 1)
+        if self.rows:
+            inside = Cat(inside, inside[-1]) | self.addend[BIAS_FRACTION:]
+            below_one = Cat(C(0, FRACTION - 1 - BIAS_FRACTION), self.addend[:BIAS_FRACTION])
+        addend = Cat(negative7, below_one, inside).as_signed()
         m.d.sync += total.eq(value7 + addend)
 
         # 8 -> 9: distance from the tie, inverted if before it.

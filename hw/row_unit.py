@@ -9,11 +9,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.interfaces import ScaleWrite
+from hw.row_norm import WRITE_STAGE, RowNormUnit
 from hw.scratchpads import memory
 from hw.vector_lane import REQUANTIZE_STAGE, SOURCE_STAGE
 from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, BY_NAME, ROW_QUOTIENT_BITS, ROW_SUM_BITS, ROW_WORD_BITS
-from isa.timing import ROW_DIVIDE_CYCLES, row_scale_write, row_tree_stages
+from isa.instructions import ADDRESS_BITS, BY_NAME, ROW_QUOTIENT_BITS, ROW_SUM_BITS
+from isa.row_norm import COUNT_BITS, EXPONENT_BITS, FACTOR_BITS, ROOT_BITS, SQUARES_BITS, TOTAL_BITS
+from isa.timing import ROW_DIVIDE_CYCLES, row_norm_write, row_scale_write, row_tree_stages
 
 _FIELDS = BY_NAME["ROW"].by_name
 #: Cycles after the step in which the maximum, and the exponentials, of a vector go into registers.
@@ -30,6 +32,11 @@ def sum_stage(config: NpuConfig) -> int:
     return WORD_STAGE + 1 + row_tree_stages(config)
 
 
+def norm_stage(config: NpuConfig) -> int:
+    """Cycles after the last step of a row in which its sums go to the unit of norms."""
+    return sum_stage(config) + 1
+
+
 def divide_stage(config: NpuConfig) -> int:
     """Cycles after the last step of a row in which its sum goes to the divider."""
     return sum_stage(config) + 2
@@ -40,17 +47,22 @@ class RowUnit(wiring.Component):
 
     Two trees over the lanes, two levels a stage, each with a register behind it that goes from vector to vector. A sum
     is shifted until its highest bit is set, by 8 and 4 in one cycle, by 2 and 1 in the next; then the quotient comes,
-    two bits a cycle, from one subtraction behind the other.
+    two bits a cycle, from one subtraction behind the other. The unit of norms, with the same sums, uses the divider
+    when no row of EXP_SUM does.
 
     Ports:
         a: the lanes, in MAXIMUM_STAGE.  words: their exponentials, in WORD_STAGE.
         a_cut, words_cut: only lanes of `keep` count; in these stages.  keep: those before `tail`.
         maximum_valid, maximum_first, maximum_last, maximum_prm: there is a vector of MAXIMUM; it is the first, the last
             of its row; the place of its maximum; in `maximum_stage`.
-        sum_valid, sum_first: the same for EXP_SUM, in `sum_stage`.
+        sum_valid, sum_first: the same for EXP_SUM, MOMENTS and POWER, in `sum_stage`.
+        two_sums: a sum of lanes has two fields, as MOMENTS and POWER have them; in `sum_stage`.
+        norm, norm_place: a row of these has ended; in `norm_stage`.
         divide, divide_prm: a row of EXP_SUM has ended; in `divide_stage`.
-        numerator, exponent: of the instruction, until its last division has begun.
+        number, exponent: of the instruction, until its last division has begun.
+        epsilon, centred: of the instruction as well, until its last row is written.
         prm: of the step.  maximum: what is kept for it, a cycle later.
+        read: place in STAT of the step.  factor, offset, norm_exponent: what is kept there, a cycle later.
         write: quotients, `row_scale_write` cycles after the last step of the row.
     """
 
@@ -60,7 +72,7 @@ class RowUnit(wiring.Component):
         super().__init__(
             {
                 "a": In(8 * lanes),
-                "words": In(ROW_WORD_BITS * lanes),
+                "words": In(config.row_word_bits * lanes),
                 "a_cut": In(1),
                 "words_cut": In(1),
                 "keep": In(lanes),
@@ -70,22 +82,47 @@ class RowUnit(wiring.Component):
                 "maximum_prm": In(ADDRESS_BITS),
                 "sum_valid": In(1),
                 "sum_first": In(1),
+                "two_sums": In(1),
+                "norm": In(1),
+                "norm_place": In(ADDRESS_BITS),
                 "divide": In(1),
                 "divide_prm": In(ADDRESS_BITS),
-                "numerator": In(_FIELDS["numerator"].bits),
+                "number": In(_FIELDS["number"].bits),
                 "exponent": In(_FIELDS["exponent"].bits),
+                "epsilon": In(32),
+                "centred": In(1),
                 "prm": In(ADDRESS_BITS),
                 "maximum": Out(signed(8)),
+                "read": In(ADDRESS_BITS),
+                "factor": Out(FACTOR_BITS),
+                "offset": Out(32),
+                "norm_exponent": Out(EXPONENT_BITS),
                 "write": Out(ScaleWrite()),
             }
         )
         assert divide_stage(config) + ROW_DIVIDE_CYCLES == row_scale_write(config)
+        assert norm_stage(config) + WRITE_STAGE == row_norm_write(config)
         assert 2 * (ROW_DIVIDE_CYCLES - 1) == ROW_QUOTIENT_BITS
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self._maxima(m)
-        self._divide(m, self._sum(m))
+        total = self._sum(m)
+        m.submodules.norms = norms = RowNormUnit(self.config)
+        m.d.comb += [
+            norms.start.eq(self.norm),
+            norms.place.eq(self.norm_place),
+            norms.squares.eq(total[:SQUARES_BITS]),
+            norms.total.eq(self._second(m)),
+            norms.count.eq(self.number[:COUNT_BITS]),
+            norms.epsilon.eq(self.epsilon),
+            norms.centred.eq(self.centred),
+            norms.read.eq(self.read),
+            self.factor.eq(norms.factor_now),
+            self.offset.eq(norms.offset_now),
+            self.norm_exponent.eq(norms.exponent_now),
+        ]
+        self._divide(m, total, norms)
         return m
 
     def _leaves(self, m: Module, name: str, row: Value, width: int, cut: Value, flip: int = 0) -> list[Value]:
@@ -135,14 +172,24 @@ class RowUnit(wiring.Component):
         ]
 
     def _sum(self, m: Module) -> Value:
-        """The sum of the vectors so far."""
-        part = self._tree(m, self._leaves(m, "word", self.words, ROW_WORD_BITS, self.words_cut), lambda x, y: x + y)
+        """The sum of the vectors so far, or of their first field."""
+        leaves = self._leaves(m, "word", self.words, self.config.row_word_bits, self.words_cut)
+        self.part = self._tree(m, leaves, lambda x, y: x + y)
+        split = self.config.row_square_bits
+        above = self.part[split:] & ~self.two_sums.replicate(len(self.part) - split)
         total = Signal(ROW_SUM_BITS, reset_less=True)
         with m.If(self.sum_valid):
-            m.d.sync += total.eq(Mux(self.sum_first, 0, total) + part)
+            m.d.sync += total.eq(Mux(self.sum_first, 0, total) + Cat(self.part[:split], above))
         return total
 
-    def _divide(self, m: Module, total: Value) -> None:
+    def _second(self, m: Module) -> Value:
+        """The sum of the second field of the vectors so far."""
+        total = Signal(TOTAL_BITS, reset_less=True, name="second")
+        with m.If(self.sum_valid):
+            m.d.sync += total.eq(Mux(self.sum_first, 0, total) + self.part[self.config.row_square_bits :])
+        return total
+
+    def _divide(self, m: Module, total: Value, norms: RowNormUnit) -> None:
         width = ROW_SUM_BITS
 
         def shifted(value: Value, distances: tuple[int, int], name: str) -> tuple[Value, Value]:
@@ -164,7 +211,7 @@ class RowUnit(wiring.Component):
 
         rest, quotient = Signal(width + 1, reset_less=True), Signal(ROW_QUOTIENT_BITS, reset_less=True)
         row, exponent = Signal.like(self.divide_prm, reset_less=True), Signal.like(self.exponent, reset_less=True)
-        left = Signal(range(ROW_DIVIDE_CYCLES))
+        left, scale = Signal(range(ROW_DIVIDE_CYCLES)), Signal()  # scale: the quotient becomes one
         now: Value = rest
         bits: list[Value] = []
         for k in range(2):
@@ -176,18 +223,22 @@ class RowUnit(wiring.Component):
             bits.insert(0, fits)
         m.d.sync += [rest.eq(now), quotient.eq(Cat(*bits, quotient[:-2]))]
         writes = Signal()
-        m.d.sync += writes.eq(left == 1)
+        m.d.sync += writes.eq((left == 1) & scale)
         with m.If(left != 0):
             m.d.sync += left.eq(left - 1)
         with m.If(self.divide):
             m.d.sync += [
                 divisor.eq(value),
                 zeros.eq(Cat(low, zeros_high)),
-                rest.eq(self.numerator << (width - len(self.numerator))),
+                rest.eq(self.number << (width - len(self.number))),
                 row.eq(self.divide_prm),
                 exponent.eq(self.exponent),
                 left.eq(ROW_DIVIDE_CYCLES - 1),
+                scale.eq(1),
             ]
+        with m.If(norms.ask):
+            m.d.sync += [divisor.eq(norms.root << (width - ROOT_BITS)), rest.eq(1 << (width - 3)), scale.eq(0)]
+        m.d.comb += norms.factor.eq(quotient)
         large = quotient[-1]
         mantissa = Mux(large, quotient[-24:-1], quotient[-25:-2])
         m.d.comb += [

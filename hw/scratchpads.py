@@ -202,7 +202,7 @@ class TableScratchpad(wiring.Component):
         self.chunks = 256 // config.bus_bytes
         super().__init__(
             {
-                "read": In(TableRead(config.vector_lanes, wide=bool(config.row_unit))),
+                "read": In(TableRead(config.vector_lanes, wide=config.row_unit * config.row_word_bits)),
                 "write": In(ScratchpadWrite(config, self.chunks, fills=False, refusable=True)),
             }
         )

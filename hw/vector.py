@@ -11,8 +11,8 @@ from hw.connections import unread
 from hw.engine import EngineShell
 from hw.interfaces import Fault, ParameterRead, RowWrite, ScaleWrite, ScratchpadRead, TableRead
 from hw.pipeline import Pipeline
-from hw.requantizer import INSIDE_STAGE
-from hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, RowUnit, divide_stage, maximum_stage, sum_stage
+from hw.requantizer import INSIDE_STAGE, START
+from hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, RowUnit, divide_stage, maximum_stage, norm_stage, sum_stage
 from hw.table import field, header
 from hw.vector_lane import (
     ADD_STAGE,
@@ -32,7 +32,7 @@ from hw.vector_lane import (
 from hw.vector_operands import VectorOperands
 from hw.vector_steps import ROW_FUNCTIONS, VectorSteps
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, Engine, Rounding, Source
+from isa.instructions import BY_NAME, Engine, Rounding, RowFunction, Source
 from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 
 #: Instructions the pipeline can hold, with room to spare: contexts are reused in turn. An instruction takes at least
@@ -40,6 +40,8 @@ from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 CONTEXTS, CYCLES_APART = 16, 2
 #: Cycles after the step in which the row of ACC is there.
 ACC_STAGE = 1
+#: Cycles after the step in which NORM adds a channel's bias.
+ADDEND_STAGE = REQUANTIZE_STAGE + INSIDE_STAGE
 #: Cycles after the step in which the contexts are there.
 REQUANTIZE_CONTEXT_STAGE = REQUANTIZE_STAGE + INSIDE_STAGE - 1
 FINISH_CONTEXT_STAGE = ADD_STAGE - 1
@@ -92,7 +94,7 @@ class Vector(EngineShell):
                 "bias": Out(ParameterRead(config)),
                 "scale": Out(ParameterRead(config)),
                 **(
-                    {"table": Out(TableRead(config.vector_lanes, wide=bool(config.row_unit)))}
+                    {"table": Out(TableRead(config.vector_lanes, wide=config.row_unit * config.row_word_bits))}
                     if config.table_lookup
                     else {}
                 ),
@@ -147,7 +149,7 @@ class Vector(EngineShell):
         at_source = pipe.stage(SOURCE_STAGE)
         results = at_source["valid"] & at_source["result"]
         if self.config.row_unit:
-            results &= ~(at_source["row_maximum"] | at_source["row_sum"])
+            results &= ~(at_source["row_maximum"] | at_source["row_sum"] | at_source["row_moments"])
         pipe.put("results", results, SOURCE_STAGE, reset=True)
         pipe.put("end", steps.end, reset=True)
         # Block RAM is slow: what it gives goes through a register, which can lie in the block.
@@ -158,11 +160,21 @@ class Vector(EngineShell):
             pipe.stage(RESULT_STAGE + 1),
         )
         pipe.put("read_bias", self.bias.data, gate - 1)
-        pipe.put("bias", Mux(pipe.at("uses_prm", gate), pipe.at("read_bias", gate), 0), gate)
+        added = pipe.at("uses_prm", gate)
+        bias_row, ask = ask_bias["prm"], ask_bias["valid"]
+        if self.config.row_unit:  # NORM adds it later: it is read later, too, when no other instruction can read one
+            added &= ~pipe.at("row_norm", gate)
+            ask_late = pipe.stage(ADDEND_STAGE - 3)
+            late = ask_late["valid"] & ask_late["row_norm"]
+            bias_row, ask = Mux(late, ask_late["prm"], bias_row), ask | late
+            pipe.put(
+                "addend", Mux(pipe.at("row_norm", ADDEND_STAGE - 1), pipe.at("read_bias", gate), 0), ADDEND_STAGE - 1
+            )
+        pipe.put("bias", Mux(added, pipe.at("read_bias", gate), 0), gate)
         pipe.put("scale", self.scale.data, SCALE_STAGE - 1)
         m.d.comb += [
-            self.bias.valid.eq(ask_bias["valid"]),
-            self.bias.row.eq(ask_bias["prm"]),
+            self.bias.valid.eq(ask),
+            self.bias.row.eq(bias_row),
             self.bias.number.eq(ask_bias["number"]),
             self.scale.valid.eq(1),
             self.scale.row.eq(ask_scale["prm"]),
@@ -178,22 +190,34 @@ class Vector(EngineShell):
         for name in ROW_FUNCTIONS:
             pipe.put(f"row_{name}", getattr(steps, f"row_{name}"))
         pipe.put("exponential", steps.row_exp)
-        m.d.comb += [steps.running.eq(self.activity.running), rows.prm.eq(steps.prm)]
+        m.d.comb += [
+            steps.running.eq(self.activity.running),
+            rows.prm.eq(steps.prm),
+            rows.read.eq(steps.b_row),
+        ]
         # Of the instruction; the next ROW starts when this one is out of the pipeline.
         word, lanes = self.control.word, self.config.block_in
         tail = field(word, "ROW", "tail")
         with m.If(self.control.start & (header(word, "opcode") == BY_NAME["ROW"].opcode)):
             m.d.sync += [
                 rows.keep.eq(Cat((tail == 0) | (tail > l) for l in range(lanes))),
-                rows.numerator.eq(field(word, "ROW", "numerator")),
+                rows.number.eq(field(word, "ROW", "number")),
                 rows.exponent.eq(field(word, "ROW", "exponent")),
+                rows.centred.eq(field(word, "ROW", "function") == RowFunction.MOMENTS),
             ]
 
     def _row_stages(self, m: Module, pipe: Pipeline) -> None:
-        """What the row unit is told of a step, in its stages."""
+        """What the row unit is told of a step, in its stages; what it tells of the row of a step of NORM."""
         rows, c = self.rows, self.config
+        pipe.put("norm", pipe.at("valid", SOURCE_STAGE) & pipe.at("row_norm", SOURCE_STAGE), SOURCE_STAGE)
+        pipe.put("norm_sum", pipe.at("norm", PRODUCT_STAGE), PRODUCT_STAGE)
+        for name in ("factor", "offset", "norm_exponent"):
+            pipe.put(f"row_{name}", getattr(rows, name), 1)
+        before_start = CONTROL_STAGES["start"] - 1
+        exponent = Mux(pipe.at("row_norm", before_start), pipe.at("row_norm_exponent", before_start), 0)
+        pipe.put("start", (START - exponent)[:8], before_start)
         at_maximum, at_sum = pipe.stage(maximum_stage(c)), pipe.stage(sum_stage(c))
-        at_divide = pipe.stage(divide_stage(c))
+        at_divide, at_norm = pipe.stage(divide_stage(c)), pipe.stage(norm_stage(c))
         m.d.comb += [
             rows.a_cut.eq(pipe.at("result", MAXIMUM_STAGE)),
             rows.words_cut.eq(pipe.at("result", WORD_STAGE)),
@@ -201,8 +225,11 @@ class Vector(EngineShell):
             rows.maximum_first.eq(at_maximum["first"]),
             rows.maximum_last.eq(at_maximum["result"]),
             rows.maximum_prm.eq(at_maximum["prm"]),
-            rows.sum_valid.eq(at_sum["valid"] & at_sum["row_sum"]),
+            rows.sum_valid.eq(at_sum["valid"] & (at_sum["row_sum"] | at_sum["row_moments"])),
             rows.sum_first.eq(at_sum["first"]),
+            rows.two_sums.eq(at_sum["row_moments"]),
+            rows.norm.eq(at_norm["valid"] & at_norm["row_moments"] & at_norm["result"]),
+            rows.norm_place.eq(at_norm["prm"]),
             rows.divide.eq(at_divide["valid"] & at_divide["row_sum"] & at_divide["result"]),
             rows.divide_prm.eq(at_divide["prm"]),
         ]
@@ -225,6 +252,8 @@ class Vector(EngineShell):
         with m.If(self.control.ready):
             m.d.sync += [za.eq(registers["za"]), zb.eq(registers["zb"])]
         if self.config.row_unit:
+            with m.If(self.control.start & (header(self.control.word, "opcode") == BY_NAME["ROW"].opcode)):
+                m.d.sync += self.rows.epsilon.eq(registers["c"])
             pipe.put("plain_za", za)
             is_row = pipe.at("row_sum", 1) | pipe.at("row_exp", 1)
             pipe.put("za", Mux(is_row, self.rows.maximum, pipe.at("plain_za", 1)), 1)
@@ -290,10 +319,13 @@ class Vector(EngineShell):
         """The lanes, each with its share of the operands; the table look-up."""
         c = self.config
         tables = bool(c.table_lookup)
-        rows = bool(c.row_unit)
+        rows = c.row_unit * c.row_word_bits
         control = LaneControl(tables=tables, rows=rows).create(path=("lanes",))
-        for name in control.signature.members:
-            m.d.comb += getattr(control, name).eq(pipe.at(name, CONTROL_STAGES[name]))
+        told = {name: pipe.at(name, CONTROL_STAGES[name]) for name in control.signature.members}
+        if rows:  # NORM has the first half of Add early; nothing else is in the pipeline then
+            told["mb"] = Mux(told["norm"], pipe.at("row_factor", SOURCE_STAGE), told["mb"])
+            told["offset"] = Mux(told["norm_sum"], pipe.at("row_offset", PRODUCT_STAGE).as_signed(), told["offset"])
+        m.d.comb += [getattr(control, name).eq(value) for name, value in told.items()]
         m.submodules.operands = operands = VectorOperands(c)
         acc: list[Value] = list(self.acc.data)
         if c.block_in < c.block_out:  # a vector is one column of the physical row
@@ -326,7 +358,11 @@ class Vector(EngineShell):
             if tables:
                 m.d.comb += [self.table.index[l].eq(lane.index), lane.value.eq(self.table.value[l])]
             if rows:
-                m.d.comb += [self.table.word_index[l].eq(lane.word_index), lane.word.eq(self.table.word[l])]
+                m.d.comb += [
+                    self.table.word_index[l].eq(lane.word_index),
+                    lane.word.eq(self.table.word[l]),
+                    lane.addend.eq(pipe.at("addend", ADDEND_STAGE).word_select(l, 32)),
+                ]
             results.append(lane.result)
         # The passes of a row follow each other without a gap.
         row = [Cat(results)]
@@ -341,7 +377,9 @@ class Vector(EngineShell):
         if rows:
             at_word = pipe.stage(PRODUCT_STAGE)
             m.d.comb += [
-                self.table.wide.eq(at_word["valid"] & (at_word["row_sum"] | at_word["row_exp"])),
+                self.table.wide.eq(
+                    at_word["valid"] & (at_word["row_sum"] | at_word["row_exp"] | at_word["row_moments"])
+                ),
                 self.table.word_table.eq(at_word["wide_table"]),
                 self.rows.a.eq(operands.a),
                 self.rows.words.eq(Cat(self.table.word)),

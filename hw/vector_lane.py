@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw import requantizer
-from isa.instructions import ROW_WORD_BITS
 from isa.timing import ACT_READ_CYCLES
 
 # Cycles after the step in which a stage looks at its inputs.
@@ -32,12 +31,15 @@ RESULT_STAGE = LUT_STAGE + 1
 CONTROL_STAGES = {
     "valid": SOURCE_STAGE,
     "mul": SOURCE_STAGE,
+    "norm": SOURCE_STAGE,
+    "norm_sum": PRODUCT_STAGE,
     "sum": SOURCE_STAGE,
     "max": SOURCE_STAGE,
     "first": SOURCE_STAGE,
     "za": SOURCE_STAGE,
     "zb": SOURCE_STAGE,
     "exponential": REQUANTIZE_STAGE,
+    "start": REQUANTIZE_STAGE + requantizer.START_STAGE,
     "inside_zero_point": REQUANTIZE_STAGE + requantizer.INSIDE_STAGE,
     "window": REQUANTIZE_STAGE + requantizer.WINDOW_STAGE,
     "away": REQUANTIZE_STAGE + requantizer.WINDOW_STAGE,
@@ -62,7 +64,10 @@ class LaneControl(wiring.Signature):
 
     Members:
         valid, mul, sum, max, first, za, zb: of the source stage; `first` starts a sum or maximum.
+        norm: a step of NORM: a times `mb` is what it starts from; in the next cycle, in which `offset` is added to it,
+            `norm_sum`.
         exponential: requantise the word of a wide table.
+        start: see `Requantizer`.
         inside_zero_point, window, away, zero_point, low, high: see `Requantizer`.
         requantized: take the requantiser's result, not the value itself.
         ma, mb, offset, shift, above, add_low, add_high: integer Add; bit i of `above` is set for bits of the sum that
@@ -72,18 +77,20 @@ class LaneControl(wiring.Signature):
 
     Parameters:
         tables: there are tables; without them there is no `look_up`.
-        rows: there is a row unit; without it there is no `exponential`.
+        rows: bits of the words of wide tables where there is a row unit; without it there are no `norm`, `norm_sum`,
+            `exponential` and `start`.
     """
 
-    def __init__(self, *, tables: bool, rows: bool = False) -> None:
+    def __init__(self, *, tables: bool, rows: int = 0) -> None:
         shapes: dict[str, Shape | int] = dict.fromkeys(CONTROL_STAGES, 1)
         shapes |= dict.fromkeys(("za", "zb", "inside_zero_point", "zero_point", "low", "high"), signed(8))
         shapes |= dict.fromkeys(("add_low", "add_high"), signed(8))
-        shapes |= {"mb": signed(24), "ma": signed(24), "offset": signed(32), "shift": 5, "above": 31}
+        shapes |= {"mb": signed(24), "ma": signed(24), "offset": signed(32), "shift": 5, "above": 31, "start": 8}
         if not tables:
             del shapes["look_up"]
         if not rows:
-            del shapes["exponential"]
+            for name in ("norm", "norm_sum", "exponential", "start"):
+                del shapes[name]
         super().__init__({name: Out(shape) for name, shape in shapes.items()})
 
 
@@ -93,7 +100,7 @@ class VectorLane(wiring.Component):
     Parameters:
         passes: steps come in so many passes, of which this lane has one element each.
         tables: there are tables; without them `index` and `value` do not exist and the latency is the same.
-        rows: there is a row unit, with `word_index` and `word`.
+        rows: bits of the words of wide tables where there is a row unit, with `word_index`, `word` and `addend`.
 
     Latency: RESULT_STAGE + 1 cycles from the pass to `result`.
 
@@ -103,10 +110,11 @@ class VectorLane(wiring.Component):
         bias: 0 where none is added; at BIAS_STAGE.  scale: at SCALE_STAGE.
         index: to the table, at LUT_STAGE.  value: from it, a cycle after RESULT_STAGE.
         word_index: to a wide table, at PRODUCT_STAGE: a - za.  word: from it, at REQUANTIZE_STAGE.
+        addend: 0 where NORM is not, at INSIDE_STAGE of the requantiser.
         result: chosen of two registers.
     """
 
-    def __init__(self, *, passes: int = 1, tables: bool = True, rows: bool = False) -> None:
+    def __init__(self, *, passes: int = 1, tables: bool = True, rows: int = 0) -> None:
         self.passes, self.tables, self.rows = passes, tables, rows
         super().__init__(
             {
@@ -117,7 +125,7 @@ class VectorLane(wiring.Component):
                 "bias": In(signed(32)),
                 "scale": In(32),
                 **({"index": Out(8), "value": In(8)} if tables else {}),
-                **({"word_index": Out(8), "word": In(ROW_WORD_BITS)} if rows else {}),
+                **({"word_index": Out(8), "word": In(rows), "addend": In(signed(32))} if rows else {}),
                 "result": Out(8),
             }
         )
@@ -160,7 +168,7 @@ class VectorLane(wiring.Component):
             m.d.comb += added.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
             with m.If(told.valid):
                 m.d.sync += v4.eq(Cat(Mux(smaller, before[:8], added[:8]), added[8:]))
-        with m.If(told.valid & told.mul):
+        with m.If(told.valid & (told.mul | told.norm if self.rows else told.mul)):
             m.d.sync += v4.eq(0)
         m.d.sync += [
             mul4.eq(told.mul),
@@ -175,11 +183,13 @@ class VectorLane(wiring.Component):
         v5, mul5, product5 = register(signed(32), "v5"), register(1, "mul5"), register(signed(18), "product5")
         m.d.sync += [v5.eq(v4), mul5.eq(mul4), product5.eq(factors4[0] * factors4[1])]
 
-        # 5 -> 6: bias, wrapping.
-        v6 = register(signed(32), "v6")
-        m.d.sync += v6.eq((v5 | (product5 & mul5.replicate(32))) + self.bias)
+        # 5 -> 6: bias, wrapping. Of product, sum and what NORM starts from two are 0.
+        v6, norm5 = register(signed(32), "v6"), register(signed(32), "norm5") if self.rows else C(0, 32)
+        m.d.sync += v6.eq((v5 | (product5 & mul5.replicate(32)) | norm5) + self.bias)
 
-        m.submodules.requantizer = requantize = requantizer.Requantizer()
+        m.submodules.requantizer = requantize = requantizer.Requantizer(rows=bool(self.rows))
+        if self.rows:
+            m.d.comb += [requantize.start.eq(told.start), requantize.addend.eq(self.addend)]
         m.d.comb += [
             requantize.acc.eq(Mux(told.exponential, self.word, v6) if self.rows else v6),
             requantize.scale.eq(self.scale),
@@ -208,8 +218,14 @@ class VectorLane(wiring.Component):
             return (Cat(value[:SPLIT], (value[SPLIT:] + high)[: 32 - SPLIT]) + low)[:32]
 
         offset18, total = register(32, "offset18"), register(signed(32), "total")
+        with_b = Signal(32)
+        m.d.comb += with_b.eq(
+            summed(told.offset, *scaled(Mux(told.norm, self.a, b16) if self.rows else b16, told.mb, "mb"))
+        )
+        if self.rows:
+            m.d.sync += norm5.eq(Mux(told.norm_sum, with_b, 0))
         m.d.sync += [
-            offset18.eq(summed(told.offset, *scaled(b16, told.mb, "mb"))),
+            offset18.eq(with_b),
             total.eq(summed(offset18, *scaled(v17, told.ma, "ma"))),
         ]
 

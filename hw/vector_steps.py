@@ -11,13 +11,19 @@ from hw.interfaces import PC_BITS, Fault, bits_for
 from hw.loop_nest import LoopNest, report_range
 from hw.table import field, header
 from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, BY_NAME, RowFunction, Source
-from isa.timing import ROW_DIVIDE_CYCLES
+from isa.instructions import ADDRESS_BITS, BY_NAME, ROW_WRITES, RowFunction, Source
+from isa.timing import ROW_DIVIDE_CYCLES, row_norm_write
 
 ADDRESSES = ("a", "b", "dst", "prm")
 #: Functions of ROW, as the ports `row_{name}` say them. Its fields lie where VECTOR has its own.
-ROW_FUNCTIONS = {"maximum": RowFunction.MAXIMUM, "sum": RowFunction.EXP_SUM, "exp": RowFunction.EXP}
-for _row, _vector in (("function", "source"), *((n, n) for n in ("a", "dst", "prm", "reduce"))):
+ROW_FUNCTIONS = {
+    "maximum": (RowFunction.MAXIMUM,),
+    "sum": (RowFunction.EXP_SUM,),
+    "exp": (RowFunction.EXP,),
+    "moments": (RowFunction.MOMENTS, RowFunction.POWER),
+    "norm": (RowFunction.NORM,),
+}
+for _row, _vector in (("function", "source"), ("number", "b"), *((n, n) for n in ("a", "dst", "prm", "reduce"))):
     _mine, _its = BY_NAME["ROW"].by_name[_row], BY_NAME["VECTOR"].by_name[_vector]
     assert (_mine.low, _mine.bits) == (_its.low, _its.bits)
 
@@ -34,15 +40,15 @@ class VectorSteps(wiring.Component):
         control: from the front end; of its configuring instructions VECTOR_LOOP is used here.
         configures_loop: the word is VECTOR_LOOP.
         current_pc: instruction of the step.
-        running: an earlier instruction is in the pipeline; ROW waits for it.
+        running: an earlier instruction is in the pipeline; ROW waits for it, everything does for NORM.
         works: a pass is made.  stalled: a read was refused, or the divider is at work.
         end: the step is the last of its instruction.
         makes: a pass is made of what is no VECTOR_SYNC.  first_pass, last_pass, number: which.  result: it makes a row.
         acc_read, acc_row, acc_grant; a_*, b_*: reads of ACC or ACT (all granted or none; with a and b in one bank, a in
-            an earlier cycle).
+            an earlier cycle). b_row is the place in STAT in NORM.
         column: of the row of ACC.  from_acc: ACC is read.
         source, uses_prm: of the instruction: where its values come from; whether it uses PRM.
-        row_maximum, row_sum, row_exp: it is ROW, with this function.
+        row_maximum, row_sum, row_exp, row_moments, row_norm: it is ROW, with this function (MOMENTS or POWER).
         first: of a group.  prm, dst: rows of the step.
         fault: the step before named a row beyond its memory; there is none in this cycle.
     """
@@ -117,10 +123,10 @@ class VectorSteps(wiring.Component):
             is_row, makes_none = Signal(), Signal()
             m.d.comb += [
                 is_row.eq(header(word, "opcode") == BY_NAME["ROW"].opcode),
-                makes_none.eq(self.row_maximum | self.row_sum),
+                makes_none.eq(self.row_maximum | self.row_sum | self.row_moments),
             ]
             new |= {
-                "reducing": Mux(is_row, new_source != RowFunction.EXP, new["reducing"]),
+                "reducing": Mux(is_row, Cat(new_source != f for f in ROW_WRITES).all(), new["reducing"]),
                 "uses_b": new["uses_b"] & ~is_row,
                 "from_acc": new["from_acc"] & ~is_row,
             }
@@ -167,7 +173,7 @@ class VectorSteps(wiring.Component):
         # The levels of a group: those below `reduce`.
         m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
 
-        busy = self._rows(m, is_row, active, step, new_source) if c.row_unit else C(0, 1)
+        busy, waits = self._rows(m, is_row, active, step, new_source) if c.row_unit else (C(0, 1), C(0, 1))
 
         # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
         active_now, asks = Signal(), Signal()
@@ -186,10 +192,7 @@ class VectorSteps(wiring.Component):
             step.eq(self.works & (null | self.last_pass)),
             self.stalled.eq(go & ~self.works),
         ]
-        if c.row_unit:
-            m.d.comb += control.ready.eq(~active & ~(is_row & self.running))
-        else:
-            m.d.comb += control.ready.eq(~active)
+        m.d.comb += control.ready.eq(~active & ~waits)
         if c.vector_passes > 1:
             with m.If(self.works & ~null):
                 m.d.sync += [
@@ -221,21 +224,32 @@ class VectorSteps(wiring.Component):
         limits = [
             (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
             (nest.b, uses_b & result & (nest.b >= c.act_rows)),
+            *([(nest.b, self.row_norm & (nest.b >= c.prm_rows))] if c.row_unit else []),
             (nest.prm, self.uses_prm & result & (nest.prm >= c.prm_rows)),
             (nest.dst, result & ~makes_none & (nest.dst >= c.act_rows)),
         ]
         report_range(m, self.fault, self.current_pc, makes & self.first_pass, limits)
         return m
 
-    def _rows(self, m: Module, is_row: Value, active: Value, step: Value, function: Value) -> Value:
-        """Which function of ROW is at work. Returns whether a row would end for which the divider is not ready."""
+    def _rows(self, m: Module, is_row: Value, active: Value, step: Value, function: Value) -> tuple[Value, Value]:
+        """Which function of ROW is at work. Returns whether a row would end for which the divider is not ready, and
+        whether the next instruction has to wait for what is in the pipeline or behind it."""
         with m.If(~active):
-            for name in ROW_FUNCTIONS:
-                m.d.sync += getattr(self, f"row_{name}").eq(is_row & (function == ROW_FUNCTIONS[name]))
+            for name, functions in ROW_FUNCTIONS.items():
+                m.d.sync += getattr(self, f"row_{name}").eq(is_row & Cat(function == f for f in functions).any())
         divides = Signal(range(ROW_DIVIDE_CYCLES))  # cycles until a row may end
-        ends = self.row_sum & self.result
+        writes = Signal(range(row_norm_write(self.config) + 1))  # cycles until STAT is written
+        after_norm = Signal()
+        ends = (self.row_sum | self.row_moments) & self.result
         with m.If(divides != 0):
             m.d.sync += divides.eq(divides - 1)
+        with m.If(writes != 0):
+            m.d.sync += writes.eq(writes - 1)
         with m.If(step & ends):
             m.d.sync += divides.eq(ROW_DIVIDE_CYCLES - 1)
-        return ends & (divides != 0)
+            with m.If(self.row_moments):
+                m.d.sync += writes.eq(row_norm_write(self.config))
+        with m.If(self.control.start):
+            m.d.sync += after_norm.eq(is_row & (function == RowFunction.NORM))
+        waits = (self.running & (is_row | after_norm)) | (is_row & (writes != 0))
+        return ends & (divides != 0), waits

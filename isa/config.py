@@ -220,6 +220,16 @@ class NpuConfig:
         return self.block_in // self.vector_passes
 
     @property
+    def row_word_bits(self) -> int:
+        """Bits of the words ROW takes from a wide table."""
+        return 24 + (self.block_in - 1).bit_length()
+
+    @property
+    def row_square_bits(self) -> int:
+        """Bits of the first of two fields of a word, as many as a sum over a vector of 16 bits each has."""
+        return 16 + (self.block_in - 1).bit_length()
+
+    @property
     def table_lookup(self) -> int:
         """1 if VECTOR can look up tables."""
         return int(self.lut_tables > 0)

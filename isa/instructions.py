@@ -22,9 +22,9 @@ step of ROW of the same instruction. Engines are ordered
 with each other by semaphores only.
 
 Only what is used is checked: operand b and PRM where source or Add read them, WGT and ACC of DEPTHWISE at emissions.
-An engine stops at the first fault in step order: in one step ACT, WGT, ACC for GEMM and DEPTHWISE; a, b, PRM, dst for
-VECTOR and ROW (a at every step of a reduction, the others at its last); the window of a run before its rows for LOAD
-and STORE.
+An engine stops at the first fault in step order: in one step ACT, WGT, ACC for GEMM and DEPTHWISE; a, b (STAT of NORM),
+PRM, dst for VECTOR and ROW (a at every step of a reduction, the others at its last); the window of a run before its
+rows for LOAD and STORE.
 The program must lie in its region as a whole. After an error, scratchpads and writable regions hold unspecified data.
 """
 
@@ -92,10 +92,15 @@ class RowFunction(IntEnum):
     MAXIMUM = 0
     EXP_SUM = 1
     EXP = 2
+    MOMENTS = 3
+    POWER = 4
+    NORM = 5
 
 
-#: Bits of the sums of ROW, of its exponentials, of the quotient.
-ROW_SUM_BITS, ROW_WORD_BITS, ROW_QUOTIENT_BITS = 36, 24, 26
+#: Functions of ROW that write a vector for each they read; the others keep something of a whole row.
+ROW_WRITES = (RowFunction.EXP, RowFunction.NORM)
+#: Bits of the sums of ROW and of its quotients.
+ROW_SUM_BITS, ROW_QUOTIENT_BITS = 36, 26
 
 
 class Rounding(IntEnum):
@@ -384,23 +389,30 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("rounding", 2, doc="requantiser mode", enum=Rounding)),
     _i("ROW", 0x34,
        "Walks the loop nest of VECTOR, for functions of rows that lie along the channels. A row is the lanes of "
-       "ACT[a] over the innermost `reduce` levels, of its last vector only the first `tail` (all if 0). E(prm) ="
-       " word (ACT[a] - MAX[prm]) & 255 of tables 4*(table/4) to 4*(table/4) + 3 of LUT, read as 256 "
-       "little-endian words, of which the low 24 bits count. MAXIMUM: MAX[prm] = maximum of the row. EXP_SUM: "
-       "PRM[prm].scale of every lane = row_scale(sum of E(prm) over the row modulo 2**36, numerator, exponent), "
-       "about numerator * 2**(exponent - 109) / sum, see `isa.numerics.row_scale`. EXP: for every vector, at "
-       "every index of all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the "
-       "bias. With MAXIMUM and EXP_SUM strides of prm on the reduced levels are ignored; with EXP `reduce` and "
-       "`tail` are. MAX has a value for every row of PRM, which only MAXIMUM sets. `table`, zp, lo and hi are "
-       "those of VECTOR_POST. ROW starts when every earlier VECTOR and ROW is complete.",
+       "ACT[a] over the innermost `reduce` levels, of its last vector only the first `tail` (all if 0). W(i) = word "
+       "i & 255 of tables 4*(table/4) to 4*(table/4) + 3 of LUT, read as 256 little-endian words, of which the low "
+       "`row_word_bits` count; E(prm) = W(ACT[a] - MAX[prm]). MAXIMUM: MAX[prm] = maximum of the row. EXP_SUM: "
+       "PRM[prm].scale of every lane = row_scale(sum of E(prm) over the row modulo 2**36, number, exponent), about "
+       "number * 2**(exponent - 109) / sum, see `isa.numerics.row_scale`. EXP: for every vector, at every index of "
+       "all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the bias. MOMENTS, "
+       "POWER: of every vector the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum are "
+       "added to Q, what is above to S; STAT[prm] = row_norm(Q, S, number, c, MOMENTS), about 1 / sqrt(number * Q - "
+       "S**2 + c), with POWER without S**2, and the mean S / number - 128, see `isa.row_norm`. NORM: for every "
+       "vector, at every index of all levels, ACT[dst] = normalise(ACT[a], STAT[number], PRM[prm].bias, "
+       "PRM[prm].scale, zp, lo, hi), where `number` advances by b_stride. With MAXIMUM, EXP_SUM, MOMENTS and POWER "
+       "strides of prm on the reduced levels are ignored; with EXP and NORM `reduce` and `tail` are. MAX and STAT "
+       "have a value for every row of PRM, which only MAXIMUM, or MOMENTS and POWER, set. `table`, za, zp, lo and hi "
+       "are those of VECTOR_POST, c that of VECTOR_ADD. ROW starts when every earlier VECTOR and ROW is complete.",
        Field("function", 3, doc="what is done", enum=RowFunction),
        _row("a", "first ACT row of the operand"),
-       Field("numerator", 18, doc="of the quotient of EXP_SUM; 2**17 and more for 24 bits of it"),
-       _row("dst", "first ACT row of the result of EXP"),
-       Field("prm", 12, doc="first PRM row: that of the first row's maximum and scale"),
+       Field("number", 18, doc="EXP_SUM: dividend, 2**17 and more for 24 bits of the quotient; MOMENTS, POWER: "
+             "elements of a row, of 13 bits; NORM: the first row's place in STAT"),
+       _row("dst", "first ACT row of the result of EXP and NORM"),
+       Field("prm", 12, doc="MAXIMUM to EXP: the PRM row of the first row's maximum and scale; MOMENTS, POWER: the "
+             "first row's place in STAT; NORM: the first vector's PRM row"),
        Field("reduce", 4, doc="innermost levels that make up a row, 0..vector_loops", at_most="vector_loops"),
        Field("tail", 6, doc="lanes of the last vector of a row, 0 = all", below="block_in"),
-       Field("exponent", 8, doc="of the quotient, as that of a float32"),
+       Field("exponent", 8, doc="EXP_SUM: of the quotient, as that of a float32"),
        requires="row_unit"),
     _i("VECTOR_SYNC", 0x3f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "

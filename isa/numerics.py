@@ -92,14 +92,20 @@ def row_scale(total: int, numerator: int, exponent: int) -> int:
         if total >> (ROW_SUM_BITS - shift) == 0:
             total <<= shift
             zeros += shift
-    rest, quotient = numerator << (ROW_SUM_BITS - 18), 0
-    for _ in range(ROW_QUOTIENT_BITS):
-        fits = rest >= total
-        quotient = quotient << 1 | fits
-        rest = ((rest - total if fits else rest) << 1) & ((1 << (ROW_SUM_BITS + 1)) - 1)
-    large = quotient >> (ROW_QUOTIENT_BITS - 1)
-    mantissa = quotient >> (ROW_QUOTIENT_BITS - 24 if large else ROW_QUOTIENT_BITS - 25)
+    found = quotient(numerator << (ROW_SUM_BITS - 18), total)
+    large = found >> (ROW_QUOTIENT_BITS - 1)
+    mantissa = found >> (ROW_QUOTIENT_BITS - 24 if large else ROW_QUOTIENT_BITS - 25)
     return ((exponent + zeros - (0 if large else 1)) & 0xFF) << 23 | (mantissa & 0x7FFFFF)
+
+
+def quotient(rest: int, divisor: int) -> int:
+    """26 bits of `rest * 2**25 / divisor`, one by one, of registers of 37 and 36 bits."""
+    found = 0
+    for _ in range(ROW_QUOTIENT_BITS):
+        fits = rest >= divisor
+        found = found << 1 | fits
+        rest = ((rest - divisor if fits else rest) << 1) & ((1 << (ROW_SUM_BITS + 1)) - 1)
+    return found
 
 
 def row_numerator(value: float) -> tuple[int, int] | None:

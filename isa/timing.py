@@ -54,7 +54,7 @@ TAKE_CYCLES = 1
 SIGNAL_AHEAD = GIVE_CYCLES + TAKE_CYCLES - 1
 #: From the last step of a VECTOR to its signals.
 VECTOR_SIGNAL = VECTOR_DEPTH - SIGNAL_AHEAD
-#: From a ROW step of EXP_SUM that ends a row to the next that may.
+#: From a ROW step of EXP_SUM, MOMENTS or POWER that ends a row to the next that may.
 ROW_DIVIDE_CYCLES = 14
 #: ACC is read for a group this many cycles before its accumulate stage.
 ACCUMULATE_STAGES = 2
@@ -97,6 +97,12 @@ def row_scale_write(config: NpuConfig) -> int:
     """From the last ROW step of EXP_SUM in a row to the write of its scale to PRM: the exponentials, the tree, the sum,
     two cycles of normalisation, the division."""
     return 7 + row_tree_stages(config) + 1 + 1 + ROW_DIVIDE_CYCLES
+
+
+def row_norm_write(config: NpuConfig) -> int:
+    """From the last ROW step of MOMENTS or POWER in a row to the write of STAT: as for a scale until there are sums;
+    three cycles until there is a radicand, ten for its exponent, a root, a division, two cycles for the offset."""
+    return 7 + row_tree_stages(config) + 1 + 3 + 10 + ROW_DIVIDE_CYCLES + ROW_DIVIDE_CYCLES + 2
 
 
 def gemm_depth(config: NpuConfig) -> int:

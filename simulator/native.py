@@ -94,7 +94,7 @@ def run(
     call.act, call.wgt = pointer(scratchpads.act, ctypes.c_int8), pointer(scratchpads.wgt, ctypes.c_int8)
     call.prm, call.lut = pointer(scratchpads.prm, ctypes.c_uint32), pointer(scratchpads.lut, ctypes.c_uint8)
     call.acc = pointer(scratchpads.acc, ctypes.c_int32)
-    call.maxima = pointer(scratchpads.maxima, ctypes.c_int8)
+    call.maxima, call.norms = pointer(scratchpads.maxima, ctypes.c_int8), pointer(scratchpads.norms, ctypes.c_int32)
     library(config, extra_flags).tw_run_program(ctypes.byref(call))
     if call.code != ErrorCode.NONE:
         raise _error(call, scratchpads, ExternalMemory(data, regions), program)

@@ -23,7 +23,7 @@ from isa.encoding import DecodeError, Op, decode
 from isa.instructions import (
     BY_NAME,
     INSTRUCTION_BYTES,
-    ROW_WORD_BITS,
+    ROW_WRITES,
     Engine,
     ErrorCode,
     Memory,
@@ -31,6 +31,7 @@ from isa.instructions import (
     Source,
     queue_of,
 )
+from isa.row_norm import RowNorm, normalise, row_norm
 from simulator.state import (
     Blocked,
     Explainer,
@@ -360,33 +361,45 @@ class ReferenceMachine:
 
     def row(self, op: Op) -> None:
         loops, function = self.vector_loops, RowFunction(op["function"])
-        levels = 0 if function == RowFunction.EXP else op["reduce"]
+        levels = 0 if function in ROW_WRITES else op["reduce"]
         inner, outer = loops[:levels], loops[levels:]
         self._spend(Engine.VECTOR, math.prod(loop.count for loop in loops))
         for index in walk(outer):
             a = op["a"] + offset(outer, index, "a_stride")
             vectors = self.pads.act[[self._act_row(a + i) for i in offsets(inner, "a_stride").tolist()]]
+            if function == RowFunction.NORM:
+                place = op["number"] + offset(outer, index, "b_stride")
+                norm = RowNorm(*self.pads.norms[self._row("STAT", place, self.config.prm_rows)].tolist())
             prm = self._row("PRM", op["prm"] + offset(outer, index, "prm_stride"), self.config.prm_rows)
-            if function == RowFunction.EXP:
-                scale = self.pads.prm[prm, :, 1]
-                zp, lo, hi = (self.post[name] for name in ("zp", "lo", "hi"))
-                value = numerics.requantize(self._exponentials(vectors[0], prm), scale, zp, lo, hi)
+            if function in ROW_WRITES:
+                bias, scale = self.pads.prm[prm, :, 0].view(np.int32), self.pads.prm[prm, :, 1]
+                limits = tuple(self.post[name] for name in ("zp", "lo", "hi"))
+                if function == RowFunction.EXP:
+                    value = numerics.requantize(self._words(vectors[0], int(self.pads.maxima[prm])), scale, *limits)
+                else:
+                    value = normalise(vectors[0], norm, bias, scale, *limits)
                 self.pads.act[self._act_row(op["dst"] + offset(outer, index, "dst_stride"))] = value
                 continue
-            beyond = self.config.block_in - op["tail"] if op["tail"] else 0
-            row = vectors.reshape(-1)[: vectors.size - beyond]
+            counts = np.ones(vectors.shape, bool)
+            counts[-1, op["tail"] or self.config.block_in :] = False
             if function == RowFunction.MAXIMUM:
-                self.pads.maxima[prm] = row.max()
+                self.pads.maxima[prm] = vectors[counts].max()
+            elif function == RowFunction.EXP_SUM:
+                total = int(self._words(vectors[counts], int(self.pads.maxima[prm])).sum())
+                self.pads.prm[prm, :, 1] = numerics.row_scale(total, op["number"], op["exponent"])
             else:
-                total = int(self._exponentials(row, prm).sum())
-                self.pads.prm[prm, :, 1] = numerics.row_scale(total, op["numerator"], op["exponent"])
+                sums = (self._words(vectors, self.post["za"]) * counts).sum(axis=1)
+                bits = self.config.row_square_bits
+                squares, total = int((sums & ((1 << bits) - 1)).sum()), int((sums >> bits).sum())
+                centred = function == RowFunction.MOMENTS
+                self.pads.norms[prm] = row_norm(squares, total, op["number"], self.add["c"], centred)
 
-    def _exponentials(self, values: np.ndarray, prm: int) -> np.ndarray:
-        """What the wide table has for int8 values less the maximum: int64, 24 bits."""
+    def _words(self, values: np.ndarray, zero: int) -> np.ndarray:
+        """What the wide table has for int8 values less `zero`: int64."""
         first = self.post["table"] // WIDE_TABLE * WIDE_TABLE
-        words = self.pads.lut[first : first + WIDE_TABLE].reshape(-1).view("<u4") & ((1 << ROW_WORD_BITS) - 1)
-        found: np.ndarray = words[(values.astype(np.int64) - int(self.pads.maxima[prm])) & 0xFF].astype(np.int64)
-        return found
+        words = self.pads.lut[first : first + WIDE_TABLE].reshape(-1).view("<u4")
+        found: np.ndarray = words[(values.astype(np.int64) - zero) & 0xFF].astype(np.int64)
+        return found & ((1 << self.config.row_word_bits) - 1)
 
     # STORE.
 

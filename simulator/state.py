@@ -14,8 +14,9 @@ from isa.encoding import DecodeError, Op, check, decode
 from isa.host import check_run
 from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode
 
-#: Memories in the order the native status names them; the first four are those of `isa.instructions.Memory`.
-MEMORIES = ("ACT", "WGT", "PRM", "LUT", "ACC")
+#: Memories in the order the native status names them; the first four are those of `isa.instructions.Memory`. STAT is
+#: what ROW keeps of rows.
+MEMORIES = ("ACT", "WGT", "PRM", "LUT", "ACC", "STAT")
 
 
 class Scratchpads:
@@ -28,6 +29,7 @@ class Scratchpads:
         prm: uint32 [prm_rows, block_in, 2]: bias (two's complement) and scale (float32 pattern).
         lut: uint8 [lut_tables, 256].
         maxima: int8 [prm_rows]: MAX of ROW.
+        norms: int32 [prm_rows, 3]: STAT of ROW, a `RowNorm` each.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -38,9 +40,10 @@ class Scratchpads:
         self.prm = np.zeros((config.prm_rows, config.block_in, 2), np.uint32)
         self.lut = np.zeros((config.lut_tables, 256), np.uint8)
         self.maxima = np.zeros(config.prm_rows, np.int8)
+        self.norms = np.zeros((config.prm_rows, 3), np.int32)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by memory name, in the order of `MEMORIES`."""
+        """The arrays of the scratchpads by memory name."""
         return {"ACT": self.act, "WGT": self.wgt, "PRM": self.prm, "LUT": self.lut, "ACC": self.acc}
 
 
@@ -176,7 +179,7 @@ class Explainer:
         config = self.scratchpads.config
         if memory == "ACC":
             return f"{config.acc_rows} (GEMM), {config.acc_dw_rows} (DEPTHWISE), {config.acc_vectors} (VECTOR)"
-        return str(self.scratchpads.arrays()[memory].shape[0])
+        return str(config.prm_rows if memory == "STAT" else self.scratchpads.arrays()[memory].shape[0])
 
     def deadlock(self, blocked: Blocked, semaphores: Sequence[int]) -> DeviceError:
         """The WATCHDOG error of a run in which nothing can go on."""

@@ -30,6 +30,7 @@ from isa.timing import (
     fetch_burst_bytes,
     gemm_depth,
     gemm_signal,
+    row_norm_write,
     row_scale_write,
     table_chunk_cycles,
 )
@@ -57,6 +58,7 @@ def _latencies(config: NpuConfig) -> dict[str, int]:
         "vector_signal": VECTOR_SIGNAL,
         "row_divide_cycles": ROW_DIVIDE_CYCLES,
         "row_scale_write": row_scale_write(config),
+        "row_norm_write": row_norm_write(config),
         "load_descriptors": LOAD_DESCRIPTORS,
         "act_read_cycles": ACT_READ_CYCLES,
         "store_rows": STORE_ROWS,
@@ -121,6 +123,7 @@ class FunctionalRun(Struct):
         ("lut", POINTER(c_uint8)),
         ("acc", POINTER(c_int32)),
         ("maxima", POINTER(c_int8)),
+        ("norms", POINTER(c_int32)),
         ("memory", POINTER(c_uint8)),
         ("memory_bytes", c_uint64),
         ("regions", MemoryRegion * REGIONS),

@@ -15,7 +15,7 @@
 enum tw_engine { TW_ENGINE_FETCH = 0, TW_ENGINE_LOAD = 1, TW_ENGINE_GEMM = 2, TW_ENGINE_VECTOR = 3, TW_ENGINE_STORE = 4 };
 enum tw_memory { TW_MEMORY_ACT = 0, TW_MEMORY_WGT = 1, TW_MEMORY_PRM = 2, TW_MEMORY_LUT = 3 };
 enum tw_source { TW_SOURCE_ACC = 0, TW_SOURCE_ACT = 1, TW_SOURCE_MUL = 2, TW_SOURCE_SUM = 3, TW_SOURCE_MAX = 4 };
-enum tw_row_function { TW_ROW_FUNCTION_MAXIMUM = 0, TW_ROW_FUNCTION_EXP_SUM = 1, TW_ROW_FUNCTION_EXP = 2 };
+enum tw_row_function { TW_ROW_FUNCTION_MAXIMUM = 0, TW_ROW_FUNCTION_EXP_SUM = 1, TW_ROW_FUNCTION_EXP = 2, TW_ROW_FUNCTION_MOMENTS = 3, TW_ROW_FUNCTION_POWER = 4, TW_ROW_FUNCTION_NORM = 5 };
 enum tw_rounding { TW_ROUNDING_EVEN = 0, TW_ROUNDING_EVEN_ZERO_POINT_INSIDE = 1, TW_ROUNDING_HALF_AWAY = 2 };
 enum tw_error_code { TW_ERROR_CODE_NONE = 0, TW_ERROR_CODE_ILLEGAL_OPCODE = 1, TW_ERROR_CODE_ILLEGAL_OPERAND = 2, TW_ERROR_CODE_SCRATCHPAD_RANGE = 3, TW_ERROR_CODE_WINDOW = 4, TW_ERROR_CODE_BUS_READ = 5, TW_ERROR_CODE_BUS_WRITE = 6, TW_ERROR_CODE_SEMAPHORE_OVERFLOW = 7, TW_ERROR_CODE_WATCHDOG = 8, TW_ERROR_CODE_TIMEOUT = 9, TW_ERROR_CODE_NO_END = 10 };
 enum tw_opcode { TW_OP_END = 0x01, TW_OP_LOAD_DIM = 0x10, TW_OP_LOAD_PAD = 0x11, TW_OP_LOAD = 0x12, TW_OP_LOAD_SYNC = 0x1f, TW_OP_GEMM_LOOP = 0x20, TW_OP_GEMM = 0x21, TW_OP_DEPTHWISE = 0x22, TW_OP_GEMM_SYNC = 0x2f, TW_OP_VECTOR_LOOP = 0x30, TW_OP_VECTOR_ADD = 0x31, TW_OP_VECTOR_POST = 0x32, TW_OP_VECTOR = 0x33, TW_OP_ROW = 0x34, TW_OP_VECTOR_SYNC = 0x3f, TW_OP_STORE_DIM = 0x40, TW_OP_STORE = 0x41, TW_OP_STORE_SYNC = 0x4f };
@@ -338,10 +338,10 @@ static inline void tw_set_row_function(tw_word *w, uint32_t value) { tw_insert(w
 #define TW_ROW_A_BITS 18
 static inline uint32_t tw_row_a(tw_word w) { return (uint32_t)tw_extract(w, 35, 18); }
 static inline void tw_set_row_a(tw_word *w, uint32_t value) { tw_insert(w, 35, 18, (uint64_t)value); }
-#define TW_ROW_NUMERATOR_LOW 53
-#define TW_ROW_NUMERATOR_BITS 18
-static inline uint32_t tw_row_numerator(tw_word w) { return (uint32_t)tw_extract(w, 53, 18); }
-static inline void tw_set_row_numerator(tw_word *w, uint32_t value) { tw_insert(w, 53, 18, (uint64_t)value); }
+#define TW_ROW_NUMBER_LOW 53
+#define TW_ROW_NUMBER_BITS 18
+static inline uint32_t tw_row_number(tw_word w) { return (uint32_t)tw_extract(w, 53, 18); }
+static inline void tw_set_row_number(tw_word *w, uint32_t value) { tw_insert(w, 53, 18, (uint64_t)value); }
 #define TW_ROW_DST_LOW 71
 #define TW_ROW_DST_BITS 18
 static inline uint32_t tw_row_dst(tw_word w) { return (uint32_t)tw_extract(w, 71, 18); }
@@ -459,7 +459,7 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
         break;
     case TW_OP_ROW:
         if (!limits->row_unit) return TW_ERROR_CODE_ILLEGAL_OPCODE;
-        if (tw_row_function(w) > 2u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
+        if (tw_row_function(w) > 5u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_row_reduce(w) > limits->vector_loops) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_row_tail(w) >= limits->block_in) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         break;

@@ -103,7 +103,7 @@ class Machine {
     enum Moved { NOTHING, ONLY_GEMM, SOMETHING };
     Moved cycle(uint64_t now, bool &progress);
     bool nobody_reads() const {
-        return !vector_.active && vector_.drained() && !store_.act_read;
+        return !vector_.active && vector_.drained(now_) && !store_.act_read;
     }
     void configure(int engine, const Entry &e);
     void start(int engine, const Entry &e);
@@ -211,9 +211,8 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     }
 
     // Front ends and semaphores.
-    const bool row_waits =
-        has_head(TW_ENGINE_VECTOR) && queue_of(TW_ENGINE_VECTOR).head().opcode == TW_OP_ROW && vector_.running();
-    const bool vector_ready = vector_.ready() && !row_waits;
+    const bool row_next = has_head(TW_ENGINE_VECTOR) && queue_of(TW_ENGINE_VECTOR).head().opcode == TW_OP_ROW;
+    const bool vector_ready = vector_.ready(row_next, now);
     const bool core_ready[ENGINES] = {false, load_.ready(), gemm_.ready(), vector_ready, store_.ready()};
     bool configures[ENGINES] = {}, starts[ENGINES] = {}, takes[ENGINES] = {}, blocks[ENGINES] = {};
     uint64_t shared = 0;  // semaphores somebody took in the cycle before, or a lower engine could take
@@ -394,7 +393,7 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     }
     gave_ = gives_;
     std::copy(given_, given_ + gives_, given_before_);
-    if (moved || !vector_.drained()) return SOMETHING;
+    if (moved || !vector_.drained(now)) return SOMETHING;
     if (gemm_steps) return ONLY_GEMM;
     return gemm_.end_due.empty() && gemm_.acc_read_due.empty() ? NOTHING : SOMETHING;
 }

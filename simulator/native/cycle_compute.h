@@ -140,13 +140,15 @@ struct Vector {
     enum { A, B, DST, PRM };
     Nest<4> nest;
     bool active = false, null = false, phase = false, add = false, reducing = false, from_acc = false, uses_b = false,
-         uses_prm = false, writes = true, divides = false;  // divides: EXP_SUM
+         uses_prm = false, writes = true, divides = false, norm = false, norms = false,
+         after_norm = false;  // divides: EXP_SUM, and MOMENTS and POWER, which are norms; after_norm: since the last start
     int reduce = 0;
     uint32_t current_pc = 0;
     Fifo<Completion> ends;
     Delay end_due, write_due, scale_due;  // write_due: bank + 1; scale_due: writes of the row unit to PRM
     uint64_t divider_free = 0;            // the first cycle in which a row of EXP_SUM may end
-    uint32_t divide_cycles = 0, scale_write = 0;
+    uint64_t norms_written = 0;           // the last cycle in which STAT is written
+    uint32_t divide_cycles = 0, scale_write = 0, norm_write = 0;
     uint32_t depth = 0, signal = 0, act_rows = 0, acc_vectors = 0, prm_rows = 0, banks_mask = 0, passes = 1;
     uint32_t pass = 0;  // of the row at work; a row is read in its first pass, its step is the last one
 
@@ -167,13 +169,19 @@ struct Vector {
         passes = c.vector_passes;
         divide_cycles = c.row_divide_cycles;
         scale_write = c.row_scale_write;
+        norm_write = c.row_norm_write;
     }
 
     bool running() const { return !ends.empty(); }
     // Nothing is in its pipeline that anybody else could meet.
-    bool drained() const { return end_due.empty() && write_due.empty() && scale_due.empty(); }
+    bool drained(uint64_t cycle) const {
+        return end_due.empty() && write_due.empty() && scale_due.empty() && norms_written < cycle;
+    }
     bool last_step() const { return null || nest.last(); }
-    bool ready() const { return !active; }
+    // `is_row`: the instruction to start.
+    bool ready(bool is_row, uint64_t cycle) const {
+        return !active && !(running() && (is_row || after_norm)) && !(is_row && cycle <= norms_written);
+    }
     uint32_t bank_a() const { return nest.address(A) & banks_mask; }
     uint32_t bank_b() const { return nest.address(B) & banks_mask; }
 
@@ -214,6 +222,7 @@ struct Vector {
         if (!null && !pass) {
             if (a >= (from_acc ? acc_vectors : act_rows)) range = {true, a};
             else if (uses_b && result && b >= act_rows) range = {true, b};
+            else if (norm && b >= prm_rows) range = {true, b};
             else if (uses_prm && result && prm >= prm_rows) range = {true, prm};
             else if (result && writes && dst >= act_rows) range = {true, dst};
         }
@@ -227,7 +236,8 @@ struct Vector {
             if (result && writes) write_due.put(cycle + depth + 1, uint8_t((dst & banks_mask) + 1));
             if (result && divides) {
                 divider_free = cycle + divide_cycles;
-                if (!range.bad) scale_due.put(cycle + scale_write, 1);
+                if (norms) norms_written = cycle + norm_write;
+                else if (!range.bad) scale_due.put(cycle + scale_write, 1);
             }
             nest.step(nest.carry(), [&](int address, int k) { return address == A || !reducing || k >= reduce; });
         }
@@ -254,20 +264,22 @@ struct Vector {
         null = e.opcode == TW_OP_VECTOR_SYNC;
         ends.push({e.pc, e.signal0, e.signal1});
         current_pc = e.pc;
+        const uint32_t function = tw_row_function(w);
+        const bool is_row = e.opcode == TW_OP_ROW;
+        after_norm = norm = is_row && function == TW_ROW_FUNCTION_NORM;
+        norms = is_row && (function == TW_ROW_FUNCTION_MOMENTS || function == TW_ROW_FUNCTION_POWER);
+        divides = norms || (is_row && function == TW_ROW_FUNCTION_EXP_SUM);
         if (null) return;
-        if (e.opcode == TW_OP_ROW) {
-            const uint32_t function = tw_row_function(w);
+        if (is_row) {
             from_acc = uses_b = false;
             uses_prm = true;
-            reducing = function != TW_ROW_FUNCTION_EXP;
-            writes = !reducing;
-            divides = function == TW_ROW_FUNCTION_EXP_SUM;
+            writes = norm || function == TW_ROW_FUNCTION_EXP;
+            reducing = !writes;
             reduce = int(tw_row_reduce(w));
-            nest.start({uint32_t(tw_row_a(w)), 0, uint32_t(tw_row_dst(w)), uint32_t(tw_row_prm(w))});
+            nest.start({uint32_t(tw_row_a(w)), uint32_t(tw_row_number(w)), uint32_t(tw_row_dst(w)), uint32_t(tw_row_prm(w))});
             return;
         }
         writes = true;
-        divides = false;
         const uint32_t source = tw_vector_source(w);
         from_acc = source == TW_SOURCE_ACC;
         reducing = source == TW_SOURCE_SUM || source == TW_SOURCE_MAX;

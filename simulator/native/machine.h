@@ -20,7 +20,7 @@ namespace tw {
 
 constexpr int D = BI < BO ? BI : BO;  // lanes of a depthwise row
 
-enum MemoryId { ACT, WGT, PRM, LUT, ACC };  // as MEMORIES of simulator/state.py
+enum MemoryId { ACT, WGT, PRM, LUT, ACC, STAT };  // as MEMORIES of simulator/state.py
 
 struct Fault {
     uint64_t code, address = 0, memory_id = 0, region = 0, offset = 0, nbytes = 0;

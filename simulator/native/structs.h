@@ -36,6 +36,7 @@ typedef struct {
     uint8_t *lut;
     int32_t *acc;
     int8_t *maxima;
+    int32_t *norms;
     uint8_t *memory;
     uint64_t memory_bytes;
     tw_region regions[8];
@@ -89,6 +90,7 @@ typedef struct {
     uint32_t vector_signal;
     uint32_t row_divide_cycles;
     uint32_t row_scale_write;
+    uint32_t row_norm_write;
     uint32_t load_descriptors;
     uint32_t act_read_cycles;
     uint32_t store_rows;

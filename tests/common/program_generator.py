@@ -20,7 +20,7 @@ import numpy as np
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.device import Device, Region
 from isa.encoding import Op, check, op, to_bytes
-from isa.instructions import Engine, Memory, Rounding, RowFunction, Source
+from isa.instructions import ROW_WRITES, Engine, Memory, Rounding, RowFunction, Source
 from tests.common.program_order import Order, Record
 
 PROGRAM_BYTES = 1 << 15
@@ -317,40 +317,45 @@ class _Generator(Order):
         self.add(record)
 
     def row(self) -> None:
-        """ROW, of rows of a few vectors; what it reads in maxima and tables is whatever is there."""
+        """ROW, of rows of a few vectors; what it reads in tables, and of what it keeps, is whatever is there."""
         rng, c = self.rng, self.config
         self._constants()
         function = rng.choice(list(RowFunction))
+        writes, norm = function in ROW_WRITES, function == RowFunction.NORM
         reduce = rng.randint(0, c.vector_loops)
-        levels = 0 if function == RowFunction.EXP else reduce
-        zones = {"a": self.zones["ACT"], "dst": self.zones["ACT"], "prm": self.zones["PRM"]}
+        levels = 0 if writes else reduce
+        act, prm = self.zones["ACT"], self.zones["PRM"]
+        zones = {"a": act, "dst": act, "prm": prm} | ({"b": prm} if norm else {})
         for attempt in range(1000):
             counts = self._counts(c.vector_loops, self.max_steps if attempt < 200 else 1)
             strides = {k: self._strides(counts, z[1] - z[0]) for k, z in zones.items()}
-            reach = {k: _reach(counts[levels:], strides[k][levels:]) for k in ("dst", "prm")}
+            reach = {k: _reach(counts[levels:], strides[k][levels:]) for k in zones if k != "a"}
             reach["a"] = _reach(counts, strides["a"])
             base = {k: self._base(reach[k], zones[k]) for k in zones}
             rows = {k: reach[k] + base[k] for k in zones}
-            if function != RowFunction.EXP or not self._reads_own(Source.ACT, rows, 0):
+            if not writes or not self._reads_own(Source.ACT, rows, 0):
                 break
         names = [
             {"count": n, "b_stride": 0} | {f"{k}_stride": strides[k][i] for k in zones} for i, n in enumerate(counts)
         ]
         self._set_loops("VECTOR_LOOP", names)
-        values = {"function": int(function), "reduce": reduce} | base
+        some = {
+            RowFunction.EXP_SUM: [254 << 10, rng.randrange(1 << 17, 1 << 18), rng.randrange(1 << 18)],
+            RowFunction.NORM: [base.pop("b", 0)],
+        }.get(function, [rng.randint(1, 200), rng.randint(1, 4096), rng.randrange(1 << 18)])
+        values = {"function": int(function), "reduce": reduce, "number": rng.choice(some)} | base
         values |= {
             "tail": rng.choice([0, rng.randrange(c.block_in)]),
             "exponent": rng.choice([110, rng.randrange(256)]),
         }
-        values["numerator"] = rng.choice([254 << 10, rng.randrange(1 << 17, 1 << 18), rng.randrange(1 << 18)])
         record = Record(Engine.VECTOR, values, "ROW", reads={"ACT": self._mask("ACT", rows["a"])})
-        if function != RowFunction.MAXIMUM:
+        if function not in (RowFunction.MAXIMUM, RowFunction.NORM):
             record.reads["LUT"] = self._mask(
                 "LUT", self.post["table"] // WIDE_TABLE * WIDE_TABLE + np.arange(WIDE_TABLE)
             )
         if function == RowFunction.EXP_SUM:
             record.writes["PRM"] = self._mask("PRM", rows["prm"])
-        if function == RowFunction.EXP:
+        if writes:
             record.reads["PRM"] = self._mask("PRM", rows["prm"])
             record.writes["ACT"] = self._mask("ACT", rows["dst"])
         self.add(record)
@@ -454,6 +459,12 @@ class _Generator(Order):
         prm[:, 1] = scales.astype(np.float32).view(np.uint32)
         ties = random_bytes.random(pairs) < 0.1
         prm[ties, 1] = (2.0 ** random_bytes.integers(-6, 0, int(ties.sum()))).astype(np.float32).view(np.uint32)
+        if c.row_unit:  # some rows as NORM has them: its products are longer, its biases have a fraction
+            norms = np.repeat(random_bytes.random(pairs // c.block_in + 1) < 0.3, c.block_in)[:pairs]
+            prm[norms, 0] = (
+                random_bytes.integers(-(1 << 31), 1 << 31, int(norms.sum())).astype(np.int32).view(np.uint32)
+            )
+            prm[norms, 1] -= np.uint32(20 << 23)
         image[PROGRAM_BYTES : PROGRAM_BYTES + PRM_BYTES] = prm.reshape(-1).view(np.uint8)
         for i, scale in enumerate(DUMP_SCALES):
             row = np.zeros((c.block_in, 2), np.uint32)

@@ -14,9 +14,9 @@ from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
 from compiler.npu.emit.loops import Loop, fold_nest, spans
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.encoding import Op, op
-from isa.instructions import Engine, Memory, Rounding, RowFunction, Source
+from isa.instructions import ROW_WRITES, Engine, Memory, Rounding, RowFunction, Source
 from isa.program import ARENA_REGION, CONSTANT_REGION
-from isa.timing import ROW_DIVIDE_CYCLES, VECTOR_DEPTH
+from isa.timing import ROW_DIVIDE_CYCLES, VECTOR_DEPTH, row_norm_write
 
 #: Names that hazards know the targets of LOAD by.
 _SPACE = {Memory.ACT: "act", Memory.WGT: "wgt", Memory.PRM: "prm", Memory.LUT: "lut"}
@@ -357,44 +357,53 @@ class Emitter:
         loops: Sequence[Loop],
         *,
         prm: int,
-        table: int,
+        table: int | None = None,
         dst: int = 0,
         reduce: Sequence[Loop] = (),
         tail: int = 0,
-        numerator: int = 0,
+        number: int = 0,
         exponent: int = 0,
         post: Callable[[], dict[str, int]] | None = None,
+        constant: int | None = None,
     ) -> None:
-        """One ROW. Loops are as those of `vector`, and no more than the machine has.
+        """One ROW. Loops are as those of `vector`, and no more than the machine has; the second stride is that of STAT.
 
         Args:
-            table: number of the first of the tables that hold the exponentials.
-            reduce: the vectors of a row. Other arguments are the fields of ROW and VECTOR_POST.
+            table: number of the first of the tables that hold words, where the function reads them.
+            reduce: the vectors of a row.
+            constant: c of VECTOR_ADD. Other arguments are the fields of ROW and VECTOR_POST.
         """
         inner, rest, steps = fold_nest(reduce, loops)
         nest = inner + rest
         assert len(nest) <= self.config.vector_loops, nest
-        divides = function == RowFunction.EXP_SUM
+        norms = function in (RowFunction.MOMENTS, RowFunction.POWER)
         rows = math.prod(loop[0] for loop in rest)
-        self.work[Engine.VECTOR] += (max(steps, rows * ROW_DIVIDE_CYCLES) if divides else steps) + VECTOR_DEPTH
+        if norms or function == RowFunction.EXP_SUM:
+            steps = max(steps, rows * ROW_DIVIDE_CYCLES)
+        # What follows waits for the last row that is written.
+        self.work[Engine.VECTOR] += steps + (row_norm_write(self.config) if norms else VECTOR_DEPTH)
         if self.dry:
             return
         self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
-        if function != RowFunction.MAXIMUM:
-            fields = dict(self._state.get(("VECTOR_POST", 0), {}) if post is None else post())
-            self._set("VECTOR_POST", 0, **(fields | {"table": table}))
+        fields = dict(self._state.get(("VECTOR_POST", 0), {}) if post is None else post())
+        if table is not None:
+            fields["table"] = table
+        if function != RowFunction.MAXIMUM and fields:
+            self._set("VECTOR_POST", 0, **fields)
+        if constant is not None:
+            self._set("VECTOR_ADD", 0, c=constant)
         reads = spans("act", a, [(loop[0], loop[1]) for loop in nest])
         places = spans("prm", prm, [(loop[0], loop[4]) for loop in rest])
         writes: list[Access] = []
-        if function != RowFunction.MAXIMUM:
+        if table is not None and function != RowFunction.MAXIMUM:
             reads.append(Access("lut", table, WIDE_TABLE))
-        if divides:
+        if function == RowFunction.EXP_SUM:
             writes += places
-        if function == RowFunction.EXP:
+        if function in ROW_WRITES:
             reads += places
             writes += spans("act", dst, [(loop[0], loop[3]) for loop in rest])
         self.sync.run(
-            op("ROW", function=function, a=a, numerator=numerator, dst=dst, prm=prm, reduce=len(inner), tail=tail,
+            op("ROW", function=function, a=a, number=number, dst=dst, prm=prm, reduce=len(inner), tail=tail,
                exponent=exponent),
             reads,
             writes,

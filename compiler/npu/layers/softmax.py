@@ -20,12 +20,12 @@ class SoftmaxLayer(VectorLayer):
 
     Attributes:
         words: exponentials, 256 little-endian words of 24 bits: entry i is that of -((256 - i) mod 256) steps.
-        numerator, exponent: of the quotients, as ROW has them.
+        number, exponent: of the quotients, as ROW has them.
         pixels: of a tile at most; each has a row of PRM for its maximum and its scale.
     """
 
     words: bytes = b""
-    numerator: int = 0
+    number: int = 0
     exponent: int = 0
     pixels: int = 1
 
@@ -47,7 +47,7 @@ class SoftmaxLayer(VectorLayer):
         for function in (RowFunction.MAXIMUM, RowFunction.EXP_SUM):
             context.emitter.row(
                 function, a.base, [pixels], prm=prm, reduce=[blocks], tail=self.output.c % context.config.block_in,
-                table=table, numerator=self.numerator, exponent=self.exponent,
+                table=table, number=self.number, exponent=self.exponent,
             )  # fmt: skip
         context.emitter.row(
             RowFunction.EXP, a.base, [blocks, pixels], dst=out.base, prm=prm, table=table, post=self.post.fields

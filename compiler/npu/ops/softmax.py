@@ -15,11 +15,12 @@ from compiler.ops.softmax import QSoftmax
 from compiler.tensor import Tensor
 from isa import numerics
 from isa.config import NpuConfig
-from isa.instructions import ROW_SUM_BITS, ROW_WORD_BITS
+from isa.instructions import ROW_SUM_BITS
 from isa.program import Layout
 
-#: Elements whose exponentials a sum of the machine holds.
-_MOST = 1 << (ROW_SUM_BITS - ROW_WORD_BITS)
+#: Bits of an exponential; elements whose exponentials a sum of the machine holds.
+_WORD_BITS = 24
+_MOST = 1 << (ROW_SUM_BITS - _WORD_BITS)
 
 
 @npu_op(QSoftmax)
@@ -60,13 +61,13 @@ class Softmax(NpuOp[QSoftmax]):
         quotient = numerics.row_numerator(_levels(node.op, node.y))
         assert quotient is not None
         values = _exponentials(node.op, node.x).astype(np.float64)
-        steps = np.rint(values / values[0] * ((1 << ROW_WORD_BITS) - 1)).astype("<u4")
+        steps = np.rint(values / values[0] * ((1 << _WORD_BITS) - 1)).astype("<u4")
         words = steps[-np.arange(256) % 256].tobytes()  # indexed by the distance to the maximum, which is not positive
         post = Post(zp=stored_zero_point(node.y))
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
         # A quarter of PRM is left to what comes before and behind.
         return [SoftmaxLayer(
-            name, ops, [view], made, post, words=words, numerator=quotient[0], exponent=quotient[1],
+            name, ops, [view], made, post, words=words, number=quotient[0], exponent=quotient[1],
             pixels=max(1, operands.config.prm_rows * 3 // 4),
         )]  # fmt: skip
 

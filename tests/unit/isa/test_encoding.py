@@ -79,7 +79,7 @@ WORDS: list[tuple[str, dict[str, int], int]] = [
     ),
     (
         "ROW",
-        {"function": 2, "a": 5, "numerator": 0x3FFFF, "dst": 7, "prm": 0xFFF, "reduce": 3, "tail": 63, "exponent": 254},
+        {"function": 2, "a": 5, "number": 0x3FFFF, "dst": 7, "prm": 0xFFF, "reduce": 3, "tail": 63, "exponent": 254},
         0x34 | 2 << 32 | 5 << 35 | 0x3FFFF << 53 | 7 << 71 | 0xFFF << 89 | 3 << 101 | 63 << 105 | 254 << 111,
     ),
     ("VECTOR_SYNC", {"signal0": 7}, 0x3F | 7 << 20),
