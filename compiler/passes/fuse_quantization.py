@@ -11,6 +11,7 @@ through the QuantizeLinear nodes that take it; the arithmetic of the results is 
     Concat                               QConcat with a table per requantised operand
     Where                                itself, on integers, operands requantised to the output by tables
     Softmax                              QSoftmax
+    LayerNormalization, RMSNormalization QNorm, with constant scale and bias over the last axis
     ArgMax, ArgMin                       themselves on integers: DQ with a positive scale keeps the order
 
 Between the op and its QuantizeLinear there may be Relu and Clip with constant bounds: Q is monotone, so

@@ -86,16 +86,22 @@ def normalised(
     return by_rows(ctx, x, axes, dtype, recipe)
 
 
-@op("LayerNormalization")
-def layer_normalization(ctx: Context) -> None:
-    x, epsilon = ctx.input(0), float(ctx.attr("epsilon", 1e-5))
-    axes = list(range(ctx.axis(-1, x.rank), x.rank))
+def scaled_by_channel(ctx: Context) -> Callable[[Expr, list[Index]], Expr]:
+    """What LayerNormalization does to a normalised value at an index: times scale, plus bias."""
     scale, bias = ctx.input(1), ctx.input(2) if ctx.has(2) else None
 
     def finish(y: Expr, idx: list[Index]) -> Expr:
         y = y * widen(ctx.read_broadcast(scale, idx))
         return y if bias is None else y + widen(ctx.read_broadcast(bias, idx))
 
+    return finish
+
+
+@op("LayerNormalization")
+def layer_normalization(ctx: Context) -> None:
+    x, epsilon = ctx.input(0), float(ctx.attr("epsilon", 1e-5))
+    axes = list(range(ctx.axis(-1, x.rank), x.rank))
+    finish = scaled_by_channel(ctx)
     wanted = [k for k in (1, 2) if len(ctx.node.outputs) > k and ctx.node.outputs[k]]
     if not wanted:
         ctx.bind(normalised(ctx, x, axes, epsilon, finish))
@@ -147,9 +153,14 @@ def _inverse_root(ctx: Context, x: Value, count: int, epsilon: float) -> Value:
 
 @op("RMSNormalization", "SimplifiedLayerNormalization")
 def rms_normalization(ctx: Context) -> None:
-    x, scale = ctx.input(0), ctx.input(1)
+    x = ctx.input(0)
     axes = list(range(ctx.axis(-1, x.rank), x.rank))
-    count, epsilon = math.prod(x.shape[a] for a in axes), float(ctx.attr("epsilon", 1e-5))
+    ctx.bind(rms_normalised(ctx, x, axes, float(ctx.attr("epsilon", 1e-5))))
+
+
+def rms_normalised(ctx: Context, x: Value, axes: Sequence[int], epsilon: float) -> Value:
+    """x / sqrt(mean of squares + epsilon) over `axes`, times the node's scale."""
+    scale, count = ctx.input(1), math.prod(x.shape[a] for a in axes)
     if len(axes) == 1 and count and count % _LANES == 0 and x.dtype == "f32":
         x = ctx.stored(x)
         inverse = ctx.stored(_inverse_root(ctx, x, count, epsilon))
@@ -157,8 +168,7 @@ def rms_normalization(ctx: Context) -> None:
         def scaled(i: list[Index]) -> Expr:
             return ctx.read(x, i) * ctx.read(inverse, [*i[:-1], Index(0)]) * ctx.read_broadcast(scale, i)
 
-        ctx.define(x.shape, x.dtype, scaled, 4)
-        return
+        return ctx.lazy(x.shape, x.dtype, scaled, 4)
 
     def recipe(read: ElementFn, rows: Statistics) -> ElementFn:
         square = lambda i: widen(read(i)) * widen(read(i))
@@ -166,7 +176,7 @@ def rms_normalization(ctx: Context) -> None:
         inverse = rows.fold("add", square, const(0, wide(x.dtype)), finish)
         return lambda i: (widen(read(i)) * inverse(i) * widen(ctx.read_broadcast(scale, i))).to(x.dtype)
 
-    ctx.bind(by_rows(ctx, x, axes, x.dtype, recipe))
+    return by_rows(ctx, x, axes, x.dtype, recipe)
 
 
 @op("InstanceNormalization")

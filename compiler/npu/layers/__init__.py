@@ -6,5 +6,5 @@
 | `DepthwiseLayer` | `depthwise.py`, the order of its taps in `depthwise_passes.py` |
 | `ElementLayer` | `elementwise.py`, with what all layers on VECTOR alone share (`VectorLayer`) |
 | `MaxPoolLayer`, `MeanLayer` | `pooling.py` |
-| `SoftmaxLayer` | `softmax.py` |
+| `SoftmaxLayer`, `NormLayer` | `softmax.py`, `norm.py` |
 """

@@ -11,6 +11,7 @@ from compiler.ops.quantized_op import Clamped, QuantizedOp
 from compiler.passes.annotate import quant_of
 from compiler.quantization import is_activation, limits, ordinary, requantize_table
 from compiler.tensor import EIGHT_BIT
+from isa import numerics
 
 
 @dataclass
@@ -85,6 +86,16 @@ class Site:
         if not is_activation(tensor) or quant is None or not ordinary(quant) or not quant.same_as(tensor.quant):
             return None
         return tensor
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The float32 values of a constant input, which may be dequantised; None if it is no constant."""
+        found = self.graph.const(self.node.inputs[index])
+        node = self.dequantizer(index)
+        if found is None and node is not None:
+            data, quant = self.graph.const(node.inputs[0]), quant_of(self.graph, node)
+            if data is not None and quant is not None and quant.per_tensor:
+                found = numerics.dequantize(data, quant.scale, quant.zero_point)
+        return found if found is not None and found.dtype == np.float32 else None
 
     def has(self, index: int) -> bool:
         return index < len(self.node.inputs) and bool(self.node.inputs[index])

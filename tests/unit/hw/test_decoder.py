@@ -70,5 +70,5 @@ def test_equals_the_software_decoder(name: str) -> None:
 
     simulate(dut, bench, clock_hz=None)
     assert min(seen.values()) > 300, seen
-    lacks = {"DEPTHWISE": not config.depthwise, "ROW": not config.rows}
+    lacks = {"DEPTHWISE": not config.depthwise, "ROW": not config.row_unit}
     assert missing == {instruction for instruction, lacked in lacks.items() if lacked}

@@ -1,0 +1,86 @@
+"""Norms over the channels, by ROW."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.geometry import Box
+from compiler.npu.layers.elementwise import VectorLayer
+from compiler.npu.layers.tiling import PlaneTiling
+from compiler.npu.views import View
+from isa.instructions import RowFunction
+
+
+@dataclass
+class NormLayer(VectorLayer):
+    """A norm over the channels: of some pixels what STAT has of them, then the results, with a scale and a bias for
+    each channel.
+
+    Attributes:
+        words: 256 little-endian words by stored bytes, as MOMENTS (or POWER) adds them.
+        epsilon: c of these.
+        centred: MOMENTS, not POWER.
+        scale, bias: float32 and int32 [channels], as NORM has them.
+    """
+
+    words: bytes = b""
+    epsilon: int = 0
+    centred: bool = True
+    scale: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+
+    @property
+    def dense(self) -> bool:
+        return True
+
+    def constants(self) -> Iterable[tuple[Hashable, int]]:
+        parameters = self._parameters()
+        return ((self.words, len(self.words)), (parameters, len(parameters)))
+
+    def _parameters(self) -> bytes:
+        return self.bias.tobytes() + self.scale.tobytes()
+
+    def _tilings(self, y: View) -> Iterator[PlaneTiling]:
+        for parts in range(1, y.w + 1):
+            yield PlaneTiling(1, -(-y.w // parts), y.cb)
+
+    def emit_tile(self, context: Context, box: Box) -> None:
+        a, out = context.read_tile(self.inputs[0], box), context.write_tile(self.output, box)
+        config, post = context.config, self.post.fields
+        table = context.load_wide_table(self.words)
+        most = config.prm_rows  # pixels STAT has room for
+        for x in range(0, box.columns, most):
+            columns = min(most, box.columns - x)
+            source, target = a.from_vector(0, x), out.from_vector(0, x)
+            context.emitter.row(
+                RowFunction.MOMENTS if self.centred else RowFunction.POWER, source.base,
+                [(columns, a.step, 0, 0, 1)], reduce=[(box.blocks, a.plane, 0, 0, 0)], prm=0,
+                tail=self.output.c % config.block_in, number=self.output.c, table=table, post=post,
+                constant=self.epsilon,
+            )  # fmt: skip
+            part = max(1, config.prm_rows // 2)  # half of PRM is left to what comes before and behind
+            for block in range(0, box.blocks, part):
+                blocks = min(part, box.blocks - block)
+                prm = self._load_parameters(context, block, blocks)
+                context.emitter.row(
+                    RowFunction.NORM, source.base + block * a.plane,
+                    [(blocks, a.plane, 0, out.plane, 1), (columns, a.step, 1, out.step, 0)],
+                    dst=target.base + block * out.plane, prm=prm, post=post,
+                )  # fmt: skip
+        context.release(a)
+        context.finish_tile(self.output, box, out)
+
+    def _load_parameters(self, context: Context, block: int, blocks: int) -> int:
+        """PRM rows of some blocks of channels; the lanes to spare are 0."""
+        lanes = context.config.block_in
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            rows = slice(block * lanes, (block + blocks) * lanes)
+            spare = (0, -len(self.bias) % lanes)
+            return np.pad(self.bias, spare)[rows], np.pad(self.scale, spare)[rows]
+
+        return context.load_params((self._parameters(), block, blocks), blocks, make)

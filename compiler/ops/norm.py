@@ -1,0 +1,36 @@
+"""Norms of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ops.quantized_op import Operands, QuantizedOp, shape_error
+from compiler.tensor import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class QNorm(QuantizedOp):
+    """LayerNormalization over the last axis, `(x - mean) / sqrt(variance + epsilon) * scale + bias` in float32, or
+    RMSNormalization, `x / sqrt(mean of squares + epsilon) * scale`. Operands: x, scale and bias, float32 constants of
+    the last axis.
+
+    Attributes:
+        centred: the mean is subtracted.
+    """
+
+    arity = (2, 3)
+
+    epsilon: float = 1e-5
+    centred: bool = True
+
+    def check(self, operands: Operands, result: Tensor) -> str | None:
+        error = super().check(operands, result)
+        x = operands[0]
+        if error is not None or x is None:
+            return error
+        for t in operands[1:]:
+            if t is not None and (t.data is None or t.dtype != np.float32 or t.shape != x.shape[-1:]):
+                return f"{t.name} is {t.dtype}{list(t.shape)}, not a constant float32{list(x.shape[-1:])}"
+        return shape_error(result, x.shape)
