@@ -501,6 +501,26 @@ def softmax(case: Case) -> None:
     case.graph.outputs += [y, case.finish("QMatMul", [y, v], (*shape[:-1], m), case.graph.tensor(y).dtype, **limits)]
 
 
+def norm(case: Case) -> None:
+    """A norm over the last axis between products."""
+    shape = (*(case.integer(1, 3) for _ in range(case.integer(0, 2))), case.integer(1, 40), case.integer(2, 90))
+    dtype = case.dtype()
+    x = case.input(shape, dtype)
+    info = np.iinfo(dtype)
+    limits = {"out_min": int(info.min), "out_max": int(info.max)}
+    rng = np.random.default_rng(case.integer(0, 1 << 30))
+    inputs = [case.graph.constant("scale", rng.normal(1, 0.5, shape[-1]).astype(np.float32))]
+    centred = case.chance(0.6)
+    if centred:
+        inputs.append(case.graph.constant("bias", rng.normal(0, 0.3, shape[-1]).astype(np.float32)))
+    quant = Quant.of(np.float32(rng.uniform(3, 5) / 127), int(info.min) + 128 + case.integer(0, 10))
+    y = case.finish(
+        "QNorm", [x, *inputs], shape, dtype, quant=quant, centred=centred, epsilon=float(10.0 ** -rng.integers(4, 9))
+    )
+    v = case.weights((shape[-1], m := case.integer(1, 40)), m, 1)
+    case.graph.outputs += [y, case.finish("QMatMul", [y, v], (*shape[:-1], m), dtype, **limits)]
+
+
 def few_outside(case: Case) -> None:
     """Layers with weights of which few do not fit in int8."""
     case.few_outside = True
@@ -523,6 +543,7 @@ _KINDS = (
     large_mean,
     mixed_concat,
     softmax,
+    norm,
     few_outside,
 )
 KINDS = {f.__name__: f for f in _KINDS}

@@ -24,7 +24,9 @@ _MOST = 128
 class Norm(NpuOp[QNorm]):
     """Exact sums of a row, the reciprocal of a root of 23 bits, and a multiply-add for each channel, by ROW."""
 
-    condition = "the machine has `row_unit`, rows of up to 4,096 elements; the NPU reads the result"
+    condition = (
+        "the machine has `row_unit`, rows of up to 4,096 elements, constant scale and bias; the NPU reads the result"
+    )
     layout = Layout.CHANNELS_LAST
     for_npu_only = True
     reason = "the NPU adds a row exactly, the reference in float32: results next to a tie may fall to its other side"
@@ -33,6 +35,8 @@ class Norm(NpuOp[QNorm]):
         x, count = node.x, node.x.shape[-1]
         if not config.row_unit:
             return "the machine has no row unit"
+        if not all(node.operand(i).is_const for i in (1, 2) if node.has(i)):
+            return "scale or bias is not constant"
         if count > MEAN_COUNT:
             return f"rows of {count} elements; up to {MEAN_COUNT}"
         if 3 * -(-count // config.block_in) > config.act_rows:
@@ -41,7 +45,7 @@ class Norm(NpuOp[QNorm]):
             return "input and output types differ"
         epsilon = _epsilon(node)
         if not 0 <= epsilon < 1 << 31 or count * count * 255**2 + epsilon >= 1 << RADICAND_BITS:
-            return f"epsilon {node.op.epsilon:g} is {epsilon} at this scale; the NPU adds 0 to 2**31 - 1"
+            return f"epsilon {node.op.epsilon:g} is {epsilon:g} at this scale; the NPU adds 0 to 2**31 - 1"
         scale, bias = _channels(node)
         most = float(np.abs(bias + stored_zero_point(node.y)).max())
         if not most <= _MOST or not np.abs(bias).max() < 2 * _MOST:

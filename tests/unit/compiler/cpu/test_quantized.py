@@ -189,3 +189,26 @@ def test_tables(dtype: str) -> None:
     want = np.clip(np.rint(p / s) + zy, np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
     got = run("QSoftmax", [(z, Quant.of(0.05, 7), False)], (z.shape, dtype, Quant.of(s, zy)), axis=-1)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_norms_as_the_floats_they_are_made_of(dtype: str, centred: bool) -> None:
+    """onnxruntime between DequantizeLinear and QuantizeLinear; its sums may put a result on the other side of a tie."""
+    n = 96
+    x, qx, qy = data(dtype, 20, n), Quant.of(np.float32(0.02), zero(dtype)), Quant.of(np.float32(0.03), zero(dtype))
+    scale, bias = R.normal(1, 0.4, n).astype(np.float32), R.normal(0, 0.3, n).astype(np.float32)
+    constants = [(scale, None, True)] + ([(bias, None, True)] if centred else [])
+    got = run("QNorm", [(x, qx, False), *constants], (x.shape, dtype, qy), centred=centred, epsilon=1e-6)
+    node = helper.make_node
+    norm = node("LayerNormalization", ["f", "scale", "bias"], ["n"], epsilon=1e-6)
+    if not centred:
+        norm = node("SimplifiedLayerNormalization", ["f", "scale"], ["n"], epsilon=1e-6)
+    nodes = [node("DequantizeLinear", ["x", "sx", "zx"], ["f"]), norm, node("QuantizeLinear", ["n", "sy", "zy"], ["y"])]
+    parameters = {
+        "sx": np.float32(0.02), "zx": np.array(qx.zero_point, dtype).reshape(()), "sy": np.float32(0.03),
+        "zy": np.array(qy.zero_point, dtype).reshape(()), "scale": scale, **({"bias": bias} if centred else {}),
+    }  # fmt: skip
+    want = reference(nodes, {"x": x}, parameters)
+    apart = np.abs(got.astype(int) - want.astype(int))
+    assert apart.max() <= 1 and (apart > 0).sum() <= 1

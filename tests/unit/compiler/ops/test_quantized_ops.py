@@ -11,6 +11,7 @@ from compiler.ops import QuantizedOp
 from compiler.ops.concat import QConcat
 from compiler.ops.convolution import QConv, QConvTranspose
 from compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
+from compiler.ops.norm import QNorm
 from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from compiler.ops.product import QMatMul
 from compiler.ops.softmax import QSoftmax
@@ -43,6 +44,7 @@ RIGHT = [
     graph_of(QGlobalAveragePool(keepdims=False), (1, 4), IMAGE),
     graph_of(QConcat(axis=1, tables=(None, bytes(256))), (1, 8, 8, 8), IMAGE, IMAGE),
     graph_of(QSoftmax(), (2, 3), ((2, 3), "int8")),
+    graph_of(QNorm(centred=False), (2, 3), ((2, 3), "int8"), ((3,), "float32")),
 ]
 WRONG = [
     (graph_of(QConv(kernel=KERNEL), (1, 6, 6, 6), IMAGE), "1 operands; 2 to 3 are needed"),
@@ -57,6 +59,11 @@ WRONG = [
     (graph_of(QGlobalAveragePool(offset=1.0), (1, 4, 1, 1), IMAGE), "offset without factor"),
     (graph_of(QConcat(axis=1, tables=(None,)), (1, 8, 8, 8), IMAGE, IMAGE), "1 tables for 2 operands"),
     (graph_of(QSoftmax(axis=2), (2, 3), ((2, 3), "int8")), r"axis 2 of \[2, 3\]"),
+    (
+        graph_of(QNorm(), (2, 3), ((2, 3), "int8"), ((2,), "float32")),
+        r"x1 is float32\[2\], not float32\[3\]",
+    ),
+    (graph_of(QNorm(), (2, 3), ((2, 3), "int8")), "1 operands; 2 to 3 are needed"),
 ]
 
 

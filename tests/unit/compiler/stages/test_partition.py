@@ -96,6 +96,30 @@ def test_softmax_the_row_unit_cannot_do(shape: tuple[int, int], levels: float, a
     assert placement.reasons.get(y) == reason
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({}, None),
+        ({"row_unit": 0}, "the machine has no row unit"),
+        ({"count": 4097}, "rows of 4097 elements; up to 4096"),
+        ({"bias": 6.0}, "a bias is 203 steps from the middle of the results; the NPU adds up to 128"),
+        ({"scale": 1e30}, "a scale of a channel is no ordinary float32 number on the NPU"),
+        ({"epsilon": 1e9}, "epsilon 1e+09 is 1.6e+14 at this scale; the NPU adds 0 to 2**31 - 1"),
+    ],
+)
+def test_norms_the_row_unit_cannot_do(change: dict[str, float], reason: str | None) -> None:
+    net = Net()
+    n = int(change.get("count", 20))
+    x = net.input((9, n), np.int8)
+    row = [net.graph.constant(k, np.full(n, change.get(k, 0.5), np.float32)) for k in ("scale", "bias")]
+    quant, epsilon = Quant.of(np.float32(0.03), 3), change.get("epsilon", 1e-5)
+    y = net.finish("QNorm", [x, *row], (9, n), np.int8, quant=quant, epsilon=epsilon)
+    graph = net.done(net.product(y, 3))
+    config = PRESETS["base"].with_(row_unit=int(change.get("row_unit", 1)))
+    assert partition(graph, config, CompileOptions()).placement.reasons.get(y) == reason
+    assert ("float32" in inexact_tensors(graph).get(y, "")) == (reason is None)
+
+
 def test_softmax_that_only_the_cpu_reads() -> None:
     net = Net()
     y = net.product(net.input((9, 20), np.int8), 30)
