@@ -14,35 +14,31 @@ from compiler.passes import run_passes
 from tests.reference import quantized_ops
 from tests.reference.onnxruntime_values import golden, quantized_names
 
-# LayerNormalization stays float: its rounding is the reference implementation's here, not onnxruntime's.
-FLOAT_OPS = {
-    "resnet18_qdq": set(),
-    "mobilenet_v2_qdq": set(),
-    "mobilenet_v2_qoperator_u8": set(),
-    "vit_tiny_qdq": {"LayerNormalization"},
-}
+MODELS = ("mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "resnet18_qdq", "vit_tiny_qdq")
 MOVES = {"Reshape", "Transpose", "Gather", "QuantizeLinear", "DequantizeLinear"}
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("name", sorted(FLOAT_OPS))
+@pytest.mark.parametrize("name", MODELS)
 def test_every_quantised_tensor(name: str, models_dir: Path) -> None:
     model = onnx.load(models_dir / f"{name}.onnx")
     graph = import_onnx(models_dir / f"{name}.onnx")
     run_passes(graph)
-    assert {n.op for n in graph} - set(QUANTIZED_OPS) - MOVES == FLOAT_OPS[name]
+    assert not {n.op for n in graph} - set(QUANTIZED_OPS) - MOVES
 
     x = graph.tensor(graph.inputs[0])
     feeds = {x.name: np.random.default_rng(1).normal(size=x.shape).astype(np.float32)}
     expected = golden(model, feeds)
     assert len(expected) == len(quantized_names(model)) + len(model.graph.output)  # every dump was faithful
     computed = quantized_ops.run(graph, feeds, given=expected)
-    behind_float = {n.outputs[0] for n in graph if n.op == "QuantizeLinear" and n.inputs[0] not in graph.inputs}
+    # A norm is onnxruntime's in floats, and the reference's here in float64.
+    behind_float = {n.outputs[0] for n in graph if n.op == "QNorm"}
+    behind_float |= {n.outputs[0] for n in graph if n.op == "QuantizeLinear" and n.inputs[0] not in graph.inputs}
     compared = 0
     for tensor, value in expected.items():
         if tensor not in computed:
             continue  # merged into a table or an equal tensor
         wrong = int((computed[tensor] != value).sum())
-        assert wrong <= (value.size // 5000 if tensor in behind_float else 0), f"{tensor}: {wrong} of {value.size}"
+        assert wrong <= (value.size // 30000 if tensor in behind_float else 0), f"{tensor}: {wrong} of {value.size}"
         compared += value.size
     assert compared > 3_000_000
