@@ -27,7 +27,7 @@ FACTOR_SCALE = 42
 #: What factors are too small by, on average, being truncated: log-uniform between 2**22 and 2**23, half a bit.
 TRUNCATION = 0.5 * 2.0**-23 / math.log(2)
 #: Elements of a row for which no sum is too large.
-MEAN_COUNT = 4096
+MAX_COUNT = 4096
 #: Bits of a fraction of PRM's bias as NORM adds it, and of the sum it is added to.
 BIAS_FRACTION, SUM_FRACTION = 23, 26
 

@@ -14,7 +14,7 @@ from compiler.npu.stored import stored_zero_point
 from compiler.ops.norm import QNorm
 from isa.config import NpuConfig
 from isa.program import Layout
-from isa.row_norm import BIAS_FRACTION, FACTOR_SCALE, MEAN_COUNT, RADICAND_BITS, TRUNCATION
+from isa.row_norm import BIAS_FRACTION, FACTOR_SCALE, MAX_COUNT, RADICAND_BITS, TRUNCATION
 
 #: The machine adds results of up to so many steps correctly to a product that saturates.
 _MOST = 128
@@ -37,8 +37,8 @@ class Norm(NpuOp[QNorm]):
             return "the machine has no row unit"
         if not all(node.operand(i).is_const for i in (1, 2) if node.has(i)):
             return "scale or bias is not constant"
-        if count > MEAN_COUNT:
-            return f"rows of {count} elements; up to {MEAN_COUNT}"
+        if count > MAX_COUNT:
+            return f"rows of {count} elements; up to {MAX_COUNT}"
         if 3 * -(-count // config.block_in) > config.act_rows:
             return f"a row of {count} elements and its result do not fit ACT"
         if x.dtype != node.y.dtype:
