@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hw.scratchpads import memory
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS
-from isa.row_norm import (
+from isa.row_bits import (
     COUNT_BITS,
     EXPONENT_BITS,
     FACTOR_BITS,

@@ -13,23 +13,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isa.numerics import Array, quotient, scale_value, wrap32
+from isa.row_bits import (
+    BIAS_FRACTION,
+    COUNT_BITS,
+    FACTOR_BITS,
+    MEAN_BITS,
+    MEAN_FRACTION,
+    RADICAND_BITS,
+    ROOT_BITS,
+    SHIFTS,
+    SQUARES_BITS,
+    SUM_FRACTION,
+    TOTAL_BITS,
+)
 
-#: Bits of the sums of a row (the first and the second field of its words) and of their count.
-SQUARES_BITS, TOTAL_BITS, COUNT_BITS = 28, 20, 13
-#: Bits of what the root is taken of; how often at most it is shifted left by two until one of its highest two is set;
-#: bits of that number.
-RADICAND_BITS, SHIFTS, EXPONENT_BITS = 40, 20, 5
-ROOT_BITS, FACTOR_BITS = 26, 23
-#: Bits of a mean, of which so many are a fraction.
-MEAN_BITS, MEAN_FRACTION = 28, 20
 #: A row's factor is 2**(FACTOR_SCALE - exponent) / sqrt(n**2 * variance).
 FACTOR_SCALE = 42
 #: What factors are too small by, on average, being truncated: log-uniform between 2**22 and 2**23, half a bit.
 TRUNCATION = 0.5 * 2.0**-23 / math.log(2)
 #: Elements of a row for which no sum is too large.
 MAX_COUNT = 4096
-#: Bits of a fraction of PRM's bias as NORM adds it, and of the sum it is added to.
-BIAS_FRACTION, SUM_FRACTION = 23, 26
 
 
 class RowNorm(NamedTuple):

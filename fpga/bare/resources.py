@@ -79,7 +79,7 @@ def family_named(name: str) -> Family:
 
 
 #: What decides a design: the RTL and the tables it is generated from.
-DESIGN_SOURCES = ("hw/*", *(f"isa/{name}.py" for name in ("config", "instructions", "registers", "timing")))
+DESIGN_SOURCES = ("hw/*", *(f"isa/{name}.py" for name in ("config", "instructions", "registers", "row_bits", "timing")))
 
 
 @functools.cache

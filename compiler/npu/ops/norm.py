@@ -14,7 +14,8 @@ from compiler.npu.stored import stored_zero_point
 from compiler.ops.norm import QNorm
 from isa.config import NpuConfig
 from isa.program import Layout
-from isa.row_norm import BIAS_FRACTION, FACTOR_SCALE, MAX_COUNT, RADICAND_BITS, TRUNCATION
+from isa.row_bits import BIAS_FRACTION, RADICAND_BITS
+from isa.row_norm import FACTOR_SCALE, MAX_COUNT, TRUNCATION
 
 #: The machine adds results of up to so many steps correctly to a product that saturates.
 _MOST = 128

@@ -10,7 +10,8 @@ from hw.requantizer import INSIDE_STAGE, REQUANTIZE_STAGES, START, START_STAGE, 
 from hw.row_norm import ASK_STAGE, FACTOR_STAGE, WRITE_STAGE, RowNormUnit
 from isa.config import preset
 from isa.numerics import quotient
-from isa.row_norm import FACTOR_BITS, RowNorm, normalise, row_norm
+from isa.row_bits import FACTOR_BITS
+from isa.row_norm import RowNorm, normalise, row_norm
 from isa.timing import ROW_DIVIDE_CYCLES
 from tests.common.rtl_bench import drive, simulate
 

@@ -7,15 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from isa.row_norm import (
-    FACTOR_BITS,
-    FACTOR_SCALE,
-    MEAN_FRACTION,
-    RowNorm,
-    mean_of,
-    normalise,
-    row_norm,
-)
+from isa.row_bits import FACTOR_BITS, MEAN_FRACTION
+from isa.row_norm import FACTOR_SCALE, RowNorm, mean_of, normalise, row_norm
 
 
 @pytest.mark.parametrize("centred", [True, False])
