@@ -29,8 +29,10 @@ class Norm(NpuOp[QNorm]):
         "the machine has `row_unit`, rows of up to 4,096 elements, constant scale and bias; the NPU reads the result"
     )
     layout = Layout.CHANNELS_LAST
-    for_npu_only = True
     reason = "the NPU adds a row exactly, the reference in float32: results next to a tie may fall to its other side"
+
+    def for_npu_only(self, rank: int) -> bool:
+        return True
 
     def unsupported(self, node: TypedNode[QNorm], config: NpuConfig) -> str | None:
         x, count = node.x, node.x.shape[-1]
