@@ -39,7 +39,7 @@ def compile_graph(
     Args:
         options: what may be chosen; None for the usual.
         progress: called with the name of a stage and the fraction done.
-        measure: exact cycles of an instruction image, for efforts 2 and 3.
+        measure: cost of an instruction image, such as its exact cycles, for efforts 2 and 3.
         scheduler: asked first for the schedule of every NPU step; None from it leaves the step to the search.
         constants: takes the constants of the NPU, beside those of other programs of the same memory.
         out: where `options.print_after` prints to.

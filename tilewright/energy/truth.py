@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from compiler.importer import import_onnx
+from compiler.pipeline import compile_graph
 from fpga.bare.kept import cache_file, read_json, tool_version, write_json
 from fpga.bare.resources import sources_digest
 from isa.config import NpuConfig
 from isa.program import Program
 from simulator.cycle import CycleDevice
-from tilewright.api.compilation import compile_program
 from tilewright.energy import events
 from tilewright.energy.liberty import Library
 from tilewright.energy.memories import sram_pj
@@ -53,7 +54,7 @@ class Machine:
         Raises:
             TilewrightError: gates and cycle-level simulator do not give the same bytes in the same cycles.
         """
-        program = compile_program(point.model(), self.config)
+        program = compile_graph(import_onnx(point.model()), self.config)
         library = self.library.path.read_text(encoding="utf-8", errors="replace")
         digest = hashlib.sha256(program.instructions + program.constants + library.encode()).hexdigest()
         kept = cache_file(

@@ -1,4 +1,4 @@
-"""Tuned schedules in a compile: applied where a log has them, and never where they would make the program slower."""
+"""Tuned schedules in a compile: applied where a log has them, and never where they would make its figure larger."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from compiler.npu.schedule.decisions import Decisions, schedule_of, signature
 from compiler.npu.schedule.search import Schedule, Scheduler
 from isa.config import NpuConfig
 from isa.program import Program
-from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.log import TuningLog, program_digest
+from tilewright.tuning.objective import Objective
 from tilewright.tuning.trials import StepProblem
 
 #: Makes the program; asks the scheduler, if there is one, for the schedule of every NPU step.
@@ -49,10 +49,10 @@ class Advisor:
 
 
 def build_tuned(build: Build, log: TuningLog, *, trust: bool = True) -> Program:
-    """A program with the schedules of the log, if they make it faster.
+    """A program with the schedules of the log, if they make it better by the objective of the log.
 
     Where the log measured just this program with this compiler, that is known; else the program is built both ways and
-    the exact cycles of the two decide.
+    the exact figures of the two decide.
 
     Args:
         trust: False to measure always.
@@ -63,18 +63,18 @@ def build_tuned(build: Build, log: TuningLog, *, trust: bool = True) -> Program:
         return program
     found = log.proven(advisor.program, advisor.used) if trust else None
     if found is not None:
-        program.notes.append(_note(found.cycles, found.default_cycles))
+        program.notes.append(_note(log.objective, found.figure, found.default_figure))
         return program
     plain = build(None)
     try:
-        cycles, default = program_cycles(program), program_cycles(plain)
-    except BuildError:  # no compiler for the simulator: nothing is known about the cycles
+        figure, default = log.objective.of(program), log.objective.of(plain)
+    except BuildError:  # no compiler for the simulator: nothing is known about cycles
         return plain
-    if cycles >= default:
+    if figure >= default:
         return plain
-    program.notes.append(_note(cycles, default))
+    program.notes.append(_note(log.objective, figure, default))
     return program
 
 
-def _note(cycles: int, default: int) -> str:
-    return f"tuned: {cycles} cycles instead of {default}"
+def _note(objective: Objective, figure: float, default: float) -> str:
+    return f"tuned: {objective.say(figure)} instead of {objective.say(default).removesuffix(' ' + objective.unit)}"

@@ -1,7 +1,8 @@
 """The tuning log: what searches found, one JSON object per line, so that logs can be sent and joined with `cat`.
 
 A finding holds the decisions for every NPU step of one program, by the content of the steps (not of the weights), and
-the exact cycles of that program without and with them.
+the exact cycles of that program without and with them, and what the search made small: the same for all findings of a
+log.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +22,7 @@ from compiler.errors import CompileError
 from compiler.npu.schedule.decisions import Decisions
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
+from tilewright.tuning.objective import Objective
 
 VERSION = 1
 ENVIRONMENT = "TILEWRIGHT_TUNING"
@@ -35,6 +38,8 @@ class Finding:
         program: digest of the program's steps in order.
         steps: decisions of each step, by `decisions.signature`.
         default_cycles, cycles: of the whole program, without and with the decisions.
+        objective, unit: what was made small; lines without it are of cycles.
+        default_figure, figure: of the objective, as the cycles.
     """
 
     model: str
@@ -44,6 +49,10 @@ class Finding:
     steps: Mapping[str, Decisions]
     default_cycles: int
     cycles: int
+    objective: Objective
+    unit: str
+    default_figure: float
+    figure: float
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as a record of the log."""
@@ -55,6 +64,9 @@ class TuningLog:
 
     Args:
         path: read if it exists; lines that are damaged or of another version are left out and counted in `skipped`.
+
+    Raises:
+        UsageError: it cannot be read, or has findings for several objectives.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,19 +85,36 @@ class TuningLog:
                 self.findings.append(found)
             else:
                 self.skipped += 1
+        made_for = sorted({found.objective for found in self.findings})
+        if len(made_for) > 1:
+            raise UsageError(f"{path} joins schedules tuned for {' and '.join(made_for)}: keep a log for each")
+
+    @property
+    def objective(self) -> Objective:
+        """Of its findings; cycles where there are none."""
+        return self.findings[0].objective if self.findings else Objective.CYCLES
+
+    def require(self, objective: Objective) -> None:
+        """Raises `UsageError` if its findings are for another objective."""
+        made_for = self.objective
+        if self.findings and made_for is not objective:
+            raise UsageError(
+                f"{self.path} is a log of schedules tuned for {made_for} (in {made_for.unit}), not for {objective} "
+                f"(in {objective.unit}): name another log"
+            )
 
     def best(self, step: str) -> Decisions | None:
         """The decisions for a step from the finding that gained most, those of this compiler first."""
         able = [f for f in self.findings if step in f.steps]
         if not able:
             return None
-        now = compiler_digest()
-        best = min(able, key=lambda f: (f.compiler != now, f.cycles / f.default_cycles))
+        now = compiler_digest(self.objective)
+        best = min(able, key=lambda f: (f.compiler != now, f.figure / f.default_figure))
         return best.steps[step]
 
     def proven(self, program: str, steps: Mapping[str, Decisions]) -> Finding | None:
         """The finding that measured just this program with just these decisions, by this compiler."""
-        now = compiler_digest()
+        now = compiler_digest(self.objective)
         for found in self.findings:
             if found.program == program and found.compiler == now and dict(found.steps) == dict(steps):
                 return found
@@ -99,7 +128,7 @@ class TuningLog:
 
     def check_writable(self) -> None:
         """Raises `UsageError` if findings could not be added."""
-        if self.path == default_path():
+        if self.path.parent == cache_folder():
             self.path.parent.mkdir(parents=True, exist_ok=True)
         check_writable(self.path)
 
@@ -111,22 +140,31 @@ class TuningLog:
 def _finding(values: dict[str, Any]) -> Finding | None:
     try:
         values["steps"] = {str(step): Decisions.from_dict(d) for step, d in values["steps"].items()}
-        found = Finding(**values)
-        return found if 0 < found.cycles <= found.default_cycles else None
+        old = {
+            "objective": "cycles",
+            "unit": "cycles",
+            "default_figure": values["default_cycles"],
+            "figure": values["cycles"],
+        }
+        values = old | values
+        found = Finding(**values | {"objective": Objective(values.get("objective"))})
+        known = found.unit == found.objective.unit and found.cycles > 0 and found.default_cycles > 0
+        return found if known and 0 < found.figure <= found.default_figure < math.inf else None
     except (ValueError, TypeError, KeyError, AttributeError, CompileError):
         return None
 
 
-def open_log(path: str | Path | None = None) -> TuningLog | None:
-    """The log at `path`, else in $TILEWRIGHT_TUNING, else in the user's cache folder; None where that says "off"."""
+def open_log(path: str | Path | None = None, objective: Objective = Objective.CYCLES) -> TuningLog | None:
+    """The log at `path`, else in $TILEWRIGHT_TUNING, else the objective's in the user's cache folder; None where that
+    says "off"."""
     chosen = str(path) if path is not None else os.environ.get(ENVIRONMENT, "")
     if chosen == "off":
         return None
-    return TuningLog(Path(chosen) if chosen else default_path())
+    return TuningLog(Path(chosen) if chosen else default_path(objective))
 
 
-def default_path() -> Path:
-    return cache_folder() / "tuning.jsonl"
+def default_path(objective: Objective = Objective.CYCLES) -> Path:
+    return cache_folder() / ("tuning.jsonl" if objective is Objective.CYCLES else f"tuning-{objective}.jsonl")
 
 
 def program_digest(signatures: Iterable[str]) -> str:
@@ -135,6 +173,12 @@ def program_digest(signatures: Iterable[str]) -> str:
 
 
 @functools.cache
-def compiler_digest() -> str:
-    """Of the sources that turn decisions into instructions, and instructions into cycles."""
-    return sources_digest("common/**/*", "isa/**/*", "compiler/npu/**/*", "simulator/**/*")[:24]
+def compiler_digest(objective: Objective = Objective.CYCLES) -> str:
+    """Of the sources that turn decisions into instructions, and instructions into figures of the objective."""
+    found = sources_digest("common/**/*", "isa/**/*", "compiler/npu/**/*", "simulator/**/*")
+    if objective is not Objective.CYCLES:
+        from tilewright.energy.model import calibration_file  # the RTL: cycles alone need not wait for it
+
+        model = sources_digest("hw/**/*", "fpga/area/*", "tilewright/energy/*") + calibration_file().read_text("utf-8")
+        found = hashlib.sha256((found + model).encode()).hexdigest()
+    return found[:24]

@@ -29,28 +29,28 @@ class Ranker:
         self._gains = np.zeros(size)
         self._weights: np.ndarray | None = None
 
-    def _features(self, move: Move, cycles: float) -> np.ndarray:
+    def _features(self, move: Move, cost: float) -> np.ndarray:
         found = np.zeros(self._gains.size)
         layer = self.layers[move.layer]
         kind = _DATAPATHS.index(layer.datapath)
         found[_KINDS.index(move.kind) * len(_DATAPATHS) + kind] = 1.0
-        found[-3:] = math.log(min(max(move.estimate, 0.25), 4.0)), move.rows, math.log10(max(cycles, 1.0)) / 6
+        found[-3:] = math.log(min(max(move.estimate, 0.25), 4.0)), move.rows, math.log10(max(cost, 1.0)) / 6
         return found
 
-    def gain(self, move: Move, cycles: float) -> float:
-        """Expected cycles gained.
+    def gain(self, move: Move, cost: float) -> float:
+        """Expected cost saved.
 
         Args:
-            cycles: that the layers around the move take now.
+            cost: of the layers around the move now.
         """
         if self._weights is None:
             self._weights = np.linalg.solve(self._moments, self._gains)
-        return float(self._features(move, cycles) @ self._weights) * cycles
+        return float(self._features(move, cost) @ self._weights) * cost
 
-    def learn(self, move: Move, cycles: float, gained: float) -> None:
+    def learn(self, move: Move, cost: float, gained: float) -> None:
         """What a move gained in truth; a move that did not fit counts as a loss of a tenth."""
-        relative = -0.1 if math.isinf(gained) else max(-0.5, min(0.5, gained / max(cycles, 1.0)))
-        features = self._features(move, cycles)
+        relative = -0.1 if math.isinf(gained) else max(-0.5, min(0.5, gained / max(cost, 1e-9)))
+        features = self._features(move, cost)
         self._moments += np.outer(features, features)
         self._gains += relative * features
         self._weights = None

@@ -1,4 +1,4 @@
-"""Local search over the schedules of an NPU step, by exact cycles.
+"""Local search over the schedules of an NPU step, by exact cycles or what they cost.
 
 It starts from the best of the schedules that the compiler makes under several policies, and tries moves (see
 `compiler.npu.schedule.neighbours`) in the order of the gain a ranker expects. A move is first measured with the layers
@@ -36,16 +36,16 @@ class Tuned:
 
     Attributes:
         default, best: decisions of the compiler, and the best ones.
-        default_cycles, cycles: of the step alone.
+        default_cost, cost: of the step alone, by its `StepProblem.measure`.
         tried: schedules measured.
         taken: kinds of the moves that led to the best one.
         interrupted: by the user; what had been found by then is there.
     """
 
     default: Decisions
-    default_cycles: float
+    default_cost: float
     best: Decisions
-    cycles: float
+    cost: float
     tried: int = 0
     taken: list[str] = field(default_factory=list)
     interrupted: bool = False
@@ -93,8 +93,8 @@ class _Search:
         self.ranker = Ranker(step.layers)
         self.random = random.Random(seed)
         self.started, self.seconds = time.monotonic(), seconds
-        (cycles,) = evaluator.cycles([(default, None)])
-        self.found = Tuned(default, cycles, default, cycles)
+        (cost,) = evaluator.costs([(default, None)])
+        self.found = Tuned(default, cost, default, cost)
 
     @property
     def over(self) -> bool:
@@ -102,18 +102,18 @@ class _Search:
 
     def run(self, known: Decisions | None) -> Tuned:
         try:
-            for cycles, start in self._starts(known):
+            for cost, start in self._starts(known):
                 if self.over:
                     break
-                if cycles <= self.found.cycles * _NEAR:
-                    self._descend(start, cycles)
+                if cost <= self.found.cost * _NEAR:
+                    self._descend(start, cost)
         except KeyboardInterrupt:
             self.found.interrupted = True
         self.found.tried = self.evaluator.count
         return self.found
 
     def _starts(self, known: Decisions | None) -> Iterator[tuple[float, Decisions]]:
-        """Where to search from, with cycles: what is known and the policies, the best first; then the best one found,
+        """Where to search from, with cost: what is known and the policies, the best first; then the best one found,
         with random changes, until they fail to fit."""
         starts = [self.found.default] + ([known] if known is not None else [])
         options = policies(3)[1:]
@@ -121,47 +121,47 @@ class _Search:
         while options and time.monotonic() - self.started < _POLICIES * self.seconds:
             now, options = options[:jobs], options[jobs:]
             starts += self.evaluator.defaults(now)
-            self.evaluator.cycles([(start, None) for start in starts])
+            self.evaluator.costs([(start, None) for start in starts])
             self._report()
         starts = list(dict.fromkeys(starts))
-        ranked = sorted(zip(self.evaluator.cycles([(s, None) for s in starts]), starts), key=lambda pair: pair[0])
-        for cycles, start in ranked[:1]:  # written down before the long part
-            self._keep(start, cycles, [])
+        ranked = sorted(zip(self.evaluator.costs([(s, None) for s in starts]), starts), key=lambda pair: pair[0])
+        for cost, start in ranked[:1]:  # written down before the long part
+            self._keep(start, cost, [])
         yield from ranked
         failed = 0
         while failed < 50:
-            start, cycles = self.found.best, self.found.cycles
+            start, cost = self.found.best, self.found.cost
             for _ in range(_KICKS):
                 moves = list(self.near.moves(start))
                 after = self.random.choice(moves).decisions if moves else start
-                (whole,) = self.evaluator.cycles([(after, None)])
+                (whole,) = self.evaluator.costs([(after, None)])
                 failed = 0 if math.isfinite(whole) else failed + 1
                 if math.isfinite(whole):
-                    start, cycles = after, whole
-            yield cycles, start
+                    start, cost = after, whole
+            yield cost, start
 
-    def _descend(self, at: Decisions, cycles: float) -> None:
+    def _descend(self, at: Decisions, cost: float) -> None:
         """Takes moves as long as one gains."""
         taken: list[str] = []
-        self._keep(at, cycles, taken)
+        self._keep(at, cost, taken)
         while not self.over:
-            after, cycles, kinds = self._improve(at, cycles)
+            after, cost, kinds = self._improve(at, cost)
             if not kinds:
                 return
             at, taken = after, [*taken, *kinds]
-            self._keep(at, cycles, taken)
+            self._keep(at, cost, taken)
 
-    def _improve(self, at: Decisions, cycles: float) -> tuple[Decisions, float, list[str]]:
-        """Decisions after the first moves found to gain, in the order of the expected gain; their cycles and kinds."""
+    def _improve(self, at: Decisions, cost: float) -> tuple[Decisions, float, list[str]]:
+        """Decisions after the first moves found to gain, in the order of the expected gain; their cost and kinds."""
         moves = list(self.near.moves(at))
-        share = cycles / max(1, len(self.step.layers))
+        share = cost / max(1, len(self.step.layers))
         moves.sort(key=lambda m: -self.ranker.gain(m, share * (m.span[1] - m.span[0])))
         batch = _BATCH * self.evaluator.jobs
         while moves and not self.over:
             now, moves = moves[:batch], moves[batch:]
             windows = [_window(at, move) for move in now]
             questions = [(at, w) for w in windows] + [(m.decisions, w) for m, w in zip(now, windows)]
-            answers = self.evaluator.cycles(questions)
+            answers = self.evaluator.costs(questions)
             gains = []
             for move, before, after in zip(now, answers, answers[len(now) :]):
                 gain = before - after if math.isfinite(before) else -math.inf
@@ -172,14 +172,14 @@ class _Search:
             for some in (_together(better), better[:1], better[1:2]):
                 if some:
                     joined = _with_tiles(some)
-                    (whole,) = self.evaluator.cycles([(joined, None)])
-                    if whole < cycles:
+                    (whole,) = self.evaluator.costs([(joined, None)])
+                    if whole < cost:
                         return joined, whole, [move.kind for move in some]
-        return at, cycles, []
+        return at, cost, []
 
-    def _keep(self, at: Decisions, cycles: float, taken: list[str]) -> None:
-        if cycles < self.found.cycles:
-            self.found.best, self.found.cycles, self.found.taken = at, cycles, taken
+    def _keep(self, at: Decisions, cost: float, taken: list[str]) -> None:
+        if cost < self.found.cost:
+            self.found.best, self.found.cost, self.found.taken = at, cost, taken
         self._report()
 
     def _report(self) -> None:

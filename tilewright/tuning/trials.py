@@ -1,4 +1,4 @@
-"""Exact cycles of many schedules of one step, in several processes."""
+"""Cost of many schedules of one step, by exact cycles, in several processes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import signal
 import threading
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.errors import CompileError
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
-from compiler.npu.schedule.search import Policy, Schedule, make_schedule, measure_schedule
+from compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
 from isa.config import NpuConfig
-from tilewright.runtime.cost import measure
+from tilewright.tuning.objective import IN_CYCLES, IN_MICROJOULES, Figures
 
 #: Layers first..end-1 of a step.
 Span = tuple[int, int]
@@ -26,11 +26,12 @@ Span = tuple[int, int]
 
 @dataclass
 class StepProblem:
-    """An NPU step to find a schedule for, as the compiler hands it to its scheduler."""
+    """An NPU step to find a schedule for, as the compiler hands it to its scheduler, and what is to be small."""
 
     config: NpuConfig
     layers: list[Layer]
     outside: set[str]
+    measure: Measure = IN_CYCLES
 
     def __post_init__(self) -> None:
         self.plans = TilePlans()
@@ -39,9 +40,9 @@ class StepProblem:
         """What the compiler decides under a policy."""
         return make_schedule(self.config, self.layers, self.outside, policy, self.plans)
 
-    def schedule_cycles(self, schedule: Schedule) -> float:
+    def schedule_cost(self, schedule: Schedule) -> float:
         """Of the step by a schedule of the compiler."""
-        return measure_schedule(self.config, self.layers, schedule, measure, self.plans)
+        return measure_schedule(self.config, self.layers, schedule, self.measure, self.plans)
 
     def fits(self, decisions: Decisions) -> bool:
         """True if the step can be emitted so; nothing is measured."""
@@ -51,7 +52,7 @@ class StepProblem:
             return False
         return math.isfinite(measure_schedule(self.config, self.layers, schedule, lambda *image: 0, self.plans))
 
-    def cycles(self, decisions: Decisions, span: Span | None = None) -> float:
+    def cost(self, decisions: Decisions, span: Span | None = None) -> float:
         """Of the step, or of the units that make up `span` alone; infinite if the decisions do not fit."""
         try:
             schedule = schedule_of(self.config, self.layers, self.outside, decisions)
@@ -61,7 +62,11 @@ class StepProblem:
         if span is not None:
             starts = decisions.starts()
             units = starts.index(span[0]), starts.index(span[1])
-        return measure_schedule(self.config, self.layers, schedule, measure, self.plans, units)
+        return measure_schedule(self.config, self.layers, schedule, self.measure, self.plans, units)
+
+    def figures(self, decisions: Decisions) -> Figures:
+        """Of the step alone."""
+        return Figures(*(replace(self, measure=one).cost(decisions) for one in (IN_CYCLES, IN_MICROJOULES)))
 
 
 _step: StepProblem | None = None
@@ -82,9 +87,9 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _cycles(decisions: Decisions, span: Span | None) -> float:
+def _cost(decisions: Decisions, span: Span | None) -> float:
     assert _step is not None
-    return _step.cycles(decisions, span)
+    return _step.cost(decisions, span)
 
 
 def _default(policy: Policy) -> Decisions:
@@ -115,16 +120,16 @@ class Evaluator:
                 process.kill()
             self._pool.shutdown(cancel_futures=True)
 
-    def cycles(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:
-        """Of each (decisions, span) as `StepProblem.cycles`."""
+    def costs(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:
+        """Of each (decisions, span) as `StepProblem.cost`."""
         keys = [_key(*question) for question in questions]
         new = [i for i, key in enumerate(keys) if key not in self._known and key not in keys[:i]]
         self.count += len(new)
         asked = [questions[i] for i in new]
         if self._pool is not None and len(asked) > 1:
-            found = list(self._pool.map(_cycles, *zip(*asked)))
+            found = list(self._pool.map(_cost, *zip(*asked)))
         else:
-            found = [self.step.cycles(*question) for question in asked]
+            found = [self.step.cost(*question) for question in asked]
         self._known |= dict(zip([keys[i] for i in new], found))
         return [self._known[key] for key in keys]
 

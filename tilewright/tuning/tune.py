@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from compiler.npu.schedule.decisions import Decisions
 from compiler.npu.schedule.search import Policy
 from isa.program import Program
 from tilewright.errors import UsageError
-from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.apply import Advisor, Build
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
+from tilewright.tuning.objective import Figures, Objective, program_figures
 from tilewright.tuning.search import Tuned, tune_step
 
 #: Seconds between findings written to the log while a search goes on.
@@ -22,20 +22,24 @@ _CHECKPOINT = 60.0
 
 @dataclass
 class TuneResult:
-    """What the search for faster schedules of a program came to.
+    """What the search for better schedules of a program came to.
 
     Attributes:
         program: with the best schedules.
-        default_cycles, cycles: of the whole program, exact.
+        objective: what was made small.
+        default, best: of the whole program, before and after.
         steps: what was found for each step.
-        history: (seconds, cycles of the steps summed) at each improvement.
+        figures: of each of these steps, before and after.
+        history: (seconds, cost of the steps summed) at each improvement.
         interrupted: by the user; what had been found by then is there.
     """
 
     program: Program
-    default_cycles: int
-    cycles: int
+    objective: Objective
+    default: Figures
+    best: Figures
     steps: list[Tuned] = field(default_factory=list)
+    figures: list[tuple[Figures, Figures]] = field(default_factory=list)
     history: list[tuple[float, float]] = field(default_factory=list)
     interrupted: bool = False
 
@@ -43,22 +47,28 @@ class TuneResult:
         return {
             "model": self.program.name,
             "config": self.program.config.name,
-            "default_cycles": self.default_cycles,
-            "cycles": self.cycles,
+            "objective": self.objective,
+            "unit": self.objective.unit,
+            "default_figure": self.objective.figure(self.default),
+            "figure": self.objective.figure(self.best),
+            **_both(self.default, self.best),
             "tried": sum(step.tried for step in self.steps),
             "interrupted": self.interrupted,
-            "history": [{"seconds": seconds, "cycles": cycles} for seconds, cycles in self.history],
+            "history": [{"seconds": seconds, "cost": cost} for seconds, cost in self.history],
             "steps": [
                 {
-                    "default_cycles": step.default_cycles,
-                    "cycles": step.cycles,
+                    **_both(*figures),
                     "tried": step.tried,
                     "moves": step.taken,
                     "decisions": step.best.to_dict(),
                 }
-                for step in self.steps
+                for step, figures in zip(self.steps, self.figures)
             ],
         }
+
+
+def _both(default: Figures, best: Figures) -> dict[str, float]:
+    return {f"default_{name}": value for name, value in asdict(default).items()} | asdict(best)
 
 
 def tune(
@@ -66,6 +76,7 @@ def tune(
     log: TuningLog,
     seconds: float,
     *,
+    objective: Objective = Objective.CYCLES,
     jobs: int = 1,
     seed: int = 0,
     progress: Callable[[str, float], None] = lambda text, done: None,
@@ -75,37 +86,42 @@ def tune(
     Args:
         build: compiles the model.
         log: findings of earlier searches are gone on from, new ones are added.
+        objective: what is to be small.
         jobs: processes.
         progress: called with the best so far and the fraction of the time used.
 
     Raises:
-        UsageError: nothing of the model runs on the NPU.
+        UsageError: nothing of the model runs on the NPU, or the log is for another objective.
     """
+    log.require(objective)
     advisor = Advisor(lambda name: None)
     plain = build(advisor)
     if not advisor.steps:
         raise UsageError(f"{plain.name}: no part of it runs on the NPU, there is nothing to tune")
-    default_cycles = program_cycles(plain)
-    result = TuneResult(plain, default_cycles, default_cycles)
+    default = program_figures(plain)
+    result = TuneResult(plain, objective, default, default)
+    steps = {name: replace(step, measure=objective.cost(default)) for name, step in advisor.steps.items()}
     chosen: dict[str, Decisions] = {}
     started = saved = time.monotonic()
 
     def save() -> None:
-        """Builds the whole program and writes it down if it is the fastest yet."""
+        """Builds the whole program and writes it down if it is the best yet."""
         program = build(Advisor(chosen.get))
-        cycles = program_cycles(program)
-        if cycles < result.cycles:
-            result.program, result.cycles = program, cycles
+        figures = program_figures(program)
+        if objective.figure(figures) < objective.figure(result.best):
+            result.program, result.best = program, figures
             if log.proven(advisor.program, chosen) is None:
-                names = program.name, program.config.name, compiler_digest(), advisor.program
-                log.add(Finding(*names, dict(chosen), result.default_cycles, cycles))
+                names = program.name, program.config.name, compiler_digest(objective), advisor.program
+                cycles = int(default.cycles), int(figures.cycles)
+                made_small = objective, objective.unit, objective.figure(default), objective.figure(figures)
+                log.add(Finding(*names, dict(chosen), *cycles, *made_small))
 
-    sizes = {name: step.schedule_cycles(step.default(Policy())) for name, step in advisor.steps.items()}
+    sizes = {name: step.schedule_cost(step.default(Policy())) for name, step in steps.items()}
     rest = sum(sizes.values())
-    settled = 0.0  # cycles of the steps that are done
-    for name, step in advisor.steps.items():
+    settled = 0.0  # cost of the steps that are done
+    for name, step in steps.items():
         used = time.monotonic() - started
-        share = (seconds - used) * sizes[name] / max(rest, 1.0)
+        share = (seconds - used) * sizes[name] / max(rest, 1e-9)
         rest -= sizes[name]
         if share <= 0 or result.interrupted:
             break
@@ -115,13 +131,13 @@ def tune(
             others: float = settled + rest,
         ) -> None:  # fmt: skip
             nonlocal saved
-            total = others + tuned.cycles
+            total = others + tuned.cost
             if not result.history or total < result.history[-1][1]:
                 result.history.append((time.monotonic() - started, total))
-            gain = 1 - tuned.cycles / tuned.default_cycles
-            text = f"{tuned.cycles:,.0f} cycles ({-gain:+.2%}), {tuned.tried} schedules tried"
+            change = tuned.cost / tuned.default_cost - 1
+            text = f"{objective.say(tuned.cost)} ({change:+.2%}), {tuned.tried} schedules tried"
             progress(text, min(1.0, (used + share * done) / seconds))
-            if tuned.cycles < tuned.default_cycles and time.monotonic() - saved > _CHECKPOINT:
+            if tuned.cost < tuned.default_cost and time.monotonic() - saved > _CHECKPOINT:
                 if chosen.get(name) != tuned.best:
                     chosen[name] = tuned.best
                     save()
@@ -129,9 +145,10 @@ def tune(
 
         tuned = tune_step(step, share, known=log.best(name), jobs=jobs, seed=seed, progress=report)
         result.steps.append(tuned)
+        result.figures.append((step.figures(tuned.default), step.figures(tuned.best)))
         result.interrupted = tuned.interrupted
-        settled += tuned.cycles
-        if tuned.cycles < tuned.default_cycles:
+        settled += tuned.cost
+        if tuned.cost < tuned.default_cost:
             chosen[name] = tuned.best
     if chosen:
         save()

@@ -30,8 +30,8 @@ from compiler.npu.schedule.residency import Stay, choose_residents
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
 
-#: (configuration, instruction image, arena bytes) -> cycles.
-Measure = Callable[[NpuConfig, bytes, int], int]
+#: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small.
+Measure = Callable[[NpuConfig, bytes, int], float]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _dry(config: NpuConfig, plans: TilePlans) -> Context:
 def measure_policy(
     config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, measure: Measure
 ) -> float:
-    """Exact cycles of a step under a policy, infinite if it does not fit."""
+    """Cost of a step under a policy, infinite if it does not fit."""
     plans = TilePlans()
     try:
         schedule = make_schedule(config, layers, outside, policy, plans)
@@ -143,7 +143,7 @@ def measure_schedule(
     plans: TilePlans,
     units: tuple[int, int] | None = None,
 ) -> float:
-    """Exact cycles of a step, or of its units first..end-1 alone, by a schedule; infinite if it does not fit."""
+    """Cost of a step, or of its units first..end-1 alone, by a schedule; infinite if it does not fit."""
     first, end = units or (0, len(schedule.units))
     start = sum(len(unit.layers) for unit in schedule.units[:first])
     offsets, at = {}, 0

@@ -15,6 +15,7 @@ from tilewright.cli import arguments, terminal
 from tilewright.cli.commands import tune_cpu
 from tilewright.errors import UsageError
 from tilewright.tuning.log import open_log
+from tilewright.tuning.objective import Figures, Objective, four_digits
 from tilewright.tuning.tune import tune
 
 
@@ -25,12 +26,19 @@ from tilewright.tuning.tune import tune
         "  tilewright tune mobilenet.onnx --budget 300             later compiles of it are faster\n"
         "  tilewright tune net.tflite --config small --log team.jsonl\n"
         "  tilewright compile net.tflite --config small --tuning team.jsonl -o net.twp\n"
+        "  tilewright tune net.tflite --for energy --log energy.jsonl\n"
         "  tilewright tune --cpu float.onnx --budget 120           kernels of this processor\n"
     ),
 )
 @arguments.model_argument
 @click.option("--cpu", is_flag=True, help="Tune the kernels of this processor instead, by measuring them.")
 @arguments.config_option
+@click.option(
+    "--for",
+    "objective",
+    type=click.Choice([each.value for each in Objective]),
+    help="What is to be small; by default cycles. Energy is that of `explain`, energy-delay its product with cycles.",
+)
 @arguments.shape_option
 @click.option(
     "--budget", type=click.FloatRange(1.0), default=60.0, show_default=True, metavar="SECONDS", help="Time to search."
@@ -43,6 +51,7 @@ def command(
     model: Path,
     cpu: bool,
     config: str | None,
+    objective: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
     budget: float,
     jobs: int | None,
@@ -50,11 +59,12 @@ def command(
     tuning: str | None,
     json_path: str | None,
 ) -> None:
-    """Search faster schedules for MODEL, by exact cycles, until the budget is used up.
+    """Search faster schedules for MODEL, or ones of less energy, by exact cycles, until the budget is used up.
 
     What is found goes into a log; every later compile of the same layers for the same configuration uses it where it
-    saves cycles. Ctrl-C ends the search and keeps what was found. A log is a text file with one finding per line: logs
-    of several people can be joined by concatenation.
+    saves cycles. What saves energy goes into a log of its own, used where `tilewright compile --tuning FILE` names it.
+    Ctrl-C ends the search and keeps what was found. A log is a text file with one finding per line: logs of several
+    people can be joined by concatenation.
     """
     terminal.prepare_json(json_path)
     if not model.is_file():
@@ -62,34 +72,43 @@ def command(
     if Program.is_program(model):
         raise UsageError(f"{model} is compiled already; tune the model it was made from")
     if cpu:
-        if config is not None or jobs is not None:
-            raise UsageError("--cpu measures kernels on this processor: --config and --jobs do not go with it")
+        if config is not None or jobs is not None or objective is not None:
+            raise UsageError("--cpu measures kernels on this processor: --config, --for and --jobs do not go with it")
         tune_cpu.run(model, arguments.same_input_once(shapes), budget, tuning, json_path)
         return
-    log = open_log(tuning)
+    chosen = Objective(objective or "cycles")
+    log = open_log(tuning, chosen)
     if log is None:
         raise UsageError("the tuning log is switched off; name one with --log FILE")
+    log.require(chosen)
     log.check_writable()
     build = builder(ModelSource(model, arguments.same_input_once(shapes)), NpuConfig.load(config or "base"))
     with terminal.Working(f"tuning {model.name}") as working, terminal.stdout_for_json(json_path):
-        found = tune(build, log, budget, jobs=jobs or arguments.cpus(), seed=seed, progress=working.fraction)
+        processes = jobs or arguments.cpus()
+        found = tune(build, log, budget, objective=chosen, jobs=processes, seed=seed, progress=working.fraction)
     if json_path is not None:
         terminal.emit_json(json_path, found.to_dict() | {"log": str(log.path)})
     if json_path == "-":
         return
     console = terminal.table_console()
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for heading in ("step", "layers", "cycles", "tuned", "change", "tried", "moves"):
+    for heading in ("step", "layers", "cycles", "tuned", "change", "µJ", "tuned", "change", "tried", "moves"):
         shown.add_column(heading, justify="right", no_wrap=True)
-    for number, step in enumerate(found.steps):
-        change = step.cycles / step.default_cycles - 1
+    for at, (step, (before, after)) in enumerate(zip(found.steps, found.figures)):
         layers = sum(count for count, _ in step.default.units)
-        numbers = (f"{step.default_cycles:,.0f}", f"{step.cycles:,.0f}", f"{change:+.2%}")
-        shown.add_row(str(number), str(layers), *numbers, str(step.tried), str(len(step.taken)))
+        shown.add_row(str(at), str(layers), *_cells(before, after), str(step.tried), str(len(step.taken)))
     console.print(shown)
-    name, before, after = found.program.name, found.default_cycles, found.cycles
-    if after < before:
-        text = f"{name}: {before:,} cycles, tuned {after:,} ({after / before - 1:+.2%}); written to {log.path}"
+    cycles, tuned_cycles, cycles_change, uj, tuned_uj, uj_change = _cells(found.default, found.best)
+    text = f"{found.program.name}: {cycles} cycles, {uj} µJ"
+    if found.best != found.default:
+        text += f", tuned {tuned_cycles} ({cycles_change}), {tuned_uj} ({uj_change}); written to {log.path}"
     else:
-        text = f"{name}: {before:,} cycles; nothing faster found"
-    console.print(text + (" (interrupted)" if found.interrupted else ""), markup=False)
+        text += "; nothing better found" if chosen is not Objective.CYCLES else "; nothing faster found"
+    console.print(text + (" (interrupted)" if found.interrupted else ""), markup=False, soft_wrap=True)
+
+
+def _cells(before: Figures, after: Figures) -> tuple[str, ...]:
+    """Cycles and µJ, each before, after and by how much they changed."""
+    cycles = f"{before.cycles:,.0f}", f"{after.cycles:,.0f}", f"{after.cycles / before.cycles - 1:+.2%}"
+    change = f"{after.microjoules / before.microjoules - 1:+.2%}"
+    return *cycles, four_digits(before.microjoules), four_digits(after.microjoules), change

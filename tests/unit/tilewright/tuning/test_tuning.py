@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ from isa.config import NpuConfig
 from tests.common.paths import ROOT
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import cli
+from tilewright.measure.explain import explain
 from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.apply import Advisor, build_tuned
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
+from tilewright.tuning.objective import Figures, Objective, four_digits, program_figures
 from tilewright.tuning.search import tune_step
 from tilewright.tuning.trials import StepProblem
 
@@ -65,7 +68,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_decisions_give_the_same_schedule(step: StepProblem) -> None:
     schedule = step.default(Policy())
     decisions = Decisions.from_dict(json.loads(json.dumps(decisions_of(schedule).to_dict())))
-    assert step.cycles(decisions) == step.schedule_cycles(schedule)
+    assert step.cost(decisions) == step.schedule_cost(schedule)
     assert decisions_of(schedule_of(step.config, step.layers, step.outside, decisions)) == decisions
 
 
@@ -95,8 +98,8 @@ def test_random_moves_keep_the_values(step: StepProblem) -> None:
 
 def test_a_search_reports_exact_cycles(step: StepProblem) -> None:
     tuned = tune_step(step, 3.0, seed=2)
-    assert tuned.cycles < tuned.default_cycles
-    assert step.cycles(tuned.best) == tuned.cycles
+    assert tuned.cost < tuned.default_cost
+    assert step.cost(tuned.best) == tuned.cost
 
 
 def test_later_compiles_use_the_log(log: Path) -> None:
@@ -140,18 +143,108 @@ def test_damaged_logs(log: Path, tmp_path: Path) -> None:
         Decisions.from_dict({"units": 3})
     (name,) = found.findings[0].steps
     path.write_text("")
-    TuningLog(path).add(Finding("m", "base", compiler_digest(), "p", {name: foreign}, 10, 5))
+    TuningLog(path).add(
+        Finding("m", "base", compiler_digest(), "p", {name: foreign}, 10, 5, Objective.CYCLES, "cycles", 10, 5)
+    )
     assert program_cycles(tw.compile(MODEL, "base", tuning=path)) == TuningLog(log).findings[0].default_cycles
 
 
 def test_joined_logs_give_the_best(log: Path, tmp_path: Path) -> None:
     finding = TuningLog(log).findings[0]
-    worse = Finding(**{**finding.__dict__, "cycles": finding.default_cycles})
+    worse = replace(finding, figure=finding.default_figure)
     path = tmp_path / "joined.jsonl"
     for each in (worse, finding, worse):
         TuningLog(path).add(each)
     (name,) = finding.steps
     assert TuningLog(path).best(name) == finding.steps[name]
+
+
+def test_logs_without_an_objective_are_of_cycles(log: Path, tmp_path: Path) -> None:
+    """As all were before there was a choice."""
+    values = json.loads(log.read_text())
+    assert (values["objective"], values["unit"], values["figure"]) == ("cycles", "cycles", values["cycles"])
+    for name in ("objective", "unit", "default_figure", "figure"):
+        del values[name]
+    path = tmp_path / "old.jsonl"
+    path.write_text(json.dumps(values) + "\n")
+    assert TuningLog(path).findings == TuningLog(log).findings
+
+
+def test_tune_for_energy(log: Path, tmp_path: Path) -> None:
+    """Never more energy than before, the same bytes, and a log for nothing else."""
+    path, out = tmp_path / "energy.jsonl", tmp_path / "out.json"
+    arguments = ("--config", "base", "--jobs", 1, "--log", path)
+    said = invoke("tune", MODEL, "--for", "energy", "--budget", 4, *arguments, "--json", out).stdout
+    found = json.loads(out.read_text())
+    assert "cycles" in said and "µJ" in said
+    assert (found["objective"], found["unit"]) == ("energy", "µJ")
+    assert found["microjoules"] == found["figure"] < found["default_figure"] == found["default_microjoules"]
+    plain = tw.compile(MODEL, "base", tuning="off")
+    tuned = tw.compile(MODEL, "base", tuning=path)
+    (first, before), (second, after) = run_cycles(plain), run_cycles(tuned)
+    assert (before, after) == (found["default_cycles"], found["cycles"])
+    energies = [explain(program).energy.total / 1e6 for program in (plain, tuned)]
+    assert energies == pytest.approx([found["default_microjoules"], found["microjoules"]])
+    assert any("tuned" in note and "µJ" in note for note in tuned.notes)
+    for key, value in first.items():
+        np.testing.assert_array_equal(second[key], value)
+
+    for made_for, objective in ((path, "cycles"), (path, "energy-delay"), (log, "energy")):
+        text = invoke("tune", MODEL, "--for", objective, "--log", made_for, code=2).stderr
+        assert f"not for {objective} (in " in text and str(made_for) in text and len(text.splitlines()) == 1
+    path.write_text(path.read_text() + log.read_text())
+    with pytest.raises(tw.TilewrightError, match="tuned for cycles and energy: keep a log for each"):
+        tw.compile(MODEL, "base", tuning=path)
+
+
+def test_schedules_of_more_energy_are_left_out(tmp_path: Path, log: Path) -> None:
+    """A log for energy that another compiler made: both programs are measured."""
+    values = json.loads(log.read_text())
+    worst = {name: {**d, "stays": [], "units": [[1, 0]] * sum(n for n, _ in d["units"]), "tiles": []}
+             for name, d in values["steps"].items()}  # fmt: skip
+    said = {
+        "compiler": "another",
+        "steps": worst,
+        "objective": "energy",
+        "unit": "µJ",
+        "default_figure": 2,
+        "figure": 1,
+    }
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(values | said) + "\n")
+    build = builder(ModelSource(MODEL), NpuConfig.load("base"))
+    worse, plain = Advisor(TuningLog(path).best), program_figures(build(None))
+    assert program_figures(build(worse)).microjoules > plain.microjoules and worse.used
+    assert program_figures(build_tuned(build, TuningLog(path))) == plain
+
+
+def test_products_of_cycles_and_energy(step: StepProblem) -> None:
+    """A cost below that of the start means a smaller product, although costs of parts are summed."""
+    decisions = decisions_of(step.default(Policy()))
+    start = step.figures(decisions)
+    objective = Objective.ENERGY_DELAY
+    cost = objective.cost(start)
+    assert replace(step, measure=cost).cost(decisions) == pytest.approx(objective.figure(start))
+    tuned = tune_step(replace(step, measure=cost), 2.0)
+    after = step.figures(tuned.best)
+    assert tuned.cost == pytest.approx(cost.cycle * after.cycles + cost.microjoule * after.microjoules)
+    assert objective.figure(after) <= tuned.cost <= tuned.default_cost
+    chance = random.Random(2)
+    for _ in range(1000):
+        at = Figures(start.cycles * chance.uniform(0.3, 3), start.microjoules * chance.uniform(0.3, 3))
+        if cost.cycle * at.cycles + cost.microjoule * at.microjoules < objective.figure(start):
+            assert objective.figure(at) < objective.figure(start)
+
+
+def test_numbers() -> None:
+    assert [four_digits(n) for n in (0, 0.012345, 2.8716, 1204.4, 62_381_000.0)] == [
+        "0",
+        "0.01235",
+        "2.872",
+        "1,204",
+        "62,381,000",
+    ]
+    assert Objective.CYCLES.say(51365) == "51,365 cycles" and Objective.ENERGY.say(12.3456) == "12.35 µJ"
 
 
 def test_mistakes(tmp_path: Path) -> None:

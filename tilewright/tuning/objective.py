@@ -1,0 +1,110 @@
+"""What a search makes small: cycles, energy, or the product of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from isa.config import NpuConfig
+from isa.encoding import Op, from_bytes
+from isa.program import Program
+from tilewright.runtime.cost import measure, program_cycles
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of a program or a step: exact cycles, and µJ on the chip and of DRAM by `tilewright.energy`."""
+
+    cycles: float
+    microjoules: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A cost function of the compiler (`compiler.npu.schedule.search.Measure`): so much for every cycle, and so much
+    for every µJ. Costs of parts add up to that of the whole."""
+
+    cycle: float = 1
+    microjoule: float = 0.0
+
+    def __call__(self, config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        cycles = measure(config, image, arena_bytes)
+        found = self.cycle * cycles
+        if self.microjoule:
+            found += self.microjoule * _microjoules(config, from_bytes(image), cycles)
+        return found
+
+
+IN_CYCLES, IN_MICROJOULES = Cost(), Cost(0, 1)
+
+
+class Objective(StrEnum):
+    """By its name on the command line."""
+
+    CYCLES = "cycles"
+    ENERGY = "energy"
+    ENERGY_DELAY = "energy-delay"
+
+    @property
+    def unit(self) -> str:
+        """Of `figure`. A clock would multiply products by the same for all schedules, so they have none."""
+        return {"cycles": "cycles", "energy": "µJ", "energy-delay": "µJ·cycles"}[self]
+
+    def figure(self, of: Figures) -> float:
+        """What is to be small, in `unit`."""
+        match self:
+            case Objective.CYCLES:
+                return of.cycles
+            case Objective.ENERGY:
+                return of.microjoules
+            case Objective.ENERGY_DELAY:
+                return of.cycles * of.microjoules
+
+    def cost(self, start: Figures) -> Cost:
+        """A cost function of steps and parts of them, in `unit`.
+
+        A product of sums is no sum of products. What is minimised for it is the mean of both figures, each relative to
+        `start`, times the product there: a mean below 1 means a smaller product, as no geometric mean is above it.
+        """
+        match self:
+            case Objective.CYCLES:
+                return IN_CYCLES
+            case Objective.ENERGY:
+                return IN_MICROJOULES
+            case Objective.ENERGY_DELAY:
+                return Cost(start.microjoules / 2, start.cycles / 2)
+
+    def of(self, program: Program) -> float:
+        """The figure of a program, which is asked for its energy only where that matters: the model takes a second to
+        load. Raises `BuildError`: no C++ compiler for the simulator."""
+        return float(program_cycles(program)) if self is Objective.CYCLES else self.figure(program_figures(program))
+
+    def say(self, figure: float) -> str:
+        """A figure for people."""
+        return f"{four_digits(figure) if self is not Objective.CYCLES else f'{figure:,.0f}'} {self.unit}"
+
+
+def four_digits(figure: float) -> str:
+    """For people, with four digits or all that are whole."""
+    return f"{figure:,.{max(0, 3 - math.floor(math.log10(figure)))}f}" if figure else "0"
+
+
+def program_figures(program: Program) -> Figures:
+    """Of all NPU steps of a program with the default memory timing.
+
+    Raises:
+        BuildError: no C++ compiler for the simulator.
+    """
+    cycles = program_cycles(program)
+    return Figures(cycles, _microjoules(program.config, program.ops(), cycles))
+
+
+def _microjoules(config: NpuConfig, ops: Sequence[Op], cycles: int) -> float:
+    from tilewright.energy import (
+        events,
+        load,
+    )  # the RTL and what is known of its area: a second that cycles alone need not wait for
+
+    return load().energy(config, events.total(ops, config, cycles)).total / 1e6
