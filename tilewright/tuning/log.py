@@ -99,8 +99,8 @@ class TuningLog:
         made_for = self.objective
         if self.findings and made_for is not objective:
             raise UsageError(
-                f"{self.path} is a log of schedules tuned for {made_for} (in {made_for.unit}), not for {objective} "
-                f"(in {objective.unit}): name another log"
+                f"{self.path} is a log of schedules tuned for {made_for} (in {made_for.unit}), not for {objective}: "
+                "name another log"
             )
 
     def best(self, step: str) -> Decisions | None:
@@ -147,7 +147,7 @@ def _finding(values: dict[str, Any]) -> Finding | None:
             "figure": values["cycles"],
         }
         values = old | values
-        found = Finding(**values | {"objective": Objective(values.get("objective"))})
+        found = Finding(**values | {"objective": Objective(values["objective"])})
         known = found.unit == found.objective.unit and found.cycles > 0 and found.default_cycles > 0
         return found if known and 0 < found.figure <= found.default_figure < math.inf else None
     except (ValueError, TypeError, KeyError, AttributeError, CompileError):

@@ -113,8 +113,8 @@ def tune(
             if log.proven(advisor.program, chosen) is None:
                 names = program.name, program.config.name, compiler_digest(objective), advisor.program
                 cycles = int(default.cycles), int(figures.cycles)
-                made_small = objective, objective.unit, objective.figure(default), objective.figure(figures)
-                log.add(Finding(*names, dict(chosen), *cycles, *made_small))
+                both = objective.figure(default), objective.figure(figures)
+                log.add(Finding(*names, dict(chosen), *cycles, objective, objective.unit, *both))
 
     sizes = {name: step.schedule_cost(step.default(Policy())) for name, step in steps.items()}
     rest = sum(sizes.values())

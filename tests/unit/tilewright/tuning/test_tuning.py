@@ -27,6 +27,7 @@ from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.objective import Figures, Objective, four_digits, program_figures
 from tilewright.tuning.search import tune_step
 from tilewright.tuning.trials import StepProblem
+from tilewright.tuning.tune import tune
 
 pytestmark = pytest.mark.slow
 
@@ -173,7 +174,15 @@ def test_logs_without_an_objective_are_of_cycles(log: Path, tmp_path: Path) -> N
 def test_tune_for_energy(log: Path, tmp_path: Path) -> None:
     """Never more energy than before, the same bytes, and a log for nothing else."""
     path, out = tmp_path / "energy.jsonl", tmp_path / "out.json"
-    arguments = ("--config", "base", "--jobs", 1, "--log", path)
+    build = builder(ModelSource(MODEL), NpuConfig.load("base"))
+
+    def until_better(text: str, done: float) -> None:
+        if "(-" in text:
+            raise KeyboardInterrupt
+
+    first_found = tune(build, TuningLog(path), 600, objective=Objective.ENERGY, progress=until_better)
+    assert first_found.interrupted and first_found.best.microjoules < first_found.default.microjoules
+    arguments = ("--config", "base", "--jobs", 1, "--log", path)  # goes on from there
     said = invoke("tune", MODEL, "--for", "energy", "--budget", 4, *arguments, "--json", out).stdout
     found = json.loads(out.read_text())
     assert "cycles" in said and "µJ" in said
@@ -191,7 +200,8 @@ def test_tune_for_energy(log: Path, tmp_path: Path) -> None:
 
     for made_for, objective in ((path, "cycles"), (path, "energy-delay"), (log, "energy")):
         text = invoke("tune", MODEL, "--for", objective, "--log", made_for, code=2).stderr
-        assert f"not for {objective} (in " in text and str(made_for) in text and len(text.splitlines()) == 1
+        assert f"{made_for} is a log of schedules tuned for " in text and len(text.splitlines()) == 1
+        assert f"not for {objective}: name another log" in text
     path.write_text(path.read_text() + log.read_text())
     with pytest.raises(tw.TilewrightError, match="tuned for cycles and energy: keep a log for each"):
         tw.compile(MODEL, "base", tuning=path)
