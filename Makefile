@@ -138,7 +138,7 @@ golden: $(STAMP) ## write the golden texts of the tests anew
 	$(BIN)/python -m tests.unit.compiler.npu.golden
 
 energy-truth: $(STAMP) ## gates, toggles and power of the points of the energy model, and its coefficients (an hour)
-	$(BIN)/python -m tilewright.energy --truth
+	$(BIN)/python -m tilewright.energy_truth --truth
 
 pictures: $(STAMP) ## draw the pictures of the documentation anew
 	$(BIN)/python examples/pictures.py

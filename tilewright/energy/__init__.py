@@ -1,12 +1,8 @@
 """Energy of an inference: a model per event, calibrated on the toggles of synthesised gates.
 
-    python -m tilewright.energy                         errors of the model, point by point
-    python -m tilewright.energy tiny                    what each event costs on a machine
-    python -m tilewright.energy --truth                 synthesise, simulate, fit, write (make energy-truth)
-    python -m tilewright.energy --fit                   the fit alone, from the truth in osu018.json
-
-docs/energy.md has the method. `liberty`, `netlist`, `simulation`, `power`, `memories` and `truth` make the truth of
-`points`; `events`, `model` and `calibration` the model.
+`events` counts what a program makes happen, `model` says what that costs with the coefficients of osu018.json, and
+`memories` has what no cell library has. `tilewright.energy_truth` makes the truth and the coefficients; docs/energy.md
+has the method.
 """
 
 from __future__ import annotations

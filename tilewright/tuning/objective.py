@@ -102,9 +102,7 @@ def program_figures(program: Program) -> Figures:
 
 
 def _microjoules(config: NpuConfig, ops: Sequence[Op], cycles: int) -> float:
-    from tilewright.energy import (
-        events,
-        load,
-    )  # the RTL and what is known of its area: a second that cycles alone need not wait for
+    # The RTL, and what is known of its area: a second that cycles alone need not wait for.
+    from tilewright.energy import events, load
 
     return load().energy(config, events.total(ops, config, cycles)).total / 1e6

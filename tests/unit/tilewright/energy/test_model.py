@@ -14,8 +14,9 @@ from simulator.cycle import CycleDevice
 from tests.common import needs
 from tilewright import energy, zoo
 from tilewright.api.compilation import compile_program
-from tilewright.energy import calibration, events, model
-from tilewright.energy.__main__ import main
+from tilewright.energy import events, model
+from tilewright.energy_truth import calibration
+from tilewright.energy_truth.__main__ import main
 from tilewright.errors import UsageError
 from tilewright.measure.explain import explain
 from tilewright.runtime.cost import run_npu_steps
@@ -98,7 +99,7 @@ def test_command_line_says_errors_and_costs() -> None:
 @pytest.mark.long
 def test_truth_is_found_again(stored: dict) -> None:
     """Synthesis, gates and power of one program on the first machine give the stored figure."""
-    from tilewright.energy import liberty, points, truth
+    from tilewright.energy_truth import liberty, points, truth
 
     try:
         library = liberty.load()

@@ -14,7 +14,7 @@ from hw.sim.device import RtlDevice, load_library
 from isa.config import NpuConfig
 from isa.device import HostMemory
 from isa.timing import MemoryTiming
-from tilewright.energy.netlist import Netlist
+from tilewright.energy_truth.netlist import Netlist
 
 _NATIVE = Path(__file__).resolve().parent / "native"
 _HARNESS = Path(hw.sim.device.__file__).resolve().parent / "harness.cpp"

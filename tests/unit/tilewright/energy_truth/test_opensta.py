@@ -20,9 +20,9 @@ from amaranth.lib.wiring import In, Out
 
 from hw.verilog import component_rtlil
 from tests.common import needs
-from tilewright.energy import liberty, netlist, power
-from tilewright.energy.netlist import Netlist
-from tilewright.energy.simulation import Activity
+from tilewright.energy_truth import liberty, netlist, power
+from tilewright.energy_truth.netlist import Netlist
+from tilewright.energy_truth.simulation import Activity
 from tilewright.errors import UsageError
 
 _ACTIVITY, _MHZ, _CYCLES = 0.3, 100, 10_000

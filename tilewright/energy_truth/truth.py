@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from compiler.importer import import_onnx
-from compiler.pipeline import compile_graph
 from fpga.bare.kept import cache_file, read_json, tool_version, write_json
 from fpga.bare.resources import sources_digest
 from isa.config import NpuConfig
 from isa.program import Program
 from simulator.cycle import CycleDevice
+from tilewright.api.compilation import compile_program
 from tilewright.energy import events
-from tilewright.energy.liberty import Library
 from tilewright.energy.memories import sram_pj
-from tilewright.energy.netlist import Netlist, synthesise
-from tilewright.energy.points import Point
-from tilewright.energy.power import Costs, costs
-from tilewright.energy.simulation import Activity, GateDevice
+from tilewright.energy_truth.liberty import Library
+from tilewright.energy_truth.netlist import Netlist, synthesise
+from tilewright.energy_truth.points import Point
+from tilewright.energy_truth.power import Costs, costs
+from tilewright.energy_truth.simulation import Activity, GateDevice
 from tilewright.errors import TilewrightError
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.inputs import random_inputs
@@ -54,7 +53,7 @@ class Machine:
         Raises:
             TilewrightError: gates and cycle-level simulator do not give the same bytes in the same cycles.
         """
-        program = compile_graph(import_onnx(point.model()), self.config)
+        program = compile_program(point.model(), self.config)
         library = self.library.path.read_text(encoding="utf-8", errors="replace")
         digest = hashlib.sha256(program.instructions + program.constants + library.encode()).hexdigest()
         kept = cache_file(

@@ -11,10 +11,11 @@ from fpga.bare.kept import write_measured
 from fpga.bare.resources import sources_digest
 from fpga.errors import FpgaError
 from isa.config import NpuConfig
-from tilewright.energy import liberty, model, points, truth
+from tilewright.energy import model
 from tilewright.energy.events import EVENTS
 from tilewright.energy.memories import OSU018
 from tilewright.energy.model import PARTS, EnergyModel
+from tilewright.energy_truth import liberty, points, truth
 
 #: Standard deviation of a point from the model, relative to its energy above that of idling; and how far from its first
 #: fit a coefficient is expected, relative: coefficients that the points say little about stay small.

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.energy.liberty import Arc, Library
-from tilewright.energy.netlist import Netlist
-from tilewright.energy.simulation import Activity
+from tilewright.energy_truth.liberty import Arc, Library
+from tilewright.energy_truth.netlist import Netlist
+from tilewright.energy_truth.simulation import Activity
 
 #: Transition times in ns of the clock and of inputs of the design.
 CLOCK_NS, INPUT_NS = 0.2, 0.1

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.tilewright.energy import small_library
-from tests.unit.tilewright.energy.small_library import cell
-from tilewright.energy import liberty, memories, netlist, power
-from tilewright.energy.simulation import Activity
+from tests.unit.tilewright.energy_truth import small_library
+from tests.unit.tilewright.energy_truth.small_library import cell
+from tilewright.energy import memories
+from tilewright.energy_truth import liberty, netlist, power
+from tilewright.energy_truth.simulation import Activity
 from tilewright.errors import UsageError
 
 

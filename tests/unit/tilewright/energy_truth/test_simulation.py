@@ -11,10 +11,10 @@ import pytest
 from common.native import BuildError
 from isa.config import PRESETS
 from tests.common import needs
-from tests.unit.tilewright.energy import small_library
-from tests.unit.tilewright.energy.small_library import cell
-from tilewright.energy import netlist
-from tilewright.energy.simulation import GateDevice
+from tests.unit.tilewright.energy_truth import small_library
+from tests.unit.tilewright.energy_truth.small_library import cell
+from tilewright.energy_truth import netlist
+from tilewright.energy_truth.simulation import GateDevice
 
 _BITS = 8
 _CLOCK, _GATED = 2, 3

@@ -22,7 +22,7 @@ from fpga.bare.kept import cache_file, run_named, tool_version
 from fpga.bare.resources import TOP, rtlil_of
 from fpga.flows.tools import Step
 from isa.config import NpuConfig
-from tilewright.energy.liberty import Library
+from tilewright.energy_truth.liberty import Library
 from tilewright.errors import UsageError
 
 #: Nets that are always there: constants.

@@ -1,4 +1,4 @@
-"""`python -m tilewright.energy`: the model's errors, what events cost on a machine, and the calibration."""
+"""`python -m tilewright.energy_truth`: the model's errors, what events cost on a machine, and the calibration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import click
 from common.errors import TilewrightError
 from isa.config import NpuConfig
 from tilewright import energy
-from tilewright.energy import calibration, liberty, model, points
+from tilewright.energy import model
 from tilewright.energy.events import EVENTS
-from tilewright.energy.truth import Machine
+from tilewright.energy_truth import calibration, liberty, points
+from tilewright.energy_truth.truth import Machine
 
 
-@click.command(epilog="\b\nExamples:\n  python -m tilewright.energy\n  python -m tilewright.energy tiny\n")
+@click.command(epilog="\b\nExamples:\n  python -m tilewright.energy_truth\n  python -m tilewright.energy_truth tiny\n")
 @click.argument("config", required=False)
 @click.option("--truth", "measure", is_flag=True, help="Measure the truth (an hour; kept), fit, write.")
 @click.option("--fit", is_flag=True, help="Fit the stored truth again.")
