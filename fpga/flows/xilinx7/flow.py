@@ -36,7 +36,8 @@ ROUTER = {
 #: not all places can be taken.
 PLACEABLE = 0.85
 TECHMAP = "plain.v"
-_SYNTHESIS = f"synth_xilinx -flatten -family xc7 -top {NAME}"
+#: Without shift registers in LUTs: their enable is that of a memory in the same slice, which nextpnr does not know.
+_SYNTHESIS = f"synth_xilinx -flatten -nosrl -family xc7 -top {NAME}"
 #: Declares PS7, without which the design would have no outputs.
 _BEGIN = f"{_SYNTHESIS} -run begin:prepare"
 #: `synth_xilinx`'s own part for DSP blocks, but for the subtractions: they do not become pre-adders, because of the
@@ -127,7 +128,7 @@ class Xilinx7(Flow):
             "--vopt", f"fasm={_FASM}", "--report", ROUTING, "--log", _LOG, "--quiet",
             "--pre-place", str(buffers.PLACEMENT), "--pre-place", str(blocks.PLACEMENT),
             "--post-route", str(blocks.LISTING),
-            "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail",
+            "--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail", "--placer", "static",
         )  # fmt: skip
         log = directory / _LOG
         execute(command, directory, "place and route", tools.NEXTPNR, log, Watch(log, mhz, progress))

@@ -27,6 +27,8 @@ CLOCKED = {
 #: Through a cell, the slowest way, and from the carry of the one before.
 THROUGH = {"SLICE_LUTX": 0.157, "CARRY4": 0.642, "SELMUX2_1": 0.3}
 CARRIED = 0.334
+#: What does not go through a cell: how a LUT that is a memory is written.
+WRITTEN = {"SLICE_LUTX": {"CLK", "WE", "WA", "DI"}}
 #: Until a clock that takes an input, but for DSP blocks: the slowest input.
 SETUP = {
     "SLICE_FFX": 0.109,
@@ -114,7 +116,7 @@ class Paths:
         delay = THROUGH.get(kind)
         if delay is None:
             return start, {}
-        ports = {port.rstrip("0123456789") for port, *_ in self.inputs[name]} - {"CLK", "WE", "WA", "DI1", "DI2"}
+        ports = {port.rstrip("0123456789") for port, *_ in self.inputs[name]} - WRITTEN.get(kind, set())
         return start, dict.fromkeys(ports, delay) | ({"CIN": CARRIED} if "CIN" in ports else {})
 
     def setup(self, name: str, port: str) -> float | None:
