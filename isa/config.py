@@ -347,7 +347,9 @@ PRESETS: dict[str, NpuConfig] = {
             name="small", block_in=8, block_out=8, act_rows=8192, wgt_tiles=768, acc_rows=1024, lut_tables=4,
             vector_passes=2, semaphores=12, queue_depth=16,
         ),
-        NpuConfig(name="wide", vector_passes=4, semaphores=12, queue_depth=16),
+        NpuConfig(
+            name="wide", block_out=8, wgt_tiles=768, acc_rows=2048, vector_passes=4, semaphores=12, queue_depth=16,
+        ),
         NpuConfig(name="base", row_unit=1),
         NpuConfig(
             name="large", block_in=32, block_out=32, act_rows=8192, wgt_tiles=256, acc_rows=1024, axi_data_bits=128,

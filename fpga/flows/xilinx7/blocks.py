@@ -68,8 +68,14 @@ def slowest(routing: dict[str, Any], path: Mapping[str, Any]) -> dict[str, Any]:
         if path and 1e3 / path["ns"] < found["achieved"]:
             found["achieved"] = 1e3 / path["ns"]
             edge = f"posedge {clock}"
-            step = {"type": "logic", "delay": path["ns"], "from": {"cell": path["from"]}, "to": {"cell": path["to"]}}
-            routing["critical_paths"].insert(0, {"from": edge, "to": edge, "path": [step]})
+            steps: list[dict[str, Any]] = []
+            before = path["cells"][0]["cell"]
+            for cell in path["cells"]:
+                ends = {"from": {"cell": before}, "to": {"cell": cell["cell"]}}
+                steps += [{"type": "routing", "delay": cell["wire"]} | ends] if steps else []
+                steps += [{"type": "logic", "delay": cell["logic"]} | ends]
+                before = cell["cell"]
+            routing["critical_paths"].insert(0, {"from": edge, "to": edge, "path": steps})
     return routing
 
 

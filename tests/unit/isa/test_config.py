@@ -117,7 +117,7 @@ def test_presets_keep_their_fingerprints() -> None:
         "tiny": "2a6f0f461ef2bce5",
         "pynq": "90852d75866ae16d",
         "small": "b9150e9d33ee6839",
-        "wide": "e395e76fd9da7f7c",
+        "wide": "8199aea07f45d52c",
         "base": "8f5b4671509b079f",
         "large": "d1a73dbaaa2bc4f4",
     }

@@ -1,7 +1,8 @@
 """Run by nextpnr after it has routed. Writes what it knows and its own files do not say, to `top.blocks.json`:
 
 - `widths`: of the ports of every RAMB36E1, by site.
-- `dsp_path`: the slowest path from or to a DSP block, in ns, with the cells at its ends. nextpnr's timing knows no DSP
+- `dsp_path`: the slowest path from or to a DSP block: its ns and its cells, each with the delays of the wire before
+  it and of the way through it. nextpnr's timing knows no DSP
   blocks, so its clock says nothing of these paths. Delays of wires are nextpnr's, those of cells the slow ones of the
   database's timings (`timings/*.sdf`).
 
@@ -46,9 +47,10 @@ FACTOR_TO_M, FACTOR_TO_P, C_TO_P, PCIN_TO_P = 1.928, 3.722, 1.701, 1.400
 #: Drivers that are no part of a path.
 CONSTANT = ("PSEUDO_GND", "PSEUDO_VCC", "BUFGCTRL")
 
-#: A time, and the cell its path begins at.
-Arrival = tuple[float, str]
-NEVER: Arrival = (float("-inf"), "")
+#: A time in ns, and the last cell of its path: its name, delays of the wire to it and through it, the cell before.
+Link = tuple[str, float, float, Any]
+Arrival = tuple[float, Link | None]
+NEVER: Arrival = (float("-inf"), None)
 
 
 def all_inputs() -> dict[str, list[tuple[str, str, str, float]]]:
@@ -70,6 +72,10 @@ def all_inputs() -> dict[str, list[tuple[str, str, str, float]]]:
                 continue
             found[name].append((port, driver, source, ctx.getDelayNS(ctx.getNetinfoRouteDelay(net, user))))
     return found
+
+
+def _start(delay: float, name: str) -> Arrival:
+    return delay, (name, 0.0, delay, None)
 
 
 class Paths:
@@ -97,8 +103,9 @@ class Paths:
             for entry, driver, source, wire in self.inputs[name]:
                 delay = through.get(entry.rstrip("0123456789"))
                 if delay is not None and not (kind == "CARRY4" and entry[-1].isdigit() and entry[-1] > port[-1]):
-                    time, origin = self.arrival(driver, source, dsp)
-                    start = max(start, (time + wire + delay, origin))
+                    time, link = self.arrival(driver, source, dsp)
+                    if time + wire + delay > start[0]:
+                        start = (time + wire + delay, (name, wire, delay, link))
             self.known[key] = start
         return self.known[key]
 
@@ -106,13 +113,13 @@ class Paths:
         """Of a DSP block: its own start, and the delay through it by input."""
         registers, cascaded = self.registers[name], port.startswith("PCOUT")
         if registers["P"]:
-            return (LAST_P[cascaded], name), {}
+            return _start(LAST_P[cascaded], name), {}
         through = {"PCIN": PCIN_THROUGH[cascaded]} | ({} if registers["C"] else {"C": C_THROUGH[cascaded]})
-        return ((LAST_M if registers["M"] else LAST_A)[cascaded], name), through
+        return _start((LAST_M if registers["M"] else LAST_A)[cascaded], name), through
 
     def _cell(self, name: str, dsp: bool) -> tuple[Arrival, dict[str, float]]:
         kind = self.kinds[name]
-        start = NEVER if dsp or name not in self.clocked else (CLOCKED[kind], name)
+        start = NEVER if dsp or name not in self.clocked else _start(CLOCKED[kind], name)
         delay = THROUGH.get(kind)
         if delay is None:
             return start, {}
@@ -139,15 +146,20 @@ class Paths:
 
     def slowest(self) -> dict[str, Any]:
         """From or to a DSP block."""
-        worst, ends = NEVER, ("", "")
+        worst = NEVER
         for name, inputs in self.inputs.items():
             for port, driver, source, wire in inputs:
                 if port in ("CK", "CLK") or "CLK" in port or (setup := self.setup(name, port)) is None:
                     continue
-                time, origin = self.arrival(driver, source, self.kinds[name] != DSP)
+                time, link = self.arrival(driver, source, self.kinds[name] != DSP)
                 if time + wire + setup > worst[0]:
-                    worst, ends = (time + wire + setup, origin), (name, port)
-        return {"ns": round(worst[0], 3), "from": worst[1], "to": "/".join(ends)} if worst[1] else {}
+                    worst = (time + wire + setup, (f"{name}/{port}", wire, setup, link))
+        time, link = worst
+        cells: list[dict[str, Any]] = []
+        while link is not None:
+            name, wire, delay, link = link
+            cells.insert(0, {"cell": name, "wire": round(wire, 3), "logic": delay})
+        return {"ns": round(time, 3), "cells": cells} if cells else {}
 
 
 def widths() -> dict[str, dict[str, int]]:

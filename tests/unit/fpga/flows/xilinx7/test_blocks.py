@@ -81,9 +81,11 @@ def test_a_path_at_a_dsp_block_can_be_the_slowest() -> None:
         path = {"from": "posedge clk", "to": "posedge clk", "path": [step]}
         return {"fmax": {"clk": {"achieved": 160.0, "constraint": 100}}, "critical_paths": [path]}
 
-    at_block = {"ns": 8.0, "from": "a", "to": "b/PCIN3"}
+    ends = [{"cell": "a", "wire": 0.0, "logic": 2.5}, {"cell": "b/PCIN3", "wire": 4.0, "logic": 1.5}]
+    at_block = {"ns": 8.0, "cells": ends}
     slower = timing(blocks.slowest(report(), at_block))
     assert (slower.fmax_mhz, slower.path.start, slower.path.end, slower.path.delay_ns) == (125, "a", "b/PCIN3", 8.0)
+    assert slower.path.logic_ns == 4.0
     for path in ({}, at_block | {"ns": 5.0}):
         same = timing(blocks.slowest(report(), path))
         assert (same.fmax_mhz, same.path.start) == (160, "x")
