@@ -5,6 +5,7 @@ python -m tests.network.test_norm_rows 200     so many rows of 16 to 1024 elemen
 
 from __future__ import annotations
 
+import math
 import sys
 
 import numpy as np
@@ -90,6 +91,30 @@ def test_channels_that_prm_does_not_hold_at_once() -> None:
     config = preset("tiny").with_(name="few", vector_passes=1, row_unit=1, prm_rows=8)
     elements, by_one, by_more = compare(50, 30, 1, True, 1e-5, config=config)
     assert elements == 1500 and by_one <= 1 and by_more == 0
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(2, 1e-3), (3, 1e-5), (13, 1e-3), (192, 1e-5)])
+def test_rows_that_are_nearly_constant(n: int, epsilon: float) -> None:
+    """There epsilon counts, which the NPU adds as a whole number or not at all."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        model = network(n, 60, rng, True, epsilon)
+        x = (rng.integers(-90, 90, (60, 1)) + (rng.random((60, n)) < 1 / n)).astype(np.int8)
+        report = tw.check(model, {"x": x}, config="base", cache=False)
+        assert all(row.max_abs_difference <= 1 for row in report.rows if row.name == "yq")
+
+
+@pytest.mark.parametrize(("shape", "integers"), [((8, 1), False), ((1, 8), True), ((1, 1), True)])
+def test_scales_of_other_shapes(shape: tuple[int, ...], integers: bool) -> None:
+    """One for each row is not one for each channel."""
+    model = network(8, 8, np.random.default_rng(0), True, 1e-5)
+    scale = next(i for i in model.graph.initializer if i.name == "scale")
+    scale.CopyFrom(
+        numpy_helper.from_array(np.linspace(0.3, 2, math.prod(shape), dtype=np.float32).reshape(shape), "scale")
+    )
+    x = np.random.default_rng(1).integers(-128, 128, (8, 8)).astype(np.int8)
+    assert (any("QNorm" in layer.op for layer in tw.compile(model, "base").layers)) is integers
+    assert tw.check(model, {"x": x}, config="base", cache=False).ok
 
 
 def main(rows: int) -> None:

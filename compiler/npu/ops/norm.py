@@ -19,6 +19,8 @@ from isa.row_norm import FACTOR_SCALE, MAX_COUNT, TRUNCATION
 
 #: The machine adds results of up to so many steps correctly to a product that saturates.
 _MOST = 128
+#: Steps of the result that a rounded epsilon may cost at most: with less than one, no result is off by two.
+_EPSILON_COSTS = 1.0
 
 
 @npu_op(QNorm)
@@ -29,7 +31,10 @@ class Norm(NpuOp[QNorm]):
         "the machine has `row_unit`, rows of up to 4,096 elements, constant scale and bias; the NPU reads the result"
     )
     layout = Layout.CHANNELS_LAST
-    reason = "the NPU adds a row exactly, the reference in float32: results next to a tie may fall to its other side"
+    reason = (
+        "the NPU adds a row exactly, the reference in float32, and epsilon as a whole number: results next to a tie, and "
+        "in rows of nearly one value, may be off by one"
+    )
 
     def for_npu_only(self, rank: int) -> bool:
         return True
@@ -51,12 +56,14 @@ class Norm(NpuOp[QNorm]):
             return f"epsilon {node.op.epsilon:g} is {epsilon:g} at this scale; the NPU adds 0 to 2**31 - 1"
         scale, bias = _channels(node)
         most = float(np.abs(bias + stored_zero_point(node.y)).max())
-        if not most <= _MOST or not np.abs(bias).max() < 2 * _MOST:
+        if not most <= _MOST or not np.abs(np.rint(bias * 2.0**BIAS_FRACTION)).max() < 1 << 31:
             return f"a bias is {most:.0f} steps from the middle of the results; the NPU adds up to {_MOST}"
         with np.errstate(over="ignore"):
             single = np.abs(scale.astype(np.float32))
         if not ((single == 0) | ((single > 2.0**-120) & (single < 2.0**60))).all():
             return "a scale of a channel is no ordinary float32 number on the NPU"
+        if (cost := _epsilon_costs(node)) > _EPSILON_COSTS:
+            return f"epsilon, {_exact_epsilon(node):.3g} at this scale, is rounded: {cost:.2g} steps of results at most"
         return None
 
     def lower(self, node: TypedNode[QNorm], operands: Operands, tail: list[Node]) -> list[Layer]:
@@ -71,10 +78,24 @@ class Norm(NpuOp[QNorm]):
 
 
 def _epsilon(node: TypedNode[QNorm]) -> int:
-    """Epsilon in units of count**2 times the square of a step of the input."""
+    return round(_exact_epsilon(node))
+
+
+def _exact_epsilon(node: TypedNode[QNorm]) -> float:
+    """Epsilon in units of (step of the input / count)**2, which are those of the exact sums."""
     assert node.x.quant is not None
     step, count = float(np.float32(node.x.quant.scale)), node.x.shape[-1]
-    return round(float(np.float32(node.op.epsilon)) / step**2 * count**2)
+    return float(np.float32(node.op.epsilon)) / step**2 * count**2
+
+
+def _epsilon_costs(node: TypedNode[QNorm]) -> float:
+    """How far a result may be off, in its steps, because the machine adds a whole number: most in a row with the least
+    sum of squares that is not 0, where one element differs from the others by 1 (or, of a mean square, from 0)."""
+    assert node.y.quant is not None and node.operand(1).data is not None
+    exact, count = _exact_epsilon(node), node.x.shape[-1]
+    least = max(count - 1 if node.op.centred else count, 1)
+    largest = float(np.abs(node.operand(1).data).max()) * least**0.5 / float(np.float32(node.y.quant.scale))
+    return abs(exact - round(exact)) / (2 * (least + exact)) * min(256.0, largest)
 
 
 def _channels(node: TypedNode[QNorm]) -> tuple[np.ndarray, np.ndarray]:

@@ -27,8 +27,8 @@ def norm(site: Site) -> list[Node] | None:
     for index in (1, 2):
         if index == 1 or site.has(index):
             values = site.constant(index)
-            if values is None or values.size not in (1, x.shape[-1]):
-                return None
+            if values is None or not (values.size == 1 or values.size == x.shape[-1] == values.shape[-1]):
+                return None  # not one value for all or one for each channel
             row = np.broadcast_to(values.reshape(-1), x.shape[-1:]).copy()
             inputs.append(site.graph.constant(f"{site.node.inputs[index]}.row", row))
     centred = site.node.op == "LayerNormalization"
