@@ -32,8 +32,8 @@ class Norm(NpuOp[QNorm]):
     )
     layout = Layout.CHANNELS_LAST
     reason = (
-        "the NPU adds a row exactly, the reference in float32, and epsilon as a whole number: results next to a tie, and "
-        "in rows of nearly one value, may be off by one"
+        "the NPU adds a row exactly, the reference in float32, and epsilon as a whole number: results next to a tie, "
+        "and in rows of nearly one value, may be off by one"
     )
 
     def for_npu_only(self, rank: int) -> bool:
