@@ -41,9 +41,9 @@ def link(name: str, programs: Mapping[str, Program], constants: bytes) -> Progra
     )  # fmt: skip
     for part in parts:
         part.add_to(linked, base)
-        for name, (low, high) in part.program.input_ranges.items():
-            lowest, highest = linked.input_ranges.get(name, (low, high))
-            linked.input_ranges[name] = max(low, lowest), min(high, highest)  # what every entry point can represent
+        for tensor, (low, high) in part.program.input_ranges.items():
+            lowest, highest = linked.input_ranges.get(tensor, (low, high))
+            linked.input_ranges[tensor] = max(low, lowest), min(high, highest)  # what every entry point can represent
     linked.compile_seconds = sum(p.compile_seconds for p in programs.values())
     return linked
 

@@ -38,6 +38,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for a shorter program")
     options = parser.parse_args(arguments)
+    if options.machines < 0 or options.count < 1:
+        parser.error("--machines is at least 0, --count at least 1")
     start = time.monotonic()
     if options.machines:
         machines = list(range(options.seed, options.seed + options.machines))

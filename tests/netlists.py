@@ -39,6 +39,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--faults", type=int, default=10, help="wrong bits of LUTs (%(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
+    if not options.network.is_file():
+        parser.error(f"{options.network}: no such file")
     start = time.process_time()
     made = pair(BOARDS[options.board], PRESETS[options.config])
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)

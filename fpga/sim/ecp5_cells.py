@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -241,14 +240,3 @@ def _block_words(cell: Cell) -> Sequence[int]:
         bits = _number(cell, f"INITVAL_{row:02X}")
         words += [bits >> INIT_BITS * i & 0x3FFFF for i in range(INIT_WORDS)] if bits else [0] * INIT_WORDS
     return words
-
-
-def describe(numbers: Numbers) -> dict[str, Any]:
-    """How many cells of each kind."""
-    return {
-        "LUT4": len(numbers.lut_names),
-        "registers": len(numbers.registers),
-        "small RAMs": len(numbers.small_rams),
-        "multipliers": len(numbers.multipliers),
-        "block RAMs": len(numbers.blocks),
-    }

@@ -102,7 +102,7 @@ struct Netlist {
         products.resize(multipliers.size());
         words.resize(WORDS * blocks.size());
         latch.resize(2 * blocks.size());
-        power_on();
+        if (!in_loop) power_on();  // a loop may never come to rest
     }
 
     template <class Add> void inputs(int32_t node, Add add) const {

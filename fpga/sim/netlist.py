@@ -14,13 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from common.native import shared_library
-from fpga.build import point_of
 from fpga.errors import FpgaError
 from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME, NETLIST
 from fpga.sim.ecp5_cells import numbers_of
-from fpga.uart_board import UartBoard
-from isa.config import NpuConfig
 
 _HERE = Path(__file__).resolve().parent
 _SOURCE = _HERE / "netlist.cpp"
@@ -157,17 +154,3 @@ class NetlistLine:
 
     def __del__(self) -> None:
         self.close()
-
-
-def netlist_line(
-    directory: Path, board: UartBoard, config: NpuConfig, *, seed: int = 0, **point: int | str | None
-) -> tuple[NetlistLine, int]:
-    """The netlist that `fpga.build.build` has left in a folder, and its baud rate; `point`: as for `point_of`, what the
-    build was given.
-
-    Raises:
-        FpgaError, BuildError: see `read_netlist` and `NetlistLine`.
-    """
-    chosen = point_of(board, config, **point)  # type: ignore[arg-type]
-    hz = board.clocks(chosen).output_hz
-    return NetlistLine(read_netlist(directory), clock_hz=hz, baud=chosen.baud, seed=seed), chosen.baud

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -24,10 +25,11 @@ from isa.program import Program
 
 #: How long an answer may take: the simulation is slow, and this machine may be busy.
 SECONDS = 600.0
-#: Cycles that a replay goes on for after the last byte in either direction, at most: the host that was recorded may
-#: have been held up for much longer.
+#: Cycles that a replay goes on for after the last byte in either direction, at most, besides those of two runs of the
+#: network: the host that was recorded may have been held up for much longer.
 GAP = 6_000
-_FOR_EVER = 1 << 60
+#: And after the last byte that was sent, whatever comes back.
+_AFTER = 1 << 24
 #: The sources that decide a netlist.
 _SOURCES = ("hw/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/*/*.py", "fpga/flows/techmap/*")
 
@@ -112,17 +114,17 @@ def record(line: Line, baud: int, program: Program, seed: int = 0) -> Recording:
 def replay(line: Line, recording: Recording, expected: bytes | None = None) -> bytes:
     """What a line answers to what was recorded. Bytes are sent when they were then, but for long pauses of the host.
     With `expected`, it ends where the answers become different."""
-    received = b""
-    for waited, data in [*recording.sent, (_FOR_EVER, b"")]:  # until all has been answered
+    received, gap = b"", GAP + 2 * (recording.counters.cycles or 0)
+    for waited, data in [*recording.sent, (_AFTER, b"")]:  # until all has been answered
         quiet = 0
-        while waited > 0 and quiet < GAP:
+        while waited > 0 and quiet < gap:
             step = min(waited, 1000)
             found = line.run(step)
             received += found
             waited -= step
             quiet = 0 if found or line.queued else quiet + step
-        if expected is not None and not expected.startswith(received):
-            break
+            if expected is not None and not expected.startswith(received):
+                return received
         line.send(data)
     return received
 
@@ -132,9 +134,8 @@ def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
     key = hashlib.sha256(f"{board.name} {config.fingerprint} {point} {sources_digest(*_SOURCES)}".encode()).hexdigest()
     folder = cache_folder() / "netlists" / key[:24]
     if not (folder / NETLIST).is_file():
-        scratch = folder.with_suffix(".part")
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent))
         flow = board.flow()
         flow.generate(board.design(config, point).top, scratch)
         flow.synthesise(scratch)

@@ -23,7 +23,6 @@ from tests.common.error_cases import CASES, outcome
 from tests.coverage.functional import bins, hits
 from tests.coverage.points import LINES, TOGGLES, Point, library, read, read_waivers, sift
 
-_ENGINES = ("LOAD", "GEMM", "VECTOR", "STORE")
 #: What follows the name of a signal in the name of a toggle.
 _BIT = re.compile(r"(\[.*)?:[01]->[01]$")
 #: Programs that stop, besides CASES: as words, and with what is given to the run.

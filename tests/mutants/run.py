@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +14,9 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from tests.mutants.faults import Fault
 from tests.mutants.trials import LIMIT, Trial
+
+#: Of a process that looks at one fault, after which it is ended; one takes a second or two.
+SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ def _look(config: NpuConfig, library: Path, fault: Fault, trials: Sequence[tuple
     child = os.fork()
     if not child:
         os.close(reader)
+        signal.alarm(SECONDS)  # one that hangs is found by its end
         for name, trial in trials:
             try:
                 how = trial(lambda: RtlDevice(config, library=library, fault=fault.number, limit=LIMIT))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from compiler.graph import Node
@@ -91,10 +93,11 @@ def _exact_epsilon(node: TypedNode[QNorm]) -> float:
 def _epsilon_costs(node: TypedNode[QNorm]) -> float:
     """How far a result may be off, in its steps, because the machine adds a whole number: most in a row with the least
     sum of squares that is not 0, where one element differs from the others by 1 (or, of a mean square, from 0)."""
-    assert node.y.quant is not None and node.operand(1).data is not None
+    scale = node.operand(1).data
+    assert node.y.quant is not None and scale is not None
     exact, count = _exact_epsilon(node), node.x.shape[-1]
     least = max(count - 1 if node.op.centred else count, 1)
-    largest = float(np.abs(node.operand(1).data).max()) * least**0.5 / float(np.float32(node.y.quant.scale))
+    largest = float(np.abs(scale).max()) * math.sqrt(least) / float(np.float32(node.y.quant.scale))
     return abs(exact - round(exact)) / (2 * (least + exact)) * min(256.0, largest)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,8 +34,11 @@ def square() -> Iterator[None]:
     """Imports the files, and takes the op away again, so that other tests see the compiler as it is."""
     rules = {op: list(found) for op, found in RULES.items()}
     tables = [(table, dict(table)) for table in (QUANTIZED_OPS, KERNELS, NPU_OPS)]
-    for name in FILES:
-        importlib.import_module(f"tests.unit.compiler.square.{name}")
+    names = [f"tests.unit.compiler.square.{name}" for name in FILES]
+    for name in names:
+        sys.modules.pop(name, None)  # a process may come back to this file: imported again, they register again
+    for name in names:
+        importlib.import_module(name)
     yield
     for table, before in [*tables, (RULES, rules)]:
         table.clear()
