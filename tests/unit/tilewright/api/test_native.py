@@ -95,6 +95,7 @@ def test_command_mistakes(tmp_path: Path) -> None:
     model = str(tmp_path / "m.onnx")
     for arguments, what in (
         (("tune", "--cpu", model, "--config", "small"), "--config"),
+        (("tune", "--cpu", model, "--for", "energy"), "--for"),
         (("tune", "--cpu", model, "--log", str(tmp_path / "no" / "log")), "log"),
         (("bench", "--cpu", "--only", "no such case"), "groups: networks"),
         (("bench", "--cpu", "--model", model, "--only", "gelu"), "--model"),
