@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table
 
+from isa.config import NpuConfig
 from tilewright.energy import Energy, EnergyModel
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
@@ -48,7 +49,7 @@ def _cells(energy: Energy) -> list[str]:
     return [microjoules(energy.total), *(f"{100 * causes[cause] / total:.0f}" for cause in _COLUMNS)]
 
 
-def sentences(energy: Energy, model: EnergyModel) -> list[str]:
+def sentences(energy: Energy, model: EnergyModel, config: NpuConfig) -> list[str]:
     """The lines under the table."""
     lines = [
         f"energy {microjoules(energy.total)} µJ: on the chip {microjoules(energy.chip)} (gates and clock "
@@ -56,6 +57,8 @@ def sentences(energy: Energy, model: EnergyModel) -> list[str]:
         f"{microjoules(energy.dram)}; clock: what every cycle costs, also an idle one",
         model.sentence(),
     ]
+    if beyond := model.beyond(config):
+        lines.append(f"beyond the machines it was calibrated on, so that the error may be larger: {', '.join(beyond)}")
     if model.stale:
         lines.append("the RTL has changed since the energy was calibrated: `make energy-truth` measures anew")
     return lines

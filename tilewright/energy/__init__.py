@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 
+from isa.config import NpuConfig
 from tilewright.energy.model import Energy, EnergyModel, calibration_file
 from tilewright.errors import UsageError
 
@@ -23,4 +24,5 @@ def load(technology: str = "osu018") -> EnergyModel:
         stored = json.loads(calibration_file(technology).read_text(encoding="utf-8"))
     except OSError:
         raise UsageError(f"no energy model for {technology!r}; make it by: make energy-truth") from None
-    return EnergyModel(stored["technology"], stored["coefficients"], stored["error"], stored["sources"])
+    machines = tuple(NpuConfig.from_dict(fields) for fields in stored["machines"].values())
+    return EnergyModel(stored["technology"], stored["coefficients"], stored["error"], stored["sources"], machines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,10 @@ class Energy:
         }
 
 
+def _sizes(config: NpuConfig) -> dict[str, int]:
+    return {"products": config.block_in * config.block_out} | {k: v for k, v in asdict(config).items() if k != "name"}
+
+
 @dataclass(frozen=True)
 class EnergyModel:
     """Coefficients of one technology.
@@ -148,18 +152,29 @@ class EnergyModel:
         coefficients: per part, event and term, in pJ, or for memories in accesses.
         error: mean and largest relative error on programs and machines held back from the fit.
         sources: `fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
+        machines: configurations it was calibrated and judged on.
     """
 
     technology: str
     coefficients: Mapping[str, Mapping[str, Mapping[str, float]]]
     error: Mapping[str, float]
     sources: str = ""
+    machines: tuple[NpuConfig, ...] = ()
     dram_pj_per_byte: float = DRAM_PJ_PER_BYTE
 
     @property
     def stale(self) -> bool:
         """The RTL has changed since."""
         return self.sources != sources_digest()
+
+    def beyond(self, config: NpuConfig) -> list[str]:
+        """What of a configuration no machine of the calibration comes up to: products of the array, fields."""
+        sizes = [_sizes(machine) for machine in self.machines]
+        return [
+            f"{name} {value}"
+            for name, value in _sizes(config).items()
+            if sizes and not min(s[name] for s in sizes) <= value <= max(s[name] for s in sizes)
+        ]
 
     def costs(self, config: NpuConfig) -> dict[str, np.ndarray]:
         """pJ of one of each event, per part, [EVENTS]."""

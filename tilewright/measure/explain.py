@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Layer, Program
 from isa.timing import MemoryTiming
@@ -78,7 +79,7 @@ class Explanation:
             **performance(self.counters, self.bound),
             **(self.clock.describe(self.cycles) if self.clock else {}),
             "losses": self.losses,
-            "energy": describe(self.energy, self.energy_model),
+            "energy": describe(self.energy, self.energy_model, self.program.config),
             "layers": [_row(row) | {"energy": e.to_dict()} for row, e in zip(self.rows, self.energies)],
             "cpu_layers": [{"name": layer.name, "op": layer.op, "macs": layer.macs} for layer in self.cpu_layers],
             "latency": self.latency.to_dict(),
@@ -104,10 +105,10 @@ def performance(counters: Counters, bound: int) -> dict[str, Any]:
     return found
 
 
-def describe(energy: Energy, model: EnergyModel) -> dict[str, Any]:
+def describe(energy: Energy, model: EnergyModel, config: NpuConfig) -> dict[str, Any]:
     """Energy of a run as `--json` says it, with what gave it."""
     found = {"technology": model.technology, "error": dict(model.error), "dram_pj_per_byte": model.dram_pj_per_byte}
-    return energy.to_dict() | found
+    return energy.to_dict() | found | {"stale": model.stale, "extrapolated": model.beyond(config)}
 
 
 def row_energies(program: Program, rows: list[LayerLosses], model: EnergyModel) -> list[Energy]:

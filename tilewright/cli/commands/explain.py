@@ -93,7 +93,7 @@ def command(
         console.print(energy.table(found, console.width))
     if found.latency.kernels:
         console.print(cpu_table(found.latency, console.width))
-    for line in (*summary(found), *energy.sentences(found.energy, found.energy_model)):
+    for line in (*summary(found), *energy.sentences(found.energy, found.energy_model, found.program.config)):
         console.print(line, markup=False)
 
 

@@ -12,14 +12,18 @@ from isa.config import PRESETS, NpuConfig
 from isa.device import Counters
 from simulator.cycle import CycleDevice
 from tests.common import needs
+from tests.common.paths import ROOT
 from tilewright import energy, zoo
 from tilewright.api.compilation import compile_program
+from tilewright.cli import cli
 from tilewright.energy import events, model
 from tilewright.energy_truth import calibration
 from tilewright.energy_truth.__main__ import main
 from tilewright.errors import UsageError
 from tilewright.measure.explain import explain
 from tilewright.runtime.cost import run_npu_steps
+
+DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +117,22 @@ def test_truth_is_found_again(stored: dict) -> None:
     expected = next(p for p in stored["points"] if (p["machine"], p["program"]) == (config.name, point.name))
     assert found["cycles"] == expected["cycles"]
     assert sum(found["pj"].values()) == pytest.approx(sum(expected["pj"].values()), rel=1e-3)
+
+
+def test_machines_beyond_the_calibration_are_named(stored: dict) -> None:
+    found = energy.load()
+    assert found.beyond(PRESETS["tiny"]) == [] and set(stored["machines"]) == {m.name for m in found.machines}
+    assert {"products 256", "row_unit 1"} <= set(found.beyond(PRESETS["base"]))
+
+
+@pytest.mark.parametrize(("config", "named"), [("tiny", False), ("base", True)])
+def test_explain_says_where_the_energy_goes(config: str, named: bool) -> None:
+    arguments = ["explain", str(DIGITS), "--config", config]
+    shown = CliRunner().invoke(cli, arguments)
+    assert shown.exit_code == 0 and "µJ per layer" in shown.output and "DRAM" in shown.output
+    assert ("beyond the machines" in shown.output) is named
+    said = json.loads(CliRunner().invoke(cli, [*arguments, "--json", "-"]).output)["energy"]
+    assert bool(said["extrapolated"]) is named
+    assert (
+        said["uj"] == pytest.approx(said["chip_uj"] + said["dram_uj"]) == pytest.approx(sum(said["causes_uj"].values()))
+    )
