@@ -15,7 +15,7 @@ COMMANDS = {
     "generate": "Continue a prompt by MODEL, a language model (ONNX) or a program compiled from one.",
     "explain": "Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.",
     "compare": "Compare A and B, two configurations or two programs, layer by layer.",
-    "tune": "Search faster schedules for MODEL, by exact cycles, until the budget is used up.",
+    "tune": "Search faster schedules for MODEL, or ones of less energy, by exact cycles, until the budget is used up.",
     "info": "Show what becomes of MODEL (an ONNX or TFLite model or a compiled program), layer by layer.",
     "disasm": "Print the instructions of FILE, a compiled program or a raw image (.bin), with layers as comments.",
     "asm": "Assemble FILE into a raw instruction image, 16 bytes an instruction.",
