@@ -113,7 +113,10 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             export_clock_mhz=100,
             memory_bytes=512 << 20,
             memory_mbytes=2100,  # 16 bits of DDR3 at 1,050 million transfers a second
-            points={"pynq": Point(clock_mhz=25, memory_kib=0, baud=0)},
+            points={
+                "wide": Point(clock_mhz=66, memory_kib=0, baud=0),
+                "pynq": Point(clock_mhz=25, memory_kib=0, baud=0),
+            },
         ),
         ZynqBoard(
             name="ultra96_v2",
