@@ -115,7 +115,7 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
             memory_mbytes=2100,  # 16 bits of DDR3 at 1,050 million transfers a second
             points={
                 "wide": Point(clock_mhz=66, memory_kib=0, baud=0),
-                "pynq": Point(clock_mhz=25, memory_kib=0, baud=0),
+                "pynq": Point(clock_mhz=66, memory_kib=0, baud=0),
             },
         ),
         ZynqBoard(
