@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,6 +11,7 @@ from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS
 from isa.row_bits import (
     COUNT_BITS,
+    EPSILON_FRACTION,
     EXPONENT_BITS,
     FACTOR_BITS,
     MEAN_BITS,
@@ -61,7 +62,7 @@ class RowNormUnit(wiring.Component):
                 "total": In(TOTAL_BITS),
                 "place": In(ADDRESS_BITS),
                 "count": In(COUNT_BITS),
-                "epsilon": In(32),
+                "epsilon": In(32 + EPSILON_FRACTION),
                 "centred": In(1),
                 "ask": Out(1),
                 "root": Out(ROOT_BITS),
@@ -113,7 +114,7 @@ class RowNormUnit(wiring.Component):
         return m
 
     def _radicand(self, m: Module) -> Value:
-        """count * squares + epsilon - (centred ? total**2 : 0), in RADICAND_STAGE."""
+        """count * squares + epsilon - (centred ? total**2 : 0), in RADICAND_STAGE, without the fraction."""
 
         def register(name: str, value: Value) -> Signal:
             kept = Signal(value.shape(), name=name, reset_less=True)
@@ -129,25 +130,27 @@ class RowNormUnit(wiring.Component):
             m.d.sync += [squares[0].eq(low * low), squares[1].eq(high * high), both.eq(low * high)]
         with m.Else():
             m.d.sync += [squares[0].eq(0), squares[1].eq(0), both.eq(0)]
-        epsilon = self.epsilon.as_signed()
+        epsilon = self.epsilon[EPSILON_FRACTION:].as_signed()
         plus = Cat(epsilon[:SPLIT], epsilon[SPLIT:].as_signed() + product_high).as_signed() + product_low
         minus = Cat(squares[0][: SPLIT + 1], Cat(squares[0][SPLIT + 1 :], squares[1]) + both)
         return register("plus", plus[:RADICAND_BITS]) - register("minus", minus[:RADICAND_BITS])
 
     def _shifted(self, m: Module, radicand: Value, load: Value) -> tuple[Value, Value]:
-        """The radicand shifted left by two as often as its highest two bits are 0, and how often that was."""
-        value, exponent = Signal(RADICAND_BITS, reset_less=True), Signal(EXPONENT_BITS, reset_less=True)
+        """The radicand and the fraction behind it, shifted left by two as often as the highest two bits are 0, and how
+        often that was."""
+        width = RADICAND_BITS + EPSILON_FRACTION
+        value, exponent = Signal(width, reset_less=True), Signal(EXPONENT_BITS, reset_less=True)
         now: Value = value
         empties = []
         for n in range(PER_CYCLE):
-            empty, after = Signal(name=f"empty{n}"), Signal(RADICAND_BITS, name=f"shifted{n}")
+            empty, after = Signal(name=f"empty{n}"), Signal(width, name=f"shifted{n}")
             m.d.comb += [empty.eq(~now[-2:].any()), after.eq(Mux(empty, now << 2, now))]
             now = after
             empties.append(empty)
         m.d.sync += [value.eq(now), exponent.eq(exponent + sum(empties[1:], empties[0]))]
         with m.If(load):
-            m.d.sync += [value.eq(radicand), exponent.eq(0)]
-        return value, exponent
+            m.d.sync += [value.eq(Cat(self.epsilon[:EPSILON_FRACTION], radicand[:RADICAND_BITS])), exponent.eq(0)]
+        return value[EPSILON_FRACTION:], exponent
 
     def _root(self, m: Module, radicand: Value, load: Value) -> None:
         """The root, its lowest bit set, in ASK_STAGE: two bits of the radicand for each of its own."""
@@ -194,7 +197,7 @@ class RowNormUnit(wiring.Component):
         return mean
 
     def _offset(self, m: Module, mean: Value) -> Value:
-        """~((mean - 128) * factor >> MEAN_FRACTION), in WRITE_STAGE, of the factor of FACTOR_STAGE."""
+        """-(mean - 128) * factor, to nearest, in WRITE_STAGE, of the factor of FACTOR_STAGE."""
         low, high = mean[:SPLIT], Cat(mean[SPLIT:-1], ~mean[-1]).as_signed()
         factor_low, factor_high = self.factor[:SPLIT], self.factor[SPLIT:]
         parts = []
@@ -202,8 +205,9 @@ class RowNormUnit(wiring.Component):
             kept = Signal(part.shape(), name=f"part{n}", reset_less=True)
             m.d.sync += kept.eq(part)
             parts.append(kept)
-        middle = Signal((parts[1] + parts[2]).shape(), reset_less=True)
+        middle = Signal(signed(len(parts[1] + parts[2])), reset_less=True)
         outer = Signal(len(parts[0]) + len(parts[3]) - SPLIT, reset_less=True)  # without bits that do not matter
-        m.d.sync += [middle.eq(parts[1] + parts[2]), outer.eq(Cat(parts[0][SPLIT:], parts[3]))]
+        half = 1 << MEAN_FRACTION - 1 - SPLIT  # the inverse of what is half less is the negation to nearest
+        m.d.sync += [middle.eq(parts[1] + parts[2] - half), outer.eq(Cat(parts[0][SPLIT:], parts[3]))]
         product = outer.as_signed() + middle
         return ~product[MEAN_FRACTION - SPLIT :][:32]

@@ -14,7 +14,7 @@ from hw.scratchpads import memory
 from hw.vector_lane import REQUANTIZE_STAGE, SOURCE_STAGE
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS, BY_NAME, ROW_QUOTIENT_BITS, ROW_SUM_BITS
-from isa.row_bits import COUNT_BITS, EXPONENT_BITS, FACTOR_BITS, ROOT_BITS, SQUARES_BITS, TOTAL_BITS
+from isa.row_bits import COUNT_BITS, EPSILON_FRACTION, EXPONENT_BITS, FACTOR_BITS, ROOT_BITS, SQUARES_BITS, TOTAL_BITS
 from isa.timing import ROW_DIVIDE_CYCLES, row_norm_write, row_scale_write, row_tree_stages
 
 _FIELDS = BY_NAME["ROW"].by_name
@@ -89,7 +89,7 @@ class RowUnit(wiring.Component):
                 "divide_prm": In(ADDRESS_BITS),
                 "number": In(_FIELDS["number"].bits),
                 "exponent": In(_FIELDS["exponent"].bits),
-                "epsilon": In(32),
+                "epsilon": In(32 + EPSILON_FRACTION),
                 "centred": In(1),
                 "prm": In(ADDRESS_BITS),
                 "maximum": Out(signed(8)),

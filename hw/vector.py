@@ -33,6 +33,7 @@ from hw.vector_operands import VectorOperands
 from hw.vector_steps import ROW_FUNCTIONS, VectorSteps
 from isa.config import NpuConfig
 from isa.instructions import BY_NAME, Engine, Rounding, RowFunction, Source
+from isa.row_bits import EPSILON_FRACTION
 from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 
 #: Instructions the pipeline can hold, with room to spare: contexts are reused in turn. An instruction takes at least
@@ -253,7 +254,7 @@ class Vector(EngineShell):
             m.d.sync += [za.eq(registers["za"]), zb.eq(registers["zb"])]
         if self.config.row_unit:
             with m.If(self.control.start & (header(self.control.word, "opcode") == BY_NAME["ROW"].opcode)):
-                m.d.sync += self.rows.epsilon.eq(registers["c"])
+                m.d.sync += self.rows.epsilon.eq(Cat(registers["ma"][:EPSILON_FRACTION], registers["c"]))
             pipe.put("plain_za", za)
             is_row = pipe.at("row_sum", 1) | pipe.at("row_exp", 1)
             pipe.put("za", Mux(is_row, self.rows.maximum, pipe.at("plain_za", 1)), 1)

@@ -396,13 +396,14 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "number * 2**(exponent - 109) / sum, see `isa.numerics.row_scale`. EXP: for every vector, at every index of "
        "all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the bias. MOMENTS, "
        "POWER: of every vector the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum are "
-       "added to Q, what is above to S; STAT[prm] = row_norm(Q, S, number, c, MOMENTS), about 1 / sqrt(number * Q - "
-       "S**2 + c), with POWER without S**2, and the mean S / number - 128, see `isa.row_norm`. NORM: for every "
-       "vector, at every index of all levels, ACT[dst] = normalise(ACT[a], STAT[number], PRM[prm].bias, "
-       "PRM[prm].scale, zp, lo, hi), where `number` advances by b_stride. With MAXIMUM, EXP_SUM, MOMENTS and POWER "
-       "strides of prm on the reduced levels are ignored; with EXP and NORM `reduce` and `tail` are. MAX and STAT "
-       "have a value for every row of PRM, which only MAXIMUM, or MOMENTS and POWER, set. `table`, za, zp, lo and hi "
-       "are those of VECTOR_POST, c that of VECTOR_ADD. ROW starts when every earlier VECTOR and ROW is complete.",
+       "added to Q, what is above to S; STAT[prm] = row_norm(Q, S, number, e, MOMENTS), about 1 / sqrt(number * Q - "
+       "S**2 + e), e = c + (ma & 65535) / 65536, with POWER without S**2, and the mean S / number - 128, see "
+       "`isa.row_norm`. NORM: for every vector, at every index of all levels, ACT[dst] = normalise(ACT[a], "
+       "STAT[number], PRM[prm].bias, PRM[prm].scale, zp, lo, hi), where `number` advances by b_stride. With MAXIMUM, "
+       "EXP_SUM, MOMENTS and POWER strides of prm on the reduced levels are ignored; with EXP and NORM `reduce` and "
+       "`tail` are. MAX and STAT have a value for every row of PRM, which only MAXIMUM, or MOMENTS and POWER, set. "
+       "`table`, za, zp, lo and hi are those of VECTOR_POST, c and ma those of VECTOR_ADD. ROW starts when every "
+       "earlier VECTOR and ROW is complete.",
        Field("function", 3, doc="what is done", enum=RowFunction),
        _row("a", "first ACT row of the operand"),
        Field("number", 18, doc="EXP_SUM: dividend, 2**17 and more for 24 bits of the quotient; MOMENTS, POWER: "

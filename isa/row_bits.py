@@ -8,6 +8,8 @@ SQUARES_BITS, TOTAL_BITS, COUNT_BITS = 28, 20, 13
 #: bits of that number.
 RADICAND_BITS, SHIFTS, EXPONENT_BITS = 40, 20, 5
 ROOT_BITS, FACTOR_BITS = 26, 23
+#: Bits of a fraction of what is added to the variance.
+EPSILON_FRACTION = 16
 #: Bits of a mean, of which so many are a fraction.
 MEAN_BITS, MEAN_FRACTION = 28, 20
 #: Bits of a fraction of PRM's bias as NORM adds it, and of the sum it is added to.

@@ -16,6 +16,7 @@ from isa.numerics import Array, quotient, scale_value, wrap32
 from isa.row_bits import (
     BIAS_FRACTION,
     COUNT_BITS,
+    EPSILON_FRACTION,
     FACTOR_BITS,
     MEAN_BITS,
     MEAN_FRACTION,
@@ -68,19 +69,23 @@ def row_norm(squares: int, total: int, count: int, epsilon: int, centred: bool) 
     Args:
         squares, total: sums of the fields of the row's words; 28 and 20 bits of them count.
         count: elements of the row, 13 bits.
-        epsilon: int32, added to count**2 times the variance (the mean of squares).
+        epsilon: int32 and EPSILON_FRACTION bits of a fraction, added to count**2 times the variance (the mean of
+            squares). Of the sum, as it is shifted, the highest RADICAND_BITS count.
     """
     squares, total, count = squares % (1 << SQUARES_BITS), total % (1 << TOTAL_BITS), count % (1 << COUNT_BITS)
-    radicand = (count * squares + epsilon - (total * total if centred else 0)) % (1 << RADICAND_BITS)
+    variance = count * squares - (total * total if centred else 0)
+    radicand = ((variance << EPSILON_FRACTION) + epsilon) % (1 << RADICAND_BITS + EPSILON_FRACTION)
     exponent = 0
     for _ in range(SHIFTS):
-        if radicand >> (RADICAND_BITS - 2) == 0:
+        if radicand >> (RADICAND_BITS + EPSILON_FRACTION - 2) == 0:
             radicand <<= 2
             exponent += 1
     # The lowest bit is set, so that the reciprocal of a power of two does not need a bit more.
-    root = math.isqrt(radicand << (2 * ROOT_BITS - RADICAND_BITS)) | 1
+    root = math.isqrt(radicand >> EPSILON_FRACTION << (2 * ROOT_BITS - RADICAND_BITS)) | 1
     factor = quotient(1 << 33, root << 10) % (1 << FACTOR_BITS)  # 2**48 / root
-    offset = ~(((mean_of(total, count) - (128 << MEAN_FRACTION)) * factor) >> MEAN_FRACTION)
+    # To nearest, so that nothing is added in a row of equal elements.
+    product = (mean_of(total, count) - (128 << MEAN_FRACTION)) * factor
+    offset = ~((product - (1 << MEAN_FRACTION - 1)) >> MEAN_FRACTION)
     return RowNorm(factor, int(wrap32(offset)), exponent)
 
 

@@ -31,6 +31,7 @@ from isa.instructions import (
     Source,
     queue_of,
 )
+from isa.row_bits import EPSILON_FRACTION
 from isa.row_norm import RowNorm, normalise, row_norm
 from simulator.state import (
     Blocked,
@@ -392,7 +393,8 @@ class ReferenceMachine:
                 bits = self.config.row_square_bits
                 squares, total = int((sums & ((1 << bits) - 1)).sum()), int((sums >> bits).sum())
                 centred = function == RowFunction.MOMENTS
-                self.pads.norms[prm] = row_norm(squares, total, op["number"], self.add["c"], centred)
+                epsilon = self.add["c"] << EPSILON_FRACTION | self.add["ma"] % (1 << EPSILON_FRACTION)
+                self.pads.norms[prm] = row_norm(squares, total, op["number"], epsilon, centred)
 
     def _words(self, values: np.ndarray, zero: int) -> np.ndarray:
         """What the wide table has for int8 values less `zero`: int64."""

@@ -97,7 +97,8 @@ inline void Machine::row(tw_word w) {
             for (int i = 0; i < BI; i++) r_.prm[(prm * BI + i) * 2 + 1] = scale;
         } else {
             const bool centred = function == TW_ROW_FUNCTION_MOMENTS;
-            const RowNorm n = row_norm(squares, total, tw_row_number(w), add_.c, centred);
+            const int64_t epsilon = int64_t(add_.c) * (1 << EPSILON_FRACTION) | (add_.ma & ((1 << EPSILON_FRACTION) - 1));
+            const RowNorm n = row_norm(squares, total, tw_row_number(w), epsilon, centred);
             r_.norms[prm * 3] = n.factor;
             r_.norms[prm * 3 + 1] = n.offset;
             r_.norms[prm * 3 + 2] = n.exponent;

@@ -24,7 +24,7 @@ struct RowNorm {
     int32_t factor, offset, exponent;
 };
 
-constexpr int MEAN_FRACTION = 20, COUNT_BITS = 13;
+constexpr int MEAN_FRACTION = 20, COUNT_BITS = 13, EPSILON_FRACTION = 16;
 
 // isa.row_norm.mean_of.
 inline uint32_t mean_of(uint32_t total, uint32_t count) {
@@ -40,17 +40,19 @@ inline uint32_t mean_of(uint32_t total, uint32_t count) {
 
 // isa.row_norm.row_norm.
 inline RowNorm row_norm(uint64_t squares, uint64_t total, uint32_t count, int64_t epsilon, bool centred) {
-    constexpr uint64_t RADICAND = (UINT64_C(1) << 40) - 1;
+    constexpr int RADICAND_BITS = 40 + EPSILON_FRACTION;
     squares &= (1u << 28) - 1;
     total &= (1u << 20) - 1;
     count &= (1u << COUNT_BITS) - 1;
-    uint64_t radicand = (count * squares + uint64_t(epsilon) - (centred ? total * total : 0)) & RADICAND;
+    const uint64_t variance = count * squares - (centred ? total * total : 0);
+    uint64_t radicand = ((variance << EPSILON_FRACTION) + uint64_t(epsilon)) & ((UINT64_C(1) << RADICAND_BITS) - 1);
     int32_t exponent = 0;
     for (int i = 0; i < 20; i++)
-        if (radicand >> 38 == 0) {
+        if (radicand >> (RADICAND_BITS - 2) == 0) {
             radicand <<= 2;
             exponent++;
         }
+    radicand >>= EPSILON_FRACTION;
     uint64_t root = 0;
     for (int bit = 25; bit >= 0; bit--) {
         const uint64_t more = root | UINT64_C(1) << bit;
@@ -58,7 +60,8 @@ inline RowNorm row_norm(uint64_t squares, uint64_t total, uint32_t count, int64_
     }
     const int64_t factor = quotient(UINT64_C(1) << 33, (root | 1) << 10) & ((1u << 23) - 1);
     const int64_t mean = int64_t(mean_of(uint32_t(total), count)) - (INT64_C(128) << MEAN_FRACTION);
-    return {int32_t(factor), int32_t(uint32_t(~(mean * factor >> MEAN_FRACTION))), exponent};
+    const int64_t product = mean * factor - (INT64_C(1) << (MEAN_FRACTION - 1));
+    return {int32_t(factor), int32_t(uint32_t(~(product >> MEAN_FRACTION))), exponent};
 }
 
 // isa.row_norm.normalise, of one lane.

@@ -364,14 +364,14 @@ class Emitter:
         number: int = 0,
         exponent: int = 0,
         post: Callable[[], dict[str, int]] | None = None,
-        constant: int | None = None,
+        constants: dict[str, int] | None = None,
     ) -> None:
         """One ROW. Loops are as those of `vector`, and no more than the machine has; the second stride is that of STAT.
 
         Args:
             table: number of the first of the tables that hold words, where the function reads them.
             reduce: the vectors of a row.
-            constant: c of VECTOR_ADD. Other arguments are the fields of ROW and VECTOR_POST.
+            constants: fields of VECTOR_ADD. Other arguments are the fields of ROW and VECTOR_POST.
         """
         inner, rest, steps = fold_nest(reduce, loops)
         nest = inner + rest
@@ -390,8 +390,8 @@ class Emitter:
             fields["table"] = table
         if function != RowFunction.MAXIMUM and fields:
             self._set("VECTOR_POST", 0, **fields)
-        if constant is not None:
-            self._set("VECTOR_ADD", 0, c=constant)
+        if constants is not None:
+            self._set("VECTOR_ADD", 0, **constants)
         reads = spans("act", a, [(loop[0], loop[1]) for loop in nest])
         places = spans("prm", prm, [(loop[0], loop[4]) for loop in rest])
         writes: list[Access] = []

@@ -13,6 +13,7 @@ from compiler.npu.layers.elementwise import VectorLayer
 from compiler.npu.layers.tiling import PlaneTiling
 from compiler.npu.views import View
 from isa.instructions import RowFunction
+from isa.row_bits import EPSILON_FRACTION
 
 
 @dataclass
@@ -22,7 +23,7 @@ class NormLayer(VectorLayer):
 
     Attributes:
         words: 256 little-endian words by stored bytes, as MOMENTS (or POWER) adds them.
-        epsilon: c of these.
+        epsilon: what these add, with EPSILON_FRACTION bits of a fraction.
         centred: MOMENTS, not POWER.
         scale, bias: float32 and int32 [channels], as NORM has them.
     """
@@ -52,6 +53,7 @@ class NormLayer(VectorLayer):
         a, out = context.read_tile(self.inputs[0], box), context.write_tile(self.output, box)
         config, post = context.config, self.post.fields
         table = context.load_wide_table(self.words)
+        epsilon = {"c": self.epsilon >> EPSILON_FRACTION, "ma": self.epsilon % (1 << EPSILON_FRACTION)}
         most = config.prm_rows  # pixels STAT has room for
         for x in range(0, box.columns, most):
             columns = min(most, box.columns - x)
@@ -60,7 +62,7 @@ class NormLayer(VectorLayer):
                 RowFunction.MOMENTS if self.centred else RowFunction.POWER, source.base,
                 [(columns, a.step, 0, 0, 1)], reduce=[(box.blocks, a.plane, 0, 0, 0)], prm=0,
                 tail=self.output.c % config.block_in, number=self.output.c, table=table, post=post,
-                constant=self.epsilon,
+                constants=epsilon,
             )  # fmt: skip
             part = max(1, config.prm_rows // 2)  # half of PRM is left to what comes before and behind
             for block in range(0, box.blocks, part):

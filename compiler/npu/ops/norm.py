@@ -16,13 +16,11 @@ from compiler.npu.stored import stored_zero_point
 from compiler.ops.norm import QNorm
 from isa.config import NpuConfig
 from isa.program import Layout
-from isa.row_bits import BIAS_FRACTION, RADICAND_BITS
+from isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION, RADICAND_BITS
 from isa.row_norm import FACTOR_SCALE, MAX_COUNT, TRUNCATION
 
 #: The machine adds results of up to so many steps correctly to a product that saturates.
 _MOST = 128
-#: Steps of the result that a rounded epsilon may cost at most: with less than one, no result is off by two.
-_EPSILON_COSTS = 1.0
 
 
 @npu_op(QNorm)
@@ -34,8 +32,8 @@ class Norm(NpuOp[QNorm]):
     )
     layout = Layout.CHANNELS_LAST
     reason = (
-        "the NPU adds a row exactly, the reference in float32, and epsilon as a whole number: results next to a tie, "
-        "and in rows of nearly one value, may be off by one"
+        "the NPU adds a row exactly, the reference in float32: results next to a tie may be off by one, in rows of "
+        "nearly one value, which the reference subtracts from each other, by more"
     )
 
     def for_npu_only(self, rank: int) -> bool:
@@ -53,7 +51,7 @@ class Norm(NpuOp[QNorm]):
             return f"a row of {count} elements and its result do not fit ACT"
         if x.dtype != node.y.dtype:
             return "input and output types differ"
-        epsilon = _epsilon(node)
+        epsilon = _epsilon(node) / 2**EPSILON_FRACTION
         if not 0 <= epsilon < 1 << 31 or count * count * 255**2 + epsilon >= 1 << RADICAND_BITS:
             return f"epsilon {node.op.epsilon:g} is {epsilon:g} at this scale; the NPU adds 0 to 2**31 - 1"
         scale, bias = _channels(node)
@@ -64,8 +62,6 @@ class Norm(NpuOp[QNorm]):
             single = np.abs(scale.astype(np.float32))
         if not ((single == 0) | ((single > 2.0**-120) & (single < 2.0**60))).all():
             return "a scale of a channel is no ordinary float32 number on the NPU"
-        if (cost := _epsilon_costs(node)) > _EPSILON_COSTS:
-            return f"epsilon, {_exact_epsilon(node):.3g} at this scale, is rounded: {cost:.2g} steps of results at most"
         return None
 
     def lower(self, node: TypedNode[QNorm], operands: Operands, tail: list[Node]) -> list[Layer]:
@@ -80,25 +76,11 @@ class Norm(NpuOp[QNorm]):
 
 
 def _epsilon(node: TypedNode[QNorm]) -> int:
-    return round(_exact_epsilon(node))
-
-
-def _exact_epsilon(node: TypedNode[QNorm]) -> float:
-    """Epsilon in units of (step of the input / count)**2, which are those of the exact sums."""
+    """Epsilon in units of (step of the input / count)**2, which are those of the exact sums, with EPSILON_FRACTION bits
+    of a fraction."""
     assert node.x.quant is not None
     step, count = float(np.float32(node.x.quant.scale)), node.x.shape[-1]
-    return float(np.float32(node.op.epsilon)) / step**2 * count**2
-
-
-def _epsilon_costs(node: TypedNode[QNorm]) -> float:
-    """How far a result may be off, in its steps, because the machine adds a whole number: most in a row with the least
-    sum of squares that is not 0, where one element differs from the others by 1 (or, of a mean square, from 0)."""
-    scale = node.operand(1).data
-    assert node.y.quant is not None and scale is not None
-    exact, count = _exact_epsilon(node), node.x.shape[-1]
-    least = max(count - 1 if node.op.centred else count, 1)
-    largest = float(np.abs(scale).max()) * math.sqrt(least) / float(np.float32(node.y.quant.scale))
-    return abs(exact - round(exact)) / (2 * (least + exact)) * min(256.0, largest)
+    return round(math.ldexp(float(np.float32(node.op.epsilon)) / step**2 * count**2, EPSILON_FRACTION))
 
 
 def _channels(node: TypedNode[QNorm]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from hw.requantizer import INSIDE_STAGE, REQUANTIZE_STAGES, START, START_STAGE, 
 from hw.row_norm import ASK_STAGE, FACTOR_STAGE, WRITE_STAGE, RowNormUnit
 from isa.config import preset
 from isa.numerics import quotient
-from isa.row_bits import FACTOR_BITS
+from isa.row_bits import EPSILON_FRACTION, FACTOR_BITS
 from isa.row_norm import RowNorm, normalise, row_norm
 from isa.timing import ROW_DIVIDE_CYCLES
 from tests.common.rtl_bench import drive, simulate
@@ -18,21 +18,25 @@ from tests.common.rtl_bench import drive, simulate
 
 @pytest.mark.parametrize("centred", [True, False])
 def test_rows_one_behind_the_other(centred: bool) -> None:
-    """As close as they may come, and further apart; half of them sums of rows, half any bits."""
+    """As close as they may come, and further apart; sums of rows, of nearly constant ones too, and any bits."""
     rng = random.Random(4 + centred)
     dut = RowNormUnit(preset("base"))
-    count, epsilon = rng.choice([192, 768, 4096]), rng.choice([0, 921, -5, (1 << 31) - 1])
+    count, whole = rng.choice([192, 768, 4096]), rng.choice([0, 921, -5, (1 << 31) - 1])
+    epsilon = whole << EPSILON_FRACTION | rng.getrandbits(EPSILON_FRACTION)
     sums, starts, cycle = [], {}, 2
     for place in range(40):
         u = [rng.randint(max(0, m - 30), min(255, m + 30)) for m in [rng.randint(0, 255)] for _ in range(count)]
         sums.append((sum(v * v for v in u), sum(u)))
-        if rng.random() < 0.5:
+        if rng.random() < 0.3:  # nearly constant
+            u = [100] * (count - 1) + [rng.choice([99, 101])]
+            sums[-1] = (sum(v * v for v in u), sum(u))
+        elif rng.random() < 0.5:
             sums[-1] = (rng.getrandbits(28), rng.getrandbits(20))
         starts[cycle] = place
         cycle += ROW_DIVIDE_CYCLES + rng.choice([0, 0, 0, 1, 5, 40])
 
     async def bench(ctx: Any) -> None:
-        drive(ctx, dut, count=count, epsilon=epsilon & 0xFFFFFFFF, centred=centred)
+        drive(ctx, dut, count=count, epsilon=epsilon & 0xFFFFFFFFFFFF, centred=centred)
         factors: dict[int, int] = {}
         for t in range(cycle + WRITE_STAGE + 2):
             place = starts.get(t)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from isa.row_bits import FACTOR_BITS, MEAN_FRACTION
+from isa.row_bits import EPSILON_FRACTION, FACTOR_BITS, MEAN_FRACTION
 from isa.row_norm import FACTOR_SCALE, RowNorm, mean_of, normalise, row_norm
 
 
@@ -20,9 +20,10 @@ def test_rows_against_exact_values(centred: bool) -> None:
         middle = rng.randint(-128 + spread, 127 - spread)
         q = [rng.randint(middle - spread, middle + spread) for _ in range(n)]
         u = [v + 128 for v in q]
-        epsilon = rng.choice([1, 1000, rng.randrange(1 << 31)])
+        epsilon = rng.choice([1, 7, 1000, rng.randrange(1 << 31)]) << EPSILON_FRACTION
+        epsilon = epsilon + rng.getrandbits(EPSILON_FRACTION) if spread else epsilon
         got = row_norm(sum(v * v for v in u), sum(u), n, epsilon, centred)
-        exact = n * sum(v * v for v in u) + epsilon - (sum(u) ** 2 if centred else 0)
+        exact = n * sum(v * v for v in u) - (sum(u) ** 2 if centred else 0) + Fraction(epsilon, 1 << EPSILON_FRACTION)
         assert 0 < got.factor < 1 << FACTOR_BITS and 0 <= got.exponent <= 20
         # factor * 2**exponent is 2**FACTOR_SCALE / sqrt(exact), of a root of 26 bits truncated to 23.
         ratio = Fraction(got.factor * 2**got.exponent) ** 2 * exact / Fraction(1 << 2 * FACTOR_SCALE)
@@ -30,7 +31,21 @@ def test_rows_against_exact_values(centred: bool) -> None:
         mean = Fraction(sum(u), n)
         assert 0 <= mean - Fraction(mean_of(sum(u), n), 1 << MEAN_FRACTION) < Fraction(1, 1 << MEAN_FRACTION)
         error = got.offset - -(mean - 128) * got.factor
-        assert -1 <= error < 1 + Fraction(got.factor, 1 << MEAN_FRACTION)
+        assert abs(error - Fraction(got.factor, 2 << MEAN_FRACTION)) <= Fraction(
+            1 + Fraction(got.factor, 1 << MEAN_FRACTION), 2
+        )
+
+
+@pytest.mark.parametrize("n", [2, 16, 192, 1024])
+def test_epsilon_of_rows_that_are_nearly_constant(n: int) -> None:
+    """One element differs by 1: the fraction of epsilon is as exact as the factor is."""
+    rng = random.Random(n)
+    for _ in range(50):
+        epsilon = rng.getrandbits(EPSILON_FRACTION + 4)
+        got = row_norm(n * 100**2 + 201, n * 100 + 1, n, epsilon, centred=True)
+        exact = n - 1 + Fraction(epsilon, 1 << EPSILON_FRACTION)
+        ratio = Fraction(got.factor * 2**got.exponent) ** 2 * exact / Fraction(1 << 2 * FACTOR_SCALE)
+        assert abs(ratio - 1) < Fraction(1, 1 << 20)
 
 
 def test_values_against_exact_ones() -> None:
