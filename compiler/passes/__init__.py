@@ -16,6 +16,7 @@ from compiler.passes.fuse_concat import fuse_concat
 from compiler.passes.fuse_lut import fuse_lut
 from compiler.passes.fuse_quantization import fuse_quantization
 from compiler.passes.integer_scatters import integer_scatters
+from compiler.passes.mark_floats import mark_floats
 from compiler.passes.merge_requantization import merge_requantization
 from compiler.passes.move_quantization import move_quantization
 from compiler.passes.narrow_states import narrow_states
@@ -48,6 +49,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("merge_requantization", merge_requantization, "two Q-DQ pairs in a row to one, as onnxruntime does"),
     Pass("fold_constants", fold_constants, "evaluates constant sub-graphs; DequantizeLinear of constants stays"),
     Pass("eliminate", eliminate, "drops identities, no-ops, duplicates and dead nodes"),
+    Pass("mark_floats", mark_floats, "where onnxruntime keeps to floats, because of how data is moved"),
     Pass("reassociate_matmul", reassociate_matmul, "chains of float matrix products in the cheapest order"),
     Pass("simplify", simplify, "algebra: x*1, transpose and reshape chains, bias into Gemm, strength reduction"),
     Pass("sink_transposes", sink_transposes, "transposes down through other ops to where they cancel"),

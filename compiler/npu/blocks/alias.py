@@ -105,18 +105,20 @@ def _transposed(move: Node, before: Tensor, after: Tensor, source: Blocked) -> B
     return None
 
 
-def heads_of(graph: Graph, first: Node, second: Node, source: Blocked) -> Blocked | None:
+def heads_of(graph: Graph, first: Node, second: Node, source: Blocked, result: Tensor | None = None) -> Blocked | None:
     """The heads of attention, divided or joined by a Reshape and a Transpose: rows [.., T, H * D] and heads
     [B, H, T, D] are the same bytes, where D fills whole blocks and each head's blocks follow those of the head before.
 
     Args:
         first, second: the moves, one after the other.
         source: the blocked form of what the first one reads.
+        result: of the second one, if that is none of the graph.
 
     Returns:
         The result of the second one; None for any other two moves.
     """
-    before, between, after = (graph.tensor(n) for n in (first.inputs[0], first.outputs[0], second.outputs[0]))
+    before, between = graph.tensor(first.inputs[0]), graph.tensor(first.outputs[0])
+    after = graph.tensor(second.outputs[0]) if result is None else result
     v = source.view
     quants = [t.quant for t in (before, between, after)]
     if source.layout is not _LAST or v.h != 1 or {before.dtype} != {between.dtype, after.dtype}:

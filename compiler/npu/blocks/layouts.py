@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from compiler.graph import Node
 from compiler.npu.blocks.alias import MOVES, alias_of, heads_of
 from compiler.npu.blocks.blocked import Blocked
 from compiler.npu.blocks.wiring import Wiring
+from compiler.npu.views import View
 from isa.program import Layout
 
 
@@ -44,7 +46,25 @@ class Layouts:
             self.blocked[name] = alias
         return alias
 
-    def find_columns(self, name: str) -> Blocked | None:
+    def columns(self, name: str) -> tuple[View, bool] | None:
+        """The columns of a matrix or several, as rows of channels that the NPU has; None if it does not.
+
+        Returns:
+            (rows, whether these are the rows of the matrix itself, and rows and channels have to be exchanged first).
+        """
+        (k, n), count = self.wiring.shape(name)[-2:], math.prod(self.wiring.shape(name)[:-2])
+        for found, dims, exchanged in (
+            (self._find_columns(name), (count, k, 1, n), False),
+            (self.find(name), (count, n, 1, k), True),
+        ):
+            if found is not None and found.layout is Layout.CHANNELS_LAST:
+                v = found.view
+                # Lanes that hold no channels may hold anything.
+                if (v.n, v.c, v.h, v.w) == dims and (exchanged or k % v.block == 0):
+                    return v, exchanged
+        return None
+
+    def _find_columns(self, name: str) -> Blocked | None:
         """The blocked form of a matrix or several whose rows are the columns of tensor `name`: of what a Transpose
         exchanges the last two axes of, alone or behind the division into heads."""
         graph, move = self.wiring.graph, self.wiring.producers.get(name)
@@ -59,9 +79,8 @@ class Layouts:
         source = self.find(before.inputs[0]) if before is not None and before.op in MOVES else None
         if before is None or source is None:
             return None
-        rows = graph.unique(f"{name}@columns")
-        graph.add(replace(graph.tensor(name), name=rows, shape=(*shape[:-2], shape[-1], shape[-2])))
-        return heads_of(graph, before, Node("Transpose", move.inputs, [rows], {"perm": perm}, rows), source)
+        rows = replace(graph.tensor(name), name=f"{name}@columns", shape=(*shape[:-2], shape[-1], shape[-2]))
+        return heads_of(graph, before, Node("Transpose", move.inputs, [rows.name], {"perm": perm}), source, rows)
 
     def __str__(self) -> str:
         lines = []

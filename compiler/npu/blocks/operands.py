@@ -35,6 +35,7 @@ class Operands:
         self.config, self.graph = config, converter.graph
         self._layouts, self._converter = layouts, converter
         self._views: dict[tuple[str, Layout, tuple[int, ...]], View] = {}
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], View] = {}
 
     def layout(self, head: Node) -> Layout:
         """The layout chosen for the chain with this head."""
@@ -137,27 +138,17 @@ class Operands:
         return PackedInput(view, (plan.pad_rows, 0), (plan.stride_rows, 1), (plan.dilation_rows, 1), repack)
 
     def columns(self, name: str) -> tuple[View, bool] | None:
-        """The columns of a matrix or several, as rows of channels that the NPU has; None if it does not.
+        """As `Layouts.columns`."""
+        return self._layouts.columns(name)
 
-        Returns:
-            (rows, whether these are the rows of the matrix itself, and rows and channels have to be exchanged first).
-        """
-        t = self.graph.tensor(name)
-        (k, n), count = t.shape[-2:], math.prod(t.shape[:-2])
-        for found, dims, exchanged in (
-            (self._layouts.find_columns(name), (count, k, 1, n), False),
-            (self._layouts.find(name), (count, n, 1, k), True),
-        ):
-            if found is not None and found.layout is Layout.CHANNELS_LAST:
-                v = found.view
-                # Lanes that hold no channels may hold anything.
-                if (v.n, v.c, v.h, v.w) == dims and (exchanged or k % v.block == 0):
-                    return v, exchanged
-        return None
-
-    def constant(self, name: str, data: np.ndarray) -> View:
-        """int8 rows of channels as a constant, which has this name everywhere."""
-        return self._converter.constant(Tensor(name, data.shape, data.dtype), data, Layout.CHANNELS_LAST)
+    def constant(self, stem: str, data: np.ndarray) -> View:
+        """int8 rows of channels as a constant of the graph; equal ones of one stem are the same everywhere."""
+        key = stem, data.shape, data.tobytes()
+        if key not in self._constants:
+            self._constants[key] = self._converter.constant(
+                Tensor(self.graph.unique(stem), data.shape, data.dtype), data, Layout.CHANNELS_LAST
+            )
+        return self._constants[key]
 
     def tiles_of(self, rows: View) -> tuple[int, tuple[int, int, int]]:
         """Rows of channels as tiles of weights, which they are as they lie in memory: their offset and strides, see

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantis
 from compiler.npu.stored import stored_zero_point
 from compiler.npu.views import View
 from compiler.ops.product import QMatMul
-from compiler.tensor import EIGHT_BIT
+from compiler.tensor import EIGHT_BIT, Tensor
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION, Layout
 
@@ -66,7 +67,7 @@ class MatMul(NpuOp[QMatMul]):
             sets = split_zero_point(w.data.reshape(k, n).T[:, :, None, None], w.quant.zero_point)
             bias = corrected_bias(node, sets)
         else:
-            layers, dynamic = _weights_on_npu(node, operands, name, fill, scale[0])
+            layers, dynamic = _made_weights(node, operands, name, fill, scale[0])
             dynamic = dynamic or operands.dynamic_weights(node.node, fill, float(scale[0]))
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
         products = Products(np.ones(made.h, np.int64), np.ones(made.w, np.int64), k, made.n * made.c)
@@ -80,24 +81,41 @@ class MatMul(NpuOp[QMatMul]):
         return [*layers, layer]
 
 
-def _weights_on_npu(
+def weights_on_npu(
+    config: NpuConfig, x: Tensor, b: Tensor, columns: Callable[[str], tuple[View, bool] | None]
+) -> tuple[View, bool] | None:
+    """The second operand of a product, of which the machine makes weights and biases; None if the CPU has to.
+
+    Args:
+        x, b: the operands.
+        columns: as `Layouts.columns`, whose result this is.
+    """
+    makes_biases = config.table_lookup and fits(config, 1, -(-b.shape[-1] // config.block_in))
+    if stored_zero_point(x) and not (makes_biases and _largest_bias(x, b) < LARGEST):
+        return None
+    return columns(b.name)
+
+
+def _largest_bias(x: Tensor, b: Tensor) -> int:
+    return abs(stored_zero_point(x)) * b.shape[-2] * (128 + abs(stored_zero_point(b)))
+
+
+def _made_weights(
     node: TypedNode[QMatMul], operands: Operands, name: str, a_zero_point: int, scale: np.float32
 ) -> tuple[list[Layer], DynamicWeights | None]:
     """The second operand where the NPU has it: what makes weights and biases of it, and where they are. None if the CPU
     has to."""
     b, config = node.operand(1), operands.config
-    found = operands.columns(b.name)
-    (k, n), count = b.shape[-2:], math.prod(b.shape[:-2])
-    zero_point = stored_zero_point(b)
-    blocks = -(-n // config.block_in)
-    largest = abs(a_zero_point) * k * (128 + abs(zero_point))
-    if found is None or (a_zero_point and not (config.table_lookup and fits(config, 1, blocks) and largest < LARGEST)):
+    found = weights_on_npu(config, node.x, b, operands.columns)
+    if found is None:
         return [], None
+    (k, n), count = b.shape[-2:], math.prod(b.shape[:-2])
+    blocks, zero_point = -(-n // config.block_in), stored_zero_point(b)
     layers: list[Layer] = []
     rows, exchanged = found
     if exchanged:
         operands.tiles_of(rows)
-        identity = operands.constant("@identity", np.eye(config.block_in, dtype=np.int8))
+        identity = operands.constant("identity", np.eye(config.block_in, dtype=np.int8))
         made = operands.temporary(f"{b.name}@columns", b.name, Layout.CHANNELS_LAST, (count, k, 1, n))
         layers.append(TransposeLayer(
             f"{name} [columns]", node.node.op, [identity], made, Post(), extra_reads=[rows.buffer], source_rows=rows,
@@ -109,25 +127,16 @@ def _weights_on_npu(
         zeros = (a_zero_point & -a_zero_point).bit_length() - 1
         parts = int8_parts(-2 * a_zero_point >> zeros)
         vectors = np.repeat(np.array(parts, np.int8)[:, None], config.block_in, 1)
-        constant = operands.constant(f"@sums {parts}", vectors)
+        constant = operands.constant("sums", vectors)
         buffer = operands.params_buffer(b.name, b.shape[:-2], blocks)
         row = PAIR * config.block_in
         made = View(
-            b.name,
-            ARENA_REGION,
-            buffer.name,
-            count,
-            row,
-            blocks,
-            1,
-            blocks * row,
-            config.block_in,
-            row,
-            config.block_in,
-        )
+            tensor=b.name, region=ARENA_REGION, buffer=buffer.name, n=count, c=row, h=blocks, w=1, sn=blocks * row,
+            sc=config.block_in, sh=row, block=config.block_in,
+        )  # fmt: skip
         layers.append(ProductParamsLayer(
             f"{name} [biases]", node.node.op, [constant], made, Post(), extra_reads=[rows.buffer], rows=rows,
-            zeros=zeros, constant=a_zero_point * zero_point * k, largest=largest, scale=scale,
+            zeros=zeros, constant=a_zero_point * zero_point * k, largest=_largest_bias(node.x, b), scale=scale,
         ))  # fmt: skip
         params = buffer.name
     return layers, DynamicWeights(rows.buffer, params, k, zero_point, offset, strides)

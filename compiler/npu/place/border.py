@@ -11,11 +11,16 @@ from compiler.cpu.segment import prepare_segment
 from compiler.cpu.target import Target
 from compiler.graph import Node
 from compiler.npu.blocks.alias import MOVES
+from compiler.npu.blocks.blocked import Blocked
+from compiler.npu.blocks.layouts import Layouts
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.ops import is_light, npu_op_of
+from compiler.npu.ops.product import weights_on_npu
+from compiler.npu.views import dense_view, plane_shape
 from compiler.ops.elementwise import QAdd, QLut
 from compiler.ops.product import QMatMul
 from isa.config import NpuConfig
+from isa.program import ARENA_REGION, Layout
 
 #: Of a conversion between plain tensors and blocks of lanes, for every byte: moved one by one, in short loops.
 _CONVERSION = Work(plain=1.0, turns=0.5)
@@ -65,8 +70,7 @@ class Border:
         rows = max(wiring.tensor(name).size for name in (*operands, *results)) / self.config.block_out
         cycles = max(rows, wiring.graph.macs(node) / self.config.macs_per_cycle)
         dynamic = isinstance(node.quantized, QMatMul) and len(operands) > 1
-        # The second operand of a product becomes weights where the NPU has it, also behind moves.
-        free = {operands[1]} if dynamic and _made_by(wiring, operands[1], on_npu, moved=True) else set()
+        free = {operands[1]} if dynamic and self._becomes_weights(wiring, node, on_npu) else set()
         converted = sum(wiring.tensor(n).size for n in operands if n not in free and not _made_by(wiring, n, on_npu))
         converted += sum(wiring.tensor(n).size for n in results if not _read_by(wiring, n, on_npu))
         if dynamic and not free:
@@ -91,6 +95,27 @@ class Border:
             found += self.host.turn_seconds + self.host.call_cycles / self.host.mhz / 1e6
         return found
 
+    def _becomes_weights(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> bool:
+        """Whether the NPU makes the second operand of a product, also behind moves, and weights of it."""
+        name = node.inputs[1]
+        maker = wiring.producers.get(name)
+        while maker is not None and maker.op in MOVES:
+            name = maker.inputs[0]
+            maker = wiring.producers.get(name)
+        op = npu_op_of(maker) if maker is not None and on_npu(maker) else None
+        if op is None:
+            return False
+        shape, x, b = wiring.shape(name), wiring.tensor(node.inputs[0]), wiring.tensor(node.inputs[1])
+        given = op.layout_of(len(shape))
+        for layout in Layout if given is None else (given,):
+            planes = plane_shape(shape, layout)
+            if planes is not None:
+                view = dense_view(name, name, ARENA_REGION, planes, self.config.block_in)
+                layouts = Layouts(wiring, blocked={name: Blocked(layout, view)})
+                if weights_on_npu(self.config, x, b, layouts.columns) is not None:
+                    return True
+        return False
+
     @property
     def byte_cycles(self) -> float:
         """Cycles of the NPU in which the host converts a byte."""
@@ -114,11 +139,8 @@ def _tensors(wiring: Wiring, node: Node) -> tuple[list[str], list[str]]:
     return operands, [n for n in node.outputs if n]
 
 
-def _made_by(wiring: Wiring, name: str, on_npu: OnNpu, moved: bool = False) -> bool:
-    """Whether the NPU makes a tensor, or with `moved` what Reshapes, Transposes and the like make it of."""
+def _made_by(wiring: Wiring, name: str, on_npu: OnNpu) -> bool:
     maker = wiring.producers.get(name)
-    while moved and maker is not None and maker.op in MOVES:
-        maker = wiring.producers.get(maker.inputs[0])
     return maker is not None and on_npu(maker)
 
 

@@ -17,7 +17,7 @@ def norm(site: Site) -> list[Node] | None:
     """QNorm, where the axis is the last and there is but one result."""
     x, attrs = site.activation(0), site.node.attrs
     epsilon = float(attrs.get("epsilon", 1e-5))
-    if x is None or x.dtype != site.out.dtype or not site.fused or not x.shape or any(site.node.outputs[1:]):
+    if x is None or x.dtype != site.out.dtype or not site.plain or not x.shape or any(site.node.outputs[1:]):
         return None
     if int(attrs.get("axis", -1)) % len(x.shape) != len(x.shape) - 1:
         return None

@@ -9,6 +9,7 @@ import numpy as np
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.ops.quantized_op import Clamped, QuantizedOp
 from compiler.passes.annotate import quant_of
+from compiler.passes.mark_floats import IN_FLOATS
 from compiler.quantization import is_activation, limits, ordinary, requantize_table
 from compiler.tensor import EIGHT_BIT
 from isa import numerics
@@ -33,13 +34,19 @@ class Site:
     alone: bool = True
 
     @property
+    def plain(self) -> bool:
+        """Whether one QuantizeLinear takes the result, as it is: no activation but such that the limits of its type
+        make redundant."""
+        return self.alone and (self.low, self.high) == limits(self.out.dtype)
+
+    @property
     def fused(self) -> bool:
         """Whether onnxruntime, too, makes one integer op here, if it has one for these types.
 
-        It does for one QuantizeLinear, and no activation but such that the limits of its type make redundant.
+        It does at a plain place, if it carries DequantizeLinear and QuantizeLinear up to the op (`mark_floats`).
         Everything else it leaves in floats, so that it rounds as floats do.
         """
-        return self.alone and (self.low, self.high) == limits(self.out.dtype)
+        return self.plain and not self.quantizer.attrs.get(IN_FLOATS)
 
     def why_floats(self, x: Tensor, w: Tensor, dequantizer: Node) -> str:
         """Why the integer sums of a product may differ from onnxruntime by a step; empty where it makes them, too.

@@ -76,6 +76,37 @@ def test_reasons() -> None:
     assert len(found[1]) == 1 and "Conv in floats" in found[1][0]
 
 
+@pytest.mark.parametrize("split", ["gather", "gather of one", "split", "slice"])
+def test_heads_of_attention(split: str) -> None:
+    """Queries and keys out of one tensor: onnxruntime carries DequantizeLinear through Slice, not Gather or Split."""
+    m = Model(np.int8, seed=5)
+    tokens, channels = 33, 24
+    x = m.op("Reshape", m.input((1, tokens, 3 * 2 * channels), 0.05, 3), m.const([tokens, 3, 2, channels]))
+    x = m.op("Transpose", x, perm=[1, 2, 0, 3])  # [query, key, value][heads][tokens][channels]
+    parts = []
+    for i in range(2):
+        if split == "gather":
+            parts.append(m.op("Gather", x, m.const(i), axis=0))
+            continue
+        if split == "split":
+            part = m.op("Split", x, axis=0, outputs=3, num_outputs=3)[i]
+        elif split == "slice":
+            part = m.op("Slice", x, m.const([i]), m.const([i + 1]), m.const([0]))
+        else:
+            part = m.op("Gather", x, m.const([i]), axis=0)
+        parts.append(m.op("Squeeze", part, m.const([0])))
+    product = m.op("MatMul", parts[0], m.op("Transpose", parts[1], perm=[0, 2, 1]))
+    m.output(m.requantized(product, 0.05, -4))
+    proto, feeds = m.build(), [m.feeds() for _ in range(3)]
+    program = tw.compile_program(proto, "base", keep="all", cache=False)
+    assert any("QMatMul" in layer.op for layer in program.layers if layer.where == "npu"), program.notes
+    reasons = [t.reason for t in program.tensors if "in floats" in t.reason]
+    assert bool(reasons) is (split != "slice")
+    for feed in feeds:
+        report = tw.check(proto, feed, config="base", cache=False)
+        assert report.ok and all(row.max_abs_difference <= (split != "slice") for row in report.rows), report
+
+
 def test_a_tensor_concatenated_with_itself() -> None:
     """Its channels are no multiple of the block, so the second copy cannot follow the first on the NPU."""
     m = Model(np.int8, seed=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from compiler.cpu.cost import HOST_MODELS
 from compiler.cpu.target import HOSTS
@@ -12,7 +13,10 @@ from compiler.graph import Graph
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.place.border import Border
 from compiler.npu.place.place import Placement, place_nodes
+from compiler.options import CompileOptions
+from compiler.pipeline import compile_graph
 from isa.config import PRESETS
+from isa.program import CpuStep
 from tests.unit.compiler.npu.net import Net
 
 TINY = PRESETS["tiny"]
@@ -48,17 +52,26 @@ def test_a_turn_of_the_npu_is_part_of_the_price() -> None:
     assert node in placed(graph, "x86_64-linux", 1, turn_us=1e6).npu
 
 
-def test_a_second_operand_of_the_npu_is_not_packed() -> None:
-    """Keys behind a Transpose cost the CPU nothing, keys that the CPU makes have to be packed."""
+@pytest.mark.parametrize("depth", [16, 24, 32, 40])
+@pytest.mark.parametrize("config", ["tiny", "base"])
+@pytest.mark.parametrize("values", [False, True])
+def test_a_second_operand_of_the_npu_is_not_packed(values: bool, config: str, depth: int) -> None:
+    """Keys behind the division into heads and a Transpose, and values without one: that the NPU makes weights of them
+    is believed where it does, and not where heads do not fill whole blocks or biases do not fit the machine."""
     net = Net()
-    rows = net.product(net.input((1, 64, 32), np.int8), 32)
-    keys = net.transpose(net.product(net.input((1, 64, 32), np.int8), 32), 0, 2, 1)
-    loose = net.input((1, 32, 64), np.int8)
-    one, other = net.product(rows, keys), net.product(rows, loose)
-    wiring = Wiring.of(net.done(one, other))
-    border = Border(HOST_MODELS["armv7-linux"], HOSTS["armv7-linux"], TINY, 100)
-    nodes = {node.outputs[0]: node for node in wiring.graph.nodes}
+    machine = PRESETS[config]
+    last = (0, 2, 1, 3) if values else (0, 2, 3, 1)
+    made = net.product(net.input((1, 48, 64), np.int8), 2 * depth)
+    heads = net.transpose(net.reshape(made, 1, 48, 2, depth), *last)
+    rows = net.input((1, 2, 48, 48 if values else depth), np.int8)
+    other = net.input(net.graph.tensor(heads).shape, np.int8)
+    graph = net.done(with_heads := net.product(rows, heads), without := net.product(rows, other))
+    wiring = Wiring.of(graph)
+    border = Border(HOST_MODELS["armv7-linux"], HOSTS["armv7-linux"], machine, 100)
+    nodes = {node.outputs[0]: node for node in graph.nodes}
     seconds = [
-        border.npu_seconds(wiring, nodes[name], lambda node: node.quantized is not None) for name in (one, other)
+        border.npu_seconds(wiring, nodes[n], lambda node: node.quantized is not None) for n in (with_heads, without)
     ]
-    assert seconds[0] < seconds[1]
+    program = compile_graph(graph, machine, CompileOptions())
+    on_cpu = [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
+    assert on_cpu.count("PackMatMulParams") == (1 if seconds[0] < seconds[1] else 2)

@@ -1,0 +1,27 @@
+"""Which QuantizeLinear onnxruntime leaves without an integer op in front of it, by where data is moved.
+
+onnxruntime carries DequantizeLinear and QuantizeLinear through few of the ops that move elements. Behind another one
+(a Gather, a Split, ...) everything is computed in floats up to the next QuantizeLinear, whatever this compiler makes
+of it. The QuantizeLinear says so, before the moves are rewritten; it keeps its attributes wherever it goes.
+"""
+
+from __future__ import annotations
+
+from compiler.graph import Graph
+from compiler.passes.annotate import MONOTONE, MOVES
+
+#: Attribute of a QuantizeLinear that quantises what onnxruntime computes in floats.
+IN_FLOATS = "in_floats"
+_CARRIES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "MaxPool", "Identity"}
+
+
+def mark_floats(graph: Graph) -> None:
+    floats: set[str] = set()
+    for node in graph:
+        if node.op == "DequantizeLinear":
+            continue
+        if node.op == "QuantizeLinear":
+            if node.inputs[0] in floats:
+                node.attrs = {**node.attrs, IN_FLOATS: 1}
+        elif (node.op in MOVES | MONOTONE and node.op not in _CARRIES) or not floats.isdisjoint(node.inputs):
+            floats.update(name for name in node.outputs if name and graph.tensor(name).dtype.kind not in "iub")
