@@ -24,11 +24,13 @@ from isa.host import (
     run_values,
 )
 from isa.instructions import BY_NAME, INSTRUCTION_BYTES, Engine, ErrorCode
-from isa.registers import REGISTER
+from isa.registers import REGISTER, REGISTERS
 from isa.timing import MemoryTiming
 
 #: Cycles a soft reset may take.
 RESET_CYCLES = 1 << 20
+#: Cycles of a run that may take as long as it takes.
+NO_LIMIT = (1 << 64) - 1
 #: Cycles that reading a register takes, about.
 _READ_CYCLES = 8
 EVENT_KINDS = ("step", "start", "end")
@@ -53,7 +55,7 @@ class _Event(ctypes.Structure):
 
 @functools.cache
 def load_library(path: Path) -> ctypes.CDLL:
-    """The C interface of `harness.cpp`."""
+    """The C interface of `harness.cpp`. Calls raise `DeviceError` for registers that are not answered."""
     library = ctypes.CDLL(str(path))
     handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     for name, result, *arguments in (
@@ -62,6 +64,7 @@ def load_library(path: Path) -> ctypes.CDLL:
         ("timing", None, handle, u32, u32, u32, u32),
         ("write", None, handle, u32, u32),
         ("read", u32, handle, u32),
+        ("unanswered", ctypes.c_int64, handle),
         ("run", u32, handle, ctypes.c_void_p, u64, u32, u64),
         ("tick", u32, handle, u64),
         ("reset", None, handle),
@@ -75,6 +78,16 @@ def load_library(path: Path) -> ctypes.CDLL:
     ):
         function = getattr(library, f"tw_rtl_{name}")
         function.restype, function.argtypes = result, arguments
+
+    def answered(result: Any, function: Any, arguments: tuple[Any, ...]) -> Any:
+        offset = library.tw_rtl_unanswered(arguments[0])
+        if offset >= 0:
+            name = next((r.name for r in REGISTERS if r.offset == offset), f"at {offset:#x}")
+            raise DeviceError(f"the RTL does not answer an access to register {name}", ErrorCode.WATCHDOG)
+        return result
+
+    for name in ("write", "read", "run"):
+        getattr(library, f"tw_rtl_{name}").errcheck = answered
     return library
 
 
@@ -111,7 +124,7 @@ class RtlDevice(InProcess):
         progress: Progress | None = None,
         library: Path | None = None,
         fault: int = 0,
-        limit: int = (1 << 64) - 1,
+        limit: int = NO_LIMIT,
     ) -> None:
         self.config, self.timing = config, timing or MemoryTiming()
         self._limit = limit
@@ -125,7 +138,7 @@ class RtlDevice(InProcess):
         if identity_problem(found) or fingerprint_of(found) != config.fingerprint:
             raise BuildError(f"the simulated registers do not belong to configuration {config.name!r}")
         if trace_file is not None:
-            first, last = trace_window or (0, (1 << 64) - 1)
+            first, last = trace_window or (0, NO_LIMIT)
             if not self._library.tw_rtl_trace(self._handle, str(trace_file).encode(), first, last):
                 raise BuildError(f"cannot write waveform {trace_file}")
 

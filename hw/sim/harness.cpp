@@ -26,7 +26,7 @@ using tilewright::WriteChannel;
 namespace {
 
 constexpr uint32_t SLVERR = 2;
-// Cycles a register access may take; one of the RTL as it is takes some ten.
+// Cycles a register access may take, then it is given up and noted; one of the RTL as it is takes some ten.
 constexpr int PATIENCE = 1 << 9;
 
 // Sets the port `fault`, which designs with faults have: the number of the one that is there, 0 = none.
@@ -53,6 +53,7 @@ struct Simulation {
     uint64_t memory_bytes = 0;
     uint64_t cycle = 0, run_cycle = 0;
     bool stuck = false;  // the memory answers nothing
+    int64_t unanswered = -1;  // address of a register access that was given up
     bool running = false, log_steps = false, log = false;
     std::vector<Event> events;
     uint64_t trace_from = 0, trace_to = 0;
@@ -181,6 +182,7 @@ struct Simulation {
             taken = t.axil_awready && t.axil_wready;
             tick();
         } while (!taken && left--);
+        if (!taken) unanswered = address;
         t.axil_awvalid = t.axil_wvalid = 0;
     }
 
@@ -198,6 +200,7 @@ struct Simulation {
         } while (!taken && left--);
         t.axil_arvalid = 0;
         while (!t.axil_rvalid && left-- > 0) tick();
+        if (!taken || !t.axil_rvalid) unanswered = address;
         const uint32_t value = t.axil_rdata;
         t.axil_rready = 1;
         tick();
@@ -225,6 +228,14 @@ void tw_rtl_timing(void *h, uint32_t read_latency, uint32_t write_latency, uint3
 void tw_rtl_write(void *h, uint32_t address, uint32_t value) { static_cast<Simulation *>(h)->write_register(address, value); }
 
 uint32_t tw_rtl_read(void *h, uint32_t address) { return static_cast<Simulation *>(h)->read_register(address); }
+
+// Address of a register access that nothing answered since the last call, -1 if all were.
+int64_t tw_rtl_unanswered(void *h) {
+    auto &s = *static_cast<Simulation *>(h);
+    const int64_t found = s.unanswered;
+    s.unanswered = -1;
+    return found;
+}
 
 // Turns on a fault of a design that has some, and begins anew.
 void tw_rtl_fault(void *h, uint32_t number) {

@@ -6,6 +6,7 @@ Units are pF, ns, V, nW, and pJ: a Liberty file's internal energy is in its unit
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -32,6 +33,26 @@ class Group:
 
     def named(self, name: str) -> list[Group]:
         return [group for group in self.groups if group.name == name]
+
+    @property
+    def title(self) -> str:
+        """The first argument. Raises `ValueError` where there is none."""
+        if not self.arguments:
+            raise ValueError(f"a group {self.name} without a name")
+        return self.arguments[0]
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """An attribute. Raises `ValueError` where it is no finite number, or missing without a default."""
+        text = self.attributes.get(name)
+        if text is None and default is not None:
+            return default
+        try:
+            found = float(text or "")
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            raise ValueError(f"{name} must be a number, not {text!r}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -103,11 +124,14 @@ class Cell:
         return [pin.name for pin in self.pins.values() if pin.output]
 
     def truth(self, output: str) -> int:
-        """Bit i is the output for the inputs i, the first input the lowest bit."""
-        found = 0
+        """Bit i is the output for the inputs i, the first input the lowest bit. Raises `UsageError`."""
+        found, function = 0, self.pins[output].function
         for i in range(1 << len(self.inputs)):
             values = {name: bool(i >> n & 1) for n, name in enumerate(self.inputs)}
-            found |= evaluate(self.pins[output].function, values) << i
+            try:
+                found |= evaluate(function, values) << i
+            except KeyError:
+                raise UsageError(f"cell {self.name}: {output} is {function!r}, no function of its inputs") from None
         return found
 
 
@@ -137,41 +161,50 @@ def load(path: Path | None = None) -> Library:
     """Raises `UsageError` where there is no file or it cannot be read."""
     path = path or library_path()
     try:
-        top = parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError, IndexError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
+        return _library(parse(path.read_text(encoding="utf-8", errors="replace")), path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is no Liberty file that can be used: {error}") from None
+
+
+def _library(top: Group, path: Path) -> Library:
+    """Raises `ValueError` for what cannot be used."""
     if not {"1ns", "1V"} <= set(top.attributes.values()) or top.attributes.get("leakage_power_unit", "1nW") != "1nW":
-        raise UsageError(f"{path}: units must be ns, V, pF and nW")
+        raise ValueError("units must be ns, V, pF and nW")
     if [part.lower() for part in top.complex.get("capacitive_load_unit", [])] != ["1", "pf"]:
-        raise UsageError(f"{path}: the unit of capacitance must be pF")
-    templates = {
-        group.arguments[0]: [group.attributes[f"variable_{n}"] for n in (1, 2) if f"variable_{n}" in group.attributes]
-        for group in top.groups
-        if group.name in ("lu_table_template", "power_lut_template")
+        raise ValueError("the unit of capacitance must be pF")
+    templates = {"scalar": Group("", [])} | {
+        group.title: group for group in top.groups if group.name in ("lu_table_template", "power_lut_template")
     }
-    cells = {group.arguments[0]: _cell(group, templates) for group in top.named("cell")}
-    return Library(top.arguments[0], path, float(top.attributes["nom_voltage"]), cells)
+    cells = {}
+    for group in top.named("cell"):
+        try:
+            cells[group.title] = _cell(group, templates)
+        except ValueError as error:
+            raise ValueError(f"cell {group.title}: {error}") from None
+    volts = top.number("nom_voltage")
+    if not cells or volts <= 0:
+        raise ValueError(f"it has {len(cells)} cells and a nom_voltage of {volts:g}")
+    return Library(top.title, path, volts, cells)
 
 
-def _cell(group: Group, templates: dict[str, list[str]]) -> Cell:
-    pins = {pin.arguments[0]: _pin(pin, templates) for pin in group.named("pin")}
+def _cell(group: Group, templates: dict[str, Group]) -> Cell:
+    pins = {pin.title: _pin(pin, templates) for pin in group.named("pin")}
     state = group.named("ff")
-    return Cell(
-        group.arguments[0],
-        float(group.attributes.get("area", 0)),
-        float(group.attributes.get("cell_leakage_power", 0)),
-        pins,
-        state[0].attributes["next_state"] if state else "",
-    )
+    next_state = state[0].attributes.get("next_state", "") if state else ""
+    if state and (next_state not in pins or not any(pin.clock for pin in pins.values())):
+        pins, next_state = {}, ""  # it takes over more than a pin, as scan cells do: none that a netlist may have
+    return Cell(group.title, group.number("area", 0), group.number("cell_leakage_power", 0), pins, next_state)
 
 
-def _pin(group: Group, templates: dict[str, list[str]]) -> Pin:
+def _pin(group: Group, templates: dict[str, Group]) -> Pin:
     energy = tuple(_arcs(group.named("internal_power"), "rise_power", "fall_power", templates))
     transition = tuple(_arcs(group.named("timing"), "rise_transition", "fall_transition", templates))
     return Pin(
-        group.arguments[0],
+        group.title,
         group.attributes.get("direction") == "output",
-        float(group.attributes.get("capacitance", 0)),
+        group.number("capacitance", 0),
         group.attributes.get("function", ""),
         energy,
         transition,
@@ -179,25 +212,39 @@ def _pin(group: Group, templates: dict[str, list[str]]) -> Pin:
     )
 
 
-def _arcs(groups: list[Group], rise: str, fall: str, templates: dict[str, list[str]]) -> Iterator[Arc]:
+def _arcs(groups: list[Group], rise: str, fall: str, templates: dict[str, Group]) -> Iterator[Arc]:
     for group in groups:
         tables = [_table(inner, templates) for name in (rise, fall) for inner in group.named(name)]
         if len(tables) == 2:
             yield Arc(group.attributes.get("related_pin", ""), tables[0], tables[1])
 
 
-def _table(group: Group, templates: dict[str, list[str]]) -> Table:
+def _table(group: Group, templates: dict[str, Group]) -> Table:
     """With the input's transition as its first axis and the load as its second one, where it has both."""
-    variables = templates[group.arguments[0]]
-    axes = [np.array(_numbers(group.complex[f"index_{n + 1}"])) for n in range(len(variables))]
-    values = np.array(_numbers(group.complex["values"])).reshape([len(axis) for axis in axes])
+    if group.title not in templates:
+        raise ValueError(f"{group.name} of an unknown template {group.title!r}")
+    template = templates[group.title]
+    variables = [template.attributes[f"variable_{n}"] for n in (1, 2, 3) if f"variable_{n}" in template.attributes]
+    indices = [f"index_{n + 1}" for n in range(len(variables))]
+    axes = [np.array(_numbers(group if index in group.complex else template, index)) for index in indices]
+    values = np.array(_numbers(group, "values"))
+    if len(axes) > 2 or len(values) != math.prod(map(len, axes)):
+        raise ValueError(f"{group.name}: {len(values)} values over {len(axes)} axes")
+    if any(len(axis) > 1 and np.diff(axis).min() <= 0 for axis in axes):
+        raise ValueError(f"{group.name}: the numbers of an axis must rise")
+    values = values.reshape([len(axis) for axis in axes])
     if len(axes) == 2 and "capacitance" in variables[0]:
         axes, values = axes[::-1], values.T
     return Table(tuple(axes), values)
 
 
-def _numbers(texts: list[str]) -> list[float]:
-    return [float(number) for text in texts for number in text.replace(",", " ").split()]
+def _numbers(group: Group, name: str) -> list[float]:
+    if name not in group.complex:
+        raise ValueError(f"{group.name} without {name}")
+    found = [float(number) for text in group.complex[name] for number in text.replace(",", " ").split()]
+    if not found or not all(map(math.isfinite, found)):
+        raise ValueError(f"{group.name}: {name} must be numbers")
+    return found
 
 
 _TOKEN = re.compile(r'/\*.*?\*/|\\\n|\s+|("(?:[^"\\]|\\.)*")|([^\s(){}:;,"]+)|([(){}:;,])', re.DOTALL)
@@ -242,7 +289,10 @@ def parse(text: str) -> Group:
             into.complex[name] = arguments
 
     root = Group("", [])
-    statement(root)
+    try:
+        statement(root)
+    except IndexError:
+        raise ValueError("it ends within a group") from None
     if len(root.groups) != 1:
         raise ValueError("no library group")
     return root.groups[0]

@@ -24,6 +24,7 @@ import numpy as np
 from tilewright.energy_truth.liberty import Arc, Library
 from tilewright.energy_truth.netlist import Netlist
 from tilewright.energy_truth.simulation import Activity
+from tilewright.errors import UsageError
 
 #: Transition times in ns of the clock and of inputs of the design.
 CLOCK_NS, INPUT_NS = 0.2, 0.1
@@ -70,7 +71,11 @@ class Costs:
 
 
 def costs(netlist: Netlist, library: Library, *, wires: bool = True) -> Costs:
-    """What toggles and cycles cost; without `wires` their capacitance is left out."""
+    """What toggles and cycles cost; without `wires` their capacitance is left out.
+
+    Raises:
+        UsageError: there are clock gates, and the library lacks what they are made of.
+    """
     cells = [library.cells[name] for name in netlist.cells]
     v2 = library.volts**2
     logic = len(netlist.gate_cell) + len(netlist.flop_cell)
@@ -91,7 +96,7 @@ def costs(netlist: Netlist, library: Library, *, wires: bool = True) -> Costs:
         for address, data, enables in memory.writes:
             np.add.at(load, [*address, *data, *enables], wire)
     latch, gate = library.cells.get(_LATCH), library.cells.get(_AND)
-    if latch is not None:
+    if latch is not None and "D" in latch.pins:
         np.add.at(load, netlist.gate_enable, latch.pins["D"].capacitance + wire)
 
     net = load * v2 / 2
@@ -138,7 +143,8 @@ def costs(netlist: Netlist, library: Library, *, wires: bool = True) -> Costs:
         for kinds in (netlist.gate_cell, netlist.flop_cell)
     )
     if len(netlist.gate_enable):
-        assert latch is not None and gate is not None, "a library with clock gates has what they are made of"
+        if latch is None or gate is None or not {"D", "CLK"} <= {*latch.pins} or not {"A", "Y"} <= {*gate.pins}:
+            raise UsageError(f"{library.name} has no {_LATCH} and {_AND} with their pins to make clock gates of")
         pins = latch.pins["CLK"].capacitance + gate.pins["A"].capacitance + 2 * wire
         clock += len(netlist.gate_enable) * (2 * _mean(latch.pins["CLK"].energy, CLOCK_NS) + pins * v2)
         gated_energy += gated_pins * v2

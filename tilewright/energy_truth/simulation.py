@@ -10,7 +10,7 @@ import numpy as np
 
 import hw.sim.device
 from common.native import shared_library
-from hw.sim.device import RtlDevice, load_library
+from hw.sim.device import NO_LIMIT, RtlDevice, load_library
 from isa.config import NpuConfig
 from isa.device import HostMemory
 from isa.timing import MemoryTiming
@@ -72,7 +72,7 @@ class GateDevice(RtlDevice):
     def __init__(
         self, config: NpuConfig, netlist: Netlist, timing: MemoryTiming | None = None, *, glitches: bool = False
     ) -> None:
-        self.config, self.timing = config, timing or MemoryTiming()
+        self.config, self.timing, self._limit = config, timing or MemoryTiming(), NO_LIMIT
         self.memory = HostMemory()
         self.events = []
         sources = [*_NATIVE.glob("*.h"), _HARNESS, *_INCLUDE.glob("*.h")]

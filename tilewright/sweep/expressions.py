@@ -80,6 +80,16 @@ class Expression:
             raise SpaceError(f"{self.where}: {self.text!r} gives {type(found).__name__}, not a number")
         return found
 
+    def number(self, values: Mapping[str, float]) -> float:
+        """As an objective: a number that others can be compared with. Raises `SpaceError`."""
+        found = self.value(values)
+        try:
+            if math.isfinite(found):
+                return float(found)
+        except OverflowError:  # a whole number beyond all floats
+            found = math.inf
+        raise SpaceError(f"{self.where}: {self.text!r} gives {found}, which nothing can be compared with")
+
     def violation(self, values: Mapping[str, float]) -> float:
         """As a constraint: 0 where it holds, else by how much it fails, relative to the limit where there is one."""
         if self.value(values):

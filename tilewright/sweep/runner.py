@@ -17,6 +17,7 @@ from fpga import area, fmax
 from fpga.bare import resources
 from isa.config import ConfigError
 from tilewright import energy
+from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
 from tilewright.sweep.boards import CAPACITY
 from tilewright.sweep.database import Database, key_of
@@ -218,7 +219,7 @@ class Sweep:
             metrics = self.metrics(point, found)
             values = self.space.values(point) | metrics
             violations = tuple(constraint.violation(values) for constraint in self.space.constraints)
-            objectives = tuple(float(objective.value(values)) for objective in self.space.objectives)
+            objectives = tuple(objective.number(values) for objective in self.space.objectives)
         except SpaceError as error:
             keep(self.id, number, assignment, "failed", point=point.id, reason=str(error), metrics=metrics)
             return Told(counts=True)
@@ -289,9 +290,12 @@ class Sweep:
     def _energy(self, point: Point, row: dict[str, Any]) -> dict[str, float]:
         """µJ of a network, from the events its result has. Raises `SpaceError` for a damaged result."""
         try:
-            found = self.energy_model.energy(point.config, np.array(json.loads(row["events"]), float))
+            counts = np.array(json.loads(row["events"]), float)
         except (TypeError, ValueError):
-            raise SpaceError(f"result {row['key']!r}: events are {row['events']!r}") from None
+            counts = np.zeros(0)
+        if counts.shape != (len(EVENTS),) or not np.isfinite(counts).all():
+            raise SpaceError(f"result {row['key']!r}: events are {row['events']!r}, not {len(EVENTS)} numbers")
+        found = self.energy_model.energy(point.config, counts)
         return dict(zip(ENERGIES, (found.total / 1e6, found.chip / 1e6)))
 
     # Verification.

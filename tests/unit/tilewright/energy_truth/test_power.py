@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,53 @@ def test_what_is_no_library_is_one_line(tmp_path: Path, wrong: str) -> None:
     path.write_text(wrong, encoding="utf-8")
     with pytest.raises(UsageError, match=r"wrong\.lib"):
         liberty.load(path)
+
+
+def test_odd_libraries_are_one_line_or_a_library(tmp_path: Path) -> None:
+    """Whatever piece of the small library is missing or another word: never another exception."""
+    pieces = re.findall(r'"[^"]*"|[\w.]+|[^\w\s]', small_library.text())
+    refused = 0
+    for n in range(len(pieces)):
+        for other in ("", "odd"):
+            path = tmp_path / f"odd{n}{other}.lib"
+            path.write_text(" ".join([*pieces[:n], other, *pieces[n + 1 :]]), encoding="utf-8")
+            try:
+                found = liberty.load(path)
+                for cell in found.cells.values():
+                    for output in (*cell.outputs,) if len(cell.inputs) <= 4 and not cell.next_state else ():
+                        cell.truth(output)
+            except UsageError as error:
+                refused += 1
+                assert "\n" not in str(error)
+    assert refused > len(pieces) // 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("nom_voltage : 2.0;", "", "nom_voltage must be a number, not None"),
+        ("fall_power(energy)", "fall_power(other)", "unknown template 'other'"),
+        ('values ("0.02, 0.04", "0.06, 0.08")', 'values ("0.02, 0.04")', "2 values over 2 axes"),
+        ('index_1 ("0.01, 0.03"); index_2', 'index_1 ("0.03, 0.01"); index_2', "must rise"),
+        ("area : 10;", "area : wide;", "cell INV: area must be a number, not 'wide'"),
+        ("cell (DFF)", "cell ()", "a group cell without a name"),
+    ],
+)
+def test_odd_libraries_say_what_is_odd(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "odd.lib"
+    text = small_library.text()
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(UsageError, match=re.escape(said)):
+        liberty.load(path)
+
+
+def test_axes_may_be_those_of_the_template(tmp_path: Path) -> None:
+    path = tmp_path / "short.lib"
+    text = small_library.text().replace('rise_power(passive) { index_1 ("0.1, 0.3");', "rise_power(passive) {")
+    path.write_text(text, encoding="utf-8")
+    clock = liberty.load(path).cells["DFF"].pins["CLK"].energy[0]
+    assert clock.rise.at(1.5) == pytest.approx(0.20) and clock.fall.at(0.2) == pytest.approx(0.40)
 
 
 def test_missing_library_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:

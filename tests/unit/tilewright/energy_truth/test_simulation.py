@@ -10,6 +10,7 @@ import pytest
 
 from common.native import BuildError
 from isa.config import PRESETS
+from isa.device import DeviceError
 from tests.common import needs
 from tests.unit.tilewright.energy_truth import small_library
 from tests.unit.tilewright.energy_truth.small_library import cell
@@ -62,3 +63,20 @@ def test_toggles_of_a_counter(tmp_path: Path, glitches: bool) -> None:
     # The XOR is 0 at rest; with delays it rises and falls whenever bit 0 toggles.
     assert found.toggles[gates.ports["glitch"][0]] == (2 * found.cycles if glitches else 0)
     assert np.all(found.toggles[:2] == 0)
+
+
+def test_registers_that_do_not_answer_are_an_error(tmp_path: Path) -> None:
+    module = _counter()
+    module["ports"]["axil_awready"] = {"bits": ["0"]}
+    gates = netlist.read(module, small_library.library(tmp_path))
+    try:
+        device = GateDevice(PRESETS["tiny"], gates)
+    except BuildError:
+        needs.skip(needs.C_COMPILER)
+    with pytest.raises(DeviceError, match="does not answer an access to register WATCHDOG"):
+        device._write("WATCHDOG", 1)
+    with pytest.raises(DeviceError, match="register CONTROL"):
+        device._library.tw_rtl_run(device._handle, None, 0, 0, 10_000)
+    with pytest.raises(DeviceError, match="register STATUS"):  # the counter has no port for reads
+        device._read("STATUS")
+    device.close()

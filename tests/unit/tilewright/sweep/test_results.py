@@ -18,10 +18,12 @@ from tests.common.paths import ROOT
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
+from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
 from tilewright.measure.explain import explain
 from tilewright.sweep import Database, resolve, run, search, worker
 from tilewright.sweep.dispatch import Task
+from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import Network
 from tilewright.sweep.outcome import Outcome
 from tilewright.sweep.runner import Sweep
@@ -219,6 +221,17 @@ def test_databases_of_others(tmp_path: Path) -> None:
         database._db.execute("pragma user_version = 9")
     with pytest.raises(UsageError, match="has format 9, this version reads 2"):
         Database(tmp_path / "new")
+
+
+@pytest.mark.parametrize("events", [None, "{}", "[1, 2, 3]", json.dumps([float("nan")] * len(EVENTS)), '["a"]'])
+def test_damaged_events_are_one_line(tmp_path: Path, events: str | None) -> None:
+    networks = [Network("n", b"")]
+    space = parse_space(TABLE | {"objective": {}}, ["n"])
+    with Database(tmp_path) as database:
+        run = Sweep(space, networks, database, Here)  # type: ignore[arg-type]
+        point = space.point(space.assignment(0))
+        with pytest.raises(SpaceError, match=rf"result 'k': events are .*, not {len(EVENTS)} numbers"):
+            run._energy(point, {"key": "k", "events": events})
 
 
 @pytest.mark.slow

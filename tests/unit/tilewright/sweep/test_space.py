@@ -125,6 +125,13 @@ def test_violations() -> None:
         Expression("a / 0", names, "c").value(names)
 
 
+@pytest.mark.parametrize("text", ["1e308 * 10", "1e308 * 10 - 1e308 * 10", "10 ** 400"])
+def test_objectives_are_numbers_that_compare(text: str) -> None:
+    assert Expression("a * 2", {"a": 3.0}, "c").number({"a": 3.0}) == 6
+    with pytest.raises(SpaceError, match=r"c: .* gives (inf|nan), which nothing can be compared with"):
+        Expression(text, {}, "c").number({})
+
+
 def test_a_table_of_a_board_changes_the_space_for_it() -> None:
     table: dict[str, Any] = {
         "board": "ulx3s_85f",
