@@ -179,12 +179,17 @@ class TakesLaunches:
 
 
 class HostMemory:
-    """Device memory inside this process: a growing, aligned uint8 array that starts at address 0.
+    """Device memory inside this process: a growing, aligned uint8 array.
 
     What is freed goes back to the operating system where it knows how to take single pages (Linux).
+
+    Args:
+        nbytes: at first.
+        origin: address of the first byte, for machines whose memory does not start at 0.
     """
 
-    def __init__(self, nbytes: int = 1 << 20) -> None:
+    def __init__(self, nbytes: int = 1 << 20, *, origin: int = 0) -> None:
+        self.origin = origin
         self._pages, self._data = self._fresh(nbytes)
         self._places = Allocator(1)  # address 0 stays unused, so that a stray zero is seen
 
@@ -203,52 +208,58 @@ class HostMemory:
     def allocate(self, nbytes: int) -> int:
         """See `Device.allocate`. Raises `MemoryFull` where this machine has no memory left."""
         top = self._places.top
-        address = self._places.allocate(nbytes)
+        place = self._places.allocate(nbytes)
         if self._places.top > self._data.size:
             try:
                 pages, grown = self._fresh(max(self._places.top, 2 * self._data.size))
             except MemoryError as error:
-                self._places.free(address)
+                self._places.free(place)
                 self._places.top = top
                 raise MemoryFull(f"this machine has no memory for {nbytes} bytes of device memory: {error}") from None
             grown[: self._data.size] = self._data
             self._pages, self._data = pages, grown
-        return address
+        return self.origin + place
 
     def free(self, address: int) -> None:
-        size = self._places.free(address)
-        self._clear(address, size)
+        place = address - self.origin
+        size = self._places.free(place)
+        self._clear(place, size)
 
     def free_all(self) -> None:
         self._clear(0, min(self._places.top, self._data.size))
         self._places.free_all()
 
-    def _clear(self, address: int, size: int) -> None:
+    def _clear(self, place: int, size: int) -> None:
         """Zeros these bytes; whole pages are given back and come again as zeros."""
-        end = address + size
-        first, last = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        end = place + size
+        first, last = -(-place // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         if _GIVES_BACK and last > first:
             self._pages.madvise(mmap.MADV_DONTNEED, first, last - first)
-            self._data[address:first] = 0
+            self._data[place:first] = 0
             self._data[last:end] = 0
         else:
-            self._data[address:end] = 0
+            self._data[place:end] = 0
 
-    def _check(self, address: int, nbytes: int) -> None:
-        if address < 0 or address + nbytes > self._data.size:
+    def holds(self, address: int, nbytes: int) -> bool:
+        """Whether all these bytes are memory."""
+        return self.origin <= address <= self.origin + self._data.size - nbytes
+
+    def _place(self, address: int, nbytes: int) -> int:
+        if not self.holds(address, nbytes):
             raise ValueError(f"bytes {address}..{address + nbytes} lie outside the {self._data.size} of device memory")
+        return address - self.origin
 
     def write(self, address: int, data: bytes | np.ndarray) -> None:
         flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
-        self._check(address, flat.size)
-        self._data[address : address + flat.size] = flat
+        place = self._place(address, flat.size)
+        self._data[place : place + flat.size] = flat
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
         return self.view(address, nbytes).copy()
 
     def view(self, address: int, nbytes: int) -> np.ndarray:
-        self._check(address, nbytes)
-        return self._data[address : address + nbytes]
+        place = self._place(address, nbytes)
+        return self._data[place : place + nbytes]
 
     @property
     def data(self) -> np.ndarray:

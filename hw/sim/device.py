@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ def load_library(path: Path) -> ctypes.CDLL:
         ("reset", None, handle),
         ("fault", None, handle, u32),
         ("memory", None, handle, ctypes.c_void_p, u64),
+        ("origin", None, handle, u64),
         ("stuck", None, handle, u32),
         ("events", ctypes.POINTER(_Event), handle, ctypes.POINTER(u64)),
         ("trace", u32, handle, ctypes.c_char_p, u64, u64),
@@ -103,6 +105,7 @@ class RtlDevice(InProcess):
             on standard error says so.
         library: another build of the same machine, perhaps with faults; `fault` turns on one of them.
         limit: cycles after which a run, or a reset, has failed, whatever the watchdog says; a faulty one may not.
+        origin: address of the memory's first byte, a multiple of 4096.
 
     Attributes:
         memory: external memory.
@@ -125,16 +128,18 @@ class RtlDevice(InProcess):
         library: Path | None = None,
         fault: int = 0,
         limit: int = NO_LIMIT,
+        origin: int = 0,
     ) -> None:
         self.config, self.timing = config, timing or MemoryTiming()
         self._limit = limit
-        self.memory = HostMemory()
+        self.memory = HostMemory(origin=origin)
         self.events: list[Event] = []
         self._library = load_library(library or build(config, trace=trace_file is not None, progress=progress))
         self._handle = self._library.tw_rtl_create()
+        self._library.tw_rtl_origin(self._handle, origin)
         if fault:
             self._library.tw_rtl_fault(self._handle, fault)
-        found = {r.name: self._read(r.name) for r in readable()}
+        found = {r.name: self.read_register(r.name) for r in readable()}
         if identity_problem(found) or fingerprint_of(found) != config.fingerprint:
             raise BuildError(f"the simulated registers do not belong to configuration {config.name!r}")
         if trace_file is not None:
@@ -153,11 +158,27 @@ class RtlDevice(InProcess):
 
     # Registers.
 
-    def _read(self, name: str) -> int:
+    def read_register(self, name: str) -> int:
+        """What the host reads."""
         return int(self._library.tw_rtl_read(self._handle, REGISTER[name].offset))
 
-    def _write(self, name: str, value: int) -> None:
+    def write_register(self, name: str, value: int) -> None:
+        """As the host writes it."""
         self._library.tw_rtl_write(self._handle, REGISTER[name].offset, value)
+
+    def start(self, values: Mapping[str, int], level: int = 0) -> bool:
+        """Writes registers and START, and waits for the interrupt, `limit` cycles at most; says whether it came.
+
+        Args:
+            values: of registers, by name.
+            level: 1 keeps starts and ends of instructions, 2 steps as well.
+        """
+        for name, value in values.items():
+            self.write_register(name, value)
+        t = self.timing
+        self._library.tw_rtl_timing(self._handle, t.read_latency, t.write_latency, t.read_interval, t.write_interval)
+        data = self.memory.data
+        return bool(self._library.tw_rtl_run(self._handle, data.ctypes.data, data.size, level, self._limit))
 
     # Running.
 
@@ -170,18 +191,11 @@ class RtlDevice(InProcess):
             log: "events" keeps starts and ends of instructions in `events`, "steps" the steps as well.
         """
         check_run(self.config, launch)
-        values = run_values(launch)
-        for name, value in values.items():
-            self._write(name, value)
-        t = self.timing
-        self._library.tw_rtl_timing(self._handle, t.read_latency, t.write_latency, t.read_interval, t.write_interval)
-        data = self.memory.data
         level = ("", "events", "steps").index(log)
-        done = self._library.tw_rtl_run(self._handle, data.ctypes.data, data.size, level, self._limit)
-        if not done:
+        if not self.start(run_values(launch), level):
             raise DeviceError("the RTL raised no interrupt", ErrorCode.TIMEOUT)
         self.events = self._events() if level else []
-        values = {r.name: self._read(r.name) for r in readable()}
+        values = {r.name: self.read_register(r.name) for r in readable()}
         if values["STATUS"] & mask("STATUS", "ERROR"):
             first = launch.region.base + launch.program_offset
             error = error_of(values, self._word(first + INSTRUCTION_BYTES * values["ERROR_PC"]))
@@ -217,14 +231,14 @@ class RtlDevice(InProcess):
 
     def _word(self, address: int) -> int | None:
         """The instruction at an address, None outside the memory."""
-        if address + INSTRUCTION_BYTES > self.memory.data.size:
+        if not self.memory.holds(address, INSTRUCTION_BYTES):
             return None
         return int.from_bytes(self.memory.read(address, INSTRUCTION_BYTES).tobytes(), "little")
 
     def reset(self) -> None:
         """Soft reset: drains the bus, clears error and counters."""
-        self._write("CONTROL", mask("CONTROL", "SOFT_RESET"))
+        self.write_register("CONTROL", mask("CONTROL", "SOFT_RESET"))
         for _ in range(min(RESET_CYCLES, self._limit // _READ_CYCLES)):
-            if not self._read("STATUS") & mask("STATUS", "RESETTING", "BUSY"):
+            if not self.read_register("STATUS") & mask("STATUS", "RESETTING", "BUSY"):
                 return
         raise DeviceError("the soft reset does not end: AXI is not drained", ErrorCode.WATCHDOG)

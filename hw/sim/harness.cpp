@@ -50,7 +50,7 @@ struct Simulation {
     size_t responses_taken = 0;
     uint32_t write_bad = 0;  // of the burst being written
     uint8_t *memory = nullptr;
-    uint64_t memory_bytes = 0;
+    uint64_t memory_bytes = 0, origin = 0;  // address of its first byte
     uint64_t cycle = 0, run_cycle = 0;
     bool stuck = false;  // the memory answers nothing
     int64_t unanswered = -1;  // address of a register access that was given up
@@ -107,7 +107,7 @@ struct Simulation {
         t.axi_awready = 1;
         t.axi_rvalid = !stuck && reads->offers(cycle);
         if (t.axi_rvalid) {
-            const uint64_t address = reads->address();
+            const uint64_t address = reads->address() - origin;
             t.axi_rlast = reads->last();
             t.axi_rresp = inside(address) ? 0 : SLVERR;
             if (inside(address)) std::memcpy(&t.axi_rdata, memory + address, sizeof(t.axi_rdata));
@@ -128,7 +128,7 @@ struct Simulation {
         }
         if (t.axi_awvalid) writes->request(t.axi_awaddr, uint32_t(t.axi_awlen) + 1);
         if (t.axi_wvalid && t.axi_wready) {
-            const uint64_t address = writes->address();
+            const uint64_t address = writes->address() - origin;
             uint64_t strobe = 0;
             std::memcpy(&strobe, &t.axi_wstrb, sizeof(t.axi_wstrb));
             if (inside(address)) {
@@ -253,6 +253,9 @@ void tw_rtl_memory(void *h, uint8_t *memory, uint64_t bytes) {
     s.memory_bytes = bytes;
     s.restart_memory();
 }
+
+// The memory's first byte stands at this address from now on.
+void tw_rtl_origin(void *h, uint64_t address) { static_cast<Simulation *>(h)->origin = address; }
 
 // From now on the memory answers nothing (1) or as usual (0).
 void tw_rtl_stuck(void *h, uint32_t stuck) { static_cast<Simulation *>(h)->stuck = stuck; }

@@ -1,4 +1,4 @@
-"""What random programs and programs with errors cover of the RTL.
+"""What the trials of `tests.common.rtl_trials` cover of the RTL.
 
 python -m tests.coverage --programs 200 --page build/signoff/coverage.md --json build/signoff/coverage.json
 """
@@ -6,6 +6,7 @@ python -m tests.coverage --programs 200 --page build/signoff/coverage.md --json 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import sys
@@ -17,24 +18,14 @@ from typing import Any
 
 from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
-from isa.encoding import op, to_bytes
-from tests.common.equality import CONFIGS, case
-from tests.common.error_cases import CASES, outcome
+from isa.device import Counters, DeviceError, Launch
+from tests.common.equality import CONFIGS
+from tests.common.rtl_trials import LIMIT, Trial, kinds, trials
 from tests.coverage.functional import bins, hits
-from tests.coverage.points import LINES, TOGGLES, Point, library, read, read_waivers, sift
+from tests.coverage.points import LINES, TOGGLES, Point, add, library, read, read_waivers, sift
 
 #: What follows the name of a signal in the name of a toggle.
 _BIT = re.compile(r"(\[.*)?:[01]->[01]$")
-#: Programs that stop, besides CASES: as words, and with what is given to the run.
-_STOPS: list[tuple[bytes, dict[str, int]]] = [
-    (to_bytes([op("GEMM")]), {}),  # no END
-    (bytes([0xFF]) + bytes(15), {}),  # no such instruction
-    *(
-        (to_bytes([op(f"{e}_SYNC", wait0=1), op("END")]), {"watchdog": 500})
-        for e in ("LOAD", "GEMM", "VECTOR", "STORE")
-    ),
-    *((to_bytes([op(f"{e}_SYNC", signal0=9)] * 256 + [op("END")]), {}) for e in ("GEMM", "VECTOR", "STORE")),
-]
 
 
 def main(arguments: list[str]) -> int:
@@ -46,13 +37,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
-    points, seen = measure(config, options.programs)
+    points, seen, ran = measure(config, trials(config, options.programs))
     missing, waived, idle = sift(points, read_waivers())
-    figures = {"config": config.name, "programs": options.programs, "stops": len(CASES) + len(_STOPS)}
+    figures: dict[str, Any] = {"config": config.name, "trials": ran, "programs": options.programs}
     figures |= summary(points, missing, waived) | functional(config, seen)
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page(figures, missing), encoding="utf-8")
     if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     for kind in (LINES, TOGGLES, "functional"):
         print(f"{kind}: {_share(figures[kind])}")
@@ -62,25 +54,51 @@ def main(arguments: list[str]) -> int:
     return int(bool(idle))
 
 
-def measure(config: NpuConfig, programs: int) -> tuple[dict[Point, int], set[str]]:
-    """Points with how often each was seen, and the functional bins that were hit."""
+class _Watched(RtlDevice):
+    """Remembers the errors that runs ended with, as names of bins."""
+
+    def __init__(self, *arguments: Any, **given: Any) -> None:
+        super().__init__(*arguments, **given)
+        self.stops: set[str] = set()
+
+    def execute(self, launch: Launch, *, log: str = "", **options: Any) -> Counters:
+        try:
+            return super().execute(launch, log=log, **options)
+        except DeviceError as error:
+            assert error.engine is not None
+            self.stops.add(f"{error.engine.name} fault {error.code.name}")
+            raise
+
+
+def _make(config: NpuConfig, path: Path, made: list[_Watched], origin: int) -> RtlDevice:
+    made.append(_Watched(config, library=path, limit=LIMIT, origin=origin))
+    return made[-1]
+
+
+def measure(config: NpuConfig, some: Iterable[Trial]) -> tuple[dict[Point, int], set[str], Counter[str]]:
+    """Points with how often each was seen, the functional bins that were hit, and the trials there were, by kind.
+
+    Raises:
+        AssertionError: a trial finds a difference.
+    """
     path, text = library(config)
-    device = RtlDevice(config, library=path)
     seen: set[str] = set()
-    for seed in range(programs):
-        program, device.timing = case(seed, config)
-        device.free_all()
-        _, regions = program.install(device)
-        device.run(regions, 0, 0, len(program.ops))
-        seen |= hits(program.ops, config)
-    for words, given in [*((to_bytes([*ops, op("END")]), {}) for ops in CASES), *_STOPS]:
-        stopped = outcome(device, words, **given)
-        if stopped is not None:
-            seen.add(f"{stopped[1].name} fault {stopped[0].name}")
+    counts: Counter[str] = Counter()
+    ran: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "coverage.dat"
-        device.write_coverage(file)
-        return read(file, text), seen
+        for trial in some:
+            made: list[_Watched] = []
+            how = trial.run(functools.partial(_make, config, path, made))
+            assert not how, f"{trial.name}: {how}"
+            seen |= hits(trial.ops, config)
+            ran[trial.kind] += 1
+            for device in made:
+                seen |= device.stops
+                device.write_coverage(file)
+                add(file, counts)
+                device.close()
+    return read(counts, text), seen, ran
 
 
 def summary(points: Iterable[Point], missing: set[Point], waived: set[Point]) -> dict[str, Any]:
@@ -120,8 +138,14 @@ def _share(counts: dict[str, int]) -> str:
 
 def page(figures: dict[str, Any], missing: set[Point]) -> str:
     """The page: an overview by unit, then what is not covered."""
-    what = f"{figures['programs']} random programs and {figures['stops']} that stop, on `{figures['config']}`"
-    lines = ["# Coverage of the RTL", "", f"By {what}.", "", "| unit | lines | toggles |", "|---|---|---|"]
+    lines = [
+        "# Coverage of the RTL",
+        "",
+        f"By {kinds(figures['trials'])}, on `{figures['config']}`.",
+        "",
+        "| unit | lines | toggles |",
+        "|---|---|---|",
+    ]
     by_unit = [figures[f"{kind} by unit"] for kind in (LINES, TOGGLES)]
     for unit in sorted({*by_unit[0], *by_unit[1]}):
         cells = [_share(units[unit]) if unit in units else "" for units in by_unit]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -74,15 +75,20 @@ def library(config: NpuConfig) -> tuple[Path, str]:
     return build_library(made, coverage=True), text()
 
 
-def read(file: Path, text: str) -> dict[Point, int]:
-    """How often each point was seen, by a file of Verilator; `text` is the Verilog. Toggles of values without a name in
-    the sources are left out: they are inside expressions."""
+def add(file: Path, counts: Counter[str]) -> None:
+    """Adds what a file of Verilator says, as it names points."""
+    for entry in file.read_text(encoding="latin-1").splitlines():
+        if entry.startswith("C '"):
+            keys, _, count = entry[3:].rpartition("' ")
+            counts[keys] += int(count)
+
+
+def read(counts: Mapping[str, int], text: str) -> dict[Point, int]:
+    """How often each point was seen; `text` is the Verilog. Toggles of values without a name in the sources are left
+    out: they are inside expressions."""
     lines = text.splitlines()
     found: dict[Point, int] = {}
-    for entry in file.read_text(encoding="latin-1").splitlines():
-        if not entry.startswith("C '"):
-            continue
-        keys, _, count = entry[3:].rpartition("' ")
+    for keys, count in counts.items():
         fields = dict(part.split("\x02", 1) for part in keys.split("\x01") if part)
         place = ".".join(fields.get("h", "").split(".")[2:]) or TOP
         if fields["page"].startswith("v_toggle"):
@@ -92,7 +98,7 @@ def read(file: Path, text: str) -> dict[Point, int]:
             point = Point(TOGGLES, place, name)
         else:
             point = Point(LINES, place, f"{_source(lines, int(fields['l']))} {fields['o']}")
-        found[point] = found.get(point, 0) + int(count)
+        found[point] = found.get(point, 0) + count
     return found
 
 

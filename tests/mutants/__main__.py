@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from tests.common.equality import CONFIGS
+from tests.common.rtl_trials import trials
 from tests.mutants.faults import sample
 from tests.mutants.run import look, summary
-from tests.mutants.trials import trials
 
 
 def main(arguments: list[str]) -> int:
@@ -23,8 +23,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--config", default="tiny", choices=CONFIGS, metavar="NAME", help="default: %(default)s")
     parser.add_argument("--count", type=int, default=100, help="faults (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default %(default)s)")
-    parser.add_argument("--programs", type=int, default=24, help="random programs at most (default %(default)s)")
-    parser.add_argument("--errors", type=int, default=50, help="programs with errors at most (default %(default)s)")
+    parser.add_argument("--programs", type=int, default=60, help="random programs at most (default %(default)s)")
     parser.add_argument("--only", type=int, help="number of one fault, with what finds it")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
@@ -33,7 +32,9 @@ def main(arguments: list[str]) -> int:
     faults, library = sample(config, options.count, options.seed)
     print(f"{len(faults)} faults in {config.name}", flush=True)
     chosen = [fault for fault in faults if options.only in (None, fault.number)]
-    found = look(config, library, chosen, list(trials(config, options.programs, options.errors)))
+    if not chosen:
+        parser.error(f"--only must be 1..{len(faults)}, not {options.only}")
+    found = look(config, library, chosen, list(trials(config, options.programs)))
     for each in found:
         if options.only or not each.trial:
             lines = ", ".join(each.fault.lines) or "no line"

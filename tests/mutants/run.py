@@ -12,8 +12,8 @@ from typing import Any
 
 from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
+from tests.common.rtl_trials import LIMIT, Trial
 from tests.mutants.faults import Fault
-from tests.mutants.trials import LIMIT, Trial
 
 #: Of a process that looks at one fault, after which it is ended; one takes a second or two.
 SECONDS = 600
@@ -28,7 +28,7 @@ class Found:
     how: str
 
 
-def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequence[tuple[str, Trial]]) -> list[Found]:
+def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequence[Trial]) -> list[Found]:
     """Runs the trials on each fault until one finds it.
 
     Raises:
@@ -41,19 +41,21 @@ def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequ
     return [_look(config, library, fault, trials) for fault in faults]
 
 
-def _look(config: NpuConfig, library: Path, fault: Fault, trials: Sequence[tuple[str, Trial]]) -> Found:
+def _look(config: NpuConfig, library: Path, fault: Fault, trials: Sequence[Trial]) -> Found:
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.close(reader)
         signal.alarm(SECONDS)  # one that hangs is found by its end
-        for name, trial in trials:
+        for trial in trials:
             try:
-                how = trial(lambda: RtlDevice(config, library=library, fault=fault.number, limit=LIMIT))
+                how = trial.run(
+                    lambda at: RtlDevice(config, library=library, fault=fault.number, limit=LIMIT, origin=at)
+                )
             except Exception as error:  # whatever a faulty machine makes of what looks at it
                 how = f"{type(error).__name__}: {error}"
             if how:
-                os.write(writer, f"{name}\n{how.splitlines()[0][:200]}".encode())
+                os.write(writer, f"{trial.name}\n{how.splitlines()[0][:200]}".encode())
                 break
         os._exit(0)
     os.close(writer)
@@ -77,7 +79,7 @@ def summary(config: NpuConfig, seed: int, found: Sequence[Found]) -> dict[str, A
         "seed": seed,
         "faults": len(found),
         "found": len(killed),
-        "by": dict(Counter(f.trial.split()[0] for f in killed)),
+        "by": Counter(f.trial.split()[0] for f in killed),
         "modules": by_module,
         "survivors": [asdict(f.fault) for f in found if not f.trial],
     }

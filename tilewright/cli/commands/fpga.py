@@ -42,6 +42,7 @@ command.add_command(fpga_flash.flash)
 command.add_command(fpga_resources.resources)
 command.add_command(fpga_standalone.ask)
 command.add_command(fpga_standalone.image)
+command.add_command(fpga_standalone.simulate)
 command.add_command(fpga_zynq.export)
 command.add_command(fpga_zynq.fetch_tools)
 

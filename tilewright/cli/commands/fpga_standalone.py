@@ -1,7 +1,8 @@
-"""`tilewright fpga image` and `ask`: boards without a host."""
+"""`tilewright fpga image`, `ask` and `simulate`: boards without a host."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from tilewright.cli.input_files import InputFiles
 from tilewright.errors import UsageError
 from tilewright.files import write_arrays
 from tilewright.standalone import ask as asking
+from tilewright.standalone import pseudo_terminal
 from tilewright.standalone.build import write_image
 
 name_option = click.option("--model-name", metavar="TEXT", help="What the board calls the network; default: its own.")
@@ -121,3 +123,24 @@ def ask(
         found = asking.ask(line, program, asking.input_bytes(folder, program, values), count, warmups, click.echo)
     if output is not None:
         write_arrays(output, found)
+
+
+@click.command(
+    "simulate",
+    epilog=(
+        "\b\nExamples:\n  tilewright fpga simulate alone\n  tilewright fpga ask alone image.npy --port /dev/pts/7\n"
+    ),
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+def simulate(folder: Path) -> None:
+    """Give the board with the build in FOLDER a serial port here: the SoC, Verilated, behind a pseudo-terminal.
+
+    Whatever talks to serial ports can talk to it, at any baud rate. Ctrl-C ends it.
+    """
+    with contextlib.ExitStack() as stack:
+        with terminal.Working("building the simulation") as working:
+            line = stack.enter_context(contextlib.closing(asking.simulated(folder)))
+            working.update("the board starts")
+            pseudo_terminal.start(line)
+        with contextlib.suppress(KeyboardInterrupt):
+            pseudo_terminal.serve(line, lambda name: click.echo(f"{name}: the board is ready; Ctrl-C ends it"))

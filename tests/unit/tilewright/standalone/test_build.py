@@ -61,5 +61,6 @@ def test_what_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert text.endswith("--model-name, --inputs and --results are for --standalone")
     text = error(capfd, "ask", tmp_path, "--simulated")
     assert "holds no build for a board without a host" in text
+    assert "holds no build for a board without a host" in error(capfd, "simulate", tmp_path)
     assert error(capfd, "ask", tmp_path).endswith("give the board's --port, or --simulated")
     assert "holds no build for a board without a host" in error(capfd, "image", tmp_path, DIGITS)
