@@ -12,12 +12,12 @@ a random machine also the plainest machine on which programs of this seed differ
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from common.measured import write_measured
 from isa.assembler import disassemble_one
 from isa.config import NpuConfig
 from isa.encoding import Op
@@ -73,8 +73,7 @@ def main(arguments: list[str]) -> int:
     if options.json:
         figures = {"machines": [config.name for _, config, _ in runs], "programs": options.count, "seed": options.seed}
         figures |= {"rtl": bool(options.rtl or not options.machines), "cycles": cycles, "differ": failures}
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_measured(options.json, parser, arguments, figures)
     return min(failures, 100)
 
 

@@ -10,7 +10,6 @@ the Verilated SoC, to the netlist with random values in what is not reset, and t
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
+from common.measured import write_measured
 from fpga.boards import BOARDS
 from isa.config import PRESETS
 from isa.program import Program
@@ -51,8 +51,7 @@ def main(arguments: list[str]) -> int:
     for name, value in figures.items():
         print(f"{name}: {value}")
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_measured(options.json, parser, arguments, figures)
     return int(not (figures["bytes_equal"] and figures["rtl_equal"] and figures["random_equal"] == options.seeds))
 
 

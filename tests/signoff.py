@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.measured import COMMAND
 from tests.common.paths import ROOT
+from tests.common.rtl_trials import kinds
 
 FOLDER, PAGE = ROOT / "build" / "signoff", ROOT / "docs" / "signoff.md"
 
@@ -28,13 +30,13 @@ class Block:
     Attributes:
         name: of its file.
         title: its heading.
-        command: module and arguments that write the file, with --json.
+        module: what writes the file.
         lines: what the page says of the figures: a table, and what is open.
     """
 
     name: str
     title: str
-    command: str
+    module: str
     lines: Callable[[Any], list[str]]
 
 
@@ -44,8 +46,8 @@ def share(found: int, wanted: int) -> str:
 
 
 def _coverage(figures: dict[str, Any]) -> list[str]:
-    by = f"{figures['programs']} random programs and {figures['stops']} that stop, on `{figures['config']}`"
-    lines = [f"By {by}.", "", "| what | covered | waived |", "|---|---|---|"]
+    lines = [f"By {kinds(figures['trials'])}, on `{figures['config']}`.", ""]
+    lines += ["| what | covered | waived |", "|---|---|---|"]
     for kind in ("lines", "toggles", "functional"):
         c = figures[kind]
         wanted = c["points"] - c["waived"]
@@ -109,11 +111,11 @@ def _fuzz(figures: dict[str, Any]) -> list[str]:
 
 
 BLOCKS = (
-    Block("coverage", "Coverage", "tests.coverage --programs 60", _coverage),
-    Block("mutants", "Faults", "tests.mutants --count 150 --seed 2", _mutants),
+    Block("coverage", "Coverage", "tests.coverage", _coverage),
+    Block("mutants", "Faults", "tests.mutants", _mutants),
     Block("formal", "Proofs", "hw.formal", _formal),
-    Block("netlist", "Netlist", "tests.netlists --config nano --faults 0", _netlist),
-    Block("fuzz", "Random machines", "tests.fuzz --machines 300 --count 3000", _fuzz),
+    Block("netlist", "Netlist", "tests.netlists", _netlist),
+    Block("fuzz", "Random machines", "tests.fuzz", _fuzz),
 )
 
 
@@ -131,10 +133,10 @@ def page(folder: Path) -> str:
             lines.append("Open: not measured.")
             continue
         try:
-            lines += block.lines(json.loads(file.read_text(encoding="utf-8")))
+            figures = json.loads(file.read_text(encoding="utf-8"))
+            lines += [*block.lines(figures), "", f"```\n.venv/bin/{figures[COMMAND]}\n```"]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{file} is not what python -m {block.command.split()[0]} writes: {error!r}") from None
-        lines += ["", f"```\n.venv/bin/python -m {block.command} --json build/signoff/{block.name}.json\n```"]
+            raise ValueError(f"{file} is not what python -m {block.module} writes: {error!r}") from None
     return "\n".join(lines) + "\n"
 
 

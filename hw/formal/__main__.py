@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from common.measured import write_measured
 from hw.formal.engine import FormalError
 from hw.formal.proofs import PROOFS, finds_fault, timed
 
@@ -45,9 +45,8 @@ def main() -> int:
             failed = True
             print(f"FAILED {error}", flush=True)
     if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
         values = {"faults": not arguments.no_faults, "all": len(PROOFS), "proofs": rows}
-        arguments.json.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        write_measured(arguments.json, parser, sys.argv[1:], values)
     return int(failed)
 
 

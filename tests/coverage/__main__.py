@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import re
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from common.measured import write_measured
 from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Launch
@@ -44,8 +44,7 @@ def main(arguments: list[str]) -> int:
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page(figures, missing), encoding="utf-8")
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_measured(options.json, parser, arguments, figures)
     for kind in (LINES, TOGGLES, "functional"):
         print(f"{kind}: {_share(figures[kind])}")
     for waiver in idle:

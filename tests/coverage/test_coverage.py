@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from isa.instructions import Memory
 from tests.common.equality import case
 from tests.coverage.__main__ import functional, page, summary
 from tests.coverage.functional import bins, classes, hits
-from tests.coverage.points import LINES, TOGGLES, Point, Waiver, read, read_waivers, sift
+from tests.coverage.points import LINES, TOGGLES, Point, Waiver, add, read, read_waivers, sift
 
 TINY = preset("tiny")
 
@@ -34,14 +35,17 @@ def test_points_and_waivers(tmp_path: Path) -> None:
         entry("v_toggle", "TOP.npu", 1, "irq:0->1", 0),
     ]
     file.write_text("\n".join(["# SystemC::Coverage-3", *entries]))
-    points = read(file, text)
+    counts: Counter[str] = Counter()
+    for _ in range(2):
+        add(file, counts)
+    points = read(counts, text)
     line, toggle = Point(LINES, "core.load", "hw/a.py:1 if"), Point(TOGGLES, "core.load", "a_b[3]:0->1")
     irq = Point(TOGGLES, "npu", "irq:0->1")
     assert points == {
         line: 0,
-        Point(LINES, "core.load", "? block"): 2,
+        Point(LINES, "core.load", "? block"): 4,
         toggle: 0,
-        Point(TOGGLES, "core.load", "a_b[2]:0->1"): 3,
+        Point(TOGGLES, "core.load", "a_b[2]:0->1"): 6,
         irq: 0,
     }
     useless = Waiver(TOGGLES, "core.store.*", "nothing there")
@@ -50,7 +54,8 @@ def test_points_and_waivers(tmp_path: Path) -> None:
     figures = summary(points, missing, waived)
     assert figures[TOGGLES] == {"points": 3, "waived": 1, "missing": 1}
     assert figures["lines by unit"] == {"core.load": {"points": 2, "waived": 0, "missing": 1}}
-    shown = page({"programs": 1, "stops": 2, "config": "tiny"} | figures | functional(TINY, set()), missing)
+    shown = page({"trials": {"moved": 2, "error": 1}, "config": "tiny"} | figures | functional(TINY, set()), missing)
+    assert "By 2 × moved, 1 × error, on `tiny`." in shown
     assert "| `core.load` | 1 of 2 (50.0 %), 0 waived | 1 of 1 (100.0 %), 1 waived |" in shown
     assert "- `core.load`: hw/a.py:1 if" in shown and "| `npu.irq` | 1 |" in shown
 

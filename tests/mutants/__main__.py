@@ -6,11 +6,11 @@ python -m tests.mutants --count 300 --seed 1 --json build/signoff/mutants.json
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
+from common.measured import write_measured
 from tests.common.equality import CONFIGS
 from tests.common.rtl_trials import trials
 from tests.mutants.faults import sample
@@ -43,8 +43,7 @@ def main(arguments: list[str]) -> int:
     figures = summary(config, options.seed, found)
     print(f"{figures['found']} of {figures['faults']} found; {time.process_time() - start:.0f} s")
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_measured(options.json, parser, arguments, figures)
     return 0
 
 
