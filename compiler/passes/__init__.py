@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from compiler.graph import Graph
 from compiler.passes.annotate import annotate
 from compiler.passes.clean_up import clean_up
+from compiler.passes.drop_rows import drop_rows
 from compiler.passes.eliminate import eliminate
 from compiler.passes.fold_batch_norm import fold_batch_norm
 from compiler.passes.fold_constants import fold_constants
@@ -66,6 +67,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("fuse_activation", fuse_activation, "clamping tables into the output range of the op before"),
     Pass("narrow_states", narrow_states, "states are the integers that are computed with"),
     Pass("clean_up", clean_up, "folds remaining constants, eliminates and simplifies again"),
+    Pass("drop_rows", drop_rows, "rows of products that nothing reads are not computed"),
 )
 """The ordered front end."""
 

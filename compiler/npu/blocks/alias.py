@@ -46,6 +46,19 @@ def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | 
             view = _walked(source.view, planes)
             if view is not None:
                 return Blocked(layout, replace(view, tensor=after.name), alias=True)
+    return _heads_of_a_row(after, source)
+
+
+def _heads_of_a_row(after: Tensor, source: Blocked) -> Blocked | None:
+    """One row of channels as one of each of several heads, whose channels fill whole blocks, or such heads joined."""
+    v, planes = source.view, plane_shape(after.shape, _LAST)
+    if source.layout is not _LAST or planes is None or (v.h, v.w) != (1, 1) or planes[2:] != (1, 1):
+        return None
+    n, c = planes[:2]
+    if v.n == 1 and n * c == v.c and c % v.block == 0:
+        return Blocked(_LAST, replace(v, tensor=after.name, n=n, c=c, sn=c // v.block * v.sc), alias=True)
+    if n == 1 and v.n * v.c == c and v.c % v.block == 0 and v.sn == v.cb * v.sc:
+        return Blocked(_LAST, replace(v, tensor=after.name, n=1, c=c, sn=v.n * v.sn), alias=True)
     return None
 
 

@@ -18,10 +18,12 @@ from compiler.npu.emit.emitter import Place
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import TilePlan
+from compiler.npu.emit.scratch import Allocation
 from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
 from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
+from compiler.npu.layers.row_sums import RowSums, add_by_tiles
 from compiler.npu.layers.tiling import OutputRows
 from isa.config import NpuConfig
 from isa.instructions import Memory
@@ -35,7 +37,7 @@ class DynamicWeights:
     Attributes:
         tiles, params: buffer names; no params where biases and scales are constants.
         k: products per output.
-        zero_point: that of the second operand; its products are added by constant tiles (0 = none are needed).
+        zero_point: that of the second operand; its products are added by constant tiles or by `RowSums`.
         offset: of the first tile in its buffer, bytes.
         strides: bytes from one batch item to the next, from one row of tiles, from one input block.
     """
@@ -82,13 +84,21 @@ class ConvLayer(Layer):
             self.shape(context.config, span), budget, resident_in=context.on_chip(self.inputs[0]),
             resident_out=context.on_chip(self.output), every=every,
             load_operand=add is not None and not context.on_chip(add.other),
+            row_sums=self.row_sums(context.config) is not None,
         )  # fmt: skip
+
+    def row_sums(self, config: NpuConfig) -> RowSums | None:
+        """How the zero point of a second activation is added, None where it is 0 or by constant tiles."""
+        if self.dynamic is None or self.post.add is not None:
+            return None
+        return RowSums.of(config, self.dynamic.k, self.dynamic.zero_point, self.shape(config).rows(self.output.cb))
 
     @property
     def plan_key(self) -> Hashable:
         x, y = self.inputs[0], self.output
         phases = [(p.weights.shape, p.window, p.out_step, p.out_start, p.rest_tiles) for p in self.phases]
-        return ("conv", *phases, self.group, x.c, y.n, y.c, y.h, y.w, x.block, self.post.add is not None)
+        zero_point = 0 if self.dynamic is None else self.dynamic.zero_point
+        return ("conv", *phases, self.group, x.c, y.n, y.c, y.h, y.w, x.block, self.post.add is not None, zero_point)
 
     def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         with context.pools(plan.pools):
@@ -138,6 +148,8 @@ class _Emission:
         self.s = layer.shape(context.config, None if rows is None else rows.span)
         self.images = range(self.s.y.n) if rows is None else (rows.image,)
         self._inputs: dict[tuple[int, int, int, int, int], ActTile] = {}
+        self._row_sums = layer.row_sums(context.config)
+        self._sums: dict[tuple[int, int, int], Allocation] = {}
 
     def run(self) -> None:
         """Emits all tiles in the order of the tiling."""
@@ -215,6 +227,11 @@ class _Emission:
         sets = phase.weights.shape[0]
         pixels = lines * columns
         rows = s.rows(q.blocks)
+        band, sums, sums_acc = (q.n, q.y0, q.x0), self._row_sums, 0
+        new_sums = sums is not None and band not in self._sums
+        if new_sums:
+            sums_acc = self.context.accumulators.take(pixels * s.narrow)
+            self._sums[band] = self.context.room(2 * pixels, "operand")
         for at in range(0, count, tiling.piece):
             piece = min(tiling.piece, count - at)
             key = (q.n, iy0, ix0, first + at, piece)
@@ -239,14 +256,28 @@ class _Emission:
                 (m, 0, per_row, 1),
                 (rows // m, 0, per_row * m, pixels * m),
             ]
+            if sums is not None and new_sums:  # before the products, so that VECTOR divides meanwhile
+                by_row = [(columns, phase.stride[1], 0, m), (lines, phase.stride[0] * tile.line, 0, columns * m)]
+                sums.add(self.context, tile.base + origin, tile.plane, by_row, first + at, piece, sums_acc)
+                if at + piece == count:
+                    sums.divide(self.context, sums_acc, self._sums[band].start, pixels)
             self.context.emitter.gemm(tile.base + origin, wgt, acc, reduce, outer, accumulate=at > 0)
             if phase.rest is not None:
                 behind = wgt + per_row * rows
                 self._rest_products(tile, origin, q.block, index, first + at, piece, rows, outer, behind, acc)
-            if self.layer.dynamic is not None:
-                self._zero_point_products(tile, origin, first + at, piece, outer, acc)
+            if self.layer.dynamic is not None and sums is None:
+                k, zero_point = self.layer.dynamic.k, self.layer.dynamic.zero_point
+                add_by_tiles(self.context, k, zero_point, tile.base + origin, tile.plane, outer, first + at, piece, acc)
             if not tiling.keep_input and tile.rows is not None:
                 self.context.release(self._inputs.pop(key))
+        if sums is not None:
+            quotients = self._sums[band].start
+            if new_sums:
+                sums.split(self.context, sums_acc, quotients, quotients + pixels, pixels)
+            m = s.narrow
+            by_output = [(columns, 1, 0, m), (lines, columns, 0, columns * m), (m, 0, 0, 1)]
+            by_output.append((rows // m, 0, 0, pixels * m))
+            sums.correct(self.context, quotients + pixels, by_output, acc)
 
     def _rest_products(
         self,
@@ -276,37 +307,6 @@ class _Emission:
         rest, config = self.s.phases[index].rest, self.context.config
         start = block * config.block_in // config.block_out
         return [] if rest is None else rest.part(range(start, start + rows), range(first, first + piece))
-
-    def _zero_point_products(
-        self, tile: ActTile, origin: int, first: int, piece: int, outer: list[Loop], acc: int
-    ) -> None:
-        """Adds -zero_point of a second activation operand times the sum of the first, by constant tiles."""
-        dynamic = self.layer.dynamic
-        if dynamic is None or dynamic.zero_point == 0:
-            return
-        config = self.context.config
-        rest = -dynamic.zero_point
-        while rest:
-            value = max(-128, min(127, rest))
-            rest -= value
-            whole = dynamic.k // config.block_in
-            tail = dynamic.k % config.block_in
-
-            def tiles(value: int = value, tail: int = tail) -> np.ndarray:
-                both = np.full((2, config.block_out, config.block_in), value, np.int8)
-                both[1, :, tail:] = 0
-                return both
-
-            wgt = self.context.load_weights(("zero point", value, tail), 2, tiles)
-            still = [(n, a, 0, c) for n, a, _, c in outer]
-            full = max(0, min(first + piece, whole) - first)
-            if full:
-                self.context.emitter.gemm(
-                    tile.base + origin, wgt, acc, [(full, tile.plane, 0, 0)], still, accumulate=True
-                )
-            if tail and first <= whole < first + piece:
-                at = tile.base + origin + (whole - first) * tile.plane
-                self.context.emitter.gemm(at, wgt + 1, acc, [], still, accumulate=True)
 
     def _weights(self, n: int, index: int, block: int, rows: int, first: int, piece: int) -> int:
         """First WGT row of the weights of a piece, loaded unless they are there."""
@@ -421,3 +421,6 @@ class _Emission:
         for tile in self._inputs.values():
             self.context.release(tile)
         self._inputs.clear()
+        for room in self._sums.values():
+            room.free()
+        self._sums.clear()

@@ -163,13 +163,21 @@ class ConvShape:
 
 
 def conv_plans(
-    s: ConvShape, budget: int, *, resident_in: bool, resident_out: bool, load_operand: bool, every: bool
+    s: ConvShape,
+    budget: int,
+    *,
+    resident_in: bool,
+    resident_out: bool,
+    load_operand: bool,
+    every: bool,
+    row_sums: bool = False,
 ) -> Iterator[TilePlan[ConvTiling]]:
     """Plans that fit `budget` ACT rows: each one estimated to take fewer cycles than those before it, or all of them.
 
     Args:
         resident_in, resident_out: input and output lie in ACT already.
         load_operand: the second operand of a fused Add comes from memory.
+        row_sums: a tile has sums of its rows (`RowSums`).
     """
     best = math.inf
     config = s.config
@@ -190,14 +198,14 @@ def conv_plans(
         count_bands = -(-s.q[0] // lines) * -(-s.q[1] // columns)
         for chunk in _chunks(blocks, s.unit, s.grouped):
             chunks = -(-blocks // chunk)
-            acc = pixels * s.rows(chunk)
+            acc = pixels * (s.rows(chunk) + row_sums * s.narrow)
             if chunk > config.prm_rows:
                 continue
             tiles_total = count_bands * chunks * n * len(s.phases)
             if acc > (config.acc_rows // 2 if tiles_total > 1 else config.acc_rows):
                 continue
             out_rows = 0 if resident_out else pixels * math.prod(s.step) * chunk
-            add_rows = pixels * math.prod(s.step) * chunk if load_operand else 0
+            add_rows = pixels * math.prod(s.step) * chunk if load_operand else 2 * pixels * row_sums
             chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases) + s.rest
             weights_pass = not fits_weights and chunk_tiles > config.wgt_tiles
             in_once = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in

@@ -70,7 +70,7 @@ class Border:
         rows = max(wiring.tensor(name).size for name in (*operands, *results)) / self.config.block_out
         cycles = max(rows, wiring.graph.macs(node) / self.config.macs_per_cycle)
         dynamic = isinstance(node.quantized, QMatMul) and len(operands) > 1
-        free = {operands[1]} if dynamic and self._becomes_weights(wiring, node, on_npu) else set()
+        free = {operands[1]} if dynamic and becomes_weights(wiring, node, self.config, on_npu) else set()
         converted = sum(wiring.tensor(n).size for n in operands if n not in free and not _made_by(wiring, n, on_npu))
         converted += sum(wiring.tensor(n).size for n in results if not _read_by(wiring, n, on_npu))
         if dynamic and not free:
@@ -95,27 +95,6 @@ class Border:
             found += self.host.turn_seconds + self.host.call_cycles / self.host.mhz / 1e6
         return found
 
-    def _becomes_weights(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> bool:
-        """Whether the NPU makes the second operand of a product, also behind moves, and weights of it."""
-        name = node.inputs[1]
-        maker = wiring.producers.get(name)
-        while maker is not None and maker.op in MOVES:
-            name = maker.inputs[0]
-            maker = wiring.producers.get(name)
-        op = npu_op_of(maker) if maker is not None and on_npu(maker) else None
-        if op is None:
-            return False
-        shape, x, b = wiring.shape(name), wiring.tensor(node.inputs[0]), wiring.tensor(node.inputs[1])
-        given = op.layout_of(len(shape))
-        for layout in Layout if given is None else (given,):
-            planes = plane_shape(shape, layout)
-            if planes is not None:
-                view = dense_view(name, name, ARENA_REGION, planes, self.config.block_in)
-                layouts = Layouts(wiring, blocked={name: Blocked(layout, view)})
-                if weights_on_npu(self.config, x, b, layouts.columns) is not None:
-                    return True
-        return False
-
     @property
     def byte_cycles(self) -> float:
         """Cycles of the NPU in which the host converts a byte."""
@@ -131,6 +110,32 @@ class Border:
         before = [npu_op_of(maker) for maker in makers if maker is not None and on_npu(maker)]
         takes_add = isinstance(node.quantized, QAdd) and any(op.takes_add for op in before if op)
         return takes_add or (isinstance(node.quantized, QLut) and any(op.takes_table for op in before if op))
+
+
+def becomes_weights(wiring: Wiring, node: Node, config: NpuConfig, on_npu: OnNpu) -> bool:
+    """Whether the NPU makes the second operand of a product, also behind moves, and weights of it.
+
+    Args:
+        on_npu: where nodes run.
+    """
+    name = node.inputs[1]
+    maker = wiring.producers.get(name)
+    while maker is not None and maker.op in MOVES:
+        name = maker.inputs[0]
+        maker = wiring.producers.get(name)
+    op = npu_op_of(maker) if maker is not None and on_npu(maker) else None
+    if op is None:
+        return False
+    shape, x, b = wiring.shape(name), wiring.tensor(node.inputs[0]), wiring.tensor(node.inputs[1])
+    given = op.layout_of(len(shape))
+    for layout in Layout if given is None else (given,):
+        planes = plane_shape(shape, layout)
+        if planes is not None:
+            view = dense_view(name, name, ARENA_REGION, planes, config.block_in)
+            layouts = Layouts(wiring, blocked={name: Blocked(layout, view)})
+            if weights_on_npu(config, x, b, layouts.columns) is not None:
+                return True
+    return False
 
 
 def _tensors(wiring: Wiring, node: Node) -> tuple[list[str], list[str]]:

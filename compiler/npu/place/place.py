@@ -11,7 +11,7 @@ from compiler.limits import MAX_NPU_ELEMENTS
 from compiler.npu.blocks.alias import MOVES
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.ops import is_elementwise, is_light, npu_op_of, unsupported_reason
-from compiler.npu.place.border import Border
+from compiler.npu.place.border import Border, becomes_weights
 from compiler.npu.views import broadcast_ok
 from compiler.ops.elementwise import QLut
 from compiler.ops.product import QMatMul
@@ -76,7 +76,7 @@ def place_nodes(
             placement.npu.add(node.outputs[0])
         elif node.quantized is not None:
             placement.move_to_cpu(node, reason)
-    _move_single_rows(wiring, placement)
+    _move_single_rows(wiring, config, placement)
     _move_islands(wiring, placement)
     if border is not None:
         for node in wiring.graph.nodes:
@@ -124,13 +124,15 @@ def usual_layout(wiring: Wiring, node: Node) -> Layout:
     return Layout.CHANNELS_FIRST if len(wiring.shape(node.outputs[0])) == 4 else Layout.CHANNELS_LAST
 
 
-def _move_single_rows(wiring: Wiring, placement: Placement) -> None:
-    """Products of a single row with an activation go to the CPU, as when a language model makes one token: the CPU
-    would pack every byte of the second operand for the NPU, which uses it for one product."""
+def _move_single_rows(wiring: Wiring, config: NpuConfig, placement: Placement) -> None:
+    """Products of a single row with an activation go to the CPU where that has the second operand, as when a language
+    model makes one token: the CPU would pack every byte of it for the NPU, which uses it for one product."""
     for node in wiring.graph.nodes:
         if not isinstance(node.quantized, QMatMul) or not placement.on_npu(node):
             continue
-        if not wiring.tensor(node.inputs[1]).is_const and wiring.shape(node.inputs[0])[-2] == 1:
+        if wiring.tensor(node.inputs[1]).is_const or wiring.shape(node.inputs[0])[-2] != 1:
+            continue
+        if not becomes_weights(wiring, node, config, placement.on_npu):
             placement.move_to_cpu(node, "of a single row: packing its second operand costs more than the products")
 
 

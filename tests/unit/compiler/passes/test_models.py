@@ -10,7 +10,7 @@ import pytest
 
 from compiler.graph import QUANTIZED_OPS
 from compiler.importer import import_onnx
-from compiler.passes import run_passes
+from compiler.passes import FRONTEND, run_passes
 from tests.reference import quantized_ops
 from tests.reference.onnxruntime_values import golden, quantized_names
 
@@ -23,7 +23,7 @@ MOVES = {"Reshape", "Transpose", "Gather", "QuantizeLinear", "DequantizeLinear"}
 def test_every_quantised_tensor(name: str, models_dir: Path) -> None:
     model = onnx.load(models_dir / f"{name}.onnx")
     graph = import_onnx(models_dir / f"{name}.onnx")
-    run_passes(graph)
+    run_passes(graph, [step for step in FRONTEND if step.name != "drop_rows"])  # tensors of some rows are no model's
     assert not {n.op for n in graph} - set(QUANTIZED_OPS) - MOVES
 
     x = graph.tensor(graph.inputs[0])

@@ -104,7 +104,7 @@ def test_softmax_the_row_unit_cannot_do(shape: tuple[int, int], levels: float, a
         ({"count": 4097}, "rows of 4097 elements; up to 4096"),
         ({"bias": 6.0}, "a bias is 203 steps from the middle of the results; the NPU adds up to 128"),
         ({"scale": 1e30}, "a scale of a channel is no ordinary float32 number on the NPU"),
-        ({"count": 2, "epsilon": 1e-4}, "epsilon, 0.16 at this scale, is rounded: 1.1 steps of results at most"),
+        ({"count": 2, "epsilon": 1e-4}, None),
         ({"epsilon": 1e9}, "epsilon 1e+09 is 1.6e+14 at this scale; the NPU adds 0 to 2**31 - 1"),
     ],
 )

@@ -52,6 +52,10 @@ def gathered(data: np.ndarray, view: View, channels_last: bool) -> np.ndarray:
         ((1, 4, 8), LAST, (4, 8, 1, 1), None, FIRST),  # rows become images
         ((1, 8, 6), FIRST, (1, 6, 8), (0, 2, 1), LAST),
         ((1, 6, 8), LAST, (1, 8, 6), (0, 2, 1), FIRST),
+        ((1, 24), LAST, (1, 3, 1, 8), None, LAST),  # a row divided into heads, and joined of them
+        ((1, 3, 1, 8), LAST, (1, 24), None, LAST),
+        ((1, 18), LAST, (1, 3, 1, 6), None, None),  # heads that do not fill blocks
+        ((2, 24), LAST, (2, 3, 1, 8), None, None),  # heads of more than one row lie apart
         ((1, 8, 2, 3), FIRST, (1, 48), None, None),  # channels and pixels mix
         ((1, 8, 2, 3), FIRST, (1, 2, 3, 8), (0, 2, 3, 1), None),
         ((2, 8, 3), FIRST, (1, 16, 3), None, None),  # other channels

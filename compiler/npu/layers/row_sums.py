@@ -1,0 +1,173 @@
+"""The second operand's zero point in a product of two activations, by the sums of the first one's rows.
+
+A product (a - za) * (b - zb) needs -zb * sum(a) for every output of a row. Constant tiles behind the others add it with
+as many products as the product itself has. Here the sum of a row is made once, and taken apart by a divisor: its
+quotient and what is left of it are bytes, which lie side by side in the lanes of one vector. One more product for each
+output then adds both, times the zero point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.loops import Loop
+from compiler.npu.layers.elementwise import uniform_params
+from compiler.npu.layers.layer import Post
+from compiler.npu.layers.transposition import Widths
+from isa.config import NpuConfig
+from isa.instructions import Source
+
+#: Cycles for every row besides the products: VECTOR's passes, for which the array waits in part.
+_PASSES = 3
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """How the sums of rows are taken apart on a machine.
+
+    Attributes:
+        k: elements of a row.
+        zero_point: of the second operand.
+        divisor: odd, so that no quotient is a tie.
+        steps: products that add quotient and rest to an output.
+    """
+
+    config: NpuConfig
+    k: int
+    zero_point: int
+    divisor: int
+    steps: int
+
+    @staticmethod
+    def of(config: NpuConfig, k: int, zero_point: int, rows: int) -> RowSums | None:
+        """None where they do not pay, or a byte does not hold the quotient.
+
+        Args:
+            rows: of accumulators for a row of the result.
+        """
+        lanes, blocks = config.block_in, -(-k // config.block_in)
+        divisor = (128 * k // 127 + 1) | 1
+        steps = -(-abs(zero_point) * divisor // (127 * (lanes - 1)))
+        constant_tiles = rows * blocks * (1 + (zero_point == -128))
+        pays = rows * steps + blocks + 1 + _PASSES < constant_tiles
+        return RowSums(config, k, zero_point, divisor, steps) if zero_point and divisor <= 255 and pays else None
+
+    def add(
+        self, context: Context, tile: int, plane: int, outer: Sequence[Loop], first: int, piece: int, acc: int
+    ) -> None:
+        """Adds up some input blocks of every row into accumulators, from nothing where the first block is 0.
+
+        Args:
+            tile, plane: ACT row of the first vector, and rows from one block to the next.
+            outer: loops over the rows.
+        """
+        m, (whole, tail) = Widths.of(self.config).narrow, divmod(self.k, self.config.block_in)
+        wgt = _constant_tiles(context, 1, tail)
+        loops = [*((n, a, 0, c) for n, a, _, c in outer), (m, 0, 0, 1)]
+        full = max(0, min(first + piece, whole) - first)
+        if full:
+            context.emitter.gemm(tile, wgt, acc, [(full, plane, 0, 0)], loops, accumulate=first > 0)
+        if tail and first <= whole < first + piece:
+            at = tile + (whole - first) * plane
+            context.emitter.gemm(at, wgt + 1, acc, [], loops, accumulate=first + full > 0)
+
+    def divide(self, context: Context, acc: int, to: int, rows: int) -> None:
+        """Quotients of the sums to rows of ACT, in all lanes."""
+        self._take(context, acc, to, rows, uniform_params(context, 0, np.float32(1 / self.divisor)))
+
+    def split(self, context: Context, acc: int, quotients: int, to: int, rows: int) -> None:
+        """Quotients and, in the last lane, what is left of the sums to rows of ACT."""
+        config = self.config
+        lanes, m = config.block_in, Widths.of(config).narrow
+
+        def less() -> np.ndarray:
+            tile = np.zeros((1, config.block_out, lanes), np.int8)
+            tile[0, (lanes - 1) % config.block_out, :2] = -min(self.divisor, 128), -max(self.divisor - 128, 0)
+            return tile
+
+        wgt = context.load_weights(("rests of row sums", self.divisor), 1, less)
+        context.emitter.gemm(quotients, wgt, acc + m - 1, [], [(rows, 1, 0, m)], accumulate=True)
+        scale = np.full(lanes, 1 / self.divisor, np.float32)
+        scale[-1] = 1
+        prm = context.load_params(("row sums", self.divisor), 1, lambda: (np.zeros(lanes, np.int32), scale))
+        self._take(context, acc, to, rows, prm)
+
+    def correct(self, context: Context, parts: int, outer: Sequence[Loop], acc: int) -> None:
+        """Adds the zero point's part of every output.
+
+        Args:
+            parts: ACT row of what `split` made.
+            outer: loops over the outputs.
+        """
+        lanes, steps = self.config.block_in, self.steps
+
+        def tiles() -> np.ndarray:
+            quotients = _shares(-self.zero_point * self.divisor, steps * (lanes - 1)).reshape(steps, 1, lanes - 1)
+            rests = _shares(-self.zero_point, steps).reshape(steps, 1, 1)
+            both = np.concatenate([quotients, rests], axis=2)
+            return np.broadcast_to(both, (steps, self.config.block_out, lanes)).astype(np.int8)
+
+        wgt = context.load_weights(("zero point", self.zero_point, self.divisor), steps, tiles)
+        context.emitter.gemm(parts, wgt, acc, [(steps, 0, 1, 0)], outer, accumulate=True)
+
+    def _take(self, context: Context, acc: int, to: int, rows: int, prm: int) -> None:
+        config, post = self.config, Post()
+        context.emitter.vector(
+            Source.ACC, acc * config.block_out // config.block_in, to, [(rows, Widths.of(config).wide, 0, 1, 0)],
+            prm=prm, rounding=post.rounding, post=post.fields,
+        )  # fmt: skip
+
+
+def _shares(total: int, count: int) -> np.ndarray:
+    """Integers whose sum is a total, as equal as may be."""
+    return total // count + (np.arange(count) < total % count)
+
+
+def add_by_tiles(
+    context: Context,
+    k: int,
+    zero_point: int,
+    tile: int,
+    plane: int,
+    outer: Sequence[Loop],
+    first: int,
+    piece: int,
+    acc: int,
+) -> None:
+    """Adds -zero_point times the sum of some input blocks of a row to every output, by constant tiles.
+
+    Args:
+        k: elements of a row.
+        zero_point: of the second operand, 0 for none.
+        tile, plane: ACT row of the first vector, and rows from one block to the next.
+        outer: loops over the outputs.
+    """
+    config = context.config
+    whole, tail = divmod(k, config.block_in)
+    still = [(n, a, 0, c) for n, a, _, c in outer]
+    full = max(0, min(first + piece, whole) - first)
+    rest = -zero_point
+    while rest:
+        value = max(-128, min(127, rest))
+        rest -= value
+        wgt = _constant_tiles(context, value, tail)
+        if full:
+            context.emitter.gemm(tile, wgt, acc, [(full, plane, 0, 0)], still, accumulate=True)
+        if tail and first <= whole < first + piece:
+            context.emitter.gemm(tile + (whole - first) * plane, wgt + 1, acc, [], still, accumulate=True)
+
+
+def _constant_tiles(context: Context, value: int, tail: int) -> int:
+    """Two tiles of a value in WGT, in the second one only the first `tail` lanes."""
+    config = context.config
+
+    def tiles() -> np.ndarray:
+        both = np.full((2, config.block_out, config.block_in), value, np.int8)
+        both[1, :, tail:] = 0
+        return both
+
+    return context.load_weights(("constant tiles", value, tail), 2, tiles)
