@@ -158,6 +158,37 @@ def heads_of(graph: Graph, first: Node, second: Node, source: Blocked, result: T
     return Blocked(_LAST, joined, alias=True)
 
 
+def planes_of_rows(graph: Graph, first: Node, second: Node, source: Blocked) -> Blocked | None:
+    """Rows [B, H * W, C] as planes [B, C, H, W] by a Reshape and a Transpose, or planes as rows by a Transpose and a
+    Reshape: the same vectors in the same order.
+
+    Args:
+        first, second: the moves, one after the other.
+        source: the blocked form of what the first one reads.
+
+    Returns:
+        The result of the second one; None for any other two moves.
+    """
+    before, between, after = (graph.tensor(n) for n in (first.inputs[0], first.outputs[0], second.outputs[0]))
+    v = source.view
+    quants = [t.quant for t in (before, between, after)]
+    if any(q is None or not q.same_as(quants[0]) for q in quants) or {before.dtype} != {between.dtype, after.dtype}:
+        return None
+    perm = [0, 3, 1, 2] if source.layout is _LAST else [0, 2, 3, 1]
+    transposed, reshaped = (second, first) if source.layout is _LAST else (first, second)
+    if (transposed.op, transposed.attrs.get("perm"), reshaped.op) != ("Transpose", perm, "Reshape"):
+        return None
+    other = after if source.layout is _LAST else before
+    n, c, h, w = other.shape
+    if (v.n, v.c, v.h * v.w) != (n, c, h * w) or not _rows_follow(v):
+        return None
+    if source.layout is _LAST:
+        return Blocked(_FIRST, replace(v, tensor=after.name, h=h, w=w, sh=w * v.block), alias=True)
+    if plane_shape(after.shape, _LAST) != (n, c, 1, h * w):
+        return None
+    return Blocked(_LAST, replace(v, tensor=after.name, h=1, w=h * w, sh=h * w * v.block), alias=True)
+
+
 def _same_vectors(
     before: Tensor, after: Tensor, source: Blocked, layout: Layout, planes: tuple[int, int, int, int]
 ) -> bool:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from compiler.graph import Node
-from compiler.npu.blocks.alias import MOVES, alias_of, heads_of
+from compiler.npu.blocks.alias import MOVES, alias_of, heads_of, planes_of_rows
 from compiler.npu.blocks.blocked import Blocked
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.views import View
@@ -41,7 +41,8 @@ class Layouts:
         alias = None if source is None else alias_of(graph, move, name, source)
         if alias is None and before is not None and before.op in MOVES:  # two moves may leave what one does not
             source = self.find(before.inputs[0])
-            alias = None if source is None else heads_of(graph, before, move, source)
+            if source is not None:
+                alias = heads_of(graph, before, move, source) or planes_of_rows(graph, before, move, source)
         if alias is not None:
             self.blocked[name] = alias
         return alias

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.blocks.alias import alias_of, heads_of
+from compiler.npu.blocks.alias import alias_of, heads_of, planes_of_rows
 from compiler.npu.blocks.blocked import Blocked
 from compiler.npu.views import View, dense_view, planes_of
 from isa.program import ARENA_REGION, Layout
@@ -99,6 +99,28 @@ def test_heads(batch: int, heads: int, depth: int, there: bool) -> None:
         moved = x.reshape(apart).transpose(0, 2, 1, 3) if before == rows else x.transpose(0, 2, 1, 3).reshape(rows)
         assert found.alias and found.layout is LAST and found.view.tensor == "y"
         np.testing.assert_array_equal(gathered(data, found.view, True).reshape(after), moved)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("channels", [8, 6])
+def test_planes_of_rows(batch: int, channels: int) -> None:
+    """Rows of an image's pixels made to planes of channels, and planes to rows."""
+    rows, pixels, planes = (batch, 12, channels), (batch, 3, 4, channels), (batch, channels, 3, 4)
+    quant = Quant.of(np.float32(0.5), 1)
+    to_planes = [Node("Reshape", ["x"], ["t"]), Node("Transpose", ["t"], ["y"], {"perm": [0, 3, 1, 2]})]
+    to_rows = [Node("Transpose", ["x"], ["t"], {"perm": [0, 2, 3, 1]}), Node("Reshape", ["t"], ["y"])]
+    for before, after, ops, layout in ((rows, planes, to_planes, LAST), (planes, rows, to_rows, FIRST)):
+        graph = Graph()
+        for name, shape in (("x", before), ("t", pixels), ("y", after)):
+            graph.tensors[name] = Tensor(name, shape, np.dtype(np.int8), None, quant)
+        view = dense_view("x", "buffer", ARENA_REGION, planes_of(before, layout), BLOCK)
+        found = planes_of_rows(graph, ops[0], ops[1], Blocked(layout, view))
+        assert found is not None and found.alias and found.layout is not layout and found.view.tensor == "y"
+        data = np.arange(view.n * view.sn)
+        x = gathered(data, view, layout is LAST).reshape(before)
+        moved = x.reshape(pixels).transpose(0, 3, 1, 2) if before == rows else x.transpose(0, 2, 3, 1).reshape(rows)
+        np.testing.assert_array_equal(gathered(data, found.view, layout is FIRST).reshape(after), moved)
+        assert planes_of_rows(graph, ops[1], ops[0], Blocked(layout, view)) is None
 
 
 @pytest.mark.parametrize(
