@@ -13,6 +13,7 @@ import pytest
 import tilewright as tw
 from isa.config import preset
 from isa.program import CpuStep, NpuStep, Program
+from tests.common.movenet import movenet
 from tilewright import zoo
 
 #: Ops at the two ends: the picture into blocks and the results out of them, and what a network begins or ends with.
@@ -73,3 +74,15 @@ def test_vit(models_dir: Path) -> None:
     x = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
     cycle.run(tw.compile(model, preset("base")), {model.graph.input[0].name: x})
     assert cycle.counters.cycles < 1_830_000
+
+
+@pytest.mark.network
+def test_movenet() -> None:
+    """As TFLite: every tensor is LiteRT's. ArgMax stays on the CPU, where the network ends."""
+    model = movenet(64)
+    between, ends, turns = ops_of_cpu(tw.compile(model, preset("base")))
+    assert not between and turns == 1, between
+    assert set(ends) <= {"QLut", "Relayout", "Reshape", "ArgMax", "Cast", "Transpose"}, ends
+    picture = np.random.default_rng(1).integers(0, 256, (1, 64, 64, 3)).astype(np.uint8)
+    report = tw.check(model, {"t0": picture}, config="base", keep="all", cache=False)
+    assert report.ok and {row.status for row in report.rows} == {"equal"}, report.summary()
