@@ -15,10 +15,14 @@ class QConv(Windowed, Clamped):
     """Convolution: x [N,C,spatial], w constant [O,C/group,kernel], optional bias int32 [O].
 
     The int32 sum of (x - zx) * (w - zw) and the bias, times `sx * sw / sy` in float32, rounded to even, plus zy.
+
+    Attributes:
+        moves: the weights are 0 and 1 and only move elements: they are no products of the model.
     """
 
     arity = (2, 3)
     group: int = 1
+    moves: bool = False
 
     def check(self, operands: Operands, result: Tensor) -> str | None:
         error = super().check(operands, result)
@@ -34,7 +38,7 @@ class QConv(Windowed, Clamped):
     def macs(self, operands: Operands, result: Tensor) -> int:
         w = operands[1]
         assert w is not None
-        return result.size * int(np.prod(w.shape[1:]))
+        return 0 if self.moves else result.size * int(np.prod(w.shape[1:]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +46,15 @@ class QConvTranspose(Windowed, Clamped):
     """Transposed convolution: x [N,C,spatial], w constant [C,O/group,kernel], optional bias int32 [O].
 
     The arithmetic is QConv's.
+
+    Attributes:
+        moves: as QConv's.
     """
 
     arity = (2, 3)
     group: int = 1
     output_padding: tuple[int, ...] = ()
+    moves: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,4 +84,4 @@ class QConvTranspose(Windowed, Clamped):
     def macs(self, operands: Operands, result: Tensor) -> int:
         x, w = operands[0], operands[1]
         assert x is not None and w is not None
-        return x.size * int(np.prod(w.shape[1:]))
+        return 0 if self.moves else x.size * int(np.prod(w.shape[1:]))

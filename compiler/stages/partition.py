@@ -13,7 +13,9 @@ from compiler.npu.blocks.layouts import Layouts
 from compiler.npu.blocks.operands import Operands
 from compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from compiler.npu.blocks.wiring import Wiring
+from compiler.npu.by_channel import convolve_by_channel
 from compiler.npu.layers.layer import Layer
+from compiler.npu.moves import products_for_moves
 from compiler.npu.ops import lower, npu_op_of
 from compiler.npu.place.border import Border
 from compiler.npu.place.layout import choose_layouts
@@ -57,6 +59,9 @@ class Partition:
 
 def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Partition:
     """Divides a graph between NPU and CPU. The graph gains the tensors that conversions make."""
+    if not options.cpu_only:
+        products_for_moves(graph, config)
+        convolve_by_channel(graph, config)
     tensors = frozenset(graph.tensors)
     excluded: dict[str, str] = {}
     while True:

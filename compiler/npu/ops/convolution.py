@@ -32,13 +32,15 @@ def _unsupported(node: TypedNode[QConv | QConvTranspose]) -> str | None:
     return bias_unsupported(node) or window_unsupported(node)
 
 
-def _products(node: TypedNode[QConv | QConvTranspose], taps: Callable[..., np.ndarray], made: View) -> Products:
+def _products(node: TypedNode[QConv | QConvTranspose], taps: Callable[..., np.ndarray], made: View) -> Products | None:
     """What the model's arithmetic multiplies, however the layer does it.
 
     Args:
         taps: counts those inside along an axis.
         made: the output.
     """
+    if node.op.moves:
+        return None
     op, sizes = node.op, rows_columns(node.x.shape[2:])
     kernel, stride, dilation, pad = (
         rows_columns(op.kernel),

@@ -1,0 +1,188 @@
+"""Movement between layers of the NPU that no view of their bytes can say becomes products with 0 and 1.
+
+    DepthToSpace                                    =>  QConvTranspose, kernel and stride of a block
+    SpaceToDepth                                    =>  QConv, kernel and stride of a block
+    Reshape, Transpose, Reshape of channel groups   =>  QConv 1x1 (a channel shuffle)
+    Gather of channels; Slice, Split within a block =>  QConv 1x1
+    Pad with the zero point                         =>  QConv 1x1, of each channel by itself if only planes are padded
+
+The scale of such weights is 1 and that of the result its operand's, so every byte passes as it is. The array takes less
+time for it than the host does to take a tensor out of blocks, move it and put it back; where the host makes the tensor
+or is its only reader, it moves it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.npu.blocks.alias import MOVES
+from compiler.npu.blocks.wiring import Wiring
+from compiler.npu.ops import unsupported_reason
+from compiler.ops.convolution import QConv, QConvTranspose
+from compiler.quantization import is_activation
+from isa.config import NpuConfig
+
+_ONE = Quant.of(np.float32(1), 0)
+
+
+def products_for_moves(graph: Graph, config: NpuConfig) -> None:
+    wiring = Wiring.of(graph)
+    nodes: list[Node] = []
+    changed = False
+    for node in graph.nodes:
+        made = _Move(wiring, config, node).products() if _between_layers(wiring, config, node) else None
+        nodes += [node] if made is None else made
+        changed |= made is not None
+    if changed:
+        graph.nodes = nodes
+        graph.prune()
+
+
+def _between_layers(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
+    """Whether a move of planes in 8 bits stands between nodes that the NPU may run."""
+    if node.quantized is not None or not node.inputs or not node.inputs[0]:
+        return False
+    x = wiring.tensor(node.inputs[0])
+    outputs = [wiring.tensor(name) for name in node.outputs if name]
+    same = all(is_activation(y) and x.quant is not None and x.quant.same_as(y.quant) for y in outputs)
+    if not same or not is_activation(x) or x.dtype not in {y.dtype for y in outputs} or len(outputs[0].shape) != 4:
+        return False
+    return made_by_npu(wiring, config, x.name) and any(read_by_npu(wiring, config, y.name) for y in outputs)
+
+
+def made_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
+    """Whether the NPU may make a tensor, or what it is moved out of."""
+    maker = wiring.producers.get(name)
+    while maker is not None and maker.op in MOVES:
+        maker = wiring.producers.get(maker.inputs[0])
+    return maker is not None and _on_npu(wiring, config, maker)
+
+
+def read_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
+    """Whether a node that the NPU may run reads a tensor, or what it is moved to."""
+    return any(
+        _on_npu(wiring, config, reader) or (reader.op in MOVES and read_by_npu(wiring, config, reader.outputs[0]))
+        for reader in wiring.readers(name)
+    )
+
+
+def _on_npu(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
+    return node.quantized is not None and unsupported_reason(wiring.graph, node, config) is None
+
+
+class _Move:
+    """A node that moves data, and the products that do the same."""
+
+    def __init__(self, wiring: Wiring, config: NpuConfig, node: Node) -> None:
+        self.wiring, self.graph, self.config, self.node = wiring, wiring.graph, config, node
+        self.x, self.y = wiring.tensor(node.inputs[0]), wiring.tensor(node.outputs[0])
+
+    def products(self) -> list[Node] | None:
+        """The nodes in its place; None where it is none of these moves."""
+        match self.node.op:
+            case "DepthToSpace" | "SpaceToDepth" if len(self.x.shape) == 4:
+                return self._space()
+            case "Reshape":
+                return self._shuffled()
+            case "Slice" | "Split" if len(self.x.shape) == 4:
+                return self._parts()
+            case "Gather" if len(self.x.shape) == 4 and int(self.node.attrs.get("axis", 0)) % 4 == 1:
+                places = self.graph.const(self.node.inputs[1])
+                return None if places is None else [self._selected(self.x, self.y, places % self.x.shape[1])]
+            case "Pad" if len(self.x.shape) == 4:
+                return self._padded()
+        return None
+
+    def _space(self) -> list[Node]:
+        block = int(self.node.attrs["blocksize"])
+        deep = self.node.op == "DepthToSpace"
+        few = (self.y if deep else self.x).shape[1]
+        # Channel of the deep tensor for every one of the other, row and column in a block.
+        every = np.arange(few * block * block)
+        if deep and self.node.attrs.get("mode", "DCR") in ("CRD", b"CRD"):
+            places = every.reshape(few, block, block)
+        else:
+            places = every.reshape(block, block, few).transpose(2, 0, 1)
+        weights = (places == every[:, None, None, None]).astype(np.int8)  # [deep, few, row, column]
+        op = QConvTranspose if deep else QConv
+        return [self._conv(op(kernel=(block, block), strides=(block, block), moves=True), weights, self.x, self.y)]
+
+    def _shuffled(self) -> list[Node] | None:
+        """The last one of a Reshape into groups, a Transpose of these, and a Reshape back."""
+        turned = self.wiring.producers.get(self.x.name)
+        split = self.wiring.producers.get(turned.inputs[0]) if turned is not None and turned.op == "Transpose" else None
+        if turned is None or split is None or split.op != "Reshape":
+            return None
+        source = self.wiring.tensor(split.inputs[0])
+        shape = self.wiring.shape(split.outputs[0])
+        n, c, h, w = self.y.shape
+        if source.shape != self.y.shape or len(shape) != 5 or (shape[0], *shape[3:]) != (n, h, w):
+            return None
+        if (
+            turned.attrs.get("perm") != [0, 2, 1, 3, 4]
+            or source.quant is None
+            or not source.quant.same_as(self.y.quant)
+        ):
+            return None
+        places = np.arange(c).reshape(shape[1:3]).T.reshape(-1)
+        return [self._selected(source, self.y, places)]
+
+    def _parts(self) -> list[Node] | None:
+        """Parts along the channels, where one of them begins within a block."""
+        begins = self._begins()
+        if begins is None or all(first % self.config.block_in == 0 for first in begins):
+            return None
+        found = []
+        for name, first in zip(self.node.outputs, begins, strict=True):
+            part = self.wiring.tensor(name)
+            if first % self.config.block_in:
+                found.append(self._selected(self.x, part, np.arange(first, first + part.shape[1])))
+            else:
+                bounds = ([first], [first + part.shape[1]], [1], [1])
+                inputs = [self.graph.constant("part", np.array(v, np.int64)) for v in bounds]
+                found.append(Node("Slice", [self.x.name, *inputs], [name], {}, self.node.name, self.node.origin))
+        return found
+
+    def _begins(self) -> list[int] | None:
+        """First channels of the results; None where something else is cut, too."""
+        constants = [self.graph.const(name) for name in self.node.inputs[1:]]
+        if any(value is None for value in constants):
+            return None
+        values = [[int(v) for v in value.reshape(-1)] for value in constants if value is not None]
+        if self.node.op == "Split":
+            if int(self.node.attrs.get("axis", 0)) % 4 != 1 or not values:
+                return None
+            return [sum(values[0][:i]) for i in range(len(self.node.outputs))]
+        others = (self.x.shape[0], *self.x.shape[2:]) != (self.y.shape[0], *self.y.shape[2:])
+        if others or len(values) != 4 or any(step != 1 for step in values[3]):
+            return None
+        starts = {axis % 4: start for start, axis in zip(values[0], values[2], strict=True)}
+        return [slice(starts.get(1, 0), None).indices(self.x.shape[1])[0]]
+
+    def _padded(self) -> list[Node] | None:
+        pads, value = (
+            (self.graph.const(name) for name in self.node.inputs[1:3]) if len(self.node.inputs) > 2 else (None,) * 2
+        )
+        quant, mode = self.x.quant, self.node.attrs.get("mode", "constant")
+        if pads is None or value is None or quant is None or mode not in ("constant", b"constant"):
+            return None
+        n, c, top, left, m, d, bottom, right = (int(p) for p in pads) if pads.size == 8 else (-1,) * 8
+        if n or m or min(c, d, top, left, bottom, right) < 0 or int(value.reshape(())) != int(quant.zero_point):
+            return None
+        around = (top, left, bottom, right)
+        channels = self.x.shape[1]
+        if c or d:
+            weights = np.eye(self.y.shape[1], channels, -c, dtype=np.int8)[:, :, None, None]
+            return [self._conv(QConv(kernel=(1, 1), pads=around, moves=True), weights, self.x, self.y)]
+        op = QConv(kernel=(1, 1), pads=around, group=channels, moves=True)
+        return [self._conv(op, np.ones((channels, 1, 1, 1), np.int8), self.x, self.y)]
+
+    def _selected(self, x: Tensor, y: Tensor, places: np.ndarray) -> Node:
+        """The channels at these places."""
+        weights = (places[:, None] == np.arange(x.shape[1])).astype(np.int8)[:, :, None, None]
+        return self._conv(QConv(kernel=(1, 1), moves=True), weights, x, y)
+
+    def _conv(self, op: QConv | QConvTranspose, weights: np.ndarray, x: Tensor, y: Tensor) -> Node:
+        name = self.graph.constant(f"{y.name}.moves", weights, _ONE)
+        return Node.of(op, [x.name, name], [y.name], self.node.name, self.node.origin)

@@ -1,0 +1,65 @@
+"""Functions that differ from channel to channel on the NPU, against onnxruntime, which computes them in floats."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from isa.config import PRESETS
+from isa.program import NpuStep
+from tests.common import onnx_models
+from tests.reference.quantized_models import Model
+
+CHANNELS = 20
+
+
+def model(op: str, dtype: type, scale: float, factors: np.ndarray, dequantised: bool) -> Model:
+    """Convolution, function, convolution; the function's result is an output, too."""
+    m = Model(dtype, seed=4)
+    least = int(np.iinfo(dtype).min)
+    x = m.requantized(
+        m.op("Conv", m.input((1, 8, 20, 20), 0.05, least + 120), m.weights((CHANNELS, 8, 1, 1))), 0.05, least + 117
+    )
+    if dequantised:
+        own = m.op(
+            "DequantizeLinear", m.const(np.rint(factors * 100), np.int8), m.const(0.01, np.float32), m.const(0, np.int8)
+        )
+    else:
+        own = m.const(factors, np.float32)
+    y = m.op(op, *((own, x) if op == "Mul" and dequantised else (x, own)))
+    y = m.requantized(y, scale, least + 130)
+    m.output(y)
+    m.output(m.requantized(m.op("Conv", y, m.weights((8, CHANNELS, 1, 1))), 0.3, least + 128))
+    return m
+
+
+def turns(m: Model, config: str) -> int:
+    """Steps of the NPU, once the bytes were found to be onnxruntime's."""
+    proto, feeds = m.build(), m.feeds()
+    program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
+    got = tw.Device("functional", PRESETS[config]).run(program, feeds)
+    for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+        np.testing.assert_array_equal(got[output.name], expected)
+    return sum(isinstance(step, NpuStep) for step in program.steps)
+
+
+@pytest.mark.parametrize("dequantised", [False, True])
+@pytest.mark.parametrize("config", ["tiny", "base"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("op", ["PRelu", "Mul"])
+def test_equals_onnxruntime(op: str, dtype: type, config: str, dequantised: bool) -> None:
+    """Slopes that are negative, 0, 1 and more."""
+    factors = np.random.default_rng(1).normal(0.3, 0.5, (CHANNELS, 1, 1)).astype(np.float32)
+    factors[:3, 0, 0] = 0, 1, -1
+    assert turns(model(op, dtype, 0.0437, factors, dequantised), config) == 1
+
+
+def test_ties_that_floats_decide() -> None:
+    """Half a step of the result for every step of the operand, as floats round it: no scale has just these bytes."""
+    factors = np.tile(np.float32([0.4, 0.3]), CHANNELS // 2).reshape(-1, 1, 1)
+    assert turns(model("PRelu", np.int8, 0.04, factors, False), "base") == 2
+
+
+def test_one_slope_is_a_table() -> None:
+    assert turns(model("PRelu", np.int8, 0.04, np.full((1, 1, 1), 0.4, np.float32), False), "base") == 1
