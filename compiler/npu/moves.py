@@ -24,6 +24,8 @@ from compiler.quantization import is_activation
 from isa.config import NpuConfig
 
 _ONE = Quant.of(np.float32(1), 0)
+#: Weights of a move at most: more take longer to load than the host takes.
+_MOST_WEIGHTS = 1 << 20
 
 
 def products_for_moves(graph: Graph, config: NpuConfig) -> None:
@@ -32,6 +34,8 @@ def products_for_moves(graph: Graph, config: NpuConfig) -> None:
     changed = False
     for node in graph.nodes:
         made = _Move(wiring, config, node).products() if _between_layers(wiring, config, node) else None
+        weights = [graph.tensor(other.inputs[1]).size for other in made or () if other.quantized is not None]
+        made = made if max(weights, default=0) <= _MOST_WEIGHTS else None
         nodes += [node] if made is None else made
         changed |= made is not None
     if changed:

@@ -2,6 +2,7 @@
 
     Resize, mode nearest      =>  QTake, where nothing outside of the input is asked for
     Slice with steps          =>  QTake
+    Pad, reflected or edge    =>  QTake
 
 A Slice without steps and a Split stay: they are parts of their operand, which the NPU reads where they lie.
 """
@@ -31,7 +32,7 @@ def recognise_takes(graph: Graph) -> None:
 
 
 def _indices(graph: Graph, node: Node) -> Indices | None:
-    if node.op not in ("Resize", "Upsample", "Slice") or len(node.outputs) != 1:
+    if node.op not in ("Resize", "Upsample", "Slice", "Pad") or len(node.outputs) != 1:
         return None
     x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
     if x.data is not None or not is_activation(x) or x.dtype != y.dtype:
@@ -41,6 +42,8 @@ def _indices(graph: Graph, node: Node) -> Indices | None:
     constants = [graph.const(name) if name else None for name in node.inputs]
     if node.op == "Slice":
         return _sliced(x.shape, y.shape, constants)
+    if node.op == "Pad":
+        return _mirrored(x.shape, node.attrs.get("mode", "constant"), constants)
     mode = node.attrs.get("mode", "nearest")
     if mode not in ("nearest", b"nearest"):
         return None
@@ -50,6 +53,21 @@ def _indices(graph: Graph, node: Node) -> Indices | None:
     if found.crops:
         return None
     return tuple(None if found.unchanged(a) else tuple(map(int, found.nearest(a))) for a in range(len(x.shape)))
+
+
+def _mirrored(shape: tuple[int, ...], mode: str, constants: list[np.ndarray | None]) -> Indices | None:
+    """Indices of a Pad with what is in the tensor; None for one that cuts, mirrors twice, or pads with a constant."""
+    pads = constants[1] if len(constants) > 1 else None
+    if mode not in ("reflect", "edge") or pads is None or pads.size != 2 * len(shape) or (pads < 0).any():
+        return None
+    indices: list[tuple[int, ...] | None] = []
+    for n, before, after in zip(shape, *pads.reshape(2, -1).tolist(), strict=True):
+        if mode == "reflect" and max(before, after) >= n:
+            return None
+        at = np.arange(-before, n + after)
+        places = np.clip(at, 0, n - 1) if mode == "edge" else n - 1 - np.abs(n - 1 - np.abs(at))
+        indices.append(tuple(places.tolist()) if before or after else None)
+    return tuple(indices)
 
 
 def _sliced(shape: tuple[int, ...], after: tuple[int, ...], constants: list[np.ndarray | None]) -> Indices | None:

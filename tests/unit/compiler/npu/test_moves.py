@@ -58,6 +58,10 @@ def padded(m: Model, x: str, *pads: int) -> str:
     return m.op("MaxPool", conv(m, y, CHANNELS + before + after, 8), kernel_shape=[3, 3], strides=[2, 2])
 
 
+def mirrored(m: Model, x: str, mode: str) -> str:
+    return conv(m, m.op("Pad", x, m.const([0, 0, 2, 3, 0, 0, 1, 0]), mode=mode), CHANNELS, 8)
+
+
 MOVES: dict[str, Callable[[Model, str], str]] = {
     "depth to space, DCR": lambda m, x: depth_to_space(m, x, "DCR"),
     "depth to space, CRD": lambda m, x: depth_to_space(m, x, "CRD"),
@@ -67,6 +71,8 @@ MOVES: dict[str, Callable[[Model, str], str]] = {
     "part": part,
     "chosen": chosen,
     "padded planes": lambda m, x: padded(m, x, 0, 0, 1, 2, 0, 0, 3, 0),
+    "mirrored": lambda m, x: mirrored(m, x, "reflect"),
+    "edges": lambda m, x: mirrored(m, x, "edge"),
     "padded channels": lambda m, x: padded(m, x, 0, 3, 1, 0, 0, 5, 0, 1),
 }
 

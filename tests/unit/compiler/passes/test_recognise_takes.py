@@ -48,6 +48,26 @@ def test_slices(steps: list[int], op: str) -> None:
         assert graph.nodes[0].quantized == QTake(indices=(None, None, (1, 3), (2, 3, 4, 5)))
 
 
+@pytest.mark.parametrize(
+    ("mode", "pads", "indices"),
+    [
+        ("reflect", [0, 0, 2, 0, 0, 0, 1, 0], (None, None, (2, 1, 0, 1, 2, 1), None)),
+        ("edge", [0, 0, 0, 1, 0, 0, 0, 3], (None, None, None, (0, 0, 1, 1, 1, 1))),
+        ("reflect", [0, 0, 3, 0, 0, 0, 0, 0], None),
+        ("edge", [0, 0, -1, 0, 0, 0, 1, 0], None),
+        ("constant", [0, 0, 1, 0, 0, 0, 1, 0], None),
+    ],
+)
+def test_pads(mode: str, pads: list[int], indices: tuple[tuple[int, ...] | None, ...] | None) -> None:
+    net = Net()
+    x, shape = net.input((1, 4, 3, 2), np.int8), np.add([1, 4, 3, 2], np.add(pads[:4], pads[4:]))
+    constants = [net.graph.constant("c", np.array(v)) for v in (np.int64(pads), np.int8(3))]
+    graph = net.done(net.move("Pad", [x, *constants], tuple(int(n) for n in shape), {"mode": mode}))
+    recognise_takes(graph)
+    graph.verify("recognise_takes")
+    assert graph.nodes[0].quantized == (None if indices is None else QTake(indices=indices))
+
+
 def test_slice_from_the_end() -> None:
     """Reversed, with bounds that count from the end."""
     net = Net()
