@@ -62,7 +62,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("fuse_quantization", fuse_quantization, "DequantizeLinear -> op -> QuantizeLinear to integer ops"),
     Pass("fuse_lut", fuse_lut, "functions of one 8-bit tensor to 256-entry tables"),
     Pass("fuse_concat", fuse_concat, "requantisation in front of a concatenation into its tables; nested ones flat"),
-    Pass("recognise_takes", recognise_takes, "nearest Resize, Slice with steps and mirroring Pad of 8-bit tensors to QTake"),
+    Pass("recognise_takes", recognise_takes, "nearest Resize, Slice with steps, mirroring Pad of 8 bits to QTake"),
     Pass("raise_tables", raise_tables, "tables up through data movement, to the op that applies them in its pass"),
     Pass("fuse_activation", fuse_activation, "clamping tables into the output range of the op before"),
     Pass("narrow_states", narrow_states, "states are the integers that are computed with"),
