@@ -17,7 +17,7 @@ from isa.config import NpuConfig
 from isa.device import DeviceError, Launch, Region
 from isa.encoding import Op, op, to_bytes
 from isa.host import mask, run_values
-from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine
+from isa.instructions import INSTRUCTION_BYTES, INSTRUCTIONS, REGIONS, Engine
 from isa.registers import REGISTERS
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
@@ -25,6 +25,7 @@ from tests.common.equality import WATCHDOG, Outcome, case, clock_differences, of
 from tests.common.error_cases import CASES, outcome, prepare
 from tests.common.program_generator import GeneratedProgram, generate
 
+_SEMAPHORES = ("wait0", "wait1", "signal0", "signal1")
 #: Cycles that a run may take: a fault may keep a machine from ever ending, and its watchdog too.
 LIMIT = 60_000
 #: Instructions, and steps of one, of random programs, from the shortest on.
@@ -84,6 +85,7 @@ def trials(config: NpuConfig, programs: int) -> Iterator[Trial]:
         yield _error(config, n)
     for n in range(programs):
         yield _limits(config, n)
+        yield _extremes(config, n)
 
 
 def kinds(count: Mapping[str, int]) -> str:
@@ -206,6 +208,30 @@ def _limits(config: NpuConfig, number: int) -> Trial:
         return "" if found == expected() else f"{found}, not {expected()}"
 
     return Trial("limits", number, run, ops)
+
+
+def _extremes(config: NpuConfig, number: int) -> Trial:
+    """Instructions whose fields have the ends of their ranges, or anything between; most stop with an error."""
+    rng = random.Random(f"extremes {number}")
+    known = [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
+    engine = rng.choice(list(Engine)[1:])
+    ops = []
+    for kind in rng.sample([i for i in known if i.engine == engine and not i.name.endswith("_SYNC")] * 3, k=6):
+        values = {}
+        for field in kind.fields:
+            low, high = field.limits(config)
+            few = [low, high, max(low, 0), min(1, high), rng.randint(low, high), rng.randint(low, min(high, low + 8))]
+            values[field.name] = 0 if field.name in _SEMAPHORES else rng.choice(few)
+        ops.append(op(kind.name, **values))
+    ops.append(op("END"))
+    words, given = to_bytes(ops), {"watchdog": 2000, "timeout": 3000}
+    expected = functools.cache(lambda: outcome(CycleDevice(config), words, **given))
+
+    def run(make: Make) -> str:
+        found = outcome(make(0), words, **given)
+        return "" if found == expected() else f"{found}, not {expected()}"
+
+    return Trial("extremes", number, run, ops)
 
 
 def _registers(config: NpuConfig, number: int, make: Make) -> str:
