@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from compiler.errors import CompileError
 from compiler.npu.emit.plan import TilePlans
+from compiler.npu.schedule.refine import refine
 from compiler.npu.schedule.search import Measure, Schedule, Scheduler, search
 from compiler.options import CompileOptions
 from compiler.stages.order import LayerStep, Step, reads_elsewhere
@@ -51,12 +52,19 @@ def schedule_steps(
             found.of[number] = Schedule.plain(step.tasks)
             continue
 
-        def done(fraction: float, number: int = number) -> None:
-            progress((number + fraction) / len(steps))
+        def searched(fraction: float, number: int = number) -> None:
+            progress((number + fraction / 2) / len(steps))
+
+        def refined(fraction: float, number: int = number) -> None:
+            progress((number + (1 + fraction) / 2) / len(steps))
 
         outside = elsewhere[number] | {name for layer in step.tasks for name in layer.extra_reads}
-        given = scheduler(config, step.tasks, outside) if scheduler is not None else None
-        schedule = given or search(config, step.tasks, outside, options.effort, measure, found.plans, done)
+        schedule = scheduler(config, step.tasks, outside) if scheduler is not None else None
+        if schedule is None:
+            schedule = search(config, step.tasks, outside, options.effort, measure, found.plans, searched)
+            if measure is not None and options.effort:
+                effort, plans = options.effort, found.plans
+                schedule = refine(config, step.tasks, outside, schedule, effort, measure, plans, refined)
         verify_schedule(schedule, step, outside)
         found.of[number] = schedule
     return found

@@ -11,7 +11,7 @@ from compiler.npu.emit.emitter import Emitter
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import group_of
 from compiler.npu.schedule.decisions import Decisions, schedule_of
-from compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
+from compiler.npu.schedule.residency import place_residents, resident_candidates
 from compiler.npu.schedule.search import Schedule
 from isa.config import NpuConfig
 
@@ -66,11 +66,10 @@ class Neighbourhood:
 
     def _tile_moves(self, decisions: Decisions) -> Iterator[Move]:
         chosen = dict(decisions.tiles)
-        stays = self.schedule(decisions).stays
         for (count, _), at in zip(decisions.units, decisions.starts()):
             if count > 1:
                 continue
-            options = self._tiles_of(at, stays)
+            options = self.tiles(decisions, at)
             best = options[0][1] if options else 0.0
             for number, (tile, cycles) in enumerate(options):
                 if tile == chosen.get(at, options[0][0]):
@@ -81,8 +80,9 @@ class Neighbourhood:
                 after = replace(decisions, tiles=tuple(sorted(tiles.items())))
                 yield Move("tile", at, after, (at, at + 1), cycles / best if best else 1.0)
 
-    def _tiles_of(self, number: int, stays: list[Stay]) -> list[tuple[tuple[int, ...], float]]:
+    def tiles(self, decisions: Decisions, number: int) -> list[tuple[tuple[int, ...], float]]:
         """Tiles of a layer and their estimated cycles (0 for layers on VECTOR), the usual one first."""
+        stays = [replace(self.able[first], start=start) for first, start in decisions.stays]
         alive = [stay for stay in stays if stay.first <= number <= stay.last]
         key = number, tuple((stay.first, stay.start) for stay in alive)
         found = self._tiles.get(key)

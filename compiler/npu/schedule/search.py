@@ -29,7 +29,10 @@ from compiler.npu.schedule.fusion import choose_groups
 from compiler.npu.schedule.residency import Stay, choose_residents
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
+from isa.program import CONSTANT_REGION
 
+#: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
+_BEYOND = 1 << 20
 #: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small.
 Measure = Callable[[NpuConfig, bytes, int], float]
 
@@ -148,12 +151,15 @@ def measure_schedule(
     start = sum(len(unit.layers) for unit in schedule.units[:first])
     offsets, at = {}, 0
     for view in (v for layer in layers for v in (*layer.reads, layer.output)):
-        if view.buffer not in offsets:
+        if view.region == CONSTANT_REGION:
+            offsets[view.buffer] = 0  # where all constants are, for the clock
+        elif view.buffer not in offsets:
             offsets[view.buffer] = at
             at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
     for name in (n for layer in layers for n in layer.extra_reads if n not in offsets):
         offsets[name] = at
-        at += 1 << 20
+        at += _BEYOND
+    at += _BEYOND
     emitter = Emitter(config, at)
     context = Context(config, emitter, ConstantPool(), offsets, plans=plans, timing_only=True)
     schedule.use_tiles(context, layers)

@@ -1,0 +1,75 @@
+"""Other tiles for single layers, where exact cycles of the layer and its neighbours say that they are better.
+
+Estimates see a layer alone. Whether its first products can begin before the layer before it is done, or its loads hide
+behind those products, depends on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from compiler.npu.emit.plan import TilePlans
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.decisions import decisions_of
+from compiler.npu.schedule.neighbours import Neighbourhood
+from compiler.npu.schedule.search import Measure, Schedule, measure_schedule
+from isa.config import NpuConfig
+
+#: Tiles of a layer that are measured besides the one the estimate prefers, by effort.
+TILES = (0, 3, 8, 16)
+#: Of those with estimates this much above the best.
+MARGIN = 1.1
+#: Cycles (or whatever is measured) of the longest step that is refined, by effort: for longer ones it takes too long.
+LONGEST = (0, 600_000, 20_000_000, 200_000_000)
+
+#: What a change has to bring: the constants lie elsewhere in the end, whose bursts then end elsewhere.
+GAIN = 0.997
+
+
+def refine(
+    config: NpuConfig,
+    layers: list[Layer],
+    outside: set[str],
+    schedule: Schedule,
+    effort: int,
+    measure: Measure,
+    plans: TilePlans,
+    progress: Callable[[float], None] = lambda done: None,
+) -> Schedule:
+    """The schedule, with other tiles for layers that run alone, the shortest ones first, if that is better in all.
+
+    Args:
+        outside: buffers read after the step.
+        measure: cost function.
+        progress: called with the fraction done.
+    """
+
+    def cost(of: Schedule, units: tuple[int, int] | None = None) -> float:
+        return measure_schedule(config, layers, of, measure, plans, units)
+
+    if not (whole := cost(schedule)) <= LONGEST[effort]:
+        return schedule
+    hood = Neighbourhood(config, layers, outside)
+    start = best = decisions_of(schedule)
+    alone = [(unit, at) for unit, ((count, _), at) in enumerate(zip(start.units, start.starts())) if count == 1]
+    options = {unit: hood.tiles(start, at) for unit, at in alone}
+    alone = [(unit, at) for unit, at in alone if options[unit] and options[unit][0][1]]  # those with estimates
+    alone.sort(key=lambda pair: options[pair[0]][0][1])
+    for number, (unit, at) in enumerate(alone):
+        progress(number / len(alone))
+        preferred = options[unit][0][1]
+        near = [tile for tile, cycles in options[unit][1:] if cycles <= MARGIN * preferred][: TILES[effort]]
+        if not near:
+            continue
+        window = max(0, unit - 1), min(unit + 2, len(start.units))
+        least = cost(hood.schedule(best), window)
+        for tile in near:
+            tried = replace(best, tiles=tuple(sorted((dict(best.tiles) | {at: tile}).items())))
+            found = cost(hood.schedule(tried), window)
+            if found < GAIN * least:
+                least, best = found, tried
+    if best == start:
+        return schedule
+    refined = hood.schedule(best)
+    return refined if cost(refined) < GAIN * whole else schedule

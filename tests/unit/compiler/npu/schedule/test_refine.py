@@ -1,0 +1,65 @@
+"""Tiles chosen again by exact cycles: never worse in all, better where products need not wait, and only for short
+steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.npu.emit.plan import TilePlans
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule import refine as refining
+from compiler.npu.schedule.decisions import decisions_of
+from compiler.npu.schedule.refine import refine
+from compiler.npu.schedule.search import Policy, Schedule, make_schedule, measure_schedule
+from compiler.options import CompileOptions
+from compiler.pipeline import compile_graph
+from isa.config import NpuConfig, preset
+from tests.unit.compiler.npu.net import Net
+from tilewright.runtime.cost import measure
+
+#: A bus so wide that weights are there at once: what is left to wait for is the layer before.
+WIDE = preset("base").with_(name="wide bus", axi_data_bits=128)
+
+
+def layers_of(net: Net, config: NpuConfig) -> tuple[list[Layer], set[str]]:
+    """The layers of the only NPU step, and what is read behind it."""
+    found: list[tuple[list[Layer], set[str]]] = []
+
+    def keep(config: NpuConfig, layers: list[Layer], outside: set[str]) -> None:
+        found.append((layers, outside))
+
+    compile_graph(net.graph, config, CompileOptions(), scheduler=keep)
+    (only,) = found
+    return only
+
+
+def separable() -> Net:
+    """Depthwise and pointwise layers in turn."""
+    net = Net()
+    x = net.plane(64, 11)
+    for _ in range(3):
+        x = net.conv(net.conv(x, 64, kernel=3, group=64), 64)
+    net.graph.outputs.append(x)
+    return net
+
+
+def refined(schedule: Schedule, layers: list[Layer], outside: set[str], effort: int = 1) -> Schedule:
+    return refine(WIDE, layers, outside, schedule, effort, measure, TilePlans())
+
+
+def test_products_begin_before_the_layer_before_is_done() -> None:
+    layers, outside = layers_of(separable(), WIDE)
+    usual = make_schedule(WIDE, layers, outside, Policy(), TilePlans())
+    found = refined(usual, layers, outside)
+    before, after = (measure_schedule(WIDE, layers, s, measure, TilePlans()) for s in (usual, found))
+    assert after < 0.98 * before and decisions_of(found).tiles and not decisions_of(usual).tiles
+
+
+def test_steps_that_take_long_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refining, "LONGEST", (0, 1000, 1_000_000, 0))
+    layers, outside = layers_of(separable(), WIDE)
+    usual = make_schedule(WIDE, layers, outside, Policy(), TilePlans())
+    assert refined(usual, layers, outside) is usual
+    assert refined(usual, layers, outside, effort=2) is not usual
+    nothing = refine(WIDE, layers, outside, usual, 2, lambda *image: 7, TilePlans())  # all schedules are as good
+    assert nothing is usual
