@@ -6,9 +6,12 @@
     Gather of channels; Slice, Split within a block =>  QConv 1x1
     Pad with the zero point                         =>  QConv 1x1, of each channel by itself if only planes are padded
 
-The scale of such weights is 1 and that of the result its operand's, so every byte passes as it is. The array takes less
-time for it than the host does to take a tensor out of blocks, move it and put it back; where the host makes the tensor
-or is its only reader, it moves it.
+and a product of planes that are flattened becomes a QConv with a kernel of their size, whose weights are those of the
+product in another order.
+
+The scale of weights that move is 1 and that of the result its operand's, so every byte passes as it is. The array takes
+less time for it than the host does to take a tensor out of blocks, move it and put it back; where the host makes the
+tensor or is its only reader, it moves it.
 """
 
 from __future__ import annotations
@@ -18,14 +21,18 @@ import numpy as np
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.npu.blocks.alias import MOVES
 from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.ops import unsupported_reason
+from compiler.npu.ops import npu_op_of, unsupported_reason
 from compiler.ops.convolution import QConv, QConvTranspose
+from compiler.ops.product import QMatMul
 from compiler.quantization import is_activation
 from isa.config import NpuConfig
+from isa.program import Layout
 
 _ONE = Quant.of(np.float32(1), 0)
 #: Weights of a move at most: more take longer to load than the host takes.
 _MOST_WEIGHTS = 1 << 20
+#: Rows and columns of a kernel at most.
+_MOST_KERNEL = 63
 
 
 def products_for_moves(graph: Graph, config: NpuConfig) -> None:
@@ -34,13 +41,42 @@ def products_for_moves(graph: Graph, config: NpuConfig) -> None:
     changed = False
     for node in graph.nodes:
         made = _Move(wiring, config, node).products() if _between_layers(wiring, config, node) else None
-        weights = [graph.tensor(other.inputs[1]).size for other in made or () if other.quantized is not None]
-        made = made if max(weights, default=0) <= _MOST_WEIGHTS else None
+        made = _of_planes(wiring, config, node) if made is None else made
         nodes += [node] if made is None else made
         changed |= made is not None
     if changed:
         graph.nodes = nodes
         graph.prune()
+
+
+def _of_planes(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | None:
+    """A convolution with a kernel of the size of the planes in place of a product of them, and its result reshaped."""
+    op, graph = node.quantized, wiring.graph
+    move = wiring.producers.get(node.inputs[0]) if isinstance(op, QMatMul) else None
+    if move is None or move.op not in ("Reshape", "Flatten") or not isinstance(op, QMatMul):
+        return None
+    x, w, y = (wiring.tensor(name) for name in (move.inputs[0], node.inputs[1], node.outputs[0]))
+    if len(x.shape) != 4 or x.shape[0] != 1 or y.shape != (1, y.shape[-1]) or w.data is None or w.data.ndim != 2:
+        return None
+    area = x.shape[2] * x.shape[3]
+    if not 1 < area <= config.act_rows // 4 or max(x.shape[2:]) > _MOST_KERNEL or w.quant is None or w.dtype != np.int8:
+        return None
+    if x.quant is None or not x.quant.same_as(wiring.tensor(node.inputs[0]).quant):
+        return None
+    if not _in_planes(wiring, config, x.name) or not _on_npu(wiring, config, node):
+        return None
+    outputs = y.shape[-1]
+    quant = w.quant if w.quant.per_tensor else Quant(w.quant.scale, w.quant.zero_point, 0)
+    data = np.ascontiguousarray(w.data.T).reshape(outputs, *x.shape[1:])
+    weights = graph.constant(f"{w.name}.planes", data, quant)
+    made = graph.unique(f"{y.name}.planes")
+    graph.add(Tensor(made, (1, outputs, 1, 1), y.dtype, None, y.quant))
+    conv = QConv(kernel=x.shape[2:], out_min=op.out_min, out_max=op.out_max, reason=op.reason)
+    shape = graph.constant("shape", np.array(y.shape, np.int64))
+    return [
+        Node.of(conv, [x.name, weights, *node.inputs[2:]], [made], node.name, node.origin),
+        Node("Reshape", [made, shape], [y.name], {}, node.name),
+    ]
 
 
 def _between_layers(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
@@ -53,6 +89,21 @@ def _between_layers(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
     if not same or not is_activation(x) or x.dtype not in {y.dtype for y in outputs} or len(outputs[0].shape) != 4:
         return False
     return made_by_npu(wiring, config, x.name) and any(read_by_npu(wiring, config, y.name) for y in outputs)
+
+
+def _in_planes(wiring: Wiring, config: NpuConfig, name: str) -> bool:
+    """Whether the NPU may make a tensor of rank 4 with its channels on axis 1."""
+    while True:
+        maker = wiring.producers.get(name)
+        if maker is None or len(wiring.shape(name)) != 4:
+            return False
+        op = npu_op_of(maker) if _on_npu(wiring, config, maker) else None
+        if op is None and maker.op not in ("Slice", "Split"):
+            return False
+        layout = None if op is None else op.layout_of(4)
+        if layout is not None:
+            return layout is Layout.CHANNELS_FIRST
+        name = maker.inputs[0]
 
 
 def made_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
@@ -83,7 +134,12 @@ class _Move:
         self.x, self.y = wiring.tensor(node.inputs[0]), wiring.tensor(node.outputs[0])
 
     def products(self) -> list[Node] | None:
-        """The nodes in its place; None where it is none of these moves."""
+        """The nodes in its place; None where it is none of these moves, or would take too many weights."""
+        found = self._nodes()
+        weights = [self.graph.tensor(node.inputs[1]).size for node in found or () if node.quantized is not None]
+        return found if max(weights, default=0) <= _MOST_WEIGHTS else None
+
+    def _nodes(self) -> list[Node] | None:
         match self.node.op:
             case "DepthToSpace" | "SpaceToDepth" if len(self.x.shape) == 4:
                 return self._space()

@@ -12,6 +12,7 @@ from compiler.passes.annotate import MONOTONE, MOVES
 
 #: Attribute of a QuantizeLinear that quantises what onnxruntime computes in floats.
 IN_FLOATS = "in_floats"
+_OTHERS = {"GlobalMaxPool"}  # what this compiler alone carries them through
 _CARRIES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "MaxPool", "Identity"}
 
 
@@ -23,5 +24,5 @@ def mark_floats(graph: Graph) -> None:
         if node.op == "QuantizeLinear":
             if node.inputs[0] in floats:
                 node.attrs = {**node.attrs, IN_FLOATS: 1}
-        elif (node.op in MOVES | MONOTONE and node.op not in _CARRIES) or not floats.isdisjoint(node.inputs):
+        elif (node.op in MOVES | MONOTONE | _OTHERS and node.op not in _CARRIES) or not floats.isdisjoint(node.inputs):
             floats.update(name for name in node.outputs if name and graph.tensor(name).dtype.kind not in "iub")

@@ -17,6 +17,7 @@ import numpy as np
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.passes.annotate import MONOTONE, MOVES, annotate, quant_of
 from compiler.passes.fold_constants import fold_constants
+from compiler.passes.recognise_takes import repeats
 from compiler.quantization import is_activation, quantize
 from compiler.tensor import EIGHT_BIT
 
@@ -50,7 +51,8 @@ def _transpose_weights(graph: Graph) -> None:
 def movable(graph: Graph, node: Node, sinking: bool) -> bool:
     """True if the node only moves elements of its first input."""
     if node.op == "Resize":
-        return node.attrs.get("mode") == "nearest" and (
+        shapes = (graph.tensor(name).shape for name in (node.inputs[0], node.outputs[0]))
+        return (node.attrs.get("mode") == "nearest" or (node.attrs.get("mode") == "linear" and repeats(*shapes))) and (
             node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize"
         )
     if node.op == "Pad" and node.attrs.get("mode") == "constant":

@@ -3,6 +3,7 @@
     Resize, mode nearest      =>  QTake, where nothing outside of the input is asked for
     Slice with steps          =>  QTake
     Pad, reflected or edge    =>  QTake
+    Tile, Expand              =>  QTake
 
 A Slice without steps and a Split stay: they are parts of their operand, which the NPU reads where they lie.
 """
@@ -32,7 +33,7 @@ def recognise_takes(graph: Graph) -> None:
 
 
 def _indices(graph: Graph, node: Node) -> Indices | None:
-    if node.op not in ("Resize", "Upsample", "Slice", "Pad") or len(node.outputs) != 1:
+    if node.op not in ("Resize", "Upsample", "Slice", "Pad", "Tile", "Expand") or len(node.outputs) != 1:
         return None
     x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
     if x.data is not None or not is_activation(x) or x.dtype != y.dtype:
@@ -42,10 +43,12 @@ def _indices(graph: Graph, node: Node) -> Indices | None:
     constants = [graph.const(name) if name else None for name in node.inputs]
     if node.op == "Slice":
         return _sliced(x.shape, y.shape, constants)
+    if node.op in ("Tile", "Expand"):
+        return _repeated(x.shape, y.shape)
     if node.op == "Pad":
         return _mirrored(x.shape, node.attrs.get("mode", "constant"), constants)
     mode = node.attrs.get("mode", "nearest")
-    if mode not in ("nearest", b"nearest"):
+    if mode not in ("nearest", b"nearest") and not (mode == "linear" and repeats(x.shape, y.shape)):
         return None
     if any(name and value is None for name, value in zip(node.inputs[1:], constants[1:], strict=True)):
         return None
@@ -53,6 +56,18 @@ def _indices(graph: Graph, node: Node) -> Indices | None:
     if found.crops:
         return None
     return tuple(None if found.unchanged(a) else tuple(map(int, found.nearest(a))) for a in range(len(x.shape)))
+
+
+def repeats(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether interpolation has but one value along every axis that changes."""
+    return len(before) == len(after) and all(m in (1, n) for m, n in zip(before, after))
+
+
+def _repeated(before: tuple[int, ...], after: tuple[int, ...]) -> Indices | None:
+    """Indices of a Tile or Expand, None where axes come in front."""
+    if len(before) != len(after):
+        return None
+    return tuple(None if m == n else tuple(i % m for i in range(n)) for m, n in zip(before, after))
 
 
 def _mirrored(shape: tuple[int, ...], mode: str, constants: list[np.ndarray | None]) -> Indices | None:

@@ -12,6 +12,7 @@ f(Expand(x), y)                                    =>  f(x, y)            f broa
 MatMul(x, W) + b                                   =>  Gemm(x, W, b)      x and W of rank 2, b one per column
 Gemm(Transpose(a), b)                              =>  Gemm(a, b) with transA flipped; the same for b
 Conv(Pad(x, 0)), QConv(Pad(x, zero point))         =>  Conv(x) with larger pads
+GlobalMaxPool, ReduceMax of quantised planes       =>  MaxPool with a window of their size
 Relu(Relu(x)), Clip(Clip(x)) with the same bounds  =>  once
 """
 
@@ -26,6 +27,7 @@ from compiler.graph import Graph, Node
 from compiler.ops.convolution import QConv
 from compiler.ops.quantized_op import Windowed
 from compiler.passes.eliminate import eliminate
+from compiler.tensor import EIGHT_BIT
 
 _BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "Equal", "Less", "Greater", "And", "Or", "Where", "Max", "Min"}
 _NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": 0.0, "Sub": 0.0}
@@ -215,6 +217,20 @@ def pad_into_conv(view: _View, node: Node) -> bool:
     return True
 
 
+def max_of_planes(view: _View, node: Node) -> bool:
+    """Of quantised planes, among which there is no NaN."""
+    graph = view.graph
+    if graph.tensor(node.inputs[0]).dtype not in EIGHT_BIT and view.maker(node.inputs[0], "DequantizeLinear") is None:
+        return False
+    x, y = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
+    if len(x.shape) != 4 or y.shape != (*x.shape[:2], 1, 1) or 0 in x.shape or x.shape[2:] == (1, 1):
+        return False
+    kernel = list(x.shape[2:])
+    attrs = {"kernel_shape": kernel, "strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "ceil_mode": 0}
+    node.become("MaxPool", [x.name], attrs)
+    return True
+
+
 def sum_of_two(view: _View, node: Node) -> bool:
     if len(node.inputs) != 2:
         return False
@@ -245,6 +261,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Conv": (pad_into_conv,),
     QConv.name: (pad_into_conv,),
     "Sum": (sum_of_two,),
+    "GlobalMaxPool": (max_of_planes,),
+    "ReduceMax": (max_of_planes,),
     "Relu": (twice,),
     "Clip": (twice,),
     **dict.fromkeys(_BROADCASTING - {"Mul", "Div", "Pow", "Add", "Sub"}, (drop_expand,)),
