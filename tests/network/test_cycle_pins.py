@@ -7,7 +7,10 @@ import json
 
 import pytest
 
+import tilewright as tw
 from tests.network.cycle_pins import CASES, FILE, cycles
+from tilewright import zoo
+from tilewright.runtime.cost import program_cycles
 
 PINS = json.loads(FILE.read_text())
 
@@ -25,3 +28,11 @@ def test_cycles(network: str, config: str) -> None:
         f"{network} on {config} takes {found} cycles, {1 - found / pin:.1%} fewer than the pinned {pin}: "
         "run `make pins` and commit tests/network/cycle_pins.json"
     )
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("network", ["ds_cnn", "vww"])
+def test_four_images_are_no_slower_than_four_runs(network: str) -> None:
+    """Tensors of four images may not fit the chip together; those of one do."""
+    program = tw.compile(zoo.build_quantized(network, batch=4), "base", cache=False)
+    assert program_cycles(program) <= 4 * PINS[f"{network} base"]

@@ -7,6 +7,7 @@ moved to the start of the buffer by VECTOR, which is cheaper than computing or l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from compiler.npu.emit.context import BandTile, Context
@@ -46,6 +47,11 @@ class LayerGroup:
     @property
     def fused(self) -> bool:
         return len(self.layers) > 1
+
+    def steps(self, some: Iterable[int]) -> list[int]:
+        """Those of some numbers of rows that a band can have; of several images, a whole one too."""
+        last = self.layers[-1].output
+        return [step for step in some if step < last.h] + [last.h] * (last.n > 1)
 
 
 def group_of(

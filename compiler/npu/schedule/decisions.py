@@ -88,7 +88,8 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
             units.append(LayerGroup((part[0],)))
         else:
             group = group_of(layers, at, count, read_by, outside)
-            if group is None or not 0 < step < part[-1].output.h or any(p.output.buffer in held for p in part[:-1]):
+            fits = group is not None and step > 0 and step in group.steps([step])
+            if group is None or not fits or any(p.output.buffer in held for p in part[:-1]):
                 raise CompileError(f"layers {at}..{at + count - 1} cannot run {step} rows at a time")
             units.append(replace(group, step=step))
         at += count

@@ -126,9 +126,8 @@ def _cost_group(context: Context, group: LayerGroup, first: int, stays: list[Sta
 
 
 def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
-    height = group.layers[-1].output.h
     best = float("inf"), 0
-    for step in (s for s in _STEPS if s < height):
+    for step in group.steps(_STEPS):
         try:
             dry = _dry(context, stays, first, first + len(group.layers))
             totals = emit_group(dry, replace(group, step=step))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.layers.layer import Layer, readers
-from compiler.npu.schedule.bands import group_of
+from compiler.npu.schedule.bands import LayerGroup, group_of
 from compiler.npu.schedule.decisions import Decisions, schedule_of
 from compiler.npu.schedule.residency import place_residents, resident_candidates
 from compiler.npu.schedule.search import Schedule
@@ -138,7 +138,7 @@ class Neighbourhood:
         return units
 
     def _steps(self, at: int, count: int) -> list[int]:
-        return [s for s in STEPS if s < self.layers[at + count - 1].output.h]
+        return LayerGroup(tuple(self.layers[at : at + count])).steps(STEPS)
 
     def _regrouped(self, decisions: Decisions, kind: str, unit: int, old: int, new: list[tuple[int, int]]) -> Move:
         """Units unit..unit+old-1 replaced. Layers that are fused now have no tiles of their own, and what passes

@@ -40,6 +40,12 @@ def test_rows_that_a_stride_leaves_out_are_not_made() -> None:
     assert [b.made[0] for b in band_ranges(replace(found, step=1))] == [(0, 1), (3, 4), (6, 7)]
 
 
+def test_whole_images_are_bands_where_there_are_several() -> None:
+    one, four = planes("y", 8), replace(planes("y", 8), n=4)
+    assert LayerGroup((pool(one, one),)).steps((3, 8, 9)) == [3]
+    assert LayerGroup((pool(four, four),)).steps((3, 8, 9)) == [3, 8]
+
+
 def test_what_others_read_stays_outside() -> None:
     x, m, y = planes("x", 8), planes("m", 8), planes("y", 8)
     layers: list[Layer] = [pool(x, m), pool(m, y)]
