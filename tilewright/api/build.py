@@ -14,7 +14,7 @@ from compiler.importer import import_onnx
 from compiler.importer.tflite import import_tflite
 from compiler.link import link
 from compiler.npu.emit.context import ConstantPool
-from compiler.npu.schedule.search import Scheduler
+from compiler.npu.schedule.search import Measure, Scheduler
 from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
 from compiler.states import declare_states, paired_by_name
@@ -115,13 +115,19 @@ def builder(
     config: NpuConfig,
     options: CompileOptions | None = None,
     progress: Callable[[str, float], None] | None = None,
+    compared_by: Measure | None = None,
 ) -> Build:
-    """What compiles a model, as often as it is called, with the schedules a scheduler gives."""
+    """What compiles a model, as often as it is called, with the schedules a scheduler gives.
+
+    Args:
+        compared_by: cost of schedules, which efforts 2 and 3 compare; cycles by default.
+    """
     chosen = options or CompileOptions()
 
     def build(scheduler: Scheduler | None) -> Program:
         graph = source.graph()
-        program = compile_graph(graph, config, chosen, progress=progress, measure=measure, scheduler=scheduler)
+        cost = compared_by or measure
+        program = compile_graph(graph, config, chosen, progress=progress, measure=cost, scheduler=scheduler)
         if chosen.host is not None:
             program.sections[RUNTIME_HEADER] = runtime_header()
         return program

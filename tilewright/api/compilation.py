@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from isa.program import Program
 from tilewright import program_cache, trust
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
-from tilewright.tuning.log import open_log
+from tilewright.tuning.log import compiler_digest, open_log
+from tilewright.tuning.objective import Objective
 
 if TYPE_CHECKING:
     import onnx
@@ -75,6 +77,7 @@ def compile_program(
     progress: Callable[[str, float], None] | None = None,
     cache: bool = True,
     tuning: str | Path | None = None,
+    objective: str | None = None,
 ) -> Program:
     """Compiles a model to one program, which can be saved.
 
@@ -101,6 +104,8 @@ def compile_program(
         progress: called with what is being done and the fraction done.
         tuning: log of schedules found by `tilewright tune`, applied where they save cycles; None for $TILEWRIGHT_TUNING
             or the user's, "off" for none.
+        objective: what schedules are compared by at efforts 2 and 3, and whose log of the user is meant: "cycles" (the
+            default), "energy" or "energy-delay".
 
     Raises:
         OpenShapeError: the model leaves dimensions open that `shapes` does not give.
@@ -117,18 +122,23 @@ def compile_program(
         )
     if entries and tuning not in (None, "off"):
         raise UsageError("schedules of a log (tuning) are for programs without entry points")
+    if entries and objective not in (None, "cycles"):
+        raise UsageError(f"entry points are compiled for cycles, not for {objective}")
     if isinstance(model, str | Path) and not Path(model).is_file():
         raise UsageError(f"no such model file: {model}")
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None
-    log = open_log(tuning) if keep == "outputs" and not cpu_only and not print_after else None
+    goal = Objective.named(objective or Objective.CYCLES)
+    log = open_log(tuning, goal) if keep == "outputs" and not cpu_only and not print_after else None
+    if log is not None and objective is not None:
+        log.require(goal)
     name = None
     if cache and not print_after:
         fixed = {n: (str(np.asarray(v).dtype), np.asarray(v).tolist()) for n, v in (constants or {}).items()}
         kept = dict(states) if isinstance(states, Mapping) else states
         points = [(n, {k: list(v) for k, v in found.items()}) for n, found in (entries or {}).items()]
-        found_by = fixed, kept, points, asdict(options), log.digest() if log is not None else ""
+        found_by = fixed, kept, points, asdict(options), log.digest() if log is not None else "", _compared_by(goal)
         name = program_cache.key(model, chosen.to_dict(), given, *found_by)
     found = program_cache.find(name) if name is not None else None
     if found is not None:
@@ -138,7 +148,8 @@ def compile_program(
     from tilewright.api.build import ModelSource, build_entries, build_tuned, builder
 
     source = ModelSource(model, given, constants, staged, states)
-    build = builder(source, chosen, options, progress)
+    plain = functools.partial(builder(source, chosen, replace(options, effort=min(effort, 1))), None)
+    build = builder(source, chosen, options, progress, goal.measure(plain) if effort > 1 else None)
     if entries:
         program = build_entries(source, entries, chosen, options, progress)
     elif log is not None and log.findings:
@@ -150,3 +161,8 @@ def compile_program(
     if name is not None:
         program_cache.keep(name, program)
     return program
+
+
+def _compared_by(objective: Objective) -> str:
+    """What a kept program depends on where schedules are not compared by cycles."""
+    return "" if objective is Objective.CYCLES else f"{objective} {compiler_digest(objective)}"

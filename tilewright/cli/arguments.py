@@ -104,6 +104,13 @@ effort_option = click.option(
     help="Schedule search: 0 no fusion, 1 fusion by counting, 2 and 3 measure candidates with the cycle simulator.",
 )
 
+objective_option = click.option(
+    "--for",
+    "objective",
+    type=click.Choice(("cycles", "energy", "energy-delay")),
+    help="What is to be small; by default cycles. Energy is that of `explain`, energy-delay its product with cycles.",
+)
+
 
 def tuning_option(flag: str) -> Callable[[Command], Command]:
     """The tuning log, under the name it has in the command; the argument is called `tuning`."""

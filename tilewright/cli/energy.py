@@ -59,6 +59,21 @@ def sentences(energy: Energy, model: EnergyModel, config: NpuConfig) -> list[str
     ]
     if beyond := model.beyond(config):
         lines.append(f"beyond the machines it was calibrated on, so that the error may be larger: {', '.join(beyond)}")
-    if model.stale:
-        lines.append("the RTL has changed since the energy was calibrated: `make energy-truth` measures anew")
-    return lines
+    return lines + staleness(model)
+
+
+def staleness(model: EnergyModel) -> list[str]:
+    """A line where the RTL is not, or may not be, what the model was calibrated on."""
+    match model.changed:
+        case []:
+            return []
+        case None:
+            return [
+                "the RTL's sources have changed since the energy was calibrated; whether its machines have: "
+                "python -m tilewright.energy_truth --check"
+            ]
+        case changed:
+            return [
+                f"the RTL has changed since the energy was calibrated, on {len(changed)} of {len(model.machines)} "
+                "machines: make energy-truth measures them anew"
+            ]

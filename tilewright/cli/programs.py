@@ -24,8 +24,8 @@ class Request:
     Attributes:
         model: file with a model or a compiled program.
         shapes, values, states, entries: as --shape, --value, --state and --entry give them.
-        config, host, clock_mhz, cpu_only, threads, print_after, effort, tuning: as for `tilewright.compile_program`;
-            without a configuration it is `base`.
+        config, host, clock_mhz, cpu_only, threads, print_after, effort, tuning, objective: as for
+            `tilewright.compile_program`; without a configuration it is `base`.
         trust: as for `tilewright.load`.
     """
 
@@ -42,6 +42,7 @@ class Request:
     print_after: tuple[str, ...] = ()
     effort: int = 1
     tuning: str | None = None
+    objective: str | None = None
     trust: bool = False
 
     @functools.cached_property
@@ -74,7 +75,7 @@ class Request:
         given = self.given_shapes
         if not self.is_program:
             return self.compile(given, json_path, staged), True
-        for option, chosen in (("--shape", given), ("--value", self.values)):
+        for option, chosen in (("--shape", given), ("--value", self.values), ("--for", self.objective)):
             if chosen:
                 raise UsageError(f"{self.model} is compiled already: {option} has no effect on it")
         return tw.load(self.model, trust=self.trust), False
@@ -89,7 +90,8 @@ class Request:
                 self.model, self.config or "base", shapes, constants=constants, states=states,
                 entries=dict(self.entries), host=self.host,
                 clock_mhz=self.clock_mhz, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
-                print_after=self.print_after, tuning=self.tuning, progress=working.fraction, staged=staged,
+                print_after=self.print_after, tuning=self.tuning, objective=self.objective, staged=staged,
+                progress=working.fraction,
             )  # fmt: skip
 
 

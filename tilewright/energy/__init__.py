@@ -9,20 +9,42 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+from pathlib import Path
 
-from isa.config import NpuConfig
-from tilewright.energy.model import Energy, EnergyModel, calibration_file
+from isa.config import ConfigError, NpuConfig
+from tilewright.energy.model import CALIBRATION, Energy, EnergyModel
 from tilewright.errors import UsageError
 
-__all__ = ["Energy", "EnergyModel", "load"]
+__all__ = ["Energy", "EnergyModel", "load", "path"]
+
+
+def path() -> Path:
+    """$TILEWRIGHT_ENERGY, or the calibration that is shipped."""
+    return Path(os.environ.get("TILEWRIGHT_ENERGY") or CALIBRATION)
+
+
+def load(file: Path | None = None) -> EnergyModel:
+    """The calibrated model of the file, by default that of `path`.
+
+    Raises:
+        UsageError: there is none, or it is damaged.
+    """
+    return _load(file or path())
 
 
 @functools.cache
-def load(technology: str = "osu018") -> EnergyModel:
-    """The calibrated model. Raises `UsageError` if there is none for the technology."""
+def _load(file: Path) -> EnergyModel:
     try:
-        stored = json.loads(calibration_file(technology).read_text(encoding="utf-8"))
-    except OSError:
-        raise UsageError(f"no energy model for {technology!r}; make it by: make energy-truth") from None
-    machines = tuple(NpuConfig.from_dict(fields) for fields in stored["machines"].values())
-    return EnergyModel(stored["technology"], stored["coefficients"], stored["error"], stored["sources"], machines)
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        machines = tuple(NpuConfig.from_dict(fields) for fields in stored["machines"].values())
+        found = EnergyModel(
+            technology=stored["technology"], coefficients=stored["coefficients"], error=stored["error"],
+            sources=stored["sources"], machines=machines, designs=stored["designs"],
+        )  # fmt: skip
+        found.costs(NpuConfig())  # says whether all coefficients are there
+    except OSError as error:
+        raise UsageError(f"no energy model {file}: {error.strerror}; make energy-truth makes it") from None
+    except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
+        raise UsageError(f"{file} is no energy model of this version of Tilewright: {error!r}") from None
+    return found

@@ -9,75 +9,191 @@ import numpy as np
 
 from isa.config import NpuConfig
 from isa.encoding import Op
-from isa.instructions import INSTRUCTION_BYTES, Memory, Source
+from isa.instructions import INSTRUCTION_BYTES, ROW_WRITES, Memory, RowFunction, Source
+from isa.program import CONSTANT_REGION, Program
 
-#: A cycle of the clock; a step of GEMM with one product of the array, a row it writes to ACC, a step of DEPTHWISE; a
-#: row VECTOR takes from ACC, and one from ACT; a step of ROW; a beat read, a beat written; a row of padding; an
-#: instruction.
 EVENTS = (
-    "cycle", "product", "result", "window", "post", "element", "softmax", "beat read", "beat written", "padding",
+    "cycle",           # of the clock
+    "product",         # a step of GEMM: the whole array multiplies
+    "multiplication",  # one of them by a weight that is not 0: by 0, nothing toggles behind the weight
+    "input",           # a row of activations GEMM or DEPTHWISE takes, other than that of the step before
+    "tile",            # the same of weights
+    "result",          # a row GEMM or DEPTHWISE writes to ACC
+    "window",          # a step of DEPTHWISE: the window moves
+    "emission",        # one with a product of the window
+    "post",            # a row VECTOR takes from ACC and writes to ACT
+    "element",         # a row VECTOR writes to ACT that it took from there
+    "operand",         # a row VECTOR reads from ACT
+    "parameter",       # a row, or part of one, of PRM it reads, other than that of the step before
+    "look-up",         # a row it looks up in a table
+    "row step",        # a vector ROW reads
+    "row",             # a row of which ROW keeps something
+    "row result",      # a vector ROW writes
+    "beat read",
+    "beat written",
+    "padding",         # a row of padding LOAD writes
     "instruction",
 )  # fmt: skip
 _AT = {name: n for n, name in enumerate(EVENTS)}
 #: What is said where energy is explained by cause.
 CAUSES = {
     "idle": ("cycle",),
-    "array": ("product", "result", "window"),
-    "vector": ("post", "element", "softmax"),
+    "array": ("product", "multiplication", "input", "tile", "result", "window", "emission"),
+    "vector": ("post", "element", "operand", "parameter", "look-up", "row step", "row", "row result"),
     "transfer": ("beat read", "beat written", "padding"),
     "fetch": ("instruction",),
 }
 
 
-def per_instruction(ops: Sequence[Op], config: NpuConfig) -> np.ndarray:
+def of_program(program: Program, cycles: int) -> np.ndarray:
+    """Events of a run of all the program's instructions in so many cycles, float64 [EVENTS]."""
+    return total(program.ops(), program.config, cycles, program.constants)
+
+
+def total(ops: Sequence[Op], config: NpuConfig, cycles: int, constants: bytes | None = None) -> np.ndarray:
+    """As `per_instruction`, the sum, with the cycles: float64 [EVENTS]."""
+    found: np.ndarray = per_instruction(ops, config, constants).sum(axis=0)
+    found[_AT["cycle"]] = cycles
+    return found
+
+
+def per_instruction(ops: Sequence[Op], config: NpuConfig, constants: bytes | None = None) -> np.ndarray:
     """Events of every instruction, float64 [instructions, EVENTS]; cycles are left 0, and fetching is a share of a beat
-    for every instruction."""
+    for every instruction.
+
+    Args:
+        constants: of the program, for what of its weights is 0; without them none is.
+    """
     found = np.zeros((len(ops), len(EVENTS)))
-    gemm, vector = [1] * config.gemm_loops, [1] * config.vector_loops
-    load, store, pad = [1, 1], [1, 1], [0, 0, 0, 0]
+    weights = _Weights(config, constants)
+    gemm, vector = [(1, 0, 0)] * config.gemm_loops, [(1, 0)] * config.vector_loops
+    load, store, pad = _Box(), _Box(), [0, 0, 0, 0, 0]
     for i, o in enumerate(ops):
         row = found[i]
         row[_AT["instruction"]] = 1
         row[_AT["beat read"]] = INSTRUCTION_BYTES / config.bus_bytes
         match o.name:
             case "END":
-                gemm, vector = [1] * config.gemm_loops, [1] * config.vector_loops
-                load, store, pad = [1, 1], [1, 1], [0, 0, 0, 0]
+                gemm, vector = [(1, 0, 0)] * config.gemm_loops, [(1, 0)] * config.vector_loops
+                load, store, pad = _Box(), _Box(), [0, 0, 0, 0, 0]
             case "GEMM_LOOP":
-                gemm[o["level"]] = o["count"]
+                gemm[o["level"]] = (o["count"], o["act_stride"], o["wgt_stride"])
             case "VECTOR_LOOP":
-                vector[o["level"]] = o["count"]
+                vector[o["level"]] = (o["count"], o["prm_stride"])
             case "LOAD_DIM":
-                load[o["level"]] = o["count"]
+                load.set(o)
             case "STORE_DIM":
-                store[o["level"]] = o["count"]
+                store.set(o)
             case "LOAD_PAD":
-                pad = [o[side] for side in ("left", "right", "top", "bottom")]
-            case "GEMM":
-                row[_AT["product"]] = math.prod(gemm)
-                row[_AT["result"]] = math.prod(gemm[o["reduce"] :])
-            case "DEPTHWISE":
-                row[_AT["window"]] = math.prod(gemm)
-                emitted = (max(0, (gemm[n] - 1 - o[f"start{n}"]) // o[f"step{n}"] + 1) for n in (0, 1))
-                row[_AT["result"]] = math.prod(emitted) * math.prod(gemm[2:])
+                pad = [o[side] for side in ("left", "right", "top", "bottom", "fill")]
+            case "GEMM" | "DEPTHWISE":
+                counts = [level[0] for level in gemm]
+                row[_AT["input"]] = _changes(counts, [level[1] for level in gemm])
+                row[_AT["tile"]] = _changes(counts, [level[2] for level in gemm])
+                if o.name == "GEMM":
+                    row[_AT["product"]] = math.prod(counts)
+                    used = weights.used(o["wgt"], [(level[0], level[2]) for level in gemm])
+                    row[_AT["multiplication"]] = math.prod(counts) * config.macs_per_cycle * used
+                    row[_AT["result"]] = math.prod(counts[o["reduce"] :])
+                else:
+                    row[_AT["window"]] = math.prod(counts)
+                    sides = (max(0, (counts[n] - 1 - o[f"start{n}"]) // o[f"step{n}"] + 1) for n in (0, 1))
+                    row[_AT["emission"]] = row[_AT["result"]] = math.prod(sides) * math.prod(counts[2:])
             case "VECTOR":
-                row[_AT["post" if o["source"] == Source.ACC else "element"]] = math.prod(vector)
+                source = Source(o["source"])
+                counts = [level[0] for level in vector]
+                outer = vector[o["reduce"] if source in (Source.SUM, Source.MAX) else 0 :]
+                written = math.prod(level[0] for level in outer)
+                row[_AT["post" if source == Source.ACC else "element"]] = written
+                second = o["add"] or source == Source.MUL
+                row[_AT["operand"]] = second * written + (source != Source.ACC) * math.prod(counts)
+                row[_AT["look-up"]] = o["lut"] * written
+                if source not in (Source.ACT, Source.MAX):  # with several passes each is another part of the row
+                    changes = _changes([level[0] for level in outer], [level[1] for level in outer])
+                    row[_AT["parameter"]] = written if config.vector_passes > 1 else changes
             case "ROW":
-                row[_AT["softmax"]] = math.prod(vector)
+                function = RowFunction(o["function"])
+                counts = [level[0] for level in vector]
+                row[_AT["row step"]] = math.prod(counts)
+                if function in ROW_WRITES:
+                    row[_AT["row result"]] = math.prod(counts)
+                else:
+                    row[_AT["row"]] = math.prod(counts[o["reduce"] :])
             case "LOAD":
-                lines = load[0] * load[1]
+                lines = load.counts[0] * load.counts[1]
                 nbytes = o["count"] * Memory(o["target"]).row_bytes(config)
                 row[_AT["beat read"]] += lines * math.ceil(nbytes / config.bus_bytes)
-                whole = (load[0] + pad[2] + pad[3]) * load[1] * (pad[0] + pad[1] + o["count"])
+                whole = (load.counts[0] + pad[2] + pad[3]) * load.counts[1] * (pad[0] + pad[1] + o["count"])
                 row[_AT["padding"]] = whole - lines * o["count"]
+                if o["target"] == Memory.WGT:
+                    weights.load(o, load, pad)
             case "STORE":
                 nbytes = o["count"] * Memory.ACT.row_bytes(config)
-                row[_AT["beat written"]] = store[0] * store[1] * math.ceil(nbytes / config.bus_bytes)
+                lines = store.counts[0] * store.counts[1]
+                row[_AT["beat written"]] = lines * math.ceil(nbytes / config.bus_bytes)
     return found
 
 
-def total(ops: Sequence[Op], config: NpuConfig, cycles: int) -> np.ndarray:
-    """Events of a run of all the instructions, float64 [EVENTS]."""
-    found: np.ndarray = per_instruction(ops, config).sum(axis=0)
-    found[_AT["cycle"]] = cycles
+class _Box:
+    """The outer dimensions of LOAD or STORE: rows of a plane, then planes."""
+
+    def __init__(self) -> None:
+        self.counts, self.row_strides, self.mem_strides = [1, 1], [0, 0], [0, 0]
+
+    def set(self, o: Op) -> None:
+        level = o["level"]
+        self.counts[level], self.row_strides[level] = o["count"], o["row_stride"]
+        self.mem_strides[level] = o["mem_stride"]
+
+
+def _changes(counts: Sequence[int], strides: Sequence[int]) -> int:
+    """Steps of a loop nest whose address is another one than that of the step before, the first step among them."""
+    found, steps, back = 1, math.prod(counts), 0
+    for count, stride in zip(counts, strides):
+        steps //= count  # how often this level goes from its first to its last index
+        if stride != back:
+            found += (count - 1) * steps
+        back += stride * (count - 1)  # by what the address falls when the next level advances
     return found
+
+
+class _Weights:
+    """The share of weights that are not 0 of every tile in WGT, as the LOADs put them there."""
+
+    def __init__(self, config: NpuConfig, constants: bytes | None) -> None:
+        self.bytes = None if constants is None else np.frombuffer(constants, np.uint8)
+        self.tile_bytes = config.tile_bytes
+        self.share = np.ones(config.wgt_tiles)
+
+    def load(self, o: Op, box: _Box, pad: Sequence[int]) -> None:
+        """What is loaded from the arena was computed: none of it is taken for 0."""
+        if self.bytes is None:
+            return
+        left, right, top, bottom, fill = pad
+        padding = float(fill != 0)
+        for z in range(box.counts[1]):
+            for y in range(top + box.counts[0] + bottom):
+                line = np.full(left + o["count"] + right, padding)
+                if top <= y < top + box.counts[0]:
+                    first = o["offset"] + z * box.mem_strides[1] + (y - top) * box.mem_strides[0]
+                    line[left : left + o["count"]] = self._line(o["region"], first, o["count"])
+                row = o["row"] + z * box.row_strides[1] + y * box.row_strides[0]
+                self.share[np.arange(row, row + len(line)) % len(self.share)] = line
+
+    def _line(self, region: int, first: int, count: int) -> np.ndarray | float:
+        assert self.bytes is not None
+        found = self.bytes[first : first + count * self.tile_bytes]
+        if region != CONSTANT_REGION or len(found) < count * self.tile_bytes:
+            return 1.0
+        share: np.ndarray = (found != 0).reshape(count, self.tile_bytes).mean(axis=1)
+        return share
+
+    def used(self, first: int, levels: Sequence[tuple[int, int]]) -> float:
+        """Mean over the steps of a GEMM with these (count, stride) of WGT."""
+        if self.bytes is None:
+            return 1.0
+        tiles = np.array([first])
+        for count, stride in levels:
+            if stride and count > 1:
+                tiles = (tiles[:, None] + stride * np.arange(count)).ravel()
+        return float(self.share[tiles % len(self.share)].mean())

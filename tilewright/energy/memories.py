@@ -27,6 +27,8 @@ class Technology:
 
 
 OSU018 = Technology("osu018 (TSMC 180 nm, 1.8 V)", 180.0, 1.8)
+#: By the name a Liberty library has inside.
+TECHNOLOGIES = {"osu018_stdcells": OSU018}
 
 
 def sram_pj(width: int, bits: int, technology: Technology = OSU018) -> float:

@@ -8,18 +8,18 @@ Memories on the chip cost what their tables say for a row, times a coefficient: 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fpga.area.memories import scratchpad_shapes
+from fpga.area.memories import SCRATCHPADS, scratchpad_shapes
+from fpga.bare.kept import cache_file, read_json
 from fpga.bare.resources import sources_digest
-from hw.activations import ActivationScratchpad
 from hw.interfaces import PC_BITS
-from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, WeightScratchpad
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS
 from tilewright.energy.events import CAUSES, EVENTS
@@ -27,11 +27,8 @@ from tilewright.energy.memories import DRAM_PJ_PER_BYTE, DRAM_SOURCE, sram_pj
 
 #: What the energy is calibrated on apart: toggles of gates and the clock, and accesses to memories on the chip.
 PARTS = ("logic", "memories")
-
-
-def calibration_file(technology: str = "osu018") -> Path:
-    """Where the coefficients of a technology are."""
-    return Path(__file__).with_name(f"{technology}.json")
+#: The coefficients that are shipped, with the truth they come from.
+CALIBRATION = Path(__file__).with_name("osu018.json")
 
 
 def logic_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
@@ -39,17 +36,29 @@ def logic_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
     c = config
     lanes, products, bus = float(c.vector_lanes), float(c.macs_per_cycle), float(c.bus_bytes)
     window = float(c.depthwise * c.block_in * c.dw_lanes)
+    # With several passes the elements that follow each other in a lane are of different channels: more bits change.
+    through_lanes = {"elements": float(c.block_in), "of mixed channels": float(c.block_in * (c.vector_passes > 1))}
     return {
         "cycle": {
             "fixed": 1.0, "lanes": lanes, "lanes of one pass": lanes * (c.vector_passes == 1), "products": products,
             "outputs": float(c.block_out), "inputs": float(c.block_in), "bus": bus, "window": window,
+            "row unit": float(c.row_unit), "row unit lanes": lanes * c.row_unit,
         },
-        "product": {"fixed": 1.0, "products": products, "inputs": float(c.block_in)},
+        "product": {"fixed": 1.0, "outputs": float(c.block_out)},
+        "multiplication": {"one": 1.0},
+        "input": {"inputs": float(c.block_in), "products": products},
+        "tile": {"products": products},
         "result": {"outputs": float(c.block_out)},
-        "window": {"window": window, "inputs": float(c.block_in)},
-        "post": {"elements": float(c.block_in), "passes": float(c.vector_passes)},
-        "element": {"elements": float(c.block_in), "passes": float(c.vector_passes)},
-        "softmax": {"elements": float(c.block_in)},
+        "window": {"inputs": float(c.block_in), "window": window},
+        "emission": {"window": window},
+        "post": through_lanes,
+        "element": through_lanes,
+        "operand": through_lanes,
+        "parameter": {"lanes": lanes},
+        "look-up": {"elements": float(c.block_in)},
+        "row step": {"fixed": 1.0, "elements": float(c.block_in)},
+        "row": {"fixed": 1.0},
+        "row result": {"elements": float(c.block_in)},
         "beat read": {"fixed": 1.0, "bus": bus},
         "beat written": {"fixed": 1.0, "bus": bus},
         "padding": {"inputs": float(c.block_in)},
@@ -61,23 +70,34 @@ def logic_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
 def memory_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
     """Terms of an event in the memories on the chip, in pJ by the tables, without coefficients."""
     c = config
-    act, wgt, acc, prm = (
+    act, wgt, acc, prm, lut = (
         sum(sram_pj(width, width * depth) for width, depth in scratchpad_shapes(c, (scratchpad,)))
-        for scratchpad in (ActivationScratchpad, WeightScratchpad, AccumulatorScratchpad, ParameterScratchpad)
+        for scratchpad in SCRATCHPADS
     )
     act /= c.act_banks
     prm *= c.vector_passes
+    lut *= c.vector_passes
     bus = sram_pj(c.axi_data_bits, 128 * c.axi_data_bits)
     entry = INSTRUCTION_BITS + PC_BITS
     queue = sram_pj(entry, entry * c.queue_depth)
+    loops = sram_pj(64, 512)
     return {
         "cycle": {"counters": sram_pj(64, 1024)},
-        "product": {"activations": act, "weights": wgt, "loops": sram_pj(64, 512)},
+        "product": {"loops": loops},
+        "multiplication": {},
+        "input": {"activations": act},
+        "tile": {"weights": wgt},
         "result": {"accumulators": acc},
-        "window": {"activations": act, "weights": wgt, "loops": sram_pj(64, 512)},
-        "post": {"accumulators": acc, "activations": act, "parameters": prm},
-        "element": {"activations": act, "parameters": prm},
-        "softmax": {"activations": act, "parameters": prm},
+        "window": {"loops": loops},
+        "emission": {},
+        "post": {"accumulators": acc, "activations": act},
+        "element": {"activations": act},
+        "operand": {"activations": act},
+        "parameter": {"parameters": prm},
+        "look-up": {"tables": lut},
+        "row step": {"activations": act, "tables": lut},
+        "row": {"parameters": prm},
+        "row result": {"activations": act, "parameters": prm},
         "beat read": {"buffer": bus, "activations": act},
         "beat written": {"buffer": bus, "activations": act},
         "padding": {"activations": act},
@@ -151,8 +171,9 @@ class EnergyModel:
         technology: by name.
         coefficients: per part, event and term, in pJ, or for memories in accesses.
         error: mean and largest relative error on programs and machines held back from the fit.
-        sources: `fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
+        sources: `fpga.bare.resources.sources_digest` of RTL whose designs are those it was calibrated on.
         machines: configurations it was calibrated and judged on.
+        designs: `tilewright.energy_truth.designs.digest_of` each of them, by name.
     """
 
     technology: str
@@ -160,12 +181,22 @@ class EnergyModel:
     error: Mapping[str, float]
     sources: str = ""
     machines: tuple[NpuConfig, ...] = ()
+    designs: Mapping[str, str] = field(default_factory=dict)
     dram_pj_per_byte: float = DRAM_PJ_PER_BYTE
 
     @property
-    def stale(self) -> bool:
-        """The RTL has changed since."""
-        return self.sources != sources_digest()
+    def verdict(self) -> Path:
+        """Where `tilewright.energy_truth.designs.look` keeps what it found about these designs and today's RTL."""
+        return cache_file("energy-designs", sources_digest(), json.dumps(dict(self.designs), sort_keys=True))
+
+    @property
+    def changed(self) -> list[str] | None:
+        """Machines that the RTL makes other designs of since; None where its sources are others and nobody has looked
+        whether the designs are, which takes minutes."""
+        if self.sources == sources_digest():
+            return []
+        found = read_json(self.verdict)
+        return found["changed"] if found else None
 
     def beyond(self, config: NpuConfig) -> list[str]:
         """What of a configuration no machine of the calibration comes up to: products of the array, fields."""

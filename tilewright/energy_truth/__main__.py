@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from pathlib import Path
 
 import click
 
 from common.errors import TilewrightError
 from isa.config import NpuConfig
 from tilewright import energy
-from tilewright.energy import model
 from tilewright.energy.events import EVENTS
 from tilewright.energy_truth import calibration, liberty, points
 from tilewright.energy_truth.truth import Machine
+from tilewright.errors import UsageError
 
 
 @click.command(epilog="\b\nExamples:\n  python -m tilewright.energy_truth\n  python -m tilewright.energy_truth tiny\n")
 @click.argument("config", required=False)
-@click.option("--truth", "measure", is_flag=True, help="Measure the truth (an hour; kept), fit, write.")
-@click.option("--fit", is_flag=True, help="Fit the stored truth again.")
-@click.option("--machines", type=click.IntRange(2), default=len(points.MACHINES), help="Machines of the truth.")
-@click.option("--glitches", is_flag=True, help="What toggles before it settles adds, on the first machine.")
-def main(config: str | None, measure: bool, fit: bool, machines: int, glitches: bool) -> None:
+@click.option(
+    "--truth", "mode", flag_value="truth", help="Measure the truth (hours; what is known is kept), fit, write."
+)
+@click.option("--fit", "mode", flag_value="fit", help="Fit the stored truth again.")
+@click.option("--check", "mode", flag_value="check", help="Look whether the RTL still makes the designs measured.")
+@click.option("--glitches", "mode", flag_value="glitches", help="What toggles before it settles adds, on `tiny`.")
+@click.option("--machines", type=click.IntRange(2, len(points.MACHINES)), help="With --truth: only the first ones.")
+@click.option("--nm", type=click.FloatRange(1, 1000), help="With --truth: length of $TILEWRIGHT_LIBERTY's process.")
+@click.option("--output", type=click.Path(path_type=Path), help="With --truth: the file, for what is not shipped.")
+def main(config: str | None, mode: str | None, machines: int | None, nm: float | None, output: Path | None) -> None:
     """Errors of the energy model; with CONFIG (a preset or file), what each event costs there."""
     try:
-        if measure:
-            calibration.calibrate(click.echo, machines)
-        elif fit:
-            stored = _stored()
-            configs = {name: NpuConfig.from_dict(values) for name, values in stored["machines"].items()}
-            calibration.write(configs, stored["points"], stored["sources"], click.echo)
-        elif glitches:
+        if config is not None and mode is not None:
+            raise UsageError(f"CONFIG is for what events cost, not for --{mode}")
+        for name, value in (("machines", machines), ("nm", nm), ("output", output)):
+            if value is not None and mode != "truth":
+                raise UsageError(f"--{name} is for --truth")
+        if mode == "truth":
+            calibration.calibrate(click.echo, machines or len(points.MACHINES), nm, output)
+        elif mode == "fit":
+            calibration.fit_again(click.echo)
+        elif mode == "check":
+            calibration.check(click.echo)
+        elif mode == "glitches":
             _glitches()
         elif config is not None:
             _costs(NpuConfig.load(config))
@@ -41,14 +50,8 @@ def main(config: str | None, measure: bool, fit: bool, machines: int, glitches: 
         raise click.ClickException(str(error)) from None
 
 
-def _stored() -> dict[str, Any]:
-    energy.load()  # says what to do where there is none
-    found: dict[str, Any] = json.loads(model.calibration_file().read_text(encoding="utf-8"))
-    return found
-
-
 def _errors() -> None:
-    stored = _stored()
+    stored = calibration.stored()
     machines = {name: NpuConfig.from_dict(values) for name, values in stored["machines"].items()}
     points = stored["points"]
     for entry, off in zip(points, calibration.errors(stored["coefficients"], points, machines)):
@@ -69,10 +72,15 @@ def _costs(config: NpuConfig) -> None:
 def _glitches() -> None:
     config = points.MACHINES[0][0]
     machine = Machine(config, liberty.load())
-    for point in points.POINTS:
-        still, moving = (sum(calibration.pj_of(machine.measure(point, on)).values()) / 1e6 for on in (False, True))
-        added = f"with glitches {moving:.2f} ({moving / still - 1:+.1%})"
-        click.echo(f"{config.name}: {point.name}: {still:.2f} uJ, {added}")
+    for point in (p for p in points.POINTS if p.suits(config)):
+        still, moving = (machine.measure(point, glitches=on) for on in (False, True))
+        nj = [found["pj"]["nets and gates"] / found["cycles"] / 1e3 for found in (still, moving)]
+        added = sum(calibration.pj_of(moving).values()) / sum(calibration.pj_of(still).values()) - 1
+        clock = still["pj"]["clock"] / still["cycles"] / 1e3
+        click.echo(
+            f"{config.name}: {point.name}: nets and gates {nj[0]:.2f} nJ a cycle, with glitches {nj[1]:.2f}, beside "
+            f"{clock:.2f} for the clock; all energy on the chip {added:+.1%}"
+        )
 
 
 if __name__ == "__main__":

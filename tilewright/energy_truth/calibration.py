@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,14 @@ from fpga.bare.kept import write_measured
 from fpga.bare.resources import sources_digest
 from fpga.errors import FpgaError
 from isa.config import NpuConfig
+from tilewright import energy
 from tilewright.energy import model
 from tilewright.energy.events import EVENTS
-from tilewright.energy.memories import OSU018
+from tilewright.energy.memories import OSU018, TECHNOLOGIES, Technology
 from tilewright.energy.model import PARTS, EnergyModel
-from tilewright.energy_truth import liberty, points, truth
+from tilewright.energy_truth import designs, liberty, points, truth
+from tilewright.errors import UsageError
+from tilewright.files import check_writable
 
 #: Standard deviation of a point from the model, relative to its energy above that of idling; and how far from its first
 #: fit a coefficient is expected, relative: coefficients that the points say little about stay small.
@@ -23,8 +28,11 @@ _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.03, 3.0
 
 
 def counts_of(entry: dict[str, Any]) -> np.ndarray:
-    """Events of a point of the truth, [EVENTS]."""
-    return np.array([entry["events"][event] for event in EVENTS])
+    """Events of a point of the truth, [EVENTS]. Raises `UsageError`: it was written for other events."""
+    try:
+        return np.array([entry["events"][event] for event in EVENTS])
+    except KeyError as error:
+        raise UsageError(f"the stored truth does not count {error}: make energy-truth does") from None
 
 
 def pj_of(entry: dict[str, Any]) -> dict[str, float]:
@@ -82,29 +90,73 @@ def above_idle(
     return found
 
 
-def calibrate(say: Callable[[str], object], machines: int = len(points.MACHINES)) -> None:
-    """Measures the truth of the first machines (what is known from before takes no time), fits, writes the file.
+def calibrate(
+    say: Callable[[str], object],
+    machines: int = len(points.MACHINES),
+    nm: float | None = None,
+    path: Path | None = None,
+) -> None:
+    """Measures the truth of the first machines, fits, writes the file. What the file, or the cache, has of the same
+    designs takes no time.
+
+    Args:
+        nm: length of the library's process, where that is not known.
+        path: of the file. Others than the shipped one are asked for where it would become something else.
 
     Raises:
         TilewrightError: a tool or the library is missing, or a tool failed.
     """
+    library = liberty.load()
+    technology = technology_of(library, nm)
+    path = path or model.CALIBRATION
+    if path.resolve() == model.CALIBRATION and (technology != OSU018 or machines < len(points.MACHINES)):
+        raise UsageError(
+            f"{path.name} is of {OSU018.name} and all machines; --output names a file for "
+            f"{technology.name if technology != OSU018 else f'{machines} of them'}"
+        )
+    check_writable(path)
+    sources = sources_digest()  # before hours in which files may change
     chosen = list(points.MACHINES[:machines])
-    entries = truth.measure_all(chosen, list(points.POINTS), liberty.load(), say)
-    write({config.name: config for config, _ in chosen}, entries, sources_digest(), say)
+    known = json.loads(path.read_text(encoding="utf-8"))["points"] if path.is_file() else []
+    found, entries = truth.measure_all(chosen, list(points.POINTS), library, technology, known, say)
+    configs = {config.name: config for config, _ in chosen}
+    write(model_of(configs, found, entries, technology.name, sources), path, say)
 
 
-def write(
-    machines: dict[str, NpuConfig], entries: list[dict[str, Any]], sources: str, say: Callable[[str], object]
-) -> None:
-    """Fits what is not held back and writes the file. Raises `FpgaError` where it cannot."""
+def technology_of(library: liberty.Library, nm: float | None) -> Technology:
+    """What memories are scaled to. Raises `UsageError` where the library does not say and nobody else does."""
+    if library.name in TECHNOLOGIES:
+        if nm is not None:
+            raise UsageError(f"--nm is for libraries that are not known; {library.name} is")
+        return TECHNOLOGIES[library.name]
+    if nm is None:
+        raise UsageError(f"{library.path}: --nm must say how many nm the process of {library.name} has")
+    return Technology(f"{library.name} ({nm:g} nm, {library.volts:g} V)", nm, library.volts)
+
+
+def model_of(
+    machines: dict[str, NpuConfig],
+    found: dict[str, str],
+    entries: list[dict[str, Any]],
+    technology: str,
+    sources: str,
+) -> dict[str, Any]:
+    """A model as it is stored: coefficients of what is not held back, and errors on what is.
+
+    Args:
+        found: digests of the machines' designs.
+
+    Raises:
+        FpgaError: there are too few points.
+    """
     held = [entry for entry in entries if entry["held_back"]]
-    fitted = [entry for entry in entries if not entry["held_back"]]
-    if not held or not fitted:
+    taken = [entry for entry in entries if not entry["held_back"]]
+    if not held or not taken:
         raise FpgaError("too few points: fitted and held back ones are needed")
-    coefficients = fit(fitted, machines)
+    coefficients = fit(taken, machines)
     off = np.abs(errors(coefficients, held, machines))
-    stored = {
-        "technology": OSU018.name,
+    return {
+        "technology": technology,
         "sources": sources,
         "coefficients": coefficients,
         "error": {
@@ -113,16 +165,51 @@ def write(
             "mean_above_idle": round(float(np.abs(above_idle(coefficients, held, machines)).mean()), 4),
         },
         "machines": {name: config.to_dict() for name, config in machines.items()},
+        "designs": found,
         "points": entries,
     }
-    path = model.calibration_file()
-    write_measured(path, stored)
-    say(f"{path.name}: {summary(stored)}")
 
 
-def summary(stored: dict[str, Any]) -> str:
+def write(made: dict[str, Any], path: Path, say: Callable[[str], object]) -> None:
+    """Writes a model. Raises `FpgaError` where it cannot."""
+    write_measured(path, made)
+    say(f"{path.name}: {summary(made)}")
+
+
+def stored() -> dict[str, Any]:
+    """The shipped model with its truth."""
+    found: dict[str, Any] = json.loads(model.CALIBRATION.read_text(encoding="utf-8"))
+    return found
+
+
+def fit_again(say: Callable[[str], object]) -> None:
+    """Fits the shipped truth and writes it. Raises `TilewrightError`."""
+    before = stored()
+    machines = {name: NpuConfig.from_dict(values) for name, values in before["machines"].items()}
+    made = model_of(machines, before["designs"], before["points"], before["technology"], before["sources"])
+    write(made, model.CALIBRATION, say)
+
+
+def check(say: Callable[[str], object]) -> None:
+    """Looks whether the RTL still makes the designs that were measured; where it does, the file says so of its sources.
+
+    Raises:
+        TilewrightError: it makes another one, or the file cannot be written.
+    """
+    found = energy.load(model.CALIBRATION)
+    changed = designs.look(found, say)
+    if changed:
+        raise UsageError(
+            f"other designs than those measured: {', '.join(changed)}; make energy-truth measures them anew"
+        )
+    if found.sources != sources_digest():
+        write_measured(model.CALIBRATION, stored() | {"sources": sources_digest()})
+        say(f"{model.CALIBRATION.name}: of today's sources")
+
+
+def summary(made: dict[str, Any]) -> str:
     """A line on the errors of a stored model."""
-    error, points_held = stored["error"], [point for point in stored["points"] if point["held_back"]]
+    error, points_held = made["error"], [point for point in made["points"] if point["held_back"]]
     return (
         f"error on {len(points_held)} held-back points: mean {error['mean']:.1%}, largest {error['largest']:.1%}; "
         f"of what is above idle cycles mean {error['mean_above_idle']:.1%}"

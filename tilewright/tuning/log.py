@@ -177,8 +177,8 @@ def compiler_digest(objective: Objective = Objective.CYCLES) -> str:
     """Of the sources that turn decisions into instructions, and instructions into figures of the objective."""
     found = sources_digest("common/**/*", "isa/**/*", "compiler/npu/**/*", "simulator/**/*")
     if objective is not Objective.CYCLES:
-        from tilewright.energy.model import calibration_file  # the RTL: cycles alone need not wait for it
+        from tilewright import energy  # the RTL: cycles alone need not wait for it
 
-        model = sources_digest("hw/**/*", "fpga/area/*", "tilewright/energy/*") + calibration_file().read_text("utf-8")
+        model = sources_digest("hw/**/*", "fpga/area/*", "tilewright/energy/*") + repr(energy.load())
         found = hashlib.sha256((found + model).encode()).hexdigest()
     return found[:24]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
 from isa.program import Program
+from tilewright.errors import UsageError
 from tilewright.runtime.cost import measure, program_cycles
 
 
@@ -47,6 +48,13 @@ class Objective(StrEnum):
     ENERGY = "energy"
     ENERGY_DELAY = "energy-delay"
 
+    @staticmethod
+    def named(name: str) -> Objective:
+        """Raises `UsageError` listing the names."""
+        if name not in list(Objective):
+            raise UsageError(f"unknown objective {name!r}; there are {', '.join(Objective)}")
+        return Objective(name)
+
     @property
     def unit(self) -> str:
         """Of `figure`. A clock would multiply products by the same for all schedules, so they have none."""
@@ -76,6 +84,16 @@ class Objective(StrEnum):
             case Objective.ENERGY_DELAY:
                 return Cost(start.microjoules / 2, start.cycles / 2)
 
+    def measure(self, plain: Callable[[], Program]) -> Callable[[NpuConfig, bytes, int], float]:
+        """What a compile compares schedules by; `plain` makes the program without it, whose figures a product needs.
+
+        Raises:
+            BuildError: no C++ compiler for the simulator.
+        """
+        if self is Objective.CYCLES:
+            return measure
+        return self.cost(program_figures(plain()) if self is Objective.ENERGY_DELAY else Figures(1, 1))
+
     def of(self, program: Program) -> float:
         """The figure of a program, which is asked for its energy only where that matters: the model takes a second to
         load. Raises `BuildError`: no C++ compiler for the simulator."""
@@ -98,11 +116,11 @@ def program_figures(program: Program) -> Figures:
         BuildError: no C++ compiler for the simulator.
     """
     cycles = program_cycles(program)
-    return Figures(cycles, _microjoules(program.config, program.ops(), cycles))
+    return Figures(cycles, _microjoules(program.config, program.ops(), cycles, program.constants))
 
 
-def _microjoules(config: NpuConfig, ops: Sequence[Op], cycles: int) -> float:
+def _microjoules(config: NpuConfig, ops: Sequence[Op], cycles: int, constants: bytes | None = None) -> float:
     # The RTL, and what is known of its area: a second that cycles alone need not wait for.
     from tilewright.energy import events, load
 
-    return load().energy(config, events.total(ops, config, cycles)).total / 1e6
+    return load().energy(config, events.total(ops, config, cycles, constants)).total / 1e6

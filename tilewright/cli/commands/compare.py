@@ -11,7 +11,7 @@ from rich.table import Table
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
 from tilewright.cli import arguments, programs, terminal
-from tilewright.cli.energy import microjoules
+from tilewright.cli.energy import microjoules, staleness
 from tilewright.errors import UsageError
 from tilewright.measure.clock import show
 from tilewright.measure.compare import Comparison, Pair, compare, differences
@@ -86,6 +86,8 @@ def command(
         for each in found:
             console.print(table(each, console.width))
     console.print(totals_table(found))
+    for line in staleness(found[0].a.energy_model):
+        console.print(line, markup=False)
 
 
 Side = tuple[Path, str | None]

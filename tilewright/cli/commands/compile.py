@@ -20,6 +20,7 @@ from tilewright.files import check_writable
         "  tilewright compile model.onnx -o model.twp --config small --shape input=1,3,160,160\n"
         "  tilewright compile model.onnx -o model.twp --host aarch64-linux  # then: tilewright export-c\n"
         "  tilewright compile model.onnx -o model.twp --value axes=1,2\n"
+        "  tilewright compile model.onnx -o model.twp --effort 2 --for energy\n"
         "  tilewright compile model.onnx -o model.twp --print-after fuse_quantization\n"
     ),
 )
@@ -38,6 +39,7 @@ from tilewright.files import check_writable
 )
 @click.option("--print-after", multiple=True, metavar="PASS", help="Print the graph after this pass; repeatable.")
 @arguments.effort_option
+@arguments.objective_option
 @arguments.tuning_option("--tuning")
 @arguments.json_option
 @arguments.gather(programs.Request, "request")
@@ -45,7 +47,8 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
     """Compile MODEL (quantised ONNX) into a program file.
 
     The configuration is `base` unless another is given. Whatever the NPU does not run is compiled to native code for
-    this machine's CPU, or for that of --host.
+    this machine's CPU, or for that of --host. With --for, schedules that --effort 2 and 3 compare, and those of the
+    tuning log, are for less energy.
     """
     check_writable(output)
     terminal.prepare_json(json_path)

@@ -43,6 +43,7 @@ _MOST_KERNELS = 24  # rows of the CPU's table
 @arguments.config_option
 @arguments.shape_option
 @arguments.effort_option
+@arguments.objective_option
 @arguments.latency_option
 @arguments.interval_option
 @arguments.clock_option

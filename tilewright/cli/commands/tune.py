@@ -33,12 +33,7 @@ from tilewright.tuning.tune import tune
 @arguments.model_argument
 @click.option("--cpu", is_flag=True, help="Tune the kernels of this processor instead, by measuring them.")
 @arguments.config_option
-@click.option(
-    "--for",
-    "objective",
-    type=click.Choice([each.value for each in Objective]),
-    help="What is to be small; by default cycles. Energy is that of `explain`, energy-delay its product with cycles.",
-)
+@arguments.objective_option
 @arguments.shape_option
 @click.option(
     "--budget", type=click.FloatRange(1.0), default=60.0, show_default=True, metavar="SECONDS", help="Time to search."
@@ -62,7 +57,8 @@ def command(
     """Search faster schedules for MODEL, or ones of less energy, by exact cycles, until the budget is used up.
 
     What is found goes into a log; every later compile of the same layers for the same configuration uses it where it
-    saves cycles. What saves energy goes into a log of its own, used where `tilewright compile --tuning FILE` names it.
+    saves cycles. What saves energy goes into a log of its own, used by `tilewright compile --for energy`, and where
+    --tuning FILE names it.
     Ctrl-C ends the search and keeps what was found. A log is a text file with one finding per line: logs of several
     people can be joined by concatenation.
     """

@@ -66,7 +66,7 @@ def test_power_is_opensta_s(tmp_path: Path) -> None:
         library = liberty.load()
     except UsageError:
         needs.skip(needs.LIBERTY)
-    gates = netlist.synthesise_design(component_rtlil(_Mac(), "mac"), "mac", library, "mac")
+    gates = netlist.synthesise(component_rtlil(_Mac(), "mac"), "mac", library, "mac")
     (tmp_path / "mac.v").write_text(_verilog(gates, library), encoding="utf-8")
     script = f"""
         read_liberty {library.path}

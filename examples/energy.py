@@ -1,0 +1,108 @@
+"""The figures of docs/energy.md: `python examples/energy.py`, or with the names of questions.
+
+    python examples/energy.py array window int4 published
+"""
+
+from __future__ import annotations
+
+import sys
+
+from isa.config import PRESETS, NpuConfig
+from isa.device import Counters
+from isa.instructions import Memory
+from isa.program import Program
+from simulator.cycle import CycleDevice
+from tilewright import zoo
+from tilewright.api.compilation import compile_program
+from tilewright.energy import Energy, events, load
+from tilewright.energy.memories import OSU018, Technology
+from tilewright.runtime.cost import run_npu_steps
+
+NETWORKS = ("resnet8", "ds_cnn")
+#: What published figures are compared with: network, published µJ on the chip, its process, where from.
+PUBLISHED = (
+    ("resnet8", "28 to 40", Technology("GAP9, 22 nm, 0.65 to 0.8 V", 22, 0.8)),
+    ("ds_cnn", "19", Technology("GAP9, 22 nm, 0.65 V", 22, 0.65)),
+    ("resnet50", "1,040", Technology("NVDLA of 256 MACs, 16 nm, taken for 0.8 V", 16, 0.8)),
+)
+
+
+def run(network: str, config: NpuConfig) -> tuple[Program, Counters, Energy]:
+    """A network of the zoo, quantised, on a machine."""
+    program = compile_program(zoo.build_quantized(network), config, tuning="off")
+    counters = run_npu_steps(program, CycleDevice(config, functional=False))
+    return program, counters, load().energy(config, events.of_program(program, counters.cycles or 0))
+
+
+def say(energy: Energy) -> str:
+    """µJ on the chip and of DRAM."""
+    return f"{energy.chip / 1e6:,.0f} + {energy.dram / 1e6:,.0f}"
+
+
+def array() -> None:
+    """Which array for these networks?"""
+    configs = [PRESETS[name] for name in ("tiny", "small", "base")]
+    print("|".join(["network", *(f"{c.name}, {c.block_in} x {c.block_out}" for c in configs)]))
+    for network in NETWORKS:
+        found = [run(network, config) for config in configs]
+        print("|".join([network, *(f"{say(energy)} uJ, {n.cycles:,} cycles" for _, n, energy in found)]))
+
+
+def window() -> None:
+    """What does the depthwise window buy?"""
+    for depthwise in (1, 0):
+        _, counters, energy = run("ds_cnn", PRESETS["small"].with_(depthwise=depthwise))
+        print(f"ds_cnn on small, depthwise = {depthwise}: {say(energy)} uJ, {counters.cycles:,} cycles")
+
+
+def weight_bytes(program: Program) -> int:
+    """Bytes of weights the program loads, each as often as it does."""
+    config, found, counts = program.config, 0, [1, 1]
+    for o in program.ops():
+        if o.name == "END":
+            counts = [1, 1]
+        elif o.name == "LOAD_DIM":
+            counts[o["level"]] = o["count"]
+        elif o.name == "LOAD" and o["target"] == Memory.WGT:
+            found += counts[0] * counts[1] * o["count"] * config.tile_bytes
+    return found
+
+
+def int4() -> None:
+    """How much would int4 save?"""
+    model = load()
+    for network in NETWORKS:
+        for name in ("small", "base"):
+            program, counters, energy = run(network, PRESETS[name])
+            nbytes = weight_bytes(program)
+            dram = nbytes / 2 * model.dram_pj_per_byte
+            # On the chip: reads of WGT of half the width, and half the beats of weights.
+            costs = {part: dict(zip(events.EVENTS, cost)) for part, cost in model.costs(PRESETS[name]).items()}
+            beats = nbytes / 2 / PRESETS[name].bus_bytes
+            chip = energy.memories["tile"] / 2 + beats * (costs["logic"]["beat read"] + costs["memories"]["beat read"])
+            print(
+                f"{network} on {name}: {nbytes:,} of {counters.bytes_read + counters.bytes_written:,} bytes are weights; "
+                f"{say(energy)} uJ; int4 saves {dram / 1e6:.1f} of DRAM and about {chip / 1e6:.1f} on the chip, "
+                f"{(dram + chip) / energy.total:.1%} together"
+            )
+
+
+def published() -> None:
+    """Beside published figures."""
+    for network, uj, other in PUBLISHED:
+        _, counters, energy = run(network, PRESETS["base"])
+        factor = OSU018.factor(other)
+        print(
+            f"{network} on base: {say(energy)} uJ, {counters.cycles:,} cycles; {other.name}: a factor of 1/{1 / factor:.0f}, "
+            f"{energy.chip / 1e6 * factor:,.1f} uJ on the chip, published {uj}"
+        )
+
+
+QUESTIONS = {question.__name__: question for question in (array, window, int4, published)}
+
+if __name__ == "__main__":
+    for asked in sys.argv[1:] or QUESTIONS:
+        if asked not in QUESTIONS:
+            sys.exit(f"no question {asked!r}; there are {', '.join(QUESTIONS)}")
+        print(f"\n{QUESTIONS[asked].__doc__}")
+        QUESTIONS[asked]()
