@@ -1,6 +1,6 @@
 """The figures of docs/energy.md: `python examples/energy.py`, or with the names of questions.
 
-    python examples/energy.py array window int4 published
+python examples/energy.py array window int4 published
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def int4() -> None:
             beats = nbytes / 2 / PRESETS[name].bus_bytes
             chip = energy.memories["tile"] / 2 + beats * (costs["logic"]["beat read"] + costs["memories"]["beat read"])
             print(
-                f"{network} on {name}: {nbytes:,} of {counters.bytes_read + counters.bytes_written:,} bytes are weights; "
-                f"{say(energy)} uJ; int4 saves {dram / 1e6:.1f} of DRAM and about {chip / 1e6:.1f} on the chip, "
+                f"{network} on {name}: {nbytes:,} of {counters.bytes_read + counters.bytes_written:,} bytes are "
+                f"weights; {say(energy)} uJ; int4 saves {dram / 1e6:.1f} of DRAM, about {chip / 1e6:.1f} on the chip, "
                 f"{(dram + chip) / energy.total:.1%} together"
             )
 
@@ -93,8 +93,8 @@ def published() -> None:
         _, counters, energy = run(network, PRESETS["base"])
         factor = OSU018.factor(other)
         print(
-            f"{network} on base: {say(energy)} uJ, {counters.cycles:,} cycles; {other.name}: a factor of 1/{1 / factor:.0f}, "
-            f"{energy.chip / 1e6 * factor:,.1f} uJ on the chip, published {uj}"
+            f"{network} on base: {say(energy)} uJ, {counters.cycles:,} cycles; {other.name}: "
+            f"a factor of 1/{1 / factor:.0f}, {energy.chip / 1e6 * factor:,.1f} uJ on the chip, published {uj}"
         )
 
 

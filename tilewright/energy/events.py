@@ -19,6 +19,7 @@ EVENTS = (
     "input",           # a row of activations GEMM or DEPTHWISE takes, other than that of the step before
     "tile",            # the same of weights
     "result",          # a row GEMM or DEPTHWISE writes to ACC
+    "sum",             # one that is added to what ACC has
     "window",          # a step of DEPTHWISE: the window moves
     "emission",        # one with a product of the window
     "post",            # a row VECTOR takes from ACC and writes to ACT
@@ -38,7 +39,7 @@ _AT = {name: n for n, name in enumerate(EVENTS)}
 #: What is said where energy is explained by cause.
 CAUSES = {
     "idle": ("cycle",),
-    "array": ("product", "multiplication", "input", "tile", "result", "window", "emission"),
+    "array": ("product", "multiplication", "input", "tile", "result", "sum", "window", "emission"),
     "vector": ("post", "element", "operand", "parameter", "look-up", "row step", "row", "row result"),
     "transfer": ("beat read", "beat written", "padding"),
     "fetch": ("instruction",),
@@ -99,6 +100,7 @@ def per_instruction(ops: Sequence[Op], config: NpuConfig, constants: bytes | Non
                     row[_AT["window"]] = math.prod(counts)
                     sides = (max(0, (counts[n] - 1 - o[f"start{n}"]) // o[f"step{n}"] + 1) for n in (0, 1))
                     row[_AT["emission"]] = row[_AT["result"]] = math.prod(sides) * math.prod(counts[2:])
+                row[_AT["sum"]] = o["accumulate"] * row[_AT["result"]]
             case "VECTOR":
                 source = Source(o["source"])
                 counts = [level[0] for level in vector]

@@ -156,10 +156,17 @@ def library_path() -> Path:
     return path
 
 
-@functools.cache
 def load(path: Path | None = None) -> Library:
-    """Raises `UsageError` where there is no file or it cannot be read."""
-    path = path or library_path()
+    """The library in a file, by default that of `library_path`.
+
+    Raises:
+        UsageError: there is no file, or none that can be used.
+    """
+    return _load(path or library_path())
+
+
+@functools.cache
+def _load(path: Path) -> Library:
     try:
         return _library(parse(path.read_text(encoding="utf-8", errors="replace")), path)
     except OSError as error:

@@ -199,6 +199,14 @@ def _clock_note(model: Any, family: str) -> str:
     return f"{note}; the RTL has changed, `python -m fpga.fmax --calibrate` measures anew" if model.stale else note
 
 
+def _energy_notes() -> list[str]:
+    """Whether the model of energy is of today's RTL."""
+    from tilewright.cli.energy import staleness  # the RTL, a second, which a sweep has already
+    from tilewright.energy import load
+
+    return staleness(load())
+
+
 def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
     """The fastest points of each network, where there is a clock."""
     best = {network: outcome.fastest(network, _FASTEST) for network in space.weights}
@@ -257,6 +265,8 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
         click.echo(_area_note(outcome.area_model, space.family))
     if outcome.clock_model is not None:
         click.echo(_clock_note(outcome.clock_model, space.family))
+    for line in _energy_notes():
+        click.echo(line)
     if not outcome.front:
         for reason, count in Counter(p["reason"] for p in outcome.points if p["state"] == "infeasible").most_common(3):
             click.echo(f"no point is left: {count} break {reason}")

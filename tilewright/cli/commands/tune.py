@@ -101,6 +101,12 @@ def command(
     else:
         text += "; nothing better found" if chosen is not Objective.CYCLES else "; nothing faster found"
     console.print(text + (" (interrupted)" if found.interrupted else ""), markup=False, soft_wrap=True)
+    if chosen is not Objective.CYCLES:
+        from tilewright.cli.energy import staleness  # the RTL: cycles alone need not wait a second for it
+        from tilewright.energy import load
+
+        for line in staleness(load()):
+            console.print(line, markup=False, soft_wrap=True)
 
 
 def _cells(before: Figures, after: Figures) -> tuple[str, ...]:

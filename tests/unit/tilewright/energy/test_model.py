@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fpga.bare.resources import rtlil_of, sources_digest
 from isa.config import PRESETS, NpuConfig
 from isa.device import Counters
 from simulator.cycle import CycleDevice
 from tests.common import needs
 from tests.common.paths import ROOT
+from tests.unit.tilewright.energy_truth import small_library
 from tilewright import energy, zoo
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
+from tilewright.cli.energy import staleness
 from tilewright.energy import events, model
-from tilewright.energy_truth import calibration
+from tilewright.energy_truth import calibration, designs
 from tilewright.energy_truth.__main__ import main
 from tilewright.errors import UsageError
 from tilewright.measure.explain import explain
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.zoo.builder import Builder, Value
+from tilewright.zoo.quantization import quantize
 
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
 @pytest.fixture(scope="module")
 def stored() -> dict:
-    return json.loads(model.calibration_file().read_text(encoding="utf-8"))
+    return json.loads(model.CALIBRATION.read_text(encoding="utf-8"))
 
 
 def test_the_model_reproduces_what_was_held_back(stored: dict) -> None:
-    """Stated errors are those of the stored points, and within the bar."""
+    """Stated errors are those of the stored points, and within the bars of docs/energy.md."""
     machines = {name: NpuConfig.from_dict(values) for name, values in stored["machines"].items()}
     held = [point for point in stored["points"] if point["held_back"]]
     assert {p["machine"] for p in stored["points"]} - {p["machine"] for p in stored["points"] if not p["held_back"]}
@@ -44,7 +54,7 @@ def test_the_model_reproduces_what_was_held_back(stored: dict) -> None:
         off.append(abs(said / sum(point["pj"].values()) - 1))
     assert stored["error"]["mean"] == pytest.approx(np.mean(off), abs=1e-4)
     assert stored["error"]["largest"] == pytest.approx(max(off), abs=1e-4)
-    assert np.mean(off) <= 0.03 and max(off) <= 0.11  # docs/energy.md: the aim of 10 % is not met
+    assert np.mean(off) <= 0.05 and max(off) <= 0.10
 
 
 def test_the_fit_is_that_of_the_stored_points(stored: dict) -> None:
@@ -54,15 +64,96 @@ def test_the_fit_is_that_of_the_stored_points(stored: dict) -> None:
     assert again == pytest.approx(calibration.errors(stored["coefficients"], fitted, machines), abs=2e-3)
 
 
-def test_unknown_technology() -> None:
-    with pytest.raises(UsageError, match="make energy-truth"):
-        energy.load("nowhere")
+def test_what_is_calibrated_on(stored: dict) -> None:
+    """Programs of the row unit, an array of 256 products, and a design for every machine."""
+    assert {*stored["designs"]} == {*stored["machines"]} == {point["machine"] for point in stored["points"]}
+    assert sum(point["events"]["row step"] > 0 for point in stored["points"] if not point["held_back"]) >= 4
+    base = energy.load().costs(PRESETS["base"])
+    assert sum(base[part][events.EVENTS.index(name)] for part in base for name in ("row step", "row", "row result")) > 0
+    assert energy.load().beyond(PRESETS["base"]) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"machines": 3}', '{"machines": {}, "technology": "t", "designs": {}}'])
+def test_missing_or_damaged_models_are_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"no energy model .*: No such file or directory; make energy-truth"):
+        energy.load(tmp_path / "nowhere.json")
+    (tmp_path / "damaged.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"damaged\.json is no energy model"):
+        energy.load(tmp_path / "damaged.json")
+
+
+def test_another_model_by_the_environment(stored: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(stored | {"technology": "mine"}), encoding="utf-8")
+    monkeypatch.setenv("TILEWRIGHT_ENERGY", str(path))
+    assert energy.load().technology == "mine" and energy.load(model.CALIBRATION).technology == stored["technology"]
+
+
+# Whether the RTL is still that of the truth.
+
+
+def test_staleness_is_asked_of_sources_then_of_designs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    tiny = PRESETS["tiny"].with_(queue_depth=2)
+    same = designs.digest_of(rtlil_of(tiny))
+    found = replace(energy.load(), sources=sources_digest(), machines=(tiny,), designs={"tiny": "0" * 16})
+    assert found.changed == [] and staleness(found) == []  # of the same sources: nothing is elaborated
+    found = replace(found, sources="other")
+    assert found.changed is None and "energy_truth --check" in staleness(found)[0]
+    assert designs.look(found, print) == ["tiny"] == found.changed
+    assert "on 1 of 1 machines" in staleness(found)[0]
+    assert replace(found, designs={"tiny": same}).changed is None  # another question
+    assert designs.look(replace(found, designs={"tiny": same}), print) == []
+    assert replace(found, designs={"tiny": same}).changed == []
+
+
+def test_designs_are_what_makes_gates() -> None:
+    text = 'attribute \\generator "x"\n  attribute \\enum_value_0 "A"\n  attribute \\init 1\'0\n  wire width 1 \\a\n'
+    other = text.replace('"x"', '"y"').replace('"A"', '"B"').replace("value_0", "value_1")
+    assert designs.digest_of(text) == designs.digest_of(other) != designs.digest_of(text.replace("1'0", "1'1"))
+
+
+# Events.
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_of_an_address(seed: int) -> None:
+    chance = random.Random(seed)
+    counts = [chance.randint(1, 4) for _ in range(4)]
+    strides = [chance.choice([0, 0, 1, 2, -1, 3, -3]) for _ in range(4)]
+    steps = itertools.product(*(range(count) for count in reversed(counts)))  # the innermost level is the first
+    at = [sum(i * stride for i, stride in zip(reversed(step), strides)) for step in steps]
+    assert events._changes(counts, strides) == 1 + sum(a != b for a, b in itertools.pairwise(at))
+
+
+def _machine_with_weights(shape: tuple[int, ...], layers: Callable[[Builder, Value], Value]) -> dict[str, float]:
+    b = Builder("weights", seed=3)
+    program = compile_program(
+        quantize(b.finish(layers(b, b.input(shape)))), PRESETS["tiny"].with_(depthwise=0), tuning="off"
+    )
+    return dict(zip(events.EVENTS, events.of_program(program, 1)))
+
+
+def test_weights_that_are_zero_multiply_nothing() -> None:
+    """A depthwise layer without the window is products by diagonal tiles; a dense one has next to no zeros."""
+    dense = _machine_with_weights((1, 16, 6, 6), lambda b, x: b.conv(x, 16, 1))
+    depthwise = _machine_with_weights((1, 16, 6, 6), lambda b, x: b.depthwise(x, 3))
+    products = PRESETS["tiny"].macs_per_cycle
+    assert 0.95 < dense["multiplication"] / dense["product"] / products <= 1
+    assert 0.2 < depthwise["multiplication"] / depthwise["product"] / products <= 0.25
+    few = _machine_with_weights((1, 3, 6, 6), lambda b, x: b.conv(x, 16, 1))  # three channels in four lanes
+    assert 0.7 < few["multiplication"] / few["product"] / products <= 0.75
+
+
+def test_pooling_writes_once_for_each_window() -> None:
+    found = _machine_with_weights((1, 4, 8, 8), lambda b, x: b.max_pool(b.conv(x, 4, 1), 2, 2))
+    assert (found["element"], found["operand"], found["post"]) == (16, 64, 64)
 
 
 def _counters(config: NpuConfig, network: str) -> tuple[Counters, np.ndarray]:
     program = compile_program(zoo.build_quantized(network, **zoo.ZOO[network].small), config)
     counters = run_npu_steps(program, CycleDevice(config, functional=False))
-    return counters, events.total(program.ops(), config, counters.cycles or 0)
+    return counters, events.of_program(program, counters.cycles or 0)
 
 
 @pytest.mark.parametrize(("name", "network"), [("tiny", "ds_cnn"), ("small", "mobilenet_v1")])
@@ -100,6 +191,43 @@ def test_command_line_says_errors_and_costs() -> None:
     assert CliRunner().invoke(main, ["nowhere"]).exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tiny", "--fit"], "CONFIG is for what events cost, not for --fit"),
+        (["--fit", "--machines", "3"], "--machines is for --truth"),
+        (["--nm", "45"], "--nm is for --truth"),
+        (["--check", "--output", "x.json"], "--output is for --truth"),
+        (["--truth", "--machines", "3"], "--output names a file for 3 of them"),
+        (["--truth", "--nm", "45", "--output", "x.json"], "osu018_stdcells is"),
+        (["--truth", "--machines", "3", "--output", "nowhere/x.json"], "no such directory"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _library(tmp_path, monkeypatch, "osu018_stdcells")
+    before = model.CALIBRATION.read_bytes()
+    shown = CliRunner().invoke(main, arguments)
+    assert shown.exit_code == 1 and said in shown.output and model.CALIBRATION.read_bytes() == before
+
+
+def test_other_libraries_do_not_overwrite_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _library(tmp_path, monkeypatch, "round")
+    for arguments, said in (
+        (["--truth"], "--nm must say how many nm the process of round has"),
+        (["--truth", "--nm", "90"], "--output names a file for round (90 nm, 2 V)"),
+    ):
+        shown = CliRunner().invoke(main, arguments)
+        assert shown.exit_code == 1 and said in shown.output
+
+
+def _library(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = folder / "some.lib"
+    path.write_text(small_library.text().replace("library(round)", f"library({name})"), encoding="utf-8")
+    monkeypatch.setenv("TILEWRIGHT_LIBERTY", str(path))
+
+
 @pytest.mark.long
 def test_truth_is_found_again(stored: dict) -> None:
     """Synthesis, gates and power of one program on the first machine give the stored figure."""
@@ -110,22 +238,25 @@ def test_truth_is_found_again(stored: dict) -> None:
     except UsageError:
         needs.skip(needs.LIBERTY)
     config, point = points.MACHINES[0][0], next(p for p in points.POINTS if p.name == "table")
-    if energy.load().stale:
-        pytest.skip("the RTL has changed since the truth was measured")
     machine = truth.Machine(config, library)
-    found = machine._measure(compile_program(point.model(), config), point, glitches=False)
+    # Raises where gates and simulator do not give the same bytes in the same cycles.
+    found = machine._measure(compile_program(point.model(), config, tuning="off"), point, glitches=False)
     expected = next(p for p in stored["points"] if (p["machine"], p["program"]) == (config.name, point.name))
-    assert found["cycles"] == expected["cycles"]
-    assert sum(found["pj"].values()) == pytest.approx(sum(expected["pj"].values()), rel=1e-3)
+    if machine.digest == stored["designs"][config.name]:
+        assert found["cycles"] == expected["cycles"]
+        assert sum(found["pj"].values()) == pytest.approx(sum(expected["pj"].values()), rel=1e-3)
+    else:  # another design since the truth was measured: much the same is what can be expected
+        assert found["cycles"] == pytest.approx(expected["cycles"], rel=0.1)
+        assert sum(found["pj"].values()) == pytest.approx(sum(expected["pj"].values()), rel=0.2)
 
 
 def test_machines_beyond_the_calibration_are_named(stored: dict) -> None:
     found = energy.load()
     assert found.beyond(PRESETS["tiny"]) == [] and set(stored["machines"]) == {m.name for m in found.machines}
-    assert {"products 256", "row_unit 1"} <= set(found.beyond(PRESETS["base"]))
+    assert {"products 1024", "axi_data_bits 256"} <= set(found.beyond(PRESETS["large"].with_(axi_data_bits=256)))
 
 
-@pytest.mark.parametrize(("config", "named"), [("tiny", False), ("base", True)])
+@pytest.mark.parametrize(("config", "named"), [("tiny", False), ("large", True)])
 def test_explain_says_where_the_energy_goes(config: str, named: bool) -> None:
     arguments = ["explain", str(DIGITS), "--config", config]
     shown = CliRunner().invoke(cli, arguments)

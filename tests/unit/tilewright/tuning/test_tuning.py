@@ -20,10 +20,11 @@ from isa.config import NpuConfig
 from tests.common.paths import ROOT
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import cli
+from tilewright.errors import UsageError
 from tilewright.measure.explain import explain
 from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.apply import Advisor, build_tuned
-from tilewright.tuning.log import Finding, TuningLog, compiler_digest
+from tilewright.tuning.log import Finding, TuningLog, compiler_digest, default_path
 from tilewright.tuning.objective import Figures, Objective, four_digits, program_figures
 from tilewright.tuning.search import tune_step
 from tilewright.tuning.trials import StepProblem
@@ -244,6 +245,36 @@ def test_products_of_cycles_and_energy(step: StepProblem) -> None:
         at = Figures(start.cycles * chance.uniform(0.3, 3), start.microjoules * chance.uniform(0.3, 3))
         if cost.cycle * at.cycles + cost.microjoule * at.microjoules < objective.figure(start):
             assert objective.figure(at) < objective.figure(start)
+
+
+@pytest.mark.parametrize("objective", ["energy", "energy-delay"])
+def test_compiles_for_energy(objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Effort 2 compares schedules by the objective, and the objective's own log is used."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.delenv("TILEWRIGHT_TUNING", raising=False)
+    goal, asked = Objective(objective), Objective.measure
+    costs = []
+    monkeypatch.setattr(Objective, "measure", lambda *a: costs.append(asked(*a)) or costs[-1])
+    plain = tw.compile_program(MODEL, "small", tuning="off")
+    figure = goal.of(plain)
+    found = tw.compile_program(MODEL, "small", effort=2, objective=objective, tuning="off")
+    (cost,) = costs
+    assert cost.microjoule > 0 and (cost.cycle > 0) == (goal is Objective.ENERGY_DELAY)
+    assert goal.of(found) <= figure * 1.001  # weights that are 0 are known of whole programs only
+    invoke("tune", MODEL, "--config", "small", "--for", objective, "--budget", 6, "--jobs", 1)
+    shown = invoke(
+        "compile", MODEL, "--config", "small", "--for", objective, "-o", tmp_path / "tuned.twp", "--json", "-"
+    )
+    (tuned,) = [note for note in json.loads(shown.stdout)["notes"] if note.startswith("tuned: ")]
+    assert goal.unit in tuned and goal.of(tw.load(tmp_path / "tuned.twp")) < figure
+    shown = invoke(
+        "compile", MODEL, "--for", "cycles", "--tuning", default_path(goal), "-o", tmp_path / "x.twp", code=2
+    )
+    assert f"tuned for {objective}" in shown.output
+    shown = invoke("explain", tmp_path / "tuned.twp", "--for", objective, code=2)
+    assert "compiled already: --for has no effect" in shown.output
+    with pytest.raises(UsageError, match="unknown objective 'speed'; there are cycles, energy, energy-delay"):
+        tw.compile_program(MODEL, objective="speed")
 
 
 def test_numbers() -> None:
