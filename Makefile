@@ -137,7 +137,7 @@ pins: $(STAMP) ## write the pinned cycle counts of the tests anew
 golden: $(STAMP) ## write the golden texts of the tests anew
 	$(BIN)/python -m tests.unit.compiler.npu.golden
 
-energy-truth: $(STAMP) ## gates, toggles and power of the points of the energy model, and its coefficients (an hour)
+energy-truth: $(STAMP) ## gates, toggles and power of the points of the energy model, where they have changed, and its coefficients (hours from nothing)
 	$(BIN)/python -m tilewright.energy_truth --truth
 
 pictures: $(STAMP) ## draw the pictures of the documentation anew

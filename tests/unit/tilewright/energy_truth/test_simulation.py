@@ -47,7 +47,7 @@ def test_toggles_of_a_counter(tmp_path: Path, glitches: bool) -> None:
         device = GateDevice(PRESETS["tiny"], gates, glitches=glitches)
     except BuildError:
         needs.skip(needs.C_COMPILER)
-    device._library.tw_rtl_run(device._handle, None, 0, 0, 10_000)
+    assert device.start({})
     found = device.activity
     device.close()
     # From START to the interrupt the counter ends at 128; so it was 128 less the cycles before.
@@ -74,9 +74,9 @@ def test_registers_that_do_not_answer_are_an_error(tmp_path: Path) -> None:
     except BuildError:
         needs.skip(needs.C_COMPILER)
     with pytest.raises(DeviceError, match="does not answer an access to register WATCHDOG"):
-        device._write("WATCHDOG", 1)
+        device.write_register("WATCHDOG", 1)
     with pytest.raises(DeviceError, match="register CONTROL"):
-        device._library.tw_rtl_run(device._handle, None, 0, 0, 10_000)
+        device.start({})
     with pytest.raises(DeviceError, match="register STATUS"):  # the counter has no port for reads
-        device._read("STATUS")
+        device.read_register("STATUS")
     device.close()
