@@ -150,12 +150,16 @@ def _network_table(data: SweepData, name: str, digest: str) -> dict[str, Any]:
 
 def _inside_table(inside: Inside) -> dict[str, Any]:
     found = inside.explanation
+    energy = found.energy
     return {
         "network": inside.network,
         "plots": inside.plots,
         "cycles": found.cycles,
         "utilization": found.bound / found.cycles if found.cycles else 0.0,
         "layers": _layers(found),
+        "energy": energy.to_dict(),
+        "causes": ", ".join(f"{cause} {pj / energy.total:.0%}" for cause, pj in energy.causes().items() if pj),
+        "energy_model": found.energy_model.sentence(),
         "losses": [(key, LOSSES[key], n, n / max(1, found.cycles)) for key, n in found.losses.items() if n],
         "diff": _diff(inside.comparison) if inside.comparison is not None else None,
     }
@@ -170,11 +174,12 @@ def _title(data: SweepData) -> str:
 
 def _layers(found: Explanation) -> list[list[str]]:
     rows = []
-    for row in found.rows:
+    for row, energy in zip(found.rows, found.energies, strict=True):
         worst = sorted(((n, key) for key, n in row.losses.items() if n > 0), reverse=True)[:2]
         rows.append([
             short_name(row.layer.name, 44), f"{row.layer.macs:,}", f"{row.bound:,}", f"{row.cycles:,}",
-            f"{row.utilization:.0%}" if row.cycles else "", ", ".join(f"{key} {n:,}" for n, key in worst),
+            f"{row.utilization:.0%}" if row.cycles else "", f"{energy.total / 1e6:,.4g}",
+            ", ".join(f"{key} {n:,}" for n, key in worst),
         ])  # fmt: skip
     return rows
 

@@ -193,6 +193,12 @@ def test_inside_agrees_with_the_sweep(folder: Path, tmp_path: Path) -> None:
     assert found["networks"]["digits"]["cycles"] == data.point(7)["metrics"]["cycles"]
     assert found["networks"]["digits"]["against_cycles"] == data.point(0)["metrics"]["cycles"]
     assert found["config_differences"]
+    text = (tmp_path / "r" / "report.html").read_text()
+    said = re.search(r"Energy</span> ([\d.,]+) µJ, of which DRAM", text)
+    assert said and float(said[1]) == pytest.approx(data.point(7)["metrics"]["microjoules"], rel=1e-3)
+    rows = re.findall(r'<tr>(<td class="text">.*?)</tr>', text.split("<th>µJ</th>")[1].split("</table>")[0])
+    parts = [float(re.sub(r"<.*?>", "", row.split("</td>")[5])) for row in rows]
+    assert sum(parts) == pytest.approx(float(said[1]), rel=0.02)
 
 
 def test_a_model_that_was_taken_away(folder: Path, tmp_path: Path) -> None:
