@@ -15,23 +15,21 @@ from tilewright.zoo.transformer import attention
 
 _TINY, _SMALL, _BASE = PRESETS["tiny"], PRESETS["small"], PRESETS["base"]
 #: Machines, small ones first, and whether each is held back from the fit. Those held back, and the programs held back
-#: below, were made when the terms of the model were chosen, and measured after that.
+#: below, were made when the terms of the model were chosen, and their errors were not looked at before.
 MACHINES: tuple[tuple[NpuConfig, bool], ...] = (
     (_TINY, False),
     (PRESETS["nano"], False),
     (PRESETS["pynq"], False),
-    (_TINY.with_(name="bus", vector_passes=2, axi_data_bits=64, act_banks=8, queue_depth=32), False),
-    (_TINY.with_(name="broad", block_out=8, vector_passes=2, axi_data_bits=64), False),
     (_TINY.with_(name="long", block_in=8, depthwise=0, vector_passes=4), False),
     (_TINY.with_(name="norms", vector_passes=1, row_unit=1, queue_depth=32), False),
+    (_TINY.with_(name="tall", block_out=16, vector_passes=2, axi_data_bits=64, queue_depth=8), True),
+    (_TINY.with_(name="flat", block_in=16, acc_rows=1024), False),
     (_SMALL, False),
-    (_SMALL.with_(name="eight lanes", vector_passes=1, acc_rows=512, semaphores=31), False),
+    (_SMALL.with_(name="plain", depthwise=0, axi_data_bits=32, act_banks=8, queue_depth=8), False),
     (_SMALL.with_(name="eight norms", vector_passes=1, row_unit=1, semaphores=31), False),
     (_SMALL.with_(name="half", block_out=16, vector_passes=4, axi_data_bits=128), False),
     (_SMALL.with_(name="rows", block_in=16, block_out=8, vector_passes=2), False),
     (_BASE.with_(name="square", row_unit=0, vector_passes=4), False),
-    (_TINY.with_(name="flat", block_in=16, acc_rows=1024), True),
-    (_SMALL.with_(name="plain", depthwise=0, axi_data_bits=32, act_banks=8, queue_depth=8), True),
     (_BASE, True),
 )  # fmt: skip
 
@@ -142,6 +140,39 @@ def _transformer(b: Builder, x: Value) -> Value:
     return b.add(x, b.dense(b.dense(b.layer_norm(x), 48, activation="gelu"), 24))
 
 
+def _residual(b: Builder, x: Value) -> Value:
+    y = b.conv(b.conv(x, 20, 3, stride=2, activation="relu"), 20, 3, gain=0.5)
+    return b.dense(b.global_pool(b.add(y, b.conv(x, 20, 1, stride=2), "relu"), flatten=True), 16)
+
+
+def _mobile(b: Builder, x: Value) -> Value:
+    y = b.conv(x, 12, 3, stride=2, activation="relu6")
+    y = b.conv(b.depthwise(y, 3, activation="relu6"), 20, 1, activation="relu6")
+    return b.conv(b.depthwise(y, 5, stride=2, activation="relu6"), 28, 1)
+
+
+def _fire(b: Builder, x: Value) -> Value:
+    y = b.conv(b.max_pool(b.conv(x, 8, 1, activation="relu"), 2, 2), 6, 1, activation="relu")
+    y = b.concat([b.conv(y, 14, 1, activation="relu"), b.conv(y, 14, 3, activation="relu")])
+    return b.conv(y, 10, 1, activation="relu")
+
+
+def _decoder(b: Builder, x: Value) -> Value:
+    y = b.conv(b.resize(b.conv(x, 10, 1, activation="relu")), 8, 3, activation="relu")
+    return b.conv(y, 4, 1, activation="sigmoid")
+
+
+def _mixer(b: Builder, x: Value) -> Value:
+    for features in (90, 36, 36, 12):
+        x = b.dense(x, features, activation="hard_swish")
+    return x
+
+
+def _encoder(b: Builder, x: Value) -> Value:
+    y = b.dense(b.layer_norm(b.dense(x, 40, activation="relu")), 28)
+    return b.dense(b.op("Softmax", [y], y.shape, axis=-1), 20)
+
+
 _SLOW = MemoryTiming(read_latency=200, write_latency=100, read_interval=4, write_interval=4)
 POINTS: tuple[Point, ...] = (
     Point("conv3", False, (1, 16, 6, 6), lambda b, x: b.conv(x, 16, 3, activation="relu")),
@@ -163,12 +194,19 @@ POINTS: tuple[Point, ...] = (
     Point("perceptron", False, (1, 100), _perceptron),
     Point("stem", False, (1, 3, 24, 24), _stem),
     Point("slow block", False, (1, 8, 5, 5), _narrow, MemoryTiming(read_latency=100, read_interval=2)),
-    Point("bottleneck", True, (1, 20, 7, 7), _bottleneck),
-    Point("gated", True, (1, 10, 9, 9), _gated),
-    Point("two ways", True, (1, 6, 10, 10), _two_ways),
-    Point("pyramid", True, (1, 6, 10, 10), _pyramid),
-    Point("autoencoder", True, (1, 150), _autoencoder, MemoryTiming(read_latency=60)),
-    Point("slow gated", True, (1, 10, 7, 7), _gated, _SLOW),
-    Point("norm and softmax", True, (1, 18, 24), _rows, rows=True),
-    Point("transformer", True, (1, 16, 24), _transformer, rows=True),
+    Point("bottleneck", False, (1, 20, 7, 7), _bottleneck),
+    Point("gated", False, (1, 10, 9, 9), _gated),
+    Point("two ways", False, (1, 6, 10, 10), _two_ways),
+    Point("pyramid", False, (1, 6, 10, 10), _pyramid),
+    Point("autoencoder", False, (1, 150), _autoencoder, MemoryTiming(read_latency=60)),
+    Point("slow gated", False, (1, 10, 7, 7), _gated, _SLOW),
+    Point("norm and softmax", False, (1, 18, 24), _rows, rows=True),
+    Point("transformer", False, (1, 16, 24), _transformer, rows=True),
+    Point("residual", True, (1, 10, 10, 10), _residual),
+    Point("mobile", True, (1, 3, 20, 20), _mobile),
+    Point("fire", True, (1, 10, 14, 14), _fire),
+    Point("decoder", True, (1, 18, 5, 5), _decoder),
+    Point("mixer", True, (1, 60), _mixer),
+    Point("slow residual", True, (1, 10, 8, 8), _residual, MemoryTiming(read_latency=150, read_interval=3)),
+    Point("encoder", True, (1, 14, 20), _encoder, rows=True),
 )  # fmt: skip
