@@ -4,6 +4,7 @@
     python -m tilewright.energy_truth tiny              what each event costs on a machine
     python -m tilewright.energy_truth --truth           synthesise, simulate, fit, write (make energy-truth)
     python -m tilewright.energy_truth --fit             the fit alone, from the truth in osu018.json
+    python -m tilewright.energy_truth --check           whether the RTL still makes the designs that were measured
 
 `liberty`, `netlist`, `simulation`, `power` and `truth` measure the programs of `points`; `calibration` fits
 `tilewright.energy.model` to them. They stand above the compiler and the zoo, the model below both: whoever compiles may

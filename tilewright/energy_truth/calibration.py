@@ -117,10 +117,20 @@ def calibrate(
     check_writable(path)
     sources = sources_digest()  # before hours in which files may change
     chosen = list(points.MACHINES[:machines])
-    known = json.loads(path.read_text(encoding="utf-8"))["points"] if path.is_file() else []
-    found, entries = truth.measure_all(chosen, list(points.POINTS), library, technology, known, say)
+    found, entries = truth.measure_all(chosen, list(points.POINTS), library, technology, _known(path), say)
     configs = {config.name: config for config, _ in chosen}
     write(model_of(configs, found, entries, technology.name, sources), path, say)
+
+
+def _known(path: Path) -> list[dict[str, Any]]:
+    """Points of a file that is there. Raises `UsageError` where it is something else, which stays."""
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["points"]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, KeyError):
+        raise UsageError(f"{path} is there and no model of energy: name another file") from None
+    return found
 
 
 def technology_of(library: liberty.Library, nm: float | None) -> Technology:
