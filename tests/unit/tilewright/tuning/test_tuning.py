@@ -260,7 +260,9 @@ def test_compiles_for_energy(objective: str, tmp_path: Path, monkeypatch: pytest
     found = tw.compile_program(MODEL, "small", effort=2, objective=objective, tuning="off")
     (cost,) = costs
     assert cost.microjoule > 0 and (cost.cycle > 0) == (goal is Objective.ENERGY_DELAY)
-    assert goal.of(found) <= figure * 1.001  # weights that are 0 are known of whole programs only
+    # What was compared took no weight for 0, as those of a whole program are known to be: a candidate may be wrong by
+    # some tenths of a per cent.
+    assert goal.of(found) <= figure * 1.01
     invoke("tune", MODEL, "--config", "small", "--for", objective, "--budget", 6, "--jobs", 1)
     shown = invoke(
         "compile", MODEL, "--config", "small", "--for", objective, "-o", tmp_path / "tuned.twp", "--json", "-"
