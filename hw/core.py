@@ -100,6 +100,8 @@ class Core(wiring.Component):
         connect(m, vector.scale, storage.scale)
         connect(m, vector.write, storage.vector_write)
         connect(m, store.act, storage.store)
+        if c.weight_codes:
+            connect(m, load.codes, storage.codes)
         if c.row_unit:
             connect(m, vector.scale_write, storage.scale_write)
         if c.table_lookup:
@@ -111,6 +113,8 @@ class Core(wiring.Component):
         connect(m, load.window_fault, faults.load_window)
         connect(m, load.bus_fault, faults.load_bus)
         connect(m, load.range_fault, faults.load_range)
+        if c.weight_codes:
+            connect(m, load.code_fault, faults.load_code)
         connect(m, gemm.range_fault, faults.gemm_range)
         connect(m, vector.range_fault, faults.vector_range)
         connect(m, store.window_fault, faults.store_window)

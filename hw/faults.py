@@ -32,6 +32,7 @@ class Faults(wiring.Component):
     """
 
     def __init__(self, config: NpuConfig) -> None:
+        self.config = config
         address = config.axi_address_bits
         super().__init__(
             {
@@ -40,6 +41,7 @@ class Faults(wiring.Component):
                 "load_window": In(Fault(address + 1)),
                 "load_bus": In(Fault(address)),
                 "load_range": In(Fault()),
+                **({"load_code": In(Fault())} if config.weight_codes else {}),
                 "gemm_range": In(Fault()),
                 "vector_range": In(Fault()),
                 "store_window": In(Fault(address + 1)),
@@ -59,6 +61,7 @@ class Faults(wiring.Component):
             (self.load_window, ErrorCode.WINDOW, Engine.LOAD),
             (self.load_bus, ErrorCode.BUS_READ, Engine.LOAD),
             (self.load_range, ErrorCode.SCRATCHPAD_RANGE, Engine.LOAD),
+            *([(self.load_code, ErrorCode.CODE, Engine.LOAD)] if self.config.weight_codes else []),
             (self.gemm_range, ErrorCode.SCRATCHPAD_RANGE, Engine.GEMM),
             (self.vector_range, ErrorCode.SCRATCHPAD_RANGE, Engine.VECTOR),
             (self.store_window, ErrorCode.WINDOW, Engine.STORE),

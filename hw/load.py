@@ -16,8 +16,9 @@ from hw.interfaces import OFFSET_BITS, PC_BITS, Fault, ReadPort, RegionAccess
 from hw.load_data import LoadData, LoadWrite, descriptor_layout, stride_shape
 from hw.queue import Queue
 from hw.table import field, header, is_instruction
+from hw.weight_codes import CodedWrite
 from isa.config import NpuConfig
-from isa.instructions import Engine, Memory
+from isa.instructions import BY_NAME, Engine, Memory
 from isa.timing import LOAD_DESCRIPTORS
 
 
@@ -37,6 +38,7 @@ class Load(EngineShell):
         window_fault: a run leaves its region; found when its first beat is due.
         bus_fault: a beat came with an error.
         range_fault: a row beyond its memory.
+        codes, code_fault: see `LoadData`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -53,6 +55,7 @@ class Load(EngineShell):
                 "window_fault": Out(Fault(config.axi_address_bits + 1)),
                 "bus_fault": Out(Fault(config.axi_address_bits)),
                 "range_fault": Out(Fault()),
+                **({"codes": Out(CodedWrite(config)), "code_fault": Out(Fault())} if config.weight_codes else {}),
             },
         )
 
@@ -86,6 +89,8 @@ class Load(EngineShell):
         # An instruction is at the head of the queue at least one cycle before its start; its fields are prepared then.
         no_rows, empty, sync, one, only = Signal(), Signal(), Signal(), Signal(), Signal()
         shift = min((t.row_bytes(c) - 1).bit_length() for t in Memory)  # of the bytes of any row
+        if c.weight_codes:
+            shift = min(shift, (c.bus_bytes - 1).bit_length())  # and of a beat
         bytes_ = Signal(walker.run_bits - shift)
         wide = Cat(pad["left"], run("count"), pad["right"]).any()
         high = Cat(pad["top"], count[0], pad["bottom"]).any()
@@ -104,6 +109,21 @@ class Load(EngineShell):
             for target in Memory:
                 with m.Case(target):
                     m.d.sync += bytes_.eq(run("count") * (target.row_bytes(c) >> shift))
+        # LOAD_CODED is one run, and for the data half one segment; region, offset, row and count are where LOAD has them.
+        coded = Signal()
+        if c.weight_codes:
+            for name in ("region", "offset", "row", "count"):
+                assert BY_NAME["LOAD"].by_name[name].low == BY_NAME["LOAD_CODED"].by_name[name].low
+            is_coded = is_instruction(control.word, "LOAD_CODED")
+            beats = field(control.word, "LOAD_CODED", "beats")
+            m.d.sync += coded.eq(is_coded)
+            with m.If(is_coded):
+                m.d.sync += [
+                    bytes_.eq(beats << ((c.bus_bytes - 1).bit_length() - shift)),
+                    sync.eq(1),
+                    only.eq(1),
+                    empty.eq(beats == 0),
+                ]
         # Shown for `hw.formal`.
         self.kept_region = base, size, allowed = latch_region(m, self.region, run("region"), walker.ready)
 
@@ -113,7 +133,7 @@ class Load(EngineShell):
             self.operand_fault.pc.eq(control.pc),
             self.operand_fault.address.eq(0),
             control.ready.eq(ready),
-            walker.start.eq(begin & ~sync & ~empty),
+            walker.start.eq(begin & (~sync | coded) & ~empty if c.weight_codes else begin & ~sync & ~empty),
             walker.offset.eq(run("offset")),
             walker.bytes.eq(bytes_ << shift),
             walker.count0.eq(count[0]),
@@ -159,6 +179,21 @@ class Load(EngineShell):
             descriptors.o_ready.eq(half.i_ready),
         ]
         m.d.comb += [entry[n].eq(s) for n, s in pad.items()]
+        if c.weight_codes:
+            m.d.comb += [
+                entry.coded.eq(coded),
+                entry.mode.eq(field(control.word, "LOAD_CODED", "mode")),
+                entry.beats.eq(field(control.word, "LOAD_CODED", "beats")),
+            ]
+            with m.If(coded):
+                m.d.comb += [
+                    entry.target.eq(Memory.WGT),
+                    walker.offset[: (c.bus_bytes - 1).bit_length()].eq(0),
+                    walker.count0.eq(1),
+                    walker.count1.eq(1),
+                ]
+            wiring.connect(m, half.codes, wiring.flipped(self.codes))
+            wiring.connect(m, half.code_fault, wiring.flipped(self.code_fault))
 
         wiring.connect(m, half.write, wiring.flipped(self.write))
         wiring.connect(m, half.range_fault, wiring.flipped(self.range_fault))

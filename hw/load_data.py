@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.buffer import Buffer
 from hw.interfaces import PC_BITS, SEMAPHORE_BITS, Fault, Retire, bits_for
+from hw.weight_codes import BEATS_BITS, MODE_BITS, CodedWrite, WeightCodes
 from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import Memory
 
@@ -58,7 +59,14 @@ def descriptor_layout(config: NpuConfig) -> data.StructLayout:
             "signal1": SEMAPHORE_BITS,
             "pc": PC_BITS,
         }
+        | _coded_members(config)
     )
+
+
+def _coded_members(config: NpuConfig) -> dict[str, int]:
+    """What descriptors and segments have of LOAD_CODED, which is `null` to the walk of a box; `count` or `rows` are its
+    tiles."""
+    return {"coded": 1, "mode": MODE_BITS, "beats": BEATS_BITS} if config.weight_codes else {}
 
 
 class LoadWrite(wiring.Signature):
@@ -129,6 +137,7 @@ def segment_layout(config: NpuConfig) -> data.StructLayout:
             "signal1": SEMAPHORE_BITS,
             "pc": PC_BITS,
         }
+        | _coded_members(config)
     )
 
 
@@ -151,6 +160,7 @@ class LoadData(wiring.Component):
         write: to the scratchpads.
         retire; step, stalled; range_fault; halt: as in other engines.
         busy: anything is at work.  current_pc: the instruction whose beats are taken.
+        codes, code_fault: with a decoder: its writes to WGT; LOAD_CODED whose stream is damaged.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -172,6 +182,7 @@ class LoadData(wiring.Component):
                 "current_pc": Out(PC_BITS),
                 "range_fault": Out(Fault()),
                 "halt": In(1),
+                **({"codes": Out(CodedWrite(config)), "code_fault": Out(Fault())} if config.weight_codes else {}),
             }
         )
 
@@ -235,6 +246,10 @@ class LoadData(wiring.Component):
                 m.d.comb += segment.rows.eq(d.count)
             with m.Default():
                 m.d.comb += segment.rows.eq(d.right)
+        if self.config.weight_codes:
+            m.d.comb += [segment.coded.eq(d.coded), segment.mode.eq(d.mode), segment.beats.eq(d.beats)]
+            with m.If(d.coded):
+                m.d.comb += segment.rows.eq(d.count)
 
         with m.If(take):
             m.d.sync += [fresh.eq(ends_line), part.eq(Mux((part == Part.LEFT) & has_count, Part.MIDDLE, Part.RIGHT))]
@@ -340,11 +355,29 @@ class LoadData(wiring.Component):
         emits, last = Signal(), Signal()  # a step in this cycle would give a chunk; would be the last of its segment
         go = segments.o_valid & chunks.i_ready & ~failed & ~self.halt
         needs_beat = s.data & ~run_short
+        plain: Value = go
+        decoder = None
+        if c.weight_codes:
+            m.submodules.decoder = decoder = WeightCodes(c)
+            plain = go & ~s.coded
+            m.d.comb += [
+                decoder.valid.eq(go & s.coded),
+                decoder.mode.eq(s.mode),
+                decoder.row.eq(s.row),
+                decoder.tiles.eq(s.rows),
+                decoder.beats.eq(s.beats),
+                decoder.beat.eq(self.beat),
+                decoder.beat_data.eq(self.beat_data),
+                self.code_fault.error.eq(decoder.fault),
+                self.code_fault.pc.eq(s.pc),
+                self.code_fault.address.eq(0),
+            ]
+            wiring.connect(m, decoder.write, wiring.flipped(self.codes))
         m.d.comb += [
-            self.beat_ready.eq(go & needs_beat),
-            self.step.eq(go & (self.beat | ~needs_beat)),
+            self.beat_ready.eq((plain & needs_beat) | (decoder.beat_ready if decoder else 0)),
+            self.step.eq((plain & (self.beat | ~needs_beat)) | (decoder.step if decoder else 0)),
             emits.eq(~skips),
-            last.eq(emits & ends_row & ends_rows),
+            last.eq(Mux(s.coded, decoder.last, emits & ends_row & ends_rows) if decoder else emits & ends_row & ends_rows),
             segments.o_ready.eq(self.step & last),
             self.stalled.eq(segments.o_valid & ~self.halt & ~self.step),
             self.current_pc.eq(s.pc),
@@ -380,11 +413,15 @@ class LoadData(wiring.Component):
                 with m.If(emits & ends_row):
                     m.d.sync += [row.eq(next_row), rows_left.eq(rows_left - rows)]
                     m.d.sync += ends_rows.eq((rows_left - rows) <= self._most_rows(s))
-        with m.If(self.step & emits & entry.beyond):
+        pushes: Value = self.step & emits
+        if decoder is not None:
+            # The weights go their own way; what comes through the buffer is that they are complete, or go too far.
+            pushes = Mux(s.coded, decoder.last | decoder.beyond, pushes)
+        with m.If(pushes & entry.beyond):
             m.d.sync += failed.eq(1)
 
         m.d.comb += [
-            chunks.i_valid.eq(self.step & emits),
+            chunks.i_valid.eq(pushes),
             entry.target.eq(s.target),
             entry.row.eq(row),
             entry.rows.eq(rows),
@@ -410,4 +447,12 @@ class LoadData(wiring.Component):
             self.busy.eq(segments.i_valid | segments.o_valid | chunks.o_valid),
         ]
         m.d.comb += [getattr(self.write, n).eq(head[n]) for n in written]
-        return m
+        if decoder is not None:
+            with m.If(s.coded):
+                m.d.comb += [
+                    entry.row.eq(decoder.current),
+                    entry.null.eq(~decoder.beyond),
+                    entry.beyond.eq(decoder.beyond),
+                ]
+            with m.If(decoder.fault):
+                m.d.sync += failed.eq(1)

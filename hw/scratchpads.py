@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
 from hw.interfaces import ColumnsWrite, ParameterRead, ScaleWrite, ScratchpadRead, ScratchpadWrite, TableRead
+from hw.weight_codes import CodedWrite
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.timing import table_chunk_cycles
 
@@ -33,6 +34,7 @@ class WeightScratchpad(wiring.Component):
     Ports:
         read: a tile; `data` has the weights of every output, block_in int8, WGT_READ_CYCLES later.
         write: a chunk of a tile.
+        codes: several chunks of one, where there is a decoder; never in the cycle of a `write`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -40,6 +42,7 @@ class WeightScratchpad(wiring.Component):
         self.chunks = config.tile_bytes // config.bus_bytes
         super().__init__(
             {
+                **({"codes": In(CodedWrite(config))} if config.weight_codes else {}),
                 "read": In(ScratchpadRead(Out(8 * config.block_in).array(config.block_out))),
                 "write": In(ScratchpadWrite(config, self.chunks)),
             }
@@ -54,6 +57,13 @@ class WeightScratchpad(wiring.Component):
         enable = Signal(self.chunks)
         with m.If(self.write.valid):
             m.d.comb += enable.eq(Mux(self.write.full, (1 << self.chunks) - 1, 1 << self.write.chunk))
+        address, chunks = self.write.row, self.write.data  # that are written; chunks repeat
+        if c.weight_codes:
+            together = c.weight_codes // c.bus_bytes
+            with m.If(self.codes.valid):
+                m.d.comb += enable.eq(Cat((self.codes.part == n // together) for n in range(self.chunks)))
+            address = Mux(self.codes.valid, self.codes.row, address)
+            chunks = Mux(self.codes.valid, self.codes.data, chunks.replicate(together))
         for o in range(c.block_out):
             row = Signal(8 * c.block_in, name=f"out{o}", reset_less=True)
             for i in range(per_row):
@@ -62,8 +72,8 @@ class WeightScratchpad(wiring.Component):
                 write, read = store.write_port(), store.read_port()
                 m.d.comb += [
                     write.en.eq(enable[column // per_chunk]),
-                    write.addr.eq(self.write.row),
-                    write.data.eq(self.write.data.word_select(column % per_chunk, 8 * width)),
+                    write.addr.eq(address),
+                    write.data.eq(chunks.word_select(column % (len(chunks) // (8 * width)), 8 * width)),
                     read.en.eq(self.read.valid),
                     read.addr.eq(self.read.row),
                 ]

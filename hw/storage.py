@@ -18,6 +18,7 @@ class Storage(wiring.Component):
 
     Ports:
         load: writes of LOAD to all but ACC.
+        codes: of its decoder, where there is one, to WGT.
         gemm_act, gemm_wgt, gemm_acc, acc_write: of GEMM.
         vector_acc, vector_a, vector_b, bias, scale, table; vector_write: reads of VECTOR; its results, to ACT.
         scale_write: of its row unit, where there is one, to PRM.
@@ -48,6 +49,8 @@ class Storage(wiring.Component):
             "scale": prm["scale"],
             "store": act["store"],
         }
+        if config.weight_codes:
+            members["codes"] = wgt["codes"]
         if config.row_unit:
             members["scale_write"] = prm["scale_write"]
         if self.lut is not None:
@@ -68,6 +71,8 @@ class Storage(wiring.Component):
         connect(m, flipped(self.vector_acc), self.acc.vector)
         connect(m, flipped(self.bias), self.prm.bias)
         connect(m, flipped(self.scale), self.prm.scale)
+        if self.config.weight_codes:
+            connect(m, flipped(self.codes), self.wgt.codes)
         if self.config.row_unit:
             connect(m, flipped(self.scale_write), self.prm.scale_write)
         writers = {Memory.ACT: self.act.load, Memory.WGT: self.wgt.write, Memory.PRM: self.prm.write}

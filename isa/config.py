@@ -27,7 +27,7 @@ TABLE_BYTES = 256
 WIDE_TABLE = 4
 #: Fields that were added later. Where they have their default value they do not count in the fingerprint: programs and
 #: bitstreams made before the field was added keep theirs.
-_YOUNGER_FIELDS = ("depthwise", "vector_queue", "vector_passes", "row_unit")
+_YOUNGER_FIELDS = ("depthwise", "vector_queue", "vector_passes", "row_unit", "weight_codes")
 
 
 class ConfigError(TilewrightError):
@@ -59,6 +59,8 @@ class NpuConfig:
         row_unit: 1 = VECTOR has the unit of ROW (functions of rows along the channels), which needs tables in fours
             (lut_tables is 4, 8, 12 or 16) and a lane for every element (vector_passes is 1); 0 = it has none, and the
             opcode is illegal.
+        weight_codes: weights LOAD decodes in a cycle, a power of two from 8 to 64, at least as many as a bus beat has
+            bytes and at most as many as a tile; 0 = there is no decoder, and LOAD_CODED is illegal.
         gemm_loops: levels of the GEMM loop nest.
         vector_loops: levels of the VECTOR loop nest.
         semaphores: counting semaphores (ids 1..semaphores).
@@ -86,6 +88,7 @@ class NpuConfig:
     vector_queue: int = 1
     vector_passes: int = 1
     row_unit: int = 0
+    weight_codes: int = 0
     gemm_loops: int = 6
     vector_loops: int = 6
     semaphores: int = 31
@@ -158,6 +161,13 @@ class NpuConfig:
                 f"axi_data_bits must be at most {8 * self.tile_bytes} (one beat lies within one weight tile), "
                 f"not {self.axi_data_bits}"
             )
+        if self.weight_codes:
+            self._check_power("weight_codes", 8, 64)
+            if not self.bus_bytes <= self.weight_codes <= self.tile_bytes:
+                raise ConfigError(
+                    f"weight_codes must be 0 or {self.bus_bytes}..{self.tile_bytes} "
+                    f"(from a bus beat to a weight tile), not {self.weight_codes}"
+                )
 
     def _check_range(self, field: str, low: int, high: int) -> None:
         value = getattr(self, field)

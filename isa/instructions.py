@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
+from isa.codes import CodeMode
 from isa.config import ROW_BITS, SEMAPHORE_LIMIT, TABLE_BYTES, NpuConfig
 
 INSTRUCTION_BITS = 128
@@ -162,6 +163,11 @@ class ErrorCode(IntEnum):
     )
     TIMEOUT = 9, "the run takes longer than TIMEOUT", "the run takes longer than it may"
     NO_END = 10, "FETCH went past the last instruction without an END", "the program has no END"
+    CODE = (
+        11,
+        "the stream of LOAD_CODED ends too early or has beats left over, or there is no table yet",
+        "its stream of coded weights is damaged",
+    )
 
 
 @dataclass(frozen=True)
@@ -312,6 +318,19 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("target", 2, doc="scratchpad", enum=Memory),
        _row("row", "first scratchpad row of the box, padding included"),
        Field("count", 16, doc="data rows of one x run; 0 only with fill rows")),
+    _i("LOAD_CODED", 0x13, "Decodes weights into WGT, or loads the table for that, from `beats` bus beats at offset of "
+       "the region, the low bits of offset that tell bytes of a beat being ignored; `isa.codes` has the rule. The words "
+       "of all LOAD_CODED of a program are one stream. WEIGHTS: `count` tiles from `row` on. TABLE: row and count are "
+       "ignored. LOAD_DIM and LOAD_PAD do not matter. The error is CODE where words are missing, where beats are left "
+       "over at the end, and where weights come before the first table; the window of the beats is checked when the "
+       "first of them is needed.",
+       Field("region", 3, doc="memory region"),
+       Field("offset", 32, doc="byte offset of the first beat in the region"),
+       Field("mode", 2, doc="what is loaded", enum=CodeMode),
+       _row("row", "first tile of WGT"),
+       Field("count", 16, doc="tiles, at least 1", at_least=1),
+       Field("beats", 16, doc="bus beats the instruction takes"),
+       requires="weight_codes"),
     _i("LOAD_SYNC", 0x1f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "
        "Its signals are given when everything LOAD did before is visible."),

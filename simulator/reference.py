@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from isa import numerics
+from isa import codes, numerics
 from isa.config import SEMAPHORE_LIMIT, WIDE_TABLE, NpuConfig
 from isa.device import Region
 from isa.encoding import DecodeError, Op, decode
@@ -122,6 +122,7 @@ class ReferenceMachine:
         self.pad = Op(BY_NAME["LOAD_PAD"])
         self.add = Op(BY_NAME["VECTOR_ADD"])
         self.post = Op(BY_NAME["VECTOR_POST"])
+        self.codes = codes.Decoder(config)
 
     # Scheduling.
 
@@ -251,6 +252,24 @@ class ReferenceMachine:
                 first = op["row"] + z * z_loop["row_stride"] + y * y_loop["row_stride"]
                 for x in range(run_rows):
                     target_bytes[self._row(memory.name, first + x, len(target))] = lines[x]
+
+    def load_coded(self, op: Op) -> None:
+        config, lanes = self.config, self.config.weight_codes
+        groups = config.tile_bytes // lanes
+        start = op["offset"] - op["offset"] % config.bus_bytes
+        before = self.codes.cycles
+
+        def read() -> bytes:
+            return self._read(op["region"], start, op["beats"] * config.bus_bytes).tobytes()
+
+        tiles = self.pads.wgt.view(np.uint8).reshape(len(self.pads.wgt), groups, lanes)
+        try:
+            for n, weights in enumerate(self.codes.load(op["mode"], groups * op["count"], op["beats"], read)):
+                tile = self._row("WGT", op["row"] + n // groups, config.wgt_tiles)
+                tiles[tile, n % groups] = np.frombuffer(weights, np.uint8)
+        except codes.CodeError:
+            raise Fault(ErrorCode.CODE) from None
+        self._spend(Engine.LOAD, self.codes.cycles - before)
 
     def _read(self, region: int, start: int, nbytes: int) -> np.ndarray:
         data = self.memory.span(region, start, nbytes, False)

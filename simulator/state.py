@@ -173,6 +173,8 @@ class Explainer:
             return fault.code.reason.format(fault.address)
         if fault.code == ErrorCode.TIMEOUT:
             return "the instruction takes more steps than are left"
+        if fault.code == ErrorCode.CODE:
+            return fault.code.reason
         return fault.code.name
 
     def _rows(self, memory: str) -> str:

@@ -179,7 +179,8 @@
     X(SEMAPHORE_OVERFLOW, 7, "a signal to a semaphore that stands at 255") \
     X(WATCHDOG, 8, "no engine can make progress (or made none for WATCHDOG cycles)") \
     X(TIMEOUT, 9, "the run takes longer than TIMEOUT") \
-    X(NO_END, 10, "FETCH went past the last instruction without an END")
+    X(NO_END, 10, "FETCH went past the last instruction without an END") \
+    X(CODE, 11, "the stream of LOAD_CODED ends too early or has beats left over, or there is no table yet")
 
 /* name, number */
 #define TW_NPU_ENGINES(X) \

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from enum import IntEnum
 
-from isa import instructions
+from isa import codes, instructions
 from isa.config import MAX_LOOPS, MAX_LUT_TABLES, MAX_SEMAPHORES, ROW_BITS, SEMAPHORE_LIMIT, NpuConfig
 from isa.generate.c_registers import register_lines
 from isa.instructions import HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, LIMITS, REGIONS, Field
@@ -14,11 +14,18 @@ from isa.instructions import HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, LIMITS, RE
 _ENUMS: tuple[type[IntEnum], ...] = (
     instructions.Engine,
     instructions.Memory,
+    instructions.CodeMode,
     instructions.Source,
     instructions.RowFunction,
     instructions.Rounding,
     instructions.ErrorCode,
 )
+
+#: Numbers of `isa.codes`.
+_CODE = (
+    "SLOT_BITS", "WORD_BITS", "PART_BITS", "COUNT_BITS", "RUN_BITS", "START_ROUNDS", "RESERVE", "QUEUE_BEATS",
+    "FIRST_WEIGHT",
+)  # fmt: skip
 
 
 def _snake(name: str) -> str:
@@ -91,6 +98,7 @@ def header() -> str:
         f"#define TW_SEMAPHORE_LIMIT {SEMAPHORE_LIMIT}",
         f"#define TW_MAX_LOOPS {MAX_LOOPS}",
         f"#define TW_MAX_LUT_TABLES {MAX_LUT_TABLES}",
+        *(f"#define TW_CODE_{name} {getattr(codes, name)}" for name in _CODE),
         "",
     ]
     for enum in _ENUMS:

@@ -14,7 +14,7 @@ from isa.instructions import HEADER, INSTRUCTIONS, ErrorCode, Field
 from isa.instructions import Instruction as Row
 
 _ENUMS: tuple[type[IntEnum], ...] = (
-    instructions.Engine, instructions.Memory, instructions.Source, instructions.RowFunction,
+    instructions.Engine, instructions.Memory, instructions.CodeMode, instructions.Source, instructions.RowFunction,
     instructions.Rounding,
 )  # fmt: skip
 

@@ -29,7 +29,7 @@ class Machine {
         uint8_t missing[ENGINES];
     };
     // Errors of one cycle, the first in this order counts.
-    enum Order { FETCH_ERROR, LOAD_OPERAND, LOAD_WINDOW, LOAD_BUS, LOAD_RANGE, GEMM_RANGE, VECTOR_RANGE, STORE_WINDOW,
+    enum Order { FETCH_ERROR, LOAD_OPERAND, LOAD_WINDOW, LOAD_BUS, LOAD_RANGE, LOAD_CODE, GEMM_RANGE, VECTOR_RANGE, STORE_WINDOW,
                  STORE_RANGE, STORE_BUS, OVERFLOW_ERROR, EXPIRED, LATE, NONE };
 
     tw_cycle_run &r_;
@@ -305,7 +305,9 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
         fail(LOAD_RANGE, TW_ERROR_CODE_SCRATCHPAD_RANGE, TW_ENGINE_LOAD, load_.chunks.head().end.pc, load_.range_row());
     moved |= load_.gives || load_completes;
     load_.gives = load_completes;
-    const Load::Outcome loaded = load_.step(load_beat);
+    const uint32_t load_pc = load_at_work ? load_.segments.head().end.pc : 0;
+    const Load::Outcome loaded = load_.step(load_beat, load_beat && !bad_beat ? r_.memory + beat_address : nullptr);
+    if (load_.code_error) fail(LOAD_CODE, TW_ERROR_CODE_CODE, TW_ENGINE_LOAD, load_pc, 0);
     moved |= loaded.moved;
     moved |= load_.walker.step(load_asks);
     seen_.stalled[TW_ENGINE_LOAD] = load_at_work && !loaded.step;

@@ -1,6 +1,7 @@
 // LOAD: address half (hw/load.py) and data half (hw/load_data.py).
 #pragma once
 
+#include "codes.h"
 #include "cycle.h"
 
 namespace tw::cycle {
@@ -11,7 +12,8 @@ struct Box {
 };
 
 struct LoadDescriptor {
-    bool null;
+    bool null, coded;
+    uint32_t mode, beats;
     uint32_t target, row, count, low, left, right, top, bottom;
     Box box;
     Completion end;
@@ -28,8 +30,8 @@ struct Load {
 
     // Data half: rows that follow each other, of fill or data.
     struct Segment {
-        bool null, last, data, jumps;
-        uint32_t target, row, rows, low;
+        bool null, last, data, jumps, coded;
+        uint32_t target, row, rows, low, mode, beats;
         Completion end;
     };
     struct Chunk {
@@ -47,6 +49,10 @@ struct Load {
     Fifo<Chunk> chunks;
     bool skips = false, failed = false;
     uint32_t row = 0, rows_left = 0, chunk = 0;
+    // Of LOAD_CODED: its first cycle is over; an error; parts of the tile that were written.
+    WeightCodes codes;
+    bool opened = false, code_error = false;
+    uint32_t part_of_tile = 0, parts = 1;
     // Given in the cycle after the last write.
     bool gives = false;
     Completion given;
@@ -69,6 +75,8 @@ struct Load {
         rows_per_beat = std::max(1u, bus / c.block_in);
         banks_mask = c.act_banks - 1;
         table_chunk_cycles = c.table_chunk_cycles;
+        codes.configure(c.weight_codes, bus);
+        parts = c.block_in * c.block_out / std::max(1u, c.weight_codes);
         const uint32_t bytes[4] = {c.block_in, c.block_in * c.block_out, c.block_in * 8, 256};
         const uint32_t rows[4] = {c.act_rows, c.wgt_tiles, c.prm_rows, c.lut_tables};
         for (int t = 0; t < 4; t++) {
@@ -105,6 +113,7 @@ struct Load {
             const Segment &s = segments.head();
             const bool rest = s.low != 0 && !skips && rows_left < rows_per_beat && rows_left * row_bytes[s.target] + s.low <= bus;
             needs_beat = s.data && !(s.target == TW_MEMORY_ACT && rest);
+            if (s.coded) needs_beat = opened && codes.needs_beat();
         }
         beat_ready = go && needs_beat;
     }
@@ -117,8 +126,33 @@ struct Load {
         bool step, moved;
     };
 
-    // The edge of the data half, after `look`.
-    Outcome step(bool beat) {
+    // A cycle of LOAD_CODED. Returns true in the last one.
+    bool decode(const Segment &s, const uint8_t *data) {
+        if (!opened) {
+            opened = true;
+            part_of_tile = 0;
+            code_error = failed = codes.open(s.mode, uint64_t(s.rows) * parts, s.beats) == WeightCodes::FAULT;
+            return false;
+        }
+        const WeightCodes::Outcome outcome = codes.cycle(data);
+        if (codes.has_weights() && row >= limit[TW_MEMORY_WGT]) {
+            chunks.push({false, false, true, TW_MEMORY_WGT, row, 1, s.end});
+            failed = true;
+            return false;
+        }
+        code_error = failed = outcome == WeightCodes::FAULT;
+        if (codes.has_weights() && ++part_of_tile == parts) {
+            part_of_tile = 0;
+            row = (row + 1) & row_mask;
+        }
+        if (outcome != WeightCodes::DONE) return false;
+        chunks.push({true, true, false, s.target, row, 1, s.end});
+        opened = false;
+        return true;
+    }
+
+    // The edge of the data half, after `look`; `data` of the beat.
+    Outcome step(bool beat, const uint8_t *data) {
         Outcome out{go && (beat || !needs_beat), false};
         const bool finds = finding && !segments.full();
         const bool enters = !descriptors.empty() && (!finding || (finds && one_segment()));
@@ -127,7 +161,12 @@ struct Load {
         table_cycle = part_of_table ? table_cycle + 1 : 0;
         out.moved = out.step || finds || enters || writes || part_of_table || room != had_room;
         if (writes) chunks.pop();
-        if (out.step) {
+        if (out.step && segments.head().coded) {
+            if (decode(segments.head(), data)) {
+                segments.pop();
+                idle = true;
+            }
+        } else if (out.step) {
             const Segment &s = segments.head();
             const bool whole = s.null || (!s.data && (s.target == TW_MEMORY_ACT || s.target == TW_MEMORY_WGT));
             const bool ends_row = whole || chunk == last_chunk[s.target];
@@ -184,11 +223,12 @@ struct Load {
     }
     void find() {
         const bool middle = y >= d.top && y < d.top + d.box.count[0];
-        const uint32_t rows = d.null ? 0 : part == LEFT ? d.left : part == MIDDLE ? d.count : d.right;
+        const uint32_t rows = d.coded ? d.count : d.null ? 0 : part == LEFT ? d.left : part == MIDDLE ? d.count : d.right;
         const bool ends_line = part == RIGHT || !(d.right || (part == LEFT && d.count));
         const bool last_line = y + 1 == d.top + d.box.count[0] + d.bottom;
         const bool last = d.null || (ends_line && last_line && planes_left == 1);
-        segments.push({d.null, last, !d.null && part == MIDDLE && middle, fresh, d.target, line_row, rows, line_low, d.end});
+        segments.push({d.null, last, !d.null && part == MIDDLE && middle, fresh, d.coded, d.target, line_row, rows, line_low,
+                       d.mode, d.beats, d.end});
         if (last) {
             finding = false;
         } else if (!ends_line) {
@@ -222,13 +262,18 @@ struct Load {
     // Returns false for a box without rows.
     bool start(const Entry &e, const tw_region *regions) {
         const tw_word w = e.word;
-        const bool sync = e.opcode == TW_OP_LOAD_SYNC;
-        const uint32_t count = sync ? 0 : tw_load_count(w);
-        if (!sync && (left + count + right == 0 || top + box.count[0] + bottom == 0 || box.count[1] == 0)) return false;
-        LoadDescriptor entry{sync, tw_load_target(w), tw_load_row(w), count, uint32_t(tw_load_offset(w)), left, right, top,
-                             bottom, box, {e.pc, e.signal0, e.signal1}};
+        const bool sync = e.opcode == TW_OP_LOAD_SYNC, coded = e.opcode == TW_OP_LOAD_CODED, null = sync || coded;
+        const uint32_t count = sync ? 0 : coded ? tw_load_coded_count(w) : tw_load_count(w);
+        if (!null && (left + count + right == 0 || top + box.count[0] + bottom == 0 || box.count[1] == 0)) return false;
+        const uint32_t beats = coded ? tw_load_coded_beats(w) : 0;
+        LoadDescriptor entry{null, coded, tw_load_coded_mode(w), beats, coded ? uint32_t(TW_MEMORY_WGT) : tw_load_target(w),
+                             coded ? tw_load_coded_row(w) : tw_load_row(w), count, uint32_t(tw_load_offset(w)), left,
+                             right, top, bottom, box, {e.pc, e.signal0, e.signal1}};
         descriptors.push(entry);
-        if (count != 0 && box.count[0] != 0)
+        if (beats)
+            walker.start(regions[tw_load_coded_region(w)], uint32_t(tw_load_coded_offset(w)) & ~(bus - 1),
+                         uint64_t(beats) * bus, 1, 1, 0, 0, entry.end, false);
+        if (!null && count != 0 && box.count[0] != 0)
             walker.start(regions[tw_load_region(w)], uint32_t(tw_load_offset(w)),
                          uint64_t(count) * row_bytes[tw_load_target(w)], box.count[0], box.count[1],
                          uint32_t(box.mem_stride[0]), uint32_t(box.mem_stride[1]), entry.end, false);

@@ -45,6 +45,7 @@ Machine::Machine(tw_run &run) : r_(run), c_(run.config) {
     packed_.reset(new PackedTile[c_.wgt_tiles]);
     packed_valid_.assign(c_.wgt_tiles, 0);
     written(TW_MEMORY_ACT, 0, c_.act_rows);
+    codes_.configure(c_.weight_codes, c_.bus_bytes);
 }
 
 void Machine::execute() {
@@ -134,6 +135,7 @@ void Machine::run_instruction(tw_word w) {
                 uint8_t(tw_load_pad_fill(w))};
         break;
     case TW_OP_LOAD: load(w); break;
+    case TW_OP_LOAD_CODED: load_coded(w); break;
     case TW_OP_LOAD_SYNC: spend(TW_ENGINE_LOAD, 1); break;
     case TW_OP_GEMM_LOOP:
         gemm_[tw_gemm_loop_level(w)] = {

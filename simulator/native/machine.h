@@ -13,6 +13,7 @@
 
 #include "tilewright_isa.h"
 
+#include "codes.h"
 #include "lanes.h"
 #include "structs.h"
 
@@ -115,10 +116,12 @@ class Machine {
     Padding pad_;
     AddConstants add_;
     PostConstants post_;
+    WeightCodes codes_;
 
     void run_instruction(tw_word w);
 
     void load(tw_word w);
+    void load_coded(tw_word w);
     void store(tw_word w);
     void gemm(tw_word w);
     void gemm_steps(tw_word w);

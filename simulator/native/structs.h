@@ -24,6 +24,7 @@ typedef struct {
     uint32_t bus_bytes;
     uint32_t vector_queue;
     uint32_t address_bits;
+    uint32_t weight_codes;
 } tw_config;
 
 /* One call of the functional simulator: memories and program in, counters and status out. */
@@ -83,6 +84,7 @@ typedef struct {
     uint32_t vector_queue;
     uint32_t vector_passes;
     uint32_t address_bits;
+    uint32_t weight_codes;
     uint32_t gemm_depth;
     uint32_t gemm_signal;
     uint32_t accumulate_stages;

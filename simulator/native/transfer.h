@@ -90,6 +90,33 @@ inline void Machine::load(tw_word w) {
         }
 }
 
+inline void Machine::load_coded(tw_word w) {
+    const uint64_t rounds = BI * BO / std::max(1u, c_.weight_codes), bus = c_.bus_bytes;
+    const uint32_t mode = tw_load_coded_mode(w), beats = tw_load_coded_beats(w);
+    if (codes_.open(mode, rounds * tw_load_coded_count(w), beats) == WeightCodes::FAULT) throw Fault{TW_ERROR_CODE_CODE};
+    const uint8_t *data = nullptr;
+    int64_t row = tw_load_coded_row(w);
+    for (uint64_t at = 0, cycles = 1;; cycles++) {
+        heed();
+        if (codes_.needs_beat()) {
+            const uint32_t offset = tw_load_coded_offset(w) & ~uint32_t(bus - 1);
+            if (!data) data = span(tw_load_coded_region(w), offset, beats * bus, false) - bus;
+            data += bus;
+            r_.bytes_read += bus;
+        }
+        const WeightCodes::Outcome outcome = codes_.cycle(data);
+        if (codes_.has_weights()) {
+            const int64_t tile = checked(WGT, row, c_.wgt_tiles);
+            std::memcpy(r_.wgt + tile * BI * BO + at * c_.weight_codes, codes_.weights(), c_.weight_codes);
+            written(TW_MEMORY_WGT, tile, 1);
+            at = (at + 1) % rounds;
+            row += at == 0;
+        }
+        if (outcome == WeightCodes::FAULT) throw Fault{TW_ERROR_CODE_CODE};
+        if (outcome == WeightCodes::DONE) return spend(TW_ENGINE_LOAD, cycles);
+    }
+}
+
 inline void Machine::store(tw_word w) {
     const Level &y_loop = store_box_[0], &z_loop = store_box_[1];
     const uint64_t count = tw_store_count(w), nbytes = count * BI;

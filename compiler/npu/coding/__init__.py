@@ -1,0 +1,1 @@
+"""Coded weights: tables and streams for LOAD_CODED."""

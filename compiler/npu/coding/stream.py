@@ -1,0 +1,76 @@
+"""Streams of coded weights, made by C++ that is built on first use."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from common.native import shared_library
+from compiler.npu.coding.table import Table
+from isa.codes import PART_BITS, QUEUE_BEATS, RESERVE, SLOT_BITS, START_ROUNDS, WORD_BITS, words_per_cycle
+from isa.config import NpuConfig
+
+_SOURCE = Path(__file__).resolve().parent / "stream.cpp"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Coded weights of instructions that follow each other.
+
+    Attributes:
+        data: whole bus beats.
+        beats: of each instruction.
+    """
+
+    data: bytes
+    beats: list[int]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    path = shared_library(_SOURCE, ["-O3", "-Wall"], [_SOURCE], group="compiler", name="coding", title="the weight coder")
+    library = ctypes.CDLL(str(path))
+    library.tw_encode_stream.restype = ctypes.c_int64
+    return library
+
+
+def encode_stream(config: NpuConfig, loads: Sequence[Table | np.ndarray]) -> Stream | None:
+    """The stream of a program.
+
+    Args:
+        loads: what every instruction loads: a table, or int8 tiles as they lie in WGT, all of whose values have a code
+            in the table before them.
+
+    Returns:
+        None where a table is so flat that a first state cannot be reached, and nothing would be saved.
+
+    Raises:
+        BuildError: no C++ compiler.
+    """
+    lanes, width = config.weight_codes, words_per_cycle(config)
+    pieces = [np.ascontiguousarray(p).reshape(-1).view(np.uint8) for p in loads if not isinstance(p, Table)]
+    tables = [t for t in loads if isinstance(t, Table)]
+    weights = np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
+    numbers = iter(range(len(tables)))
+    rows = np.array(
+        [(next(numbers), len(p.words)) if isinstance(p, Table) else (-1, p.size // lanes) for p in loads], np.int64
+    )
+    words, symbols = (np.concatenate([getattr(t, name) for t in tables]) for name in ("words", "symbols"))
+    spare = (1 + QUEUE_BEATS) * width + (RESERVE + START_ROUNDS) * lanes * (1 + len(tables))
+    stream = np.zeros(weights.size + words.size + spare, np.uint16)
+    beats = np.zeros(len(loads), np.int64)
+    rule = np.array([SLOT_BITS, WORD_BITS, PART_BITS, START_ROUNDS, RESERVE, QUEUE_BEATS], np.uint32)
+
+    def at(array: np.ndarray) -> ctypes.c_void_p:
+        return ctypes.c_void_p(array.ctypes.data)
+
+    written = _library().tw_encode_stream(
+        at(weights), lanes, width, at(rule), at(rows), ctypes.c_int64(len(loads)), at(words), at(symbols), at(stream),
+        at(beats),
+    )  # fmt: skip
+    return None if written < 0 else Stream(stream[:written].astype("<u2").tobytes(), beats.tolist())

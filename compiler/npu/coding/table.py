@@ -1,0 +1,186 @@
+"""Tables of coded weights: how many slots every weight gets, and the words that tell the decoder (`isa.codes`)."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from isa.codes import COUNT_BITS, FIRST_WEIGHT, PART_BITS, RUN_BITS, SLOTS, table_word
+
+_WORD = 16.0  # bits of a word
+_MOST = (1 << COUNT_BITS) - 1  # slots of a symbol
+#: Slots that neighbours may have together: what they are does not matter much, but it saves words that they are equal.
+_LEVELS = np.unique(np.rint(1.12 ** np.arange(0, 56)).clip(1, _MOST))
+#: Ways to give a symbol slots: as many as suit it, none, a level, or a part of a slot.
+_OWN, _NONE, _FIRST_LEVEL = 0, 1, 2
+_SHARED = _FIRST_LEVEL + len(_LEVELS) - 1  # plus log2 of the symbols of a slot
+_WAYS = _SHARED + PART_BITS + 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        words: uint16, as the decoder reads them.
+        symbols: uint32 [256, 4] by byte: slots, the first of them, log2 of the symbols of a slot, which one of these;
+            no slots for a byte that has no code.
+    """
+
+    words: np.ndarray
+    symbols: np.ndarray
+
+    @functools.cached_property
+    def bits(self) -> np.ndarray:
+        """float64 [256]: what each byte costs, infinity for one without a code."""
+        count, _, share, _ = self.symbols.T.astype(np.float64)
+        with np.errstate(divide="ignore"):
+            return np.where(count > 0, np.log2(SLOTS) - np.log2(count) + share, np.inf)
+
+    def cost(self, histogram: np.ndarray) -> float:
+        """Bytes that weights take: float64 or integer [256] by byte. Infinity if one has no code."""
+        used = histogram > 0
+        return float((histogram[used] * self.bits[used]).sum()) / 8
+
+
+def make_table(histogram: np.ndarray) -> Table:
+    """The table for weights that occur as often as `histogram` tells, integers [256] by byte."""
+    counts = np.roll(histogram.astype(np.float64), FIRST_WEIGHT)  # by symbol: the lowest weight first
+    groups = _groups(counts, _price(counts))
+    _fill(counts, groups)
+    return _table(groups)
+
+
+#: First symbol, log2 of symbols in a slot, slots.
+_Group = list[int]
+
+
+def _price(counts: np.ndarray) -> float:
+    """What a slot costs, in bits, where all symbols together want no more slots than there are."""
+    used = int((counts > 0).sum())
+    low = high = float(counts.sum()) / SLOTS / np.log(2)  # right if every symbol could have what suits it
+    step = 1.0 + used / SLOTS
+    while _slots(counts, high) > SLOTS:
+        low, high = high, high * step
+    while low == high or _slots(counts, low) <= SLOTS:
+        low, high = low / step, low
+        if high < 1e-9:
+            break
+    for _ in range(8):
+        middle = (low * high) ** 0.5
+        if _slots(counts, middle) > SLOTS:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _slots(counts: np.ndarray, price: float) -> int:
+    return sum(g[2] for g in _groups(counts, price))
+
+
+def _groups(counts: np.ndarray, price: float) -> list[_Group]:
+    """The slots of all symbols for which weights and words take fewest bits, where a slot costs `price` bits: the
+    cheapest path through the symbols, on which every change of the number of slots costs a word."""
+    best = np.clip(np.rint(counts / (price * np.log(2))), 1, _MOST)
+    cost = np.full((256, _WAYS), np.inf)
+    cost[:, _OWN] = _WORD - counts * np.log2(best) + price * best
+    cost[counts == 0, _NONE] = 0.0
+    cost[:, _FIRST_LEVEL:_SHARED + 1] = price * _LEVELS - counts[:, None] * np.log2(_LEVELS)
+    for share in range(1, PART_BITS + 1):
+        together = counts.reshape(-1, 1 << share).sum(1)
+        cost[:, _SHARED + share] = 0.0
+        cost[:: 1 << share, _SHARED + share] = together * share + price
+    came = np.zeros((256, _WAYS), np.int64)
+    total = np.where(np.arange(_WAYS) == _OWN, 0.0, _WORD)
+    total = total + cost[0]
+    ways = np.arange(_WAYS)
+    for symbol in range(1, 256):
+        left = total.copy()  # by those that may end here
+        for share in range(1, PART_BITS + 1):
+            if symbol % (1 << share):
+                left[_SHARED + share] = np.inf
+        other = int(left.argmin())
+        change = left[other] + np.where(ways == _OWN, 0.0, _WORD)
+        stay = np.where(ways == _OWN, np.inf, total)
+        for share in range(1, PART_BITS + 1):
+            if symbol % (1 << share):
+                change[_SHARED + share] = np.inf
+        came[symbol] = np.where(stay <= change, ways, other)
+        total = np.minimum(stay, change) + cost[symbol]
+    way = int(total.argmin())
+    groups: list[_Group] = []
+    for symbol in range(255, -1, -1):
+        if way > _SHARED:
+            if symbol % (1 << (way - _SHARED)) == 0:
+                groups.append([symbol, way - _SHARED, 1])
+        elif way != _NONE:
+            groups.append([symbol, 0, int(best[symbol] if way == _OWN else _LEVELS[way - _FIRST_LEVEL])])
+        way = int(came[symbol, way])
+    return groups[::-1]
+
+
+def _fill(counts: np.ndarray, groups: list[_Group]) -> None:
+    """Gives the slots that are left to symbols with a word of their own, where they save most bits."""
+    left = SLOTS - sum(g[2] for g in groups)
+    alone = [
+        g for n, g in enumerate(groups)
+        if g[1] == 0 and all(groups[i][1:] != g[1:] for i in (n - 1, n + 1) if 0 <= i < len(groups))
+    ]  # fmt: skip
+    while left:
+        n = np.array([g[2] for g in alone], float)
+        c = counts[[g[0] for g in alone]]
+        gain = np.where(n < _MOST, c * np.log2((n + 1) / n), -1.0) if alone else np.zeros(0)
+        if gain.size and gain.max() >= 0:
+            more = alone[int(gain.argmax())]
+            # Nothing else gains from what is left over, so that many go at once.
+            step = min(left, max(1, left // 8), _MOST - more[2])
+            more[2] += step
+            left -= step
+            continue
+        # All that have a word have as many as a word can tell: a symbol that has none, or part of many, gets some.
+        lone = next((g for g in groups if g[1] == 0 and g[2] < _MOST and g not in alone), None)
+        if lone is None:
+            held = {g[0] + i for g in groups for i in range(1 << g[1])}
+            lone = [next(s for s in range(256) if s not in held), 0, 1] if len(held) < 256 else None
+            assert lone is not None, "every symbol shares a slot"
+            groups.append(lone)
+            groups.sort()
+            left -= 1
+        alone.append(lone)
+
+
+def _table(groups: list[_Group]) -> Table:
+    words: list[int] = []
+    symbols = np.zeros((256, 4), np.uint32)
+    start, at, n = 0, 0, 0
+    while n < len(groups):
+        symbol, share, count = groups[n]
+        words += _skip(symbol - at)
+        run = 1
+        while (
+            n + run < len(groups) and run < 1 << RUN_BITS and groups[n + run][1:] == [share, count]
+            and groups[n + run][0] == symbol + (run << share)
+        ):  # fmt: skip
+            run += 1
+        words.append(table_word(count, run, share))
+        for first, *_ in groups[n : n + run]:
+            for number in range(1 << share):
+                symbols[(first + number) ^ FIRST_WEIGHT] = count, start, share, number
+            start += count
+        at, n = symbol + (run << share), n + run
+    assert start == SLOTS, start
+    return Table(np.array(words, np.uint16), symbols)
+
+
+def _skip(symbols: int) -> list[int]:
+    """Words that pass over symbols."""
+    words = []
+    while symbols:
+        share = PART_BITS if symbols > 1 << RUN_BITS else 0
+        run = min(1 << RUN_BITS, symbols >> share)
+        words.append(table_word(0, run, share))
+        symbols -= run << share
+    return words
