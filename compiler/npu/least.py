@@ -104,7 +104,8 @@ def least_of(
     for number, layer in enumerate(layers):
         reads = 0
         for key, nbytes in layer.constants():
-            reads += 0 if key in seen else nbytes
+            # Weights may be coded, and what they take then depends on how often each occurs.
+            reads += 0 if key in seen or config.weight_codes else nbytes
             seen.add(key)
         for view in layer.reads:
             if view.buffer in made or view.buffer in seen:

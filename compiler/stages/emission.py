@@ -9,7 +9,8 @@ from compiler import cpu
 from compiler.errors import CompileError
 from compiler.graph import Graph
 from compiler.npu.blocks.tasks import is_conversion
-from compiler.npu.emit.context import Context
+from compiler.npu.coding.coder import WeightCoder
+from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.least import Least, least_of
 from compiler.npu.schedule.emission import emit_step
@@ -29,11 +30,13 @@ class Emission:
         image: all instructions.
         steps: of the program, in order.
         layers: rows of the reports, in order.
+        coder: what it did to the weights, None where there is no decoder.
     """
 
     image: list[Op]
     steps: list[NpuStep | CpuStep]
     layers: list[Layer]
+    coder: WeightCoder | None = None
 
     def describe_layers(self) -> str:
         """One line per layer, with its tiles."""
@@ -71,6 +74,7 @@ def emit(
     """Emits all steps; what the layers need of weights, parameters and tables goes to the memory's constants."""
     emitter = Emitter(config, memory.arena.size)
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
+    context.coder = _coder(config, steps, schedules, memory)
     layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
     on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
     least = least_of(config, layers, on_cpu, {name: t.size for name, t in graph.tensors.items()})
@@ -92,9 +96,28 @@ def emit(
                 for node in step.tasks
                 if not is_conversion(node)
             ]
-    emission = Emission(emitter.image, ran, rows)
+    emission = Emission(emitter.image, ran, rows, context.coder)
     emission.verify()
     return emission
+
+
+def _coder(config: NpuConfig, steps: list[Step], schedules: Schedules, memory: MemoryMap) -> WeightCoder | None:
+    """What codes the weights: it knows all loads, of a first emission whose instructions are dropped."""
+    if not config.weight_codes:
+        return None
+    coder = WeightCoder(config)
+    pool = ConstantPool(memory.constants.shared)
+    context = Context(
+        config, Emitter(config, memory.arena.size), pool, memory.device_offsets, plans=schedules.plans,
+        timing_only=True, coder=coder,
+    )  # fmt: skip
+    for number, step in enumerate(steps):
+        if isinstance(step, LayerStep):
+            schedule = schedules.of[number]
+            schedule.use_tiles(context, step.tasks)
+            emit_step(context, schedule.units, schedule.stays)
+    coder.plan()
+    return coder
 
 
 def _with_least(row: Layer, least: Least) -> Layer:

@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compiler.npu.coding.coder import WeightCoder
 from compiler.npu.emit.emitter import Emitter, Place
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.plan import Pools, TilePlans
 from compiler.npu.emit.scratch import Allocation, Heap, Ring
 from compiler.npu.views import View
 from isa import numerics
+from isa.codes import CodeMode
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.instructions import Memory
 from isa.program import CONSTANT_REGION
@@ -124,6 +126,7 @@ class Context:
         plans: those found so far.
         tiles: tilings chosen for whole layers, by `id` of the layer, as `TilePlan.numbers` gives them.
         timing_only: constants are not packed, because only the instructions count.
+        coder: codes weights, None where they stay as they are.
     """
 
     config: NpuConfig
@@ -140,6 +143,7 @@ class Context:
     plans: TilePlans = field(default_factory=TilePlans)
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
     timing_only: bool = False
+    coder: WeightCoder | None = None
     _pools: dict[str, Heap] = field(default_factory=dict)
     _wholes: dict[Hashable, int] = field(default_factory=dict)
 
@@ -155,6 +159,8 @@ class Context:
         """Closes an NPU step: the next one relies on no contents of scratchpads. Returns the length of the image."""
         for ring in (self.weights, self.params, self.tables):
             ring.forget()
+        if self.coder is not None:
+            self.coder.end_step()
         return self.emitter.end_step()
 
     # Constants into scratchpads.
@@ -177,8 +183,25 @@ class Context:
         at = self.weights.find(key)
         if at is None:
             at = self.weights.take(count, key)
-            self.emitter.load(self._constant(lambda: np.ascontiguousarray(make()).tobytes()), Memory.WGT, at, count)
+            if self.coder is None or not self._load_coded(self.coder, key, at, count, make):
+                self.emitter.load(self._constant(lambda: np.ascontiguousarray(make()).tobytes()), Memory.WGT, at, count)
         return at
+
+    def _load_coded(
+        self, coder: WeightCoder, key: Hashable, at: int, count: int, make: Callable[[], np.ndarray]
+    ) -> bool:
+        """Loads weights coded; False if they are not to be."""
+        if coder.collects:
+            coder.collect(key[0] if isinstance(key, tuple) else key, np.ascontiguousarray(make()))
+            return False
+        chosen, stream = coder.next()
+        if chosen is None:
+            return False
+        start = self.constants.place(stream)
+        for mode, load in ((CodeMode.TABLE, chosen.table), (CodeMode.WEIGHTS, chosen.weights)):
+            if load is not None:
+                self.emitter.load_coded(Place(CONSTANT_REGION, start + load.offset), mode, at, count, load.beats)
+        return True
 
     def load_params(
         self,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
 from compiler.npu.emit.loops import Loop, fold_nest, spans
+from isa.codes import CodeMode
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import ROW_WRITES, Engine, Memory, Rounding, RowFunction, Source
@@ -164,6 +165,13 @@ class Emitter:
             reads = spans("memory", place.offset, ((y[0], y[2]), (z[0], z[2])), count * row_bytes)
         self.sync.run(op("LOAD", region=place.region, offset=place.offset, target=target, row=row, count=count),
                       reads, writes)  # fmt: skip
+
+    def load_coded(self, place: Place, mode: CodeMode, row: int, count: int, beats: int) -> None:
+        """One LOAD_CODED: `count` tiles from `row` of WGT on, or a table, of so many beats."""
+        self.read_bytes += beats * self.config.bus_bytes
+        values = {"region": place.region, "offset": place.offset, "mode": mode, "row": row, "count": count}
+        writes = spans("wgt", row, (), count) if mode == CodeMode.WEIGHTS else []
+        self.sync.run(op("LOAD_CODED", **values, beats=beats), [], writes)
 
     def fill(self, row: int, dims: Sequence[tuple[int, int]], run: int, value: int) -> None:
         """Writes `value` to every lane of ACT rows: `run` rows at every index of up to two (count, stride) dims."""
