@@ -109,9 +109,9 @@ class Load(EngineShell):
             for target in Memory:
                 with m.Case(target):
                     m.d.sync += bytes_.eq(run("count") * (target.row_bytes(c) >> shift))
-        # LOAD_CODED is one run, and for the data half one segment; region, offset, row and count are where LOAD has them.
         coded = Signal()
         if c.weight_codes:
+            # LOAD_CODED is one run, and for the data half one segment.
             for name in ("region", "offset", "row", "count"):
                 assert BY_NAME["LOAD"].by_name[name].low == BY_NAME["LOAD_CODED"].by_name[name].low
             is_coded = is_instruction(control.word, "LOAD_CODED")

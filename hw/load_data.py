@@ -355,11 +355,15 @@ class LoadData(wiring.Component):
         emits, last = Signal(), Signal()  # a step in this cycle would give a chunk; would be the last of its segment
         go = segments.o_valid & chunks.i_ready & ~failed & ~self.halt
         needs_beat = s.data & ~run_short
-        plain: Value = go
-        decoder = None
-        if c.weight_codes:
-            m.submodules.decoder = decoder = WeightCodes(c)
-            plain = go & ~s.coded
+        decoder = WeightCodes(c) if c.weight_codes else None
+        plain = go if decoder is None else go & ~s.coded
+        takes: Value = plain & needs_beat
+        steps: Value = plain & (self.beat | ~needs_beat)
+        ends: Value = emits & ends_row & ends_rows
+        if decoder is not None:
+            m.submodules.decoder = decoder
+            takes, steps = takes | decoder.beat_ready, steps | decoder.step
+            ends = Mux(s.coded, decoder.last, ends)
             m.d.comb += [
                 decoder.valid.eq(go & s.coded),
                 decoder.mode.eq(s.mode),
@@ -374,10 +378,10 @@ class LoadData(wiring.Component):
             ]
             wiring.connect(m, decoder.write, wiring.flipped(self.codes))
         m.d.comb += [
-            self.beat_ready.eq((plain & needs_beat) | (decoder.beat_ready if decoder else 0)),
-            self.step.eq((plain & (self.beat | ~needs_beat)) | (decoder.step if decoder else 0)),
+            self.beat_ready.eq(takes),
+            self.step.eq(steps),
             emits.eq(~skips),
-            last.eq(Mux(s.coded, decoder.last, emits & ends_row & ends_rows) if decoder else emits & ends_row & ends_rows),
+            last.eq(ends),
             segments.o_ready.eq(self.step & last),
             self.stalled.eq(segments.o_valid & ~self.halt & ~self.step),
             self.current_pc.eq(s.pc),

@@ -139,7 +139,7 @@ class Lane(wiring.Component):
         oldest, newest = Signal(WORD_BITS, reset_less=True), Signal(WORD_BITS, reset_less=True)
         has_one, has_two, used = Signal(), Signal(), Signal()
         slot = read.data
-        # What is below LOW has nothing above it, so a word is put below it by ORs; of the first round only the word stays.
+        # What is below LOW has nothing above it, so that it is moved up by ORs; of the first round only the word stays.
         state = Cat(
             Mux(need, oldest, following[:WORD_BITS]),
             following[WORD_BITS:] | Mux(need & ~self.first, following[:LOW_BITS], 0),

@@ -18,13 +18,13 @@ Time is part of the rule, because words are handed out as lanes need them. In ev
   the lowest bank the oldest, as far as there are;
 - and if every lane that needs a word had one at the beginning of the cycle, the round is made.
 
-Words come by bus beats, `words_per_cycle` at a time. A beat is taken in each cycle at whose beginning no more words wait
-than QUEUE_BEATS - 1 beats have, if the instruction has beats left; its words count from the next cycle on. Words that
-wait or are in reserve at the end of an instruction are there for the next: those of a program are one stream. The words
-of a table are taken from it too, and make a slot a cycle; words that skip symbols take a cycle each.
+Words come by bus beats, `words_per_cycle` at a time. A beat is taken in each cycle at whose beginning no more words
+wait than QUEUE_BEATS - 1 beats have, if the instruction has beats left; its words count from the next cycle on. Words
+that wait or are in reserve at the end of an instruction are there for the next: those of a program are one stream. The
+words of a table are taken from it too, and make a slot a cycle; words that skip symbols take a cycle each.
 
-After a table, START_ROUNDS rounds give no weights: the first makes the words of the lanes their states, the others bring
-them to any.
+After a table, START_ROUNDS rounds give no weights: the first makes the words of the lanes their states, the others
+bring them to any.
 """
 
 from __future__ import annotations
@@ -216,9 +216,7 @@ class Decoder:
         if ready:
             if not self.starting:
                 weights = bytes(self._weight(z) for z in self.states)
-            self.states = [
-                z << WORD_BITS | words.pop(0) if z < LOW else z for z, words in zip(following, self.reserve)
-            ]
+            self.states = [z << WORD_BITS | words.pop(0) if z < LOW else z for z, words in zip(following, self.reserve)]
             self.starting = max(0, self.starting - 1)
         for i, word in given:
             self.reserve[i].append(word)

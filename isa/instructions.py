@@ -318,12 +318,13 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("target", 2, doc="scratchpad", enum=Memory),
        _row("row", "first scratchpad row of the box, padding included"),
        Field("count", 16, doc="data rows of one x run; 0 only with fill rows")),
-    _i("LOAD_CODED", 0x13, "Decodes weights into WGT, or loads the table for that, from `beats` bus beats at offset of "
-       "the region, the low bits of offset that tell bytes of a beat being ignored; `isa.codes` has the rule. The words "
-       "of all LOAD_CODED of a program are one stream. WEIGHTS: `count` tiles from `row` on. TABLE: row and count are "
-       "ignored. LOAD_DIM and LOAD_PAD do not matter. The error is CODE where words are missing, where beats are left "
-       "over at the end, and where weights come before the first table; the window of the beats is checked when the "
-       "first of them is needed.",
+    _i("LOAD_CODED", 0x13,
+       "Decodes weights into WGT, or loads the table for that, from `beats` bus beats at offset of the region; the low "
+       "bits of offset, which tell bytes of a beat, are ignored. `isa.codes` has the rule. The words of all LOAD_CODED "
+       "of a program are one stream. WEIGHTS: `count` tiles from `row` on. TABLE: row and count are ignored. LOAD_DIM "
+       "and LOAD_PAD do not matter. The error is CODE where words are missing, where beats are left over at the end, "
+       "and where weights come before the first table; the window of the beats is checked when the first of them is "
+       "needed.",
        Field("region", 3, doc="memory region"),
        Field("offset", 32, doc="byte offset of the first beat in the region"),
        Field("mode", 2, doc="what is loaded", enum=CodeMode),

@@ -33,7 +33,9 @@ class Stream:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    path = shared_library(_SOURCE, ["-O3", "-Wall"], [_SOURCE], group="compiler", name="coding", title="the weight coder")
+    path = shared_library(
+        _SOURCE, ["-O3", "-Wall"], [_SOURCE], group="compiler", name="coding", title="the weight coder"
+    )
     library = ctypes.CDLL(str(path))
     library.tw_encode_stream.restype = ctypes.c_int64
     return library

@@ -59,15 +59,14 @@ _Group = list[int]
 
 def _price(counts: np.ndarray) -> float:
     """What a slot costs, in bits, where all symbols together want no more slots than there are."""
-    used = int((counts > 0).sum())
     low = high = float(counts.sum()) / SLOTS / np.log(2)  # right if every symbol could have what suits it
-    step = 1.0 + used / SLOTS
+    least = high / SLOTS
+    if _slots(counts, least) <= SLOTS:
+        return least
     while _slots(counts, high) > SLOTS:
-        low, high = high, high * step
+        low, high = high, 1.3 * high
     while low == high or _slots(counts, low) <= SLOTS:
-        low, high = low / step, low
-        if high < 1e-9:
-            break
+        low, high = low / 1.3, low
     for _ in range(8):
         middle = (low * high) ** 0.5
         if _slots(counts, middle) > SLOTS:
@@ -88,7 +87,7 @@ def _groups(counts: np.ndarray, price: float) -> list[_Group]:
     cost = np.full((256, _WAYS), np.inf)
     cost[:, _OWN] = _WORD - counts * np.log2(best) + price * best
     cost[counts == 0, _NONE] = 0.0
-    cost[:, _FIRST_LEVEL:_SHARED + 1] = price * _LEVELS - counts[:, None] * np.log2(_LEVELS)
+    cost[:, _FIRST_LEVEL : _SHARED + 1] = price * _LEVELS - counts[:, None] * np.log2(_LEVELS)
     for share in range(1, PART_BITS + 1):
         together = counts.reshape(-1, 1 << share).sum(1)
         cost[:, _SHARED + share] = 0.0

@@ -14,6 +14,7 @@ CONFIGS = {
     "tiny": preset("tiny"),
     "sliced": preset("tiny").with_(name="sliced", block_in=8, gemm_loops=5, vector_loops=8, semaphores=63),
     "no_units": preset("tiny").with_(name="no_units", depthwise=0, lut_tables=0),
+    "codes": preset("tiny").with_(name="codes", weight_codes=8),
     "rows": preset("tiny").with_(name="rows", vector_passes=1, row_unit=1),
 }
 
@@ -70,5 +71,5 @@ def test_equals_the_software_decoder(name: str) -> None:
 
     simulate(dut, bench, clock_hz=None)
     assert min(seen.values()) > 300, seen
-    lacks = {"DEPTHWISE": not config.depthwise, "ROW": not config.row_unit}
+    lacks = {"DEPTHWISE": not config.depthwise, "ROW": not config.row_unit, "LOAD_CODED": not config.weight_codes}
     assert missing == {instruction for instruction, lacked in lacks.items() if lacked}

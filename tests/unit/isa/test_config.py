@@ -86,6 +86,7 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "depthwise": 0,
         "vector_queue": 0,
         "row_unit": 1,
+        "weight_codes": 16,
     }
     start = BASE.with_(row_unit=0)
     assert (

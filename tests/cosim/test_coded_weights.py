@@ -1,0 +1,18 @@
+"""LOAD_CODED on RTL: bytes, cycles and errors of random and damaged streams."""
+
+import pytest
+
+from tests.common.equality import Trio
+from tests.fuzz_codes import MACHINES, differences
+
+pytestmark = [pytest.mark.cosim, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("machine", ["tiny", "widest_bus"])
+def test_random_streams(machine: str) -> None:
+    trio, ends = Trio(MACHINES[machine]), set()
+    for seed in range(1000, 1030):
+        lines, end = differences(MACHINES[machine], seed, trio)
+        assert not lines, f"python -m tests.fuzz_codes --rtl --machines {machine} --seed {seed} --count 1: {lines}"
+        ends.add(end)
+    assert {"complete", "CODE"} <= ends

@@ -1,0 +1,110 @@
+"""Tables and streams of coded weights: bytes against the entropy, weights by the definition of the decoder."""
+
+import numpy as np
+import pytest
+
+from compiler.npu.coding.coder import WeightCoder
+from compiler.npu.coding.stream import encode_stream
+from compiler.npu.coding.table import Table, make_table
+from isa.codes import SLOTS, CodeMode, Decoder, TableBuilder
+from isa.config import NpuConfig, preset
+
+CONFIG = preset("base").with_(weight_codes=16)
+
+
+def histogram(weights: np.ndarray) -> np.ndarray:
+    return np.bincount(weights.reshape(-1).view(np.uint8), minlength=256)
+
+
+def entropy(weights: np.ndarray) -> float:
+    """Bytes."""
+    p = histogram(weights)[histogram(weights) > 0] / weights.size
+    return float(-(p * np.log2(p)).sum() * weights.size / 8)
+
+
+def laplace(width: float, zeros: float, tiles: int, seed: int = 1) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    w = np.clip(np.rint(rng.laplace(0, width, (tiles, 16, 16))), -128, 127)
+    w[rng.random(w.shape) < zeros] = 0
+    return w.astype(np.int8)
+
+
+def decoded(config: NpuConfig, loads: list[Table | np.ndarray], data: bytes, beats: list[int]) -> list[np.ndarray]:
+    """What the loads of weights give."""
+    decoder, at, found = Decoder(config), 0, []
+    for load, count in zip(loads, beats, strict=True):
+        part = data[at : at + count * config.bus_bytes]
+        at += len(part)
+        mode = CodeMode.TABLE if isinstance(load, Table) else CodeMode.WEIGHTS
+        rounds = 0 if isinstance(load, Table) else load.size // config.weight_codes
+        out = b"".join(decoder.load(mode, rounds, count, lambda part=part: part))
+        if not isinstance(load, Table):
+            found.append(np.frombuffer(out, np.int8).reshape(load.shape))
+    assert at == len(data)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("width", "zeros", "most"), [(1.0, 0.9, 1.06), (4.0, 0.0, 1.01), (25.0, 0.8, 1.03), (30.0, 0.0, 1.01)]
+)
+def test_tables_come_near_the_entropy(width: float, zeros: float, most: float) -> None:
+    w = laplace(width, zeros, 400)
+    table = make_table(histogram(w))
+    assert table.cost(histogram(w)) < most * entropy(w)
+    builder, words = TableBuilder(), table.words.tolist()
+    for word in words:
+        while len(builder.slots) < SLOTS and not builder.step(word):
+            pass
+    owners = np.array([(s.symbol, s.mask) for s in builder.slots])
+    for value, (count, start, share, number) in enumerate(table.symbols.tolist()):
+        if count:
+            assert (owners[start : start + count] == (value - number, (1 << share) - 1)).all()
+
+
+@pytest.mark.parametrize("value", [0, 7, -128, 127])
+def test_one_value(value: int) -> None:
+    w = np.full((4, 16, 16), value, np.int8)
+    table = make_table(histogram(w))
+    stream = encode_stream(CONFIG, [table, w])
+    assert stream is not None and len(stream.data) < 100
+    assert (decoded(CONFIG, [table, w], stream.data, stream.beats)[0] == value).all()
+
+
+@pytest.mark.parametrize("config", [CONFIG, CONFIG.with_(weight_codes=32), preset("large").with_(weight_codes=64)])
+def test_streams_of_several_tables(config: NpuConfig) -> None:
+    parts = [laplace(3.0, 0.5, 8), laplace(20.0, 0.0, 12), laplace(1.0, 0.97, 4)]
+    loads: list[Table | np.ndarray] = []
+    for part in parts:
+        loads += [make_table(histogram(part)), *np.split(part, len(part) // 4)]
+    stream = encode_stream(config, loads)
+    assert stream is not None and len(stream.beats) == len(loads)
+    found = np.concatenate(decoded(config, loads, stream.data, stream.beats))
+    np.testing.assert_array_equal(found, np.concatenate(parts))
+    start = 2 * 2 * config.weight_codes * len(parts)
+    assert (
+        len(stream.data)
+        < 1.03 * sum(entropy(p) for p in parts)
+        + start
+        + 2 * sum(len(t.words) for t in loads if isinstance(t, Table))
+        + 4 * config.weight_codes
+        + 16
+    )
+
+
+def test_layers_share_tables_where_that_saves_bytes() -> None:
+    """Two layers alike, one that is not, one that is noise."""
+    rng = np.random.default_rng(2)
+    coder = WeightCoder(CONFIG)
+    layers = [laplace(5.0, 0.0, 30, 1), laplace(5.0, 0.0, 30, 2), laplace(1.0, 0.9, 60, 3)]
+    noise = rng.integers(-128, 128, (30, 16, 16)).astype(np.int8)
+    for key, tiles in enumerate([*layers, noise]):
+        for half in np.split(tiles, 2):
+            coder.collect(key, half)
+    coder.end_step()
+    coder.plan()
+    assert coder.tables == 2 and coder.plain == 120 * 256 and coder.all_plain == 150 * 256
+    assert coder.coded < 1.05 * sum(entropy(w) for w in layers) + 300
+    chosen = [coder.next()[0] for _ in range(8)]
+    assert [c is not None and c.table is not None for c in chosen] == [True, False, False, False, True] + [False] * 3
+    assert chosen[6:] == [None, None]
+    assert "30,720 bytes of weights are coded in" in coder.describe() and "with 2 tables; 7,680" in coder.describe()

@@ -1,0 +1,39 @@
+"""LOAD_CODED on the simulators: random streams and damaged ones, by all models; machines without a decoder."""
+
+import pytest
+
+from isa.config import PRESETS
+from isa.device import DeviceError
+from isa.encoding import op
+from isa.instructions import ErrorCode
+from simulator.functional import FunctionalDevice
+from tests.common.coded_programs import coded_program
+from tests.common.equality import with_ops
+from tests.fuzz_codes import MACHINES, differences
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_random_streams(machine: str) -> None:
+    ends = set()
+    for seed in range(12):
+        lines, end = differences(MACHINES[machine], seed)
+        assert not lines, f"python -m tests.fuzz_codes --machines {machine} --seed {seed} --count 1: {lines}"
+        ends.add(end)
+    assert {"complete", "CODE"} <= ends
+
+
+def test_a_machine_without_a_decoder_says_so() -> None:
+    config = MACHINES["base"]
+    program, _ = coded_program(1, config, damage=0.0)
+    other = PRESETS["base"]
+    with pytest.raises(DeviceError, match="LOAD_CODED: not on this machine, weight_codes is 0") as caught:
+        program.run(FunctionalDevice(other))
+    assert caught.value.code == ErrorCode.ILLEGAL_OPCODE
+
+
+def test_weights_without_a_table_say_so() -> None:
+    program, _ = coded_program(1, MACHINES["base"], damage=0.0)
+    ops = [op("LOAD_CODED", region=2, mode=0, count=1, beats=1), op("END")]
+    with pytest.raises(DeviceError, match="its stream of coded weights is damaged") as caught:
+        with_ops(program, ops).run(FunctionalDevice(MACHINES["base"]))
+    assert caught.value.code == ErrorCode.CODE and caught.value.pc == 0
