@@ -80,6 +80,10 @@ fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1
 	$(BIN)/python -m tests.fuzz --count $(N)
 	$(BIN)/python -m tests.fuzz --count $(N) --machines 50
 
+fuzz-codes: $(STAMP) ## compare models on N random and damaged streams of coded weights, every tenth on RTL too
+	$(BIN)/python -m tests.fuzz_codes --count $(N)
+	$(BIN)/python -m tests.fuzz_codes --count $$(( $(N) / 10 + 1 )) --rtl
+
 fuzz-quantised: $(STAMP) ## compare quantised graphs and onnxruntime, N of them (make fuzz-quantised N=5000)
 	$(BIN)/python -m tests.fuzz_quantized --count $(N)
 

@@ -54,8 +54,6 @@ def _stream(rng: np.random.Generator, config: NpuConfig, most: int) -> tuple[lis
             loads.append(weights[:count])
             weights, part, left = weights[count:], part - count, left - count
     made = encode_stream(config, loads)
-    if made is None:  # flatter than any table
-        return _stream(rng, config, most)
     ops, at = [], 0
     for (mode, row, count), beats in zip(rows, made.beats, strict=True):
         ops.append(op("LOAD_CODED", region=2, offset=at, mode=mode, row=row, count=count, beats=beats))

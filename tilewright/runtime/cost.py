@@ -46,7 +46,7 @@ def program_cycles(program: Program) -> int:
 def run_npu_steps(program: Program, device: Device, **options: Any) -> Counters:
     """Counters of a program's NPU steps, memory laid out as `tilewright.runtime` does, inputs zero.
 
-    No instruction depends on data, so the cycles are those of any input; CPU steps take none.
+    No instruction depends on activations, so the cycles are those of any input; CPU steps take none.
 
     Args:
         options: handed to the device.
@@ -59,6 +59,8 @@ def run_npu_steps(program: Program, device: Device, **options: Any) -> Counters:
         regions[region] = Region(base, size, read=True, write=region == ARENA_REGION)
     if program.instructions:
         device.write(regions[PROGRAM_REGION].base, program.instructions)
+    if program.config.weight_codes and program.constants:  # how long weights take to decode depends on what they are
+        device.write(regions[CONSTANT_REGION].base, program.constants)
     return add_counters(
         [
             device.run(regions, PROGRAM_REGION, step.first * INSTRUCTION_BYTES, step.count, **options)

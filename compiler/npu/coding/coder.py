@@ -135,9 +135,9 @@ class WeightCoder:
             first.add(here[0])
             loads += [table, *(step.tiles[i] for i in here)]
             numbers += here
-        stream = encode_stream(self.config, loads) if loads else None
-        if stream is None:
+        if not loads:
             return
+        stream = encode_stream(self.config, loads)
         at, beats = 0, iter(stream.beats)
 
         def load() -> CodedLoad:

@@ -8,8 +8,6 @@
 
 namespace {
 
-constexpr int ATTEMPTS = 64;
-
 struct Symbol {
     uint32_t count, start, share, number;  // slots, the first of them, log2 of symbols in a slot, which one of these
 };
@@ -48,7 +46,7 @@ uint64_t encode(const uint8_t *weights, int64_t rounds, int lanes, int lane, con
     return x;
 }
 
-// The weights between two tables. Returns false if no first state can be reached.
+// The weights between two tables. Returns false if a first state cannot be reached: no symbol has slots enough.
 bool encode_lanes(const uint8_t *weights, int64_t rounds, std::vector<Lane> &lanes, const Symbol *symbols,
                   const Rule &rule, uint64_t *needs) {
     Symbol widest = symbols[0];
@@ -58,17 +56,11 @@ bool encode_lanes(const uint8_t *weights, int64_t rounds, std::vector<Lane> &lan
     const uint64_t low = uint64_t(1) << (rule.slot_bits + rule.part_bits);
     std::vector<uint16_t> words;
     for (size_t lane = 0; lane < lanes.size(); lane++) {
-        // The state at the end is free: one is taken that leads to a first state within reach of a first word.
-        uint64_t x = 0, high = 0, first = 0;
-        for (int attempt = 0;; attempt++) {
-            if (attempt == ATTEMPTS) return false;
-            const uint64_t end = (low << attempt % rule.word_bits) + uint64_t(attempt) * (low / ATTEMPTS);
-            words.clear();
-            x = encode(weights, rounds, int(lanes.size()), int(lane), symbols, rule, end, needs, words);
-            // The first word makes the state whose round ends with the high bits of the state that is wanted.
-            high = x >> rule.word_bits, first = high / widest.count;
-            if (first >> (rule.word_bits - rule.slot_bits) == 0) break;
-        }
+        words.clear();
+        const uint64_t x = encode(weights, rounds, int(lanes.size()), int(lane), symbols, rule, low, needs, words);
+        // The first word makes the state whose round ends with the high bits of the state that is wanted.
+        const uint64_t high = x >> rule.word_bits, first = high / widest.count;
+        if (first >> (rule.word_bits - rule.slot_bits)) return false;
         words.push_back(uint16_t(x));
         words.push_back(uint16_t(first << rule.slot_bits | (widest.start + high % widest.count)));
         lanes[lane].words.insert(lanes[lane].words.end(), words.rbegin(), words.rend());

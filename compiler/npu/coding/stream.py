@@ -41,15 +41,12 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def encode_stream(config: NpuConfig, loads: Sequence[Table | np.ndarray]) -> Stream | None:
+def encode_stream(config: NpuConfig, loads: Sequence[Table | np.ndarray]) -> Stream:
     """The stream of a program.
 
     Args:
         loads: what every instruction loads: a table, or int8 tiles as they lie in WGT, all of whose values have a code
             in the table before them.
-
-    Returns:
-        None where a table is so flat that a first state cannot be reached, and nothing would be saved.
 
     Raises:
         BuildError: no C++ compiler.
@@ -75,4 +72,5 @@ def encode_stream(config: NpuConfig, loads: Sequence[Table | np.ndarray]) -> Str
         at(weights), lanes, width, at(rule), at(rows), ctypes.c_int64(len(loads)), at(words), at(symbols), at(stream),
         at(beats),
     )  # fmt: skip
-    return None if written < 0 else Stream(stream[:written].astype("<u2").tobytes(), beats.tolist())
+    assert written >= 0, "a table without a symbol of many slots"
+    return Stream(stream[:written].astype("<u2").tobytes(), beats.tolist())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa.codes import COUNT_BITS, FIRST_WEIGHT, PART_BITS, RUN_BITS, SLOTS, table_word
+from isa.codes import COUNT_BITS, FIRST_WEIGHT, LOW, PART_BITS, RUN_BITS, SLOT_BITS, SLOTS, WORD_BITS, table_word
 
 _WORD = 16.0  # bits of a word
 _MOST = (1 << COUNT_BITS) - 1  # slots of a symbol
@@ -15,6 +15,8 @@ _MOST = (1 << COUNT_BITS) - 1  # slots of a symbol
 _LEVELS = np.unique(np.rint(1.12 ** np.arange(0, 56)).clip(1, _MOST))
 #: Ways to give a symbol slots: as many as suit it, none, a level, or a part of a slot.
 _OWN, _NONE, _FIRST_LEVEL = 0, 1, 2
+#: Slots of the most frequent symbol at least: then a first word can bring a lane to any state.
+_REACH = LOW >> (WORD_BITS - SLOT_BITS)
 _SHARED = _FIRST_LEVEL + len(_LEVELS) - 1  # plus log2 of the symbols of a slot
 _WAYS = _SHARED + PART_BITS + 1
 
@@ -84,6 +86,8 @@ def _groups(counts: np.ndarray, price: float) -> list[_Group]:
     """The slots of all symbols for which weights and words take fewest bits, where a slot costs `price` bits: the
     cheapest path through the symbols, on which every change of the number of slots costs a word."""
     best = np.clip(np.rint(counts / (price * np.log(2))), 1, _MOST)
+    most = int(counts.argmax())
+    best[most] = max(best[most], _REACH)
     cost = np.full((256, _WAYS), np.inf)
     cost[:, _OWN] = _WORD - counts * np.log2(best) + price * best
     cost[counts == 0, _NONE] = 0.0
@@ -92,6 +96,7 @@ def _groups(counts: np.ndarray, price: float) -> list[_Group]:
         together = counts.reshape(-1, 1 << share).sum(1)
         cost[:, _SHARED + share] = 0.0
         cost[:: 1 << share, _SHARED + share] = together * share + price
+    cost[most, _NONE:][np.concatenate([[True], _LEVELS < _REACH, [True] * PART_BITS])] = np.inf
     came = np.zeros((256, _WAYS), np.int64)
     total = np.where(np.arange(_WAYS) == _OWN, 0.0, _WORD)
     total = total + cost[0]

@@ -196,7 +196,7 @@ def summary(found: Explanation) -> list[str]:
     if any(fill.values()):
         parts = ", ".join(f"{cause} {n:,}" for cause, n in sorted(fill.items(), key=lambda f: -f[1]) if n)
         lines.append(f"fill waited for: {parts}")
-    if found.cpu_layers:
+    if found.cpu_layers or found.program.config.weight_codes:
         lines += [f"note: {note}" for note in found.program.notes]
     by_ops = list(found.latency.by_ops.items())
     if by_ops:

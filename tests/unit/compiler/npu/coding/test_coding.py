@@ -66,7 +66,7 @@ def test_one_value(value: int) -> None:
     w = np.full((4, 16, 16), value, np.int8)
     table = make_table(histogram(w))
     stream = encode_stream(CONFIG, [table, w])
-    assert stream is not None and len(stream.data) < 100
+    assert len(stream.data) < 100
     assert (decoded(CONFIG, [table, w], stream.data, stream.beats)[0] == value).all()
 
 
@@ -77,7 +77,7 @@ def test_streams_of_several_tables(config: NpuConfig) -> None:
     for part in parts:
         loads += [make_table(histogram(part)), *np.split(part, len(part) // 4)]
     stream = encode_stream(config, loads)
-    assert stream is not None and len(stream.beats) == len(loads)
+    assert len(stream.beats) == len(loads)
     found = np.concatenate(decoded(config, loads, stream.data, stream.beats))
     np.testing.assert_array_equal(found, np.concatenate(parts))
     start = 2 * 2 * config.weight_codes * len(parts)
