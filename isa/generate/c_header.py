@@ -14,7 +14,7 @@ from isa.instructions import HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, LIMITS, RE
 _ENUMS: tuple[type[IntEnum], ...] = (
     instructions.Engine,
     instructions.Memory,
-    instructions.CodeMode,
+    codes.CodeMode,
     instructions.Source,
     instructions.RowFunction,
     instructions.Rounding,

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import fields
 from enum import IntEnum
 
-from isa import instructions, registers
+from isa import codes, instructions, registers
 from isa.config import PRESETS, NpuConfig
 from isa.instructions import HEADER, INSTRUCTIONS, ErrorCode, Field
 from isa.instructions import Instruction as Row
 
 _ENUMS: tuple[type[IntEnum], ...] = (
-    instructions.Engine, instructions.Memory, instructions.CodeMode, instructions.Source, instructions.RowFunction,
+    instructions.Engine, instructions.Memory, codes.CodeMode, instructions.Source, instructions.RowFunction,
     instructions.Rounding,
 )  # fmt: skip
 

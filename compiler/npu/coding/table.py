@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +62,7 @@ _Group = list[int]
 
 def _price(counts: np.ndarray) -> float:
     """What a slot costs, in bits, where all symbols together want no more slots than there are."""
-    low = high = float(counts.sum()) / SLOTS / np.log(2)  # right if every symbol could have what suits it
+    low = high = float(counts.sum()) / SLOTS / math.log(2)  # right if every symbol could have what suits it
     least = high / SLOTS
     if _slots(counts, least) <= SLOTS:
         return least
@@ -70,7 +71,7 @@ def _price(counts: np.ndarray) -> float:
     while low == high or _slots(counts, low) <= SLOTS:
         low, high = low / 1.3, low
     for _ in range(8):
-        middle = (low * high) ** 0.5
+        middle = math.sqrt(low * high)
         if _slots(counts, middle) > SLOTS:
             low = middle
         else:
