@@ -19,7 +19,7 @@ def test_random_streams(machine: str) -> None:
         lines, end = differences(MACHINES[machine], seed)
         assert not lines, f"python -m tests.fuzz_codes --machines {machine} --seed {seed} --count 1: {lines}"
         ends.add(end)
-    assert {"complete", "CODE"} <= ends
+    assert "complete" in ends and len(ends) > 1
 
 
 def test_a_machine_without_a_decoder_says_so() -> None:
