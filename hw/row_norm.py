@@ -96,7 +96,7 @@ class RowNormUnit(wiring.Component):
         m.d.comb += self.ask.eq(at[ASK_STAGE])
         mean = handed(self._mean(m), "mean", MEAN_STAGE, ASK_STAGE)
         offset = self._offset(m, mean)
-        store = memory(m, "norms", FACTOR_BITS + 32 + EXPONENT_BITS, self.config.prm_rows)
+        store = memory(m, "norm_rows", FACTOR_BITS + 32 + EXPONENT_BITS, self.config.prm_rows)
         write, read = store.write_port(), store.read_port()
         m.d.comb += [
             write.en.eq(at[WRITE_STAGE]),
