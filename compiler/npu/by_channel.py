@@ -17,6 +17,7 @@ from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.moves import made_by_npu, read_by_npu
 from compiler.ops.convolution import QConv
 from compiler.ops.elementwise import AddConstants, QAdd, QLut
+from compiler.passes.annotate import quant_of
 from compiler.quantization import is_activation, limits, quantize
 from isa import numerics
 from isa.config import NpuConfig
@@ -49,6 +50,8 @@ def _replaced(wiring: Wiring, config: NpuConfig, quantizer: Node) -> list[Node] 
         if source is None or source.op != "DequantizeLinear" or factors is None or factors.dtype != np.float32:
             continue
         x, y = wiring.tensor(source.inputs[0]), wiring.tensor(quantizer.outputs[0])
+        if not (_says(wiring.graph, source, x) and _says(wiring.graph, quantizer, y)):
+            continue
         if (
             len(x.shape) != 4
             or x.shape != y.shape
@@ -63,6 +66,12 @@ def _replaced(wiring: Wiring, config: NpuConfig, quantizer: Node) -> list[Node] 
             origin = (*function.origin, *quantizer.origin)
             return _ByChannel(wiring.graph, function, x, y, factors.reshape(-1), origin).nodes()
     return None
+
+
+def _says(graph: Graph, node: Node, tensor: Tensor) -> bool:
+    """Whether a QuantizeLinear or DequantizeLinear has the scale that a tensor has in the graph."""
+    quant = quant_of(graph, node)
+    return quant is not None and quant.per_tensor and quant.same_as(tensor.quant)
 
 
 class _ByChannel:

@@ -46,7 +46,7 @@ def products_for_moves(graph: Graph, config: NpuConfig) -> None:
         changed |= made is not None
     if changed:
         graph.nodes = nodes
-        graph.prune()
+    graph.prune()  # weights of products that were not taken, too
 
 
 def _of_planes(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | None:
@@ -134,10 +134,12 @@ class _Move:
         self.x, self.y = wiring.tensor(node.inputs[0]), wiring.tensor(node.outputs[0])
 
     def products(self) -> list[Node] | None:
-        """The nodes in its place; None where it is none of these moves, or would take too many weights."""
+        """The nodes in its place; None where it is none of these moves, takes too many weights, or not for the NPU."""
         found = self._nodes()
-        weights = [self.graph.tensor(node.inputs[1]).size for node in found or () if node.quantized is not None]
-        return found if max(weights, default=0) <= _MOST_WEIGHTS else None
+        made = [node for node in found or () if node.quantized is not None]
+        if any(self.graph.tensor(node.inputs[1]).size > _MOST_WEIGHTS for node in made):
+            return None
+        return found if all(_on_npu(self.wiring, self.config, node) for node in made) else None
 
     def _nodes(self) -> list[Node] | None:
         match self.node.op:

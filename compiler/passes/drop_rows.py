@@ -156,6 +156,15 @@ def _taken(graph: Graph, node: Node) -> Box | None:
     return tuple(box)
 
 
+def _in_order(graph: Graph, node: Node) -> bool:
+    """Whether a Slice or Gather takes all places of its box, each once, the first one first."""
+    if node.op == "Slice":
+        return True
+    size = graph.tensor(node.inputs[0]).shape[int(node.attrs.get("axis", 0))]
+    places = np.asarray(graph.const(node.inputs[1])).reshape(-1) % size
+    return places.tolist() == list(range(places[0], places[0] + len(places)))
+
+
 def _with_products(graph: Graph, needs: _Needs) -> set[str]:
     """Results of the narrowed nodes that hang together, with a product among them that loses half of its rows."""
     producers = graph.producers()
@@ -246,12 +255,12 @@ class _Rewriting:
         """A Slice or Gather of what is there of its operand."""
         source, has = self.there[node.inputs[0]]
         graph = self.graph
-        if _taken(graph, node) == has and graph.tensor(source).size == graph.tensor(node.outputs[0]).size:
+        if _taken(graph, node) == has and _in_order(graph, node):
             shape = graph.constant("shape", np.array(graph.tensor(node.outputs[0]).shape, np.int64))
             self.nodes.append(Node("Reshape", [source, shape], node.outputs, {}, node.name, node.origin))
             return
         whole = self.graph.tensor(node.inputs[0]).shape
-        constants = [np.asarray(graph.const(name)) for name in node.inputs[1:]]
+        constants = [np.array(graph.const(name)) for name in node.inputs[1:]]  # others may read them too
         if node.op == "Gather":
             axis = int(node.attrs.get("axis", 0)) % len(whole)
             constants[0] = constants[0] % whole[axis] - has[axis][0]

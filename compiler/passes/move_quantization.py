@@ -51,9 +51,9 @@ def _transpose_weights(graph: Graph) -> None:
 def movable(graph: Graph, node: Node, sinking: bool) -> bool:
     """True if the node only moves elements of its first input."""
     if node.op == "Resize":
-        shapes = (graph.tensor(name).shape for name in (node.inputs[0], node.outputs[0]))
-        return (node.attrs.get("mode") == "nearest" or (node.attrs.get("mode") == "linear" and repeats(*shapes))) and (
-            node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize"
+        mode = node.attrs.get("mode")
+        return node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and (
+            mode == "nearest" or (mode == "linear" and repeats(graph, node))
         )
     if node.op == "Pad" and node.attrs.get("mode") == "constant":
         return graph.const(node.inputs[2]) is not None

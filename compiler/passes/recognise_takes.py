@@ -48,19 +48,27 @@ def _indices(graph: Graph, node: Node) -> Indices | None:
     if node.op == "Pad":
         return _mirrored(x.shape, node.attrs.get("mode", "constant"), constants)
     mode = node.attrs.get("mode", "nearest")
-    if mode not in ("nearest", b"nearest") and not (mode == "linear" and repeats(x.shape, y.shape)):
+    if mode not in ("nearest", b"nearest") and not (mode == "linear" and repeats(graph, node)):
         return None
-    if any(name and value is None for name, value in zip(node.inputs[1:], constants[1:], strict=True)):
-        return None
-    found = Resampling.of(node.op, node.attrs, graph.opset, constants, x.shape, y.shape)
-    if found.crops:
+    found = _resampling(graph, node)
+    if found is None or found.crops:
         return None
     return tuple(None if found.unchanged(a) else tuple(map(int, found.nearest(a))) for a in range(len(x.shape)))
 
 
-def repeats(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Whether interpolation has but one value along every axis that changes."""
-    return len(before) == len(after) and all(m in (1, n) for m, n in zip(before, after))
+def _resampling(graph: Graph, node: Node) -> Resampling | None:
+    """What a Resize or Upsample does, None where that is not constant."""
+    constants = [graph.const(name) if name else None for name in node.inputs]
+    if any(name and value is None for name, value in zip(node.inputs[1:], constants[1:], strict=True)):
+        return None
+    shapes = (graph.tensor(name).shape for name in (node.inputs[0], node.outputs[0]))
+    return Resampling.of(node.op, node.attrs, graph.opset, constants, *shapes)
+
+
+def repeats(graph: Graph, node: Node) -> bool:
+    """Whether a Resize interpolates along axes of one value only. One that keeps its length may be moved, too."""
+    found = _resampling(graph, node)
+    return found is not None and all(n == 1 or found.unchanged(axis) for axis, n in enumerate(found.shape))
 
 
 def _repeated(before: tuple[int, ...], after: tuple[int, ...]) -> Indices | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isa.codes import CodeMode
 from isa.config import NpuConfig
 from isa.encoding import Op
 from isa.instructions import INSTRUCTION_BYTES, ROW_WRITES, Memory, RowFunction, Source
@@ -129,6 +130,10 @@ def per_instruction(ops: Sequence[Op], config: NpuConfig, constants: bytes | Non
                 row[_AT["padding"]] = whole - lines * o["count"]
                 if o["target"] == Memory.WGT:
                     weights.load(o, load, pad)
+            case "LOAD_CODED":
+                row[_AT["beat read"]] += o["beats"]
+                if o["mode"] == CodeMode.WEIGHTS:
+                    weights.coded(o)
             case "STORE":
                 nbytes = o["count"] * Memory.ACT.row_bytes(config)
                 lines = store.counts[0] * store.counts[1]
@@ -181,6 +186,10 @@ class _Weights:
                     line[left : left + o["count"]] = self._line(o["region"], first, o["count"])
                 row = o["row"] + z * box.row_strides[1] + y * box.row_strides[0]
                 self.share[np.arange(row, row + len(line)) % len(self.share)] = line
+
+    def coded(self, o: Op) -> None:
+        """Tiles that are decoded: what they hold is not looked at."""
+        self.share[np.arange(o["row"], o["row"] + o["count"]) % len(self.share)] = 1.0
 
     def _line(self, region: int, first: int, count: int) -> np.ndarray | float:
         assert self.bytes is not None

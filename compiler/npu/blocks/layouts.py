@@ -31,19 +31,25 @@ class Layouts:
 
     def find(self, name: str) -> Blocked | None:
         """The blocked form of a tensor: made by a chain, or an alias through moves that leave the bytes in place."""
-        if name in self.blocked:
-            return self.blocked[name]
+        return self._find(name, set())
+
+    def _find(self, name: str, missing: set[str]) -> Blocked | None:
+        """As `find`; names in `missing` are known to have none."""
+        if name in self.blocked or name in missing:
+            return self.blocked.get(name)
         move = self.wiring.producers.get(name)
         if move is None or move.op not in MOVES:
             return None
-        source = self.find(move.inputs[0])
+        source = self._find(move.inputs[0], missing)
         graph, before = self.wiring.graph, self.wiring.producers.get(move.inputs[0])
         alias = None if source is None else alias_of(graph, move, name, source)
         if alias is None and before is not None and before.op in MOVES:  # two moves may leave what one does not
-            source = self.find(before.inputs[0])
+            source = self._find(before.inputs[0], missing)
             if source is not None:
                 alias = heads_of(graph, before, move, source) or planes_of_rows(graph, before, move, source)
-        if alias is not None:
+        if alias is None:
+            missing.add(name)
+        else:
             self.blocked[name] = alias
         return alias
 

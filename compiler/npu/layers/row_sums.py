@@ -52,6 +52,7 @@ class RowSums:
         lanes, blocks = config.block_in, -(-k // config.block_in)
         divisor = (128 * k // 127 + 1) | 1
         steps = -(-abs(zero_point) * divisor // (127 * (lanes - 1)))
+        steps = max(steps, 1 + (zero_point == -128))  # +128 is no byte
         constant_tiles = rows * blocks * (1 + (zero_point == -128))
         pays = rows * steps + blocks + 1 + _PASSES < constant_tiles
         return RowSums(config, k, zero_point, divisor, steps) if zero_point and divisor <= 255 and pays else None

@@ -50,8 +50,9 @@ def refine(
 
     if not (whole := cost(schedule)) <= LONGEST[effort]:
         return schedule
+    start = decisions_of(schedule)
     hood = Neighbourhood(config, layers, outside)
-    start = best = decisions_of(schedule)
+    best = schedule
     alone = [(unit, at) for unit, ((count, _), at) in enumerate(zip(start.units, start.starts())) if count == 1]
     options = {unit: hood.tiles(start, at) for unit, at in alone}
     alone = [(unit, at) for unit, at in alone if options[unit] and options[unit][0][1]]  # those with estimates
@@ -63,13 +64,10 @@ def refine(
         if not near:
             continue
         window = max(0, unit - 1), min(unit + 2, len(start.units))
-        least = cost(hood.schedule(best), window)
+        least = cost(best, window)
         for tile in near:
-            tried = replace(best, tiles=tuple(sorted((dict(best.tiles) | {at: tile}).items())))
-            found = cost(hood.schedule(tried), window)
+            tried = replace(best, tiles=best.tiles | {at: tile})
+            found = cost(tried, window)
             if found < GAIN * least:
                 least, best = found, tried
-    if best == start:
-        return schedule
-    refined = hood.schedule(best)
-    return refined if cost(refined) < GAIN * whole else schedule
+    return best if best is not schedule and cost(best) < GAIN * whole else schedule

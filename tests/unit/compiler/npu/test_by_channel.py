@@ -63,3 +63,17 @@ def test_ties_that_floats_decide() -> None:
 
 def test_one_slope_is_a_table() -> None:
     assert turns(model("PRelu", np.int8, 0.04, np.full((1, 1, 1), 0.4, np.float32), False), "base") == 1
+
+
+@pytest.mark.parametrize("op", ["PRelu", "Mul"])
+def test_a_scale_of_its_own_for_reading(op: str) -> None:
+    """A DequantizeLinear may say another scale than the QuantizeLinear before it."""
+    m = Model(np.int8, seed=4)
+    x = m.op("Conv", m.input((1, 8, 6, 6), 0.05, 0), m.weights((CHANNELS, 8, 1, 1)))
+    zero = m.const(0, np.int8)
+    x = m.op("QuantizeLinear", x, m.const(0.05, np.float32), zero)
+    x = m.op("DequantizeLinear", x, m.const(0.11, np.float32), zero)
+    factors = np.linspace(0.1, 0.9, CHANNELS, dtype=np.float32).reshape(-1, 1, 1)
+    y = m.requantized(m.op(op, x, m.const(factors, np.float32)), 0.05, 0)
+    m.output(m.requantized(m.op("Conv", y, m.weights((8, CHANNELS, 1, 1))), 0.3, 0))
+    assert turns(m, "base")

@@ -74,7 +74,16 @@ def products(graph: Graph) -> list[int]:
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize(
     ("op", "places"),
-    [("Gather", (0,)), ("Gather", (-3,)), ("Gather", (4, 2)), ("Slice", (1, 7)), ("Slice", (-4, -1))],
+    [
+        ("Gather", (0,)),
+        ("Gather", (-3,)),
+        ("Gather", (4, 2)),
+        ("Gather", (5, 4)),
+        ("Gather", (3, 4)),
+        ("Gather", (3, 1, 1)),
+        ("Slice", (1, 7)),
+        ("Slice", (-4, -1)),
+    ],
 )
 def test_the_last_block_makes_the_rows_that_are_read(op: str, places: tuple[int, ...], outputs: int) -> None:
     """Its products but those of keys and values; where something else reads them, all of what is between."""
@@ -125,3 +134,20 @@ def test_elementwise_ops_alone_are_left() -> None:
     nodes: list[Node] = list(graph.nodes)
     drop_rows(graph)
     assert graph.nodes == nodes
+
+
+def test_constants_that_others_read_stay_as_they_are() -> None:
+    """Two Slices with the same bounds, one of rows that are dropped, one of another tensor."""
+    net = Random()
+    x, z = net.input((1, TOKENS, WIDTH), np.int8), net.input((1, TOKENS, WIDTH), np.int8)
+    bounds = [net.graph.constant("i", np.array([v], np.int64)) for v in (10, 12, 1, 1)]
+    y = net.product(x, WIDTH)
+    first, second = (net.move("Slice", [name, *bounds], (1, 2, WIDTH), {}) for name in (y, net.table(z)))
+    third = taken(net, y, "Slice", 18, 20)
+    graph = net.done(first, second, third)
+    feeds = {name: np.random.default_rng(2).integers(-128, 128, (1, TOKENS, WIDTH)).astype(np.int8) for name in (x, z)}
+    expected = quantized_ops.run(copy.deepcopy(graph), feeds)
+    drop_rows(graph)
+    assert [int(graph.const(name)[0]) for name in bounds] == [10, 12, 1, 1]
+    found = quantized_ops.run(graph, feeds)
+    assert all(np.array_equal(found[name], expected[name]) for name in graph.outputs)

@@ -35,6 +35,16 @@ def test_what_is_no_choice_of_places(attrs: dict[str, str]) -> None:
     assert [n.op for n in resized((2, 3), (4, 3), **attrs)] == ["Resize"]
 
 
+@pytest.mark.parametrize(("scale", "op"), [(1.2, "Resize"), (1.0, "QTake")])
+def test_an_axis_that_keeps_its_length_may_be_interpolated(scale: float, op: str) -> None:
+    net = Net()
+    x = net.input((1, 4, 3, 1), np.int8)
+    scales = net.graph.constant("scales", np.array([1, 1, scale, 4], np.float32))
+    graph = net.done(net.move("Resize", [x, "", scales], (1, 4, 3, 4), {"mode": "linear"}))
+    recognise_takes(graph)
+    assert [n.op for n in graph] == [op]
+
+
 @pytest.mark.parametrize(("steps", "op"), [([2, 1], "QTake"), ([1, 1], "Slice")])
 def test_slices(steps: list[int], op: str) -> None:
     net = Net()
