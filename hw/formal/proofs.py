@@ -223,8 +223,8 @@ PROOFS = (
             Property(
                 "accepted",
                 "R: LOAD takes every beat within 5 cycles (boxes without padding, VECTOR holds a bank for one cycle)",
-                Fault("hw.load_data:LoadData", "self.beat_ready.eq(go & needs_beat)",
-                      "self.beat_ready.eq(go & needs_beat & ~unaligned)", 16),
+                Fault("hw.load_data:LoadData", "self.beat_ready.eq(takes)",
+                      "self.beat_ready.eq(takes & ~unaligned)", 16),
             ),
         ),
     ),

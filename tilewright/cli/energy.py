@@ -69,8 +69,8 @@ def staleness(model: EnergyModel) -> list[str]:
             return []
         case None:
             return [
-                "the RTL's sources have changed since the energy was calibrated; whether its machines have: "
-                "python -m tilewright.energy_truth --check"
+                "the RTL's sources have changed since the energy was calibrated, its machines perhaps not: "
+                "docs/energy.md says how to look"
             ]
         case changed:
             return [
