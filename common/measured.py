@@ -9,11 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from common.store import write_atomically
+
 #: The key of the command.
 COMMAND = "command"
 
 
-def write_measured(path: Path, parser: ArgumentParser, arguments: Sequence[str], figures: Mapping[str, Any]) -> None:
+def write_with_command(
+    path: Path, parser: ArgumentParser, arguments: Sequence[str], figures: Mapping[str, Any]
+) -> None:
     """Writes figures as JSON, with the command that measured them; makes the folder.
 
     Args:
@@ -24,4 +28,4 @@ def write_measured(path: Path, parser: ArgumentParser, arguments: Sequence[str],
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {COMMAND: f"{parser.prog} {shlex.join(arguments)}".strip()} | dict(figures)
-    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(values, indent=2) + "\n")

@@ -9,7 +9,7 @@ import sys
 
 from isa.config import PRESETS, NpuConfig
 from isa.device import Counters
-from isa.instructions import Memory
+from isa.instructions import INSTRUCTION_BYTES, Memory
 from isa.program import Program
 from simulator.cycle import CycleDevice
 from tilewright import zoo
@@ -57,15 +57,10 @@ def window() -> None:
 
 def weight_bytes(program: Program) -> int:
     """Bytes of weights the program loads, each as often as it does."""
-    config, found, counts = program.config, 0, [1, 1]
-    for o in program.ops():
-        if o.name == "END":
-            counts = [1, 1]
-        elif o.name == "LOAD_DIM":
-            counts[o["level"]] = o["count"]
-        elif o.name == "LOAD" and o["target"] == Memory.WGT:
-            found += counts[0] * counts[1] * o["count"] * config.tile_bytes
-    return found
+    config, ops = program.config, program.ops()
+    beats = events.per_instruction(ops, config)[:, events.EVENTS.index("beat read")]
+    weights = [o.name == "LOAD" and o["target"] == Memory.WGT for o in ops]
+    return round((beats[weights] * config.bus_bytes - INSTRUCTION_BYTES).sum())  # without fetching the instructions
 
 
 def int4() -> None:

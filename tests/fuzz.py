@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common.measured import write_measured
+from common.measured import write_with_command
 from isa.assembler import disassemble_one
 from isa.config import NpuConfig
 from isa.encoding import Op
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
     if options.json:
         figures = {"machines": [config.name for _, config, _ in runs], "programs": options.count, "seed": options.seed}
         figures |= {"rtl": bool(options.rtl or not options.machines), "cycles": cycles, "differ": failures}
-        write_measured(options.json, parser, arguments, figures)
+        write_with_command(options.json, parser, arguments, figures)
     return min(failures, 100)
 
 

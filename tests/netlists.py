@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from common.measured import write_measured
+from common.measured import write_with_command
 from fpga.boards import BOARDS
 from isa.config import PRESETS
 from isa.program import Program
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     for name, value in figures.items():
         print(f"{name}: {value}")
     if options.json:
-        write_measured(options.json, parser, arguments, figures)
+        write_with_command(options.json, parser, arguments, figures)
     return int(not (figures["bytes_equal"] and figures["rtl_equal"] and figures["random_equal"] == options.seeds))
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common.measured import write_measured
+from common.measured import write_with_command
 from hw.formal.engine import FormalError
 from hw.formal.proofs import PROOFS, finds_fault, timed
 
@@ -46,7 +46,7 @@ def main() -> int:
             print(f"FAILED {error}", flush=True)
     if arguments.json:
         values = {"faults": not arguments.no_faults, "all": len(PROOFS), "proofs": rows}
-        write_measured(arguments.json, parser, sys.argv[1:], values)
+        write_with_command(arguments.json, parser, sys.argv[1:], values)
     return int(failed)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from common.measured import write_measured
+from common.measured import write_with_command
 from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Launch
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page(figures, missing), encoding="utf-8")
     if options.json:
-        write_measured(options.json, parser, arguments, figures)
+        write_with_command(options.json, parser, arguments, figures)
     for kind in (LINES, TOGGLES, "functional"):
         print(f"{kind}: {_share(figures[kind])}")
     for waiver in idle:

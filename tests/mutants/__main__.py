@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from common.measured import write_measured
+from common.measured import write_with_command
 from tests.common.equality import CONFIGS
 from tests.common.rtl_trials import trials
 from tests.mutants.faults import sample
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     figures = summary(config, options.seed, found)
     print(f"{figures['found']} of {figures['faults']} found; {time.process_time() - start:.0f} s")
     if options.json:
-        write_measured(options.json, parser, arguments, figures)
+        write_with_command(options.json, parser, arguments, figures)
     return 0
 
 
