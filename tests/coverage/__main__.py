@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ from common.measured import write_with_command
 from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Launch
+from isa.encoding import decode
+from isa.instructions import INSTRUCTION_BYTES, Engine
 from tests.common.equality import CONFIGS
+from tests.common.rtl_directed import directed
 from tests.common.rtl_trials import LIMIT, Trial, kinds, trials
-from tests.coverage.functional import bins, hits
+from tests.coverage.functional import bins, hits, took_effect
 from tests.coverage.points import LINES, TOGGLES, Point, add, library, read, read_waivers, sift
 
 #: What follows the name of a signal in the name of a toggle.
@@ -37,7 +40,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
-    points, seen, ran = measure(config, trials(config, options.programs))
+    points, seen, ran = measure(config, [*trials(config, options.programs), *directed(config)])
     missing, waived, idle = sift(points, read_waivers())
     figures: dict[str, Any] = {"config": config.name, "trials": ran, "programs": options.programs}
     figures |= summary(points, missing, waived) | functional(config, seen)
@@ -54,19 +57,27 @@ def main(arguments: list[str]) -> int:
 
 
 class _Watched(RtlDevice):
-    """Remembers the errors that runs ended with, as names of bins."""
+    """Remembers the bins that its runs were in: of instructions that started, and of the errors they ended with."""
 
     def __init__(self, *arguments: Any, **given: Any) -> None:
         super().__init__(*arguments, **given)
-        self.stops: set[str] = set()
+        self.seen: set[str] = set()
 
     def execute(self, launch: Launch, *, log: str = "", **options: Any) -> Counters:
         try:
-            return super().execute(launch, log=log, **options)
+            return super().execute(launch, log=log or "events", **options)
         except DeviceError as error:
             assert error.engine is not None
-            self.stops.add(f"{error.engine.name} fault {error.code.name}")
+            self.seen.add(f"{error.engine.name} fault {error.code.name}")
             raise
+        finally:
+            self._note_instructions(launch.region.base + launch.program_offset)
+
+    def _note_instructions(self, program: int) -> None:
+        started = {e.pc for e in self.events if e.kind == "start" and e.engine != Engine.FETCH}
+        words = [self._word(program + INSTRUCTION_BYTES * pc) for pc in range(max(started, default=-1) + 1)]
+        ops = [decode(word) for word in words if word is not None]
+        self.seen |= hits(took_effect(ops, started), self.config)
 
 
 def _make(config: NpuConfig, path: Path, made: list[_Watched], origin: int) -> RtlDevice:
@@ -74,29 +85,44 @@ def _make(config: NpuConfig, path: Path, made: list[_Watched], origin: int) -> R
     return made[-1]
 
 
-def measure(config: NpuConfig, some: Iterable[Trial]) -> tuple[dict[Point, int], set[str], Counter[str]]:
-    """Points with how often each was seen, the functional bins that were hit, and the trials there were, by kind.
+def run_all(
+    config: NpuConfig, library: Path, some: Iterable[Trial], closing: Callable[[RtlDevice], None] = lambda device: None
+) -> tuple[set[str], Counter[str]]:
+    """Runs trials; returns the functional bins that were hit, and the trials there were, by kind.
+
+    Args:
+        library: of the machine.
+        closing: called with each device after its trial.
 
     Raises:
         AssertionError: a trial finds a difference.
     """
-    path, text = library(config)
     seen: set[str] = set()
-    counts: Counter[str] = Counter()
     ran: Counter[str] = Counter()
+    for trial in some:
+        made: list[_Watched] = []
+        how = trial.run(functools.partial(_make, config, library, made))
+        assert not how, f"{trial.name}: {how}"
+        ran[trial.kind] += 1
+        for device in made:
+            seen |= device.seen
+            closing(device)
+            device.close()
+    return seen, ran
+
+
+def measure(config: NpuConfig, some: Iterable[Trial]) -> tuple[dict[Point, int], set[str], Counter[str]]:
+    """Points with how often each was seen, and what `run_all` returns."""
+    path, text = library(config)
+    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "coverage.dat"
-        for trial in some:
-            made: list[_Watched] = []
-            how = trial.run(functools.partial(_make, config, path, made))
-            assert not how, f"{trial.name}: {how}"
-            seen |= hits(trial.ops, config)
-            ran[trial.kind] += 1
-            for device in made:
-                seen |= device.stops
-                device.write_coverage(file)
-                add(file, counts)
-                device.close()
+
+        def count(device: RtlDevice) -> None:
+            device.write_coverage(file)
+            add(file, counts)
+
+        seen, ran = run_all(config, path, some, count)
     return read(counts, text), seen, ran
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from isa.config import NpuConfig
 from isa.encoding import Op
@@ -10,12 +10,26 @@ from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Field, Instruction
 
 #: Codes that an engine of each kind can stop with.
 _ACCESS = (ErrorCode.SCRATCHPAD_RANGE, ErrorCode.WINDOW)
+_COUNTS = (ErrorCode.SEMAPHORE_OVERFLOW, ErrorCode.WATCHDOG)
 FAULTS: dict[Engine, tuple[ErrorCode, ...]] = {
-    Engine.FETCH: (ErrorCode.ILLEGAL_OPCODE, ErrorCode.ILLEGAL_OPERAND, ErrorCode.WINDOW, ErrorCode.NO_END),
-    Engine.LOAD: (*_ACCESS, ErrorCode.BUS_READ, ErrorCode.SEMAPHORE_OVERFLOW, ErrorCode.WATCHDOG),
-    Engine.GEMM: (ErrorCode.SCRATCHPAD_RANGE, ErrorCode.SEMAPHORE_OVERFLOW, ErrorCode.WATCHDOG),
-    Engine.VECTOR: (ErrorCode.SCRATCHPAD_RANGE, ErrorCode.SEMAPHORE_OVERFLOW, ErrorCode.WATCHDOG),
-    Engine.STORE: (*_ACCESS, ErrorCode.BUS_WRITE, ErrorCode.SEMAPHORE_OVERFLOW, ErrorCode.WATCHDOG),
+    Engine.FETCH: (
+        ErrorCode.ILLEGAL_OPCODE,
+        ErrorCode.ILLEGAL_OPERAND,
+        ErrorCode.WINDOW,
+        ErrorCode.NO_END,
+        ErrorCode.WATCHDOG,
+        ErrorCode.TIMEOUT,
+    ),
+    Engine.LOAD: (
+        *_ACCESS,
+        ErrorCode.ILLEGAL_OPERAND,
+        ErrorCode.BUS_READ,
+        ErrorCode.SEMAPHORE_OVERFLOW,
+        ErrorCode.WATCHDOG,
+    ),
+    Engine.GEMM: (ErrorCode.SCRATCHPAD_RANGE, *_COUNTS),
+    Engine.VECTOR: (ErrorCode.SCRATCHPAD_RANGE, *_COUNTS),
+    Engine.STORE: (*_ACCESS, ErrorCode.BUS_WRITE, *_COUNTS),
 }
 
 
@@ -46,6 +60,20 @@ _SEMAPHORES = ("takes one", "takes two", "gives one", "gives two", "takes the la
 
 def _instructions(config: NpuConfig) -> list[Instruction]:
     return [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
+
+
+def took_effect(ops: Sequence[Op], started: Collection[int]) -> list[Op]:
+    """The instructions of a program that a run has used: those that started, and those that configure one of them.
+
+    Args:
+        ops: the program, up to the last that started at least.
+        started: places of the instructions that an engine has started.
+    """
+    last = {e: max((n for n in started if ops[n].instruction.engine == e), default=-1) for e in Engine}
+    return [
+        o for n, o in enumerate(ops)
+        if n in started or (o.instruction.configures and n < last[o.instruction.engine])
+    ]  # fmt: skip
 
 
 def hits(ops: Iterable[Op], config: NpuConfig) -> set[str]:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from hw.sim.build import build
 from isa.config import preset
 from isa.encoding import op
 from isa.instructions import Memory
-from tests.common.equality import case
-from tests.coverage.__main__ import functional, page, summary
-from tests.coverage.functional import bins, classes, hits
+from tests.common.rtl_directed import directed
+from tests.common.rtl_trials import trials
+from tests.coverage.__main__ import functional, page, run_all, summary
+from tests.coverage.functional import bins, classes, hits, took_effect
 from tests.coverage.points import LINES, TOGGLES, Point, Waiver, add, read, read_waivers, sift
 
 TINY = preset("tiny")
@@ -85,14 +87,15 @@ def test_bins() -> None:
     }
 
 
-#: Classes of values that 60 random programs for `tiny` reach, of those an instruction can have.
-LEAST = 180
+def test_what_took_effect() -> None:
+    ops = [op("GEMM_LOOP", count=2), op("GEMM"), op("LOAD_PAD"), op("GEMM_LOOP", count=3), op("VECTOR_SYNC")]
+    assert took_effect(ops, [1, 4]) == [ops[0], ops[1], ops[4]]
+    assert took_effect(ops, []) == []
 
 
-@pytest.mark.slow
-def test_random_programs_reach_what_they_did() -> None:
-    found: set[str] = set()
-    for seed in range(60):
-        program, _ = case(seed, TINY)
-        found |= hits(program.ops, TINY)
-    assert len(found) >= LEAST
+@pytest.mark.cosim
+def test_all_bins_are_reached() -> None:
+    """Two random programs, all programs that stop and the directed ones, on the RTL as it is always built."""
+    seen, ran = run_all(TINY, build(TINY), [*trials(TINY, 2), *directed(TINY)])
+    assert bins(TINY) <= seen, sorted(bins(TINY) - seen)
+    assert {"program", "moved", "error", "fields", "semaphores", "runs"} <= ran.keys()
