@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from compiler.ops.wide import Wide
+
 if TYPE_CHECKING:
     from compiler.graph import Graph, Node
     from isa.program import Layer
@@ -31,6 +33,13 @@ def notes_on(graph: Graph, layers: list[Layer], cpu_only: bool) -> list[str]:
         for name in node.outputs if graph.tensor(name).dtype.name in ("int16", "uint16")
     ]  # fmt: skip
     found = []
+    sixteen = [node for node in graph.nodes if isinstance(node.quantized, Wide)]
+    if sixteen:
+        found.append(
+            f"{SIXTEEN_BITS}{_counted(sixteen)} multiply them with 8-bit weights (the first makes "
+            f"{sixteen[0].outputs[0]!r}); every sum of the NPU leaves it as 8 bits, so they and what is between them "
+            "run on the CPU, in the integers of LiteRT's reference kernels"
+        )
     if wide:
         found.append(
             f"{SIXTEEN_BITS}{len(wide)} tensors (the first is {wide[0]!r}); the NPU computes with 8 bits, so what "
@@ -43,7 +52,7 @@ def notes_on(graph: Graph, layers: list[Layer], cpu_only: bool) -> list[str]:
         found.append(f"{_counted(products)} run on the CPU: {_why_not_products(graph)}")
     if any(layer.where != "cpu" for layer in layers) or not any(layer.macs for layer in layers):
         return found
-    return [*found, UNUSED + _why_unused(graph, wide, cpu_only)]
+    return [*found, UNUSED + _why_unused(graph, bool(wide or sixteen), cpu_only)]
 
 
 def _interpolations(graph: Graph) -> list[str]:
@@ -80,7 +89,7 @@ def _why_not_products(graph: Graph) -> str:
     )
 
 
-def _why_unused(graph: Graph, wide: list[str], cpu_only: bool) -> str:
+def _why_unused(graph: Graph, wide: bool, cpu_only: bool) -> str:
     if cpu_only:
         return "it is left out"
     if wide:

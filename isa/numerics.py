@@ -178,6 +178,54 @@ def mean_may_tie(sx: Any, zx: int, sy: Any, n: int, low: int, high: int) -> bool
     return bool((close & seen).any())
 
 
+def wide_multiplier(real: float) -> tuple[int, int]:
+    """A factor as LiteRT applies it to 64-bit sums: 15 bits of a multiplier, and the right shift behind it.
+
+    Rounded twice as there: to 31 bits (`QuantizeMultiplier`), then to 15. A factor below 2^-32 is 0.
+    """
+    mantissa, exponent = math.frexp(real)
+    q = math.floor(mantissa * (1 << 31) + 0.5)
+    if q == 1 << 31:
+        q, exponent = q // 2, exponent + 1
+    if exponent < -31:
+        return 0, 15
+    return ((q + (1 << 15)) >> 16 if q < 0x7FFF0000 else 0x7FFF), 15 - exponent
+
+
+def requantize_wide(acc: Any, multiplier: Any, shift: Any, low: int, high: int) -> Array:
+    """Sums of 16-bit activations and 8-bit weights to int16: `clamp((acc * m + 2^(t-1)) >> t, low, high)`.
+
+    LiteRT's `MultiplyByQuantizedMultiplier` of 64 bits, which its reference convolutions use.
+
+    Args:
+        acc: int64 below 2^47, bias included.
+        multiplier, shift: m and t of `wide_multiplier`, t from 8 to 46.
+    """
+    m, t = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
+    y = (np.asarray(acc, np.int64) * m + (np.int64(1) << (t - 1))) >> t
+    return np.asarray(np.clip(y, low, high), np.int16)
+
+
+def requantize_wide_product(acc: Any, factor: Any, low: int, high: int) -> Array:
+    """Sums of 16-bit activations and 8-bit weights to int16: `clamp(round(f64(acc) * factor), low, high)`, ties away
+    from zero, in float64: LiteRT's reference FULLY_CONNECTED.
+
+    Args:
+        acc: int64, bias included.
+        factor: float64, see `wide_factor`.
+    """
+    v = np.asarray(acc, np.int64).astype(np.float64) * np.asarray(factor, np.float64)
+    whole = np.trunc(v)
+    y = whole + np.where(np.abs(v - whole) >= 0.5, np.sign(v), 0.0)
+    return np.asarray(np.clip(y, low, high), np.int16)
+
+
+def wide_factor(sx: Any, sw: Any, sy: Any) -> Array:
+    """`sx * sw / sy` in float64 of float32 scales, in LiteRT's order."""
+    a, b, c = (np.asarray(s, np.float32).astype(np.float64) for s in (sx, sw, sy))
+    return np.asarray(a * b / c)
+
+
 def litert_mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
     """Spatial mean over n elements in LiteRT: `f32(f32(sx / sy) * f32(1 / n))`."""
     return np.float32((np.float32(sx) / np.float32(sy)) * (np.float32(1) / np.float32(n)))

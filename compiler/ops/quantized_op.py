@@ -47,7 +47,11 @@ class QuantizedOp:
         given = [t for t in operands if t is not None]
         if not least <= len(given) <= most or None in operands[:least]:
             return f"{len(given)} operands; {least if least == most else f'{least} to {most}'} are needed"
-        return activation_error(given[0]) or activation_error(result)
+        return self.activation_error(given[0]) or self.activation_error(result)
+
+    def activation_error(self, tensor: Tensor) -> str | None:
+        """Why a tensor is no activation of the op, None if it is one."""
+        return activation_error(tensor)
 
     def macs(self, operands: Operands, result: Tensor) -> int:
         """Multiply-accumulates, for the reports."""

@@ -18,7 +18,7 @@ from isa.config import NpuConfig
 from isa.encoding import to_bytes
 from isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Program, StateInfo, TensorInfo
 
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+_STEPS = (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
 
 
 def package(
@@ -118,7 +118,7 @@ def _quantised_tensors(graph: Graph, partition: Partition, memory: MemoryMap, ke
         if (
             name not in partition.tensors
             or t.is_const
-            or t.dtype not in _BYTES
+            or t.dtype not in _STEPS
             or (t.quant is None and name not in dynamic)
         ):
             continue

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
+from tests.common.wide_network import widened
 from tilewright.cli import cli
 from tilewright.measure.mlperf_tiny import NETWORKS, measure
 
@@ -19,6 +20,15 @@ def test_every_quantised_tensor(file: str, models_dir: Path) -> None:
     report = tw.check(models_dir / file, keep="all")
     assert report.ok, report.summary()
     assert not report.fused
+    assert not [r.name for r in report.rows if r.status != "equal"]
+
+
+@pytest.mark.parametrize("file", FILES[:4])
+def test_the_same_with_16_bit_activations(file: str, models_dir: Path) -> None:
+    """Every tensor, against LiteRT's reference kernels."""
+    report = tw.check(widened((models_dir / file).read_bytes()), keep="all")
+    assert report.ok, report.summary()
+    assert report.quantised and not report.fused
     assert not [r.name for r in report.rows if r.status != "equal"]
 
 

@@ -1,5 +1,7 @@
 """LiteRT as the reference for TFLite models: the default interpreter, one thread.
 
+Networks of 16-bit activations are run by its reference kernels: there its others round some steps otherwise.
+
 Tensors inside the model are looked at by making them outputs of a copy of the file; that copy is only believed if its
 real outputs equal the unmodified model's to the byte.
 """
@@ -20,6 +22,7 @@ from tilewright.checking.tolerance import Roundings, tflite_roundings
 from tilewright.errors import UsageError
 
 _OUTPUTS_FIELD = 8  # of the graph's table in the schema
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 class LiteRtReference:
@@ -41,12 +44,21 @@ class LiteRtReference:
 
     @property
     def name(self) -> str:
-        return f"LiteRT {version('ai-edge-litert')}"
+        return f"LiteRT {version('ai-edge-litert')}" + (", reference kernels" if self.by_reference_kernels else "")
+
+    @functools.cached_property
+    def by_reference_kernels(self) -> bool:
+        """Whether the operators make 16-bit activations, and 8-bit ones by QUANTIZE alone."""
+        made = [(op.name, self.file.tensors[i]) for op in self.file.ops for i in op.outputs]
+        made += [("", self.file.tensors[i]) for i in self.file.inputs]
+        wide = any(t.dtype == np.int16 and t.quant is not None for _, t in made)
+        return wide and all(t.dtype not in _BYTES or t.quant is None or name in ("", "QUANTIZE") for name, t in made)
 
     def quantised_tensors(self) -> list[str]:
-        """Names of the 8-bit tensors the model computes."""
+        """Names of the 8-bit and 16-bit tensors the model computes."""
         tensors = [self.file.tensors[i] for op in self.file.ops for i in op.outputs]
-        return [t.name for t in tensors if t.dtype in (np.dtype(np.int8), np.dtype(np.uint8)) and t.quant is not None]
+        kinds = (*_BYTES, np.dtype(np.int16))
+        return [t.name for t in tensors if t.dtype in kinds and t.quant is not None]
 
     def floats_of(self, name: str) -> list[str]:
         """None: a TFLite file has no floats between its quantised tensors."""
@@ -78,10 +90,11 @@ class LiteRtReference:
 
     def _start(self, data: bytes, inputs: Mapping[str, np.ndarray]) -> Any:
         try:
-            from ai_edge_litert.interpreter import Interpreter
+            from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError:
             raise UsageError("the check of TFLite models needs the package ai-edge-litert") from None
-        interpreter = Interpreter(model_content=data, num_threads=1)
+        kernels = OpResolverType.BUILTIN_REF if self.by_reference_kernels else OpResolverType.AUTO
+        interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=kernels)
         for name, value in inputs.items():
             if tuple(value.shape) != self.file.tensors[self._index[name]].shape:
                 interpreter.resize_tensor_input(self._index[name], list(value.shape))

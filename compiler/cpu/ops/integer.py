@@ -53,6 +53,12 @@ def signed_weights(data: np.ndarray) -> tuple[np.ndarray, int]:
     return (data, 0) if data.dtype == np.int8 else ((data.astype(np.int16) - 128).astype(np.int8), 128)
 
 
+def multiplied_directly(weights: np.ndarray, groups: int) -> bool:
+    """Whether a convolution with weights [O, C/group, kernel] multiplies element by element, in any type of x: a
+    depthwise one, whose groups are too small for the tile."""
+    return groups > 1 and weights.shape[1] * (weights.shape[0] // groups) <= 4
+
+
 def four(parts: Sequence[Expr | None]) -> Expr:
     """Up to four bytes along k as one int32, lowest first."""
     total: Expr | None = None
@@ -87,7 +93,7 @@ def conv_sums(
     mg = o // groups
     origin = [Index(0)] * len(shape)
     zeros = np.broadcast_to(np.asarray(zw, np.int64).reshape(-1), (o,))
-    if data is None or (cg * mg <= 4 and groups > 1):
+    if data is None or multiplied_directly(data, groups):
         return _conv_direct(ctx, x, weights, data, zx, zeros, w, shape, groups)
     flip = 0x80 if x.dtype == "i8" else 0
     zero = zx(origin) + 128 if flip else zx(origin)

@@ -28,6 +28,9 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
     resize,
     tables,
     variables,
+    wide,
+    wide_elementwise,
+    wide_functions,
 )
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.operators import import_op
@@ -129,7 +132,7 @@ def add_input(b: TfliteBuilder, t: FileTensor, given: Sequence[int] | None) -> N
     if any(n != s and was != -1 for n, s, was in zip(shape, t.shape, t.signature)):
         raise CompileError(f"shape {list(shape)} does not fit input {t.name!r} of {list(t.signature)}")
     check_shape("input", t.name, shape)
-    quant = b.byte_quant(t) if b.is_bytes(t) else None
+    quant = b.byte_quant(t) if b.is_bytes(t) else t.quant if b.is_steps(t) else None
     b.graph.add(Tensor(t.name, shape, t.dtype, None, quant))
     b.graph.inputs.append(t.name)
     b.forms[t.index] = {FILE: t.name}

@@ -122,6 +122,23 @@ class TfliteBuilder:
         tensors += [self.target(k) for k in range(len(self.op.outputs))]
         return any(self.is_bytes(t) for t in tensors)
 
+    def wide(self) -> bool:
+        """Whether the op makes 16-bit activations, or reads one as its first input."""
+        tensors = [self.source(0)] if self.has(0) else []
+        tensors += [self.target(k) for k in range(len(self.op.outputs))]
+        return any(t.dtype == np.int16 and self.is_steps(t) for t in tensors)
+
+    def wide_scale(self, t: FileTensor) -> np.float32:
+        """Scale of a 16-bit activation, whose zero point is 0. Raises UnsupportedError for others."""
+        if t.dtype != np.int16 or t.quant is None:
+            given = t.type_name + ("" if t.quant is not None or t.dtype != np.int16 else " without scale")
+            raise self.refuse(f"{t.name!r} is {given}; int16 with one scale is accepted beside 16-bit activations")
+        if not t.quant.per_tensor or int(t.quant.zero_point) != 0:
+            raise self.refuse(f"{t.name!r} must have one scale and the zero point 0, as 16-bit activations do")
+        if not 1 / MAX_SCALE <= float(t.quant.scale) <= MAX_SCALE:
+            raise self.refuse(f"{t.name!r} has scale {float(t.quant.scale):g}; up to 2^40 and from 2^-40 are accepted")
+        return np.float32(t.quant.scale)
+
     def shape(self, k: int) -> tuple[int, ...]:
         """Shape of an input in the file's order, as the graph has it."""
         t = self.source(k)
@@ -204,7 +221,7 @@ class TfliteBuilder:
         if self.forms.get(t.index) or t.data is not None:
             raise self.damaged(f"{t.name!r} is made twice")
         name = self._new_name(t, form)
-        self.graph.add(Tensor(name, shape, t.dtype, None, t.quant if self.is_bytes(t) else None))
+        self.graph.add(Tensor(name, shape, t.dtype, None, t.quant if self.is_steps(t) else None))
         self.forms[t.index] = {form: name}
         return name
 

@@ -82,7 +82,7 @@ def image(b: TfliteBuilder, k: int) -> tuple[int, ...]:
     return shape
 
 
-def _kernel(b: TfliteBuilder, t: FileTensor, data: np.ndarray) -> np.ndarray:
+def kernel_of(b: TfliteBuilder, t: FileTensor, data: np.ndarray) -> np.ndarray:
     if data.ndim != 4 or data.size == 0:
         raise b.damaged(f"weights {t.name!r} have shape {list(data.shape)}")
     return data
@@ -92,7 +92,7 @@ def _kernel(b: TfliteBuilder, t: FileTensor, data: np.ndarray) -> np.ndarray:
 def conv_2d(b: TfliteBuilder, op: FileOp) -> None:
     shape = image(b, 0)
     data, scale, zero = weights(b, 1, 0)
-    data = _kernel(b, b.source(1), data)
+    data = kernel_of(b, b.source(1), data)
     if shape[3] % data.shape[3] or data.shape[0] % (shape[3] // data.shape[3]):
         raise b.damaged(f"{shape[3]} channels and weights {list(data.shape)}")
     _conv(b, shape, data.transpose(0, 3, 1, 2), scale, zero, shape[3] // data.shape[3])
@@ -102,7 +102,7 @@ def conv_2d(b: TfliteBuilder, op: FileOp) -> None:
 def depthwise_conv_2d(b: TfliteBuilder, op: FileOp) -> None:
     shape = image(b, 0)
     data, scale, zero = weights(b, 1, 3)
-    data = _kernel(b, b.source(1), data)
+    data = kernel_of(b, b.source(1), data)
     if data.shape[0] != 1 or data.shape[3] % shape[3]:
         raise b.damaged(f"{shape[3]} channels and weights {list(data.shape)}")
     _conv(b, shape, data.transpose(3, 0, 1, 2), scale, zero, shape[3])
@@ -131,7 +131,7 @@ def _conv(
 def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
     """output_shape, weights [O,kh,kw,C], x, optional bias."""
     data, scale, zero = weights(b, 1, 0)
-    data = _kernel(b, b.source(1), data)
+    data = kernel_of(b, b.source(1), data)
     strides, pads, extra = transposed_pads(b, data.shape)
     reason = ""
     b.byte_quant(b.source(2))
@@ -193,22 +193,27 @@ def pads_of_transposed(
     return begins + ends, extra
 
 
+def product_shapes(b: TfliteBuilder, weights: np.ndarray) -> tuple[int, tuple[int, ...]]:
+    """Rows of input 0 of a FULLY_CONNECTED with weights [N, K], and the shape of its result."""
+    if b.op.option("WeightsFormat", 0) != 0:
+        raise b.refuse("shuffled weights are not supported")
+    if weights.ndim != 2 or weights.size == 0:
+        raise b.damaged(f"weights have shape {list(weights.shape)}")
+    shape, (n, k) = b.shape(0), weights.shape
+    size = int(np.prod(shape, dtype=np.int64))
+    keep = bool(b.op.option("KeepNumDims", False))
+    if size % k or (keep and (not shape or shape[-1] != k)):
+        raise b.damaged(f"input {list(shape)} and weights {list(weights.shape)}")
+    return size // k, ((*shape[:-1], n) if keep else (size // k, n))
+
+
 @handles("FULLY_CONNECTED")
 def fully_connected(b: TfliteBuilder, op: FileOp) -> None:
-    if op.option("WeightsFormat", 0) != 0:
-        raise b.refuse("shuffled weights are not supported")
     data, scale, zero = weights(b, 1, 0)
-    if data.ndim != 2 or data.size == 0:
-        raise b.damaged(f"weights have shape {list(data.shape)}")
-    shape, (n, k) = b.shape(0), data.shape
-    size = int(np.prod(shape, dtype=np.int64))
-    keep = bool(op.option("KeepNumDims", False))
-    if size % k or (keep and (not shape or shape[-1] != k)):
-        raise b.damaged(f"input {list(shape)} and weights {list(data.shape)}")
+    shape, (rows, out) = b.shape(0), product_shapes(b, data)
+    n, k = data.shape
     x = b.value(0, FILE)
     b.byte_quant(b.source(0))
-    rows = size // k
-    out = (*shape[:-1], n) if keep else (rows, n)
     if tuple(shape) != (rows, k):
         x = b.onnx("Reshape", [x, b.constant("shape", [rows, k], np.int64)], {"allowzero": 1})
         b.graph.tensor(x).quant = b.source(0).quant

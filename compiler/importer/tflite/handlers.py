@@ -2,6 +2,7 @@
 
 `HANDLERS` holds the operators with a rule of their own for 8-bit tensors, and those that are the same for all types.
 `PLAIN` holds operators on floats and integers; it also takes 8-bit operands without a rule, by way of floats.
+`WIDE` holds those of 16-bit activations, which are the only ones there are for these.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from compiler.importer.tflite.schema import FileOp
 Handler = Callable[[TfliteBuilder, FileOp], None]
 HANDLERS: dict[str, Handler] = {}
 PLAIN: dict[str, Handler] = {}
+WIDE: dict[str, Handler] = {}
 
 
 def handles(*ops: str, table: dict[str, Handler] = HANDLERS) -> Callable[[Handler], Handler]:

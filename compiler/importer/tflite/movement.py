@@ -22,7 +22,7 @@ def same_type(b: TfliteBuilder, *ks: int, outputs: int = 1) -> None:
     for t in [*(b.source(k) for k in ks), *(b.target(k) for k in range(outputs))]:
         if t.dtype != first.dtype:
             raise b.refuse(f"{first.name!r} is {first.type_name}, {t.name!r} is {t.type_name}: types must be equal")
-        if b.is_bytes(t) and not b.byte_quant(t).same_as(b.byte_quant(first)):
+        if b.is_steps(t) and t.quant is not None and not t.quant.same_as(first.quant):
             raise b.refuse(f"{first.name!r} and {t.name!r} must have the same scale and zero point")
 
 

@@ -55,7 +55,7 @@ def survey(model: FileModel, shapes: Shapes | None = None) -> Survey:
         _take_input(builder, model.tensors[index], lost)
     for op in model.ops:
         reason = next((f"it reads {lost[i]}" for i in op.inputs if i in lost), "") or _stateful(model, op, builder)
-        reason = reason or _attempt(builder, op)
+        reason = reason or _wide(builder, op) or _attempt(builder, op)
         if reason:
             found.refused[op.index] = reason
             for index in op.outputs:
@@ -138,6 +138,13 @@ def _stateful(model: FileModel, op: FileOp, builder: TfliteBuilder) -> str:
         if index >= 0 and t.data is None and index not in builder.forms:
             return f"{op.label}: {t.name!r} is a state that lives from one run to the next"
     return ""
+
+
+def _wide(builder: TfliteBuilder, op: FileOp) -> str:
+    """Why an operator of 16-bit activations is not taken: it would run on the CPU, by LiteRT's reference kernels, where
+    whoever hands it over has its default ones, which round some steps otherwise."""
+    builder.op = op
+    return f"{op.label}: 16-bit activations run on the CPU" if builder.wide() else ""
 
 
 def _attempt(builder: TfliteBuilder, op: FileOp) -> str:

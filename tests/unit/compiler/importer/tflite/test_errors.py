@@ -21,11 +21,6 @@ def test_unknown_operator_is_named() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_int16_activations() -> None:
-    with pytest.raises(UnsupportedError, match="16-bit steps"):
-        import_tflite(unary("TANH", T("x", (1, 4), "int16", 0.1, 0), T("y", (1, 4), "int16", 0.1, 0)))
-
-
 def test_unknown_custom_operator_is_named() -> None:
     x, y = T("x", (1, 4), "float32"), T("y", (1, 4), "float32")
     with pytest.raises(

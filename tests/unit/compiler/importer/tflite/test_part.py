@@ -68,11 +68,11 @@ def test_nothing_but_refused() -> None:
 
 
 def test_types_that_cannot_be_handed_over() -> None:
-    """16-bit activations are refused where they are made; a type we do not have, wherever it is read."""
+    """16-bit activations are left where they are; a type we do not have, wherever it is read."""
     tensors = [T("x", (2,), **Q), T("y", (2,), "int16", 0.1), T("z", (2,), **Q)]
     steps = [Op("QUANTIZE", ["x"], ["y"]), Op("QUANTIZE", ["y"], ["z"])]
     found = survey(read(Model(tensors, steps, ["x"], ["z"]).build()))
-    assert "16-bit steps" in found.refused[0]
+    assert all("16-bit activations run on the CPU" in found.refused[k] for k in (0, 1))
     model = network()
     model.tensors[2] = replace(model.tensors[2], dtype=None, type_name="STRING")
     found = survey(model)

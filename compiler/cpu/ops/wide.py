@@ -1,0 +1,92 @@
+"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `isa.numerics`.
+
+The int8 kernels do the work, once for each byte of the activations: with a = 256 * high + low, high of int8 and low of
+uint8, the sum is 256 times that of the high bytes and that of the low ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from compiler.cpu.expr import Expr, Index, call, clamp, const, select
+from compiler.cpu.ops.convolution import Window
+from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, multiplied_directly
+from compiler.cpu.ops.rules import quantized
+from compiler.cpu.stages.context import Context
+from compiler.cpu.stages.value import Value
+from compiler.ops.wide import QConv16, QMatMul16, Wide
+
+#: Products of 16 with 8 bits that a sum of 32 bits holds.
+_DIRECT = (1 << 31) // (1 << 15) // (1 << 7) - 1
+
+
+def _planes(ctx: Context) -> tuple[Value, Value]:
+    """High bytes (int8) and low bytes (uint8) of the operand."""
+    x = ctx.stored(ctx.input(0))
+    high = ctx.lazy(x.shape, "i8", lambda idx: ctx.read(x, idx).shr(8).to("i8"), 2)
+    low = ctx.lazy(x.shape, "u8", lambda idx: ctx.read(x, idx).to("u8"), 1)
+    return high, low
+
+
+def _by_planes(ctx: Context, sums: Callable[[Value], Value]) -> Value:
+    """int64 sums, from the int32 sums of either byte."""
+    high, low = (sums(plane) for plane in _planes(ctx))
+
+    def fn(idx: list[Index]) -> Expr:
+        return ctx.read(high, idx).to("i64") * 256 + ctx.read(low, idx).to("i64")
+
+    return ctx.lazy(high.shape, "i64", fn, high.cost + low.cost + 2)
+
+
+def _finish(ctx: Context, op: Wide, sums: Value, axis: int, requantised: Callable[[Expr, Index], Expr]) -> None:
+    """The bias, `requantised` of a sum and its channel, and the limits."""
+    bias = ctx.input(2) if ctx.has(2) else None
+
+    def fn(idx: list[Index]) -> Expr:
+        acc = ctx.read(sums, idx).to("i64")
+        if bias is not None:
+            acc = acc + ctx.read(bias, [idx[axis]])
+        return clamp(requantised(acc, idx[axis]), op.low, op.high).to("i16")
+
+    ctx.define(sums.shape, "i16", fn, sums.cost + 8)
+
+
+@quantized(QConv16)
+def q_conv_16(ctx: Context, op: QConv16) -> None:
+    weights, data = ctx.input(1), ctx.const_input(1)
+    assert data is not None
+    rank, shape = len(op.kernel), ctx.out_shape()
+    w = Window(list(op.kernel), list(op.strides), list(op.dilations), list(op.pads[:rank]), list(op.pads[rank:]))
+    convolve = lambda x: conv_sums(ctx, x, weights, data, fixed(0), 0, w, shape, op.group)
+    one_pass = multiplied_directly(data, op.group) and data[0].size <= _DIRECT
+    sums = convolve(ctx.input(0)) if one_pass else _by_planes(ctx, convolve)
+    multipliers = ctx.constant(np.asarray(op.multipliers, np.int64))
+    shifts = ctx.constant(np.asarray(op.shifts, np.int64))
+    halves = ctx.constant(np.int64(1) << (np.asarray(op.shifts, np.int64) - 1))
+
+    def requantised(acc: Expr, channel: Index) -> Expr:
+        m, t, half = (ctx.read(v, [channel]) for v in (multipliers, shifts, halves))
+        return (acc * m + half).shr(t)
+
+    _finish(ctx, op, sums, 1, requantised)
+
+
+@quantized(QMatMul16)
+def q_matmul_16(ctx: Context, op: QMatMul16) -> None:
+    b, data = ctx.input(1), ctx.const_input(1)
+    sums = _by_planes(ctx, lambda a: matmul_sums(ctx, a, b, data, fixed(0), fixed(0), ctx.out_shape()))
+    factors = ctx.constant(np.asarray(op.factors, np.float64))
+
+    def requantised(acc: Expr, channel: Index) -> Expr:
+        return half_away(acc.to("f64") * ctx.read(factors, [channel])).to("i64")
+
+    _finish(ctx, op, sums, 1, requantised)
+
+
+def half_away(v: Expr) -> Expr:
+    """Rounded to nearest, ties away from zero; float64 without a sum that could round by itself."""
+    whole = call("trunc", v)
+    away = call("fabs", v - whole) >= const(0.5, v.dtype)
+    return select(away, whole + call("copysign", const(1.0, v.dtype), v), whole)

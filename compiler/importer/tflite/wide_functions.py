@@ -1,0 +1,168 @@
+"""Functions of 16-bit activations, by LiteRT's reference kernels: RELU and its kin, LOGISTIC, TANH, SOFTMAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from compiler.importer.tflite.builder import FILE, TfliteBuilder
+from compiler.importer.tflite.fixed_point import Integers, multiplier_of
+from compiler.importer.tflite.handlers import WIDE, handles
+from compiler.importer.tflite.schema import FileOp
+from compiler.importer.tflite.wide import limits
+from compiler.importer.tflite.wide_elementwise import finish
+from compiler.ops.wide import HIGHEST, LOWEST
+
+Array = np.ndarray
+_EVERY = np.arange(LOWEST, HIGHEST + 1, dtype=np.int64)
+_OUTPUT_SCALE = 2.0**-15  # of LOGISTIC, TANH and SOFTMAX
+
+
+@handles("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", table=WIDE)
+def relu(b: TfliteBuilder, op: FileOp) -> None:
+    low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
+    ratio, form = b.wide_scale(b.source(0)) / b.wide_scale(b.target()), b.layout(0)
+    ints = Integers(b)
+    value = ints.scaled(ints.of(b.value(0, form)), *multiplier_of(float(ratio)))
+    finish(b, value, form, *limits(b, b.target(), low, high))
+
+
+@handles("LEAKY_RELU", table=WIDE)
+def leaky_relu(b: TfliteBuilder, op: FileOp) -> None:
+    sx, sy, form = b.wide_scale(b.source(0)), b.wide_scale(b.target()), b.layout(0)
+    slope = np.float32(op.option("Alpha", 0.0))
+    if slope < 0:
+        raise b.refuse(f"a slope of {float(slope):g}; 0 and more are accepted beside 16-bit activations")
+    ints = Integers(b)
+    x = ints.of(b.value(0, form))
+    kept = ints.scaled(x, *multiplier_of(float(sx / sy)))
+    bent = ints.scaled(x, *multiplier_of(float(sx * slope / sy)))
+    finish(b, b.onnx("Where", [b.onnx("Less", [x, ints.constant(0)]), bent, kept]), form)
+
+
+# --- LOGISTIC and TANH: the logistic function at multiples of 1/24, and straight lines between ---
+
+
+@lru_cache(maxsize=1)
+def _sigmoids() -> Array:
+    """The logistic function at 0, 1/24, ... 255/24 as Q16, each point raised by half the error of the lines beside it
+    (a sixteenth of the second difference); the last is 1."""
+    at = lambda k: 65536 / (1 + np.exp(-k / 24))
+    k = np.arange(256.0)
+    second = at(k + 1) - 2 * at(k) + at(k - 1)
+    return np.append(np.rint(at(k) - second / 16)[:-1], 65535).astype(np.int64)
+
+
+def _input_of_lines(b: TfliteBuilder, most: int) -> Array:
+    """All inputs in steps of 1 / (3 * 4096), by a multiplier of 15 bits; `most` is the left shift up to which scales
+    that are powers of two are shifted instead."""
+    scale = float(b.wide_scale(b.source(0)))
+    exact = np.log2(scale)
+    power = int(np.round(exact))
+    if abs(exact - power) < 1e-3 and 0 <= 12 + power <= most:
+        return _EVERY * (3 << (12 + power))
+    factor, shift = scale * 4096.0 * 3.0, 0
+    while factor <= 32767.0 / 2.0 and shift <= 30:
+        factor, shift = factor * 2.0, shift + 1
+    return (_EVERY * int(factor) + ((1 << shift) >> 1)) >> shift
+
+
+def _lines(magnitude: Array, bits: int, saturated: int) -> Array:
+    """Values between the table's points, `bits` bits of the input apart, and `saturated` beyond them."""
+    at = np.minimum(magnitude >> bits, 254)
+    a, c = _sigmoids()[at], _sigmoids()[at + 1]
+    inside = (a << bits) + (magnitude & ((1 << bits) - 1)) * (c - a)
+    return np.where(magnitude >> bits >= 255, saturated, inside)
+
+
+def _by_table(b: TfliteBuilder, table: Array) -> None:
+    if float(b.wide_scale(b.target())) != _OUTPUT_SCALE:
+        raise b.refuse(f"{b.target().name!r} has scale {float(b.wide_scale(b.target())):g}; 2^-15 is accepted")
+    form = b.layout(0)
+    ints = Integers(b)
+    finish(b, ints.looked_up(ints.of(b.value(0, form)), table.astype(np.int16)), form)
+
+
+@handles("LOGISTIC", table=WIDE)
+def logistic(b: TfliteBuilder, op: FileOp) -> None:
+    x = _input_of_lines(b, 0)
+    y = _lines(np.abs(x), 9, 0x7FFF << 10)
+    _by_table(b, np.where(x >= 0, y + (1 << 9), (1 << 25) - y + (1 << 9) - 1) >> 10)
+
+
+@handles("TANH", table=WIDE)
+def tanh(b: TfliteBuilder, op: FileOp) -> None:
+    x = _input_of_lines(b, 1)
+    y = _lines(np.abs(x), 8, 0xFFFF << 8)
+    _by_table(b, np.where(x >= 0, y - (1 << 23) + (1 << 7), (1 << 23) - y + (1 << 7) - 1) >> 8)
+
+
+# --- SOFTMAX: exponentials and a reciprocal by tables of 513 entries ---
+
+
+def line_table(function: Callable[[Array], Array], first: float, step: float) -> Array:
+    """A function from `first` on in 512 steps as Q15, each point moved by half the error of the line's middle."""
+    steps, scale = np.arange(512), 32768.0
+    at, middle, behind = (function(first + (steps + k) * step) * scale for k in (0.0, 0.5, 1.0))
+    error = _away((behind + _away(at)) / 2) - _away(middle)
+    last = _away(function(np.array([first + 512 * step])) * scale)
+    return np.asarray(np.clip(np.append(_away(at) - _away(error / 2), last), LOWEST, HIGHEST), np.int64)
+
+
+def _away(x: Array) -> Array:
+    """Rounded, ties away from zero."""
+    return np.asarray(np.sign(x) * np.floor(np.abs(x) + 0.5))
+
+
+@lru_cache(maxsize=1)
+def exponentials() -> Array:
+    """exp of -10 to 0."""
+    return line_table(np.exp, -10.0, 10.0 / 512)
+
+
+@lru_cache(maxsize=1)
+def reciprocals() -> Array:
+    """1 / (1 + x) of 0 to 1."""
+    return line_table(lambda x: 1 / (1 + x), 0.0, 1.0 / 512)
+
+
+def _looked_up(b: TfliteBuilder, ints: Integers, x: str, table: Array) -> str:
+    """The line between two entries of a table, at x of 16 bits."""
+    place = ints.add(ints.right(x, 7), 256)
+    rest = ints.sub(x, ints.mul(ints.right(x, 7), 128))
+    base, slope = (b.onnx("Gather", [ints.constant(v), place], {"axis": 0}) for v in (table[:-1], np.diff(table)))
+    return ints.add(base, ints.right(ints.add(ints.mul(slope, rest), 64), 7))
+
+
+@handles("SOFTMAX", table=WIDE)
+def softmax(b: TfliteBuilder, op: FileOp) -> None:
+    """Along the last axis."""
+    scale, shape = float(b.wide_scale(b.source(0))), b.shape(0)
+    if not shape or not 0 < shape[-1] <= 1 << 16:
+        raise b.refuse(f"shape {list(shape)}; 1 to 65536 elements in a row are accepted")
+    if abs(float(b.wide_scale(b.target())) / _OUTPUT_SCALE - 1) > 1e-3:
+        raise b.refuse(f"{b.target().name!r} has scale {float(b.wide_scale(b.target())):g}; 2^-15 is accepted")
+    beta = float(np.float32(op.option("Beta", 1.0)))
+    if not beta > 0:
+        raise b.refuse(f"beta={beta}; above 0 is accepted")
+    ints = Integers(b)
+    axis = b.constant("axis", [len(shape) - 1], np.int64)
+    x = ints.of(b.value(0, FILE))
+    below = ints.sub(x, b.onnx("ReduceMax", [x, axis], {"keepdims": 1}))
+    factor = float(np.float32(scale) * np.float32(beta)) / (10.0 / 65535.0)
+    e = ints.clamped(ints.add(ints.scaled(below, *multiplier_of(factor)), HIGHEST), LOWEST, HIGHEST)
+    e = _looked_up(b, ints, e, exponentials())
+    total = b.onnx("ReduceSum", [e, axis], {"keepdims": 1})
+    powers = np.int64(1) << np.arange(32)
+    reached = b.onnx("GreaterOrEqual", [total, ints.constant(powers)])
+    bits = b.onnx("ReduceSum", [ints.cast(reached, np.int64), axis], {"keepdims": 1})
+    # The sum with its highest bit at 30, rounded to 17 bits; less 1.5, as the table begins at 1.
+    normal = b.onnx("Gather", [ints.constant((np.int64(1) << 31) >> np.arange(32)), bits], {"axis": 0})
+    rest = ints.sub(ints.right(ints.add(ints.mul(total, normal), 1 << 13), 14), (1 << 15) + (1 << 16))
+    reciprocal = _looked_up(b, ints, ints.clamped(rest, LOWEST, HIGHEST), reciprocals())
+    product = ints.mul(e, reciprocal)
+    unit = b.onnx("Gather", [ints.constant(np.maximum((np.int64(1) << np.arange(32)) >> 1, 1)), bits], {"axis": 0})
+    half = b.onnx("Div", [unit, ints.constant(2)])
+    finish(b, b.onnx("Div", [ints.add(product, half), unit]), FILE, 0, HIGHEST)

@@ -1,0 +1,137 @@
+"""16-bit activations with 8-bit weights, one operator at a time, against LiteRT's reference kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from compiler.errors import UnsupportedError
+from compiler.importer.tflite.schema import read
+from isa import numerics
+from tests.common.tflite_models import Model, Op, T, unary
+from tests.unit.compiler.importer.tflite.tflite_ops import MOVES
+from tests.unit.compiler.importer.tflite.wide_ops import CASES
+from tilewright.checking.litert_reference import LiteRtReference
+
+#: Moves of which LiteRT has no form of 16 bits.
+NARROW = ("SPACE_TO_DEPTH", "DEPTH_TO_SPACE")
+
+
+def compare(data: bytes, r: np.random.Generator) -> None:
+    """Byte for byte; 65,536 elements are all values there are, floats half steps (ties) and some between."""
+    program = tw.compile(data, "tiny")
+    reference = LiteRtReference(data)
+    assert reference.by_reference_kernels
+    inputs = {}
+    for t in program.inputs:
+        size = int(np.prod(t.shape))
+        if t.dtype == "float32":
+            (quant,) = (f.quant for f in read(data).tensors if f.quant is not None)
+            steps = np.where(r.integers(2, size=size), r.integers(-80000, 80000, size), r.normal(0, 30000, size))
+            values = 0.5 * steps * float(quant.scale)
+        else:
+            info = np.iinfo(t.dtype)
+            every = size == 1 << 16 and t.dtype == "int16"
+            values = np.arange(size) + info.min if every else r.integers(info.min, info.max, size, endpoint=True)
+        inputs[t.name] = values.astype(t.dtype).reshape(t.shape)
+    with tw.Device("functional") as device:
+        got = device.run(program, inputs)
+    for name, value in reference.run(inputs).items():
+        np.testing.assert_array_equal(got[name], value)
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_operator(op: str) -> None:
+    for seed in range(6):
+        r = np.random.default_rng([seed, len(op)])
+        compare(CASES[op](op, r), r)
+
+
+@pytest.mark.parametrize("case", [c for c in MOVES if c[0] not in NARROW], ids=lambda c: c[0])
+def test_movement(case: tuple) -> None:
+    op, x, y, constants, options, inputs, count = case
+    names = [f"y{k}" for k in range(count)]
+    tensors = [T("x", x, "int16", 0.001), *(T(n, y, "int16", 0.001) for n in names)]
+    tensors += [T(f"c{k}", np.shape(c), "int32", data=np.asarray(c)) for k, c in enumerate(constants)]
+    compare(Model(tensors, [Op(op, inputs, names, options)], ["x"], names).build(), np.random.default_rng(0))
+
+
+def test_factors_of_the_reference() -> None:
+    """15 bits and a shift, as `QuantizeMultiplier` and the product of 64 bits have them: worked out by hand."""
+    assert numerics.wide_multiplier(1.0) == (1 << 14, 14)
+    assert numerics.wide_multiplier(0.75) == (3 << 13, 15)
+    assert numerics.wide_multiplier(1 - 2.0**-40) == (1 << 14, 14)  # rounds up to 1 with 31 bits
+    assert numerics.wide_multiplier(1 - 2.0**-20) == (0x7FFF, 15)  # would round up to 1 with 15
+    assert numerics.wide_multiplier(2.0**-33) == (0, 15)
+
+
+def test_rounding_of_sums() -> None:
+    """Ties upwards with a multiplier, away from zero with a factor; then the limits."""
+    half, shift = numerics.wide_multiplier(0.5)
+    sums = np.array([-5, -3, -1, 1, 3, 5, 1 << 20])
+    assert numerics.requantize_wide(sums, half, shift, -2, 1000).tolist() == [-2, -1, 0, 1, 2, 3, 1000]
+    assert numerics.requantize_wide_product(sums, 0.5, -2, 1000).tolist() == [-2, -2, -1, 1, 2, 3, 1000]
+    assert numerics.requantize_wide_product(1, 0.5 - 2.0**-54, -9, 9) == 0
+
+
+def test_largest_sums() -> None:
+    """All operands at an end of their range: 47 bits would not be reached by a file, 32 are exceeded."""
+    k = 5000
+    tensors = [
+        T("x", (4, k), "int16", 0.001), T("w", (3, k), "int8", [0.5, 0.25, 0.1], data=np.full((3, k), -127)),
+        T("b", (3,), "int64", [0.0005, 0.00025, 0.0001], data=np.array([1 << 40, -(1 << 40), 5])),
+        T("y", (4, 3), "int16", 20000.0),
+    ]  # fmt: skip
+    for op, kind in (("FULLY_CONNECTED", "FullyConnectedOptions"), ("CONV_2D", "Conv2DOptions")):
+        if op == "CONV_2D":
+            tensors[0].shape, tensors[1].shape, tensors[3].shape = (4, 1, 1, k), (3, 1, 1, k), (4, 1, 1, 3)
+        assert tensors[1].data is not None
+        tensors[1].data = tensors[1].data.reshape(tensors[1].shape)
+        options = {"StrideH": 1, "StrideW": 1} if op == "CONV_2D" else {}
+        data = Model(tensors, [Op(op, ["x", "w", "b"], ["y"], (kind, options), 4)], ["x"], ["y"]).build()
+        x = np.stack([np.full(k, v) for v in (-32768, 32767, -1, 0)]).astype(np.int16).reshape(tensors[0].shape)
+        with tw.Device("functional") as device:
+            got = device.run(tw.compile(data, "tiny"), {"x": x})
+        np.testing.assert_array_equal(got["y"], LiteRtReference(data).run({"x": x})["y"])
+
+
+def test_a_network_of_bytes_beside() -> None:
+    """Where operators compute bytes too, the default kernels are the reference."""
+    data = unary("TANH", T("x", (1, 4), "int8", 0.1), T("y", (1, 4), "int8", 1 / 128), version=2)
+    assert not LiteRtReference(data).by_reference_kernels
+
+
+def conv(**changes: T) -> bytes:
+    tensors = {
+        "x": T("x", (1, 2, 2, 4), "int16", 0.001), "w": T("w", (2, 1, 1, 4), "int8", 0.01, data=np.ones((2, 1, 1, 4))),
+        "b": T("b", (2,), "int64", 0.00001, data=np.ones(2)), "y": T("y", (1, 2, 2, 2), "int16", 0.001),
+    }  # fmt: skip
+    options = ("Conv2DOptions", {"StrideH": 1, "StrideW": 1})
+    made = [*(tensors | changes).values()]
+    return Model(made, [Op("CONV_2D", ["x", "w", "b"], ["y"], options, 4)], ["x"], ["y"]).build()
+
+
+def test_what_is_refused() -> None:
+    """One line with the operator, what there is and what would be accepted."""
+    ones = np.ones((2, 1, 1, 4))
+    for data, message in (
+        (conv(x=T("x", (1, 2, 2, 4), "int16", 0.001, 3)), r"CONV_2D .*'x' must have one scale and the zero point 0"),
+        (conv(x=T("x", (1, 2, 2, 4), "int8", 0.001)), "'x' is INT8; int16 with one scale is accepted"),
+        (conv(w=T("w", (2, 1, 1, 4), "int8", 0.01, 1, data=ones)), "weights 'w' must be int8 with the zero point 0"),
+        (conv(b=T("b", (2,), "int32", 0.00001, data=np.ones(2))), r"bias 'b' is INT32\[2\]; int64\[2\] is accepted"),
+        (conv(y=T("y", (1, 2, 2, 2), "int16", 1e-8)), "scales that are 1000 of that of the result; below 128"),
+        (unary("HARD_SWISH", T("x", (4,), "int16", 0.1), T("y", (4,), "int16", 0.1)),
+         "HARD_SWISH .* is not supported with 16-bit activations; docs/tflite.md"),
+        (unary("TANH", T("x", (4,), "int16", 0.1), T("y", (4,), "int16", 0.1)), "'y' has scale 0.1; 2\\^-15"),
+        (unary("RESHAPE", T("x", (4,), "int16", 0.1), T("y", (4,), "int16", 0.2)), "must have the same scale"),
+    ):  # fmt: skip
+        with pytest.raises(UnsupportedError, match=message):
+            tw.compile(data, "tiny")
+
+
+def test_notes_say_where_it_runs() -> None:
+    program = tw.compile(conv(), "tiny", cache=False)
+    assert [layer.where for layer in program.layers if layer.macs] == ["cpu"]
+    assert any(note.startswith("16-bit activations: 1 QConv16 multiply them") for note in program.notes)
+    assert any(note.startswith("nothing runs on the NPU") for note in program.notes)
