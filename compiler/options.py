@@ -29,6 +29,8 @@ class CompileOptions:
         host: machine the CPU kernels are for, one of `compiler.cpu.target.HOSTS`; None for this one, of which nothing
             follows for the board: whatever the NPU can run stays there.
         clock_mhz: of the NPU, by which its time is compared with the host's.
+        small_weights: where the NPU decodes weights, they are coded where that saves bytes; otherwise, where it saves
+            time.
         threads: that share the work of every CPU kernel, 1..64; results are the same for every number. 1 with a host.
         print_after: names of passes and stages to print after; "all" for every one.
 
@@ -41,6 +43,7 @@ class CompileOptions:
     cpu_only: bool = False
     host: str | None = None
     clock_mhz: float = 100.0
+    small_weights: bool = False
     threads: int = 1
     print_after: tuple[str, ...] = ()
 

@@ -82,8 +82,9 @@ def compile_graph(
         show("allocate", memory.__str__)
 
         emission = emit(
-            graph, config, steps, schedules, segments, memory, lambda done: report("emit", 0.5 + 0.4 * done)
-        )
+            graph, config, steps, schedules, segments, memory, chosen,
+            progress=lambda done: report("emit", 0.5 + 0.4 * done),
+        )  # fmt: skip
         show("schedule", emission.describe_layers)  # only now are the tiles known
         show("emit", emission.describe_instructions)
 

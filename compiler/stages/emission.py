@@ -14,6 +14,7 @@ from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.least import Least, least_of
 from compiler.npu.schedule.emission import emit_step
+from compiler.options import CompileOptions
 from compiler.stages.memory import MemoryMap
 from compiler.stages.order import LayerStep, NodeStep, Step
 from compiler.stages.schedule import Schedules
@@ -69,12 +70,14 @@ def emit(
     schedules: Schedules,
     segments: dict[int, cpu.Segment],
     memory: MemoryMap,
+    options: CompileOptions,
+    *,
     progress: Callable[[float], None] = lambda done: None,
 ) -> Emission:
     """Emits all steps; what the layers need of weights, parameters and tables goes to the memory's constants."""
     emitter = Emitter(config, memory.arena.size)
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
-    context.coder = _coder(config, steps, schedules, memory)
+    context.coder = _coder(config, steps, schedules, memory, options.small_weights) if config.weight_codes else None
     layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
     on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
     least = least_of(config, layers, on_cpu, {name: t.size for name, t in graph.tensors.items()})
@@ -101,11 +104,11 @@ def emit(
     return emission
 
 
-def _coder(config: NpuConfig, steps: list[Step], schedules: Schedules, memory: MemoryMap) -> WeightCoder | None:
+def _coder(
+    config: NpuConfig, steps: list[Step], schedules: Schedules, memory: MemoryMap, by_bytes: bool
+) -> WeightCoder:
     """What codes the weights: it knows all loads, of a first emission whose instructions are dropped."""
-    if not config.weight_codes:
-        return None
-    coder = WeightCoder(config)
+    coder = WeightCoder(config, by_bytes)
     pool = ConstantPool(memory.constants.shared)
     context = Context(
         config, Emitter(config, memory.arena.size), pool, memory.device_offsets, plans=schedules.plans,

@@ -105,15 +105,18 @@ def compile_program(
         tuning: log of schedules found by `tilewright tune`, applied where they save cycles; None for $TILEWRIGHT_TUNING
             or the user's, "off" for none.
         objective: what schedules are compared by at efforts 2 and 3, and whose log of the user is meant: "cycles" (the
-            default), "energy" or "energy-delay".
+            default), "energy" or "energy-delay". For cycles, weights are coded where that
+            saves time (`NpuConfig.weight_codes`), otherwise where it saves bytes.
 
     Raises:
         OpenShapeError: the model leaves dimensions open that `shapes` does not give.
         StagingError: shapes depend on values that are only known while the model runs.
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
     """
+    goal = Objective.named(objective or Objective.CYCLES)
     options = CompileOptions(
         keep=keep, effort=effort, cpu_only=cpu_only, host=host, threads=threads, print_after=tuple(print_after),
+        small_weights=goal is not Objective.CYCLES,
         clock_mhz=clock_mhz if clock_mhz is not None and host is not None else CompileOptions.clock_mhz,
     )  # fmt: skip
     if entries and (keep != "outputs" or host is not None or print_after):
@@ -129,7 +132,6 @@ def compile_program(
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None
-    goal = Objective.named(objective or Objective.CYCLES)
     log = open_log(tuning, goal) if keep == "outputs" and not cpu_only and not print_after else None
     if log is not None and objective is not None:
         log.require(goal)

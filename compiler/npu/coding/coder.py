@@ -15,11 +15,13 @@ from compiler.npu.coding.stream import encode_stream
 from compiler.npu.coding.table import Table, make_table
 from isa.codes import SLOTS, START_ROUNDS, WORD_BITS
 from isa.config import NpuConfig
+from isa.instructions import BY_NAME
 
 #: Words of a table, more or less; what coded weights take beyond their entropy.
 _TABLE_WORDS, _LOSS = 25, 1.02
-#: A table is worth it if it saves this much of the bytes.
-_WORTH = 0.99
+#: Coding is worth it if no more than this of what plain weights cost is left, in bytes and in time: what waits for the
+#: first weights waits for the table too.
+_WORTH_BYTES, _WORTH_TIME = 0.99, 0.94
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,14 @@ class WeightCoder:
     """The coded weights of a program.
 
     Attributes:
+        by_bytes: weights are coded where that saves bytes; otherwise, where LOAD is done sooner.
         plain, coded: bytes of the weights that are coded, and what became of them, tables included.
         tables: how many.
         all_plain: bytes of all weights that are loaded.
     """
 
     config: NpuConfig
+    by_bytes: bool = False
     plain: int = 0
     coded: int = 0
     tables: int = 0
@@ -117,19 +121,22 @@ class WeightCoder:
     def _plan_step(self, step: _Step) -> None:
         step.chosen = [None] * len(step.tiles)
         runs = _runs(step.keys)
+        fits = [max(step.tiles[i].size for i in run) <= self._most for run in runs]
         histograms = [
             np.bincount(np.concatenate([step.tiles[i].reshape(-1) for i in run]).view(np.uint8), minlength=256)
             for run in runs
         ]
-        kept = [n for n, h in enumerate(histograms) if _entropy(h[None])[0] * _LOSS < _WORTH * h.sum()]
+        prices = [self._price(_entropy(h[None]) * _LOSS, h.sum())[0] for h in histograms]
+        kept = [n for n, (price, h) in enumerate(zip(prices, histograms)) if price < self._plain(h) and fits[n]]
         loads: list[Table | np.ndarray] = []
         numbers: list[int] = []  # of the loads that are coded
         first: set[int] = set()  # those with a table before them
-        for part in _share_tables(np.array([histograms[n] for n in kept]).reshape(-1, 256), self._table_bytes):
+        for part in self._share_tables(np.array([histograms[n] for n in kept]).reshape(-1, 256)):
             members = [kept[i] for i in part]
             histogram = np.sum([histograms[n] for n in members], axis=0)
             table = make_table(histogram)
-            if table.cost(histogram) + self._table_bytes >= _WORTH * histogram.sum():
+            coded = self._price(np.array([table.cost(histogram)]), histogram.sum())[0]
+            if coded + self._table_price >= self._plain(histogram):
                 continue
             here = [i for n in members for i in runs[n]]
             first.add(here[0])
@@ -155,9 +162,43 @@ class WeightCoder:
         self.tables += len(first)
 
     @property
-    def _table_bytes(self) -> int:
-        """What a table takes in a stream: its words, and the first words of the lanes."""
-        return (_TABLE_WORDS + START_ROUNDS * self.config.weight_codes) * WORD_BITS // 8
+    def _most(self) -> int:
+        """Weights an instruction may load whatever they are: none takes more than a word."""
+        return BY_NAME["LOAD_CODED"].by_name["beats"].maximum * self.config.bus_bytes * 8 // WORD_BITS
+
+    def _plain(self, histogram: np.ndarray) -> float:
+        """What coded weights may cost, with their table, to be better than plain ones."""
+        count = float(histogram.sum())
+        return _WORTH_BYTES * count if self.by_bytes else _WORTH_TIME * count / self.config.bus_bytes
+
+    def _price(self, coded: np.ndarray, count: np.ndarray) -> np.ndarray:
+        """What `count` weights cost that take `coded` bytes: these, or the cycles of the bus or the decoder."""
+        if self.by_bytes:
+            return coded
+        return np.maximum(coded / self.config.bus_bytes, count / self.config.weight_codes)
+
+    @property
+    def _table_price(self) -> int:
+        """What a table costs: its words and those the lanes begin with, or a cycle a slot, longer than these take."""
+        words = _TABLE_WORDS + START_ROUNDS * self.config.weight_codes
+        return words * WORD_BITS // 8 if self.by_bytes else SLOTS
+
+    def _share_tables(self, histograms: np.ndarray) -> list[range]:
+        """Parts of a sequence of [n, 256] that share a table each, so that all costs least."""
+        count = len(histograms)
+        sums = np.concatenate([np.zeros((1, 256)), histograms.cumsum(0)])
+        best, came = np.zeros(count + 1), np.zeros(count + 1, int)
+        for end in range(1, count + 1):
+            shared = sums[end] - sums[:end]
+            totals = best[:end] + self._price(_entropy(shared) * _LOSS, shared.sum(1)) + self._table_price
+            came[end] = int(totals.argmin())
+            best[end] = totals[came[end]]
+        parts: list[range] = []
+        end = count
+        while end:
+            parts.append(range(int(came[end]), end))
+            end = int(came[end])
+        return parts[::-1]
 
 
 def _runs(keys: list[Hashable]) -> list[list[int]]:
@@ -177,20 +218,3 @@ def _entropy(histograms: np.ndarray) -> np.ndarray:
     share = np.maximum(histograms / np.maximum(total, 1), 1 / (4 * SLOTS))
     bits: np.ndarray = -(histograms * np.log2(share)).sum(1)
     return bits / 8
-
-
-def _share_tables(histograms: np.ndarray, table_bytes: int) -> list[range]:
-    """Parts of a sequence that share a table each, so that all takes fewest bytes."""
-    count = len(histograms)
-    sums = np.concatenate([np.zeros((1, 256)), histograms.cumsum(0)])
-    best, came = np.zeros(count + 1), np.zeros(count + 1, int)
-    for end in range(1, count + 1):
-        totals = best[:end] + _entropy(sums[end] - sums[:end]) * _LOSS + table_bytes
-        came[end] = int(totals.argmin())
-        best[end] = totals[came[end]]
-    parts: list[range] = []
-    end = count
-    while end:
-        parts.append(range(int(came[end]), end))
-        end = int(came[end])
-    return parts[::-1]

@@ -94,7 +94,7 @@ def test_streams_of_several_tables(config: NpuConfig) -> None:
 def test_layers_share_tables_where_that_saves_bytes() -> None:
     """Two layers alike, one that is not, one that is noise."""
     rng = np.random.default_rng(2)
-    coder = WeightCoder(CONFIG)
+    coder = WeightCoder(CONFIG, by_bytes=True)
     layers = [laplace(5.0, 0.0, 30, 1), laplace(5.0, 0.0, 30, 2), laplace(1.0, 0.9, 60, 3)]
     noise = rng.integers(-128, 128, (30, 16, 16)).astype(np.int8)
     for key, tiles in enumerate([*layers, noise]):
@@ -108,3 +108,29 @@ def test_layers_share_tables_where_that_saves_bytes() -> None:
     assert [c is not None and c.table is not None for c in chosen] == [True, False, False, False, True] + [False] * 3
     assert chosen[6:] == [None, None]
     assert "30,720 bytes of weights are coded in" in coder.describe() and "with 2 tables; 7,680" in coder.describe()
+
+
+@pytest.mark.parametrize(("tiles", "width", "by_bytes", "by_time"), [
+    (8, 4.0, True, False),  # 2 KiB: plain in 256 cycles, a table takes 512
+    (80, 4.0, True, True),  # 0.56 of 2,560 cycles and a table are fewer
+    (400, 20.0, True, True),  # 0.85
+    (400, 45.0, True, False),  # 0.93 and a table: too near to plain weights
+])  # fmt: skip
+def test_coded_where_that_saves_bytes_or_time(tiles: int, width: float, by_bytes: bool, by_time: bool) -> None:
+    for objective, expected in ((True, by_bytes), (False, by_time)):
+        coder = WeightCoder(CONFIG, by_bytes=objective)
+        coder.collect("layer", laplace(width, 0.0, tiles))
+        coder.end_step()
+        coder.plan()
+        assert (coder.tables == 1) is expected, objective
+
+
+def test_a_load_of_more_beats_than_the_field_counts_stays_plain() -> None:
+    """65,535 beats of 4 bytes: at most as many words as weights."""
+    config = CONFIG.with_(axi_data_bits=32, weight_codes=16)
+    for tiles, tables in ((511, 1), (512, 0)):
+        coder = WeightCoder(config)
+        coder.collect("layer", laplace(4.0, 0.5, tiles))
+        coder.end_step()
+        coder.plan()
+        assert coder.tables == tables
