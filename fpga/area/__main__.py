@@ -13,7 +13,7 @@ from fpga.bare.resources import FAMILIES
 from isa.config import NpuConfig
 
 #: Calibration points.
-POINTS = 12
+POINTS = 14
 
 
 @click.command(epilog="\b\nExamples:\n  python -m fpga.area base\n  python -m fpga.area --calibrate --family ecp5\n")

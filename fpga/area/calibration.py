@@ -25,9 +25,13 @@ _ODD = NpuConfig(
     name="odd", block_in=16, block_out=8, act_rows=3000, wgt_tiles=300, acc_rows=520, prm_rows=48, lut_tables=3,
     vector_queue=0, semaphores=20, queue_depth=24, axi_data_bits=128, axi_address_bits=36, read_outstanding=6,
 )  # fmt: skip
+#: Points with the options that are not drawn: the row unit, which wants lanes in one pass, and the decoder of weights.
+_ROWS = PRESETS["tiny"].with_(name="rows", vector_passes=1, row_unit=1)
+_CODED = PRESETS["small"].with_(name="coded", vector_passes=2, weight_codes=16)
 #: Which come first: both sides of the array, every option, and points held back in between, the largest among them.
 _FIRST = (
     "tiny", "point0", "point4", "point7", "base", "point5", "point12", "point1", "held2", "small", "point6", "odd",
+    "rows", "coded",
 )  # fmt: skip
 _CHOICES = {
     "act_rows": (512, 1024, 2048, 4096, 8192),
@@ -64,7 +68,8 @@ def points() -> list[tuple[NpuConfig, bool]]:
 
     held = [(draw(shape, f"held{n}"), True) for n, shape in enumerate(_HELD_BACK)]
     fitted = [(draw(shape, f"point{n}"), False) for n, shape in enumerate(_FITTED)]
-    whole = [(PRESETS["tiny"], False), *((c, True) for c in (PRESETS["small"], PRESETS["base"], _ODD))]
+    fixed = (PRESETS["small"], PRESETS["base"], _ODD, _CODED)
+    whole = [(PRESETS["tiny"], False), (_ROWS, False), *((c, True) for c in fixed)]
     every = {config.name: (config, held_back) for config, held_back in [*whole, *held, *fitted]}
     return [every.pop(name) for name in _FIRST] + list(every.values())
 
