@@ -158,20 +158,25 @@ def softmax_overflow(zero_point: int, low: int, high: int) -> int:
     return high if zero_point < 0 else low
 
 
-def mean_may_tie(sx: Any, zx: int, sy: Any, n: int, low: int, high: int) -> bool:
+def mean_may_tie(sx: Any, zx: int, sy: Any, n: int, low: int, high: int, divided: bool = True) -> bool:
     """Whether a mean of n integers in low..high can lie so close to a tie that sums of floats round another way.
 
     Floats are dequantised, added in any order, divided by n and by sy; each step is off by 2^-24 of its result at most.
-    Sums of more than 2^22 possible values are not looked at: they may.
+    Of a scale that is a power of two all but the divisions are exact. Sums of more than 2^22 possible values are not
+    looked at: they may.
+
+    Args:
+        divided: by n; without, it is a sum.
     """
     least, most = n * (low - zx), n * (high - zx)
     if most - least > 1 << 22:
         return True
     sums = np.arange(least, most + 1, dtype=np.float64)
-    factor = float(np.float32(sx)) / (float(np.float32(sy)) * n)
+    factor = float(np.float32(sx)) / (float(np.float32(sy)) * (n if divided else 1))
     magnitudes = np.minimum(max(most, -least), np.abs(sums) + 2 * max(0, min(most, -least)))
     partial = (magnitudes + np.abs(sums)) / 2
-    error = (magnitudes + (n - 1) * partial + 5 * np.abs(sums)) * factor * 2.0**-24 * 1.01
+    added = 0 if math.frexp(float(np.float32(sx)))[0] == 0.5 else magnitudes + (n - 1) * partial
+    error = (added + 5 * np.abs(sums)) * factor * 2.0**-24 * 1.01
     means = sums * factor
     seen = np.abs(means) <= 257  # others saturate
     close = np.abs(means - np.floor(means) - 0.5) <= error + 2.0**-16  # adding the zero point rounds, too

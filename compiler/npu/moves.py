@@ -32,7 +32,7 @@ _ONE = Quant.of(np.float32(1), 0)
 #: Weights of a move at most: more take longer to load than the host takes.
 _MOST_WEIGHTS = 1 << 20
 #: Rows and columns of a kernel at most.
-_MOST_KERNEL = 63
+MOST_KERNEL = 63
 
 
 def products_for_moves(graph: Graph, config: NpuConfig) -> None:
@@ -59,11 +59,11 @@ def _of_planes(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | No
     if len(x.shape) != 4 or x.shape[0] != 1 or y.shape != (1, y.shape[-1]) or w.data is None or w.data.ndim != 2:
         return None
     area = x.shape[2] * x.shape[3]
-    if not 1 < area <= config.act_rows // 4 or max(x.shape[2:]) > _MOST_KERNEL or w.quant is None or w.dtype != np.int8:
+    if not 1 < area <= config.act_rows // 4 or max(x.shape[2:]) > MOST_KERNEL or w.quant is None or w.dtype != np.int8:
         return None
     if x.quant is None or not x.quant.same_as(wiring.tensor(node.inputs[0]).quant):
         return None
-    if not _in_planes(wiring, config, x.name) or not _on_npu(wiring, config, node):
+    if not in_planes(wiring, config, x.name) or not _on_npu(wiring, config, node):
         return None
     outputs = y.shape[-1]
     quant = w.quant if w.quant.per_tensor else Quant(w.quant.scale, w.quant.zero_point, 0)
@@ -88,19 +88,22 @@ def _between_layers(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
     same = all(is_activation(y) and x.quant is not None and x.quant.same_as(y.quant) for y in outputs)
     if not same or not is_activation(x) or x.dtype not in {y.dtype for y in outputs} or len(outputs[0].shape) != 4:
         return False
+    if node.op != "Reshape" and not in_planes(wiring, config, x.name):
+        return False
     return made_by_npu(wiring, config, x.name) and any(read_by_npu(wiring, config, y.name) for y in outputs)
 
 
-def _in_planes(wiring: Wiring, config: NpuConfig, name: str) -> bool:
-    """Whether the NPU may make a tensor of rank 4 with its channels on axis 1."""
+def in_planes(wiring: Wiring, config: NpuConfig, name: str) -> bool:
+    """Whether the NPU may make a tensor with its channels on axis 1."""
+    rank = len(wiring.shape(name))
     while True:
         maker = wiring.producers.get(name)
-        if maker is None or len(wiring.shape(name)) != 4:
+        if maker is None or len(wiring.shape(name)) != rank:
             return False
         op = npu_op_of(maker) if _on_npu(wiring, config, maker) else None
         if op is None and maker.op not in ("Slice", "Split"):
             return False
-        layout = None if op is None else op.layout_of(4)
+        layout = None if op is None else op.layout_of(rank)
         if layout is not None:
             return layout is Layout.CHANNELS_FIRST
         name = maker.inputs[0]
@@ -116,10 +119,15 @@ def made_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
 
 def read_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
     """Whether a node that the NPU may run reads a tensor, or what it is moved to."""
-    return any(
-        _on_npu(wiring, config, reader) or (reader.op in MOVES and read_by_npu(wiring, config, reader.outputs[0]))
-        for reader in wiring.readers(name)
-    )
+    left, seen = [name], {name}
+    while left:
+        for reader in wiring.readers(left.pop()):
+            if _on_npu(wiring, config, reader):
+                return True
+            if reader.op in MOVES:
+                left += [made for made in reader.outputs if made and made not in seen]
+                seen.update(reader.outputs)
+    return False
 
 
 def _on_npu(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
@@ -241,10 +249,19 @@ class _Move:
         return [self._conv(op, np.ones((channels, 1, 1, 1), np.int8), self.x, self.y)]
 
     def _selected(self, x: Tensor, y: Tensor, places: np.ndarray) -> Node:
-        """The channels at these places."""
-        weights = (places[:, None] == np.arange(x.shape[1])).astype(np.int8)[:, :, None, None]
-        return self._conv(QConv(kernel=(1, 1), moves=True), weights, x, y)
+        return selected(self.graph, self.node, x.name, y.name, places)
 
     def _conv(self, op: QConv | QConvTranspose, weights: np.ndarray, x: Tensor, y: Tensor) -> Node:
-        name = self.graph.constant(f"{y.name}.moves", weights, _ONE)
-        return Node.of(op, [x.name, name], [y.name], self.node.name, self.node.origin)
+        return _moving(self.graph, self.node, op, weights, x.name, y.name)
+
+
+def selected(graph: Graph, node: Node, x: str, y: str, places: np.ndarray) -> Node:
+    """The channels of `x` at these places as `y`, in place of a node."""
+    channels, *space = graph.tensor(x).shape[1:]
+    weights = (places[:, None] == np.arange(channels)).astype(np.int8).reshape(-1, channels, *([1] * len(space)))
+    return _moving(graph, node, QConv(kernel=(1,) * len(space), moves=True), weights, x, y)
+
+
+def _moving(graph: Graph, node: Node, op: QConv | QConvTranspose, weights: np.ndarray, x: str, y: str) -> Node:
+    name = graph.constant(f"{y}.moves", weights, _ONE)
+    return Node.of(op, [x, name], [y], node.name, node.origin)

@@ -17,7 +17,7 @@ class QConv(Windowed, Clamped):
     The int32 sum of (x - zx) * (w - zw) and the bias, times `sx * sw / sy` in float32, rounded to even, plus zy.
 
     Attributes:
-        moves: the weights are 0 and 1 and only move elements: they are no products of the model.
+        moves: the weights are 0 and 1 and only move elements, or add them up: they are no products of the model.
     """
 
     arity = (2, 3)

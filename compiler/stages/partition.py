@@ -14,7 +14,9 @@ from compiler.npu.blocks.operands import Operands
 from compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.by_channel import convolve_by_channel
+from compiler.npu.extrema import extrema_by_sums
 from compiler.npu.layers.layer import Layer
+from compiler.npu.means import means_where_they_lie
 from compiler.npu.moves import products_for_moves
 from compiler.npu.ops import lower, npu_op_of
 from compiler.npu.place.border import Border
@@ -22,6 +24,7 @@ from compiler.npu.place.layout import choose_layouts
 from compiler.npu.place.place import Placement, place_nodes
 from compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
 from compiler.npu.schedule.search import misfits
+from compiler.npu.spread import spread_channels
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
 
@@ -60,6 +63,9 @@ class Partition:
 def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Partition:
     """Divides a graph between NPU and CPU. The graph gains the tensors that conversions make."""
     if not options.cpu_only:
+        means_where_they_lie(graph, config)
+        spread_channels(graph, config)
+        extrema_by_sums(graph, config)
         products_for_moves(graph, config)
         convolve_by_channel(graph, config)
     tensors = frozenset(graph.tensors)

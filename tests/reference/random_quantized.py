@@ -221,6 +221,42 @@ def binary(b: Builder) -> None:
     b.finish(b.model.op(op, *inputs), shape, natural, x.scale, other.scale, x.scale * other.scale)
 
 
+def extremum(b: Builder) -> None:
+    """The larger or smaller of two or three tensors, or constants."""
+    x = b.pick()
+    others = [b.partner(x) for _ in range(b.random.choice((1, 1, 2)))]
+    inputs = [x.name, *(o.name for o in others)]
+    b.random.shuffle(inputs)
+    shape = tuple(np.broadcast_shapes(x.shape, *(o.shape for o in others)))
+    y = b.model.op(b.random.choice(("Max", "Min")), *inputs)
+    b.finish(y, shape, max(x.scale, *(o.scale for o in others)), x.scale, *(o.scale for o in others))
+
+
+def reduction(b: Builder) -> None:
+    """A mean, a sum or an extremum over any axes."""
+    x = b.pick(lambda v: v.rank >= 2)
+    axes = sorted(b.random.sample(range(x.rank), b.random.randint(1, x.rank - 1)))
+    op, keep = b.random.choice(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")), b.random.randrange(2)
+    y = b.model.op(op, x.name, b.model.const(axes, np.int64), keepdims=keep)
+    shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape) if keep or k not in axes)
+    count = math.prod(x.shape[a] for a in axes)
+    if op in ("ReduceMax", "ReduceMin"):
+        _moved(b, x, y, shape)
+    else:
+        b.finish(y, shape, x.scale * (math.sqrt(count) if op == "ReduceSum" else 0.4), x.scale)
+
+
+def of_places(b: Builder) -> None:
+    """An op of planes with one channel of theirs, as spatial attention has it."""
+    x = b.pick(lambda v: v.rank == 4)
+    weights, sw = _weights(b, (1, x.shape[1], 1, 1), None)
+    shape = (x.shape[0], 1, *x.shape[2:])
+    gate = b.finish(b.model.op("Conv", x.name, weights), shape, x.scale * sw * 70 * math.sqrt(x.shape[1]), x.scale)
+    op = b.random.choice(("Mul", "Mul", "Add", "Max"))
+    natural = x.scale * gate.scale * 90 if op == "Mul" else max(x.scale, gate.scale)
+    b.finish(b.model.op(op, x.name, gate.name), x.shape, natural, x.scale, gate.scale)
+
+
 def unary(b: Builder) -> None:
     x = b.pick()
     op = b.random.choice(("Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSwish"))
@@ -328,12 +364,18 @@ OPS: dict[Callable[[Builder], None], int] = {
 }  # fmt: skip
 
 
-def random_quantized_graph(seed: int, nodes: int | None = None) -> QuantizedGraph:
+#: Ops that came later; graphs of seeds that once differed have none of them.
+LATER: dict[Callable[[Builder], None], int] = {extremum: 4, reduction: 6, of_places: 3}
+
+
+def random_quantized_graph(seed: int, nodes: int | None = None, later: bool = True) -> QuantizedGraph:
     """The graph of a seed.
 
     Args:
         nodes: float ops; by default 2 to 6, which the seed decides.
+        later: with the ops of `LATER`.
     """
+    ops = OPS | LATER if later else OPS
     r = Random(seed)
     drawn = r.randrange(2, 7)
     m = Model(r.choice((np.int8, np.uint8)), seed)
@@ -341,7 +383,7 @@ def random_quantized_graph(seed: int, nodes: int | None = None) -> QuantizedGrap
     b.input(r.choice(((1, 8, 6, 6), (2, 4, 5, 7), (1, 3, 9, 9), (1, 16, 8, 8), (6, 32), (2, 5, 16))))
     count = 0
     while count < (drawn if nodes is None else nodes):
-        (make,) = r.choices(list(OPS), list(OPS.values()))
+        (make,) = r.choices(list(ops), list(ops.values()))
         before = len(m.nodes), len(m.initializers), len(m.inputs), len(b.values), m.dtype
         try:
             make(b)

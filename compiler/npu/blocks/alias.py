@@ -196,6 +196,8 @@ def _same_vectors(
     v, (n, c, h, w) = source.view, planes
     if c != v.c or n * h * w != v.n * v.h * v.w:
         return False
+    if c == 1:
+        return True  # vectors of one element lie as the elements do
     match source.layout, layout:
         case Layout.CHANNELS_FIRST, Layout.CHANNELS_FIRST:
             return after.shape[0] == v.n

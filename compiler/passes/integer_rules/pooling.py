@@ -1,8 +1,11 @@
-"""AveragePool, GlobalAveragePool and means."""
+"""AveragePool, GlobalAveragePool, means and sums."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import numpy as np
 
 from compiler.graph import Node, Tensor
 from compiler.ops.pooling import QAveragePool, QGlobalAveragePool
@@ -42,35 +45,58 @@ def global_average_pool(site: Site) -> list[Node] | None:
     return [site.make(QGlobalAveragePool(keepdims=True, reason=reason), [x.name])]
 
 
-@integer_rule("ReduceMean")
+@integer_rule("ReduceMean", "ReduceSum")
 def reduce_mean(site: Site) -> list[Node] | None:
-    """A mean over all dimensions but the first and one other; that one becomes the channels by a Transpose.
+    """A mean or a sum over any dimensions: a Transpose brings them to the end, and a Reshape into the place of planes.
 
     onnxruntime has no integer kernel for it.
     """
     x = site.activation(0)
     axes = site.graph.const(site.node.inputs[1]) if site.has(1) else None
-    if x is None or axes is None or x.dtype != site.out.dtype:
+    if x is None or axes is None or axes.size == 0 or x.dtype != site.out.dtype or 0 in x.shape:
         return None
-    rank, keep = len(x.shape), bool(site.node.attrs.get("keepdims", 1))
-    reduced = sorted(int(a) % rank for a in axes)
+    assert x.quant is not None
+    rank, keep, divided = len(x.shape), bool(site.node.attrs.get("keepdims", 1)), site.node.op == "ReduceMean"
+    reduced = sorted({int(a) % rank for a in axes.reshape(-1)})
     kept = [i for i in range(rank) if i not in reduced]
-    if rank < 3 or len(kept) != 2 or kept[0] != 0:
-        return None
-    reason = _why_floats(site, x, math.prod(x.shape[i] for i in reduced))
-    if kept[1] == 1:
-        return [site.make(QGlobalAveragePool(keepdims=keep, reason=reason), [x.name])]
-    if keep:
-        return None
-    perm = [0, kept[1], *reduced]
-    name = site.graph.unique(f"{x.name}.transposed")
-    site.graph.add(Tensor(name, tuple(x.shape[p] for p in perm), x.dtype, None, x.quant))
-    move = Node("Transpose", [x.name], [name], {"perm": perm}, name)
-    return [move, site.make(QGlobalAveragePool(keepdims=False, reason=reason), [name])]
+    op = QGlobalAveragePool(
+        factor=None if divided else float(np.float32(x.quant.scale) / np.float32(site.out_quant.scale)),
+        reason=_why_floats(site, x, math.prod(x.shape[i] for i in reduced), divided),
+    )
+    planes = len(kept) == 2 and kept[0] == 0
+    if planes and kept[1] == 1:
+        return [site.make(replace(op, keepdims=keep), [x.name])]
+    before: list[Node] = []
+    perm = [*kept, *reduced]
+
+    def moved(kind: str, shape: tuple[int, ...], *constants: str) -> str:
+        source = before[-1].outputs[0] if before else x.name
+        name = site.graph.unique(f"{x.name}.moved")
+        site.graph.add(Tensor(name, shape, x.dtype, None, x.quant))
+        attrs = {"perm": perm} if kind == "Transpose" else {"allowzero": 1}
+        before.append(Node(kind, [source, *constants], [name], attrs, name))
+        return name
+
+    name = moved("Transpose", tuple(x.shape[p] for p in perm)) if perm != list(range(rank)) else x.name
+    pooled = tuple(x.shape[i] for i in kept)
+    if not planes:
+        pooled = 1, math.prod(pooled)
+        planar = (*pooled, math.prod(x.shape[i] for i in reduced))
+        name = moved("Reshape", planar, site.graph.constant("shape", np.array(planar, np.int64)))
+    made = site.make(replace(op, keepdims=False), [name])
+    if pooled == site.out.shape:
+        return [*before, made]
+    flat = site.graph.unique(f"{site.out.name}.flat")
+    site.graph.add(Tensor(flat, pooled, site.out.dtype, None, site.out_quant))
+    made.outputs = [flat]
+    back = site.make_onnx("Reshape", [flat, site.graph.constant("shape", np.array(site.out.shape, np.int64))])
+    back.attrs = {"allowzero": 1}
+    return [*before, made, back]
 
 
-def _why_floats(site: Site, x: Tensor, n: int) -> str:
+def _why_floats(site: Site, x: Tensor, n: int, divided: bool = True) -> str:
     """Why a mean of n elements may differ from onnxruntime's, which is one of floats; empty if it cannot."""
     assert x.quant is not None
-    tie = numerics.mean_may_tie(x.quant.scale, int(x.quant.zero_point), site.out_quant.scale, n, *limits(x.dtype))
+    zero, bounds = int(x.quant.zero_point), limits(x.dtype)
+    tie = numerics.mean_may_tie(x.quant.scale, zero, site.out_quant.scale, n, *bounds, divided)
     return site.in_floats if tie else ""

@@ -1,0 +1,85 @@
+"""Largest and smallest of integers without leaving the NPU: onnxruntime's bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from isa.config import PRESETS
+from isa.program import CpuStep, NpuStep
+from tests.common import onnx_models
+from tests.reference.quantized_models import Model
+
+CHANNELS = 20
+
+
+def conv(m: Model, x: str, inputs: int, scale: float = 0.5, outputs: int = CHANNELS) -> str:
+    zero = int(np.iinfo(m.dtype).min) + 120
+    return m.requantized(m.op("Conv", x, m.weights((outputs, inputs, 1, 1))), scale, zero)
+
+
+def turns(m: Model, config: str) -> int:
+    """Steps of the NPU, once the bytes were found to be onnxruntime's; nothing happens between them but conversions."""
+    proto, feeds = m.build(), m.feeds()
+    program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
+    got = tw.Device("functional", PRESETS[config]).run(program, feeds)
+    for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+        np.testing.assert_array_equal(got[output.name], expected)
+        assert len(np.unique(expected)) > 12
+    assert not any("Max" in o or "Min" in o for s in program.steps if isinstance(s, CpuStep) for o in s.ops)
+    return sum(isinstance(step, NpuStep) for step in program.steps)
+
+
+@pytest.mark.parametrize("config", ["tiny", "base"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("scales", [(0.5, 0.5), (0.5, 0.37)])
+@pytest.mark.parametrize("op", ["Max", "Min"])
+def test_of_two(op: str, scales: tuple[float, float], dtype: type, config: str) -> None:
+    """Also of different scales: QuantizeLinear never falls."""
+    m = Model(dtype, seed=4)
+    x = m.input((2, 8, 6, 7), 0.05)
+    pair = [conv(m, x, 8, scale) for scale in scales]
+    y = m.requantized(m.op(op, *pair), 0.5, int(np.iinfo(dtype).min) + 120)
+    m.output(conv(m, y, CHANNELS, 0.5))
+    assert turns(m, config) == 1
+
+
+@pytest.mark.parametrize("shape", [(CHANNELS, 1, 1), (1, CHANNELS, 6, 7)])
+@pytest.mark.parametrize("op", ["Max", "Min"])
+def test_of_a_constant(op: str, shape: tuple[int, ...]) -> None:
+    m = Model(np.int8, seed=5)
+    y = conv(m, m.input((2, 8, 6, 7), 0.05), 8)
+    limit = m.const(m.rng.normal(0, 20, shape), np.float32)
+    m.output(conv(m, m.requantized(m.op(op, limit, y), 0.6, 10), CHANNELS, 0.5))
+    assert turns(m, "base") == 1
+
+
+def test_of_three_clamped() -> None:
+    m = Model(np.uint8, seed=6)
+    x = m.input((2, 8, 6, 7), 0.05)
+    y = m.op("Relu", m.op("Max", *(conv(m, x, 8, scale) for scale in (0.5, 0.4, 0.6))))
+    m.output(conv(m, m.requantized(y, 0.5, 90), CHANNELS, 0.5))
+    assert turns(m, "base") == 1
+
+
+@pytest.mark.parametrize("config", ["tiny", "base"])
+@pytest.mark.parametrize("axes", [[1], [2], [3], [2, 3], [1, 2], [1, 2, 3]])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("channels", [16, 20, 80])
+def test_along_axes(op: str, axes: list[int], config: str, channels: int) -> None:
+    m = Model([np.int8, np.uint8][channels == 16], seed=7)
+    x = conv(m, m.input((2, 8, 6, 7), 0.05), 8, 0.5, channels)
+    y = m.op(op, x, m.const(axes, np.int64), keepdims=1)
+    m.output(conv(m, y, 1 if 1 in axes else channels, 0.5))
+    assert turns(m, config) == 1
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_of_rows(axis: int) -> None:
+    m = Model(np.int8, seed=8)
+    zero = 0
+    x = m.requantized(m.op("MatMul", m.input((1, 12, 8), 0.05, 3), m.weights((8, 40))), 0.5, zero)
+    y = m.op("ReduceMax", x, m.const([axis], np.int64), keepdims=1)
+    m.output(m.requantized(m.op("MatMul", y, m.weights((40 if axis == 1 else 1, 60))), 0.02, zero))
+    assert turns(m, "base") == 1
