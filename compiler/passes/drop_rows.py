@@ -122,7 +122,9 @@ def _perm(node: Node, rank: int) -> list[int]:
 
 
 def _same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Axes of more than one element that a Reshape leaves as they are."""
+    """Axes of more than one element that a Reshape leaves as they are; none of a tensor without elements."""
+    if 0 in before or 0 in after:
+        return
     sources, targets = ([axis for axis, size in enumerate(shape) if size != 1] for shape in (before, after))
     while sources and targets:
         first, second = [sources.pop(0)], [targets.pop(0)]

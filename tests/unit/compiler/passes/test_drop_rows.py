@@ -10,6 +10,7 @@ import pytest
 from compiler.graph import Graph, Node, Quant
 from compiler.options import CompileOptions
 from compiler.passes.drop_rows import drop_rows
+from compiler.passes.drop_rows import _same_axes
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS
 from isa.program import CpuStep, NpuStep
@@ -151,3 +152,8 @@ def test_constants_that_others_read_stay_as_they_are() -> None:
     assert [int(graph.const(name)[0]) for name in bounds] == [10, 12, 1, 1]
     found = quantized_ops.run(graph, feeds)
     assert all(np.array_equal(found[name], expected[name]) for name in graph.outputs)
+
+
+def test_axes_of_tensors_without_elements() -> None:
+    assert list(_same_axes((0, 3), (3, 0))) == list(_same_axes((2, 0, 3), (0, 6))) == []
+    assert list(_same_axes((2, 3, 1, 4), (6, 4))) == [(3, 1)]
