@@ -24,6 +24,7 @@ from compiler.npu.place.place import usual_layout
 from compiler.npu.views import broadcast_ok
 from compiler.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
 from compiler.ops.pooling import QMaxPool
+from compiler.passes.clean_up import clean_up
 from compiler.quantization import is_activation, limits
 from isa.config import NpuConfig
 
@@ -33,11 +34,15 @@ _MINUS, _PLUS = AddConstants(1, -1, 0, 0), AddConstants(1, 1, 0, 0)
 def extrema_by_sums(graph: Graph, config: NpuConfig) -> None:
     wiring = Wiring.of(graph)
     nodes: list[Node] = []
+    changed = False
     for node in graph.nodes:
         made = _Extremum(wiring, config, node)
-        nodes += made.nodes if made.replaces() else [node]
-    graph.nodes = nodes
-    graph.prune()
+        found = made.replaces()
+        nodes += made.nodes if found else [node]
+        changed |= found
+    if changed:
+        graph.nodes = nodes
+        clean_up(graph)  # what moved the result back to where it was
 
 
 @dataclass
@@ -95,7 +100,13 @@ class _Extremum:
         axes = self.graph.const(self.node.inputs[1]) if len(self.node.inputs) > 1 else None
         if axes is None or axes.size == 0 or not made_by_npu(self.wiring, self.config, x.name):
             return False
-        chosen = {int(axis) % len(x.shape) for axis in axes.reshape(-1)}
+        chosen, perm = {int(axis) % len(x.shape) for axis in axes.reshape(-1)}, None
+        maker = self.wiring.producers.get(x.name)
+        if len(x.shape) == 4 and maker is not None and maker.op == "Transpose":  # planes with their channels last
+            perm, x = maker.attrs["perm"], self.graph.tensor(maker.inputs[0])
+            chosen = {perm[axis] for axis in chosen}
+        if x.quant is None or not x.quant.same_as(y.quant):
+            return False
         rows = not in_planes(self.wiring, self.config, x.name)
         if len(x.shape) not in (3, 4) or (rows and len(x.shape) == 4):
             return False
@@ -118,10 +129,10 @@ class _Extremum:
             found = self._of_channels(found)
         if inverted:
             found = self._inverted(found)
-        target = self.graph.constant("shape", np.array(y.shape, np.int64))
-        self.nodes.append(
-            Node("Reshape", [found, target], [y.name], {"allowzero": 1}, self.node.name, self.node.origin)
-        )
+        if perm is not None:
+            left = self.graph.tensor(found).shape
+            found = self._move("Transpose", found, tuple(left[p] for p in perm), {"perm": perm})
+        self._move("Reshape", found, y.shape, {"allowzero": 1}, y.name)
         return True
 
     def _of_channels(self, x: str) -> str:

@@ -127,10 +127,9 @@ class _Mean:
             self._emit(Node("Transpose", [x.name], [name], {"perm": [0, 2, 1]}))
         space = set(range(2, len(shape)))
         result = tuple(1 if axis in added else size for axis, size in enumerate(shape))
-        natural = [axis for axis in range(len(shape)) if axis not in added]
-        moved = list(order) != natural
-        y = self._result(result) if planes and not moved else self.graph.tensor(self.node.outputs[0])
-        made = y.name if y.shape == result and not moved else self._like(y, result)
+        perm = [*order, *sorted(added)]
+        y, found = self._result(result, perm)
+        made = y.name if found else self._like(y, result)
         if added == space:
             self._emit(Node.of(replace(op, keepdims=True), [name], [made], made))
         else:
@@ -147,32 +146,35 @@ class _Mean:
             self._emit(Node.of(conv, [name, weights], [made], made))
         if unsupported_reason(self.graph, self.nodes[-1], self.config) is not None:
             return False
-        if moved:
-            perm = [*order, *sorted(added)]
+        if found:
+            return True
+        if list(order) != sorted(order):
             turned = self._like(y, tuple(result[axis] for axis in perm))
             self._emit(Node("Transpose", [made], [turned], {"perm": perm}))
             made = turned
-        if made != y.name:
-            target = self.graph.constant("shape", np.array(y.shape, np.int64))
-            self._emit(Node("Reshape", [made, target], [y.name], {"allowzero": 1}))
+        target = self.graph.constant("shape", np.array(y.shape, np.int64))
+        self._emit(Node("Reshape", [made, target], [y.name], {"allowzero": 1}))
         return True
 
-    def _result(self, shape: tuple[int, ...]) -> Tensor:
-        """The tensor to write: that of the mean, or the one to which moves behind it give this shape, where they leave
-        the elements in order; the moves are replaced as well."""
-        y = self.graph.tensor(self.node.outputs[0])
-        places, passed = np.arange(y.size).reshape(y.shape), []
-        while y.shape != shape and y.name not in self.graph.outputs:
+    def _result(self, shape: tuple[int, ...], perm: list[int]) -> tuple[Tensor, bool]:
+        """The tensor to write: the one of this shape that moves make of the mean, if its elements are in order; they
+        are replaced as well. Else that of the mean, and False.
+
+        Args:
+            perm: which brings the axes of `shape` into the order that they have in the result of the mean.
+        """
+        y = made = self.graph.tensor(self.node.outputs[0])
+        places, passed = np.arange(y.size).reshape(shape).transpose(perm).reshape(y.shape), list[Node]()
+        while True:
+            if y.shape == shape and np.array_equal(places.reshape(-1), np.arange(y.size)):
+                self.passed = passed
+                return y, True
             readers = self.wiring.readers(y.name)
-            if len(readers) != 1 or readers[0].op not in _MOVES:
-                break
+            if len(readers) != 1 or readers[0].op not in _MOVES or y.name in self.graph.outputs:
+                return made, False
             passed += readers
             places = self._moved(readers[0], places)
             y = self.graph.tensor(readers[0].outputs[0])
-        if y.shape != shape or not np.array_equal(places.reshape(-1), np.arange(y.size)):
-            return self.graph.tensor(self.node.outputs[0])
-        self.passed = passed
-        return y
 
     def _moved(self, move: Node, places: np.ndarray) -> np.ndarray:
         if move.op == "Transpose":

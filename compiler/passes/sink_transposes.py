@@ -162,7 +162,7 @@ def _move_below(graph: Graph, producers: dict[str, Node], node: Node, perm: list
     if "axis" in node.attrs:
         node.attrs = {**node.attrs, "axis": perm[int(node.attrs["axis"]) % rank]}
     before = graph.unique(f"{result.name}.turned")
-    graph.add(Tensor(before, tuple(result.shape[b] for b in back), result.dtype))
+    graph.add(Tensor(before, tuple(result.shape[b] for b in back), result.dtype, None, result.quant))
     below = Node("Transpose", [before], [result.name], {"perm": perm}, node.name, node.origin)
     node.inputs, node.outputs = inputs, [before]
     graph.nodes.insert(graph.nodes.index(node) + 1, below)
@@ -185,7 +185,7 @@ def _turn_reduction(graph: Graph, producers: dict[str, Node], node: Node, inputs
     if shape == result.shape:
         return
     before = graph.unique(f"{result.name}.turned")
-    graph.add(Tensor(before, shape, result.dtype))
+    graph.add(Tensor(before, shape, result.dtype, None, result.quant))
     target = graph.constant("shape", np.asarray(result.shape, np.int64))
     below = Node("Reshape", [before, target], [result.name], {"allowzero": 1}, node.name, node.origin)
     node.outputs = [before]

@@ -1,4 +1,4 @@
-"""LayerNormalization and RMSNormalization with constant scale and bias."""
+"""LayerNormalization and RMSNormalization with constant scale and bias, and LpNormalization by lengths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from compiler.graph import Node
+from compiler.graph import Node, Tensor
 from compiler.ops.norm import QNorm
 from compiler.passes.integer_rules.rule import integer_rule
 from compiler.passes.integer_rules.site import Site
@@ -33,3 +33,45 @@ def norm(site: Site) -> list[Node] | None:
             inputs.append(site.graph.constant(f"{site.node.inputs[index]}.row", row))
     centred = site.node.op == "LayerNormalization"
     return [site.make(QNorm(epsilon=epsilon, centred=centred), inputs)]
+
+
+@integer_rule("LpNormalization")
+def unit_length(site: Site) -> list[Node] | None:
+    """Rows divided by their lengths: a norm by the root mean square, times 1 / sqrt(n).
+
+    Rows of zeros stay zeros; an epsilon too small for any other row sees to that. Channels of planes come last by moves
+    that leave the NPU's bytes in place.
+    """
+    x, rank = site.activation(0), len(site.out.shape)
+    axis = int(site.node.attrs.get("axis", -1)) % max(rank, 1)
+    if x is None or x.dtype != site.out.dtype or not site.plain or int(site.node.attrs.get("p", 2)) != 2:
+        return None
+    planes = rank == 4 and axis == 1
+    if 0 in x.shape or not (planes or axis == rank - 1):
+        return None
+    assert x.quant is not None
+    channels = x.shape[axis]
+    scale = np.full(channels, 1 / math.sqrt(channels), np.float32)
+    factors = site.graph.constant(f"{site.out.name}.length", scale)
+    op = QNorm(epsilon=float(x.quant.scale) ** 2 / channels * 2.0**-30, centred=False)
+    if not planes:
+        return [site.make(op, [x.name, factors])]
+    n, c, h, w = x.shape
+    nodes: list[Node] = []
+
+    def moved(name: str, like: Tensor, op: str, shape: tuple[int, ...], perm: list[int], y: str = "") -> str:
+        made = y or site.graph.unique(f"{site.out.name}.rows")
+        if not y:
+            site.graph.add(Tensor(made, shape, like.dtype, None, like.quant))
+        target = [site.graph.constant("shape", np.array(shape, np.int64))] if op == "Reshape" else []
+        nodes.append(Node(op, [name, *target], [made], {"perm": perm} if perm else {"allowzero": 1}, made))
+        return made
+
+    rows = moved(moved(x.name, x, "Transpose", (n, h, w, c), [0, 2, 3, 1]), x, "Reshape", (n, h * w, c), [])
+    norm = site.make(op, [rows, factors])
+    norm.outputs = [site.graph.unique(f"{site.out.name}.rows")]
+    site.graph.add(Tensor(norm.outputs[0], (n, h * w, c), site.out.dtype, None, site.out_quant))
+    nodes.append(norm)
+    back = moved(norm.outputs[0], site.out, "Reshape", (n, h, w, c), [])
+    moved(back, site.out, "Transpose", (n, c, h, w), [0, 3, 1, 2], site.out.name)
+    return nodes

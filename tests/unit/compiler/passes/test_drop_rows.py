@@ -9,8 +9,7 @@ import pytest
 
 from compiler.graph import Graph, Node, Quant
 from compiler.options import CompileOptions
-from compiler.passes.drop_rows import drop_rows
-from compiler.passes.drop_rows import _same_axes
+from compiler.passes.drop_rows import _same_axes, drop_rows
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS
 from isa.program import CpuStep, NpuStep
