@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.back import rtlil
-from amaranth.hdl import Assert, Assume, Cat, ClockDomain, Instance, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Assert, Assume, Cat, ClockDomain, Instance, Module, Mux, ResetInserter, Shape, Signal, Value
 from amaranth.lib.wiring import Out
 
 from hw.queue import Queue
@@ -52,9 +52,10 @@ class Bench:
         self.m.d.sync += signal.eq(value)
         return signal
 
-    def part(self, name: str, part: Any, **inputs: Any) -> Any:
-        """Adds a part; inputs that are not given are free. Ports of interfaces are named `interface__port`."""
-        self.m.submodules[name] = part
+    def part(self, name: str, part: Any, *, reset: Signal | None = None, **inputs: Any) -> Any:
+        """Adds a part; inputs that are not given are free. Ports of interfaces are named `interface__port`. `reset`
+        resets it; without one it starts from reset and has none later."""
+        self.m.submodules[name] = part if reset is None else ResetInserter({"sync": reset})(part)
         for path, member, value in part.signature.flatten(part):
             if member.flow == Out:
                 continue

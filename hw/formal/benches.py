@@ -31,6 +31,9 @@ SMALL = preset("tiny").with_(
     name="formal", act_rows=64, wgt_tiles=4, prm_rows=2, lut_tables=1, burst_beats=4, read_outstanding=2,
     write_outstanding=2, queue_depth=2, semaphores=12,
 )  # fmt: skip
+#: The same behind buses of 64 and 256 bits.
+WIDE = SMALL.with_(name="formal_64", axi_data_bits=64)
+WIDEST = SMALL.with_(name="formal_256", block_in=8, axi_data_bits=256, act_banks=16)
 
 
 def queue(only: str | None) -> Bench:
@@ -359,10 +362,9 @@ def fetch_window(only: str | None) -> Bench:
     return b
 
 
-def axi_read(only: str | None) -> Bench:
+def axi_read(only: str | None, c: NpuConfig = SMALL) -> Bench:
     """The read port with arbitrary legal requests and a memory that answers bursts it was asked for."""
     b = Bench(only)
-    c = SMALL
     r = AxiRead(c)
     opened(r)
     opened(r.owners)
@@ -384,10 +386,9 @@ def axi_read(only: str | None) -> Bench:
     return b
 
 
-def axi_write(only: str | None) -> Bench:
+def axi_write(only: str | None, c: NpuConfig = SMALL) -> Bench:
     """The write port with arbitrary legal bursts and beats, and a memory that answers bursts it has received."""
     b = Bench(only)
-    c = SMALL
     w = AxiWrite(c, 1)
     opened(w)
     opened(w.pending)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hw.formal import benches
+from hw.formal import benches, register_benches
 from hw.formal.bench import Bench
 from hw.formal.engine import FormalError, Model
+from isa.config import NpuConfig
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Proof:
     """A bench and how it is proved: by induction over `cycles` (unbounded), or for the first `cycles` after reset."""
 
     name: str
-    bench: Callable[[str | None], Bench]
+    bench: Callable[..., Bench]
     induction: bool
     cycles: int
     properties: tuple[Property, ...]
@@ -52,10 +54,11 @@ class Proof:
 
 
 _WALK, _READ, _WRITE = "hw.bursts:BurstWalker", "hw.axi_read:AxiRead", "hw.axi_write:AxiWrite"
+_REGISTERS = "hw.registers:Registers"
 _NO_BOUNDARY = Fault(_WALK, "c.burst_beats - cut_address[:beat_bits]", "c.burst_beats", 7)
 _NO_WINDOW = Fault(_WALK, "(end <= self.size)", "(now < self.size)", 7)
 
-PROOFS = (
+PROOFS: tuple[Proof, ...] = (
     Proof(
         "queue",
         benches.queue,
@@ -306,7 +309,77 @@ PROOFS = (
             ),
         ),
     ),
+    Proof(
+        "register_writes",
+        register_benches.writes,
+        True,
+        1,
+        (
+            Property(
+                "together",
+                "AXI4-Lite: address and data of a write are taken in the same cycle",
+                Fault(_REGISTERS, "self.axil.w.ready.eq(write)", "self.axil.w.ready.eq(1)"),
+            ),
+            Property(
+                "b_stable",
+                "AXI4-Lite, B: valid stays until ready; the response is OKAY",
+                Fault(_REGISTERS, "with m.Elif(self.axil.b.ready):", "with m.Else():", 60),
+            ),
+            Property(
+                "b_answers",
+                "AXI4-Lite, B: a response for every write, in the cycle after it is taken; one write at a time",
+                Fault(_REGISTERS, "with m.If(write):\n            m.d.sync += self.axil.b.valid",
+                      "with m.If(write & ~data[0]):\n            m.d.sync += self.axil.b.valid", 60),
+            ),
+        ),
+    ),
+    Proof(
+        "register_reads",
+        register_benches.reads,
+        False,
+        60,
+        (
+            Property(
+                "r_stable",
+                "AXI4-Lite, R: valid stays until ready, data do not change; the response is OKAY",
+                Fault(_REGISTERS, "with m.Elif(self.axil.r.ready):", "with m.Else():", 60),
+            ),
+            Property(
+                "r_answers",
+                "AXI4-Lite, R: one answer for each address taken, none before it, and no other address before that",
+                Fault(_REGISTERS, "& (~is_counter | shown)", "& (~is_counter | shown) | ~decoded & shown", 60),
+            ),
+        ),
+    ),
+    Proof(
+        "reset",
+        register_benches.reset,
+        True,
+        2,
+        (
+            Property(
+                "quiet",
+                "NPU: no VALID in the first cycle, nor in and after the third of a reset, whatever the state before",
+                Fault(_REGISTERS, "with m.If(write):\n            m.d.sync += self.axil.b.valid.eq(1)\n"
+                      "        with m.Elif(self.axil.b.ready):\n            m.d.sync += self.axil.b.valid.eq(0)",
+                      "m.d.comb += self.axil.b.valid.eq(1)", 2),
+            ),
+        ),
+        quick=False,
+    ),
 )  # fmt: skip
+
+
+def _wide(proof: Proof, config: NpuConfig) -> Proof:
+    """The same behind a wider bus."""
+    bench = functools.partial(proof.bench, c=config)
+    return replace(proof, name=f"{proof.name}_{config.axi_data_bits}", bench=bench)
+
+
+_BY_NAME = {proof.name: proof for proof in PROOFS}
+PROOFS += tuple(
+    _wide(_BY_NAME[name], config) for name in ("axi_read", "axi_write") for config in (benches.WIDE, benches.WIDEST)
+)
 
 
 @contextlib.contextmanager

@@ -6,14 +6,13 @@ They are made of the tables: a field or an instruction more gets its trials by i
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
-from isa.device import Device, DeviceError
+from isa.device import Counters, Device, DeviceError
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import INSTRUCTION_BYTES, INSTRUCTIONS, Engine, Instruction
 from simulator.cycle import CycleDevice
@@ -29,23 +28,42 @@ _PLAIN = {
     Engine.STORE: op("STORE", region=2, count=1),
 }
 _GIVEN = {"LOAD": _PLAIN[Engine.LOAD].values, "STORE": _PLAIN[Engine.STORE].values}
-#: Enough for what ends; loops of 65,535 steps do not.
-_LIMITS = {"watchdog": 2000, "timeout": 3000}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program, where it lies in its region, in bytes, and the limits in cycles that it has."""
+
+    ops: Sequence[Op]
+    offset: int = 0
+    watchdog: int = 2000
+    timeout: int = 3000
+
+    def on(self, device: Device) -> tuple[Counters | tuple[object, ...], bytes]:
+        """Counters or the error, and what the writable region holds then."""
+        regions = prepare(device)
+        image = np.random.default_rng(len(self.ops) + self.offset).integers(0, 256, 3 * SIZE, np.uint8)
+        words = np.frombuffer(to_bytes(self.ops), np.uint8)[: SIZE - self.offset]
+        image[self.offset : self.offset + words.size] = words
+        device.write(regions[0].base, image)
+        found: Counters | tuple[object, ...]
+        try:
+            found = device.run(regions, 0, self.offset, len(self.ops), watchdog=self.watchdog, timeout=self.timeout)
+        except DeviceError as error:
+            found = error.code, error.engine, error.pc, error.address
+        return found, device.read(regions[2].base, SIZE).tobytes()
 
 
 def directed(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, by instruction, then those of semaphores and of runs that end early."""
+    """The trials: fields by instruction, semaphores by engine, and runs that end early."""
     known = [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
-    programs: list[tuple[str, dict[str, int], list[Op]]] = []
-    for instruction in known:
-        programs += [("fields", {}, ops) for ops in _fields(instruction, config)]
+    for number, instruction in enumerate(known):
+        yield _trial("fields", number, config, [Run(ops) for ops in _fields(instruction, config)])
     for engine in _PLAIN:
-        programs += [("semaphores", {}, ops) for ops in _semaphores(engine, config)]
+        yield _trial("semaphores", engine, config, [Run(ops) for ops in _semaphores(engine, config)])
     last = SIZE - INSTRUCTION_BYTES  # of the region, with room for one instruction
-    for given in ({"offset": last}, {"offset": last - INSTRUCTION_BYTES}, {"watchdog": 1}):
-        programs.append(("runs", given, [op("VECTOR_SYNC"), op("END")]))
-    for number, (kind, given, ops) in enumerate(programs):
-        yield Trial(kind, number, compared(config, ops, **given), ops)
+    given: tuple[dict[str, int], ...] = ({"offset": last}, {"offset": last - INSTRUCTION_BYTES}, {"watchdog": 1})
+    yield _trial("runs", 0, config, [Run([op("VECTOR_SYNC"), op("END")], **values) for values in given])
 
 
 def _fields(instruction: Instruction, config: NpuConfig) -> Iterator[list[Op]]:
@@ -74,34 +92,19 @@ def _semaphores(engine: Engine, config: NpuConfig) -> Iterator[list[Op]]:
             ]
 
 
-def compared(config: NpuConfig, ops: list[Op], *, offset: int = 0, **limits: int) -> Callable[[Make], str]:
-    """Runs a program; the cycle-level simulator says what must come of it.
+def _trial(kind: str, number: int, config: NpuConfig, runs: Sequence[Run]) -> Trial:
+    """Runs on one machine, one after the other; the cycle-level simulator says what must come of them."""
+    expected = functools.cache(lambda: [run.on(device) for device in [CycleDevice(config)] for run in runs])
 
-    Args:
-        offset: of the program in its region, in bytes.
-        limits: watchdog and timeout, where they are not as usual here.
-    """
-    words = np.frombuffer(to_bytes(ops), np.uint8)
+    def compared(make: Make) -> str:
+        device, bytes_known = make(0), True
+        for run, (wanted, memory) in zip(runs, expected(), strict=True):
+            found, there = run.on(device)
+            if found != wanted:
+                return f"{found}, not {wanted}"
+            bytes_known &= isinstance(wanted, Counters)  # what a run that stops leaves in memories is not specified
+            if bytes_known and there != memory:
+                return "bytes"
+        return ""
 
-    def found(device: Device) -> tuple[Any, bytes]:
-        """Counters or the error, and what the writable region holds."""
-        regions = prepare(device)
-        rng = np.random.default_rng(len(ops) + offset)
-        device.write(regions[0].base, rng.integers(0, 256, 3 * SIZE, np.uint8))
-        device.write(regions[0].base + offset, words[: SIZE - offset])
-        try:
-            outcome: Any = device.run(regions, 0, offset, len(ops), **_LIMITS | limits)
-        except DeviceError as error:
-            outcome = error.code, error.engine, error.pc, error.address
-        return outcome, device.read(regions[2].base, SIZE).tobytes()
-
-    expected = functools.cache(lambda: found(CycleDevice(config)))
-
-    def run(make: Make) -> str:
-        device: RtlDevice = make(0)
-        (ours, bytes_here), (theirs, bytes_there) = found(device), expected()
-        if ours != theirs:
-            return f"{ours}, not {theirs}"
-        return "" if bytes_here == bytes_there or isinstance(theirs, tuple) else "bytes"
-
-    return run
+    return Trial(kind, number, compared)

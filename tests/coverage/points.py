@@ -22,7 +22,9 @@ from tests.common.paths import ROOT
 WAIVERS = Path(__file__).with_name("waivers.toml")
 _SOURCE = re.compile(r'\(\* src = "([^"]*)" \*\)')
 #: How Verilator writes characters that no name in C++ may have.
-_CODED = re.compile(r"__0([0-9A-F]{2})")
+_CODED = re.compile(r"__0([0-9A-Fa-f]{2})")
+#: The name of a toggle: signal, bit of it if it has several, direction.
+_TOGGLE = re.compile(r"(?P<signal>.*?)(?:\[(?P<bit>\d+)\])?:[01]->[01]$")
 #: The kinds of Verilator's points, by the names of their pages.
 LINES, TOGGLES = "lines", "toggles"
 
@@ -46,17 +48,37 @@ class Point:
         """What a table has a row for: the part of the core, or what stands beside the core."""
         return ".".join(self.place.split(".")[:2])
 
+    @property
+    def whole(self) -> str:
+        """Place and name; of a toggle those of its signal."""
+        toggle = self.kind == TOGGLES and _TOGGLE.match(self.name)
+        return f"{self.place}.{toggle['signal'] if toggle else self.name}".removeprefix(f"{TOP}.")
+
+    @property
+    def bit(self) -> int:
+        """Of a toggle, the bit of its signal; 0 of others."""
+        toggle = self.kind == TOGGLES and _TOGGLE.match(self.name)
+        return int(toggle["bit"] or 0) if toggle else 0
+
 
 @dataclass(frozen=True)
 class Waiver:
-    """Points that need not be covered: a pattern for `place.name` of a kind, with ( for [ before a bit, and why."""
+    """Points that need not be covered, and why.
+
+    Attributes:
+        kind: of the points.
+        match: a pattern for the place and name of signals, or of lines.
+        reason: why.
+        first: the lowest bit that is waived; those above it are too.
+    """
 
     kind: str
     match: str
     reason: str
+    first: int = 0
 
     def fits(self, point: Point) -> bool:
-        return point.kind == self.kind and fnmatchcase(f"{point.place}.{point.name}".replace("[", "("), self.match)
+        return point.kind == self.kind and point.bit >= self.first and fnmatchcase(point.whole, self.match)
 
 
 def library(config: NpuConfig) -> tuple[Path, str]:
@@ -116,21 +138,44 @@ def _source(lines: Sequence[str], number: int) -> str:
 def read_waivers(path: Path = WAIVERS) -> list[Waiver]:
     """Raises ValueError for one without a reason."""
     entries = tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", [])
-    waivers = [Waiver(e["kind"], e["match"], e.get("reason", "").strip()) for e in entries]
+    waivers = [
+        Waiver(e["kind"], match, e.get("reason", "").strip(), e.get("first", 0))
+        for e in entries
+        for match in e["match"]
+    ]
     for waiver in waivers:
         if not waiver.reason:
             raise ValueError(f"{path.name}: {waiver.match} has no reason")
     return waivers
 
 
-def sift(points: dict[Point, int], waivers: Iterable[Waiver]) -> tuple[set[Point], set[Point], list[Waiver]]:
-    """Points not covered, points that are waived, and waivers that waive nothing."""
+@dataclass(frozen=True)
+class Sifted:
+    """Points that are not covered, and what is wrong with the waivers of others.
+
+    Attributes:
+        missing: neither covered nor waived.
+        waived: not covered, and need not be.
+        idle: waivers that nothing fits.
+        outdated: waivers of points that are covered, with one of these.
+    """
+
+    missing: set[Point]
+    waived: set[Point]
+    idle: list[Waiver]
+    outdated: list[tuple[Waiver, Point]]
+
+
+def sift(points: Mapping[Point, int], waivers: Iterable[Waiver]) -> Sifted:
+    """Points by what waivers say of them."""
     missing = {point for point, count in points.items() if not count}
     waived: set[Point] = set()
-    idle = []
+    idle, outdated = [], []
     for waiver in waivers:
-        fitting = {point for point in missing if waiver.fits(point)}
-        waived |= fitting
+        fitting = {point for point in points if waiver.fits(point)}
+        waived |= fitting & missing
         if not fitting:
             idle.append(waiver)
-    return missing - waived, waived, idle
+        elif fitting - missing:
+            outdated.append((waiver, min(fitting - missing, key=str)))
+    return Sifted(missing - waived, waived, idle, outdated)

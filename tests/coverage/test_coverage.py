@@ -13,7 +13,8 @@ from isa.encoding import op
 from isa.instructions import Memory
 from tests.common.rtl_directed import directed
 from tests.common.rtl_trials import trials
-from tests.coverage.__main__ import functional, page, run_all, summary
+from tests.coverage.__main__ import functional, page, run_all, summary, without_constants
+from tests.coverage.constants import constant_bits
 from tests.coverage.functional import bins, classes, hits, took_effect
 from tests.coverage.points import LINES, TOGGLES, Point, Waiver, add, read, read_waivers, sift
 
@@ -51,21 +52,47 @@ def test_points_and_waivers(tmp_path: Path) -> None:
         irq: 0,
     }
     useless = Waiver(TOGGLES, "core.store.*", "nothing there")
-    missing, waived, idle = sift(points, [Waiver(TOGGLES, "core.*.a_b(3]*", "because"), useless])
-    assert (missing, waived, idle) == ({line, irq}, {toggle}, [useless])
+    old = Waiver(TOGGLES, "*.a_b", "because", first=2)
+    found = sift(points, [Waiver(TOGGLES, "core.*.a_b", "because", first=3), useless, old])
+    assert (found.missing, found.waived, found.idle) == ({line, irq}, {toggle}, [useless])
+    assert [waiver for waiver, _ in found.outdated] == [old]  # bit 2 is covered
+    missing, waived = found.missing, found.waived
     figures = summary(points, missing, waived)
     assert figures[TOGGLES] == {"points": 3, "waived": 1, "missing": 1}
     assert figures["lines by unit"] == {"core.load": {"points": 2, "waived": 0, "missing": 1}}
-    shown = page({"trials": {"moved": 2, "error": 1}, "config": "tiny"} | figures | functional(TINY, set()), missing)
-    assert "By 2 × moved, 1 × error, on `tiny`." in shown
+    shown = page(
+        {"trials": {"moved": 2, "error": 1}, "config": "tiny", "constant": 7} | figures | functional(TINY, set()),
+        missing,
+    )
+    assert "By 2 × moved, 1 × error, on `tiny`. " in shown and ": 7 of bits" in shown
     assert "| `core.load` | 1 of 2 (50.0 %), 0 waived | 1 of 1 (100.0 %), 1 waived |" in shown
-    assert "- `core.load`: hw/a.py:1 if" in shown and "| `npu.irq` | 1 |" in shown
+    assert "- `core.load`: hw/a.py:1 if" in shown and "| `irq` | 1 |" in shown
+
+
+def test_constants() -> None:
+    """Bits that never change are no points; that such a bit changes is an error."""
+    points = {Point(TOGGLES, "npu", f"a[{n}]:{way}"): n * (way == "0->1") for n in (0, 1) for way in ("0->1", "1->0")}
+    left, constant = without_constants(points, {("a", 1)})
+    assert (set(left), constant) == ({p for p in points if p.bit == 0}, 2)
+    with pytest.raises(AssertionError, match="constants that toggle"):
+        without_constants(dict.fromkeys(points, 1), {("a", 1)})
+
+
+@pytest.mark.cosim
+def test_constants_of_a_machine() -> None:
+    """The bus of `tiny` is as wide as its beats, its addresses have 32 bits, and all of that is tied."""
+    found = constant_bits(TINY)
+    assert {("axi_arsize", 0), ("axi_arburst", 1), ("control.failed_pc", 0)} & found == {
+        ("axi_arsize", 0),
+        ("axi_arburst", 1),
+    }
+    assert {bit for name, bit in found if name == "control.address"} == set(range(33, 64))
 
 
 def test_waivers_have_reasons(tmp_path: Path) -> None:
     assert read_waivers()
     file = tmp_path / "w.toml"
-    file.write_text('[[waiver]]\nkind = "lines"\nmatch = "x"\n')
+    file.write_text('[[waiver]]\nkind = "lines"\nmatch = ["x"]\n')
     with pytest.raises(ValueError, match="x has no reason"):
         read_waivers(file)
 

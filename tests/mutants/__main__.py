@@ -13,6 +13,7 @@ from pathlib import Path
 from common.measured import write_with_command
 from tests.common.equality import CONFIGS
 from tests.common.rtl_directed import directed
+from tests.common.rtl_far import far
 from tests.common.rtl_trials import trials
 from tests.mutants.faults import sample
 from tests.mutants.run import look, summary
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> int:
     chosen = [fault for fault in faults if options.only in (None, fault.number)]
     if not chosen:
         parser.error(f"--only must be 1..{len(faults)}, not {options.only}")
-    found = look(config, library, chosen, [*trials(config, options.programs), *directed(config)])
+    found = look(config, library, chosen, [*trials(config, options.programs), *directed(config), *far(config)])
     for each in found:
         if options.only or not each.trial:
             lines = ", ".join(each.fault.lines) or "no line"
