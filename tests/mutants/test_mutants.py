@@ -51,7 +51,7 @@ def test_where_a_fault_is() -> None:
 def test_summary() -> None:
     faults = [Fault(n, "inv", "x[0]", ("hw/queue.py:1",) if n < 3 else ()) for n in range(1, 4)]
     found = [Found(faults[0], "program 0", "bytes"), Found(faults[1], "", ""), Found(faults[2], "error 4", "no")]
-    figures = summary(preset("nano"), 7, found)
+    figures = summary(preset("nano"), 7, 9, found)
     assert (figures["faults"], figures["found"], figures["by"]) == (3, 2, {"program": 1, "error": 1})
     assert figures["modules"] == {"(none)": {"faults": 1, "found": 1}, "hw/queue.py": {"faults": 2, "found": 1}}
     assert [survivor["number"] for survivor in figures["survivors"]] == [2]
