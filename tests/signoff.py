@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.measured import COMMAND
+from common.measured import COMMAND, DAY, SOURCES, digest_of_sources
 from tests.common.paths import ROOT
 from tests.common.rtl_trials import kinds
 
@@ -46,7 +46,11 @@ def share(found: int, wanted: int) -> str:
 
 
 def _coverage(figures: dict[str, Any]) -> list[str]:
-    lines = [f"By {kinds(figures['trials'])}, on `{figures['config']}`.", ""]
+    lines = [
+        f"By {kinds(figures['trials'])}, on `{figures['config']}`. {figures['constant']:,} toggles of bits that never "
+        "change in the netlist are left out.",
+        "",
+    ]
     lines += ["| what | covered | waived |", "|---|---|---|"]
     for kind in ("lines", "toggles", "functional"):
         c = figures[kind]
@@ -64,7 +68,10 @@ def _coverage(figures: dict[str, Any]) -> list[str]:
 
 def _mutants(figures: dict[str, Any]) -> list[str]:
     found = share(figures["found"], figures["faults"])
-    lines = [f"{found} faults found on `{figures['config']}`, sample {figures['seed']}; 99 % of 2,000 are wanted."]
+    lines = [
+        f"{found} faults found on `{figures['config']}`, the first of a sample of {figures['sample']} (seed "
+        f"{figures['seed']}); 99 % of 2,000 are wanted."
+    ]
     lines += ["", "| source | found |", "|---|---|"]
     lines += [f"| `{name}` | {share(m['found'], m['faults'])} |" for name, m in figures["modules"].items()]
     lines += ["", "Open, not found and not explained:", "", "| fault | place | lines |", "|---|---|---|"]
@@ -134,7 +141,11 @@ def page(folder: Path) -> str:
             continue
         try:
             figures = json.loads(file.read_text(encoding="utf-8"))
-            lines += [*block.lines(figures), "", f"```\n.venv/bin/{figures[COMMAND]}\n```"]
+            design = f"sources of the RTL `{figures[SOURCES]}`"
+            if figures[SOURCES] != digest_of_sources():
+                design += ", which have changed since then"
+            lines += [*block.lines(figures), "", f"Measured on {figures[DAY]}, {design}:", ""]
+            lines += [f"```\n.venv/bin/{figures[COMMAND]}\n```"]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{file} is not what python -m {block.module} writes: {error!r}") from None
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Bits of the RTL that never change, as yosys finds them: nothing can make them toggle."""
+"""Bits of the RTL that never change, as yosys finds them, or only while nobody reads them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from hw.npu import Npu
 from hw.verilog import TOP
 from isa.config import NpuConfig
 
-#: Only what does not depend on who looks at a signal: `opt_muxtree` also ties what nobody reads just then. Names stay:
-#: `opt_clean` without -purge keeps all that the sources have.
-_PASSES = "opt_expr\nopt_merge\nopt_dff -nodffe -nosdff\nopt_clean\n"
-_SCRIPT = f"read_rtlil npu.il\nhierarchy -top {TOP}\nproc -noopt -norom\nflatten\n{4 * _PASSES}write_json npu.json\n"
+#: Names stay: `opt_clean` without -purge keeps all that the sources have.
+_SCRIPT = f"""read_rtlil npu.il
+hierarchy -top {TOP}
+proc -norom
+flatten
+opt -full
+write_json npu.json
+"""
 
 
 def constant_bits(config: NpuConfig) -> set[tuple[str, int]]:
-    """Signal, as `Point.whole` writes it, and bit of all that is a constant after yosys' optimisations: what the
-    configuration ties, what follows from that, and registers that only ever get the value they start with.
+    """Signal, as `Point.whole` writes it, and bit of all that is a constant after yosys' `opt -full`: what the
+    configuration ties, what follows from that, registers that only ever get the value they start with, and what may
+    have another value only while nobody reads it.
 
     Raises:
         FpgaError: yosys failed.
