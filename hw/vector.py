@@ -32,7 +32,7 @@ from hw.vector_lane import (
 from hw.vector_operands import VectorOperands
 from hw.vector_steps import ROW_FUNCTIONS, VectorSteps
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, Engine, Rounding, RowFunction, Source
+from isa.instructions import BY_NAME, Engine, Rounding, RowFunction, Source, WideByte
 from isa.row_bits import EPSILON_FRACTION
 from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 
@@ -279,7 +279,8 @@ class Vector(EngineShell):
             m.d.comb += [write.en.eq(1), write.addr.eq(next_slot), read.addr.eq(pipe.at("slot", stage - 1))]
             for member in layout.members:
                 value = registers[member] if member in registers else self.run(member)
-                if self.config.row_unit and member in ("rounding", "add", "lut"):  # ROW has other fields there
+                others = self.config.row_unit or self.config.wide_results
+                if others and member in ("rounding", "add", "lut"):  # ROW and VECTOR_WIDE have other fields there
                     value &= (header(self.control.word, "opcode") == BY_NAME["VECTOR"].opcode).replicate(len(value))
                 m.d.comb += write.data[member].eq(value)
             record = Signal(layout, name=f"{name}_now", reset_less=True)
@@ -299,6 +300,8 @@ class Vector(EngineShell):
             "requantized": ~is_raw,
         }.items():
             pipe.put(name, value, REQUANTIZE_CONTEXT_STAGE)
+        if self.config.wide_results:
+            self._wide_context(m, pipe, next_slot)
         finish = context("finish", FINISH, FINISH_CONTEXT_STAGE)
         for name, value in {
             "ma": finish.ma,
@@ -316,12 +319,30 @@ class Vector(EngineShell):
         shift = pipe.at("shift", before_shift)
         pipe.put("above", Cat(k >= shift + 7 for k in range(31)), before_shift)
 
+    def _wide_context(self, m: Module, pipe: Pipeline, next_slot: Value) -> None:
+        """What the lanes are told of VECTOR_WIDE, kept per instruction as the others' is."""
+        word, stage = self.control.word, CONTROL_STAGES["wide_low"] - 1
+        kept = {name: field(word, "VECTOR_WIDE", name) for name in ("low", "high", "byte")}
+        kept["wide"] = header(word, "opcode") == BY_NAME["VECTOR_WIDE"].opcode
+        layout = data.StructLayout({name: Value.cast(value).shape() for name, value in kept.items()})
+        m.submodules.wide = store = Memory(shape=layout, depth=CONTEXTS, init=[])
+        write, read = store.write_port(), store.read_port(domain="comb")
+        m.d.comb += [write.en.eq(1), write.addr.eq(next_slot), read.addr.eq(pipe.at("slot", stage - 1))]
+        m.d.comb += [write.data[name].eq(value) for name, value in kept.items()]
+        record = Signal(layout, name="wide_now", reset_less=True)
+        m.d.sync += record.eq(read.data)
+        pipe.put("wide_low", record.low, stage)
+        pipe.put("wide_high", record.high, stage)
+        pipe.put("upper", record.byte == WideByte.HIGH, stage)
+        pipe.put("wide", record.wide, stage)
+
     def _lanes(self, m: Module, pipe: Pipeline, column: Value) -> None:
         """The lanes, each with its share of the operands; the table look-up."""
         c = self.config
         tables = bool(c.table_lookup)
         rows = c.row_unit * c.row_word_bits
-        control = LaneControl(tables=tables, rows=rows).create(path=("lanes",))
+        wide = bool(c.wide_results)
+        control = LaneControl(tables=tables, rows=rows, wide=wide).create(path=("lanes",))
         told = {name: pipe.at(name, CONTROL_STAGES[name]) for name in control.signature.members}
         if rows:  # NORM has the first half of Add early; nothing else is in the pipeline then
             told["mb"] = Mux(told["norm"], pipe.at("row_factor", SOURCE_STAGE), told["mb"])
@@ -347,7 +368,7 @@ class Vector(EngineShell):
         ]
         results = []
         for l in range(c.vector_lanes):
-            m.submodules[f"lane{l}"] = lane = VectorLane(passes=c.vector_passes, tables=tables, rows=rows)
+            m.submodules[f"lane{l}"] = lane = VectorLane(passes=c.vector_passes, tables=tables, rows=rows, wide=wide)
             connect(m, control, lane.control)
             m.d.comb += [
                 lane.acc.eq(operands.acc.word_select(l, 32)),

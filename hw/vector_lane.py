@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+
 from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw import requantizer
+from hw import requantizer, wide_requantizer
 from isa.timing import ACT_READ_CYCLES
 
 # Cycles after the step in which a stage looks at its inputs.
@@ -47,6 +50,10 @@ CONTROL_STAGES = {
     "low": REQUANTIZE_STAGE + requantizer.FINAL_STAGE,
     "high": REQUANTIZE_STAGE + requantizer.FINAL_STAGE,
     "mb": ADD_STAGE - 1,
+    "wide_low": REQUANTIZE_STAGE + wide_requantizer.LIMIT_STAGE,
+    "wide_high": REQUANTIZE_STAGE + wide_requantizer.LIMIT_STAGE,
+    "upper": REQUANTIZE_STAGE + wide_requantizer.LIMIT_STAGE,
+    "wide": ADD_STAGE,
     "requantized": ADD_STAGE,
     "ma": ADD_STAGE,
     "offset": ADD_STAGE,
@@ -69,6 +76,8 @@ class LaneControl(wiring.Signature):
         exponential: requantise the word of a wide table.
         start: see `Requantizer`.
         inside_zero_point, window, away, zero_point, low, high: see `Requantizer`.
+        wide_low, wide_high, upper: limits and byte of VECTOR_WIDE, see `WideRequantizer`.
+        wide: take its result.
         requantized: take the requantiser's result, not the value itself.
         ma, mb, offset, shift, above, add_low, add_high: integer Add; bit i of `above` is set for bits of the sum that
             are above the 8 bits of the shifted sum, without its sign bit.  add_low <= add_high.
@@ -79,9 +88,10 @@ class LaneControl(wiring.Signature):
         tables: there are tables; without them there is no `look_up`.
         rows: bits of the words of wide tables where there is a row unit; without it there are no `norm`, `norm_sum`,
             `exponential` and `start`.
+        wide: there is VECTOR_WIDE; without it there are no `wide_low`, `wide_high`, `upper` and `wide`.
     """
 
-    def __init__(self, *, tables: bool, rows: int = 0) -> None:
+    def __init__(self, *, tables: bool, rows: int = 0, wide: bool = False) -> None:
         shapes: dict[str, Shape | int] = dict.fromkeys(CONTROL_STAGES, 1)
         shapes |= dict.fromkeys(("za", "zb", "inside_zero_point", "zero_point", "low", "high"), signed(8))
         shapes |= dict.fromkeys(("add_low", "add_high"), signed(8))
@@ -90,6 +100,10 @@ class LaneControl(wiring.Signature):
             del shapes["look_up"]
         if not rows:
             for name in ("norm", "norm_sum", "exponential", "start"):
+                del shapes[name]
+        shapes |= {f"wide_{name}": signed(bits) for name, bits in wide_requantizer.LIMIT_BITS.items()}
+        if not wide:
+            for name in ("wide_low", "wide_high", "upper", "wide"):
                 del shapes[name]
         super().__init__({name: Out(shape) for name, shape in shapes.items()})
 
@@ -101,6 +115,7 @@ class VectorLane(wiring.Component):
         passes: steps come in so many passes, of which this lane has one element each.
         tables: there are tables; without them `index` and `value` do not exist and the latency is the same.
         rows: bits of the words of wide tables where there is a row unit, with `word_index`, `word` and `addend`.
+        wide: there is VECTOR_WIDE.
 
     Latency: RESULT_STAGE + 1 cycles from the pass to `result`.
 
@@ -114,11 +129,11 @@ class VectorLane(wiring.Component):
         result: chosen of two registers.
     """
 
-    def __init__(self, *, passes: int = 1, tables: bool = True, rows: int = 0) -> None:
-        self.passes, self.tables, self.rows = passes, tables, rows
+    def __init__(self, *, passes: int = 1, tables: bool = True, rows: int = 0, wide: bool = False) -> None:
+        self.passes, self.tables, self.rows, self.wide = passes, tables, rows, wide
         super().__init__(
             {
-                "control": In(LaneControl(tables=tables, rows=rows)),
+                "control": In(LaneControl(tables=tables, rows=rows, wide=wide)),
                 "acc": In(signed(32)),
                 "a": In(signed(8)),
                 "b": In(signed(8)),
@@ -203,6 +218,10 @@ class VectorLane(wiring.Component):
         raw = delayed(v6[:8], requantizer.REQUANTIZE_STAGES, "raw")
         v17 = Signal(signed(8))
         m.d.comb += v17.eq(Mux(told.requantized, requantize.result, raw))
+        if self.wide:
+            wide = self._wide(m, register)
+            with m.If(told.wide):
+                m.d.comb += v17.eq(wide)
         b16 = delayed(self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
 
         # 16 -> 19: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand is
@@ -257,3 +276,23 @@ class VectorLane(wiring.Component):
             result = Mux(delayed(told.look_up, 1, "lut23"), self.value, result)
         m.d.comb += self.result.eq(result)
         return m
+
+    def _wide(self, m: Module, register: Callable[[int | Shape, str], Signal]) -> Value:
+        """VECTOR_WIDE beside the other sources: sum and bias of 48 bits, and its requantiser."""
+        told = self.control
+        sums = [register(signed(wide_requantizer.SUM), f"wide4_{n}") for n in range(self.passes)]
+        before = sums[-1]  # that of the same element
+        with m.If(told.valid):
+            m.d.sync += sums[0].eq(Mux(told.first, 0, before << 8) + self.acc)
+            m.d.sync += [older.eq(newer) for newer, older in pairwise(sums)]
+        wide5, wide6 = (register(signed(wide_requantizer.SUM), name) for name in ("wide5", "wide6"))
+        m.d.sync += [wide5.eq(sums[0]), wide6.eq(wide5 + self.bias)]
+        m.submodules.wide_requantizer = requantize = wide_requantizer.WideRequantizer()
+        m.d.comb += [
+            requantize.acc.eq(wide6),
+            requantize.scale.eq(self.scale),
+            requantize.low.eq(told.wide_low),
+            requantize.high.eq(told.wide_high),
+            requantize.upper.eq(told.upper),
+        ]
+        return requantize.result

@@ -15,7 +15,7 @@ from isa.instructions import ADDRESS_BITS, BY_NAME, ROW_WRITES, RowFunction, Sou
 from isa.timing import ROW_DIVIDE_CYCLES, row_norm_write
 
 ADDRESSES = ("a", "b", "dst", "prm")
-#: Functions of ROW, as the ports `row_{name}` say them. Its fields lie where VECTOR has its own.
+#: Functions of ROW, as the ports `row_{name}` say them. The fields of ROW and VECTOR_WIDE lie where VECTOR has its own.
 ROW_FUNCTIONS = {
     "maximum": (RowFunction.MAXIMUM,),
     "sum": (RowFunction.EXP_SUM,),
@@ -23,9 +23,11 @@ ROW_FUNCTIONS = {
     "moments": (RowFunction.MOMENTS, RowFunction.POWER),
     "norm": (RowFunction.NORM,),
 }
-for _row, _vector in (("function", "source"), ("number", "b"), *((n, n) for n in ("a", "dst", "prm", "reduce"))):
-    _mine, _its = BY_NAME["ROW"].by_name[_row], BY_NAME["VECTOR"].by_name[_vector]
-    assert (_mine.low, _mine.bits) == (_its.low, _its.bits)
+_SHARED = tuple((n, n) for n in ("a", "dst", "prm", "reduce"))
+for _instruction, _first, _b in (("ROW", "function", "number"), ("VECTOR_WIDE", "byte", "high")):
+    for _own, _vector in ((_first, "source"), (_b, "b"), *_SHARED):
+        _mine, _its = BY_NAME[_instruction].by_name[_own], BY_NAME["VECTOR"].by_name[_vector]
+        assert (_mine.low, _mine.bits) == (_its.low, _its.bits)
 
 
 class VectorSteps(wiring.Component):
@@ -130,6 +132,15 @@ class VectorSteps(wiring.Component):
                 "uses_b": new["uses_b"] & ~is_row,
                 "from_acc": new["from_acc"] & ~is_row,
             }
+        is_wide = C(0, 1)
+        if c.wide_results:
+            is_wide = Signal()
+            m.d.comb += is_wide.eq(header(word, "opcode") == BY_NAME["VECTOR_WIDE"].opcode)
+            new |= {
+                "reducing": new["reducing"] | is_wide,
+                "uses_b": new["uses_b"] & ~is_wide,
+                "from_acc": new["from_acc"] | is_wide,
+            }
         at_work = {"null": null, "reducing": reducing, "uses_b": uses_b, "from_acc": from_acc}
 
         uses_prm = (new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)
@@ -165,7 +176,7 @@ class VectorSteps(wiring.Component):
             m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
             m.d.sync += [
                 self.source.eq(new_source),
-                self.uses_prm.eq(uses_prm | is_row),
+                self.uses_prm.eq(uses_prm | is_row | is_wide if c.wide_results else uses_prm | is_row),
                 self.current_pc.eq(control.pc),
             ]
         m.d.comb += [nest.start.eq(~active), nest.step.eq(step)]

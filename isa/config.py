@@ -27,7 +27,7 @@ TABLE_BYTES = 256
 WIDE_TABLE = 4
 #: Fields that were added later. Where they have their default value they do not count in the fingerprint: programs and
 #: bitstreams made before the field was added keep theirs.
-_YOUNGER_FIELDS = ("depthwise", "vector_queue", "vector_passes", "row_unit", "weight_codes")
+_YOUNGER_FIELDS = ("depthwise", "vector_queue", "vector_passes", "row_unit", "weight_codes", "wide_results")
 
 
 class ConfigError(TilewrightError):
@@ -61,6 +61,8 @@ class NpuConfig:
             opcode is illegal.
         weight_codes: weights LOAD decodes in a cycle, a power of two from 8 to 64, at least as many as a bus beat has
             bytes and at most as many as a tile; 0 = there is no decoder, and LOAD_CODED is illegal.
+        wide_results: 1 = VECTOR makes results of 16 bits, a byte at a time, of sums of 48 (VECTOR_WIDE); 0 = the opcode
+            is illegal.
         gemm_loops: levels of the GEMM loop nest.
         vector_loops: levels of the VECTOR loop nest.
         semaphores: counting semaphores (ids 1..semaphores).
@@ -89,6 +91,7 @@ class NpuConfig:
     vector_passes: int = 1
     row_unit: int = 0
     weight_codes: int = 0
+    wide_results: int = 0
     gemm_loops: int = 6
     vector_loops: int = 6
     semaphores: int = 31
@@ -137,6 +140,7 @@ class NpuConfig:
             raise ConfigError(
                 f"row_unit must be 0 with vector_passes = {self.vector_passes}; the row unit needs one pass"
             )
+        self._check_range("wide_results", 0, 1)
         self._check_range("gemm_loops", 5, MAX_LOOPS)
         self._check_range("vector_loops", 4, MAX_LOOPS)
         self._check_range("semaphores", 12, MAX_SEMAPHORES)

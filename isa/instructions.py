@@ -104,6 +104,13 @@ ROW_WRITES = (RowFunction.EXP, RowFunction.NORM)
 ROW_SUM_BITS, ROW_QUOTIENT_BITS = 36, 26
 
 
+class WideByte(IntEnum):
+    """Which byte of its 16-bit results a VECTOR_WIDE instruction makes, as int8; see `isa.numerics.wide_byte`."""
+
+    LOW = 0
+    HIGH = 1
+
+
 class Rounding(IntEnum):
     """How the requantiser rounds and where the zero point enters; see `isa.numerics.requantize`."""
 
@@ -435,6 +442,22 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("tail", 6, doc="lanes of the last vector of a row, 0 = all", below="block_in"),
        Field("exponent", 8, doc="EXP_SUM: of the quotient, as that of a float32"),
        requires="row_unit"),
+    _i("VECTOR_WIDE", 0x35,
+       "Walks the loop nest of VECTOR, one step per cycle, lane by lane: results of 16 bits, of which an instruction "
+       "makes one byte. v = sum of ACC[a] over the innermost `reduce` levels (one result per index of the outer "
+       "levels), where what has been summed so far is shifted left by 8 before each further row: with the sums of high "
+       "bytes first and those of low bytes behind, that of 16-bit activations. Then v = v + PRM[prm].bias + h * 2**32, "
+       "all in wrapping 48 bits; y = clamp(round(v * m / 2**t), low, high), ties upwards, and high where low exceeds "
+       "it; m, t - 1 and h (signed) are bits 0 to 14, 16 to 21 and 22 to 31 of PRM[prm].scale. Of y 16 bits are kept: "
+       "ACT[dst] = y >> 8 (HIGH), or (y & 255) - 128 (LOW). Strides of dst and prm on the reduced levels are ignored.",
+       Field("byte", 3, doc="which byte of the results", enum=WideByte),
+       _row("a", "first row of ACC (vectors of block_in lanes)"),
+       _stride("high", "upper limit of the results"),
+       _row("dst", "first ACT row of the result"),
+       Field("prm", 12, doc="first PRM row"),
+       Field("reduce", 4, doc="innermost levels that are summed, 0..vector_loops", at_most="vector_loops"),
+       Field("low", 16, signed=True, doc="lower limit of the results"),
+       requires="wide_results"),
     _i("VECTOR_SYNC", 0x3f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "
        "Its signals are given when everything VECTOR did before is visible."),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS, Rounding
+from isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS, Rounding, WideByte
 
 Array = np.ndarray
 
@@ -223,6 +223,52 @@ def requantize_wide_product(acc: Any, factor: Any, low: int, high: int) -> Array
     whole = np.trunc(v)
     y = whole + np.where(np.abs(v - whole) >= 0.5, np.sign(v), 0.0)
     return np.asarray(np.clip(y, low, high), np.int16)
+
+
+def wrap48(value: Any) -> Array:
+    """int64 wrapped to 48 bits, as VECTOR_WIDE sums."""
+    return np.asarray((np.asarray(value, np.int64) << 16) >> 16)
+
+
+#: Where PRM rows hold the multiplier, the shift less one, and the part of the bias above 32 bits for VECTOR_WIDE: the
+#: lowest bits of the scale's pattern. The largest magnitude of a bias.
+WIDE_SHIFT_BIT, WIDE_BIAS_BIT = 16, 22
+WIDE_BIAS_MOST = (1 << 41) - (1 << 31) - 1
+
+
+def wide_parameters(bias: Any, multiplier: Any, shift: Any) -> tuple[Array, Array]:
+    """What PRM rows hold for VECTOR_WIDE: biases (int32) and patterns of scales (uint32).
+
+    Args:
+        bias: int64 up to WIDE_BIAS_MOST.
+        multiplier, shift: m and t of `wide_multiplier`.
+    """
+    whole = np.asarray(bias, np.int64)
+    low = wrap32(whole)
+    high = (whole - low) >> 32
+    pattern = np.asarray(multiplier, np.int64) | (np.asarray(shift, np.int64) - 1) << WIDE_SHIFT_BIT
+    return low, ((pattern | high << WIDE_BIAS_BIT) & 0xFFFFFFFF).astype(np.uint32)
+
+
+def requantize_wide_bits(acc: Any, scale: Any, low: int, high: int) -> Array:
+    """`requantize_wide` by a pattern of `wide_parameters`, of any value, as the machine has it.
+
+    Args:
+        acc: int64 of 48 bits, the lower part of the bias included.
+        scale: uint32.
+        low, high: where `low` exceeds `high` the result is `high`.
+    """
+    bits = np.asarray(scale, np.uint32).astype(np.int64)
+    upper = np.asarray(scale, np.uint32).view(np.int32).astype(np.int64) >> WIDE_BIAS_BIT
+    product = wrap48(np.asarray(acc, np.int64) + (upper << 32)) * (bits & 0x7FFF)
+    y = ((product >> ((bits >> WIDE_SHIFT_BIT) & 63)) + 1) >> 1
+    return np.asarray(np.minimum(np.maximum(y, low), high)).astype(np.int16)
+
+
+def wide_byte(value: Any, byte: int) -> Array:
+    """A byte of int16 as int8: the high one, or the low one less 128, so that value = 256 * high + low + 128."""
+    v = np.asarray(value, np.int16).astype(np.int64)
+    return ((v >> 8) if byte == WideByte.HIGH else (v & 255) - 128).astype(np.int8)
 
 
 def wide_factor(sx: Any, sw: Any, sy: Any) -> Array:

@@ -364,6 +364,22 @@ class ReferenceMachine:
                 value = self.pads.lut[self.post["table"], value.astype(np.int64) & 255].view(np.int8)
             self.pads.act[self._act_row(dst)] = value
 
+    def vector_wide(self, op: Op) -> None:
+        loops, levels = self.vector_loops, op["reduce"]
+        self._spend(Engine.VECTOR, math.prod(loop.count for loop in loops))
+        a_inner = offsets(loops[:levels], "a_stride").tolist()
+        acc = self.pads.acc.reshape(-1, self.config.block_in)
+        for index in walk(loops[levels:]):
+            a, prm, dst = (op[name] + offset(loops[levels:], index, f"{name}_stride") for name in ("a", "prm", "dst"))
+            value = np.zeros(self.config.block_in, np.int64)
+            for more in a_inner:
+                row = acc[self._row("ACC", a + more, self.config.acc_vectors)]
+                value = numerics.wrap48((value << 8) + row.astype(np.int64))
+            parameters = self.pads.prm[self._row("PRM", prm, self.config.prm_rows)]
+            value = numerics.wrap48(value + parameters[:, 0].view(np.int32).astype(np.int64))
+            result = numerics.requantize_wide_bits(value, parameters[:, 1], op["low"], op["high"])
+            self.pads.act[self._act_row(dst)] = numerics.wide_byte(result, op["byte"])
+
     def _source(self, source: Source, a: int, inner: list[int]) -> np.ndarray:
         if source == Source.ACC:
             row = self._row("ACC", a, self.config.acc_vectors)

@@ -17,6 +17,7 @@ _ENUMS: tuple[type[IntEnum], ...] = (
     codes.CodeMode,
     instructions.Source,
     instructions.RowFunction,
+    instructions.WideByte,
     instructions.Rounding,
     instructions.ErrorCode,
 )

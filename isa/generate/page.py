@@ -15,6 +15,7 @@ from isa.instructions import Instruction as Row
 
 _ENUMS: tuple[type[IntEnum], ...] = (
     instructions.Engine, instructions.Memory, codes.CodeMode, instructions.Source, instructions.RowFunction,
+    instructions.WideByte,
     instructions.Rounding,
 )  # fmt: skip
 

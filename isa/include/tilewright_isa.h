@@ -26,9 +26,10 @@ enum tw_memory { TW_MEMORY_ACT = 0, TW_MEMORY_WGT = 1, TW_MEMORY_PRM = 2, TW_MEM
 enum tw_code_mode { TW_CODE_MODE_WEIGHTS = 0, TW_CODE_MODE_TABLE = 1 };
 enum tw_source { TW_SOURCE_ACC = 0, TW_SOURCE_ACT = 1, TW_SOURCE_MUL = 2, TW_SOURCE_SUM = 3, TW_SOURCE_MAX = 4 };
 enum tw_row_function { TW_ROW_FUNCTION_MAXIMUM = 0, TW_ROW_FUNCTION_EXP_SUM = 1, TW_ROW_FUNCTION_EXP = 2, TW_ROW_FUNCTION_MOMENTS = 3, TW_ROW_FUNCTION_POWER = 4, TW_ROW_FUNCTION_NORM = 5 };
+enum tw_wide_byte { TW_WIDE_BYTE_LOW = 0, TW_WIDE_BYTE_HIGH = 1 };
 enum tw_rounding { TW_ROUNDING_EVEN = 0, TW_ROUNDING_EVEN_ZERO_POINT_INSIDE = 1, TW_ROUNDING_HALF_AWAY = 2 };
 enum tw_error_code { TW_ERROR_CODE_NONE = 0, TW_ERROR_CODE_ILLEGAL_OPCODE = 1, TW_ERROR_CODE_ILLEGAL_OPERAND = 2, TW_ERROR_CODE_SCRATCHPAD_RANGE = 3, TW_ERROR_CODE_WINDOW = 4, TW_ERROR_CODE_BUS_READ = 5, TW_ERROR_CODE_BUS_WRITE = 6, TW_ERROR_CODE_SEMAPHORE_OVERFLOW = 7, TW_ERROR_CODE_WATCHDOG = 8, TW_ERROR_CODE_TIMEOUT = 9, TW_ERROR_CODE_NO_END = 10, TW_ERROR_CODE_CODE = 11 };
-enum tw_opcode { TW_OP_END = 0x01, TW_OP_LOAD_DIM = 0x10, TW_OP_LOAD_PAD = 0x11, TW_OP_LOAD = 0x12, TW_OP_LOAD_CODED = 0x13, TW_OP_LOAD_SYNC = 0x1f, TW_OP_GEMM_LOOP = 0x20, TW_OP_GEMM = 0x21, TW_OP_DEPTHWISE = 0x22, TW_OP_GEMM_SYNC = 0x2f, TW_OP_VECTOR_LOOP = 0x30, TW_OP_VECTOR_ADD = 0x31, TW_OP_VECTOR_POST = 0x32, TW_OP_VECTOR = 0x33, TW_OP_ROW = 0x34, TW_OP_VECTOR_SYNC = 0x3f, TW_OP_STORE_DIM = 0x40, TW_OP_STORE = 0x41, TW_OP_STORE_SYNC = 0x4f };
+enum tw_opcode { TW_OP_END = 0x01, TW_OP_LOAD_DIM = 0x10, TW_OP_LOAD_PAD = 0x11, TW_OP_LOAD = 0x12, TW_OP_LOAD_CODED = 0x13, TW_OP_LOAD_SYNC = 0x1f, TW_OP_GEMM_LOOP = 0x20, TW_OP_GEMM = 0x21, TW_OP_DEPTHWISE = 0x22, TW_OP_GEMM_SYNC = 0x2f, TW_OP_VECTOR_LOOP = 0x30, TW_OP_VECTOR_ADD = 0x31, TW_OP_VECTOR_POST = 0x32, TW_OP_VECTOR = 0x33, TW_OP_ROW = 0x34, TW_OP_VECTOR_WIDE = 0x35, TW_OP_VECTOR_SYNC = 0x3f, TW_OP_STORE_DIM = 0x40, TW_OP_STORE = 0x41, TW_OP_STORE_SYNC = 0x4f };
 
 /* One instruction: bits 0..63 in `lo`, 64..127 in `hi`; little-endian in memory. */
 typedef struct { uint64_t lo, hi; } tw_word;
@@ -399,6 +400,36 @@ static inline void tw_set_row_tail(tw_word *w, uint32_t value) { tw_insert(w, 10
 static inline uint32_t tw_row_exponent(tw_word w) { return (uint32_t)tw_extract(w, 111, 8); }
 static inline void tw_set_row_exponent(tw_word *w, uint32_t value) { tw_insert(w, 111, 8, (uint64_t)value); }
 
+/* VECTOR_WIDE */
+#define TW_VECTOR_WIDE_BYTE_LOW 32
+#define TW_VECTOR_WIDE_BYTE_BITS 3
+static inline uint32_t tw_vector_wide_byte(tw_word w) { return (uint32_t)tw_extract(w, 32, 3); }
+static inline void tw_set_vector_wide_byte(tw_word *w, uint32_t value) { tw_insert(w, 32, 3, (uint64_t)value); }
+#define TW_VECTOR_WIDE_A_LOW 35
+#define TW_VECTOR_WIDE_A_BITS 18
+static inline uint32_t tw_vector_wide_a(tw_word w) { return (uint32_t)tw_extract(w, 35, 18); }
+static inline void tw_set_vector_wide_a(tw_word *w, uint32_t value) { tw_insert(w, 35, 18, (uint64_t)value); }
+#define TW_VECTOR_WIDE_HIGH_LOW 53
+#define TW_VECTOR_WIDE_HIGH_BITS 18
+static inline int32_t tw_vector_wide_high(tw_word w) { return (int32_t)tw_extract_signed(w, 53, 18); }
+static inline void tw_set_vector_wide_high(tw_word *w, int32_t value) { tw_insert(w, 53, 18, (uint64_t)value); }
+#define TW_VECTOR_WIDE_DST_LOW 71
+#define TW_VECTOR_WIDE_DST_BITS 18
+static inline uint32_t tw_vector_wide_dst(tw_word w) { return (uint32_t)tw_extract(w, 71, 18); }
+static inline void tw_set_vector_wide_dst(tw_word *w, uint32_t value) { tw_insert(w, 71, 18, (uint64_t)value); }
+#define TW_VECTOR_WIDE_PRM_LOW 89
+#define TW_VECTOR_WIDE_PRM_BITS 12
+static inline uint32_t tw_vector_wide_prm(tw_word w) { return (uint32_t)tw_extract(w, 89, 12); }
+static inline void tw_set_vector_wide_prm(tw_word *w, uint32_t value) { tw_insert(w, 89, 12, (uint64_t)value); }
+#define TW_VECTOR_WIDE_REDUCE_LOW 101
+#define TW_VECTOR_WIDE_REDUCE_BITS 4
+static inline uint32_t tw_vector_wide_reduce(tw_word w) { return (uint32_t)tw_extract(w, 101, 4); }
+static inline void tw_set_vector_wide_reduce(tw_word *w, uint32_t value) { tw_insert(w, 101, 4, (uint64_t)value); }
+#define TW_VECTOR_WIDE_LOW_LOW 105
+#define TW_VECTOR_WIDE_LOW_BITS 16
+static inline int32_t tw_vector_wide_low(tw_word w) { return (int32_t)tw_extract_signed(w, 105, 16); }
+static inline void tw_set_vector_wide_low(tw_word *w, int32_t value) { tw_insert(w, 105, 16, (uint64_t)value); }
+
 /* VECTOR_SYNC */
 
 /* STORE_DIM */
@@ -440,7 +471,7 @@ static inline void tw_set_store_count(tw_word *w, uint32_t value) { tw_insert(w,
 /* STORE_SYNC */
 
 /* The attributes of a configuration that bound operands or allow opcodes. */
-typedef struct { uint32_t semaphores, weight_codes, gemm_loops, depthwise, dw_slices, vector_loops, last_table, table_lookup, row_unit, block_in; } tw_limits;
+typedef struct { uint32_t semaphores, weight_codes, gemm_loops, depthwise, dw_slices, vector_loops, last_table, table_lookup, row_unit, block_in, wide_results; } tw_limits;
 
 /* What a decoder checks before it dispatches: an error code, TW_ERROR_CODE_NONE if the word is legal. */
 static inline int tw_check(tw_word w, const tw_limits *limits) {
@@ -503,6 +534,11 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
         if (tw_row_function(w) > 5u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_row_reduce(w) > limits->vector_loops) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_row_tail(w) >= limits->block_in) return TW_ERROR_CODE_ILLEGAL_OPERAND;
+        break;
+    case TW_OP_VECTOR_WIDE:
+        if (!limits->wide_results) return TW_ERROR_CODE_ILLEGAL_OPCODE;
+        if (tw_vector_wide_byte(w) > 1u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
+        if (tw_vector_wide_reduce(w) > limits->vector_loops) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         break;
     case TW_OP_VECTOR_SYNC:
         break;

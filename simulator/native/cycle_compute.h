@@ -280,6 +280,13 @@ struct Vector {
             return;
         }
         writes = true;
+        if (e.opcode == TW_OP_VECTOR_WIDE) {
+            from_acc = reducing = uses_prm = true;
+            uses_b = false;
+            reduce = int(tw_vector_wide_reduce(w));
+            nest.start({uint32_t(tw_vector_wide_a(w)), 0, uint32_t(tw_vector_wide_dst(w)), uint32_t(tw_vector_wide_prm(w))});
+            return;
+        }
         const uint32_t source = tw_vector_source(w);
         from_acc = source == TW_SOURCE_ACC;
         reducing = source == TW_SOURCE_SUM || source == TW_SOURCE_MAX;

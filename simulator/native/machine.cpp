@@ -158,6 +158,7 @@ void Machine::run_instruction(tw_word w) {
         break;
     case TW_OP_VECTOR: vector(w); break;
     case TW_OP_ROW: row(w); break;
+    case TW_OP_VECTOR_WIDE: vector_wide(w); break;
     case TW_OP_VECTOR_SYNC: spend(TW_ENGINE_VECTOR, 1); break;
     case TW_OP_STORE_DIM:
         store_box_[tw_store_dim_level(w)] = {tw_store_dim_count(w),

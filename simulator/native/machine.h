@@ -131,6 +131,7 @@ class Machine {
     void depthwise_steps(tw_word w);
     void vector(tw_word w);
     void row(tw_word w);
+    void vector_wide(tw_word w);
 
     uint8_t *span(uint32_t region, uint32_t offset, uint64_t nbytes, bool write);
     uint8_t *row_bytes(uint32_t target, uint64_t &bytes, int64_t &rows);

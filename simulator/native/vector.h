@@ -111,4 +111,39 @@ inline void Machine::vector(tw_word w) {
     } while (outer.next());
 }
 
+// 48 bits of a sum, wrapped.
+inline int64_t wrap48(uint64_t x) { return int64_t(x << 16) >> 16; }
+
+inline void Machine::vector_wide(tw_word w) {
+    const int levels = int(c_.vector_loops), reduce = int(tw_vector_wide_reduce(w));
+    const int32_t low = tw_vector_wide_low(w), high = tw_vector_wide_high(w);
+    const bool upper = tw_vector_wide_byte(w) == TW_WIDE_BYTE_HIGH;
+    spend(TW_ENGINE_VECTOR, iterations(vector_, 0, levels));
+    const int64_t vectors = int64_t(c_.acc_rows) * BO / BI;
+    Walker<4> outer(vector_, reduce, levels, {tw_vector_wide_a(w), 0, tw_vector_wide_dst(w), tw_vector_wide_prm(w)});
+    do {
+        int64_t v[BI] = {};
+        Walker<1> inner(vector_, 0, reduce, {outer.address[0]});
+        do {
+            heed();
+            const int32_t *row = r_.acc + checked(ACC, inner.address[0], vectors) * BI;
+            for (int i = 0; i < BI; i++) v[i] = wrap48((uint64_t(v[i]) << 8) + uint64_t(int64_t(row[i])));
+        } while (inner.next());
+        const uint32_t *prm = r_.prm + checked(PRM, outer.address[3], c_.prm_rows) * BI * 2;
+        const int64_t dst = checked(ACT, outer.address[2], c_.act_rows);
+        int8_t *out = r_.act + dst * BI;
+        act_t *shadow = shadow_.get() + dst * BI;
+        for (int i = 0; i < BI; i++) {
+            const uint32_t scale = prm[2 * i + 1];
+            const uint64_t rest = uint64_t(int64_t(int32_t(scale) >> 22)) << 32;  // of the bias
+            const int64_t sum = wrap48(uint64_t(v[i]) + uint64_t(int64_t(int32_t(prm[2 * i]))) + rest);
+            int64_t y = ((sum * int64_t(scale & 0x7fff) >> (scale >> 16 & 63)) + 1) >> 1;
+            y = y < low ? low : y;
+            y = y > high ? high : y;
+            out[i] = int8_t(upper ? y >> 8 : (y & 255) - 128);
+            shadow[i] = operand(out[i]);
+        }
+    } while (outer.next());
+}
+
 }  // namespace tw

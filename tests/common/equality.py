@@ -22,21 +22,22 @@ from tests.common.program_generator import PROGRAM_BYTES, GeneratedProgram, gene
 _TINY = PRESETS["tiny"].with_(vector_passes=1, semaphores=31, queue_depth=32)
 #: Configurations that take paths the presets do not: bus wider than a row or an instruction, unequal blocks, queues of
 #: the least depth, one burst at a time, memories that are no power of two, machines without the optional units, with
-#: GEMM and VECTOR in one queue, with the row unit.
+#: GEMM and VECTOR in one queue, with the row unit, with results of 16 bits.
 VARIANTS: dict[str, NpuConfig] = {
     "wide_bus": _TINY.with_(name="wide_bus", row_unit=1, act_banks=8, axi_data_bits=128, burst_beats=16),
     "widest_bus": _TINY.with_(name="widest_bus", block_in=8, block_out=4, act_banks=16, axi_data_bits=256),
     "narrow_out": _TINY.with_(name="narrow_out", block_in=16, block_out=4, axi_data_bits=64, act_banks=2),
-    "narrow_in": _TINY.with_(name="narrow_in", row_unit=1, block_in=4, block_out=16, axi_data_bits=64),
+    "narrow_in": _TINY.with_(name="narrow_in", row_unit=1, wide_results=1, block_in=4, block_out=16, axi_data_bits=64),
     "serial": _TINY.with_(
         name="serial", queue_depth=2, read_outstanding=1, write_outstanding=1, burst_beats=2, semaphores=20,
         gemm_loops=5, vector_loops=4, act_banks=2, act_rows=1000, wgt_tiles=50, acc_rows=48, prm_rows=9, lut_tables=1,
         axi_address_bits=40,
     ),
     "no_units": _TINY.with_(name="no_units", depthwise=0, lut_tables=0),
-    "one_queue": _TINY.with_(name="one_queue", vector_queue=0, queue_depth=5, row_unit=1),
+    "one_queue": _TINY.with_(name="one_queue", vector_queue=0, queue_depth=5, row_unit=1, wide_results=1),
     "two_passes": _TINY.with_(
         name="two_passes", block_in=8, block_out=4, axi_data_bits=64, vector_passes=2, act_rows=512, wgt_tiles=64,
+        wide_results=1,
     ),
     "one_lane": _TINY.with_(name="one_lane", block_out=8, vector_passes=4, act_rows=512, wgt_tiles=64, lut_tables=2),
     "narrow_no_units": _TINY.with_(

@@ -41,6 +41,11 @@ CASES: list[list[Op]] = [
     [op("VECTOR_LOOP", level=0, count=5, a_stride=2), op("ROW", a=4090, prm=70, reduce=1)],
     [op("VECTOR_LOOP", level=0, count=5, a_stride=1), op("ROW", a=4090, prm=70, reduce=1)],
     [op("VECTOR_LOOP", level=0, count=5, prm_stride=1), op("ROW", function=RowFunction.EXP_SUM, prm=61, dst=5000)],
+    # VECTOR_WIDE, where there are results of 16 bits; an illegal instruction where not.
+    [op("VECTOR_WIDE", a=512, prm=64)],
+    [op("VECTOR_WIDE", prm=64, dst=4096)],
+    [op("VECTOR_LOOP", level=0, count=5, a_stride=1), op("VECTOR_WIDE", a=509, prm=64, dst=4096, reduce=1)],
+    [op("VECTOR_LOOP", level=0, count=2, dst_stride=4096), op("VECTOR_WIDE", reduce=1)],
     [op("STORE", region=2, row=4095, count=3)],
     [op("STORE", region=2, row=4090, offset=5, count=30)],
     [op("STORE", region=2, row=4097, count=3)],

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from isa import numerics
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.device import Device, Region
 from isa.encoding import Op, check, op, to_bytes
@@ -360,6 +361,31 @@ class _Generator(Order):
             record.writes["ACT"] = self._mask("ACT", rows["dst"])
         self.add(record)
 
+    def wide(self) -> None:
+        """VECTOR_WIDE, of rows of ACC as GEMM left them or any others."""
+        rng, c = self.rng, self.config
+        reduce = rng.choice([0, 1, 1, rng.randint(0, c.vector_loops)])
+        first = self.acc_zone[0] * c.block_out // c.block_in
+        acc = (first, max(first + 1, self.acc_zone[1] * c.block_out // c.block_in))
+        zones = {"a": acc, "dst": self.zones["ACT"], "prm": self.zones["PRM"]}
+        counts = self._counts(c.vector_loops, self.max_steps)
+        strides = {k: self._strides(counts, z[1] - z[0]) for k, z in zones.items()}
+        reach = {k: _reach(counts[reduce:], strides[k][reduce:]) for k in ("dst", "prm")}
+        reach["a"] = _reach(counts, strides["a"])
+        base = {k: self._base(reach[k], zones[k]) for k in zones}
+        levels = [{"count": n, "b_stride": rng.randint(-3, 3)} for n in counts]
+        self._set_loops(
+            "VECTOR_LOOP", [v | {f"{k}_stride": strides[k][i] for k in zones} for i, v in enumerate(levels)]
+        )
+        most = (1 << 15) - 1
+        limits = rng.choice([(-most - 1, most), (0, most), (rng.randint(-most, most), rng.randint(-99999, 99999))])
+        values = {"byte": rng.randint(0, 1), "reduce": reduce, "low": limits[0], "high": limits[1]} | base
+        record = Record(Engine.VECTOR, values, "VECTOR_WIDE")
+        record.reads["ACC"] = self._mask("ACC", reach["a"] + base["a"], c.block_in)
+        record.reads["PRM"] = self._mask("PRM", reach["prm"] + base["prm"])
+        record.writes["ACT"] = self._mask("ACT", reach["dst"] + base["dst"])
+        self.add(record)
+
     def _reads_own(self, source: Source, rows: dict[str, np.ndarray], add: int) -> bool:
         """Whether a step reads an ACT row that an earlier step of the instruction writes."""
         groups = len(rows["dst"])
@@ -465,6 +491,10 @@ class _Generator(Order):
                 random_bytes.integers(-(1 << 31), 1 << 31, int(norms.sum())).astype(np.int32).view(np.uint32)
             )
             prm[norms, 1] -= np.uint32(20 << 23)
+        if c.wide_results:  # some rows as VECTOR_WIDE has them
+            wide = np.repeat(random_bytes.random(pairs // c.block_in + 1) < 0.5, c.block_in)[:pairs]
+            factors = random_bytes.integers(1 << 14, 1 << 15, pairs), random_bytes.integers(8, 47, pairs)
+            prm[wide, 1] = numerics.wide_parameters(random_bytes.integers(-1, 2, pairs) << 32, *factors)[1][wide]
         image[PROGRAM_BYTES : PROGRAM_BYTES + PRM_BYTES] = prm.reshape(-1).view(np.uint8)
         for i, scale in enumerate(DUMP_SCALES):
             row = np.zeros((c.block_in, 2), np.uint32)
@@ -499,6 +529,7 @@ def generate(
     makers += (
         [generator.vector] * 6 + [generator.row] * (4 * config.row_unit) + [generator.store] * 3 + [generator.sync]
     )
+    makers += [generator.wide] * (4 * config.wide_results)
     image = generator.memory()
     for _ in range(4):
         generator.load()

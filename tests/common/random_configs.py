@@ -60,6 +60,7 @@ def _draw(rng: random.Random) -> dict[str, int]:
         "read_outstanding": rng.choice([1, rng.randint(1, 64)]),
         "write_outstanding": rng.choice([1, rng.randint(1, 64)]),
         "weight_codes": rng.choice([0, 0, 0, _power(rng, 8, 32)]),
+        "wide_results": rng.randint(0, 1),
     }
 
 

@@ -114,6 +114,9 @@ def per_instruction(ops: Sequence[Op], config: NpuConfig, constants: bytes | Non
                 if source not in (Source.ACT, Source.MAX):  # with several passes each is another part of the row
                     changes = _changes([level[0] for level in outer], [level[1] for level in outer])
                     row[_AT["parameter"]] = written if config.vector_passes > 1 else changes
+            case "VECTOR_WIDE":
+                counts = [level[0] for level in vector]
+                row[_AT["post"]] = row[_AT["parameter"]] = math.prod(counts)
             case "ROW":
                 function = RowFunction(o["function"])
                 counts = [level[0] for level in vector]
