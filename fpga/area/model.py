@@ -22,6 +22,9 @@ _ENTRY_BITS = INSTRUCTION_BITS + PC_BITS
 #: The decoder of coded weights, counted alone with 16 and 32 lanes for ECP5: what it has once, and in each lane.
 _DECODER = {"lut": (912.0, 85.0), "ff": (373.0, 60.0), "dsp": (0.0, 1.0), "bram": (0.0, 1.0)}
 
+#: What VECTOR_WIDE adds to a lane of VECTOR, counted on `tiny`, which has one, for ECP5.
+_WIDE_LANE = {"lut": 943.0, "ff": 915.0, "dsp": 4.0, "bram": 0.0}
+
 
 def calibration_file(family: str) -> Path:
     """Where the coefficients of a family are."""
@@ -30,7 +33,7 @@ def calibration_file(family: str) -> Path:
 
 def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
     """What needs no calibration: memories whose cells can be counted, the queues of instructions among them; for every
-    engine without a queue of its own, the register of a queue's head less; the decoder of coded weights."""
+    engine without a queue of its own, the register of a queue's head less; the decoder of coded weights; VECTOR_WIDE."""
     queues = _queues(config)
     cells = {
         "lut": float(scratchpad_memories(config, family).lut_cells * lut_cell(family).luts),
@@ -40,6 +43,8 @@ def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
     }
     if config.weight_codes:
         cells |= {name: cells[name] + once + lane * config.weight_codes for name, (once, lane) in _DECODER.items()}
+    if config.wide_results:
+        cells |= {name: cells[name] + lane * config.vector_lanes for name, lane in _WIDE_LANE.items()}
     return cells
 
 
