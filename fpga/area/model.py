@@ -33,7 +33,7 @@ def calibration_file(family: str) -> Path:
 
 def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
     """What needs no calibration: memories whose cells can be counted, the queues of instructions among them; for every
-    engine without a queue of its own, the register of a queue's head less; the decoder of coded weights; VECTOR_WIDE."""
+    engine without a queue of its own, the register of a queue's head less; decoder of coded weights, VECTOR_WIDE."""
     queues = _queues(config)
     cells = {
         "lut": float(scratchpad_memories(config, family).lut_cells * lut_cell(family).luts),

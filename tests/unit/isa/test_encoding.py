@@ -87,6 +87,11 @@ WORDS: list[tuple[str, dict[str, int], int]] = [
         {"function": 2, "a": 5, "number": 0x3FFFF, "dst": 7, "prm": 0xFFF, "reduce": 3, "tail": 63, "exponent": 254},
         0x34 | 2 << 32 | 5 << 35 | 0x3FFFF << 53 | 7 << 71 | 0xFFF << 89 | 3 << 101 | 63 << 105 | 254 << 111,
     ),
+    (
+        "VECTOR_WIDE",
+        {"byte": 1, "a": 5, "high": -2, "dst": 7, "prm": 0xFFF, "reduce": 3, "low": -32768},
+        0x35 | 1 << 32 | 5 << 35 | 0x3FFFE << 53 | 7 << 71 | 0xFFF << 89 | 3 << 101 | 0x8000 << 105,
+    ),
     ("VECTOR_SYNC", {"signal0": 7}, 0x3F | 7 << 20),
     (
         "STORE_DIM",
