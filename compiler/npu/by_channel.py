@@ -1,7 +1,7 @@
 """Functions of one 8-bit tensor that differ from channel to channel, between layers of the NPU.
 
     PRelu with a slope for each channel  =>  QConv of the negative part, each channel by itself, + a table of the rest
-    Mul by a constant for each channel   =>  QConv, each channel by itself
+    Mul, Div by one for each channel     =>  QConv, each channel by itself
 
 A table is the same for all lanes, but the requantiser has a scale for each channel. Its product is rounded once where
 the model's floats are rounded several times, so every channel's scale is tried on all values of a byte, and its
@@ -42,9 +42,9 @@ def convolve_by_channel(graph: Graph, config: NpuConfig) -> None:
 def _replaced(wiring: Wiring, config: NpuConfig, quantizer: Node) -> list[Node] | None:
     """Integer ops that make what a QuantizeLinear makes of such a function; None where it is none, or not exactly."""
     function = wiring.producers.get(quantizer.inputs[0])
-    if function is None or function.op not in ("PRelu", "Mul") or len(function.inputs) != 2:
+    if function is None or function.op not in ("PRelu", "Mul", "Div") or len(function.inputs) != 2:
         return None
-    for index in (0,) if function.op == "PRelu" else (0, 1):
+    for index in (0, 1) if function.op == "Mul" else (0,):
         source = wiring.producers.get(function.inputs[index])
         factors = wiring.graph.const(function.inputs[1 - index])
         if source is None or source.op != "DequantizeLinear" or factors is None or factors.dtype != np.float32:
@@ -63,6 +63,8 @@ def _replaced(wiring: Wiring, config: NpuConfig, quantizer: Node) -> list[Node] 
         if factors.ndim > 4 or (1,) * (4 - factors.ndim) + factors.shape != (1, x.shape[1], 1, 1):
             continue
         if made_by_npu(wiring, config, x.name) and read_by_npu(wiring, config, y.name):
+            if function.op == "Div" and (factors == 0).any():
+                return None
             origin = (*function.origin, *quantizer.origin)
             return _ByChannel(wiring.graph, function, x, y, factors.reshape(-1), origin).nodes()
     return None
@@ -89,8 +91,10 @@ class _ByChannel:
         values, zero = np.arange(low, high + 1), int(self.to_quant.zero_point)
         centred = values - int(self.from_quant.zero_point)
         floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
-        products = quantize(floats[:, None] * self.factors, self.to_quant, self.y.dtype).astype(np.int64)
-        plain = self.function.op == "Mul"
+        divided = self.function.op == "Div"
+        found = floats[:, None] / self.factors if divided else floats[:, None] * self.factors
+        products = quantize(found, self.to_quant, self.y.dtype).astype(np.int64)
+        plain = self.function.op != "PRelu"
         rows = np.full(len(values), True) if plain else centred <= 0
         scales = self._scales(centred[rows], products[rows], zero)
         if scales is None:
@@ -116,9 +120,10 @@ class _ByChannel:
         """Scales of weights of 1 with which products of these values are what is wanted, float32 [channels]."""
         least, (low, high) = limits(self.y.dtype)[0] + 128, limits(np.dtype(np.int8))
         sx, sy = self.from_quant.scale, self.to_quant.scale
-        found, open_ = self.factors.copy(), np.full(len(self.factors), True)
+        factors = np.float32(1) / self.factors if self.function.op == "Div" else self.factors
+        found, open_ = factors.copy(), np.full(len(factors), True)
         for step in sorted(range(-_NEIGHBOURS, _NEIGHBOURS + 1), key=abs):
-            tried = (self.factors.view(np.int32) + step).view(np.float32)
+            tried = (factors.view(np.int32) + step).view(np.float32)
             scale = numerics.scale_bits(numerics.product_scale(sx, tried, sy).astype(np.float32))
             got = numerics.requantize(centred[:, None], scale, zero - least, low, high).astype(np.int64) + least
             fits = open_ & (got == wanted).all(axis=0)

@@ -2,6 +2,8 @@
 
     Max(a, b)                   =>  max(a - b, 0) + b        two QAdds: the difference is a uint8
     Min(a, b)                   =>  b - max(b - a, 0)
+    Where(constant, a, b)       =>  Max(Min(a, m), Min(b, n))   m is the largest value where a is chosen, n where b is;
+                                    Max(Min(a, m), n)           of a constant b, which is n elsewhere
     ReduceMax of rows, columns  =>  QMaxPool with a window of their size
     ReduceMin of rows, columns  =>  the same of all bits inverted
     ReduceMax of channels       =>  Max of the first half of them and the last, until one is left; within a block the
@@ -61,29 +63,52 @@ class _Extremum:
     def replaces(self) -> bool:
         """Makes the nodes; False where it is no such node, or not for the NPU."""
         node = self.node
-        if node.op not in ("Max", "Min", "ReduceMax", "ReduceMin"):
+        if node.op not in ("Max", "Min", "Where", "ReduceMax", "ReduceMin"):
             return False
-        tensors = [self.graph.tensor(name) for name in (*node.inputs[: 2 if node.op in ("Max", "Min") else 1],)]
+        inputs = {"Where": node.inputs[1:], "Max": node.inputs, "Min": node.inputs}.get(node.op, node.inputs[:1])
+        tensors = [self.graph.tensor(name) for name in inputs]
         y = self.graph.tensor(node.outputs[0])
         if y.quant is None or not all(
             is_activation(t) and t.dtype == y.dtype and y.quant.same_as(t.quant) for t in tensors
         ):
             return False
-        if node.op in ("Max", "Min"):
+        if node.op in ("Max", "Min", "Where"):
             return self._pair(tensors, y)
         return self._reduction(tensors[0], y)
 
     def _pair(self, operands: list[Tensor], y: Tensor) -> bool:
+        chosen = self.graph.const(self.node.inputs[0]) if self.node.op == "Where" else None
         layout = usual_layout(self.wiring, self.node)
-        if len(self.node.inputs) != 2 or all(t.shape != y.shape for t in operands):
+        if len(operands) != 2 or all(t.shape != y.shape for t in operands):
             return False
         if not all(broadcast_ok(t.shape, y.shape, layout, t.is_const) for t in operands):
             return False
         made = any(made_by_npu(self.wiring, self.config, t.name) for t in operands)
         if not made and not read_by_npu(self.wiring, self.config, y.name):
             return False
-        self._larger(operands[0].name, operands[1].name, y.name, self.node.op == "Min")
+        a, b = operands
+        if self.node.op == "Where":
+            return chosen is not None and self._chosen(chosen, a, b, y)
+        self._larger(a.name, b.name, y.name, self.node.op == "Min")
         return True
+
+    def _chosen(self, first: np.ndarray, a: Tensor, b: Tensor, y: Tensor) -> bool:
+        """Elements of `a` where `first` says so, of `b` elsewhere: whichever it is not is made the smallest."""
+        low, high = limits(y.dtype)
+        if any(t.shape != y.shape and not t.is_const for t in (a, b)):
+            return False
+        parts = []
+        for t, keep in ((a, first), (b, ~first)):
+            if t.data is not None:
+                parts.append(self._constant(np.where(keep, t.data, low), y))
+                continue
+            parts.append(self._like(t.name, y.shape))
+            self._larger(t.name, self._constant(np.where(keep, high, low), y), parts[-1], smaller=True)
+        self._larger(parts[0], parts[1], y.name)
+        return True
+
+    def _constant(self, values: np.ndarray, y: Tensor) -> str:
+        return self.graph.constant(f"{y.name}.chosen", values.astype(y.dtype), y.quant)
 
     def _larger(self, a: str, b: str, y: str, smaller: bool = False) -> None:
         """The larger (or the smaller) one of two tensors, element by element."""

@@ -47,11 +47,13 @@ def turns(m: Model, config: str) -> int:
 @pytest.mark.parametrize("dequantised", [False, True])
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-@pytest.mark.parametrize("op", ["PRelu", "Mul"])
+@pytest.mark.parametrize("op", ["PRelu", "Mul", "Div"])
 def test_equals_onnxruntime(op: str, dtype: type, config: str, dequantised: bool) -> None:
     """Slopes that are negative, 0, 1 and more."""
     factors = np.random.default_rng(1).normal(0.3, 0.5, (CHANNELS, 1, 1)).astype(np.float32)
     factors[:3, 0, 0] = 0, 1, -1
+    if op == "Div":
+        factors = np.sign(factors) + factors + (factors == 0)
     assert turns(model(op, dtype, 0.0437, factors, dequantised), config) == 1
 
 

@@ -75,6 +75,23 @@ def test_along_axes(op: str, axes: list[int], config: str, channels: int) -> Non
     assert turns(m, config) == 1
 
 
+@pytest.mark.parametrize("config", ["tiny", "base"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("shape", [(1, 1, 6, 7), (1, CHANNELS, 6, 7), (CHANNELS, 1, 1)])
+@pytest.mark.parametrize("kind", ["x, constant", "constant, x", "x, least", "x, y"])
+def test_where_a_mask_is_constant(kind: str, shape: tuple[int, ...], dtype: type, config: str) -> None:
+    m = Model(dtype, seed=9)
+    x = m.input((1, 8, 6, 7), 0.05)
+    y = conv(m, x, 8)
+    values = {"constant": -3.0, "least": -1e9}
+    pair = [{"x": y, "y": ""}.get(k) or (conv(m, x, 8, 0.4) if k == "y" else m.const(values[k], np.float32))
+            for k in kind.split(", ")]  # fmt: skip
+    mask = m.const(m.rng.integers(0, 2, shape), bool)
+    y = m.requantized(m.op("Where", mask, *pair), 0.6, int(np.iinfo(dtype).min) + 100)
+    m.output(conv(m, y, CHANNELS, 0.5))
+    assert turns(m, config) == 1
+
+
 @pytest.mark.parametrize("axis", [1, 2])
 def test_of_rows(axis: int) -> None:
     m = Model(np.int8, seed=8)
