@@ -146,7 +146,17 @@ def _spatial(scales: Sequence[float]) -> list[int]:
 
 
 def _interpolated(ctx: Context, y: Value, shape: Sequence[int], places: Sequence[_Neighbours]) -> Value:
-    """Sum of the 4 or 8 neighbours, the last axis changing fastest, each times the product of its weights."""
+    """Sum of the 4 or 8 neighbours, the last axis changing fastest, each times the product of its weights.
+
+    Where a row of the input is read for several of the output, both neighbours along it are first put where the output
+    has them, once; what is left then lies side by side.
+    """
+    last = places[-1]
+    reads = math.prod(shape) / math.prod(y.shape[a] if a != last.axis else shape[a] for a in range(y.rank))
+    sides: tuple[Value, ...] = (y, y)
+    spread = last.axis == y.rank - 1 and len(places) > 1 and reads > 1
+    if spread:
+        sides = tuple(ctx.stored(_moved(ctx, y, last.axis, shape[last.axis], [at], None)) for at in last.indices)
     tables = [[ctx.constant(np.ascontiguousarray(w)) for w in p.weights] for p in places]
 
     def weight(which: Sequence[int], idx: list[Index]) -> Expr:
@@ -161,8 +171,9 @@ def _interpolated(ctx: Context, y: Value, shape: Sequence[int], places: Sequence
         for which in itertools.product((0, 1), repeat=len(places)):
             at = list(idx)
             for p, side in zip(places, which):
-                at[p.axis] = lookup([int(v) for v in p.indices[side]], idx[p.axis])
-            term = weight(which, idx) * ctx.read(y, at).to(kind)
+                if p is not last or not spread:
+                    at[p.axis] = lookup([int(v) for v in p.indices[side]], idx[p.axis])
+            term = weight(which, idx) * ctx.read(sides[which[-1]], at).to(kind)
             total = term if total is None else total + term
         assert total is not None
         if kind == "i32":
