@@ -169,10 +169,15 @@ def _made_by_cpu(wiring: Wiring, placement: Placement, name: str) -> bool:
 
 def _read_by_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:
     """True if a node of the NPU reads the result, also behind moves."""
-    return any(
-        placement.on_npu(reader) or (reader.op in MOVES and _read_by_npu(wiring, placement, reader))
-        for reader in wiring.readers(node.outputs[0])
-    )
+    left, seen = [node.outputs[0]], {node.outputs[0]}
+    while left:
+        for reader in wiring.readers(left.pop()):
+            if placement.on_npu(reader):
+                return True
+            if reader.op in MOVES:
+                left += [name for name in reader.outputs[:1] if name not in seen]
+                seen.update(reader.outputs[:1])
+    return False
 
 
 def _reaches_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:

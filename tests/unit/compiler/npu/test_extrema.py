@@ -23,7 +23,8 @@ def turns(m: Model, config: str) -> int:
     """Steps of the NPU, once the bytes were found to be onnxruntime's; nothing happens between them but conversions."""
     proto, feeds = m.build(), m.feeds()
     program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
-    got = tw.Device("functional", PRESETS[config]).run(program, feeds)
+    got, timed = (tw.Device(kind, PRESETS[config]).run(program, feeds) for kind in ("functional", "cycle"))
+    assert all(np.array_equal(got[name], timed[name]) for name in got)
     for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
         np.testing.assert_array_equal(got[output.name], expected)
         assert len(np.unique(expected)) > 12

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from compiler.npu.blocks.wiring import Wiring
+from compiler.npu.moves import read_by_npu
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS
 from isa.program import CpuStep, NpuStep, Program
@@ -152,3 +154,14 @@ def test_moves_at_the_end_stay_on_the_cpu() -> None:
     program = compile_graph(graph, PRESETS["base"])
     assert steps(program)[0] == 1
     assert any(op.startswith("DepthToSpace") for step in program.steps if isinstance(step, CpuStep) for op in step.ops)
+
+
+def test_readers_behind_many_moves() -> None:
+    """More than a recursion could follow."""
+    net = Net()
+    x = net.plane(16, 8)
+    y = x
+    for turn in range(3000):
+        y = net.reshape(y, 1, 16, 64) if turn % 2 == 0 else net.reshape(y, 1, 16, 8, 8)
+    wiring = Wiring.of(net.done(net.conv(y, 16)))
+    assert read_by_npu(wiring, PRESETS["base"], x)
