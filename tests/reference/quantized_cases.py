@@ -115,6 +115,26 @@ def mat_mul(m: Model, i: int) -> None:
 
 
 @case
+def mat_mul_and_bias(m: Model, i: int) -> None:
+    """As torch writes a linear layer of rows; onnxruntime makes one integer product of it, with an int32 bias."""
+    x, w = m.input([(2, 5, 16), (2, 3, 5, 16), (1, 7, 16)][i % 3]), m.weights((16, 8), axis=[None, 1][i % 2])
+    bias = m.bias(8, x, w) if i // 2 % 2 else m.const(m.rng.normal(size=[8, (1, 8)][i // 4 % 2]), np.float32)
+    pair = [m.op("MatMul", x, w), bias]
+    y = m.op("Add", *(pair if i % 5 else pair[::-1]))
+    _finish(m, m.op("Relu", y) if i % 7 == 3 else y, wide=True, zero=[None, _lowest(m)][i % 2])
+
+
+@case
+def extremum(m: Model, i: int) -> None:
+    a, b = _BROADCASTS[i % 4]
+    parts = [m.input(a), m.input(b)]
+    if i % 3 == 0:
+        parts.append(m.const(m.rng.normal(size=b), np.float32))
+    y = m.op(["Max", "Min"][i // 2 % 2], *(parts if i % 5 else parts[::-1]))
+    _finish(m, m.op("Relu", y) if i % 7 == 3 else y)
+
+
+@case
 def mat_mul_transposed_weights(m: Model, i: int) -> None:
     w = m.op("Transpose", m.weights((8, 16), axis=[None, 0][i % 2]), perm=[1, 0])
     _finish(m, m.op("MatMul", m.input((2, 5, 16)), w), wide=True)

@@ -25,7 +25,29 @@ def mat_mul(site: Site) -> list[Node] | None:
     return _product(site, False, False)
 
 
-def _product(site: Site, trans_a: bool, trans_b: bool) -> list[Node] | None:
+@integer_rule("Add")
+def product_and_bias(site: Site) -> list[Node] | None:
+    """A MatMul of rows of any rank with constant weights, and a constant for each column behind it, as torch writes its
+    linear layers."""
+    for index in (0, 1):
+        product = site.producers.get(site.node.inputs[index])
+        bias = site.node.inputs[1 - index]
+        if product is None or product.op != "MatMul":
+            continue
+        found = Site(site.graph, product, site.producers, site.quantizer, site.low, site.high, site.alone)
+        weights = found.dequantizer(1)
+        if weights is None or not site.graph.tensor(weights.inputs[0]).is_const:
+            return None
+        channels, shape = site.out.shape[-1], site.graph.tensor(bias).shape
+        if not shape or shape[-1] != channels or any(n != 1 for n in shape[:-1]) or len(shape) > len(site.out.shape):
+            return None
+        if sum(product.outputs[0] in node.inputs for node in site.graph) > 1:
+            return None
+        return _product(found, False, False, bias)
+    return None
+
+
+def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> list[Node] | None:
     graph = site.graph
     a, source_b = site.activation(0), site.dequantizer(1)
     if a is None or source_b is None or len(a.shape) < 2:
@@ -52,13 +74,14 @@ def _product(site: Site, trans_a: bool, trans_b: bool) -> list[Node] | None:
     else:
         return None
     inputs = [left, right]
-    if site.has(2):
+    bias_name = site.node.inputs[2] if site.has(2) else bias_name
+    if bias_name:
         assert a.quant is not None
         channels = site.out.shape[-1]
-        bias = constant_bias(graph, site.node.inputs[2], site.producers, a.quant, quant, channels)
+        bias = constant_bias(graph, bias_name, site.producers, a.quant, quant, channels)
         if bias is None:
             return None
-        inputs.append(graph.constant(f"{site.node.inputs[2]}.int32", bias))
+        inputs.append(graph.constant(f"{bias_name}.int32", bias))
     reason = site.why_floats(a, graph.tensor(right), source_b)
     return [*before, site.make(QMatMul(reason=reason), inputs)]
 

@@ -120,3 +120,18 @@ def test_of_what_the_cpu_makes_stays_what_it_is() -> None:
     program = compile_graph(net.done(made), PRESETS["base"])
     assert not any("QConv" in layer.name for layer in program.layers)
     assert all(isinstance(step, (NpuStep, CpuStep)) for step in program.steps)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("shape", [(1, 12, 40), (2, 3, 5, 40)])
+def test_linear_layers_of_rows(shape: tuple[int, ...], dtype: type) -> None:
+    """MatMul and Add with nothing between: one integer product, with onnxruntime's bytes."""
+    m = Model(dtype, seed=2)
+    y = m.input(shape, 0.05)
+    for inputs, outputs in ((40, 72), (72, 24)):
+        bias = m.const(m.rng.normal(size=outputs), np.float32)
+        y = m.requantized(m.op("Add", m.op("MatMul", y, m.weights((inputs, outputs))), bias), 0.1)
+    m.output(y)
+    program = tw.compile_program(m.build(), "base", cache=False)
+    assert not any("MatMul" in o for step in program.steps if isinstance(step, CpuStep) for o in step.ops)
+    assert turns(m, "base") == 1
