@@ -43,9 +43,12 @@ def network() -> bytes:
     return prepare_tflite(Model(tensors, ops, ["x"], ["y"]).build())
 
 
-@pytest.mark.parametrize("name", ["static_wi8_ai8", "weight_only_wi8_afp32", "weight_only_wi4_afp32"])
+@pytest.mark.parametrize(
+    "name", ["static_wi8_ai8", "static_wi8_ai16", "weight_only_wi8_afp32", "weight_only_wi4_afp32"]
+)
 def test_recipe(name: str, tmp_path: Path) -> None:
-    """int8 activations give LiteRT's bytes, all on the NPU; int8 and int4 weights of a float network its floats."""
+    """int8 activations give LiteRT's bytes, all on the NPU, int16 ones on the CPU; int8 and int4 weights of a float
+    network its floats."""
     r, path = np.random.default_rng(1), tmp_path / "float.tflite"
     path.write_bytes(network())
     tool = quantizer.Quantizer(str(path), getattr(recipe, name)())
@@ -57,7 +60,10 @@ def test_recipe(name: str, tmp_path: Path) -> None:
     with tw.Device("functional") as device:
         (got,) = device.run(program, inputs).values()
     (want,) = LiteRtReference(data).run(inputs).values()
-    if name == "static_wi8_ai8":
+    if name == "static_wi8_ai16":
+        np.testing.assert_array_equal(got, want)
+        assert program.npu_macs == 0 and any(note.startswith("16-bit activations: ") for note in program.notes)
+    elif name == "static_wi8_ai8":
         assert program.npu_macs == program.macs
         np.testing.assert_array_equal(got, want)
     else:
