@@ -69,16 +69,17 @@ class Waiver:
         kind: of the points.
         match: a pattern for the place and name of signals, or of lines.
         reason: why.
-        first: the lowest bit that is waived; those above it are too.
+        first, last: the bits that are waived, both among them.
     """
 
     kind: str
     match: str
     reason: str
     first: int = 0
+    last: int = 1 << 16
 
     def fits(self, point: Point) -> bool:
-        return point.kind == self.kind and point.bit >= self.first and fnmatchcase(point.whole, self.match)
+        return point.kind == self.kind and self.first <= point.bit <= self.last and fnmatchcase(point.whole, self.match)
 
 
 def library(config: NpuConfig) -> tuple[Path, str]:
@@ -139,7 +140,7 @@ def read_waivers(path: Path = WAIVERS) -> list[Waiver]:
     """Raises ValueError for one without a reason."""
     entries = tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", [])
     waivers = [
-        Waiver(e["kind"], match, e.get("reason", "").strip(), e.get("first", 0))
+        Waiver(e["kind"], match, e.get("reason", "").strip(), **{k: e[k] for k in ("first", "last") if k in e})
         for e in entries
         for match in e["match"]
     ]

@@ -53,7 +53,7 @@ def test_points_and_waivers(tmp_path: Path) -> None:
     }
     useless = Waiver(TOGGLES, "core.store.*", "nothing there")
     old = Waiver(TOGGLES, "*.a_b", "because", first=2)
-    found = sift(points, [Waiver(TOGGLES, "core.*.a_b", "because", first=3), useless, old])
+    found = sift(points, [Waiver(TOGGLES, "core.*.a_b", "because", first=3, last=3), useless, old])
     assert (found.missing, found.waived, found.idle) == ({line, irq}, {toggle}, [useless])
     assert [waiver for waiver, _ in found.outdated] == [old]  # bit 2 is covered
     missing, waived = found.missing, found.waived
@@ -94,6 +94,8 @@ def test_waivers_have_reasons(tmp_path: Path) -> None:
     file.write_text('[[waiver]]\nkind = "lines"\nmatch = ["x"]\n')
     with pytest.raises(ValueError, match="x has no reason"):
         read_waivers(file)
+    file.write_text('[[waiver]]\nkind = "lines"\nmatch = ["x", "y"]\nreason = "z"\nlast = 4\n')
+    assert read_waivers(file) == [Waiver("lines", name, "z", last=4) for name in "xy"]
 
 
 def test_bins() -> None:
