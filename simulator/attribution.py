@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from isa.codes import SLOTS, CodeMode
 from isa.config import NpuConfig
 from isa.encoding import Op
 from isa.instructions import Engine, Memory, queue_of
@@ -274,6 +275,10 @@ class _Run:
                 beats = -(-o["count"] * Memory(o["target"]).row_bytes(config) // config.bus_bytes)
                 lines = (boxes[0] + pad[2] + pad[3]) * boxes[1]
                 self.steps[i] = data * beats + lines * (pad[0] + pad[1] + o["count"]) - data * o["count"]
+            elif o.name == "LOAD_CODED":
+                table = o["mode"] == CodeMode.TABLE
+                rounds = SLOTS if table else o["count"] * config.tile_bytes // config.weight_codes
+                self.steps[i] = max(rounds, o["beats"])
             if engine == Engine.GEMM:
                 self.last[i] = self.ended[i] - gemm_signal(config)
             elif engine == Engine.VECTOR:

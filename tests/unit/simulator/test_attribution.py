@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tilewright as tw
+from compiler.npu.coding.stream import encode_stream
+from compiler.npu.coding.table import make_table
+from isa.codes import SLOTS, CodeMode
 from isa.config import PRESETS, NpuConfig
 from isa.device import Region
 from isa.encoding import Op, op, to_bytes
@@ -23,11 +27,12 @@ ONE_QUEUE = TINY.with_(name="one_queue", vector_queue=0)
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
-def trace_of(ops: list[Op], config: NpuConfig = TINY, **timing: int) -> Trace:
+def trace_of(ops: list[Op], config: NpuConfig = TINY, data_bytes: bytes = b"", **timing: int) -> Trace:
     device = CycleDevice(config, MemoryTiming(**timing), functional=False)
     image = to_bytes([*ops, op("END")])
     program, data = device.allocate(len(image)), device.allocate(1 << 16)
     device.write(program, image)
+    device.write(data, data_bytes)
     regions = [
         Region(program, len(image), read=True),
         Region(data, 1 << 16, read=True),
@@ -67,6 +72,25 @@ def test_waiting_for_a_load() -> None:
     assert found["fetch"] >= 60  # that of the program
     assert found["pipeline"] <= 11 + gemm_signal(TINY)  # to LOAD, from its signal to GEMM, to the end of the run
     assert found["vector"] == found["store"] == found["window"] == 0
+
+
+def test_waiting_for_coded_weights() -> None:
+    """Loading takes a cycle for each slot of the table and each round; what is left is the memory's."""
+    config = TINY.with_(name="coded", weight_codes=8)
+    weights = np.resize(np.arange(-3, 4, dtype=np.int8), (400, 4, 4))
+    table = make_table(np.bincount(weights.reshape(-1).view(np.uint8), minlength=256))
+    stream = encode_stream(config, [table, weights])
+    beats = stream.beats
+    ops = [
+        op("LOAD_CODED", region=1, offset=0, mode=CodeMode.TABLE, count=1, beats=beats[0]),
+        op("LOAD_CODED", region=1, offset=4 * beats[0], mode=CodeMode.WEIGHTS, row=0, count=400, beats=beats[1],
+           signal0=1),
+        op("GEMM", act=0, wgt=0, acc=0, wait0=1),
+    ]  # fmt: skip
+    trace = trace_of(ops, config, stream.data)
+    found = causes(ops, trace, config)
+    assert SLOTS + 800 <= found["load"] <= SLOTS + 800 + 40
+    assert found["memory"] >= 60 and found["gemm"] == 1
 
 
 def test_the_cause_is_found_behind_another_engine() -> None:
