@@ -81,14 +81,8 @@ module _adder (A, B, Y);
 	);
 endmodule
 
-// A has N bits, B has M <= N. U is A without its sign bit:
-//   A * B = U * B[M-2:0]  -  (U & B[M-1]) << (M-1)  -  (B & A[N-1]) << (N-1)
-// Rows 0 and 1 make the first sum; each later row adds N-1 bits to what is above the lowest bit of the sum before.
-// x - y = ~(~x + y), so the row of B[M-1] gives the inverted difference n. The last row is ~n - y = ~n + ~y + 1: this 1
-// is added in the first row, at the bit where row 0 has ended; no sum becomes longer by it.
-//
-// The terms are bits of products, so that a row costs no gates besides its adder. All rows are one chain: at the last bit
-// of a row, where the carry comes out, both terms are 0, so that the next row begins without a carry.
+// Factors are made signed, B has an even number of bits, not more than A. Two bits of B are a chain (`pair`), and what the
+// pairs give is added as a tree: a product is ready after three or four chains, not after one for every bit of B.
 (* techmap_celltype = "$mul" *)
 module _multiplier (A, B, Y);
 	parameter A_SIGNED = 0;
@@ -104,65 +98,60 @@ module _multiplier (A, B, Y);
 	(* force_downto *)
 	output [Y_WIDTH-1:0] Y;
 
-	// Factors are made signed, and long enough to have a row of each kind.
 	localparam SIGNED = A_SIGNED && B_SIGNED;
 	localparam A_LENGTH = SIGNED ? A_WIDTH : A_WIDTH + 1;
 	localparam B_LENGTH = SIGNED ? B_WIDTH : B_WIDTH + 1;
-	localparam LONGER = A_LENGTH > B_LENGTH ? A_LENGTH : B_LENGTH;
 	localparam SHORTER = A_LENGTH > B_LENGTH ? B_LENGTH : A_LENGTH;
-	localparam N = LONGER > 3 ? LONGER : 3;
-	localparam M = SHORTER > 3 ? SHORTER : 3;
-	localparam W = N - 1;
+	localparam PAIRS = (SHORTER + 1) / 2;
+	localparam LONGER = A_LENGTH > B_LENGTH ? A_LENGTH : B_LENGTH;
+	localparam N = LONGER > 2 * PAIRS ? LONGER : 2 * PAIRS;
 
 	wire [N-1:0] a_long, b_long;
 	\$pos #(.A_SIGNED(SIGNED), .A_WIDTH(A_WIDTH), .Y_WIDTH(N)) a_conv (.A(A), .Y(a_long));
 	\$pos #(.A_SIGNED(SIGNED), .A_WIDTH(B_WIDTH), .Y_WIDTH(N)) b_conv (.A(B), .Y(b_long));
 	wire [N-1:0] a = A_LENGTH >= B_LENGTH ? a_long : b_long;
-	wire [M-1:0] b = A_LENGTH >= B_LENGTH ? b_long : a_long;
-	wire [N+M-1:0] product;
-	\$pos #(.A_SIGNED(SIGNED), .A_WIDTH(N + M), .Y_WIDTH(Y_WIDTH)) y_conv (.A(product), .Y(Y));
+	wire [N-1:0] b = A_LENGTH >= B_LENGTH ? b_long : a_long;
+	wire [N+2*PAIRS-1:0] found;
+	wire [N+2*PAIRS-1:0] product = PAIRS == 1 ? ~found : found;
+	\$pos #(.A_SIGNED(1), .A_WIDTH(N + 2 * PAIRS), .Y_WIDTH(Y_WIDTH)) y_conv (.A(product), .Y(Y));
+	\$__product_tree #(.N(N), .PAIRS(PAIRS), .LAST(1)) tree (.A(a), .B(b[2*PAIRS-1:0]), .S(found));
+endmodule
+
+// A times B, which has a sign bit if it holds the last bits of the factor; S is signed. The last pair gives its difference
+// inverted, x - y = ~(~x + y), which costs nothing in the chain that adds it.
+(* techmap_celltype = "$__product_tree" *)
+module _product_tree (A, B, S);
+	parameter N = 1;
+	parameter PAIRS = 1;
+	parameter LAST = 0;
+
+	(* force_downto *)
+	input [N-1:0] A;
+	(* force_downto *)
+	input [2*PAIRS-1:0] B;
+	(* force_downto *)
+	output [N+2*PAIRS-1:0] S;
 
 	localparam ADD_AND_AND = 16'h7888; // (A & B) + (C & D)
-	localparam ADD_ONE_AND = 16'h0fff; // 1 + (C & D)
-	localparam ADD_AND = 16'h5aaa; // A + (C & D)
-	localparam ADD_AND_TO_INVERTED = 16'ha555; // ~A + (C & D)
-	localparam ADD_INVERTED = 16'h6a05; // ~A + ~(B & C), D = 1
-	localparam ADD_SIGN = 16'h950a; // A + ~(B & C), D = 1: the carry of the row before is its sign, not inverted
-	localparam CARRY = 16'h0000; // 0 + 0
-	// sums[N*(j-1) +: N]: after row j, from bit j on. Its lowest bit is one of the product.
-	localparam ROWS = N * (M - 1);
-	wire [ROWS-1:0] sums, ra, rb, rc, rd;
-	assign product[0] = a[0] & b[0];
-	assign ra[N-1:0] = {2'b11, a[W-1:1]};
-	assign rb[N-1:0] = {2'b11, {W-1{b[0]}}};
-	assign rc[N-1:0] = {1'b1, a[W-1:0]};
-	assign rd[N-1:0] = {1'b1, {W{b[1]}}};
-	genvar j;
+	localparam ADD_AND_TO_INVERTED = 16'h8777; // ~(A & B) + (C & D)
+	localparam ADD = 16'h600a, ADD_INVERTED = 16'h900a; // A + B, A + ~B; C = D = 1
+	localparam LOW = (PAIRS + 1) / 2;
+	localparam HIGH = PAIRS - LOW;
 	generate
-		for (j = 2; j < M; j = j + 1) begin : row
-			assign product[j-1] = sums[N*(j-2)];
-			assign ra[N*(j-1) +: N] = {1'b1, sums[N*(j-2)+1 +: W]};
-			assign rb[N*(j-1) +: N] = {N{1'b1}};
-			assign rc[N*(j-1) +: N] = {1'b1, a[W-1:0]};
-			assign rd[N*(j-1) +: N] = {1'b1, {W{b[j]}}};
-		end
-		for (j = M - 1; j < W; j = j + 1) begin : middle
-			assign product[j] = ~sums[N*(M-2) + j-(M-1)];
+		if (PAIRS == 1)
+			\$__carry_chain #(.WIDTH(N + 2), .INIT({N+2{LAST ? ADD_AND_TO_INVERTED : ADD_AND_AND}})) pair (
+				.A({{2{A[N-1]}}, A}), .B({N+2{B[0]}}), .C({A[N-1], A, 1'b0}), .D({N+2{B[1]}}), .S(S)
+			);
+		else begin : halves
+			wire [N+2*LOW-1:0] low;
+			wire [N+2*HIGH-1:0] high;
+			\$__product_tree #(.N(N), .PAIRS(LOW), .LAST(0)) low_half (.A(A), .B(B[2*LOW-1:0]), .S(low));
+			\$__product_tree #(.N(N), .PAIRS(HIGH), .LAST(LAST)) high_half (.A(A), .B(B[2*PAIRS-1:2*LOW]), .S(high));
+			assign S[2*LOW-1:0] = low[2*LOW-1:0];
+			\$__carry_chain #(.WIDTH(N + 2 * HIGH), .INIT({N+2*HIGH{LAST && HIGH == 1 ? ADD_INVERTED : ADD}})) sum (
+				.A({{2*HIGH{low[N+2*LOW-1]}}, low[N+2*LOW-1:2*LOW]}), .B(high),
+				.C({N+2*HIGH{1'b1}}), .D({N+2*HIGH{1'b1}}), .S(S[N+2*PAIRS-1:2*LOW])
+			);
 		end
 	endgenerate
-	\$__carry_chain #(
-		.WIDTH(ROWS + M + 1),
-		.INIT({
-			{2{ADD_SIGN}}, {M-1{ADD_INVERTED}},
-			CARRY, {W{ADD_AND_TO_INVERTED}},
-			{M-3{CARRY, {W{ADD_AND}}}},
-			CARRY, ADD_ONE_AND, {W-1{ADD_AND_AND}}
-		})
-	) chain (
-		.A({sums[ROWS-1], sums[ROWS-1 -: M], ra}),
-		.B({b[M-1], b, rb}),
-		.C({{M+1{a[W]}}, rc}),
-		.D({{M+1{1'b1}}, rd}),
-		.S({product[W +: M+1], sums})
-	);
 endmodule
