@@ -1,7 +1,8 @@
 """What of a design is built from LUTs because the FPGA has not enough DSP blocks or block RAMs for all of it.
 
 Multipliers become LUTs where DSP blocks are short, those first that are smallest (product of the factors' bits);
-memories where block RAMs are short, those first that leave most of a block empty. Both until the rest fits, no further.
+memories where block RAMs are short, those first that leave most of a block empty. Both until the rest fits, no further;
+but where DSP blocks are short, a family may say that not all of them are filled.
 What does not fit even so is told from the counts after synthesis, as everything else.
 
 Yosys counts in a step of its own, `survey`, before synthesis. Where something becomes LUTs, sums of three terms and
@@ -88,11 +89,17 @@ class IntoLuts:
         return bool(self.multipliers or self.memories)
 
 
-def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capacity) -> IntoLuts:
-    """As few as make the rest fit; none of a kind of which more would have to go than there are LUTs."""
+def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capacity, filled: float = 1.0) -> IntoLuts:
+    """As few as make the rest fit; none of a kind of which more would have to go than there are LUTs.
+
+    Args:
+        filled: share of the DSP blocks that are used where there are not enough for all products.
+    """
     products = sorted(multipliers, key=lambda m: (m.luts, m.name))
+    enough = sum(m.dsps for m in products) <= capacity.dsp
+    dsp = capacity.dsp if enough else int(filled * capacity.dsp)
     stores = sorted((m for m in memories if m.blocks), key=lambda m: (m.rows * m.row_bits / m.blocks, m.name))
-    first = _first([m.dsps for m in products], capacity.dsp), _first([m.blocks for m in stores], capacity.bram)
+    first = _first([m.dsps for m in products], dsp), _first([m.blocks for m in stores], capacity.bram)
     chosen = IntoLuts(tuple(products[: first[0]]), tuple(stores[: first[1]]))
     if sum(m.luts for m in chosen.multipliers) > capacity.lut:
         chosen = IntoLuts((), chosen.memories)

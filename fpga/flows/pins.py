@@ -20,11 +20,13 @@ class PlatformFlow(Flow):
     Attributes:
         command: of yosys that synthesises for the family.
         techmap: file of `techmap` that makes multipliers and adders of LUTs.
+        filled: share of the DSP blocks that are used where there are not enough.
         overrides: for the scripts of Amaranth's platform.
     """
 
     command: str
     techmap: str
+    filled: float = 1.0
     overrides: Mapping[str, str] = {"synth_opts": NARROW, "script_after_synth": COUNT}
 
     def __init__(self, platform: Any, capacity: Capacity) -> None:
@@ -37,7 +39,7 @@ class PlatformFlow(Flow):
 
     def synthesise(self, directory: Path) -> Used:
         """As `Flow` says; what the FPGA has too few blocks for becomes LUTs."""
-        chosen = into_luts.choose(*into_luts.survey(directory, self.command), self.capacity)
+        chosen = into_luts.choose(*into_luts.survey(directory, self.command), self.capacity, self.filled)
         into_luts.write_script(chosen, directory, self.techmap)
         self.prepare_mapping(directory, dense=bool(chosen))
         run(SYNTHESIS, directory)

@@ -48,6 +48,9 @@ def test_the_smallest_multipliers_go_first() -> None:
     assert choose(given, [], room(5, 0)).multipliers == (narrow,)
     assert choose(given, [], room(4, 0)).multipliers == (narrow, middle)
     assert choose(given, [], room(1, 0)).multipliers == (narrow, middle, wide)
+    # Blocks are left free only where there are not enough.
+    assert choose(given, [], room(6, 0), filled=0.5) == IntoLuts()
+    assert choose(given, [], room(5, 0), filled=0.8).multipliers == (narrow, middle)
 
 
 def test_the_emptiest_memories_go_first() -> None:
