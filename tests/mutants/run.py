@@ -32,14 +32,13 @@ def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequ
     """Runs the trials on each fault until one finds it; gives each fault as soon as it is known.
 
     Raises:
-        AssertionError: a trial finds something without a fault.
+        AssertionError: a trial finds something without a fault, before the first or after the last.
     """
-    without = _look(
-        config, library, Fault(0, "", "", ()), trials
-    )  # in a process of its own too: threads are not forked
-    assert not without.trial, f"{without.trial} without a fault: {without.how}"
-    for fault in faults:
-        yield _look(config, library, fault, trials)
+    for each in (Fault(0, "", "", ()), *faults, Fault(0, "", "", ())):  # none at the end too: sources may have changed
+        found = _look(config, library, each, trials)  # in a process of its own too: threads are not forked
+        assert each.number or not found.trial, f"{found.trial} without a fault: {found.how}"
+        if each.number:
+            yield found
 
 
 def _look(config: NpuConfig, library: Path, fault: Fault, trials: Sequence[Trial]) -> Found:
