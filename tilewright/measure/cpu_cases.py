@@ -143,6 +143,22 @@ def _conv_transpose(shape: Sequence[int], channels: int, kernel: int) -> Callabl
     return make
 
 
+def _resize(shape: Sequence[int], factor: float, quantised: bool = False) -> Callable[[], onnx.ModelProto]:
+    """Linear Resize of planes, of floats or between quantisers."""
+
+    def make() -> onnx.ModelProto:
+        constants = {"scales": np.array([1, 1, factor, factor], np.float32)}
+        attrs = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+        if not quantised:
+            return _model([("Resize", ["x", "", "scales"], attrs)], {"x": (shape, np.float32)}, constants)
+        constants |= {"s": np.array(0.03, np.float32), "z": np.array(3, np.int8)}
+        nodes: Nodes = [("DequantizeLinear", ["x", "s", "z"], {}), ("Resize", ["t0", "", "scales"], attrs),
+                        ("QuantizeLinear", ["t1", "s", "z"], {})]  # fmt: skip
+        return _model(nodes, {"x": (shape, np.int8)}, constants)
+
+    return make
+
+
 def _integers(low: int, high: int, dtype: type, *shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(low, high, shape).astype(dtype)
 
@@ -264,6 +280,8 @@ CASES: tuple[Case, ...] = (
     Case(name="Transpose heads 0213", group="movement",
          model=_unary("Transpose", (16, 256, 16, 64), perm=[0, 2, 1, 3]), limit=1.0,
          numpy=lambda x: np.ascontiguousarray(x.transpose(0, 2, 1, 3))),
+    Case(name="Resize linear 2 32x64x64", group="movement", model=_resize((1, 32, 64, 64), 2), limit=1.0),
+    Case(name="Resize linear 2 256x16x16 int8", group="movement", model=_resize((1, 256, 16, 16), 2, True), limit=1.0),
     Case(name="MatMul 512^3", group="matmul", model=_matmul(512, 512, 512, False), limit=1.5, numpy=np.matmul),
     Case(name="MatMul 1024^3", group="matmul", model=_matmul(1024, 1024, 1024, False), limit=1.5, numpy=np.matmul),
     Case(name="MatMul 197x768x3072 const B", group="matmul", model=_matmul(197, 768, 3072, True), limit=1.5),
