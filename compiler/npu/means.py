@@ -100,7 +100,8 @@ class _Mean:
         return found
 
     def _axes(self, x: Tensor, moves: list[Node]) -> tuple[set[int], tuple[int, ...]] | None:
-        """The axes of `x` that are added up, and the order of the others in the result; found by moving numbers."""
+        """The axes of `x` that are added up, and the order of the others in the result, found by moving numbers; None
+        where an axis is added up in parts."""
         places = np.arange(x.size).reshape(x.shape)
         for move in moves:
             places = self._moved(move, places)
@@ -108,6 +109,8 @@ class _Mean:
         sums = places.reshape(-1, count)
         coordinates = np.unravel_index(sums, x.shape)
         added = {axis for axis, at in enumerate(coordinates) if (at[0] != at[0, 0]).any()}
+        if math.prod(x.shape[axis] for axis in added) != count:
+            return None  # a part of an axis
         kept = [axis for axis in range(len(x.shape)) if axis not in added]
         if any((coordinates[axis] != coordinates[axis][:, :1]).any() for axis in kept):
             return None

@@ -118,7 +118,7 @@ def mat_mul(m: Model, i: int) -> None:
 def mat_mul_and_bias(m: Model, i: int) -> None:
     """As torch writes a linear layer of rows; onnxruntime makes one integer product of it, with an int32 bias."""
     x, w = m.input([(2, 5, 16), (2, 3, 5, 16), (1, 7, 16)][i % 3]), m.weights((16, 8), axis=[None, 1][i % 2])
-    bias = m.bias(8, x, w) if i // 2 % 2 else m.const(m.rng.normal(size=[8, (1, 8)][i // 4 % 2]), np.float32)
+    bias = m.bias(8, x, w) if i // 2 % 2 else m.const(m.rng.normal(size=8), np.float32)
     pair = [m.op("MatMul", x, w), bias]
     y = m.op("Add", *(pair if i % 5 else pair[::-1]))
     _finish(m, m.op("Relu", y) if i % 7 == 3 else y, wide=True, zero=[None, _lowest(m)][i % 2])

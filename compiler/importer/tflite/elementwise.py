@@ -1,20 +1,18 @@
-"""ADD, SUB, MUL, PRELU, extrema, SOFTMAX and L2_NORMALIZATION."""
+"""ADD, SUB, MUL, PRELU, extrema and SOFTMAX."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Quant, Tensor
+from compiler.graph import Quant
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, planes_shape
 from compiler.importer.tflite.fixed_point import Integers, multiplier_of
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.movement import same_type
-from compiler.importer.tflite.real_layers import l2_normalization as real_l2_normalization
 from compiler.importer.tflite.schema import FileOp
 from compiler.importer.tflite.tables import squared
 from compiler.onnx_ops import elem_type
 from compiler.ops.elementwise import AddConstants, QAdd, QMul
-from compiler.ops.norm import QNorm
 from compiler.ops.softmax import QSoftmax
 from isa import numerics
 
@@ -130,28 +128,3 @@ def softmax(b: TfliteBuilder, op: FileOp) -> None:
     b.byte_quant(b.target())
     source = b.value(0, FILE)
     b.quantized(QSoftmax(axis=len(shape) - 1), [source], b.result(shape))
-
-
-@handles("L2_NORMALIZATION")
-def l2_normalization(b: TfliteBuilder, op: FileOp) -> None:
-    """Rows divided by their lengths, a norm by the root mean square; the rule of uint8 is another one."""
-    x, y, shape = b.source(0), b.target(), b.shape(0)
-    if x.dtype != np.int8 or y.dtype != np.int8 or not shape or 0 in shape or op.option("FusedActivationFunction", 0):
-        real_l2_normalization(b, op)
-        return
-    quant, channels = b.byte_quant(x), shape[-1]
-    scale = b.constant("length", np.full(channels, 1 / np.sqrt(channels)), np.float32)
-    source = b.graph.tensor(b.value(0, FILE))
-    name, out = source.name, b.result(shape)
-    norm = QNorm(epsilon=float(quant.scale) ** 2 / channels * 2.0**-30, centred=False)  # rows of zeros stay zeros
-    if len(shape) != 4:
-        b.quantized(norm, [name, scale], out)
-        return
-    rows = (shape[0], shape[1] * shape[2], channels)
-    flat = b.onnx("Reshape", [name, b.constant("shape", rows, np.int64)], {"allowzero": 1})
-    b.graph.tensor(flat).quant = source.quant
-    made = b.graph.unique(out)
-    t = b.graph.tensor(out)
-    b.graph.add(Tensor(made, rows, t.dtype, None, t.quant))
-    b.quantized(norm, [flat, scale], made)
-    b.onnx("Reshape", [made, b.constant("shape", shape, np.int64)], {"allowzero": 1}, out)

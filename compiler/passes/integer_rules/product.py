@@ -27,8 +27,8 @@ def mat_mul(site: Site) -> list[Node] | None:
 
 @integer_rule("Add")
 def product_and_bias(site: Site) -> list[Node] | None:
-    """A MatMul of rows of any rank with constant weights, and a constant for each column behind it, as torch writes its
-    linear layers."""
+    """A MatMul of rows of any rank with constant weights, and a vector for its columns behind it, as torch writes its
+    linear layers; with a bias of more dimensions onnxruntime stays in floats."""
     for index in (0, 1):
         product = site.producers.get(site.node.inputs[index])
         bias = site.node.inputs[1 - index]
@@ -38,10 +38,10 @@ def product_and_bias(site: Site) -> list[Node] | None:
         weights = found.dequantizer(1)
         if weights is None or not site.graph.tensor(weights.inputs[0]).is_const:
             return None
-        channels, shape = site.out.shape[-1], site.graph.tensor(bias).shape
-        if not shape or shape[-1] != channels or any(n != 1 for n in shape[:-1]) or len(shape) > len(site.out.shape):
+        made = site.graph.tensor(product.outputs[0])
+        if site.graph.tensor(bias).shape != made.shape[-1:] or made.shape != site.out.shape:
             return None
-        if sum(product.outputs[0] in node.inputs for node in site.graph) > 1:
+        if made.name in site.graph.outputs or sum(made.name in node.inputs for node in site.graph) > 1:
             return None
         return _product(found, False, False, bias)
     return None

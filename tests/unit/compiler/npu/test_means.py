@@ -135,3 +135,32 @@ def test_linear_layers_of_rows(shape: tuple[int, ...], dtype: type) -> None:
     program = tw.compile_program(m.build(), "base", cache=False)
     assert not any("MatMul" in o for step in program.steps if isinstance(step, CpuStep) for o in step.ops)
     assert turns(m, "base") == 1
+
+
+@pytest.mark.parametrize(("rows", "weights", "bias"), [
+    ((5, 40, 32), (32, 64), (1, 64)),  # floats in onnxruntime
+    ((4, 16), (16, 1), (8,)),  # the Add makes more columns
+    ((4, 16), (16, 8), (1, 1, 8)),  # and more dimensions
+])  # fmt: skip
+def test_a_bias_that_onnxruntime_does_not_fuse(
+    rows: tuple[int, ...], weights: tuple[int, ...], bias: tuple[int, ...]
+) -> None:
+    m = Model(np.int8, seed=2)
+    y = m.op("MatMul", m.input(rows, 0.05), m.weights(weights))
+    m.output(m.requantized(m.op("Add", y, m.const(m.rng.normal(size=bias), np.float32)), 0.02))
+    assert turns(m, "base", 2) == 0
+
+
+@pytest.mark.parametrize(("op", "shape", "axes"), [
+    ("ReduceMean", (1, 4, 168), [2]),
+    ("ReduceMean", (1, 16, 6, 7, 1), [2]),
+    ("ReduceSum", (1, 4, 4, 6, 7), [2, 3, 4]),
+    ("ReduceMean", (1, 4, 4, 6, 7), [-3]),
+])  # fmt: skip
+def test_parts_of_an_axis(op: str, shape: tuple[int, ...], axes: list[int]) -> None:
+    """Groups of channels, as GroupNormalization has them: some of it runs on the CPU, none of it is wrong."""
+    m = Model(np.int8, seed=3)
+    x = m.requantized(m.op("Conv", m.input((1, 8, 6, 7), 0.05), m.weights((16, 8, 1, 1))), 0.25, 3)
+    y = m.requantized(m.op("Reshape", x, m.const(shape, np.int64)), 0.25, 3)
+    m.output(m.requantized(m.op(op, y, m.const(axes, np.int64)), 0.25 if op == "ReduceMean" else 8.0, 3))
+    turns(m, "base", 2)

@@ -61,12 +61,6 @@ def extremum(net: _Network, x: str, op: str) -> str:
     return net.pair(op, x, net.conv("x", C, 0.3, 5), 0.3, 5)
 
 
-def length(net: _Network, x: str) -> str:
-    y = net.tensor(net.shape(x), 1 / 128, 0)
-    net.ops.append(Op("L2_NORMALIZATION", [x], [y], ("L2NormOptions", {}), 2))
-    return y
-
-
 def gate(net: _Network, x: str) -> str:
     return net.pair("MUL", x, net.conv(x, 1, 0.02, -3), 0.2, 7)
 
@@ -79,7 +73,6 @@ CASES: dict[str, Callable[[_Network, str], str]] = {
         for op in ("REDUCE_MAX", "REDUCE_MIN")
         for a in ([3], [1], [1, 2])
     },
-    "length": length,
     "gate": gate,
 }
 
