@@ -183,17 +183,24 @@ def mean_may_tie(sx: Any, zx: int, sy: Any, n: int, low: int, high: int, divided
     return bool((close & seen).any())
 
 
+def litert_multiplier(real: float) -> tuple[int, int]:
+    """A factor as LiteRT's `QuantizeMultiplier` has it: a mantissa of 31 bits and a left shift, m * 2^(shift - 31).
+
+    A factor below 2^-32 is 0.
+    """
+    mantissa, shift = math.frexp(real)
+    q = math.floor(mantissa * (1 << 31) + 0.5)
+    if q == 1 << 31:
+        q, shift = q // 2, shift + 1
+    return (q, shift) if shift >= -31 else (0, 0)
+
+
 def wide_multiplier(real: float) -> tuple[int, int]:
     """A factor as LiteRT applies it to 64-bit sums: 15 bits of a multiplier, and the right shift behind it.
 
-    Rounded twice as there: to 31 bits (`QuantizeMultiplier`), then to 15. A factor below 2^-32 is 0.
+    Rounded twice as there: to 31 bits (`litert_multiplier`), then to 15.
     """
-    mantissa, exponent = math.frexp(real)
-    q = math.floor(mantissa * (1 << 31) + 0.5)
-    if q == 1 << 31:
-        q, exponent = q // 2, exponent + 1
-    if exponent < -31:
-        return 0, 15
+    q, exponent = litert_multiplier(real)
     return ((q + (1 << 15)) >> 16 if q < 0x7FFF0000 else 0x7FFF), 15 - exponent
 
 

@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 
 from compiler.importer.tflite import plane_tensors
-from compiler.importer.tflite.schema import read
+from compiler.importer.tflite.schema import FileOp, read
+from compiler.importer.tflite.wide_elementwise import MOVES
 from tilewright.checking.tolerance import Roundings, tflite_roundings
 from tilewright.errors import UsageError
 
 _OUTPUTS_FIELD = 8  # of the graph's table in the schema
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+#: Operators whose results are some of their operands, by all kernels alike.
+_MOVES = (*MOVES, "CONCATENATION", "MAX_POOL_2D", "MAXIMUM", "MINIMUM")
 
 
 class LiteRtReference:
@@ -48,11 +51,18 @@ class LiteRtReference:
 
     @functools.cached_property
     def by_reference_kernels(self) -> bool:
-        """Whether the operators make 16-bit activations, and 8-bit ones by QUANTIZE alone."""
-        made = [(op.name, self.file.tensors[i]) for op in self.file.ops for i in op.outputs]
-        made += [("", self.file.tensors[i]) for i in self.file.inputs]
-        wide = any(t.dtype == np.int16 and t.quant is not None for _, t in made)
-        return wide and all(t.dtype not in _BYTES or t.quant is None or name in ("", "QUANTIZE") for name, t in made)
+        """Whether there are 16-bit activations, and no operator computes 8-bit ones; moves and QUANTIZE of others than
+        bytes do not."""
+        tensors = self.file.tensors
+        made = [*self.file.inputs, *(i for op in self.file.ops for i in op.outputs)]
+        wide = any(tensors[i].dtype == np.int16 and tensors[i].quant is not None for i in made)
+        return wide and not any(self._computes_bytes(op) for op in self.file.ops)
+
+    def _computes_bytes(self, op: FileOp) -> bool:
+        is_bytes = lambda i: i >= 0 and self.file.tensors[i].dtype in _BYTES and self.file.tensors[i].quant is not None
+        if op.name in _MOVES or (op.name == "QUANTIZE" and not is_bytes(op.inputs[0])):
+            return False
+        return any(map(is_bytes, op.outputs))
 
     def quantised_tensors(self) -> list[str]:
         """Names of the 8-bit and 16-bit tensors the model computes."""

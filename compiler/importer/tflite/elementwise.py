@@ -6,7 +6,7 @@ import numpy as np
 
 from compiler.graph import Quant
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, planes_shape
-from compiler.importer.tflite.fixed_point import Integers, multiplier_of
+from compiler.importer.tflite.fixed_point import Integers
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.movement import same_type
 from compiler.importer.tflite.schema import FileOp
@@ -15,6 +15,7 @@ from compiler.onnx_ops import elem_type
 from compiler.ops.elementwise import AddConstants, QAdd, QMul
 from compiler.ops.softmax import QSoftmax
 from isa import numerics
+from isa.numerics import litert_multiplier
 
 
 def operands(b: TfliteBuilder, rank: int) -> tuple[list[str], str]:
@@ -81,11 +82,13 @@ def _unusual_scales(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy
     x, y = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qa, qb)))
     sa, sb, sy = (float(q.scale) for q in (qa, qb, qy))
     if b.op.name == "MUL":
-        return ints.add(ints.scaled(ints.mul(x, y), *multiplier_of(sa * sb / sy), away=False), int(qy.zero_point))
+        return ints.add(ints.scaled(ints.mul(x, y), *litert_multiplier(sa * sb / sy), away=False), int(qy.zero_point))
     largest = 2 * max(sa, sb)
-    x, y = (ints.scaled(ints.mul(v, 1 << 20), *multiplier_of(s / largest), away=False) for v, s in ((x, sa), (y, sb)))
+    x, y = (
+        ints.scaled(ints.mul(v, 1 << 20), *litert_multiplier(s / largest), away=False) for v, s in ((x, sa), (y, sb))
+    )
     total = ints.add(x, y) if b.op.name == "ADD" else ints.sub(x, y)
-    last = multiplier_of(largest / ((1 << 20) * sy))
+    last = litert_multiplier(largest / ((1 << 20) * sy))
     return ints.add(ints.scaled(total, *last, away=False), int(qy.zero_point))
 
 
@@ -99,8 +102,8 @@ def prelu(b: TfliteBuilder, op: FileOp) -> None:
     v, a = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qx, qa)))
     ratio = np.float32(qx.scale) / np.float32(qy.scale)
     below = np.float32(np.float32(qx.scale) * np.float32(qa.scale)) / np.float32(qy.scale)
-    kept = ints.scaled(v, *multiplier_of(float(ratio)))
-    bent = ints.scaled(ints.mul(v, a), *multiplier_of(float(below)))
+    kept = ints.scaled(v, *litert_multiplier(float(ratio)))
+    bent = ints.scaled(ints.mul(v, a), *litert_multiplier(float(below)))
     chosen = b.onnx("Where", [b.onnx("Less", [v, ints.constant(0)]), bent, kept])
     info = np.iinfo(y.dtype)
     value = ints.clamped(ints.add(chosen, int(qy.zero_point)), int(info.min), int(info.max))

@@ -14,17 +14,6 @@ Array = np.ndarray
 _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
-def multiplier_of(real: float) -> tuple[int, int]:
-    """A Q31 mantissa and a left shift: real = mantissa * 2^(shift - 31)."""
-    if real == 0:
-        return 0, 0
-    mantissa, shift = np.frexp(np.float64(real))
-    q = int(np.floor(mantissa * (1 << 31) + 0.5))
-    if q == 1 << 31:
-        q, shift = q // 2, shift + 1
-    return q, int(shift)
-
-
 def multiply(x: Array, multiplier: int, shift: int, away: bool = True) -> Array:
     """`x * mantissa * 2^(shift - 31)`, rounded before (ties upwards) and after the right shift: ties away from zero in
     LiteRT's scalar kernels, upwards in its vector kernels."""

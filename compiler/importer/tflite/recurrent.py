@@ -13,9 +13,10 @@ import tflite
 
 from compiler.graph import Quant
 from compiler.importer.tflite.builder import FILE, TfliteBuilder
-from compiler.importer.tflite.fixed_point import Integers, logistic_table, multiplier_of, tanh_table
+from compiler.importer.tflite.fixed_point import Integers, logistic_table, tanh_table
 from compiler.importer.tflite.handlers import HANDLERS, PLAIN, handles
 from compiler.importer.tflite.schema import FileOp
+from isa.numerics import litert_multiplier
 
 _ACTIVATIONS = {
     tflite.ActivationFunctionType.RELU: "Relu", tflite.ActivationFunctionType.TANH: "Tanh",
@@ -277,7 +278,7 @@ def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
         if data.dtype != np.int8:
             raise b.refuse(f"weights of type {data.dtype}; int8 is accepted")
         reals = [np.float32(_scale(b.source(ks[g]).quant) * _scale(q)) / np.float32(2.0**-12) for g in gates]
-        return data, [multiplier_of(float(real)) for real in reals]
+        return data, [litert_multiplier(float(real)) for real in reals]
 
     weights, factors = side(at.weights, k, qx)
     bias = -int(qx.zero_point) * weights.astype(np.int64).sum(1)
@@ -288,7 +289,7 @@ def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
     rows = ints.cast(ints.clamped(ints.scaled(sums, mantissas, shifts), -32768, 32767), np.int16)
     qh = b.byte_quant(b.source(at.states[0]))
     recurrent, factors = side(at.recurrent, cells, qh)
-    h_factor = multiplier_of(float(np.float32(2.0**-15 / float(_scale(hidden)) * 2.0**-15)))
+    h_factor = litert_multiplier(float(np.float32(2.0**-15 / float(_scale(hidden)) * 2.0**-15)))
     clip = float(op.option("CellClip", 0.0))
     bound = (min(int(np.float32(clip) / _scale(qc)), 32767) if clip > 0 else 0) or 32768
     tables = [logistic_table(), tanh_table(3), tanh_table(15 + cell_bits)]
@@ -338,8 +339,8 @@ def integer_svdf(b: TfliteBuilder, op: FileOp) -> None:
     data, times = b.const(1, "weights"), b.const(2, "weights of time")
     if times.dtype != np.int16 or qs is None or b.target().dtype != np.int8:
         raise b.refuse(f"weights of time of type {b.source(2).type_name}; int16 with int8 activations is accepted")
-    first = multiplier_of(float(_scale(qx) * _scale(b.source(1).quant) / _scale(qs)))
-    second = multiplier_of(float(_scale(qs) * _scale(b.source(2).quant) / _scale(qy)))
+    first = litert_multiplier(float(_scale(qx) * _scale(b.source(1).quant) / _scale(qs)))
+    second = litert_multiplier(float(_scale(qs) * _scale(b.source(2).quant) / _scale(qy)))
     sums = ints.sub(ints.product(b.value(0), data.T), int(qx.zero_point) * data.astype(np.int64).sum(1))
     state = ints.clamped(ints.scaled(sums, *first), -32768, 32767)
     parts = b.onnx("Reshape", [ints.mul(state, times[:, -1]), b.constant("shape", [-1, units, rank], np.int64)])

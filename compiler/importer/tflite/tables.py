@@ -8,11 +8,12 @@ import numpy as np
 
 from compiler.graph import Quant
 from compiler.importer.tflite.builder import FILE, TfliteBuilder
-from compiler.importer.tflite.fixed_point import multiplier_of, multiply
+from compiler.importer.tflite.fixed_point import multiply
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.schema import FileOp
 from compiler.onnx_ops import elem_type
 from compiler.ops.elementwise import QLut
+from isa.numerics import litert_multiplier
 
 
 def every(dtype: np.dtype) -> np.ndarray:
@@ -71,7 +72,7 @@ def sqrt(b: TfliteBuilder, op: FileOp) -> None:
 def absolute(b: TfliteBuilder, op: FileOp) -> None:
     q, qx, qy = _types(b)
     ratio = float(np.float32(qx.scale) / np.float32(qy.scale))
-    y = np.abs(q) if ratio == 1 else multiply(np.abs(q), *multiplier_of(ratio))
+    y = np.abs(q) if ratio == 1 else multiply(np.abs(q), *litert_multiplier(ratio))
     emit(b, y + int(qy.zero_point))
 
 
@@ -94,7 +95,7 @@ def relu(b: TfliteBuilder, op: FileOp) -> None:
     low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
     q, qx, qy = _types(b)
     bounds = b.clamp_of(b.target(), low, high)
-    m, shift = multiplier_of(float(np.float32(qx.scale) / np.float32(qy.scale)))
+    m, shift = litert_multiplier(float(np.float32(qx.scale) / np.float32(qy.scale)))
     same = np.float32(qx.scale) == np.float32(qy.scale)
     y = (q if same else multiply(q, m, shift)) + int(qy.zero_point)
     emit(b, np.clip(y, *bounds))
@@ -119,8 +120,8 @@ def hard_swish(b: TfliteBuilder, op: FileOp) -> None:
     """LiteRT's fixed-point form: 7 fractional bits, 16-bit multipliers."""
     q, qx, qy = _types(b)
     hires = np.float32(np.float32(1) / np.float32(128)) * np.float32(qx.scale)
-    out_m, out_shift = multiplier_of(float(np.float32(hires / np.float32(qy.scale))))
-    relu_m, relu_shift = multiplier_of(float(np.float32(hires / np.float32(3.0 / 32768.0))))
+    out_m, out_shift = litert_multiplier(float(np.float32(hires / np.float32(qy.scale))))
+    relu_m, relu_shift = litert_multiplier(float(np.float32(hires / np.float32(3.0 / 32768.0))))
     if not -15 <= out_shift <= 0:
         raise b.refuse("the scale of the input over that of the result must be within 2^-9..2^7")
     out16, relu16 = _to_16_bits(out_m), _to_16_bits(relu_m)
@@ -184,7 +185,7 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
         ratio = float(np.float32(qx.scale) / np.float32(qy.scale))
         emit(b, scaled_by_256(q, ratio, ratio, int(qy.zero_point)))
     else:
-        factor = multiplier_of(float(qx.scale) / float(qy.scale))
+        factor = litert_multiplier(float(qx.scale) / float(qy.scale))
         emit(b, multiply(q, *factor, away=False) + int(qy.zero_point))
 
 

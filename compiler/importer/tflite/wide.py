@@ -7,6 +7,7 @@ import numpy as np
 from compiler.graph import Tensor
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.convolution import image, kernel_of, product_shapes, weights, windows
+from compiler.importer.tflite.fixed_point import Integers
 from compiler.importer.tflite.handlers import WIDE, handles
 from compiler.importer.tflite.schema import FileOp, FileTensor
 from compiler.ops.wide import HIGHEST, LOWEST, MAX_PRODUCTS, QConv16, QMatMul16
@@ -29,6 +30,37 @@ def limits(b: TfliteBuilder, t: FileTensor, low: float, high: float) -> tuple[in
 def clamp(b: TfliteBuilder) -> tuple[int, int]:
     """The op's fused activation in the steps of its output."""
     return limits(b, b.target(), *b.activation())
+
+
+# LiteRT computes on with results and shifted values as int32, without a check. Where these could be 2^31 and more, what
+# its kernels give has no meaning, and the model is refused.
+
+
+def scaled(b: TfliteBuilder, value: str, most: int, multiplier: int, shift: int) -> str:
+    """`Integers.scaled` of integers up to a magnitude of `most`. Raises UnsupportedError where the left shift leaves
+    the 32 bits of LiteRT's kernels."""
+    room = 31 - most.bit_length()
+    if shift > room:
+        raise b.refuse(
+            f"the scales give a factor of {multiplier * 2.0 ** (shift - 31):g} for integers up to {most}; "
+            f"below {2.0**room:g} is accepted, as LiteRT computes in 32 bits"
+        )
+    return Integers(b).scaled(value, multiplier, shift)
+
+
+def _check_sums(b: TfliteBuilder, data: np.ndarray, bias_at: int, factors: np.ndarray) -> None:
+    """Raises UnsupportedError where sums by weights [channel, ...] leave the 48 bits, or results the 32 bits, of
+    LiteRT's kernels."""
+    sums = -LOWEST * np.abs(data.astype(np.int64)).reshape(len(data), -1).sum(axis=1).astype(np.float64)
+    if b.has(bias_at):
+        sums += np.abs(b.const(bias_at, "bias").reshape(-1).astype(np.float64))
+    for values, bits, what in ((sums, 47, "sums"), (sums * factors + 0.5, 31, "results before the limits of 16 bits")):
+        if np.any(values >= 2.0**bits):
+            channel = int(np.argmax(values))
+            raise b.refuse(
+                f"{what} of channel {channel} may reach {float(values[channel]):g}, by its weights and bias and the "
+                f"scales; below 2^{bits} is accepted"
+            )
 
 
 def _weights(b: TfliteBuilder, k: int, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,6 +122,7 @@ def _conv(b: TfliteBuilder, shape: tuple[int, ...], data: np.ndarray, scale: np.
         raise b.refuse(f"scales that are {float(np.max(factors)):g} of that of the result; below 128 is accepted")
     inputs = [b.value(0, PLANES), b.constant(b.source(1).name, np.ascontiguousarray(data))]
     inputs += _bias(b, 2, data.shape[0])
+    _check_sums(b, data, 2, np.ldexp(np.array(conv.multipliers, np.float64), -np.array(conv.shifts)))
     b.quantized(conv, inputs, b.result((shape[0], data.shape[0], *out), PLANES))
 
 
@@ -105,6 +138,7 @@ def fully_connected(b: TfliteBuilder, op: FileOp) -> None:
     if tuple(shape) != (rows, k):
         x = b.onnx("Reshape", [x, b.constant("shape", [rows, k], np.int64)], {"allowzero": 1})
     inputs = [x, b.constant(b.source(1).name, np.ascontiguousarray(data.T)), *_bias(b, 2, n)]
+    _check_sums(b, data, 2, factors)
     y = b.result(out)
     if out == (rows, n):
         b.quantized(product, inputs, y)

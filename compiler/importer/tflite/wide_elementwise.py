@@ -10,14 +10,15 @@ from compiler.importer.tflite import movement
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from compiler.importer.tflite.convolution import pool_windows
 from compiler.importer.tflite.elementwise import operands
-from compiler.importer.tflite.fixed_point import Integers, multiplier_of
+from compiler.importer.tflite.fixed_point import Integers
 from compiler.importer.tflite.handlers import HANDLERS, PLAIN, WIDE, handles
 from compiler.importer.tflite.reduction import axes_of
 from compiler.importer.tflite.schema import FileOp
 from compiler.importer.tflite.tables import dequantize
-from compiler.importer.tflite.wide import clamp
+from compiler.importer.tflite.wide import clamp, scaled
 from compiler.onnx_ops import elem_type
 from compiler.ops.wide import HIGHEST, LOWEST
+from isa.numerics import litert_multiplier
 
 _INT16, _FLOAT64 = np.dtype(np.int16), np.dtype(np.float64)
 #: ADD and SUB: bits by which operands are shifted left first.
@@ -32,13 +33,14 @@ def finish(b: TfliteBuilder, value: str, form: str, low: int = LOWEST, high: int
 
 # --- moves: the integers stay as they are ---
 
-_MOVES = (
+#: Operators that only move elements, beside CONCATENATION.
+MOVES = (
     "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "PAD", "PADV2", "MIRROR_PAD", "SLICE", "STRIDED_SLICE", "SPLIT",
     "SPLIT_V", "PACK", "UNPACK", "GATHER", "GATHER_ND", "TILE", "REVERSE_V2", "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND",
 )  # fmt: skip
 
 
-@handles(*_MOVES, table=WIDE)
+@handles(*MOVES, table=WIDE)
 def moved(b: TfliteBuilder, op: FileOp) -> None:
     for k in range(len(op.outputs)):
         b.wide_scale(b.target(k))
@@ -78,9 +80,11 @@ def add(b: TfliteBuilder, op: FileOp) -> None:
     last = largest / ((1 << _SPARE) * sy)
     if last >= 1:
         raise b.refuse("the scale of an operand is 2^14 times that of the result or more")
-    x, y = (ints.scaled(ints.mul(v, 1 << _SPARE), *multiplier_of(s / largest)) for v, s in ((x, sa), (y, sb)))
+    x, y = (
+        scaled(b, ints.mul(v, 1 << _SPARE), 1 << 30, *litert_multiplier(s / largest)) for v, s in ((x, sa), (y, sb))
+    )
     total = ints.add(x, y) if op.name == "ADD" else ints.sub(x, y)
-    finish(b, ints.scaled(total, *multiplier_of(last)), form, low, high)
+    finish(b, scaled(b, total, 1 << 30, *litert_multiplier(last)), form, low, high)
 
 
 def wide_operands(b: TfliteBuilder) -> tuple[list[str], str]:
@@ -114,7 +118,7 @@ def multiply(b: TfliteBuilder, op: FileOp) -> None:
     names, form = wide_operands(b)
     ints = Integers(b)
     product = ints.mul(*(ints.of(name) for name in names))
-    finish(b, ints.scaled(product, *multiplier_of(float(sa * sb / sy))), form, *clamp(b))
+    finish(b, scaled(b, product, 1 << 30, *litert_multiplier(float(sa * sb / sy))), form, *clamp(b))
 
 
 @handles("MAXIMUM", "MINIMUM", table=WIDE)
@@ -164,13 +168,13 @@ def mean(b: TfliteBuilder, op: FileOp) -> None:
     n = math.prod(b.shape(0)[a] for a in axes)
     if not 0 < n < 1 << 16:
         raise b.refuse(f"a mean of {n} elements; 1 to 65535 are accepted")
-    multiplier, shift = multiplier_of(sx / sy)
+    multiplier, shift = litert_multiplier(sx / sy)
     more = min(n.bit_length() - 1, 32, 31 + shift)
     ints = Integers(b)
     x = ints.of(b.value(0, FILE))
     if axes:
         x = b.onnx("ReduceSum", [x, b.constant("axes", axes, np.int64)], {"keepdims": keep})
-    finish(b, ints.scaled(x, (multiplier << more) // n, shift - more), FILE)
+    finish(b, scaled(b, x, n << 15, (multiplier << more) // n, shift - more), FILE)
 
 
 # --- QUANTIZE ---
@@ -194,6 +198,7 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
         sx, zx = (b.wide_scale(x), 0) if x.dtype == _INT16 else (b.byte_quant(x).scale, int(b.byte_quant(x).zero_point))
         value = ints.of(b.value(0, form))
         value = ints.sub(value, zx) if zx else value
-        value = ints.scaled(value, *multiplier_of(float(sx) / float(sy)))
+        most = 1 << 15 if x.dtype == _INT16 else 255
+        value = scaled(b, value, most, *litert_multiplier(float(sx) / float(sy)))
         value = ints.clamped(ints.add(value, zy) if zy else value, int(info.min), int(info.max))
     b.onnx("Cast", [value], {"to": elem_type(y.dtype)}, b.result(b.graph.tensor(value).shape, form))

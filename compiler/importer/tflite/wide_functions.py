@@ -8,12 +8,13 @@ from functools import lru_cache
 import numpy as np
 
 from compiler.importer.tflite.builder import FILE, TfliteBuilder
-from compiler.importer.tflite.fixed_point import Integers, multiplier_of
+from compiler.importer.tflite.fixed_point import Integers
 from compiler.importer.tflite.handlers import WIDE, handles
 from compiler.importer.tflite.schema import FileOp
-from compiler.importer.tflite.wide import limits
+from compiler.importer.tflite.wide import limits, scaled
 from compiler.importer.tflite.wide_elementwise import finish
 from compiler.ops.wide import HIGHEST, LOWEST
+from isa.numerics import litert_multiplier
 
 Array = np.ndarray
 _EVERY = np.arange(LOWEST, HIGHEST + 1, dtype=np.int64)
@@ -24,8 +25,7 @@ _OUTPUT_SCALE = 2.0**-15  # of LOGISTIC, TANH and SOFTMAX
 def relu(b: TfliteBuilder, op: FileOp) -> None:
     low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
     ratio, form = b.wide_scale(b.source(0)) / b.wide_scale(b.target()), b.layout(0)
-    ints = Integers(b)
-    value = ints.scaled(ints.of(b.value(0, form)), *multiplier_of(float(ratio)))
+    value = scaled(b, Integers(b).of(b.value(0, form)), -LOWEST, *litert_multiplier(float(ratio)))
     finish(b, value, form, *limits(b, b.target(), low, high))
 
 
@@ -37,8 +37,8 @@ def leaky_relu(b: TfliteBuilder, op: FileOp) -> None:
         raise b.refuse(f"a slope of {float(slope):g}; 0 and more are accepted beside 16-bit activations")
     ints = Integers(b)
     x = ints.of(b.value(0, form))
-    kept = ints.scaled(x, *multiplier_of(float(sx / sy)))
-    bent = ints.scaled(x, *multiplier_of(float(sx * slope / sy)))
+    kept = scaled(b, x, -LOWEST, *litert_multiplier(float(sx / sy)))
+    bent = scaled(b, x, -LOWEST, *litert_multiplier(float(sx * slope / sy)))
     finish(b, b.onnx("Where", [b.onnx("Less", [x, ints.constant(0)]), bent, kept]), form)
 
 
@@ -64,6 +64,8 @@ def _input_of_lines(b: TfliteBuilder, most: int) -> Array:
     if abs(exact - power) < 1e-3 and 0 <= 12 + power <= most:
         return _EVERY * (3 << (12 + power))
     factor, shift = scale * 4096.0 * 3.0, 0
+    if factor >= 1 << 16:
+        raise b.refuse(f"{b.source(0).name!r} has scale {scale:g}; below {(1 << 16) / (4096 * 3):.4f} is accepted")
     while factor <= 32767.0 / 2.0 and shift <= 30:
         factor, shift = factor * 2.0, shift + 1
     return (_EVERY * int(factor) + ((1 << shift) >> 1)) >> shift
@@ -152,7 +154,7 @@ def softmax(b: TfliteBuilder, op: FileOp) -> None:
     x = ints.of(b.value(0, FILE))
     below = ints.sub(x, b.onnx("ReduceMax", [x, axis], {"keepdims": 1}))
     factor = float(np.float32(scale) * np.float32(beta)) / (10.0 / 65535.0)
-    e = ints.clamped(ints.add(ints.scaled(below, *multiplier_of(factor)), HIGHEST), LOWEST, HIGHEST)
+    e = ints.clamped(ints.add(scaled(b, below, HIGHEST - LOWEST, *litert_multiplier(factor)), HIGHEST), LOWEST, HIGHEST)
     e = _looked_up(b, ints, e, exponentials())
     total = b.onnx("ReduceSum", [e, axis], {"keepdims": 1})
     powers = np.int64(1) << np.arange(32)

@@ -102,6 +102,77 @@ def test_a_network_of_bytes_beside() -> None:
     assert not LiteRtReference(data).by_reference_kernels
 
 
+def test_moves_of_bytes_beside() -> None:
+    """Behind a RESHAPE of bytes the reference kernels are compared with, behind a QUANTIZE of bytes, which computes, the
+    default ones."""
+    shape = T("s", (1,), "int32", data=np.array([64]))
+    tensors = [T("x", (8, 8), "int8", 0.05), shape, T("f", (64,), "int8", 0.05), T("y", (64,), "int16", 0.001)]
+    last = Op("QUANTIZE", ["f"], ["y"], ("QuantizeOptions", {}), 3)
+    compare(Model(tensors, [Op("RESHAPE", ["x", "s"], ["f"]), last], ["x"], ["y"]).build(), np.random.default_rng(0))
+    tensors = [T("x", (64,), "int8", 0.07), *tensors[2:]]
+    ops = [Op("QUANTIZE", ["x"], ["f"], ("QuantizeOptions", {}), 3), last]
+    assert not LiteRtReference(Model(tensors, ops, ["x"], ["y"]).build()).by_reference_kernels
+
+
+def test_factors_that_are_nothing() -> None:
+    """Below 2^-32 a factor is 0, also beside one that is not."""
+    x, y = T("x", (300,), "int16", 1e-9), T("y", (300,), "int16", 1e9)
+    compare(unary("LEAKY_RELU", x, y, ("LeakyReluOptions", {"Alpha": 0.1}), 2), np.random.default_rng(0))
+    axes, mean = (
+        T("axes", (1,), "int32", data=np.array([0])),
+        Op("MEAN", ["x", "axes"], ["y"], ("ReducerOptions", {}), 3),
+    )
+    compare(Model([x, axes, T("y", (), "int16", 1e9)], [mean], ["x"], ["y"]).build(), np.random.default_rng(0))
+
+
+def one(op: str, sx: float, sy: float, kind: str, version: int = 2, **options: float) -> bytes:
+    x, y = T("x", (1, 1 << 16), "int16", sx), T("y", (1, 1 << 16), "int16", sy)
+    return unary(op, x, y, (kind, options) if kind else None, version)
+
+
+def product(bias: int, factor: float, op: str) -> bytes:
+    shape = (1, 1, 1) if op == "CONV_2D" else ()
+    tensors = [
+        T("x", (4, *shape[1:], 4), "int16", 0.5), T("w", (2, *shape[1:], 4), "int8", 0.5, data=np.full(8, 7)),
+        T("b", (2,), "int64", 0.25, data=np.array([-bias, bias])), T("y", (4, *shape[1:], 2), "int16", 0.25 / factor),
+    ]  # fmt: skip
+    assert tensors[1].data is not None
+    tensors[1].data = tensors[1].data.reshape(tensors[1].shape)
+    options = ("Conv2DOptions", {"StrideH": 1, "StrideW": 1}) if shape else ("FullyConnectedOptions", {})
+    return Model(tensors, [Op(op, ["x", "w", "b"], ["y"], options, 4)], ["x"], ["y"]).build()
+
+
+#: Just within what is accepted, just beyond it, and what is said then. 2^31 - 28 * 2^15 is the largest bias.
+LIMITS = [
+    *((product((1 << 31) - 28 * (1 << 15) - 1, 1.0, op), product((1 << 31) - 28 * (1 << 15), 1.0, op),
+       "results before the limits of 16 bits of channel 0 may reach 2.14748e.09, .*; below 2.31 is accepted")
+      for op in ("CONV_2D", "FULLY_CONNECTED")),
+    (product((1 << 47) - (1 << 20), 2.0**-18, "CONV_2D"), product(1 << 47, 2.0**-18, "CONV_2D"), "below 2.47"),
+    *((one(op, 0.999, 2.0**-15, kind, **options), one(op, 1.0, 2.0**-15, kind, **options),
+       f"{op} .* a factor of 32768 for integers up to 32768; below 32768 is accepted")
+      for op, kind, options in (("RELU6", "", {}), ("LEAKY_RELU", "LeakyReluOptions", {"Alpha": 0.5}),
+                                ("QUANTIZE", "QuantizeOptions", {}))),
+    *((one(op, 5.333, 2.0**-15, ""), one(op, 5.334, 2.0**-15, ""), "'x' has scale 5.334; below 5.3333 is accepted")
+      for op in ("LOGISTIC", "TANH")),
+    (one("SOFTMAX", 4.9999, 2.0**-15, "SoftmaxOptions", 3, Beta=1.0),
+     one("SOFTMAX", 5.001, 2.0**-15, "SoftmaxOptions", 3, Beta=1.0), "for integers up to 65535; below 32768 is"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("within", "beyond", "message"), LIMITS)
+def test_limits_of_32_bits(within: bytes, beyond: bytes, message: str) -> None:
+    compare(within, np.random.default_rng(0))
+    with pytest.raises(UnsupportedError, match=message):
+        tw.compile(beyond, "tiny")
+
+
+def test_products_beyond_32_bits() -> None:
+    tensors = [T(name, (4,), "int16", s) for name, s in (("x", 0.001), ("b", 0.001), ("y", 1e-7))]
+    data = Model(tensors, [Op("MUL", ["x", "b"], ["y"], ("MulOptions", {}), 4)], ["x", "b"], ["y"]).build()
+    with pytest.raises(UnsupportedError, match="a factor of 10 for integers up to 1073741824; below 1 is accepted"):
+        tw.compile(data, "tiny")
+
+
 def conv(**changes: T) -> bytes:
     tensors = {
         "x": T("x", (1, 2, 2, 4), "int16", 0.001), "w": T("w", (2, 1, 1, 4), "int8", 0.01, data=np.ones((2, 1, 1, 4))),
