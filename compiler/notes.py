@@ -10,6 +10,7 @@ from compiler.ops.wide import Wide
 
 if TYPE_CHECKING:
     from compiler.graph import Graph, Node
+    from isa.config import NpuConfig
     from isa.program import Layer
 
 #: How notes about the whole program begin: commands that show nothing else of a program's notes show these.
@@ -26,7 +27,7 @@ def general(notes: Iterable[str]) -> list[str]:
     return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS))]
 
 
-def notes_on(graph: Graph, layers: list[Layer], cpu_only: bool) -> list[str]:
+def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: bool) -> list[str]:
     """The notes about a program of this graph: 16-bit activations, and why the NPU has nothing to do."""
     wide = [
         name for node in graph.nodes if node.op == "QuantizeLinear"
@@ -37,7 +38,7 @@ def notes_on(graph: Graph, layers: list[Layer], cpu_only: bool) -> list[str]:
     if sixteen:
         found.append(
             f"{SIXTEEN_BITS}{_counted(sixteen)} multiply them with 8-bit weights (the first makes "
-            f"{sixteen[0].outputs[0]!r}); every sum of the NPU leaves it as 8 bits, so they and what is between them "
+            f"{sixteen[0].outputs[0]!r}); {_sums(config)}, so they and what is between them "
             "run on the CPU, in the integers of LiteRT's reference kernels"
         )
     if wide:
@@ -49,10 +50,17 @@ def notes_on(graph: Graph, layers: list[Layer], cpu_only: bool) -> list[str]:
     found += [] if cpu_only else _interpolations(graph)
     products = [node for node in graph.nodes if node.op in _PRODUCTS]
     if products and not cpu_only:
-        found.append(f"{_counted(products)} run on the CPU: {_why_not_products(graph)}")
+        found.append(f"{_counted(products)} run on the CPU: {_why_not_products(graph, config)}")
     if any(layer.where != "cpu" for layer in layers) or not any(layer.macs for layer in layers):
         return found
-    return [*found, UNUSED + _why_unused(graph, bool(wide or sixteen), cpu_only)]
+    return [*found, UNUSED + _why_unused(graph, config, bool(wide or sixteen), cpu_only)]
+
+
+def _sums(config: NpuConfig) -> str:
+    """Why results of 16 bits are not left to the NPU."""
+    if config.wide_results:
+        return "the compiler makes no use of `wide_results` yet, without which every sum of the NPU leaves it as 8 bits"
+    return "every sum of the NPU leaves it as 8 bits"
 
 
 def _interpolations(graph: Graph) -> list[str]:
@@ -76,27 +84,24 @@ def _counted(nodes: list[Node]) -> str:
     return ", ".join(f"{n} {op}" for op, n in counts.items())
 
 
-def _why_not_products(graph: Graph) -> str:
+def _why_not_products(graph: Graph, config: NpuConfig) -> str:
     """Why sums of 8-bit products are not left to the array."""
     if any(node.op.startswith(_DYNAMIC) for node in graph.nodes):
         return (
             "their factors are found while the model runs. The NPU has the factors of its sums in the program and "
             "hands on bytes; no instruction hands on the sums themselves"
         )
-    return (
-        "results of 16 bits or more (the gates of an LSTM) are asked for, and every sum of the NPU leaves it as 8 "
-        "bits, rounded once"
-    )
+    return f"results of 16 bits or more (the gates of an LSTM) are asked for, and {_sums(config)}, rounded once"
 
 
-def _why_unused(graph: Graph, wide: bool, cpu_only: bool) -> str:
+def _why_unused(graph: Graph, config: NpuConfig, wide: bool, cpu_only: bool) -> str:
     if cpu_only:
         return "it is left out"
     if wide:
         return f"the activations have 16 bits; quantise the float model with 8-bit activations. {_QUANTISE}"
     dynamic = next((node.op for node in graph.nodes if node.op.startswith(_DYNAMIC)), "")
     if not dynamic and any(node.op in _PRODUCTS for node in graph.nodes):
-        return _why_not_products(graph)
+        return _why_not_products(graph, config)
     if dynamic:
         return (
             f"the model is quantised while it runs ({dynamic}), and the NPU needs scales that are known before. "

@@ -248,9 +248,20 @@ def wide_parameters(bias: Any, multiplier: Any, shift: Any) -> tuple[Array, Arra
 
     Args:
         bias: int64 up to WIDE_BIAS_MOST.
-        multiplier, shift: m and t of `wide_multiplier`.
+        multiplier, shift: m and t of `wide_multiplier`, t from 1 to 64.
+
+    Raises:
+        ValueError: a value beyond these limits.
     """
     whole = np.asarray(bias, np.int64)
+    most_bias = (-WIDE_BIAS_MOST, WIDE_BIAS_MOST)
+    for name, value, (least, most) in (
+        ("bias", bias, most_bias), ("multiplier", multiplier, (0, 0x7FFF)), ("shift", shift, (1, 64)),
+    ):  # fmt: skip
+        found = np.asarray(value, np.int64)
+        beyond = found[(found < least) | (found > most)]
+        if beyond.size:
+            raise ValueError(f"{name} {beyond[0]} for VECTOR_WIDE; {least} to {most} are accepted")
     low = wrap32(whole)
     high = (whole - low) >> 32
     pattern = np.asarray(multiplier, np.int64) | (np.asarray(shift, np.int64) - 1) << WIDE_SHIFT_BIT

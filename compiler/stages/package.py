@@ -56,7 +56,7 @@ def package(
         metadata=dict(graph.metadata),
         host_work=_host_work(segments),
         notes=[
-            *notes_on(graph, emission.layers, options.cpu_only),
+            *notes_on(graph, emission.layers, config, options.cpu_only),
             *([emission.coder.describe()] if emission.coder is not None and emission.coder.plain else []),
             *(f"{name} runs on the CPU: {reason}" for name, reason in partition.placement.reasons.items()),
         ],

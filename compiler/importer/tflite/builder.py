@@ -123,10 +123,10 @@ class TfliteBuilder:
         return any(self.is_bytes(t) for t in tensors)
 
     def wide(self) -> bool:
-        """Whether the op makes 16-bit activations, or reads one as its first input."""
+        """Whether the op makes 16-bit activations, or reads one as its first input: int16 with any scale."""
         tensors = [self.source(0)] if self.has(0) else []
         tensors += [self.target(k) for k in range(len(self.op.outputs))]
-        return any(t.dtype == np.int16 and self.is_steps(t) for t in tensors)
+        return any(t.dtype == np.int16 and t.quant is not None for t in tensors)
 
     def wide_scale(self, t: FileTensor) -> np.float32:
         """Scale of a 16-bit activation, whose zero point is 0. Raises UnsupportedError for others."""

@@ -89,6 +89,8 @@ def _bias(b: TfliteBuilder, k: int, channels: int) -> list[str]:
 @handles("CONV_2D", table=WIDE)
 def conv_2d(b: TfliteBuilder, op: FileOp) -> None:
     shape = image(b, 0)
+    if not b.has(2):
+        raise b.refuse("there is no bias; LiteRT asks for one of int64 beside 16-bit activations")
     data, scale = _weights(b, 1, 0)
     data = kernel_of(b, b.source(1), data)
     if shape[3] % data.shape[3] or data.shape[0] % (shape[3] // data.shape[3]):

@@ -42,15 +42,23 @@ MOVES = (
 
 @handles(*MOVES, table=WIDE)
 def moved(b: TfliteBuilder, op: FileOp) -> None:
-    for k in range(len(op.outputs)):
-        b.wide_scale(b.target(k))
+    _check_moved(b)
     (HANDLERS.get(op.name) or PLAIN[op.name])(b, op)
 
 
 @handles("CONCATENATION", table=WIDE)
 def concatenation(b: TfliteBuilder, op: FileOp) -> None:
     """LiteRT asks for one scale in all parts and the result, of 16 bits as of 8."""
+    _check_moved(b)
     movement.concatenation(b, op)
+
+
+def _check_moved(b: TfliteBuilder) -> None:
+    """Raises UnsupportedError unless outputs are 16-bit activations, or nothing has a scale above 0: plain integers."""
+    tensors = [b.model.tensors[i] for i in (*b.op.inputs, *b.op.outputs) if i >= 0]
+    if any(b.is_steps(t) for t in tensors):
+        for k in range(len(b.op.outputs)):
+            b.wide_scale(b.target(k))
 
 
 @handles("DEQUANTIZE", table=WIDE)

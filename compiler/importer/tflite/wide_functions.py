@@ -21,12 +21,12 @@ _EVERY = np.arange(LOWEST, HIGHEST + 1, dtype=np.int64)
 _OUTPUT_SCALE = 2.0**-15  # of LOGISTIC, TANH and SOFTMAX
 
 
-@handles("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", table=WIDE)
+@handles("RELU", "RELU6", table=WIDE)
 def relu(b: TfliteBuilder, op: FileOp) -> None:
-    low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
+    high = np.inf if op.name == "RELU" else 6
     ratio, form = b.wide_scale(b.source(0)) / b.wide_scale(b.target()), b.layout(0)
     value = scaled(b, Integers(b).of(b.value(0, form)), -LOWEST, *litert_multiplier(float(ratio)))
-    finish(b, value, form, *limits(b, b.target(), low, high))
+    finish(b, value, form, *limits(b, b.target(), 0, high))
 
 
 @handles("LEAKY_RELU", table=WIDE)

@@ -262,3 +262,17 @@ def test_row_scale_is_the_quotient_truncated() -> None:
         exact = Fraction(value) / total / Fraction(2) ** exponent
         assert mantissa <= exact < mantissa + 1, (value, total)
     assert numerics.row_numerator(1 / 3) is None and numerics.row_numerator(0.0) is None
+
+
+@pytest.mark.parametrize("name", ["bias", "multiplier", "shift"])
+def test_parameters_of_wide_results_keep_to_their_bits(name):
+    most = {"bias": numerics.WIDE_BIAS_MOST, "multiplier": (1 << 15) - 1, "shift": 64}
+    least = {"bias": -numerics.WIDE_BIAS_MOST, "multiplier": 0, "shift": 1}
+    for limits, step in ((most, 1), (least, -1)):
+        low, pattern = numerics.wide_parameters(**limits)
+        upper = int(pattern.view(np.int32)) >> numerics.WIDE_BIAS_BIT
+        assert int(low) + (upper << 32) == limits["bias"]
+        assert int(pattern) & 0x7FFF == limits["multiplier"]
+        assert (int(pattern) >> numerics.WIDE_SHIFT_BIT & 63) + 1 == limits["shift"]
+        with pytest.raises(ValueError, match=f"{name} -?[0-9]+ for VECTOR_WIDE; .* are accepted"):
+            numerics.wide_parameters(**{**limits, name: np.array([1, limits[name] + step])})

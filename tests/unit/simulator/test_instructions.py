@@ -471,12 +471,12 @@ def test_vector_wide_wraps_at_48_bits_and_shifts_once_a_row(path: str) -> None:
 def test_vector_wide_has_biases_of_42_bits(path: str) -> None:
     b = bench(path, SIXTEEN)
     b.pads.acc[0:4] = [5, -5, 1 << 30, 0]
-    biases = np.array([(1 << 40) - 5, -(1 << 41) + 5, 1 << 31, -1])
+    biases = np.array([(1 << 40) - 5, -numerics.WIDE_BIAS_MOST, 1 << 31, -1])
     low, scale = numerics.wide_parameters(biases, 1 << 14, [46, 46, 39, 15])
     b.pads.prm[0, :, 0], b.pads.prm[0, :, 1] = low.view(np.uint32), scale
     b.run([op("VECTOR_WIDE", low=-32768, high=32767), op("VECTOR_WIDE", dst=1, byte=1, low=-32768, high=32767)])
     values = 256 * b.pads.act[1].astype(int) + b.pads.act[0] + 128
-    assert values.tolist() == [1 << 8, -(1 << 9), 3 << 5, 0]  # 2**40 / 2**32; 3 * 2**30 / 2**25; -1/2
+    assert values.tolist() == [1 << 8, -(1 << 9), 3 << 5, 0]  # 2**40 / 2**32; -511.5 - 2**-30; 3 * 2**30 / 2**25; -1/2
 
 
 def test_vector_wide_without_a_second_row(path: str) -> None:

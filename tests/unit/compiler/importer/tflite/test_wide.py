@@ -9,6 +9,7 @@ import tilewright as tw
 from compiler.errors import UnsupportedError
 from compiler.importer.tflite.schema import read
 from isa import numerics
+from isa.config import preset
 from tests.common.tflite_models import Model, Op, T, unary
 from tests.unit.compiler.importer.tflite.tflite_ops import MOVES
 from tests.unit.compiler.importer.tflite.wide_ops import CASES
@@ -103,8 +104,7 @@ def test_a_network_of_bytes_beside() -> None:
 
 
 def test_moves_of_bytes_beside() -> None:
-    """Behind a RESHAPE of bytes the reference kernels are compared with, behind a QUANTIZE of bytes, which computes, the
-    default ones."""
+    """Behind a RESHAPE of bytes the reference kernels are right, behind a QUANTIZE of bytes the default ones."""
     shape = T("s", (1,), "int32", data=np.array([64]))
     tensors = [T("x", (8, 8), "int8", 0.05), shape, T("f", (64,), "int8", 0.05), T("y", (64,), "int16", 0.001)]
     last = Op("QUANTIZE", ["f"], ["y"], ("QuantizeOptions", {}), 3)
@@ -173,14 +173,28 @@ def test_products_beyond_32_bits() -> None:
         tw.compile(data, "tiny")
 
 
-def conv(**changes: T) -> bytes:
+def conv(biased: bool = True, **changes: T) -> bytes:
     tensors = {
         "x": T("x", (1, 2, 2, 4), "int16", 0.001), "w": T("w", (2, 1, 1, 4), "int8", 0.01, data=np.ones((2, 1, 1, 4))),
         "b": T("b", (2,), "int64", 0.00001, data=np.ones(2)), "y": T("y", (1, 2, 2, 2), "int16", 0.001),
     }  # fmt: skip
     options = ("Conv2DOptions", {"StrideH": 1, "StrideW": 1})
     made = [*(tensors | changes).values()]
-    return Model(made, [Op("CONV_2D", ["x", "w", "b"], ["y"], options, 4)], ["x"], ["y"]).build()
+    return Model(made, [Op("CONV_2D", ["x", "w", "b"][: 2 + biased], ["y"], options, 4)], ["x"], ["y"]).build()
+
+
+def joined(scale: float, zero: int) -> bytes:
+    tensors = [T(name, (n,), "int16", scale, zero) for name, n in (("x", 4), ("b", 4), ("y", 8))]
+    options = ("ConcatenationOptions", {"Axis": 0})
+    return Model(tensors, [Op("CONCATENATION", ["x", "b"], ["y"], options, 3)], ["x", "b"], ["y"]).build()
+
+
+def test_plain_integers_are_moved() -> None:
+    """A scale of 0 is none: moves take such integers, what computes refuses them (below)."""
+    data = joined(0.0, 0)
+    inputs = {name: np.arange(4, dtype=np.int16) - k for k, name in enumerate("xb")}
+    with tw.Device("functional") as device:
+        np.testing.assert_array_equal(device.run(tw.compile(data, "tiny"), inputs)["y"], [0, 1, 2, 3, -1, 0, 1, 2])
 
 
 def test_what_is_refused() -> None:
@@ -192,6 +206,12 @@ def test_what_is_refused() -> None:
         (conv(w=T("w", (2, 1, 1, 4), "int8", 0.01, 1, data=ones)), "weights 'w' must be int8 with the zero point 0"),
         (conv(b=T("b", (2,), "int32", 0.00001, data=np.ones(2))), r"bias 'b' is INT32\[2\]; int64\[2\] is accepted"),
         (conv(y=T("y", (1, 2, 2, 2), "int16", 1e-8)), "scales that are 1000 of that of the result; below 128"),
+        (conv(biased=False), r"CONV_2D .*: there is no bias; LiteRT asks for one of int64"),
+        (joined(0.1, 5), "CONCATENATION .*'y' must have one scale and the zero point 0"),
+        (unary("NEG", T("x", (4,), "int16", 0.0), T("y", (4,), "int16", 0.0)), "NEG .* is not supported with 16-bit"),
+        (unary("RELU", T("x", (4,), "int16", 0.0), T("y", (4,), "int16", 0.0)), "RELU .*'x' has scale 0; up to 2.40"),
+        *((unary(op, T("x", (4,), "int16", 0.1), T("y", (4,), "int16", 0.1)), f"{op} .* is not supported with 16-bit")
+          for op in ("RELU_N1_TO_1", "RELU_0_TO_1")),
         (unary("HARD_SWISH", T("x", (4,), "int16", 0.1), T("y", (4,), "int16", 0.1)),
          "HARD_SWISH .* is not supported with 16-bit activations; docs/tflite.md"),
         (unary("TANH", T("x", (4,), "int16", 0.1), T("y", (4,), "int16", 0.1)), "'y' has scale 0.1; 2\\^-15"),
@@ -206,3 +226,6 @@ def test_notes_say_where_it_runs() -> None:
     assert [layer.where for layer in program.layers if layer.macs] == ["cpu"]
     assert any(note.startswith("16-bit activations: 1 QConv16 multiply them") for note in program.notes)
     assert any(note.startswith("nothing runs on the NPU") for note in program.notes)
+    assert not any("wide_results" in note for note in program.notes)
+    wide = tw.compile(conv(), preset("tiny").with_(wide_results=1), cache=False)
+    assert "the compiler makes no use of `wide_results` yet" in wide.notes[0]
