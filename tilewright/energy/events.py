@@ -115,8 +115,11 @@ def per_instruction(ops: Sequence[Op], config: NpuConfig, constants: bytes | Non
                     changes = _changes([level[0] for level in outer], [level[1] for level in outer])
                     row[_AT["parameter"]] = written if config.vector_passes > 1 else changes
             case "VECTOR_WIDE":
-                counts = [level[0] for level in vector]
-                row[_AT["post"]] = row[_AT["parameter"]] = math.prod(counts)
+                outer = vector[o["reduce"] :]
+                counts = [level[0] for level in outer]
+                row[_AT["post"]] = written = math.prod(counts)
+                changes = _changes(counts, [level[1] for level in outer])
+                row[_AT["parameter"]] = written if config.vector_passes > 1 else changes
             case "ROW":
                 function = RowFunction(o["function"])
                 counts = [level[0] for level in vector]

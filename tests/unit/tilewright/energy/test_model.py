@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from fpga.bare.resources import rtlil_of, sources_digest
 from isa.config import PRESETS, NpuConfig
 from isa.device import Counters
+from isa.encoding import op
 from simulator.cycle import CycleDevice
 from tests.common import needs
 from tests.common.paths import ROOT
@@ -148,6 +149,16 @@ def test_weights_that_are_zero_multiply_nothing() -> None:
 def test_pooling_writes_once_for_each_window() -> None:
     found = _machine_with_weights((1, 4, 8, 8), lambda b, x: b.max_pool(b.conv(x, 4, 1), 2, 2))
     assert (found["element"], found["operand"], found["post"]) == (16, 64, 64)
+
+
+def test_sums_of_two_bytes_are_one_result() -> None:
+    """VECTOR_WIDE writes, and reads its parameters, once for each result, however many rows it is summed from."""
+    loops = [op("VECTOR_LOOP", level=0, count=2, a_stride=64), op("VECTOR_LOOP", level=1, count=64, a_stride=1)]
+    config = PRESETS["tiny"].with_(vector_passes=1, wide_results=1)
+    found = events.per_instruction([*loops, op("VECTOR_WIDE", reduce=1)], config)[-1]
+    assert {n: found[i] for i, n in enumerate(events.EVENTS) if n in ("post", "parameter")} == {
+        "post": 64, "parameter": 1,
+    }  # fmt: skip
 
 
 def _counters(config: NpuConfig, network: str) -> tuple[Counters, np.ndarray]:
