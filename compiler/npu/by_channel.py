@@ -92,7 +92,8 @@ class _ByChannel:
         centred = values - int(self.from_quant.zero_point)
         floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
         divided = self.function.op == "Div"
-        found = floats[:, None] / self.factors if divided else floats[:, None] * self.factors
+        with np.errstate(over="ignore"):  # what is infinite is quantised to a limit
+            found = floats[:, None] / self.factors if divided else floats[:, None] * self.factors
         products = quantize(found, self.to_quant, self.y.dtype).astype(np.int64)
         plain = self.function.op != "PRelu"
         rows = np.full(len(values), True) if plain else centred <= 0
@@ -120,7 +121,8 @@ class _ByChannel:
         """Scales of weights of 1 with which products of these values are what is wanted, float32 [channels]."""
         least, (low, high) = limits(self.y.dtype)[0] + 128, limits(np.dtype(np.int8))
         sx, sy = self.from_quant.scale, self.to_quant.scale
-        factors = np.float32(1) / self.factors if self.function.op == "Div" else self.factors
+        with np.errstate(over="ignore"):
+            factors = np.float32(1) / self.factors if self.function.op == "Div" else self.factors
         found, open_ = factors.copy(), np.full(len(factors), True)
         for step in sorted(range(-_NEIGHBOURS, _NEIGHBOURS + 1), key=abs):
             tried = (factors.view(np.int32) + step).view(np.float32)
