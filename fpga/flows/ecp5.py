@@ -34,9 +34,8 @@ synth_ecp5 {NARROW} -top {NAME} -run map_cells:json
 _DENSE = f"synth_ecp5 {NARROW} -top {NAME} -run map_luts:json\n"
 #: Share of the LUTs above which a design counts as crowded: its connections get in each other's way. The second router
 #: goes on until each connection is fast enough, and aims a little higher than asked: its own count is half a percent
-#: above the truth. Above the other share that would not end: a hundred connections stay too slow, whatever it rips up.
-#: There it is done when no wire is used twice.
-CROWDED, TOO_CROWDED, MARGIN = 0.25, 0.35, 1.01
+#: above the truth.
+CROWDED, MARGIN = 0.25, 1.01
 #: Where DSP blocks are short. There are too few wires around a row of which all blocks are used: 16 x 8 with all 156
 #: takes a third more wire than with 84 and the other products in LUTs, and is not routed.
 FILLED = 0.54
@@ -75,11 +74,9 @@ class Ecp5(PlatformFlow):
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
         """As `Flow` says; of several placements the best is routed."""
         crowded = used.lut > CROWDED * self.capacity.lut
-        second = ("--router", "router2") if crowded else ()
         if crowded:
             self.aim(directory, MARGIN * mhz)
-            second += ("--tmg-ripup",) if used.lut <= TOO_CROWDED * self.capacity.lut else ()
-        route = partial(self.route, mhz=mhz, router=second, progress=progress)
+        route = partial(self.route, mhz=mhz, crowded=crowded, progress=progress)
         place = partial(self.place, mhz=mhz)
         return implement(directory, (NETLIST, CONSTRAINTS), seeds, place, route, progress)
 
@@ -96,10 +93,11 @@ class Ecp5(PlatformFlow):
         run(step, folder, watch)
         return (folder / PLACEMENT_LOG).read_text(encoding="utf-8")
 
-    def route(self, folder: Path, seed: int, *, mhz: float, router: Sequence[str], progress: Progress) -> None:
-        """Places and routes the netlist of a folder; `router` are arguments that choose one."""
+    def route(self, folder: Path, seed: int, *, mhz: float, crowded: bool, progress: Progress) -> None:
+        """Places and routes the netlist of a folder."""
+        second = ("--router", "router2", "--tmg-ripup") if crowded else ()
         written = ("--textcfg", CONFIGURATION, "--report", ROUTING)
-        step = self._nextpnr("place and route", LOG, mhz, seed, *written, *router)
+        step = self._nextpnr("place and route", LOG, mhz, seed, *written, *second)
         run(step, folder, Watch(folder / LOG, mhz, progress))
 
     def _nextpnr(self, title: str, log: str, mhz: float, seed: int, *more: str) -> Step:
