@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
 from isa.instructions import BY_NAME
-from isa.numerics import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
+from isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 
 #: Bits of the sums, and of the multipliers.
 SUM, MULTIPLIER = 48, 15
