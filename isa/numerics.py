@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS, Rounding, WideByte
+from isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 
 Array = np.ndarray
 
@@ -237,9 +238,7 @@ def wrap48(value: Any) -> Array:
     return np.asarray((np.asarray(value, np.int64) << 16) >> 16)
 
 
-#: Where PRM rows hold the multiplier, the shift less one, and the part of the bias above 32 bits for VECTOR_WIDE: the
-#: lowest bits of the scale's pattern. The largest magnitude of a bias.
-WIDE_SHIFT_BIT, WIDE_BIAS_BIT = 16, 22
+#: The largest magnitude of a bias.
 WIDE_BIAS_MOST = (1 << 41) - (1 << 31) - 1
 
 

@@ -80,8 +80,9 @@ def family_named(name: str) -> Family:
 
 #: What decides a design: the RTL and the tables it is generated from.
 DESIGN_SOURCES = (
-    "hw/*", *(f"isa/{name}.py" for name in ("codes", "config", "instructions", "registers", "row_bits", "timing")),
-)  # fmt: skip
+    "hw/*",
+    *(f"isa/{name}.py" for name in ("codes", "config", "instructions", "registers", "row_bits", "timing", "wide_bits")),
+)
 
 
 @functools.cache

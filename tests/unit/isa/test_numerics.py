@@ -11,6 +11,7 @@ from onnx import helper
 
 from isa import numerics
 from isa.instructions import Rounding
+from isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 from tests.common import onnx_models
 
 # The requantiser in integers: leading-zero count, 24 x 24 multiply, rounding shifts.
@@ -270,9 +271,9 @@ def test_parameters_of_wide_results_keep_to_their_bits(name):
     least = {"bias": -numerics.WIDE_BIAS_MOST, "multiplier": 0, "shift": 1}
     for limits, step in ((most, 1), (least, -1)):
         low, pattern = numerics.wide_parameters(**limits)
-        upper = int(pattern.view(np.int32)) >> numerics.WIDE_BIAS_BIT
+        upper = int(pattern.view(np.int32)) >> WIDE_BIAS_BIT
         assert int(low) + (upper << 32) == limits["bias"]
         assert int(pattern) & 0x7FFF == limits["multiplier"]
-        assert (int(pattern) >> numerics.WIDE_SHIFT_BIT & 63) + 1 == limits["shift"]
+        assert (int(pattern) >> WIDE_SHIFT_BIT & 63) + 1 == limits["shift"]
         with pytest.raises(ValueError, match=f"{name} -?[0-9]+ for VECTOR_WIDE; .* are accepted"):
             numerics.wide_parameters(**{**limits, name: np.array([1, limits[name] + step])})
