@@ -148,7 +148,7 @@ def _resize(shape: Sequence[int], factor: float, quantised: bool = False) -> Cal
 
     def make() -> onnx.ModelProto:
         constants = {"scales": np.array([1, 1, factor, factor], np.float32)}
-        attrs = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+        attrs: dict[str, object] = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
         if not quantised:
             return _model([("Resize", ["x", "", "scales"], attrs)], {"x": (shape, np.float32)}, constants)
         constants |= {"s": np.array(0.03, np.float32), "z": np.array(3, np.int8)}
