@@ -10,6 +10,20 @@ from compiler.ops.quantized_op import Clamped, Operands, Windowed, shape_error, 
 from compiler.tensor import Tensor
 
 
+def kernel_error(x: Tensor, w: Tensor, kernel: tuple[int, ...], group: int) -> str | None:
+    """What is wrong with x [N,C,spatial] and w [O,C/group,kernel] of a convolution, None if nothing."""
+    if w.shape[2:] != kernel or w.shape[1] * group != x.shape[1]:
+        return f"weights {list(w.shape)} for {list(x.shape)} in {group} groups, kernel {list(kernel)}"
+    return None
+
+
+def products(operands: Operands, result: Tensor) -> int:
+    """Products of a convolution."""
+    w = operands[1]
+    assert w is not None
+    return result.size * int(np.prod(w.shape[1:]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class QConv(Windowed, Clamped):
     """Convolution: x [N,C,spatial], w constant [O,C/group,kernel], optional bias int32 [O].
@@ -30,15 +44,14 @@ class QConv(Windowed, Clamped):
             return error
         x, w, bias = (*operands, None)[:3]
         assert x is not None and w is not None
-        if w.shape[2:] != self.kernel or w.shape[1] * self.group != x.shape[1]:
-            return f"weights {list(w.shape)} for {list(x.shape)} in {self.group} groups, kernel {list(self.kernel)}"
-        spatial = self.positions(x.shape[2:])
-        return weights_error(w, bias, w.shape[0]) or shape_error(result, (x.shape[0], w.shape[0], *spatial))
+        return (
+            kernel_error(x, w, self.kernel, self.group)
+            or weights_error(w, bias, w.shape[0])
+            or shape_error(result, (x.shape[0], w.shape[0], *self.positions(x.shape[2:])))
+        )
 
     def macs(self, operands: Operands, result: Tensor) -> int:
-        w = operands[1]
-        assert w is not None
-        return 0 if self.moves else result.size * int(np.prod(w.shape[1:]))
+        return 0 if self.moves else products(operands, result)
 
 
 @dataclass(frozen=True, kw_only=True)

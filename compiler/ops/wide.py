@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.ops.convolution import kernel_error, products
 from compiler.ops.quantized_op import Operands, QuantizedOp, Windowed, shape_error
 from compiler.tensor import Tensor
 
@@ -51,19 +52,15 @@ class QConv16(Wide, Windowed):
             return error
         x, w, bias = (*operands, None)[:3]
         assert x is not None and w is not None
-        if w.shape[2:] != self.kernel or w.shape[1] * self.group != x.shape[1]:
-            return f"weights {list(w.shape)} for {list(x.shape)} in {self.group} groups, kernel {list(self.kernel)}"
-        spatial = self.positions(x.shape[2:])
         return (
-            _weights_error(w, bias, w.shape[0], w.size // w.shape[0])
+            kernel_error(x, w, self.kernel, self.group)
+            or _weights_error(w, bias, w.shape[0], w.size // w.shape[0])
             or _length_error(w.shape[0], multipliers=self.multipliers, shifts=self.shifts)
-            or shape_error(result, (x.shape[0], w.shape[0], *spatial))
+            or shape_error(result, (x.shape[0], w.shape[0], *self.positions(x.shape[2:])))
         )
 
     def macs(self, operands: Operands, result: Tensor) -> int:
-        w = operands[1]
-        assert w is not None
-        return result.size * int(np.prod(w.shape[1:]))
+        return products(operands, result)
 
 
 @dataclass(frozen=True, kw_only=True)

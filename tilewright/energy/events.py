@@ -111,15 +111,12 @@ def per_instruction(ops: Sequence[Op], config: NpuConfig, constants: bytes | Non
                 second = o["add"] or source == Source.MUL
                 row[_AT["operand"]] = second * written + (source != Source.ACC) * math.prod(counts)
                 row[_AT["look-up"]] = o["lut"] * written
-                if source not in (Source.ACT, Source.MAX):  # with several passes each is another part of the row
-                    changes = _changes([level[0] for level in outer], [level[1] for level in outer])
-                    row[_AT["parameter"]] = written if config.vector_passes > 1 else changes
+                if source not in (Source.ACT, Source.MAX):
+                    row[_AT["parameter"]] = _parameters(outer, config)
             case "VECTOR_WIDE":
                 outer = vector[o["reduce"] :]
-                counts = [level[0] for level in outer]
-                row[_AT["post"]] = written = math.prod(counts)
-                changes = _changes(counts, [level[1] for level in outer])
-                row[_AT["parameter"]] = written if config.vector_passes > 1 else changes
+                row[_AT["post"]] = math.prod(level[0] for level in outer)
+                row[_AT["parameter"]] = _parameters(outer, config)
             case "ROW":
                 function = RowFunction(o["function"])
                 counts = [level[0] for level in vector]
@@ -168,6 +165,13 @@ def _changes(counts: Sequence[int], strides: Sequence[int]) -> int:
             found += (count - 1) * steps
         back += stride * (count - 1)  # by what the address falls when the next level advances
     return found
+
+
+def _parameters(levels: Sequence[tuple[int, int]], config: NpuConfig) -> int:
+    """Reads of PRM for the results of a loop nest, (count, stride in PRM): one for each row that is another one than
+    before. With several passes each reads another part of its row."""
+    counts = [count for count, _ in levels]
+    return math.prod(counts) if config.vector_passes > 1 else _changes(counts, [stride for _, stride in levels])
 
 
 class _Weights:

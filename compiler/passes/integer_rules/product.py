@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from compiler.graph import Graph, Node, Tensor
@@ -34,7 +36,7 @@ def product_and_bias(site: Site) -> list[Node] | None:
         bias = site.node.inputs[1 - index]
         if product is None or product.op != "MatMul":
             continue
-        found = Site(site.graph, product, site.producers, site.quantizer, site.low, site.high, site.alone)
+        found = replace(site, node=product)
         weights = found.dequantizer(1)
         if weights is None or not site.graph.tensor(weights.inputs[0]).is_const:
             return None

@@ -4,6 +4,10 @@
 // nextpnr spends a cell on a CIN that is a constant, and another on the last COUT where it has a net. So the first bit
 // of a chain gives the constant (P = 0), its CIN and the last COUT are open.
 
+// INIT of a bit with C = D = 1: A + B, A + ~B.
+`define ADD 16'h600a
+`define ADD_INVERTED 16'h900a
+
 // WIDTH bits with 16 bits of INIT each; CI is the carry into the lowest.
 (* techmap_celltype = "$__carry_chain" *)
 module _carry_chain (A, B, C, D, S);
@@ -75,8 +79,7 @@ module _adder (A, B, Y);
 	wire [Y_WIDTH-1:0] a, b;
 	\$pos #(.A_SIGNED(SIGNED), .A_WIDTH(A_WIDTH), .Y_WIDTH(Y_WIDTH)) a_conv (.A(A), .Y(a));
 	\$pos #(.A_SIGNED(SIGNED), .A_WIDTH(B_WIDTH), .Y_WIDTH(Y_WIDTH)) b_conv (.A(B), .Y(b));
-	// A + B, or A + ~B; C = D = 1
-	\$__carry_chain #(.WIDTH(Y_WIDTH), .INIT({Y_WIDTH{SUBTRACT ? 16'h900a : 16'h600a}}), .CI(SUBTRACT)) chain (
+	\$__carry_chain #(.WIDTH(Y_WIDTH), .INIT({Y_WIDTH{SUBTRACT ? `ADD_INVERTED : `ADD}}), .CI(SUBTRACT)) chain (
 		.A(a), .B(b), .C({Y_WIDTH{1'b1}}), .D({Y_WIDTH{1'b1}}), .S(Y)
 	);
 endmodule
@@ -134,7 +137,6 @@ module _product_tree (A, B, S);
 
 	localparam ADD_AND_AND = 16'h7888; // (A & B) + (C & D)
 	localparam ADD_AND_TO_INVERTED = 16'h8777; // ~(A & B) + (C & D)
-	localparam ADD = 16'h600a, ADD_INVERTED = 16'h900a; // A + B, A + ~B; C = D = 1
 	localparam LOW = (PAIRS + 1) / 2;
 	localparam HIGH = PAIRS - LOW;
 	generate
@@ -148,7 +150,7 @@ module _product_tree (A, B, S);
 			\$__product_tree #(.N(N), .PAIRS(LOW), .LAST(0)) low_half (.A(A), .B(B[2*LOW-1:0]), .S(low));
 			\$__product_tree #(.N(N), .PAIRS(HIGH), .LAST(LAST)) high_half (.A(A), .B(B[2*PAIRS-1:2*LOW]), .S(high));
 			assign S[2*LOW-1:0] = low[2*LOW-1:0];
-			\$__carry_chain #(.WIDTH(N + 2 * HIGH), .INIT({N+2*HIGH{LAST && HIGH == 1 ? ADD_INVERTED : ADD}})) sum (
+			\$__carry_chain #(.WIDTH(N + 2 * HIGH), .INIT({N+2*HIGH{LAST && HIGH == 1 ? `ADD_INVERTED : `ADD}})) sum (
 				.A({{2*HIGH{low[N+2*LOW-1]}}, low[N+2*LOW-1:2*LOW]}), .B(high),
 				.C({N+2*HIGH{1'b1}}), .D({N+2*HIGH{1'b1}}), .S(S[N+2*PAIRS-1:2*LOW])
 			);
