@@ -100,6 +100,9 @@ sanitize: $(STAMP) ## the native simulators under AddressSanitizer and UBSan, on
 cosim: $(STAMP) ## whole networks on RTL and simulators: equal bytes and cycles
 	$(BIN)/python -m tests.cosim_networks
 
+cosim-whole: $(STAMP) ## reduced networks that run on the NPU from end to end, on RTL and simulators
+	$(BIN)/python -m tests.cosim_networks --whole
+
 mutants: $(STAMP) ## N faults put into the netlist of the NPU: which of them the tests find
 	$(BIN)/python -m tests.mutants --count $(N) --json build/signoff/mutants.json
 
@@ -119,6 +122,7 @@ netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against
 
 formal: $(STAMP) ## all proofs about the RTL, and that each finds a fault
 	$(BIN)/python -m hw.formal
+	$(BIN)/python -m fpga.formal
 
 lint: $(STAMP) ## style, types and layers
 	$(BIN)/ruff check .

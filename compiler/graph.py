@@ -139,6 +139,16 @@ class Graph:
         self.add(Tensor(name, tuple(data.shape), data.dtype, data, quant))
         return name
 
+    def like(self, tensor: Tensor, stem: str, shape: tuple[int, ...] | None = None) -> str:
+        """Adds a tensor of the type and scale of another under a fresh name and returns the name.
+
+        Args:
+            shape: by default that of the other.
+        """
+        name = self.unique(stem)
+        self.add(Tensor(name, tensor.shape if shape is None else shape, tensor.dtype, None, tensor.quant))
+        return name
+
     def producers(self) -> dict[str, Node]:
         return {out: node for node in self.nodes for out in node.outputs if out}
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compiler.ops.wide import Wide
+from compiler.ops.wide import QConv16, Wide
 
 if TYPE_CHECKING:
     from compiler.graph import Graph, Node
@@ -19,6 +19,8 @@ SIXTEEN_BITS = "16-bit activations: "
 
 _DYNAMIC = "DynamicQuantize"
 _PRODUCTS = ("MatMulInteger", "ConvInteger", "DynamicQuantizedLSTM", "IntegerLSTM")
+_ON_CPU = "on the CPU, in the integers of LiteRT's reference kernels"
+_WITH_UNIT = "With `wide_results` in its configuration the NPU makes the convolutions among them"
 _QUANTISE = "`tilewright quantize` makes an 8-bit model of a float one, from samples of its inputs"
 
 
@@ -36,11 +38,7 @@ def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: boo
     found = []
     sixteen = [node for node in graph.nodes if isinstance(node.quantized, Wide)]
     if sixteen:
-        found.append(
-            f"{SIXTEEN_BITS}{_counted(sixteen)} multiply them with 8-bit weights (the first makes "
-            f"{sixteen[0].outputs[0]!r}); {_sums(config)}, so they and what is between them "
-            "run on the CPU, in the integers of LiteRT's reference kernels"
-        )
+        found.append(f"{SIXTEEN_BITS}{_sixteen(sixteen, layers, config)}")
     if wide:
         found.append(
             f"{SIXTEEN_BITS}{len(wide)} tensors (the first is {wide[0]!r}); the NPU computes with 8 bits, so what "
@@ -56,10 +54,21 @@ def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: boo
     return [*found, UNUSED + _why_unused(graph, config, bool(wide or sixteen), cpu_only)]
 
 
+def _sixteen(nodes: list[Node], layers: list[Layer], config: NpuConfig) -> str:
+    """Where the products of 16-bit activations run, and why."""
+    what = f"{_counted(nodes)} multiply them with 8-bit weights (the first makes {nodes[0].outputs[0]!r}); "
+    on_npu = sum(layer.where == "npu" and layer.op == QConv16.__name__ for layer in layers)
+    if on_npu:
+        return f"{what}{on_npu} of them run on the NPU, in twice the steps of bytes, and all else {_ON_CPU}"
+    if config.wide_results:
+        return f"{what}they and what is between them run {_ON_CPU}"
+    return f"{what}every sum leaves this NPU as 8 bits, so they and what is between them run {_ON_CPU}. {_WITH_UNIT}"
+
+
 def _sums(config: NpuConfig) -> str:
     """Why results of 16 bits are not left to the NPU."""
     if config.wide_results:
-        return "the compiler makes no use of `wide_results` yet, without which every sum of the NPU leaves it as 8 bits"
+        return "the NPU rounds sums to 16 bits as the convolutions of 16-bit activations do, and in no other way"
     return "every sum of the NPU leaves it as 8 bits"
 
 

@@ -25,6 +25,11 @@ OPSET = min(28, defs.onnx_opset_version())
 UNTRUSTED = ("RNN", "GRU", "LSTM")
 """Ops never evaluated at compile time: onnx's reference implementation ignores some of their inputs and attributes."""
 
+RANDOM = frozenset(
+    ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+)
+"""Ops of which two with the same inputs have different results."""
+
 _IR_VERSION = 10
 _DATA_LIMIT = 1 << 16  # constants above this many elements never decide a shape
 

@@ -97,15 +97,14 @@ class ActivationScratchpad(wiring.Component):
         outputs: list[Signal] = []
         for b in range(c.act_banks):
             address = Signal(ADDRESS_BITS - bank_bits, name=f"address{b}")
-            for n in reversed(range(len(readers))):
-                asked, row = bank(readers[n].row) == b, readers[n].row[bank_bits:]
-                if n == last and self.rows_per_beat > 1:
-                    ahead = Signal(bank_bits, name=f"store_ahead{b}")
-                    m.d.comb += ahead.eq(b - bank(store.row))
-                    passed = bank(store.row) > b if b + 1 < c.act_banks else 0
-                    asked, row = ahead <= store.more, row + passed
-                with m.If(readers[n].valid & asked):
-                    m.d.comb += address.eq(row)
+            # STORE's row is read where no other is, also without a request: whether there is one is known late.
+            row = store.row[bank_bits:]
+            if self.rows_per_beat > 1:
+                row = row + (bank(store.row) > b if b + 1 < c.act_banks else 0)
+            m.d.comb += address.eq(row)
+            for reader in reversed(readers[:last]):
+                with m.If(reader.valid & (bank(reader.row) == b)):
+                    m.d.comb += address.eq(reader.row[bank_bits:])
             vector = Signal(name=f"vector{b}")
             load = Signal(name=f"load{b}")
             write_address = Signal(ADDRESS_BITS - bank_bits, name=f"write_address{b}")
@@ -145,6 +144,7 @@ class ActivationScratchpad(wiring.Component):
             count = self.rows_per_beat if n == last else 1
             data = [Cat(outputs).word_select((source + k)[:bank_bits], 8 * c.block_in) for k in range(count)]
             m.d.comb += reader.data.eq(Cat(data))
+        unread(m, store.valid)  # what nobody asked for is read, too, and not used
         if self.rows_per_beat == 1:
             unread(m, self.load.rows, store.more)
         return m

@@ -9,8 +9,6 @@ from amaranth.hdl import Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.interfaces import bits_for
 from isa.config import NpuConfig
 from isa.timing import ARRAY_TREE_RADIX, array_stages
 
@@ -18,27 +16,24 @@ from isa.timing import ARRAY_TREE_RADIX, array_stages
 class MacArray(wiring.Component):
     """block_out dot products of block_in int8 pairs per cycle.
 
-    Element (o, i) multiplies weight i of rows[o] by lane slice*D + (o mod D) of slot i of the window (see there), with
+    Element (o, i) multiplies weight i of rows[o] by lane o mod D of slot i of the window (see there), with
     D = min(block_in, block_out); in DEPTHWISE outputs o >= D are meaningless. Without `depthwise` a slot has one lane.
 
     Latency: `array_stages(config)` cycles: one for the products, one for every two levels of the adder tree.
 
     Ports:
-        valid, slice, rows, slots: operands.
+        valid, rows, slots: operands.
         sums: dot products, `array_stages` cycles later.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        row = 8 * config.block_in
-        slot = row if config.depthwise else 8
         self.sum_bits = 16 + (config.block_in - 1).bit_length()
         super().__init__(
             {
                 "valid": In(1),
-                "slice": In(bits_for(config.dw_slices)),
-                "rows": In(row).array(config.block_out),
-                "slots": In(slot).array(config.block_in),
+                "rows": In(8 * config.block_in).array(config.block_out),
+                "slots": In(8 * (config.dw_lanes if config.depthwise else 1)).array(config.block_in),
                 "sums": Out(signed(self.sum_bits)).array(config.block_out),
             }
         )
@@ -46,31 +41,17 @@ class MacArray(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
-        lanes = c.dw_lanes
 
         def byte(vector: Value, index: int) -> Value:
             return vector[8 * index : 8 * index + 8].as_signed()
 
-        # The slice of every slot.
-        taps = []
-        for i in range(c.block_in):
-            slot = self.slots[i]
-            if c.depthwise and c.dw_slices > 1:
-                tap = Signal(8 * lanes, name=f"tap{i}")
-                m.d.comb += tap.eq(slot.word_select(self.slice, 8 * lanes))
-                taps.append(tap)
-            else:
-                taps.append(slot)
-
-        if not (c.depthwise and c.dw_slices > 1):
-            unread(m, self.slice)
         valid = self.valid
         levels: list[list[Signal]] = []
         for o in range(c.block_out):
             weights = self.rows[o]
             products = []
             for i in range(c.block_in):
-                operand = byte(taps[i], o % lanes if c.depthwise else 0)
+                operand = byte(self.slots[i], o % c.dw_lanes if c.depthwise else 0)
                 product = Signal(signed(16), name=f"product{o}_{i}", reset_less=True)
                 m.d.sync += product.eq(operand * byte(weights, i))
                 products.append(product)

@@ -90,9 +90,9 @@ class Gemm(EngineShell):
             window.push.eq(read["mac"]),
             window.vector.eq(self.act.data),
             window.shift.eq(read["depthwise"]),
+            window.slice.eq(read["slice"]),
             window.clear.eq(read["depthwise"] & read["clear"]),
             array.valid.eq(operand["valid"]),
-            array.slice.eq(operand["slice"]),
         ]
         m.d.comb += [to.eq(slot) for to, slot in zip(array.slots, window.slots, strict=True)]
         for o, row in enumerate(array.rows):

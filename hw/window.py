@@ -7,34 +7,39 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
+from hw.interfaces import bits_for
 from isa.config import NpuConfig
 
 
 class Window(wiring.Component):
-    """A slot for each of the block_in weights of an output. In DEPTHWISE they hold the newest vectors, slot 0 the last
-    one; in GEMM slot i holds activation i in every lane. So the operand of a multiplier comes from one register in
-    both. Without `depthwise` a slot is one activation.
+    """A slot for each of the block_in weights of an output, of D = min(block_in, block_out) lanes. In DEPTHWISE they
+    hold lanes slice*D to slice*D + D-1 of the newest vectors, slot 0 the last one; in GEMM slot i holds activation i in
+    every lane. So the operand of a multiplier comes from one register in both. Without `depthwise` a slot is one
+    activation.
 
     Latency: a vector pushed in cycle t is in the slots in cycle t+1.
 
     Ports:
         push, vector: the next activations.
-        shift: with push, slot 0 takes the vector, slot i slot i-1; without, slot i takes activation i in every lane.
+        shift: with push, slot 0 takes the slice of the vector, slot i slot i-1; without, slot i takes activation i in
+            every lane.
+        slice: which D lanes of the vector. An instruction has one, and begins with `clear`: so it is chosen here, once,
+            and not in front of every multiplier.
         clear: with push and shift, all slots but slot 0 become zero.
         slots: contents.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         self.depthwise, self.count = config.depthwise, config.block_in
-        row = 8 * config.block_in
-        slot = row if config.depthwise else 8
+        self.lanes = config.dw_lanes if config.depthwise else 1
         super().__init__(
             {
                 "push": In(1),
-                "vector": In(row),
+                "vector": In(8 * config.block_in),
                 "shift": In(1),
+                "slice": In(bits_for(config.dw_slices)),
                 "clear": In(1),
-                "slots": Out(slot).array(self.count),
+                "slots": Out(8 * self.lanes).array(self.count),
             }
         )
 
@@ -47,12 +52,17 @@ class Window(wiring.Component):
         if not self.depthwise:
             with m.If(self.push):
                 m.d.sync += [slot.eq(activation) for slot, activation in zip(slots, activations, strict=True)]
-            unread(m, self.shift, self.clear)  # of DEPTHWISE
+            unread(m, self.shift, self.slice, self.clear)  # of DEPTHWISE
             return m
+        if self.lanes < self.count:
+            newest = self.vector.word_select(self.slice, 8 * self.lanes)
+        else:
+            newest = self.vector
+            unread(m, self.slice)
         # Zeros come through the LUT that chooses: an input for resets would be reached by a wire across the array.
-        kept = (~self.clear).replicate(len(self.vector))
-        before = [self.vector, *(slot & kept for slot in slots)]
+        kept = (~self.clear).replicate(8 * self.lanes)
+        before = [newest, *(slot & kept for slot in slots)]
         with m.If(self.push):
             for slot, activation, moved in zip(slots, activations, before, strict=False):
-                m.d.sync += slot.eq(Mux(self.shift, moved, activation.replicate(self.count)))
+                m.d.sync += slot.eq(Mux(self.shift, moved, activation.replicate(self.lanes)))
         return m

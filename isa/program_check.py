@@ -164,11 +164,15 @@ def _blocked_size(tensor: TensorInfo, blocks: BlockedLayout, itemsize: int) -> i
     shape, where = blocks.shape, f"the layout of tensor {tensor.name!r}"
     if len(shape) != 5 or min(shape, default=0) < 1 or blocks.block != shape[-1]:
         raise Unfit(f"{where} has shape {list(shape)} and blocks of {blocks.block}")
-    if blocks.xor not in (0, 128) or itemsize != 1:
-        raise Unfit(f"{where} is for elements of a byte and xor 0 or 128, not {itemsize} and {blocks.xor}")
+    if not (itemsize == 1 and blocks.xor in (0, 128)) and not (tensor.dtype == "int16" and blocks.xor == 0):
+        raise Unfit(
+            f"{where} is for elements of a byte and xor 0 or 128, or for int16, not {tensor.dtype} and {blocks.xor}"
+        )
     axis = -1 if blocks.convention is Layout.CHANNELS_LAST else 1
     channels = tensor.shape[axis] if len(tensor.shape) >= 2 or (axis == -1 and tensor.shape) else 0
-    if -(-channels // blocks.block) != shape[1] or shape[0] * channels * shape[2] * shape[3] != math.prod(tensor.shape):
+    if itemsize * -(-channels // blocks.block) != shape[1] or shape[0] * channels * shape[2] * shape[3] != math.prod(
+        tensor.shape
+    ):
         raise Unfit(f"{where} has shape {list(shape)}, which does not hold {list(tensor.shape)}")
     return math.prod(shape)
 

@@ -42,7 +42,8 @@ class BlockedLayout:
     """How a buffer in blocks of lanes holds a tensor.
 
     Attributes:
-        shape: of the buffer, [N, CB, H, W, block].
+        shape: of the buffer, [N, CB, H, W, block]; of a tensor of 16 bits CB is twice that of a byte: the blocks of the
+            high bytes, then those of the low ones less 128.
         block: lanes.
         xor: 128 where a uint8 tensor is stored as int8, else 0.
         convention: which axis of the tensor holds the channels.

@@ -2,8 +2,10 @@
 
     python -m tests.cosim_networks                     all of them, about ten minutes
     python -m tests.cosim_networks digits@tiny --json found.json
+    python -m tests.cosim_networks --whole             reduced networks that run on the NPU from end to end
 
 Networks are the trained digits and those in $TILEWRIGHT_MODELS (else `../shared/models`); absent ones are left out.
+Those of --whole are of the zoo, at its small sizes, and one shaped like MoveNet.
 """
 
 from __future__ import annotations
@@ -17,16 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 import tilewright as tw
 from isa.config import NpuConfig
 from isa.program import NpuStep, Program
 from tests.common.equality import CONFIGS
+from tests.common.movenet import movenet
 from tests.common.paths import ROOT
+from tilewright import zoo
 
 DIGITS = ("tiny", "small", "base", "large", "narrow_in", "narrow_out")
 NETWORKS = ("resnet18_qdq", "mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "vit_tiny_qdq")
 CASES = [("digits", c) for c in DIGITS] + [(n, c) for n in NETWORKS for c in ("base", "small")]
+WHOLE = ("deit", "bert", "segformer", "efficientnet", "squeeze_excite", "detector", "segmentation", "movenet")
 DEVICES = ("functional", "cycle", "rtl")
 
 
@@ -66,9 +72,18 @@ def model_file(network: str) -> Path:
     return (Path(named) if named else ROOT.parent / "shared" / "models") / f"{network}.onnx"
 
 
+def model_of(network: str) -> Path | bytes | onnx.ModelProto:
+    """A network that `tilewright.compile` takes."""
+    if network == "movenet":
+        return movenet(64)
+    if network in WHOLE:
+        return zoo.build_quantized(network, calibration=2, **zoo.ZOO[network].small)
+    return model_file(network)
+
+
 def compare(network: str, config: NpuConfig) -> Row:
     """Compiles a network and runs it once on every device."""
-    program = tw.compile(model_file(network), config)
+    program = tw.compile(model_of(network), config)
     inputs = tw.random_inputs(program)
     runs: dict[str, Any] = {}
     images: dict[str, bytes] = {}
@@ -105,9 +120,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cosim_networks", description=__doc__.splitlines()[0])
     known = [f"{n}@{c}" for n, c in CASES]
     parser.add_argument("cases", nargs="*", metavar="NETWORK@CONFIG", help=f"by default all: {', '.join(known)}")
+    parser.add_argument("--whole", action="store_true", help=f"on base: {', '.join(WHOLE)}")
     parser.add_argument("--json", type=Path, help="write the rows here as well")
     options = parser.parse_args(arguments)
-    chosen = [tuple(case.split("@")) for case in options.cases] or CASES
+    default = [(network, "base") for network in WHOLE] if options.whole else CASES
+    chosen = [tuple(case.split("@")) for case in options.cases] or default
     for case in chosen:
         if len(case) != 2 or case[1] not in CONFIGS:
             parser.error(f"{'@'.join(case)!r} is not NETWORK@CONFIG with a configuration of {', '.join(CONFIGS)}")
@@ -115,7 +132,7 @@ def main(arguments: list[str]) -> int:
           f"{'kcycle/s':>9}{'seconds':>9}{'ratio':>7}")  # fmt: skip
     rows = []
     for network, config in chosen:
-        if not model_file(network).is_file():
+        if network not in WHOLE and not model_file(network).is_file():
             print(f"{network:26}{config:12}left out: {model_file(network)} is missing")
             continue
         row = compare(network, CONFIGS[config])

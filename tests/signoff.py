@@ -70,14 +70,21 @@ def _mutants(figures: dict[str, Any]) -> list[str]:
     found = share(figures["found"], figures["faults"])
     lines = [
         f"{found} faults found on `{figures['config']}`, the first of a sample of {figures['sample']} (seed "
-        f"{figures['seed']}); 99 % of 2,000 are wanted."
+        f"{figures['seed']}); {len(figures['equivalent'])} are proved to change nothing that can be seen. 99 % of "
+        "2,000 are wanted."
     ]
     lines += ["", "| source | found |", "|---|---|"]
     lines += [f"| `{name}` | {share(m['found'], m['faults'])} |" for name, m in figures["modules"].items()]
     lines += ["", "Open, not found and not explained:", "", "| fault | place | lines |", "|---|---|---|"]
-    for fault in figures["survivors"]:
-        lines.append(f"| {fault['number']} {fault['mode']} | `{fault['place']}` | {', '.join(fault['lines'])} |")
+    lines += map(_fault, figures["survivors"])
+    if figures["equivalent"]:
+        lines += ["", "Proved: with or without them, the machine does the same for ever.", ""]
+        lines += ["| fault | place | lines |", "|---|---|---|", *map(_fault, figures["equivalent"])]
     return lines
+
+
+def _fault(fault: dict[str, Any]) -> str:
+    return f"| {fault['number']} {fault['mode']} | `{fault['place']}` | {', '.join(fault['lines'])} |"
 
 
 def _netlist(figures: dict[str, Any]) -> list[str]:
@@ -106,7 +113,7 @@ def _formal(figures: dict[str, Any]) -> list[str]:
         proved = {True: "yes", False: "NO"}[row["proved"]]
         lines.append(f"| `{row['proof']}` | {row['bound']} | {len(row['properties'])} | {proved} | {faults} |")
     left = figures["all"] - len(figures["proofs"])
-    unproved = "`BurstSplitter`, `RegisterBridge`, the memories of boards, the effect of each instruction"
+    unproved = "the SDRAM's controller, the effect of each instruction"
     return [*lines, "", f"Open: {left} proofs not run for this page. Not proved: {unproved}."]
 
 

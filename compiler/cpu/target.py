@@ -33,6 +33,7 @@ class Target:
         vector_bits: width of the vectors the micro-kernels use, bits.
         vector_registers: how many such registers there are; bounds the register tile.
         has_fma: fused multiply-add is one instruction.
+        has_doubles: arithmetic of float64 is instructions.
         has_vnni: `vpdpbusd` exists at `vector_bits`.
         has_amx: int8 products of matrix registers exist, and the system lets this process use them.
         optimise: LLVM optimises. Without, kernels compile in a fraction of the time and run slower.
@@ -45,6 +46,7 @@ class Target:
     vector_bits: int = 128
     vector_registers: int = 16
     has_fma: bool = True
+    has_doubles: bool = True
     has_vnni: bool = False
     has_amx: bool = False
     optimise: bool = True
@@ -150,5 +152,6 @@ HOSTS = {
         vector_bits=32,
         vector_registers=16,
         has_fma=False,
+        has_doubles=False,
     ),
 }

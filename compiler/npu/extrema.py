@@ -21,7 +21,15 @@ import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import MOST_KERNEL, in_planes, made_by_npu, read_by_npu, selected
+from compiler.npu.moves import (
+    MOST_KERNEL,
+    ROWS_AS_PLANES,
+    in_planes,
+    made_by_npu,
+    read_by_npu,
+    rows_as_planes,
+    selected,
+)
 from compiler.npu.place.place import usual_layout
 from compiler.npu.views import broadcast_ok
 from compiler.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
@@ -42,6 +50,8 @@ def extrema_by_sums(graph: Graph, config: NpuConfig) -> None:
         found = made.replaces()
         nodes += made.nodes if found else [node]
         changed |= found
+        if found:
+            wiring.exchange([node], made.nodes)
     if changed:
         graph.nodes = nodes
         clean_up(graph)  # what moved the result back to where it was
@@ -136,13 +146,16 @@ class _Extremum:
         if len(x.shape) not in (3, 4) or (rows and len(x.shape) == 4):
             return False
         if rows:
-            chosen = {(0, 2, 1)[axis] for axis in chosen}
-        shape = (x.shape[0], x.shape[2], x.shape[1]) if rows else x.shape
+            chosen = {ROWS_AS_PLANES[axis] for axis in chosen}
+        shape = tuple(x.shape[axis] for axis in ROWS_AS_PLANES) if rows else x.shape
         kernel = tuple(size if axis + 2 in chosen else 1 for axis, size in enumerate(shape[2:]))
         inverted = self.node.op == "ReduceMin"
         if 0 in chosen or max(kernel) > MOST_KERNEL or (inverted and not self.config.table_lookup):
             return False
-        found = self._move("Transpose", x.name, shape, {"perm": [0, 2, 1]}) if rows else x.name
+        found = x.name
+        if rows:
+            self.nodes.append(rows_as_planes(self.graph, x, self._stem, self.node.name, self.node.origin))
+            found = self.nodes[-1].outputs[0]
         if inverted:
             found = self._inverted(found)
         if set(kernel) != {1}:
@@ -193,10 +206,11 @@ class _Extremum:
 
     def _like(self, x: str, shape: tuple[int, ...]) -> str:
         """A new tensor of the type and scale of another."""
-        before = self.graph.tensor(x)
-        name = self.graph.unique(f"{self.node.outputs[0]}.part")
-        self.graph.add(Tensor(name, shape, before.dtype, None, before.quant))
-        return name
+        return self.graph.like(self.graph.tensor(x), self._stem, shape)
+
+    @property
+    def _stem(self) -> str:
+        return f"{self.node.outputs[0]}.part"
 
     def _move(self, op: str, x: str, shape: tuple[int, ...], attrs: dict[str, Any], y: str | None = None) -> str:
         """A Transpose or a Reshape, into a new tensor where none is given."""

@@ -79,7 +79,7 @@ def least_of(
         config: the machine.
         steps: the layers of the NPU's steps, in order.
         on_cpu: buffers that the CPU reads.
-        sizes: elements of the model's tensors.
+        sizes: bytes of the model's tensors.
     """
     layers = [layer for step in steps for layer in step]
     made = {layer.output.buffer for layer in layers}
@@ -111,14 +111,14 @@ def least_of(
             if view.buffer in made or view.buffer in seen:
                 continue
             seen.add(view.buffer)
-            elements = view.n * view.c * _largest(wanted[view.buffer], view).count
-            reads += min(elements, sizes.get(view.tensor, elements))
+            nbytes = view.n * view.c * view.bytes * _largest(wanted[view.buffer], view).count
+            reads += min(nbytes, sizes.get(view.tensor, nbytes))
         if layer.post.lut is not None and layer.post.lut not in seen:
             seen.add(layer.post.lut)
             reads += _TABLE_BYTES
         y, mine = layer.output, own[id(layer)]
         array = 0 if layer.products is None else layer.products.steps(config, mine.rows, mine.columns)
-        writes = y.n * y.c * y.h * y.w if y.buffer in on_cpu else 0
+        writes = y.n * y.c * y.h * y.w * y.bytes if y.buffer in on_cpu else 0
         found[id(layer)] = Least(array, reads, writes, single and _after_all(layers, number))
     return found
 

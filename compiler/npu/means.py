@@ -21,7 +21,7 @@ import numpy as np
 
 from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import MOST_KERNEL, in_planes, made_by_npu
+from compiler.npu.moves import MOST_KERNEL, ROWS_AS_PLANES, in_planes, made_by_npu, rows_as_planes
 from compiler.npu.ops import unsupported_reason
 from compiler.ops.convolution import QConv
 from compiler.ops.pooling import QGlobalAveragePool
@@ -42,11 +42,14 @@ def means_where_they_lie(graph: Graph, config: NpuConfig) -> None:
     nodes: list[Node] = []
     replaced: set[int] = set()
     for node in graph.nodes:
+        if id(node) in replaced:
+            continue
         made = _Mean(wiring, config, node)
-        if id(node) not in replaced and made.replaces():
+        if made.replaces():
             nodes += made.nodes
             replaced.update(id(other) for other in (node, *made.passed))
-        elif id(node) not in replaced:
+            wiring.exchange([node, *made.passed], made.nodes)
+        else:
             nodes.append(node)
     if replaced:
         graph.nodes = nodes
@@ -77,6 +80,11 @@ class _Mean:
         if not isinstance(op, QGlobalAveragePool):
             return False
         moves = self._moves()
+        return any(self._replaces(op, moves[first:]) for first in range(len(moves) + 1))
+
+    def _replaces(self, op: QGlobalAveragePool, moves: list[Node]) -> bool:
+        """With these moves before the mean as part of it."""
+        self.nodes, self.passed = [], []
         x = self.graph.tensor(moves[0].inputs[0] if moves else self.node.inputs[0])
         planes = in_planes(self.wiring, self.config, x.name)
         if not made_by_npu(self.wiring, self.config, x.name) or (planes and not moves):
@@ -124,15 +132,15 @@ class _Mean:
     def _add_up(self, op: QGlobalAveragePool, x: Tensor, planes: bool, added: set[int], order: tuple[int, ...]) -> bool:
         name, shape = x.name, x.shape
         if not planes:
-            added, order = {(0, 2, 1)[a] for a in added}, tuple((0, 2, 1)[a] for a in order)
-            shape = (shape[0], shape[2], shape[1])
-            name = self._like(x, shape)
-            self._emit(Node("Transpose", [x.name], [name], {"perm": [0, 2, 1]}))
+            added, order = {ROWS_AS_PLANES[a] for a in added}, tuple(ROWS_AS_PLANES[a] for a in order)
+            self._emit(rows_as_planes(self.graph, x, self._stem, self.node.name, self.node.origin))
+            name = self.nodes[-1].outputs[0]
+            shape = self.graph.tensor(name).shape
         space = set(range(2, len(shape)))
         result = tuple(1 if axis in added else size for axis, size in enumerate(shape))
         perm = [*order, *sorted(added)]
         y, found = self._result(result, perm)
-        made = y.name if found else self._like(y, result)
+        made = y.name if found else self.graph.like(y, self._stem, result)
         if added == space:
             self._emit(Node.of(replace(op, keepdims=True), [name], [made], made))
         else:
@@ -152,7 +160,7 @@ class _Mean:
         if found:
             return True
         if list(order) != sorted(order):
-            turned = self._like(y, tuple(result[axis] for axis in perm))
+            turned = self.graph.like(y, self._stem, tuple(result[axis] for axis in perm))
             self._emit(Node("Transpose", [made], [turned], {"perm": perm}))
             made = turned
         target = self.graph.constant("shape", np.array(y.shape, np.int64))
@@ -190,11 +198,9 @@ class _Mean:
         zeros = int(x.quant.zero_point), int(y.quant.zero_point)
         return _scale_of_ones(op, n, float(x.quant.scale), float(y.quant.scale), *zeros, *limits(x.dtype))
 
-    def _like(self, t: Tensor, shape: tuple[int, ...]) -> str:
-        """A new tensor of the type and scale of another."""
-        name = self.graph.unique(f"{self.node.outputs[0]}.part")
-        self.graph.add(Tensor(name, shape, t.dtype, None, t.quant))
-        return name
+    @property
+    def _stem(self) -> str:
+        return f"{self.node.outputs[0]}.part"
 
     def _emit(self, node: Node) -> None:
         self.nodes.append(replace(node, name=self.node.name, origin=self.node.origin))

@@ -31,6 +31,9 @@ from isa.program import Layout
 _ONE = Quant.of(np.float32(1), 0)
 #: Weights of a move at most: more take longer to load than the host takes.
 _MOST_WEIGHTS = 1 << 20
+ROWS_AS_PLANES = (0, 2, 1)
+"""Which axis of planes [N, C, T] every axis of rows of channels [N, T, C] is, and the other way round: the NPU has the
+same bytes for both."""
 #: Rows and columns of a kernel at most.
 MOST_KERNEL = 63
 
@@ -69,8 +72,7 @@ def _of_planes(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | No
     quant = w.quant if w.quant.per_tensor else Quant(w.quant.scale, w.quant.zero_point, 0)
     data = np.ascontiguousarray(w.data.T).reshape(outputs, *x.shape[1:])
     weights = graph.constant(f"{w.name}.planes", data, quant)
-    made = graph.unique(f"{y.name}.planes")
-    graph.add(Tensor(made, (1, outputs, 1, 1), y.dtype, None, y.quant))
+    made = graph.like(y, f"{y.name}.planes", (1, outputs, 1, 1))
     conv = QConv(kernel=x.shape[2:], out_min=op.out_min, out_max=op.out_max, reason=op.reason)
     shape = graph.constant("shape", np.array(y.shape, np.int64))
     return [
@@ -253,6 +255,12 @@ class _Move:
 
     def _conv(self, op: QConv | QConvTranspose, weights: np.ndarray, x: Tensor, y: Tensor) -> Node:
         return _moving(self.graph, self.node, op, weights, x.name, y.name)
+
+
+def rows_as_planes(graph: Graph, x: Tensor, stem: str, name: str, origin: tuple[str, ...]) -> Node:
+    """The Transpose of rows of channels to planes, whose result is a new tensor."""
+    made = graph.like(x, stem, tuple(x.shape[axis] for axis in ROWS_AS_PLANES))
+    return Node("Transpose", [x.name], [made], {"perm": list(ROWS_AS_PLANES)}, name, origin)
 
 
 def selected(graph: Graph, node: Node, x: str, y: str, places: np.ndarray) -> Node:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
+from compiler.graph import Graph, Node, Quant
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.moves import in_planes, made_by_npu
 from compiler.npu.ops import unsupported_reason
@@ -54,8 +54,7 @@ def _spread(wiring: Wiring, config: NpuConfig, node: Node, name: str, nodes: lis
         return name
     channels = y.shape[axis]
     shape = tuple(channels if a == axis else size for a, size in enumerate(x.shape))
-    made = graph.unique(f"{name}.spread")
-    graph.add(Tensor(made, shape, x.dtype, None, x.quant))
+    made = graph.like(x, f"{name}.spread", shape)
     ones = np.ones((channels, 1, 1, 1) if planes else (1, channels), np.int8)
     weights = graph.constant(f"{made}.ones", ones, _ONE)
     op = QConv(kernel=(1, 1), moves=True) if planes else QMatMul()

@@ -2,16 +2,22 @@
 
 A view is [N][CB][H][W] vectors of `block` lanes (CB = ceil(C / block)), W contiguous, everything else by strides.
 A `Layout` says which axis of the model's tensor holds the channels. uint8 values are stored minus 128, so that the
-machine sees int8.
+machine sees int8. A value of 16 bits is two bytes of int8, `256 * high + low + 128`, and a tensor of them has twice the
+channel blocks: those of the high bytes, then those of the low ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isa import numerics
+from isa.instructions import WideByte
 from isa.program import Layout
+
+#: In which order the channel blocks of a value's two bytes lie.
+BYTE_ORDER = (WideByte.HIGH, WideByte.LOW)
 
 
 def plane_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, int] | None:
@@ -48,6 +54,7 @@ class View:
         buffer: name of the buffer (aliases share one).
         n, c, h, w: logical sizes; a broadcast axis has size 1 here.
         sn, sc, sh: bytes between images, channel blocks and rows; vectors of a row are contiguous.
+        bytes: of a value, 1 or 2.
     """
 
     tensor: str
@@ -62,10 +69,21 @@ class View:
     sh: int
     block: int
     offset: int = 0
+    bytes: int = 1
 
     @property
     def cb(self) -> int:
-        return -(-self.c // self.block)
+        """Channel blocks, of all bytes of the values."""
+        return self.bytes * -(-self.c // self.block)
+
+    @property
+    def first_bytes(self) -> View:
+        """The channel blocks that hold the first byte of the values: of values of a byte, all."""
+        return self if self.bytes == 1 else replace(self, bytes=1)
+
+    def fills(self, value: int) -> tuple[int, ...]:
+        """What the lanes of each byte hold where the tensor's value is `value`."""
+        return (value,) if self.bytes == 1 else tuple(int(numerics.wide_byte(value, byte)) for byte in BYTE_ORDER)
 
     @property
     def nbytes(self) -> int:
@@ -89,13 +107,15 @@ class View:
         return self.offset + n * self.sn + cb * self.sc + y * self.sh + x * self.block
 
 
-def dense_view(tensor: str, buffer: str, region: int, dims: tuple[int, int, int, int], block: int) -> View:
-    """The view of a buffer that holds nothing but [N][CB][H][W][block]."""
+def dense_view(
+    tensor: str, buffer: str, region: int, dims: tuple[int, int, int, int], block: int, nbytes: int = 1
+) -> View:
+    """The view of a buffer that holds nothing but [N][CB][H][W][block], of values of so many bytes."""
     n, c, h, w = dims
-    cb = -(-c // block)
+    cb = nbytes * -(-c // block)
     sh = w * block
     sc = h * sh
-    return View(tensor, region, buffer, n, c, h, w, cb * sc, sc, sh, block)
+    return View(tensor, region, buffer, n, c, h, w, cb * sc, sc, sh, block, bytes=nbytes)
 
 
 def planes_of(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, int]:

@@ -13,13 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Graph, Node
+from compiler.onnx_ops import RANDOM
 from compiler.ops.concat import QConcat
 from compiler.ops.elementwise import IDENTITY_TABLE, QLut
 from compiler.passes.annotate import quant_of
 from compiler.passes.integer_rules.rule import RULES
 from compiler.tensor import EIGHT_BIT
-
-_STATEFUL = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 
 def eliminate(graph: Graph, last: bool = False) -> None:
@@ -140,7 +139,7 @@ def _is_site(node: Node, producers: dict[str, Node]) -> bool:
 
 def _key(node: Node) -> object:
     """Equal keys mean equal results; None for nodes that must not be merged."""
-    if node.op in _STATEFUL:
+    if node.op in RANDOM:
         return None
     try:
         attrs = tuple(sorted((k, _hashable(v)) for k, v in node.attrs.items()))

@@ -12,6 +12,7 @@ through the QuantizeLinear nodes that take it; the arithmetic of the results is 
     Where                                itself, on integers, operands requantised to the output by tables
     Softmax                              QSoftmax
     LayerNormalization, RMSNormalization QNorm, with constant scale and bias over the last axis
+    InstanceNormalization, GroupNormalization  QPlaneNorm, with constant scale and bias
     ArgMax, ArgMin                       themselves on integers: DQ with a positive scale keeps the order
 
 Between the op and its QuantizeLinear there may be Relu and Clip with constant bounds: Q is monotone, so
@@ -43,7 +44,7 @@ def fuse_quantization(graph: Graph) -> None:
         if node.op in RULES:
             endings = _endings(graph, node, consumers, outputs)
             for quantizer, low, high in endings:
-                site = Site(graph, node, producers, quantizer, low, high, len(endings) == 1)
+                site = Site(graph, node, producers, consumers, quantizer, low, high, len(endings) == 1)
                 new = next((new for new in (rule(site) for rule in RULES[node.op]) if new is not None), None)
                 if new is not None:
                     nodes += new

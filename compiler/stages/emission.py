@@ -80,7 +80,7 @@ def emit(
     context.coder = _coder(config, steps, schedules, memory, options.small_weights) if config.weight_codes else None
     layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
     on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
-    least = least_of(config, layers, on_cpu, {name: t.size for name, t in graph.tensors.items()})
+    least = least_of(config, layers, on_cpu, {name: t.nbytes for name, t in graph.tensors.items()})
     ran: list[NpuStep | CpuStep] = []
     rows: list[Layer] = []
     for number, step in enumerate(steps):

@@ -100,7 +100,7 @@ def _attempt(
     work = fuse_tails(wiring, placement, fuse=not options.keep_all)
     verify_work(work, wiring, placement)
     layouts = choose_layouts(wiring, work, config.block_in)
-    converter = Converter(wiring, layouts, config)
+    converter = Converter(wiring, layouts, config, options.keep_all)
     _lower(work, Operands(config, layouts, converter, border.byte_cycles if border else 0.0), converter)
     for name in graph.outputs:
         converter.plain(name)

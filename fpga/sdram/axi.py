@@ -63,6 +63,7 @@ class Splitter(wiring.Component):
         m = Module()
         active = Signal()
         address, left = Signal.like(self.i_address), Signal.like(self.i_length)
+        self.active, self.address, self.left = active, address, left  # for `fpga.formal`
         low = address[: len(self.o_count)]
         to_end = Signal.like(self.o_count)  # beats up to the multiple, less one
         ends = Signal()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Shape, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.memory import Memory
@@ -73,38 +73,39 @@ class AsyncQueue(wiring.Component):
         produced, consumed = pointers.values()
         sent = {name: Signal.like(pointer, name=f"{name}_gray") for name, pointer in pointers.items()}
         seen = {name: Signal.like(pointer, name=f"{name}_seen") for name, pointer in pointers.items()}
+        # Pointers plus one: whether one moves is known late, and then enables registers in place of an adder.
+        after = {name: Signal.like(pointer, name=f"{name}_after", init=1) for name, pointer in pointers.items()}
         for name, domain in (("produced", self.reader), ("consumed", self.writer)):
             m.submodules[f"{name}_crossing"] = FFSynchronizer(sent[name], seen[name], o_domain=domain)
 
-        push, next_produced = Signal(), Signal.like(produced)
+        push = Signal()
         m.d.comb += [
             push.eq(self.i_valid & self.i_ready),
-            next_produced.eq(produced + push),
             write.en.eq(self.i_ready),  # moving the pointer is what keeps the entry
             write.addr.eq(produced),
             write.data.eq(self.i_payload),
         ]
         writing += [
-            produced.eq(next_produced),
-            sent["produced"].eq(_gray(next_produced)),
             self.left.eq(_binary(seen["consumed"])),
-            self.i_ready.eq(next_produced ^ self.left != self.depth),
+            self.i_ready.eq(Mux(push, after["produced"], produced) ^ self.left != self.depth),
         ]
 
-        takes, some, next_consumed = Signal(), Signal(), Signal.like(consumed)
+        takes, some = Signal(), Signal()
         m.d.comb += [
             some.eq(seen["produced"] != sent["consumed"]),
             takes.eq(~self.o_valid | self.o_ready),
-            next_consumed.eq(consumed + (takes & some)),
             read.addr.eq(consumed),
         ]
-        reading += [
-            consumed.eq(next_consumed),
-            sent["consumed"].eq(_gray(next_consumed)),
-            self.come.eq(_binary(seen["produced"])),
-        ]
+        reading += self.come.eq(_binary(seen["produced"]))
         with m.If(takes):
             reading += [self.o_valid.eq(some), self.o_payload.eq(read.data)]
+        for name, domain, moves in (("produced", writing, push), ("consumed", reading, takes & some)):
+            with m.If(moves):
+                domain += [
+                    pointers[name].eq(after[name]),
+                    sent[name].eq(_gray(after[name])),
+                    after[name].eq(after[name] + 1),
+                ]
         return m
 
 

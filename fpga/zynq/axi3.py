@@ -89,6 +89,7 @@ class RegisterBridge(wiring.Component):
         if size < 4 or size & (size - 1) or base % size:
             raise ValueError(f"base must be a multiple of a power of two, not {base:#x} of {size:#x}")
         self.base, self.size = base, size
+        self.bursts: dict[str, tuple[Signal, Signal, Signal]] = {}  # for `fpga.formal`, as `asked` and `beat`
         super().__init__({**flipped(axi3_master("gp_", 32, GP_ID_BITS)), "axil": Out(Axi4Lite())})
 
     def _begin(self, m: Module, channel: str) -> tuple[Signal, Signal, Signal, Signal, Signal]:
@@ -115,6 +116,7 @@ class RegisterBridge(wiring.Component):
                 refused.eq(Mux(addr[low:] != self.base >> low, DECERR, Mux(wrong, SLVERR, OKAY))),
                 getattr(self, "gp_rid" if channel == "ar" else "gp_bid").eq(id_),
             ]
+        self.bursts[channel] = active, left, refused
         next_address = Signal(ADDRESS_BITS, name=f"{channel}_next")
         m.d.comb += next_address.eq(Mux(fixed, address, ((address >> step) + 1) << step))
         return active, left, address, next_address, refused
@@ -131,6 +133,7 @@ class RegisterBridge(wiring.Component):
     def _reads(self, m: Module) -> None:
         active, left, address, next_address, refused = self._begin(m, "ar")
         asked, taken = Signal(), Signal()
+        self.asked = asked
         m.d.comb += [
             self.axil.ar.valid.eq(active & (refused == OKAY) & ~asked),
             self.axil.ar.addr.eq(address),
@@ -150,6 +153,7 @@ class RegisterBridge(wiring.Component):
         active, left, address, next_address, refused = self._begin(m, "aw")
         # A beat is held while AXI4-Lite takes its address and its word, in any order, and answers.
         held, address_sent, word_sent, answering = Signal(), Signal(), Signal(), Signal()
+        self.beat = held, address_sent, word_sent, answering
         response, worst = Signal(2), Signal(2)
         done = Signal()
         m.d.comb += [
@@ -206,6 +210,7 @@ class BurstSplitter(wiring.Component):
                 f"{config.name} has {config.axi_data_bits} and {config.axi_address_bits}"
             )
         self.config = config
+        self.left: dict[str, Signal] = {}  # for `fpga.formal`
         super().__init__({"axi": In(Axi4(config)), **axi3_master("hp_", HP_DATA_BITS, HP_ID_BITS)})
 
     def elaborate(self, platform: object) -> Module:
@@ -223,7 +228,7 @@ class BurstSplitter(wiring.Component):
             read_ends.o_ready.eq(self.hp_rvalid & self.axi.r.ready & self.hp_rlast),
         ]
 
-        beat = Signal(range(MAX_BEATS))
+        beat = self.beat = Signal(range(MAX_BEATS))  # of a piece; for `fpga.formal`
         m.d.comb += [
             self.hp_wvalid.eq(self.axi.w.valid),
             self.axi.w.ready.eq(self.hp_wready),
@@ -236,6 +241,7 @@ class BurstSplitter(wiring.Component):
 
         # DECERR and SLVERR differ in one bit; their union is an error as well. EXOKAY cannot come.
         worst, end = Signal(2), write_ends.o_payload
+        self.worst = worst  # for `fpga.formal`
         m.d.comb += [
             self.axi.b.valid.eq(self.hp_bvalid & end),
             self.hp_bready.eq(self.axi.b.ready | ~end),
@@ -250,6 +256,7 @@ class BurstSplitter(wiring.Component):
         unread(m, self.hp_bid, self.hp_rid, read_ends.o_valid, write_ends.o_valid)
         for channel in (self.axi.ar, self.axi.aw):
             unread(m, channel.burst, channel.size, channel.id)
+        self.ends = {"ar": read_ends, "aw": write_ends}  # for `fpga.formal`
         return m
 
     def _addresses(self, m: Module, channel: str, pieces: int) -> Queue:
@@ -262,7 +269,7 @@ class BurstSplitter(wiring.Component):
         def hp(name: str) -> Signal:
             return getattr(self, f"hp_{channel}{name}")
 
-        left = Signal(9, name=f"{channel}_left")  # beats
+        left = self.left[channel] = Signal(9, name=f"{channel}_left")  # beats
         end, sent = Signal(name=f"{channel}_end"), Signal(name=f"{channel}_sent")
         m.d.comb += [
             end.eq(left <= MAX_BEATS),

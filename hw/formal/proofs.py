@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import inspect
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,27 +12,18 @@ from pathlib import Path
 
 from hw.formal import benches, register_benches
 from hw.formal.bench import Bench
-from hw.formal.engine import FormalError, Model
+from hw.formal.engine import Cut, FormalError, Model
 from isa.config import NpuConfig
 
 
 @dataclass(frozen=True)
-class Fault:
-    """Text `old`, there once in a module, replaced by `new` in the methods of a class; found within `depth` cycles."""
-
-    where: str  # module:class
-    old: str
-    new: str
-    depth: int = 8
-
-
-@dataclass(frozen=True)
 class Property:
-    """One line that says what holds in every cycle."""
+    """One line that says what holds in every cycle. `fault` must make it fail; None where all it is about is tied,
+    which leaves no driver to cut."""
 
     name: str
     statement: str
-    fault: Fault
+    fault: Cut | None
 
 
 @dataclass(frozen=True)
@@ -53,11 +42,6 @@ class Proof:
         return f"unbounded, induction over {self.cycles}" if self.induction else f"{self.cycles} cycles"
 
 
-_WALK, _READ, _WRITE = "hw.bursts:BurstWalker", "hw.axi_read:AxiRead", "hw.axi_write:AxiWrite"
-_REGISTERS = "hw.registers:Registers"
-_NO_BOUNDARY = Fault(_WALK, "c.burst_beats - cut_address[:beat_bits]", "c.burst_beats", 7)
-_NO_WINDOW = Fault(_WALK, "(end <= self.size)", "(now < self.size)", 7)
-
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "queue",
@@ -68,19 +52,17 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "order",
                 "the entry at the output is the oldest one pushed and not popped",
-                Fault("hw.queue:Queue", "self.o_payload.eq(read.data)",
-                      "self.o_payload.eq(Mux(self.level == 2, 0, read.data))"),
+                Cut("queue.o_payload"),
             ),
             Property(
                 "conservation",
                 "`level` counts pushes minus pops: nothing is lost or there twice",
-                Fault("hw.queue:Queue", "with m.If(push & ~pop):", "with m.If(push):"),
+                Cut("queue.level"),
             ),
             Property(
                 "overflow",
                 "never more than `depth` entries; it takes entries exactly while there is room",
-                Fault("hw.queue:Queue", "held.eq(1), full.eq(self.level == self.depth - 1)]",
-                      "held.eq(1), full.eq(0)]"),
+                Cut("queue.i_ready"),
             ),
         ),
     ),
@@ -93,43 +75,33 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "counted",
                 "a counter is the number of gives minus takes: each counts once, whatever the engines do in one cycle",
-                Fault("hw.semaphores:Semaphores", "Array(changes)[Cat(given, take[i])]",
-                      "Array(changes)[Cat(given[0] | given[1], C(0, 1), given[2:], take[i])]"),
+                Cut("semaphores.total1"),
             ),
             Property(
                 "not_negative",
                 "no counter goes below 0",
-                Fault("hw.semaphores:Semaphores", "able[e] & ~Cat(refused).any()", "able[e]"),
+                Cut("semaphores.takes__0__grant"),
             ),
             Property(
                 "limit",
                 "no counter goes beyond 255 without an error",
-                Fault(
-                    "hw.semaphores:Semaphores",
-                    "beyond[i - 1].eq(total >> SEMAPHORE_LIMIT.bit_length() == 1)",
-                    "beyond[i - 1].eq(total > SEMAPHORE_LIMIT + 1)",
-                    68,
-                ),
+                Cut("semaphores.beyond1", 68),
             ),
             Property(
                 "overflow",
                 "the error is raised exactly one cycle after that in which a counter would go beyond 255",
-                Fault(
-                    "hw.semaphores:Semaphores",
-                    "beyond[i - 1].eq(total >> SEMAPHORE_LIMIT.bit_length() == 1)",
-                    "beyond[i - 1].eq(total > 3)",
-                ),
+                Cut("semaphores.beyond1"),
             ),
             Property(
                 "grant",
                 "an engine gets its two counts together, when it asks and both are there",
-                Fault("hw.semaphores:Semaphores", "~lacks0 & (there & wait1).any()", "~lacks0"),
+                Cut("semaphores.gemm_able"),
             ),
             Property(
                 "priority",
                 "an engine that could have both is refused exactly when a lower one could have one of them, or another "
                 "took it in the cycle before",
-                Fault("hw.semaphores:Semaphores", "(waits[x] & waits[e])[1:]", "(waits[x] & waits[e])"),
+                Cut("semaphores.gemm_able"),
             ),
         ),
     ),
@@ -142,22 +114,22 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "stable",
                 "AR: valid stays until ready, address and length do not change",
-                Fault(_READ, "(~ar.valid | ar.ready) & owners", "owners"),
+                Cut("read.ar__valid"),
             ),
             Property(
                 "legal",
                 "AR: 1 to `burst_beats` whole beats that do not cross 4 KiB, if the requests are such",
-                Fault(_READ, "ar.len.eq(beats - 1)", "ar.len.eq(beats)"),
+                Cut("read.ar__len"),
             ),
             Property(
                 "outstanding",
                 "at most `read_outstanding` bursts are in flight",
-                Fault(_READ, "owners.i_valid.eq(accept)", "owners.i_valid.eq(accept & ~ar.valid)"),
+                Cut("read.owners.i_ready"),
             ),
             Property(
                 "accepted",
                 "R: a beat for FETCH, and after a halt any beat, is taken at once; one for LOAD when LOAD takes it",
-                Fault(_READ, "self.halt | ~owner | load.beat_ready", "~owner | load.beat_ready"),
+                Cut("read.r__ready"),
             ),
         ),
     ),
@@ -170,37 +142,37 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "aw_stable",
                 "AW: valid stays until ready, address and length do not change",
-                Fault(_WRITE, "& room & (~aw.valid | aw.ready)", "& room"),
+                Cut("write.aw__valid"),
             ),
             Property(
                 "w_stable",
                 "W: valid stays until ready; data, strobes and WLAST do not change",
-                Fault(_WRITE, "room.eq(~w.valid | w.ready)", "room.eq(1)"),
+                Cut("write.w__data"),
             ),
             Property(
                 "legal",
                 "AW: 1 to `burst_beats` whole beats that do not cross 4 KiB, if the bursts are such",
-                Fault(_WRITE, "aw.len.eq(self.burst_beats - 1)", "aw.len.eq(self.burst_beats)"),
+                Cut("write.aw__len"),
             ),
             Property(
                 "no_orphan",
                 "every W beat belongs to a burst that is or was on AW, bursts do not overlap",
-                Fault(_WRITE, "with m.If(self.step | dummy):", "with m.If(self.step | dummy | self.halt):"),
+                Cut("write.w__valid"),
             ),
             Property(
                 "wlast",
                 "WLAST is with the last beat of a burst and no other, after a halt too",
-                Fault(_WRITE, "w.last.eq(beats == 1)", "w.last.eq(beats <= 2)"),
+                Cut("write.w__last"),
             ),
             Property(
                 "outstanding",
                 "at most `write_outstanding` bursts wait for their response",
-                Fault(_WRITE, "& self.burst_valid & pending.i_ready & ~self.halt", "& self.burst_valid & ~self.halt"),
+                Cut("write.pending.i_ready"),
             ),
             Property(
                 "b_accepted",
                 "B: a response is taken within `write_outstanding` cycles (SYNCs before it complete first)",
-                Fault(_WRITE, "b.ready.eq(~at_null)", "b.ready.eq(~pending.o_valid)"),
+                Cut("write.b__ready"),
             ),
         ),
     ),
@@ -213,7 +185,7 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "ends",
                 "after a halt a begun burst gets its AW and all its beats, one per cycle if the memory takes them",
-                Fault(_WRITE, "dummy.eq(self.halt & room & self.in_burst)", "dummy.eq(0)"),
+                Cut("write.w__valid"),
             ),
         ),
     ),
@@ -226,8 +198,7 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "accepted",
                 "R: LOAD takes every beat within 5 cycles (boxes without padding, VECTOR holds a bank for one cycle)",
-                Fault("hw.load_data:LoadData", "self.beat_ready.eq(takes)",
-                      "self.beat_ready.eq(takes & ~unaligned)", 16),
+                Cut("load.data.beat_ready", 16),
             ),
         ),
     ),
@@ -239,15 +210,14 @@ PROOFS: tuple[Proof, ...] = (
         (
             Property(
                 "window",
-                "LOAD: arbitrary instructions, eight arbitrary regions: bursts lie in the readable region they name",
-                _NO_WINDOW,
+                "LOAD: arbitrary instructions, eight arbitrary regions: bursts lie in the readable region they name, "
+                "and are those that the read port is asked for",
+                Cut("load.walker.inside2", 7),
             ),
-            Property("legal", "LOAD: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB", _NO_BOUNDARY),
             Property(
-                "request",
-                "LOAD: what it asks the read port for is what was checked",
-                Fault("hw.load:Load", "self.read.address.eq(walker.o_address)",
-                      "self.read.address.eq(walker.o_address ^ walker.base)"),
+                "legal",
+                "LOAD: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB",
+                Cut("load.walker.reach", 7),
             ),
         ),
         quick=False,
@@ -261,9 +231,13 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "window",
                 "STORE: arbitrary instructions, eight arbitrary regions: bursts lie in the writable region they name",
-                Fault("hw.store:Store", "walker.allowed.eq(allowed)", "walker.allowed.eq(1)", 8),
+                Cut("store.walker.inside2"),
             ),
-            Property("legal", "STORE: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB", _NO_BOUNDARY),
+            Property(
+                "legal",
+                "STORE: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB",
+                Cut("store.walker.reach", 7),
+            ),
         ),
         quick=False,
     ),
@@ -273,8 +247,16 @@ PROOFS: tuple[Proof, ...] = (
         True,
         1,
         (
-            Property("window", "every burst of an arbitrary box lies in its region, or is not asked for", _NO_WINDOW),
-            Property("legal", "bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB", _NO_BOUNDARY),
+            Property(
+                "window",
+                "every burst of an arbitrary box lies in its region, or is not asked for",
+                Cut("walker.inside2", 7),
+            ),
+            Property(
+                "legal",
+                "bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB",
+                Cut("walker.reach", 7),
+            ),
         ),
         quick=False,
     ),
@@ -287,12 +269,12 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "window",
                 "FETCH: arbitrary program registers, program and region: bursts lie in the readable region",
-                Fault("hw.fetch:Fetch", "Mux(whole < self.length, 0, self.length)", "self.length", 6),
+                Cut("fetch.present", 6),
             ),
             Property(
                 "legal",
                 "FETCH: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB",
-                Fault("hw.fetch:Fetch", "to_end.eq(chunk - address[:chunk_bits])", "to_end.eq(chunk)", 7),
+                Cut("fetch.to_end", 7),
             ),
         ),
     ),
@@ -305,7 +287,7 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "incr",
                 "NPU: every burst is INCR, every beat has the width of the bus",
-                Fault(_WRITE, "aw.burst.eq(BURST_INCR)", "aw.burst.eq(2)", 1),
+                None,
             ),
         ),
     ),
@@ -318,18 +300,17 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "together",
                 "AXI4-Lite: address and data of a write are taken in the same cycle",
-                Fault(_REGISTERS, "self.axil.w.ready.eq(write)", "self.axil.w.ready.eq(1)"),
+                Cut("registers.axil__w__ready"),
             ),
             Property(
                 "b_stable",
                 "AXI4-Lite, B: valid stays until ready; the response is OKAY",
-                Fault(_REGISTERS, "with m.Elif(self.axil.b.ready):", "with m.Else():", 60),
+                Cut("registers.axil__b__valid", 60),
             ),
             Property(
                 "b_answers",
                 "AXI4-Lite, B: a response for every write, in the cycle after it is taken; one write at a time",
-                Fault(_REGISTERS, "with m.If(write):\n            m.d.sync += self.axil.b.valid",
-                      "with m.If(write & ~data[0]):\n            m.d.sync += self.axil.b.valid", 60),
+                Cut("registers.axil__b__valid", 60),
             ),
         ),
     ),
@@ -342,12 +323,12 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "r_stable",
                 "AXI4-Lite, R: valid stays until ready, data do not change; the response is OKAY",
-                Fault(_REGISTERS, "with m.Elif(self.axil.r.ready):", "with m.Else():", 60),
+                Cut("registers.axil__r__data", 60),
             ),
             Property(
                 "r_answers",
                 "AXI4-Lite, R: one answer for each address taken, none before it, and no other address before that",
-                Fault(_REGISTERS, "& (~is_counter | shown)", "& (~is_counter | shown) | ~decoded & shown", 60),
+                Cut("registers.axil__r__valid", 60),
             ),
         ),
     ),
@@ -360,9 +341,7 @@ PROOFS: tuple[Proof, ...] = (
             Property(
                 "quiet",
                 "NPU: no VALID in the first cycle, nor in and after the third of a reset, whatever the state before",
-                Fault(_REGISTERS, "with m.If(write):\n            m.d.sync += self.axil.b.valid.eq(1)\n"
-                      "        with m.Elif(self.axil.b.ready):\n            m.d.sync += self.axil.b.valid.eq(0)",
-                      "m.d.comb += self.axil.b.valid.eq(1)", 2),
+                Cut("npu.axil__b__valid", 5),
             ),
         ),
         quick=False,
@@ -383,31 +362,9 @@ PROOFS += tuple(
 
 
 @contextlib.contextmanager
-def broken(fault: Fault) -> Iterator[None]:
-    """While it lasts, the class elaborates with the fault (its constructor is left as it is)."""
-    module_name, class_name = fault.where.split(":")
-    module = importlib.import_module(module_name)
-    owner = getattr(module, class_name)
-    text, own = inspect.getsource(module), inspect.getsource(owner)
-    if own.count(fault.old) != 1:
-        raise FormalError(f"{fault.where}: {fault.old!r} is there {own.count(fault.old)} times")
-    names: dict[str, object] = {"__name__": module_name}
-    exec(compile(text.replace(own, own.replace(fault.old, fault.new)), str(module.__file__), "exec"), names)
-    methods = {n: f for n, f in vars(names[class_name]).items() if inspect.isfunction(f) and not n.startswith("__")}
-    originals = {n: vars(owner)[n] for n in methods}
-    for name, method in methods.items():
-        setattr(owner, name, method)
-    try:
-        yield
-    finally:
-        for name, method in originals.items():
-            setattr(owner, name, method)
-
-
-@contextlib.contextmanager
-def _model(bench: Bench) -> Iterator[Model]:
+def _model(bench: Bench, fault: Cut | None = None) -> Iterator[Model]:
     with tempfile.TemporaryDirectory(prefix="tilewright-formal-") as folder:
-        yield Model(bench.rtlil(), Path(folder))
+        yield Model(bench.rtlil(), Path(folder), fault)
 
 
 def prove(proof: Proof) -> None:
@@ -426,19 +383,17 @@ def prove(proof: Proof) -> None:
 
 
 def finds_fault(proof: Proof, name: str) -> bool:
-    """Whether property `name`, alone, fails within the fault's depth from reset once the fault is in."""
+    """Whether property `name`, alone, fails within the fault's depth from reset once its net is cut."""
     fault = next(p.fault for p in proof.properties if p.name == name)
-    with broken(fault):
-        bench = proof.bench(name)
-        text = bench.rtlil()
-    with tempfile.TemporaryDirectory(prefix="tilewright-formal-") as folder:
-        return not Model(text, Path(folder)).bounded(fault.depth)[0]
+    assert fault is not None
+    with _model(proof.bench(name), fault) as model:
+        return not model.bounded(fault.depth)[0]
 
 
-def table() -> str:
-    """The proofs as a Markdown table."""
+def table(proofs: tuple[Proof, ...] = PROOFS) -> str:
+    """Proofs as a Markdown table."""
     lines = ["| proof | property | statement | bound |", "|---|---|---|---|"]
-    for proof in PROOFS:
+    for proof in proofs:
         lines += [f"| `{proof.name}` | `{p.name}` | {p.statement} | {proof.bound} |" for p in proof.properties]
     return "\n".join(lines) + "\n"
 

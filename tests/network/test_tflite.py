@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
-from tests.common.wide_network import widened
+from isa.config import preset
 from tilewright.cli import cli
 from tilewright.measure.mlperf_tiny import NETWORKS, measure
+from tilewright.quantize.tflite_sixteen import widened
 
 FILES = [*(f"mlperf_tiny/{file}" for _, file in NETWORKS), "imagenet/mobilenet_v2_1.0_224_ptq.tflite"]
 
@@ -23,10 +24,12 @@ def test_every_quantised_tensor(file: str, models_dir: Path) -> None:
     assert not [r.name for r in report.rows if r.status != "equal"]
 
 
+@pytest.mark.parametrize("wide_results", [0, 1])
 @pytest.mark.parametrize("file", FILES[:4])
-def test_the_same_with_16_bit_activations(file: str, models_dir: Path) -> None:
-    """Every tensor, against LiteRT's reference kernels."""
-    report = tw.check(widened((models_dir / file).read_bytes()), keep="all")
+def test_the_same_with_16_bit_activations(file: str, wide_results: int, models_dir: Path) -> None:
+    """Every tensor, against LiteRT's reference kernels; on the CPU, and with the convolutions on the NPU."""
+    config = preset("base").with_(wide_results=wide_results)
+    report = tw.check(widened((models_dir / file).read_bytes()), config=config, keep="all")
     assert report.ok, report.summary()
     assert report.quantised and not report.fused
     assert not [r.name for r in report.rows if r.status != "equal"]
@@ -42,6 +45,17 @@ def test_mlperf_tiny(models_dir: Path) -> None:
     assert [e["file"] for e in entries] == [file for _, file in NETWORKS]
     assert all(e["output_mismatches"] == 0 and e["top1_equal"] == e["inputs"] for e in entries)
     assert entries[0]["accuracy"] == entries[0]["reference_accuracy"] > 0.9
+
+
+def test_mlperf_tiny_with_16_bits(models_dir: Path) -> None:
+    """On the NPU in about twice the cycles of bytes, with the real inputs recognised as often."""
+    config = preset("base").with_(wide_results=1)
+    eight = measure(models_dir / "mlperf_tiny", config)
+    sixteen = measure(models_dir / "mlperf_tiny", config, activation="int16")
+    assert not any(e["output_mismatches"] for e in sixteen)
+    assert sixteen[0]["accuracy"] == sixteen[0]["reference_accuracy"] > 0.9
+    assert all(1.5 * a["cycles"] < b["cycles"] < 2.1 * a["cycles"] for a, b in zip(eight[:3], sixteen[:3], strict=True))
+    assert sixteen[3]["cycles"] == 0  # fully connected layers alone
 
 
 def test_command_line(models_dir: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.pipeline import compile_graph
 from hw.sim.device import RtlDevice
 from isa import numerics
 from isa.config import NpuConfig, preset
@@ -17,7 +18,10 @@ from simulator.functional import FunctionalDevice
 from tests.common.equality import CONFIGS
 from tests.common.tflite_models import Model, Op, T
 from tests.common.wide_convolution import WideConvolution
+from tests.network.layer_cases import make
+from tests.reference import quantized_ops
 from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.runtime.executor import Executor
 
 
 def convolution(config: NpuConfig, x: tuple[int, int, int], o: int, k: int) -> tuple[WideConvolution, np.ndarray]:
@@ -61,6 +65,25 @@ def test_bytes_of_the_reference(name: str, device: str) -> None:
     assert conv.bias[0] > 1 << 31 and 0 < expected[0, 0, 0] < 32767
     got, _ = conv.run(DEVICES[device](CONFIGS[name]))
     np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two_passes", "narrow_in", "one_queue"])
+def test_rtl_bytes_and_cycles_of_compiled_layers(name: str) -> None:
+    """Dense, grouped and depthwise layers of the compiler, some behind each other."""
+    config = CONFIGS[name]
+    for seed in range(4):
+        graph, inputs = make("wide_conv", 7000 + seed)
+        (output,) = graph.outputs
+        expected = quantized_ops.run(graph, inputs)[output]
+        program = compile_graph(graph, config)
+        assert {layer.where for layer in program.layers if layer.macs} == {"npu"}
+        cycles = set()
+        for kind in (FunctionalDevice, CycleDevice, RtlDevice):
+            run = Executor(program, kind(config)).run(inputs)
+            np.testing.assert_array_equal(run.outputs[output], expected)
+            cycles |= {run.counters.cycles} - {None}
+        assert len(cycles) == 1
 
 
 @pytest.mark.slow

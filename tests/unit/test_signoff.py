@@ -22,7 +22,12 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "faults": 4,
         "found": 3,
     }
-    mutants |= MEASURED | {"survivors": [survivor], "modules": {"hw/queue.py": {"faults": 4, "found": 3}}}
+    same = survivor | {"number": 8}
+    mutants |= MEASURED | {
+        "survivors": [survivor],
+        "equivalent": [same],
+        "modules": {"hw/queue.py": {"faults": 4, "found": 3}},
+    }
     (tmp_path / "mutants.json").write_text(json.dumps(mutants))
     proof = {"proof": "queue", "bound": "all", "properties": ["a", "b"], "proved": False, "faults_found": 0}
     formal = (
@@ -32,6 +37,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = page(tmp_path)
     assert text.count("Open: not measured.") == 3
     assert "3 of 4 (75.0 %) faults found on `tiny`" in text and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
+    assert "; 1 are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert ".venv/bin/python -m tests.mutants --count 4\n" in text
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
     assert text.count("Measured on 2026-11-23, sources of the RTL") == 2

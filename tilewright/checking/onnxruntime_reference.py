@@ -11,6 +11,7 @@ one of them would show as much more.
 from __future__ import annotations
 
 import functools
+import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ import numpy as np
 import onnx
 
 from compiler.external_data import read_model
-from compiler.onnx_graphs import all_nodes, reads_of
+from compiler.onnx_graphs import all_nodes, reads_of, subgraphs
+from compiler.onnx_ops import RANDOM
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.errors import UsageError
@@ -258,13 +260,42 @@ def _int8_activations(proto: onnx.ModelProto) -> bool:
 
 
 def downstream(proto: onnx.ModelProto, sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """For every tensor of the model that depends on one of `sources`: the sources it depends on, itself included."""
-    found: dict[str, dict[str, None]] = {name: {name: None} for name in sources}
+    """For every tensor of the model that depends on one of `sources`: the sources it depends on, itself included.
+
+    Nodes that compute the same of the same stand for each other: the compiler keeps one of them, so that what reads
+    the other one depends on it, too.
+    """
+    same = _equal_tensors(proto)
+    found: dict[str, dict[str, None]] = {}
+    for name in sources:
+        found.setdefault(same.get(name, name), {})[name] = None
+    own = {name: dict(some) for name, some in found.items()}
     for node in proto.graph.node:
         merged: dict[str, None] = {}
         for name in reads_of([node]):
-            merged |= found.get(name, {})
+            merged |= found.get(same.get(name, name), {})
         for name in node.output:
             if name and merged:
-                found[name] = merged | found.get(name, {})
-    return {name: list(some) for name, some in found.items()}
+                found[same.get(name, name)] = merged | own.get(same.get(name, name), {})
+    made = {name: same.get(name, name) for name in (*sources, *(n for node in proto.graph.node for n in node.output))}
+    return {name: list(found[first]) for name, first in made.items() if first in found}
+
+
+def _equal_tensors(proto: onnx.ModelProto) -> dict[str, str]:
+    """For every constant and every result of a node that repeats an earlier one: the name of that one."""
+    same: dict[str, str] = {}
+    seen: dict[object, Sequence[str]] = {}
+    for value in proto.graph.initializer:
+        plain = onnx.TensorProto()
+        plain.CopyFrom(value)
+        plain.ClearField("name")
+        content = hashlib.sha256(plain.SerializeToString(deterministic=True)).digest()
+        same[value.name] = seen.setdefault(content, [value.name])[0]
+    for node in proto.graph.node:
+        if node.op_type in RANDOM or subgraphs(node):
+            continue
+        attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+        inputs = tuple(same.get(name, name) for name in node.input)
+        key = (node.domain, node.op_type, inputs, tuple(attributes), len(node.output))
+        same.update(zip(node.output, seen.setdefault(key, node.output), strict=True))
+    return same

@@ -72,7 +72,7 @@ class GateDevice(RtlDevice):
     def __init__(
         self, config: NpuConfig, netlist: Netlist, timing: MemoryTiming | None = None, *, glitches: bool = False
     ) -> None:
-        self.config, self.timing, self._limit = config, timing or MemoryTiming(), NO_LIMIT
+        self.config, self.timing, self.limit = config, timing or MemoryTiming(), NO_LIMIT
         self.memory = HostMemory()
         self.events = []
         sources = [*_NATIVE.glob("*.h"), _HARNESS, *_INCLUDE.glob("*.h")]

@@ -1,4 +1,7 @@
-"""The four networks of MLPerf Tiny (closed division, int8 TFLite): cycles, memory, bytes, and equality with LiteRT."""
+"""The four networks of MLPerf Tiny (closed division, int8 TFLite): cycles, memory, bytes, and equality with LiteRT.
+
+Also with 16-bit activations and the same weights (`tilewright.quantize.tflite_sixteen`).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from compiler.importer.tflite.schema import read
 from isa.config import NpuConfig
+from isa.program import TensorInfo
 from tilewright.api.compilation import compile_program
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.errors import UsageError
+from tilewright.quantize.tflite_sixteen import widened
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
 
@@ -44,26 +50,29 @@ def measure(
     config: str | Path | NpuConfig = "base",
     mhz: float = 500.0,
     progress: Callable[..., None] = lambda *_: None,
+    activation: str = "int8",
 ) -> list[dict[str, Any]]:
-    """One entry per network that is in the folder."""
+    """One entry per network that is in the folder, with activations of int8 or int16."""
     found = []
     for index, (what, file) in enumerate(NETWORKS):
         if (models / file).is_file():
             progress(f"measuring {what}", index, len(NETWORKS))
-            found.append({"network": what, "file": file, **_measure(models, file, config, mhz)})
+            found.append({"network": what, "file": file, **_measure(models, file, config, mhz, activation)})
     return found
 
 
-def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float) -> dict[str, Any]:
-    program = compile_program(models / file, config)
-    reference = LiteRtReference(models / file)
+def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float, activation: str) -> dict[str, Any]:
+    narrow = (models / file).read_bytes()
+    model = narrow if activation == "int8" else widened(narrow)
+    program = compile_program(model, config)
+    reference = LiteRtReference(model)
     name, out = program.inputs[0].name, program.outputs[0].name
     labels: np.ndarray | None = None
     samples = [random_inputs(program, seed)[name] for seed in range(_RANDOM_INPUTS)]
     if file in INPUTS and (models / INPUTS[file]).is_file():
         with np.load(models / INPUTS[file]) as data:
             labels = data["labels"]
-            samples = [x.reshape(program.inputs[0].shape) for x in data["inputs"]]
+            samples = [_as_input(narrow, program.inputs[0], x) for x in data["inputs"]]
     start = time.perf_counter()
     with Device("functional") as device:
         got = [device.run(program, {name: x})[out].reshape(-1) for x in samples]
@@ -72,10 +81,11 @@ def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float
     with Device("cycle") as device:
         device.run(program, {name: samples[0]})
         counters = device.counters
-    assert counters is not None and counters.cycles is not None
+    assert counters is not None
+    cycles = counters.cycles or 0  # none where nothing runs on the NPU
     entry: dict[str, Any] = {
-        "config": program.config.name, "macs": program.macs, "cycles": counters.cycles, "mhz": mhz,
-        "latency_us": counters.cycles / mhz, "constant_bytes": len(program.constants),
+        "config": program.config.name, "activation": activation, "macs": program.macs, "cycles": cycles, "mhz": mhz,
+        "latency_us": cycles / mhz, "constant_bytes": len(program.constants),
         "arena_bytes": program.arena_bytes, "host_bytes": program.host_bytes, "bytes_read": counters.bytes_read,
         "bytes_written": counters.bytes_written, "inputs": len(samples), "inputs_are_real": labels is not None,
         "output_bytes": sum(e.size for e in expected),
@@ -87,3 +97,15 @@ def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float
         for key, results in (("accuracy", got), ("reference_accuracy", expected)):
             entry[key] = float(np.mean([int(np.argmax(y)) == int(label) for y, label in zip(results, labels)]))
     return entry
+
+
+def _as_input(narrow: bytes, target: TensorInfo, sample: np.ndarray) -> np.ndarray:
+    """A sample of the int8 network's input as that of the network to measure."""
+    sample = sample.reshape(target.shape)
+    if target.dtype != "int16":
+        return sample
+    file = read(narrow)
+    quant = file.tensors[file.inputs[0]].quant
+    assert quant is not None and isinstance(target.scale, float)
+    real = (sample.astype(np.float64) - int(quant.zero_point)) * float(quant.scale)
+    return np.asarray(np.rint(real / target.scale).clip(-32768, 32767), np.int16)

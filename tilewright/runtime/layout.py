@@ -1,6 +1,7 @@
 """Between a tensor as the model has it and the bytes of its buffer, which may be channel-blocked.
 
 Blocked buffers have the shape [N, ceil(C / block), H, W, block]; lanes beyond C hold whatever the machine left there.
+Tensors of 16 bits have the blocks of their high bytes and behind them those of their low bytes less 128.
 See `isa.program.BlockedLayout` and `Layout`.
 """
 
@@ -12,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from isa.program import BlockedLayout, Layout, TensorInfo
+
+#: What is flipped in the high and in the low bytes of values of 16 bits.
+_XOR_OF_BYTES = (0, 128)
 
 
 def dtype_of(info: TensorInfo) -> np.dtype[Any]:
@@ -27,8 +31,9 @@ def dtype_of(info: TensorInfo) -> np.dtype[Any]:
 
 def nbytes_of(info: TensorInfo) -> int:
     """Bytes of the tensor in its buffer."""
-    shape = info.shape if info.relayout is None else info.relayout.shape
-    return math.prod(shape) * dtype_of(info).itemsize
+    if info.relayout is not None:
+        return math.prod(info.relayout.shape)
+    return math.prod(info.shape) * dtype_of(info).itemsize
 
 
 def _planes(info: TensorInfo, blocks: BlockedLayout) -> tuple[int, int, int, int]:
@@ -46,15 +51,26 @@ def to_tensor(raw: np.ndarray, info: TensorInfo) -> np.ndarray:
     raw, blocks = raw[: nbytes_of(info)], info.relayout
     if blocks is None:
         return raw.copy().view(dtype_of(info)).reshape(info.shape)
-    source = raw.view(np.uint8).reshape(blocks.shape)
+    source, dtype = raw.view(np.uint8).reshape(blocks.shape), dtype_of(info)
+    if dtype.itemsize == 1:
+        return _bytes_of(source, info, blocks, blocks.xor).view(dtype)
+    high, low = (
+        _bytes_of(half, info, blocks, xor) for half, xor in zip(np.split(source, 2, axis=1), _XOR_OF_BYTES, strict=True)
+    )
+    both: np.ndarray = (high.astype(np.uint16) << 8 | low).view(dtype)
+    return both
+
+
+def _bytes_of(source: np.ndarray, info: TensorInfo, blocks: BlockedLayout, xor: int) -> np.ndarray:
+    """A byte of every value, uint8 in the tensor's shape."""
     planes = np.empty(_planes(info, blocks), np.uint8)
     for first in range(0, planes.shape[1], blocks.block):
         part = planes[:, first : first + blocks.block]
         part[...] = np.moveaxis(source[:, first // blocks.block, ..., : part.shape[1]], -1, 1)
-    planes ^= np.uint8(blocks.xor)
+    planes ^= np.uint8(xor)
     if _is_last(blocks):
         planes = np.ascontiguousarray(np.moveaxis(planes, 1, -1))
-    return planes.reshape(info.shape).view(dtype_of(info))
+    return planes.reshape(info.shape)
 
 
 def put_tensor(raw: np.ndarray, info: TensorInfo, value: np.ndarray) -> None:
@@ -65,9 +81,18 @@ def put_tensor(raw: np.ndarray, info: TensorInfo, value: np.ndarray) -> None:
         raw[...] = flat
         return
     target = raw.view(np.uint8).reshape(blocks.shape)
+    if dtype_of(info).itemsize == 1:
+        _put_bytes(target, blocks, info, flat ^ np.uint8(blocks.xor))
+        return
+    values = np.ascontiguousarray(value).reshape(-1).view(np.uint16)
+    for half, shift, xor in zip(np.split(target, 2, axis=1), (8, 0), _XOR_OF_BYTES, strict=True):
+        _put_bytes(half, blocks, info, (values >> shift & 255).astype(np.uint8) ^ np.uint8(xor))
+
+
+def _put_bytes(target: np.ndarray, blocks: BlockedLayout, info: TensorInfo, flat: np.ndarray) -> None:
+    """Writes a byte of every value, uint8 in the tensor's order."""
     n, c, h, w = _planes(info, blocks)
     planes = np.moveaxis(flat.reshape(n, h, w, c), -1, 1) if _is_last(blocks) else flat.reshape(n, c, h, w)
-    planes = planes ^ np.uint8(blocks.xor)
     for first in range(0, c, blocks.block):
         part = planes[:, first : first + blocks.block]
         target[:, first // blocks.block, ..., : part.shape[1]] = np.moveaxis(part, 1, -1)

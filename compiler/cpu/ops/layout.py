@@ -3,7 +3,10 @@
 `Relayout` is given by tables, so it is analysed here: the output is partitioned into boxes in which every lane (index
 of the last dimension) is either copied or filled, the tables of a box are factored into affine loops, and boxes
 that are byte transpositions use the register kernel. Channel blocking, its inverse and the gather of a few-channel
-image all end there.
+image all end there. One that only copies a stretch of bytes is computed by whatever reads it.
+
+With the attribute `block` the tables describe channels on the last axis, [N, H, W, C], and the result has them in
+blocks, [N, C / block, H, W, block].
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer, Expr, Index, Var, const, guard, index_value, linear, load, lookup, reduce
+from compiler.cpu.expr import Buffer, Expr, Index, Var, const, guard, index_value, linear, load, lookup, reduce, unravel
 from compiler.cpu.ir.writer import Number, Operand, pointer_to
 from compiler.cpu.loops.function import Function
 from compiler.cpu.microkernels.transpose import BLOCK, Bytes, Rows, transpose_block
@@ -50,18 +53,26 @@ class Box:
 
 
 class Analysis:
-    """Partition of the output of a Relayout into boxes."""
+    """Partition of the output of a Relayout into boxes; with `block` no box has lanes of two blocks."""
 
-    def __init__(self, in_shape: tuple[int, ...], shape: tuple[int, ...], tables: list[dict[int, np.ndarray]]) -> None:
+    def __init__(
+        self, in_shape: tuple[int, ...], shape: tuple[int, ...], tables: list[dict[int, np.ndarray]], block: int = 0
+    ) -> None:
         self.in_shape, self.shape = in_shape, shape
+        self.block = block or shape[-1]
         self.tables = [{int(d): np.asarray(t, np.int64) for d, t in entry.items()} for entry in tables]
         self.in_strides = [math.prod(in_shape[k + 1 :]) for k in range(len(in_shape))]
-        self.out_strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+        self.plane = math.prod(shape[1:-1]) * self.block  # elements of a block of channels
+        self.out_strides = [math.prod(shape[d + 1 : -1]) * self.block for d in range(len(shape) - 1)]
+        if block:
+            self.out_strides[0] = self.plane * (shape[-1] // block)
         self.boxes: list[Box] = []
 
     def run(self) -> bool:
         """False where the tables are too irregular."""
-        return self._partition([(0, n) for n in self.shape])
+        around = [(0, n) for n in self.shape[:-1]]
+        starts = range(0, self.shape[-1], self.block)
+        return all(self._partition([*around, (start, start + self.block)]) for start in starts)
 
     def _status(self, k: int, box: list[tuple[int, int]], skip: int) -> tuple[int, int]:
         """Range of coordinate k over a box without dimension `skip`."""
@@ -122,7 +133,8 @@ class Analysis:
         """Turns the tables of a box into loops; a dimension that is not a nest of loops is cut again."""
         loops: list[Loop] = []
         last = len(self.shape) - 1
-        read, write = 0, sum(s * b[0] for s, b in zip(self.out_strides, box))
+        blocks, lane = divmod(box[last][0], self.block)
+        read, write = 0, blocks * self.plane + lane + sum(s * b[0] for s, b in zip(self.out_strides, box))
         lanes = self._offsets(last, box)
         for d in range(last):
             offsets = self._offsets(d, box)
@@ -344,35 +356,58 @@ def _strips(f: Function, extent: int, block: Callable[[Operand, int], None]) -> 
 @op("Relayout")
 def relayout(ctx: Context) -> None:
     x = ctx.input()
-    shape, tables = ctx.out_shape(), ctx.attr("tables")
+    shape, tables, block = ctx.out_shape(), ctx.attr("tables"), int(ctx.attr("block", 0))
     flip, fill = int(ctx.attr("xor", 0)) & 0xFF, int(ctx.attr("fill", 0))
     flip, fill = (flip ^ 0x80) - 0x80, ((fill & 0xFF) ^ 0x80) - 0x80
     if len(tables) != x.rank:
         raise ctx.unsupported(f"{len(tables)} tables for {x.rank} input dimensions", "one per input dimension")
+    usable = bool(x.size and math.prod(shape) and shape)
+    plain = shape if not block else (shape[0], *shape[2:-1], shape[1] * block)
+    analysis = Analysis(x.shape, plain, tables, block) if usable else None
+    if analysis is not None and not analysis.run():
+        analysis = None
+    start = None if analysis is None else _stretch(analysis)
+    if start is not None:
+        moved = lambda i: ctx.read(x, unravel(linear(i, shape) + start, x.shape)).to("i8")
+        ctx.define(
+            shape, ctx.out_dtype(), lambda i: (moved(i) ^ flip if flip else moved(i)).to(ctx.out_dtype()), x.cost
+        )
+        return
     out = ctx.temp(shape, ctx.out_dtype())
     assert out.buffer is not None
     target = out.buffer
-    usable = bool(out.size and x.size and shape)
-    analysis = Analysis(x.shape, shape, tables)
-    fits = usable and analysis.run()
-    if usable and not (fits and len(analysis.boxes) < MIN_PADDED):
-        moved = _padding(x.shape, shape, tables)
-        if moved is not None:
-            border, padded, moved_tables = moved
-            other = Analysis(padded, shape, moved_tables)
-            if other.run() and (not fits or len(other.boxes) < len(analysis.boxes)):
-                x, flip, analysis, fits = _padded(ctx, x, border, padded, flip, fill), 0, other, True
+    if usable and (analysis is None or len(analysis.boxes) >= MIN_PADDED):
+        found = _padding(x.shape, plain, tables)
+        if found is not None:
+            border, padded, moved_tables = found
+            other = Analysis(padded, plain, moved_tables, block)
+            if other.run() and (analysis is None or len(other.boxes) < len(analysis.boxes)):
+                x, flip, analysis = _padded(ctx, x, border, padded, flip, fill), 0, other
     buffer = ctx.buffer(x)
-    if fits:
+    if analysis is not None:
+        boxes = analysis.boxes
 
         def write(f: Function) -> None:
-            for box in analysis.boxes:
+            for box in boxes:
                 emit_box(f, box, Move(buffer, target, Bytes(flip, fill)))
 
         ctx.kernel(write, [out], label="Relayout")
     else:
-        _by_lookup(ctx, x, out, tables, flip, fill)
+        _by_lookup(ctx, x, out, plain, tables, block, flip, fill)
     ctx.bind(out)
+
+
+def _stretch(analysis: Analysis) -> int | None:
+    """Where the input begins that the output is a copy of, byte after byte; None if it is none."""
+    if len(analysis.boxes) != 1:
+        return None
+    box = analysis.boxes[0]
+    count = len(box.lanes)
+    if not box.valid.all() or not np.array_equal(box.lanes, np.arange(count)):
+        return None
+    inner = [Loop(count, 1, 1)] if count > 1 else []
+    loops = _joined([*box.loops, *inner])
+    return box.read if all((l.read, l.write) == (1, 1) for l in loops) and len(loops) <= 1 else None
 
 
 Tables = list[dict[int, np.ndarray]]
@@ -411,15 +446,25 @@ def _padding(
 def _padded(ctx: Context, x: Value, border: list[int], shape: tuple[int, ...], flip: int, fill: int) -> Value:
     """The input, XORed, with `fill` around it."""
     out = ctx.temp(shape, x.dtype)
-    everywhere, inside = out.vars(), x.vars()
-    ctx.assign(out, everywhere, const(fill & 0xFF, "u8").to(x.dtype))
+    inside = x.vars()
+    for axis, (before, size) in enumerate(zip(border, x.shape, strict=True)):
+        for start, end in ((0, before), (before + size, shape[axis])):
+            if start < end:
+                variables = [Var.new(end - start if k == axis else n) for k, n in enumerate(shape)]
+                at = [Index.of(v) + (start if k == axis else 0) for k, v in enumerate(variables)]
+                ctx.assign(out, variables, const(fill & 0xFF, "u8").to(x.dtype), at)
     value = ctx.read(x, [Index.of(v) for v in inside])
     ctx.assign(out, inside, value ^ flip if flip else value, [Index.of(v) + b for v, b in zip(inside, border)])
     return out
 
 
-def _by_lookup(ctx: Context, x: Value, out: Value, tables: Tables, flip: int, fill: int) -> None:
-    variables = out.vars()
+def _by_lookup(
+    ctx: Context, x: Value, out: Value, shape: tuple[int, ...], tables: Tables, block: int, flip: int, fill: int
+) -> None:
+    """Args:
+    shape: that the tables describe.
+    """
+    variables = [Var.new(n) for n in shape]
     coordinates: list[Index] = []
     inside: Expr = const(1, "b")
     for k, n in enumerate(x.shape):
@@ -435,7 +480,10 @@ def _by_lookup(ctx: Context, x: Value, out: Value, tables: Tables, flip: int, fi
     assert x.buffer is not None
     value = load(x.buffer, linear(coordinates, x.shape)).to("i8")
     value = value ^ flip if flip else value
-    ctx.assign(out, variables, guard(inside, value, fill).to(out.dtype))
+    target = [Index.of(v) for v in variables]
+    if block:
+        target = [target[0], target[-1] // block, *target[1:-1], target[-1] % block]
+    ctx.assign(out, variables, guard(inside, value, fill).to(out.dtype), target)
 
 
 @op("PackMatMulParams")

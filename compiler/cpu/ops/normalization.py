@@ -179,28 +179,34 @@ def rms_normalised(ctx: Context, x: Value, axes: Sequence[int], epsilon: float) 
     return by_rows(ctx, x, axes, x.dtype, recipe)
 
 
-@op("InstanceNormalization")
-def instance_normalization(ctx: Context) -> None:
-    x, scale, bias = ctx.input(0), ctx.input(1), ctx.input(2)
-    finish = lambda y, i: y * widen(ctx.read(scale, [i[1]])) + widen(ctx.read(bias, [i[1]]))
-    ctx.bind(normalised(ctx, x, list(range(2, x.rank)), float(ctx.attr("epsilon", 1e-5)), finish))
-
-
-@op("GroupNormalization")
-def group_normalization(ctx: Context) -> None:
-    x, scale, bias = ctx.stored(ctx.input(0)), ctx.input(1), ctx.input(2)
-    groups = int(ctx.attr("num_groups"))
+def normalised_planes(ctx: Context, x: Value, groups: int, epsilon: float) -> Value:
+    """A norm over the planes of each group of neighbouring channels, with the node's scale and bias of each channel."""
+    scale, bias = ctx.input(1), ctx.input(2)
+    if groups == x.shape[1]:
+        finish = lambda y, i: y * widen(ctx.read(scale, [i[1]])) + widen(ctx.read(bias, [i[1]]))
+        return normalised(ctx, x, list(range(2, x.rank)), epsilon, finish)
     per = x.shape[1] // groups
-    grouped = Value((x.shape[0], groups, per, *x.shape[2:]), x.dtype, x.buffer)
+    grouped = Value((x.shape[0], groups, per, *x.shape[2:]), x.dtype, ctx.buffer(x))
     by_group = scale.size == groups and ctx.opset < 21
 
-    def finish(y: Expr, idx: list[Index]) -> Expr:
+    def finish_grouped(y: Expr, idx: list[Index]) -> Expr:
         _, g, p, *_ = idx
         at = [g if by_group else g * per + p]
         return y * widen(ctx.read(scale, at)) + widen(ctx.read(bias, at))
 
-    y = normalised(ctx, grouped, list(range(2, grouped.rank)), float(ctx.attr("epsilon", 1e-5)), finish)
-    ctx.bind(Value(x.shape, x.dtype, ctx.buffer(y)))
+    y = normalised(ctx, grouped, list(range(2, grouped.rank)), epsilon, finish_grouped)
+    return Value(x.shape, x.dtype, ctx.buffer(y))
+
+
+@op("InstanceNormalization")
+def instance_normalization(ctx: Context) -> None:
+    x = ctx.input(0)
+    ctx.bind(normalised_planes(ctx, x, x.shape[1], float(ctx.attr("epsilon", 1e-5))))
+
+
+@op("GroupNormalization")
+def group_normalization(ctx: Context) -> None:
+    ctx.bind(normalised_planes(ctx, ctx.input(0), int(ctx.attr("num_groups")), float(ctx.attr("epsilon", 1e-5))))
 
 
 @op("BatchNormalization")

@@ -44,23 +44,33 @@ def saturate(x: Expr, zero_point: Expr | int, dtype: str, low: int | None = None
     return (r.to("i32") + zero).to(dtype)
 
 
-def by_reciprocal(x: Expr, scale: np.float32, zero_point: int, dtype: str) -> Expr:
+#: Added to a float32 below 2^22 it leaves the nearest whole number, the even one of two, in the last bits.
+_WHOLE = np.float32(1.5 * 2**23)
+
+
+def by_reciprocal(x: Expr, scale: np.float32, zero_point: int, dtype: str, has_fma: bool) -> Expr:
     """`saturate(x / scale, zero_point, dtype)` for float32 without a division, the same for every x.
 
-    The quotient is that of the division, correctly rounded (P. Markstein, Computation of elementary functions on the
-    IBM RISC System/6000 processor, 1990): with the rounded reciprocal a first correction gives a quotient within a unit
-    in the last place, whose remainder one fma gives exactly, and the second correction rounds as the division does.
+    The quotient is that of the division, correctly rounded. With fused multiply-adds (P. Markstein, Computation of
+    elementary functions on the IBM RISC System/6000 processor, 1990): with the rounded reciprocal a first correction
+    gives a quotient within a unit in the last place, whose remainder one fma gives exactly, and the second correction
+    rounds as the division does. Without: a product with the reciprocal in float64 is off by less than 2^-51 of it, and
+    no quotient of two numbers of 24 bits is within 2^-49 of a number between two neighbours of 24 bits.
     x is clamped before, so that nothing overflows; where remainders could be subnormal, quotients are far below 1/2.
     """
     lo, hi = int_range(dtype)
     low, high = ((np.float32(bound - zero_point) * scale) for bound in (lo, hi))
     x = select(x > const(float(low), "f32"), x, const(float(low), "f32"))  # NaN becomes the lower bound
     x = select(x < const(float(high), "f32"), x, const(float(high), "f32"))
-    minus, reciprocal = const(-float(scale), "f32"), const(float(_reciprocal(scale)), "f32")
-    q = x * reciprocal
-    for _ in range(2):
-        q = fma(fma(q, minus, x), reciprocal, q)
-    return (call("roundeven", q).to("i32") + const(zero_point, "i32")).to(dtype)
+    if has_fma:
+        minus, reciprocal = const(-float(scale), "f32"), const(float(_reciprocal(scale)), "f32")
+        q = x * reciprocal
+        for _ in range(2):
+            q = fma(fma(q, minus, x), reciprocal, q)
+    else:
+        q = (x.to("f64") * const(1 / float(scale), "f64")).to("f32")
+    steps = (q + const(float(_WHOLE), "f32")).bits("i32")
+    return (steps - const(int(_WHOLE.view(np.int32)) - zero_point, "i32")).to(dtype)
 
 
 def _reciprocal(scale: np.float32) -> np.float32:
@@ -96,7 +106,7 @@ def quantize_linear(ctx: Context) -> None:
 
     def fn(idx: list[Index]) -> Expr:
         if known is not None:
-            return by_reciprocal(ctx.read(x, idx), *known, dtype)
+            return by_reciprocal(ctx.read(x, idx), *known, dtype, ctx.target.has_fma)
         s = widen(parameter(ctx, scale, idx, axis, block, x.rank)).to("f32")
         y = widen(ctx.read(x, idx)).to("f32") / s
         if scale.dtype == x.dtype:
@@ -111,7 +121,9 @@ def quantize_linear(ctx: Context) -> None:
 
 def _known_scale(ctx: Context) -> tuple[np.float32, int] | None:
     """Scale and zero point of a QuantizeLinear of float32 to 8 bits that need not divide, None for others."""
-    if ctx.input(0).dtype != "f32" or ctx.out_dtype() not in ("i8", "u8") or not ctx.target.has_fma:
+    if ctx.input(0).dtype != "f32" or ctx.out_dtype() not in ("i8", "u8"):
+        return None
+    if not (ctx.target.has_fma or ctx.target.has_doubles):
         return None
     given = [ctx.graph.const(name) for name in ctx.node.inputs[1:] if name]
     if any(data is None or data.size != 1 for data in given) or given[0] is None or given[0].dtype != np.float32:

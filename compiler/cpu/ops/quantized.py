@@ -11,7 +11,7 @@ from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, 
 from compiler.cpu.ops.convolution import Window, padded
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
 from compiler.cpu.ops.movement import concatenate
-from compiler.cpu.ops.normalization import normalised, rms_normalised, scaled_by_channel
+from compiler.cpu.ops.normalization import normalised, normalised_planes, rms_normalised, scaled_by_channel
 from compiler.cpu.ops.pooling import count_at, counts, inside, window_fold
 from compiler.cpu.ops.quantization import saturate
 from compiler.cpu.ops.reduction import lowest, reduced
@@ -23,7 +23,7 @@ from compiler.ops.concat import QConcat
 from compiler.ops.convolution import QConv, QConvTranspose
 from compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
 from compiler.ops.interpolate import Places, QInterpolate
-from compiler.ops.norm import QNorm
+from compiler.ops.norm import QNorm, QPlaneNorm
 from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from compiler.ops.product import QMatMul
 from compiler.ops.quantized_op import Clamped, Windowed
@@ -342,6 +342,16 @@ def q_norm(ctx: Context, op: QNorm) -> None:
         y = normalised(ctx, real, axes, op.epsilon, scaled_by_channel(ctx))
     else:
         y = rms_normalised(ctx, real, axes, op.epsilon)
+    ctx.define(x.shape, dtype, lambda i: saturate(ctx.read(y, i) / float(sy), zy, dtype), y.cost + 6)
+
+
+@quantized(QPlaneNorm)
+def q_plane_norm(ctx: Context, op: QPlaneNorm) -> None:
+    """In floats, as the ops it was made of."""
+    x, dtype = ctx.input(0), ctx.out_dtype()
+    (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
+    real = ctx.lazy(x.shape, "f32", lambda i: (ctx.read(x, i).to("i32") - zx).to("f32") * float(sx), x.cost + 2)
+    y = normalised_planes(ctx, real, op.groups, op.epsilon)
     ctx.define(x.shape, dtype, lambda i: saturate(ctx.read(y, i) / float(sy), zy, dtype), y.cost + 6)
 
 

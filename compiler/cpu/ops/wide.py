@@ -1,4 +1,5 @@
-"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `isa.numerics`.
+"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `isa.numerics`; such activations as the bytes
+the NPU has.
 
 The int8 kernels do the work, once for each byte of the activations: with a = 256 * high + low, high of int8 and low of
 uint8, the sum is 256 times that of the high bytes and that of the low ones.
@@ -10,10 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, call, clamp, const, select
+from compiler.cpu.expr import Expr, Index, Var, call, clamp, const, select
 from compiler.cpu.ops.convolution import Window
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, multiplied_directly
-from compiler.cpu.ops.rules import quantized
+from compiler.cpu.ops.rules import op, quantized
 from compiler.cpu.stages.context import Context
 from compiler.cpu.stages.value import Value
 from compiler.ops.wide import QConv16, QMatMul16, Wide
@@ -90,3 +91,31 @@ def half_away(v: Expr) -> Expr:
     whole = call("trunc", v)
     away = call("fabs", v - whole) >= const(0.5, v.dtype)
     return select(away, whole + call("copysign", const(1.0, v.dtype), v), whole)
+
+
+@op("SplitBytes")
+def split_bytes(ctx: Context) -> None:
+    """int16 as int8 [2, axes]: high bytes, and low bytes less 128. What lies around the tensor is 0."""
+    x = ctx.stored(ctx.input())
+    out, begin = ctx.temp(ctx.out_shape(), "i8"), ctx.ints("begin") or []
+    for byte, shift, flip in ((0, 8, 0), (1, 0, -128)):
+        if out.shape[1:] != x.shape:
+            around = [Var.new(n) for n in out.shape[1:]]
+            ctx.assign(out, around, const(flip, "i8"), [Index(byte), *(Index.of(v) for v in around)])
+        inside = x.vars()
+        value = ctx.read(x, [Index.of(v) for v in inside]).shr(shift).to("i8")
+        at = [Index(byte), *(Index.of(v) + b for v, b in zip(inside, begin))]
+        ctx.assign(out, inside, value ^ flip if flip else value, at)
+    ctx.bind(out)
+
+
+@op("JoinBytes")
+def join_bytes(ctx: Context) -> None:
+    """int8 [2, axes] of `SplitBytes` as int16 again."""
+    both = ctx.stored(ctx.input())
+
+    def fn(idx: list[Index]) -> Expr:
+        high, low = (ctx.read(both, [Index(byte), *idx]).to("i16") for byte in (0, 1))
+        return high * 256 + low + 128
+
+    ctx.define(both.shape[1:], "i16", fn, 3)

@@ -30,6 +30,8 @@ def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | 
     before, after = graph.tensor(move.inputs[0]), graph.tensor(name)
     if before.quant is None or not before.quant.same_as(after.quant) or before.dtype != after.dtype:
         return None
+    if source.view.bytes > 1:  # what the blocks of the other byte need is not found
+        return None
     if move.op == "Transpose":
         return _transposed(move, before, after, source)
     if move.op in ("Slice", "Split", "Gather"):
@@ -134,7 +136,7 @@ def heads_of(graph: Graph, first: Node, second: Node, source: Blocked, result: T
     after = graph.tensor(second.outputs[0]) if result is None else result
     v = source.view
     quants = [t.quant for t in (before, between, after)]
-    if source.layout is not _LAST or v.h != 1 or {before.dtype} != {between.dtype, after.dtype}:
+    if source.layout is not _LAST or v.h != 1 or v.bytes > 1 or {before.dtype} != {between.dtype, after.dtype}:
         return None
     if any(q is None or not q.same_as(quants[0]) for q in quants) or len(between.shape) != 4:
         return None
@@ -173,6 +175,8 @@ def planes_of_rows(graph: Graph, first: Node, second: Node, source: Blocked) -> 
     v = source.view
     quants = [t.quant for t in (before, between, after)]
     if any(q is None or not q.same_as(quants[0]) for q in quants) or {before.dtype} != {between.dtype, after.dtype}:
+        return None
+    if v.bytes > 1:
         return None
     perm = [0, 3, 1, 2] if source.layout is _LAST else [0, 2, 3, 1]
     transposed, reshaped = (second, first) if source.layout is _LAST else (first, second)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from compiler.graph import Node, Tensor
 from compiler.npu.blocks.blocked import BlockedBuffer, Contents
 from compiler.npu.blocks.layouts import Layouts
-from compiler.npu.blocks.tables import Table, pack_tables, unpack_tables
+from compiler.npu.blocks.tables import Table, from_bytes, pack_tables, unpack_tables, with_bytes
 from compiler.npu.blocks.tasks import Task
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.layers.layer import Layer
@@ -23,12 +25,14 @@ class Converter:
     only move data run where somebody needs the moved bytes.
 
     Attributes:
+        keep_all: every tensor of the model is wanted, so that no Transpose is part of a conversion.
         tasks: in an order that works.
         buffers: in the arena, by name.
         constants: bytes of blocked constants the NPU reads, by name.
     """
 
-    def __init__(self, wiring: Wiring, layouts: Layouts, config: NpuConfig) -> None:
+    def __init__(self, wiring: Wiring, layouts: Layouts, config: NpuConfig, keep_all: bool = False) -> None:
+        self.keep_all = keep_all
         self.wiring, self.graph, self.layouts = wiring, wiring.graph, layouts
         self.block = config.block_in
         self.tasks: list[Task] = []
@@ -50,26 +54,62 @@ class Converter:
         """Makes sure that the plain form of a tensor is there; returns its name."""
         if not name or name in self._plain:
             return name
-        found = self.layouts.blocked.get(name)
-        if found is None or found.alias:
-            self.run_node(self.wiring.producers[name])
-            return name
+        t, source, perm = self.graph.tensor(name), name, list(range(len(self.graph.tensor(name).shape)))
+        while (found := self.layouts.blocked.get(source)) is None or found.alias:
+            maker = self.wiring.producers[source]
+            if maker.op != "Transpose" or maker.inputs[0] in self._plain or self.keep_all:
+                self.run_node(self.wiring.producers[name])
+                return name
+            own = _perm(maker, len(perm))
+            source, perm = maker.inputs[0], [own[axis] for axis in perm]
         self._plain.add(name)
-        t = self.graph.tensor(name)
-        tables = unpack_tables(t.shape, found.layout, self.block)
-        self._relayout(found.view.buffer, t, tables, flip=t.dtype == np.uint8)
+        tables = unpack_tables(self.graph.tensor(source).shape, found.layout, self.block)
+        moved = [{perm.index(axis): table for axis, table in entry.items()} for entry in tables]
+        if found.view.bytes > 1:
+            both = self.graph.add(Tensor(self.graph.unique(f"{name}@bytes"), (2, *t.shape), np.dtype(np.int8)))
+            self._relayout(found.view.buffer, both, from_bytes(moved, found.view.first_bytes.cb), flip=False)
+            self.tasks.append(Node("JoinBytes", [both.name], [name], {}, name))
+            return name
+        self._relayout(found.view.buffer, t, moved, flip=t.dtype == np.uint8)
         return name
 
     def blocked(self, t: Tensor, shape: tuple[int, ...], layout: Layout) -> View:
         """A tensor, reshaped to `shape`, in blocks that a conversion makes."""
         if t.data is not None:
             return self.constant(t, t.data.reshape(shape), layout)
-        source = self.plain(t.name)
-        if shape != t.shape:
-            source = self._reshape(source, shape)
         blocks, tables = pack_tables(shape, layout, self.block)
+        if shape == t.shape:
+            source, tables = self.moved(t.name, tables)
+        else:
+            source = self._reshape(self.plain(t.name), shape)
+        if t.dtype == np.int16:
+            source, blocks, tables = self.split_bytes(source), (2 * blocks[0], *blocks[1:]), with_bytes(tables)
         name = self.pack(t, source, blocks, tables, f"{t.name}@{layout}", Contents.TENSOR, layout=layout)
-        return dense_view(t.name, name, ARENA_REGION, planes_of(shape, layout), self.block)
+        return dense_view(t.name, name, ARENA_REGION, planes_of(shape, layout), self.block, t.dtype.itemsize)
+
+    def split_bytes(self, source: str, border: Sequence[tuple[int, int]] = ()) -> str:
+        """Adds a node that divides a plain tensor of int16 into its bytes, int8 [2, axes]; returns the result's name.
+
+        Args:
+            border: zeros before and behind each axis, none for no border.
+        """
+        t = self.graph.tensor(source)
+        border = list(border) or [(0, 0)] * len(t.shape)
+        shape = (2, *(before + size + behind for size, (before, behind) in zip(t.shape, border, strict=True)))
+        both = self.graph.add(Tensor(self.graph.unique(f"{source}@bytes"), shape, np.dtype(np.int8)))
+        attrs = {"begin": [before for before, _ in border]}
+        self.tasks.append(Node("SplitBytes", [source], [both.name], attrs, both.name))
+        return both.name
+
+    def moved(self, name: str, tables: list[Table]) -> tuple[str, list[Table]]:
+        """The plain tensor that one is a Transpose of, if its own plain form is not there, and tables of that one."""
+        while name not in self._plain and name not in self.layouts.blocked and not self.keep_all:
+            maker = self.wiring.producers[name]
+            if maker.op != "Transpose":
+                break
+            perm = _perm(maker, len(tables))
+            name, tables = maker.inputs[0], [tables[perm.index(axis)] for axis in range(len(tables))]
+        return self.plain(name), tables
 
     def constant(self, t: Tensor, data: np.ndarray, layout: Layout) -> View:
         """The values `data` of a constant in blocks, in the constant region."""
@@ -92,10 +132,11 @@ class Converter:
         shape: tuple[int, ...],
         tables: list[Table],
         stem: str,
-        contents: Contents | None,
+        contents: Contents,
         *,
         layout: Layout | None = None,
         fill: int = 0,
+        block: int = 0,
     ) -> str:
         """Adds the `Relayout` of a plain tensor into a new buffer; returns the buffer's name.
 
@@ -104,28 +145,34 @@ class Converter:
             source: the plain tensor.
             shape, tables: of the result.
             stem: name of the buffer, if it is free.
-            contents: what the buffer holds for the NPU; None for a buffer that only the CPU uses.
+            contents: what the buffer holds for the NPU.
             fill: value of lanes outside the tensor.
+            block: of channels, which the tables have on the last axis and the result in blocks; 0 if they have not.
         """
         name = stem if stem not in self.graph.tensors else self.graph.unique(stem)
         target = self.graph.add(Tensor(name, shape, np.dtype(np.int8)))
-        self._relayout(source, target, tables, flip=self.graph.tensor(source).dtype == np.uint8, fill=fill)
-        if contents is not None:
-            self.buffers[name] = BlockedBuffer(name, t.name, contents, shape, layout)
+        self._relayout(source, target, tables, self.graph.tensor(source).dtype == np.uint8, fill, block)
+        self.buffers[name] = BlockedBuffer(name, t.name, contents, shape, layout)
         return name
 
-    def _relayout(self, source: str, target: Tensor, tables: list[Table], flip: bool, fill: int = 0) -> None:
+    def _relayout(
+        self, source: str, target: Tensor, tables: list[Table], flip: bool, fill: int = 0, block: int = 0
+    ) -> None:
         """Args:
         flip: values move between uint8 and the machine's int8, which is uint8 minus 128.
         """
-        attrs = {"shape": target.shape, "tables": tables, "fill": fill, "xor": 0x80 if flip else 0}
+        attrs = {"shape": target.shape, "tables": tables, "fill": fill, "xor": 0x80 if flip else 0, "block": block}
         self.tasks.append(Node("Relayout", [source], [target.name], attrs, target.name))
 
     def _reshape(self, source: str, shape: tuple[int, ...]) -> str:
         t = self.graph.tensor(source)
-        name = self.graph.unique(f"{source}@shape")
-        self.graph.add(Tensor(name, shape, t.dtype, None, t.quant))
+        name = self.graph.like(t, f"{source}@shape", shape)
         target = self.graph.constant(f"{name}.shape", np.array(shape, np.int64))
         self._plain.add(target)
         self.tasks.append(Node("Reshape", [source, target], [name], {}, name))
         return name
+
+
+def _perm(transpose: Node, rank: int) -> list[int]:
+    """Which axis of its operand every axis of its result is."""
+    return list(transpose.attrs.get("perm") or range(rank)[::-1])

@@ -12,7 +12,7 @@ from compiler.npu.blocks.blocked import BlockedBuffer, Contents
 from compiler.npu.blocks.convert import Converter
 from compiler.npu.blocks.layouts import Layouts
 from compiler.npu.blocks.packing import PackedInput, plan_packing, repack_weights
-from compiler.npu.blocks.tables import Table
+from compiler.npu.blocks.tables import Table, reach, shifted, with_bytes
 from compiler.npu.layers.conv import DynamicWeights
 from compiler.npu.stored import stored_zero_point
 from compiler.npu.views import View, channel_axis, dense_view, planes_of
@@ -61,7 +61,7 @@ class Operands:
     def _make_view(self, t: Tensor, layout: Layout, out: tuple[int, ...]) -> View:
         full = (1,) * (len(out) - len(t.shape)) + t.shape
         found = self._layouts.find(t.name)
-        if found is not None and found.layout is layout and full == t.shape:
+        if found is not None and full == t.shape and (found.layout is layout or _either(t.shape, layout, found.view)):
             return found.view
         if t.data is not None and t.shape != out:  # one channel of a constant is spread over all lanes
             axis = channel_axis(len(out), layout)
@@ -116,18 +116,20 @@ class Operands:
         shape, tables = plan.tables(t.shape[0], block, stride[1], pad[1], dilation[1])
         if len(t.shape) == 3:
             del tables[2]
-        source = self._converter.plain(t.name)
-        fill = stored_zero_point(t)
-        rows = self._converter.pack(t, source, shape, tables, f"{t.name}@rows", None, fill=fill)
-        # A second conversion brings the packed channels into blocks.
+        source, tables = self._converter.moved(t.name, tables)
         n, h, w, channels = shape
-        i = [np.arange(k, dtype=np.int32) for k in (n, channels // block, h, w, block)]
-        moved: list[Table] = [{0: i[0]}, {2: i[2]}, {3: i[3]}, {1: i[1] * block, 4: i[4]}]
-        blocks = (n, channels // block, h, w, block)
+        images = n
+        if t.dtype == np.int16:  # zeros around the tensor are other bytes in either half
+            border = [reach(entry, size) for entry, size in zip(tables, self.graph.tensor(source).shape, strict=True)]
+            source = self._converter.split_bytes(source, border)
+            tables = [shifted(entry, before) for entry, (before, _) in zip(tables, border, strict=True)]
+            images, tables = 2 * n, with_bytes(tables)
+        blocks = (images, channels // block, h, w, block)
         name = self._converter.pack(
-            t, rows, blocks, moved, f"{t.name}@pack", Contents.PACKED_INPUT, layout=first, fill=fill
-        )
-        view = dense_view(t.name, name, ARENA_REGION, (n, channels, h, w), block)
+            t, source, blocks, tables, f"{t.name}@pack", Contents.PACKED_INPUT, layout=first,
+            fill=stored_zero_point(t), block=block,
+        )  # fmt: skip
+        view = dense_view(t.name, name, ARENA_REGION, (n, channels, h, w), block, t.dtype.itemsize)
 
         def repack(weights: np.ndarray) -> np.ndarray:
             small = repack_weights(plan, weights)
@@ -201,3 +203,9 @@ class Operands:
         self._converter.tasks.append(Node("PackMatMulParams", [source], [params], attrs, params))
         tile = self.config.tile_bytes
         return DynamicWeights(tiles, params, k, b_zero_point, 0, (ob * kb * tile, kb * tile, tile))
+
+
+def _either(shape: tuple[int, ...], layout: Layout, view: View) -> bool:
+    """Whether a view is one of a tensor's both layouts: of one row, or of one channel on both axes."""
+    same = len(shape) == 2 or shape[1] == shape[-1] == 1
+    return same and planes_of(shape, layout) == (view.n, view.c, view.h, view.w)

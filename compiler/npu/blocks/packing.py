@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.npu.blocks.tables import OUTSIDE
 from compiler.npu.views import View
 from isa.config import NpuConfig
 
@@ -49,7 +50,7 @@ class PackingPlan:
     def tables(
         self, n: int, block: int, stride_w: int, pad_w: int, dilation_w: int
     ) -> tuple[tuple[int, ...], list[dict[int, np.ndarray]]]:
-        """The `Relayout` from [N, C, H, W] to [N, h, w, packed channels, padded to whole blocks].
+        """The `Relayout` from [N, C, H, W] to [N, h, w, packed channels, padded to whole blocks], see its `block`.
 
         Returns:
             (output shape, tables of the four input axes).
@@ -58,7 +59,6 @@ class PackingPlan:
         tap, channel = np.divmod(np.arange(size), self.channels)
         row, col = np.divmod(tap, self.kernel[1])
         outside = row >= self.rows
-        far = 1 << 20  # beyond every axis: the lane is filled
         h, w = self.plane
 
         def table(values: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ class PackingPlan:
 
         return (n, h, w, size), [
             {0: table(np.arange(n))},
-            {3: table(np.where(outside, far, channel))},
+            {3: table(np.where(outside, OUTSIDE, channel))},
             {
                 1: table(np.arange(h) * self.row_step + self.row_origin),
                 3: table(np.where(outside, 0, row * self.tap_step)),
@@ -104,17 +104,17 @@ def plan_packing(
             taps = -(-kh // sh)
             plans.append(PackingPlan(channels, kernel, sh, (oh + taps - 1, ow), taps, 1, 0, 1, -pad[0], sh, 1))
 
-    def cycles(blocks: int, taps: int, plane: tuple[int, int], conversions: int) -> float:
+    def cycles(blocks: int, taps: int, plane: tuple[int, int]) -> float:
         products = oh * ow * out_blocks * blocks * taps
         nbytes = blocks * block * plane[0] * plane[1]
         data = nbytes / config.bus_bytes
-        return max(products, data) + 0.05 * (products + data) + conversions * byte_cycles * nbytes
+        return max(products, data) + 0.05 * (products + data) + byte_cycles * nbytes
 
     def cost(p: PackingPlan) -> float:
-        return cycles(-(-p.packed_channels // block), p.kernel_rows, p.plane, 2)
+        return cycles(-(-p.packed_channels // block), p.kernel_rows, p.plane)
 
     best = min(plans, key=cost)
-    return best if cost(best) < 0.9 * cycles(-(-channels // block), kh * kw, size, 1) else None
+    return best if cost(best) < 0.9 * cycles(-(-channels // block), kh * kw, size) else None
 
 
 def repack_weights(plan: PackingPlan, weights: np.ndarray) -> np.ndarray:

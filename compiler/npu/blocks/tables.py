@@ -61,5 +61,42 @@ def unpack_tables(shape: tuple[int, ...], layout: Layout, block: int) -> list[Ta
     return tables
 
 
+def with_bytes(tables: list[Table]) -> list[Table]:
+    """Tables for a source that has an axis of two bytes in front, whose result has each image (axis 0) twice: of the
+    first bytes, then of the second ones."""
+    images = max((len(entry[0]) for entry in tables if 0 in entry), default=1)
+    twice: list[Table] = [{0: np.tile(_count(2), images)}]
+    return twice + [{axis: np.repeat(t, 2) if axis == 0 else t for axis, t in entry.items()} for entry in tables]
+
+
+def from_bytes(tables: list[Table], blocks: int) -> list[Table]:
+    """Tables of a result with an axis of two bytes in front, from a source whose blocks (axis 1) of the second byte lie
+    behind those of the first.
+
+    Args:
+        tables: without the bytes.
+        blocks: of a byte.
+    """
+    behind: list[Table] = [{axis + 1: t for axis, t in entry.items()} for entry in tables]
+    behind[1][0] = _count(2) * blocks
+    return behind
+
+
+#: Beyond every axis: what is read there is filled.
+OUTSIDE = 1 << 20
+
+
+def reach(entry: Table, size: int) -> tuple[int, int]:
+    """How far an axis of the source is read before its first element and behind its last, `OUTSIDE` left out."""
+    values = [t[t < OUTSIDE] for t in entry.values()]
+    low, high = (sum(int(end(t)) for t in values) for end in (np.min, np.max))
+    return max(0, -low), max(0, high - size + 1)
+
+
+def shifted(entry: Table, by: int) -> Table:
+    """The table of an axis with so many more elements in front."""
+    return {axis: t + by if number == 0 else t for number, (axis, t) in enumerate(entry.items())}
+
+
 def _count(size: int) -> np.ndarray:
     return np.arange(size, dtype=np.int32)

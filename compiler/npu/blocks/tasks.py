@@ -12,7 +12,7 @@ Task = Layer | Node
 
 
 #: Ops of the nodes that bring the NPU's operands into its form, and its results back.
-_CONVERSIONS = frozenset({"Relayout", "PackMatMulParams"})
+_CONVERSIONS = frozenset({"Relayout", "PackMatMulParams", "SplitBytes", "JoinBytes"})
 
 
 def is_conversion(node: Node) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.graph import Graph, Node, Tensor
@@ -9,7 +10,7 @@ from compiler.graph import Graph, Node, Tensor
 
 @dataclass(frozen=True)
 class Wiring:
-    """A graph with its producers and consumers looked up once; the graph's nodes do not change meanwhile."""
+    """A graph with its producers and consumers looked up once; who changes nodes meanwhile says so (`exchange`)."""
 
     graph: Graph
     producers: dict[str, Node]
@@ -18,6 +19,18 @@ class Wiring:
     @staticmethod
     def of(graph: Graph) -> Wiring:
         return Wiring(graph, graph.producers(), graph.consumers())
+
+    def exchange(self, old: Sequence[Node], new: Sequence[Node]) -> None:
+        """Nodes that others take the place of."""
+        for node in old:
+            for name in set(node.inputs):
+                self.consumers[name] = [reader for reader in self.consumers.get(name, []) if reader is not node]
+            for name in node.outputs:
+                self.producers.pop(name, None)
+        for node in new:
+            for name in dict.fromkeys(name for name in node.inputs if name):
+                self.consumers.setdefault(name, []).append(node)
+            self.producers.update((name, node) for name in node.outputs if name)
 
     def tensor(self, name: str) -> Tensor:
         return self.graph.tensor(name)

@@ -213,7 +213,7 @@ class Context:
         """`rows` rows into PRM, unless they are there. Returns the first row.
 
         Args:
-            make: gives bias int32 and scale float32, each [rows * block_in].
+            make: gives bias int32 and scale, as float32 or the words of VECTOR_WIDE (uint32); each [rows * block_in].
             whole: where programs share constants: what `make` gives then, by a key, and the first row of it to load.
         """
         at = self.params.find(key)
@@ -222,7 +222,8 @@ class Context:
 
             def pairs() -> bytes:
                 bias, scale = make()
-                return np.stack([bias.astype(np.int32).view(np.uint32), numerics.scale_bits(scale)], axis=-1).tobytes()
+                words = scale if scale.dtype == np.uint32 else numerics.scale_bits(scale)
+                return np.stack([bias.astype(np.int32).view(np.uint32), words], axis=-1).tobytes()
 
             if whole is None:
                 place = self._constant(pairs)
@@ -355,21 +356,25 @@ class Context:
         """Puts a tensor into ACT from row `start` (until `drop`), its border filled."""
         top, bottom, left, right = border
         lines, columns = top + view.h + bottom, left + view.w + right
-        planes = view.n * view.cb
-        rows = self.heap.take_at(start, planes * lines * columns)
-        self.resident[view.buffer] = Resident(rows, lines, columns, top, left)
         plane = lines * columns
-        if top:
-            self.emitter.fill(start, [(planes, plane)], top * columns + left, fill)
-        elif left:
-            self.emitter.fill(start, [(planes, plane)], left, fill)
-        if left + right and view.h > 1:  # the right border of one row and the left border of the next are one run
-            first = start + top * columns + left + view.w
-            self.emitter.fill(first, [(view.h - 1, columns), (planes, plane)], left + right, fill)
-        tail = right + bottom * columns
-        if tail:
-            first = start + (top + view.h - 1) * columns + left + view.w
-            self.emitter.fill(first, [(planes, plane)], tail, fill)
+        rows = self.heap.take_at(start, view.n * view.cb * plane)
+        self.resident[view.buffer] = Resident(rows, lines, columns, top, left)
+        for number, value in enumerate(view.fills(fill)):
+            planes = [(view.n * view.cb, plane)]
+            if view.bytes > 1:  # every image has the blocks of the other byte behind these
+                planes = [(view.first_bytes.cb, plane), (view.n, view.cb * plane)]
+            at = start + number * view.first_bytes.cb * plane
+            if top:
+                self.emitter.fill(at, planes, top * columns + left, value)
+            elif left:
+                self.emitter.fill(at, planes, left, value)
+            if left + right and view.h > 1:  # the right border of one row and the left border of the next are one run
+                first = at + top * columns + left + view.w
+                self.emitter.fill(first, [(view.h - 1, columns), *planes], left + right, value)
+            tail = right + bottom * columns
+            if tail:
+                first = at + (top + view.h - 1) * columns + left + view.w
+                self.emitter.fill(first, planes, tail, value)
 
     def drop(self, buffer: str) -> None:
         """Frees the rows of a resident tensor."""

@@ -15,7 +15,7 @@ from compiler.npu.emit.loops import Loop, fold_nest, spans
 from isa.codes import CodeMode
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.encoding import Op, op
-from isa.instructions import ROW_WRITES, Engine, Memory, Rounding, RowFunction, Source
+from isa.instructions import ROW_WRITES, Engine, Memory, Rounding, RowFunction, Source, WideByte
 from isa.program import ARENA_REGION, CONSTANT_REGION
 from isa.timing import ROW_DIVIDE_CYCLES, VECTOR_DEPTH, row_norm_write
 
@@ -357,6 +357,44 @@ class Emitter:
             reads,
             spans("act", dst, [(loop[0], loop[3]) for loop in rest]),
         )  # fmt: skip
+
+    def vector_wide(
+        self,
+        byte: WideByte,
+        a: int,
+        dst: int,
+        loops: Sequence[Loop],
+        *,
+        prm: int,
+        reduce: Sequence[Loop],
+        low: int,
+        high: int,
+    ) -> None:
+        """One VECTOR_WIDE nest: `byte` of the results, within limits. Loops are (count, a, dst, prm).
+
+        Args:
+            reduce: the sums of the values' bytes, the high one first.
+        """
+        inner, rest, steps = fold_nest(reduce, loops)
+        if len(inner) + len(rest) > self.config.vector_loops:
+            count, da, dd, dp = rest[-1]
+            for i in range(count):
+                self.vector_wide(
+                    byte, a + i * da, dst + i * dd, rest[:-1], prm=prm + i * dp, reduce=inner, low=low, high=high
+                )
+            return
+        self.work[Engine.VECTOR] += steps * self.config.vector_passes + 8
+        if self.dry:
+            return
+        nest = [(count, da, 0, dd, dp) for count, da, dd, dp in (*inner, *rest)]
+        self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
+        unit = self.config.block_in
+        self.sync.run(
+            op("VECTOR_WIDE", byte=byte, a=a, dst=dst, prm=prm, reduce=len(inner), low=low, high=high),
+            spans("acc", a * unit, [(n, s * unit) for n, s, _, _, _ in nest], unit)
+            + spans("prm", prm, [(n, p) for n, _, _, p in rest]),
+            spans("act", dst, [(n, d) for n, _, d, _ in rest]),
+        )
 
     def row(
         self,

@@ -28,6 +28,10 @@ class Box(NamedTuple):
     def vectors(self) -> int:
         return self.blocks * self.lines * self.columns
 
+    def behind(self, blocks: int) -> Box:
+        """The same box so many channel blocks behind."""
+        return self._replace(block=self.block + blocks)
+
 
 class Border(NamedTuple):
     """Rows and columns of padding around a tensor."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from compiler.npu.emit.context import ActTile, Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.layers.layer import Post
+from compiler.npu.views import BYTE_ORDER
 from isa.instructions import Source
 
 
@@ -39,26 +40,63 @@ def emit_accumulators(
         out_steps: (rows, columns) of the output between neighbouring results.
         slices: channel blocks that lie side by side in one ACC row (stride 1).
     """
-    columns, lines, blocks = counts
     table = context.load_table(post.lut)
     b = add if add is not None else ActTile(0, 0, 0, 0)
-    groups, rest = divmod(blocks, slices)
     constants = post.add.constants if post.add is not None else None
-
-    def emit(block: int, groups: int, side_by_side: int) -> None:
-        loops: Sequence[Loop] = (
-            (columns, acc_strides[0], b.step * out_steps[1], out.step * out_steps[1], 0),
-            (lines, acc_strides[1], b.line * out_steps[0], out.line * out_steps[0], 0),
-            (side_by_side, 1, b.plane, out.plane, 1),
-            (groups, acc_strides[2], b.plane * side_by_side, out.plane * side_by_side, side_by_side),
-        )
-        at = acc + (block // slices) * acc_strides[2]
+    for block, row, loops in _nests(acc_strides, counts, out, out_steps, b, slices):
         context.emitter.vector(
-            Source.ACC, at, out.base + block * out.plane, loops, b=b.base + block * b.plane, prm=prm + block,
+            Source.ACC, acc + row, out.base + block * out.plane, loops, b=b.base + block * b.plane, prm=prm + block,
             add=add is not None, lut=table, rounding=post.rounding, post=post.fields, constants=constants,
         )  # fmt: skip
 
-    if groups:
-        emit(0, groups, slices)
-    if rest:
-        emit(groups * slices, 1, rest)
+
+def emit_wide(
+    context: Context,
+    post: Post,
+    acc: int,
+    byte_stride: int,
+    acc_strides: tuple[int, int, int],
+    counts: tuple[int, int, int],
+    outs: Sequence[ActTile],
+    prm: int,
+    slices: int,
+) -> None:
+    """Emits VECTOR_WIDE over one tile of accumulators: an instruction for each byte of the results.
+
+    Args:
+        acc: first ACC vector of the sums of high bytes; those of low bytes are `byte_stride` vectors behind.
+        outs: tiles of the output's bytes. Other arguments are those of `emit_accumulators`.
+    """
+    for byte, out in zip(BYTE_ORDER, outs, strict=True):
+        for block, row, loops in _nests(acc_strides, counts, out, (1, 1), ActTile(0, 0, 0, 0), slices):
+            nest = [(count, a, dst, params) for count, a, _, dst, params in loops]
+            context.emitter.vector_wide(
+                byte, acc + row, out.base + block * out.plane, nest, prm=prm + block,
+                reduce=[(len(outs), byte_stride, 0, 0)], low=post.low, high=post.high,
+            )  # fmt: skip
+
+
+def _nests(
+    acc_strides: tuple[int, int, int],
+    counts: tuple[int, int, int],
+    out: ActTile,
+    out_steps: tuple[int, int],
+    b: ActTile,
+    slices: int,
+) -> Iterator[tuple[int, int, Sequence[Loop]]]:
+    """The nests of loops that walk a tile: first channel block, its first ACC vector from that of the tile, and loops
+    (count, acc, b, out, prm)."""
+    columns, lines, blocks = counts
+    groups, rest = divmod(blocks, slices)
+    for block, count, side_by_side in ((0, groups, slices), (groups * slices, min(rest, 1), rest)):
+        if count:
+            yield (
+                block,
+                block // slices * acc_strides[2],
+                (
+                    (columns, acc_strides[0], b.step * out_steps[1], out.step * out_steps[1], 0),
+                    (lines, acc_strides[1], b.line * out_steps[0], out.line * out_steps[0], 0),
+                    (side_by_side, 1, b.plane, out.plane, 1),
+                    (count, acc_strides[2], b.plane * side_by_side, out.plane * side_by_side, side_by_side),
+                ),
+            )

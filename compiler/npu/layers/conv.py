@@ -19,7 +19,7 @@ from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import Allocation
-from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
+from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
 from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
@@ -56,7 +56,7 @@ class ConvLayer(Layer):
 
     Attributes:
         phases: convolutions that interleave in the output, one but for transposed convolutions.
-        bias: int32 [O], or [phases, O]. scale: float32 [O].
+        bias: int32 [O], or [phases, O]. scale: float32 [O]. Of an output of 16 bits, both as VECTOR_WIDE has them.
         group: groups of channels.
         fill: the input's zero point, which padding gets.
         dynamic: where the weights are in memory if they are no constants; those of `phases` then tell the shape only.
@@ -98,7 +98,8 @@ class ConvLayer(Layer):
         x, y = self.inputs[0], self.output
         phases = [(p.weights.shape, p.window, p.out_step, p.out_start, p.rest_tiles) for p in self.phases]
         zero_point = 0 if self.dynamic is None else self.dynamic.zero_point
-        return ("conv", *phases, self.group, x.c, y.n, y.c, y.h, y.w, x.block, self.post.add is not None, zero_point)
+        sizes = x.c, y.n, y.c, y.h, y.w, x.block, y.bytes
+        return ("conv", *phases, self.group, *sizes, self.post.add is not None, zero_point)
 
     def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         with context.pools(plan.pools):
@@ -187,36 +188,42 @@ class _Emission:
         rows, columns = s.step
         y1, x1 = min(q.y1 * rows, s.y.h), min(q.x1 * columns, s.y.w)
         box = Box(q.n, q.block, q.blocks, q.y0 * rows, y1, q.x0 * columns, x1)
-        out = context.write_tile(s.y, box)
+        boxes = [box.behind(byte * s.y.cb) for byte in range(s.bytes)]
+        outs = [context.write_tile(layer.output, part) for part in boxes]
         add: ActTile | None = None
         for index, phase in enumerate(s.phases):
             lines = min(q.y1, phase.outputs(0, s.y.h)) - q.y0
             columns = min(q.x1, phase.outputs(1, s.y.w)) - q.x0
             if lines <= 0 or columns <= 0:
                 continue
-            acc = context.accumulators.take(lines * columns * s.rows(q.blocks))
+            acc_rows = lines * columns * s.rows(q.blocks)
+            acc = context.accumulators.take(s.bytes * acc_rows)
             self._products(q, index, lines, columns, acc)
             if add is None:
                 # Only now: a LOAD that waits for room for the operand must not hold up the weights behind it.
                 add = read_add_operand(context, layer.post, box)
             prm = self._params(q, index)
-            config = context.config
+            first, byte_stride = (n * context.config.block_out // context.config.block_in for n in (acc, acc_rows))
+            strides, counts = (s.wide, columns * s.wide, lines * columns * s.wide), (columns, lines, q.blocks)
+            if s.bytes > 1:
+                emit_wide(context, layer.post, first, byte_stride, strides, counts, outs, prm, s.wide)
+                continue
             emit_accumulators(
-                context, layer.post, acc * config.block_out // config.block_in,
-                (s.wide, columns * s.wide, lines * columns * s.wide), (columns, lines, q.blocks),
-                out.from_vector(*phase.out_start), phase.out_step, prm,
-                add.from_vector(*phase.out_start) if add is not None else None, s.wide,
+                context, layer.post, first, strides, counts, outs[0].from_vector(*phase.out_start), phase.out_step,
+                prm, add.from_vector(*phase.out_start) if add is not None else None, s.wide,
             )  # fmt: skip
         context.release(add)
-        context.finish_tile(s.y, box, out)
+        for part, out in zip(boxes, outs, strict=True):
+            context.finish_tile(layer.output, part, out)
 
     def _products(self, q: Box, index: int, lines: int, columns: int, acc: int) -> None:
-        """Emits the GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights.
+        """Emits the GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights. Each byte
+        of the values has sums of its own, made with the same weights.
 
         Args:
             index: number of the phase.
             lines, columns: of the tile that the phase has.
-            acc: first row of ACC.
+            acc: first row of ACC, of the sums of the first byte.
         """
         s, tiling, phase = self.s, self.tiling, self.s.phases[index]
         first, count = s.input_range(q.block)
@@ -227,6 +234,7 @@ class _Emission:
         sets = phase.weights.shape[0]
         pixels = lines * columns
         rows = s.rows(q.blocks)
+        fills = self.layer.inputs[0].fills(self.layer.fill)
         band, sums, sums_acc = (q.n, q.y0, q.x0), self._row_sums, 0
         new_sums = sums is not None and band not in self._sums
         if new_sums:
@@ -234,42 +242,47 @@ class _Emission:
             self._sums[band] = self.context.room(2 * pixels, "operand")
         for at in range(0, count, tiling.piece):
             piece = min(tiling.piece, count - at)
-            key = (q.n, iy0, ix0, first + at, piece)
-            tile = self._inputs.get(key)
-            if tile is None:
-                box = Box(q.n, first + at, piece, iy0, iy1, ix0, ix1)
-                tile = self.context.read_tile(s.x, box, self.layer.fill)
-                self._inputs[key] = tile
-            per_row = sets * kh * kw * piece
-            wgt = self._weights(q.n, index, q.block, rows, first + at, piece)
-            origin = (y - iy0) * tile.line + x - ix0
-            reduce: list[Loop] = [
-                (piece, tile.plane, 1, 0),
-                (kw, phase.dilation[1], piece, 0),
-                (kh, phase.dilation[0] * tile.line, kw * piece, 0),
-                (sets, 0, kh * kw * piece, 0),
-            ]
-            m = s.narrow
-            outer: list[Loop] = [
-                (columns, phase.stride[1], 0, m),
-                (lines, phase.stride[0] * tile.line, 0, columns * m),
-                (m, 0, per_row, 1),
-                (rows // m, 0, per_row * m, pixels * m),
-            ]
-            if sums is not None and new_sums:  # before the products, so that VECTOR divides meanwhile
-                by_row = [(columns, phase.stride[1], 0, m), (lines, phase.stride[0] * tile.line, 0, columns * m)]
-                sums.add(self.context, tile.base + origin, tile.plane, by_row, first + at, piece, sums_acc)
-                if at + piece == count:
-                    sums.divide(self.context, sums_acc, self._sums[band].start, pixels)
-            self.context.emitter.gemm(tile.base + origin, wgt, acc, reduce, outer, accumulate=at > 0)
-            if phase.rest is not None:
-                behind = wgt + per_row * rows
-                self._rest_products(tile, origin, q.block, index, first + at, piece, rows, outer, behind, acc)
-            if self.layer.dynamic is not None and sums is None:
-                k, zero_point = self.layer.dynamic.k, self.layer.dynamic.zero_point
-                add_by_tiles(self.context, k, zero_point, tile.base + origin, tile.plane, outer, first + at, piece, acc)
-            if not tiling.keep_input and tile.rows is not None:
-                self.context.release(self._inputs.pop(key))
+            for byte in range(s.bytes):
+                blocks_at = byte * s.x.cb + first + at
+                key = (q.n, iy0, ix0, blocks_at, piece)
+                tile = self._inputs.get(key)
+                if tile is None:
+                    box = Box(q.n, blocks_at, piece, iy0, iy1, ix0, ix1)
+                    tile = self.context.read_tile(self.layer.inputs[0], box, fills[byte])
+                    self._inputs[key] = tile
+                per_row = sets * kh * kw * piece
+                wgt = self._weights(q.n, index, q.block, rows, first + at, piece)
+                origin = (y - iy0) * tile.line + x - ix0
+                reduce: list[Loop] = [
+                    (piece, tile.plane, 1, 0),
+                    (kw, phase.dilation[1], piece, 0),
+                    (kh, phase.dilation[0] * tile.line, kw * piece, 0),
+                    (sets, 0, kh * kw * piece, 0),
+                ]
+                m = s.narrow
+                outer: list[Loop] = [
+                    (columns, phase.stride[1], 0, m),
+                    (lines, phase.stride[0] * tile.line, 0, columns * m),
+                    (m, 0, per_row, 1),
+                    (rows // m, 0, per_row * m, pixels * m),
+                ]
+                if sums is not None and new_sums:  # before the products, so that VECTOR divides meanwhile
+                    by_row = [(columns, phase.stride[1], 0, m), (lines, phase.stride[0] * tile.line, 0, columns * m)]
+                    sums.add(self.context, tile.base + origin, tile.plane, by_row, first + at, piece, sums_acc)
+                    if at + piece == count:
+                        sums.divide(self.context, sums_acc, self._sums[band].start, pixels)
+                sum_at = acc + byte * pixels * rows
+                self.context.emitter.gemm(tile.base + origin, wgt, sum_at, reduce, outer, accumulate=at > 0)
+                if phase.rest is not None:
+                    behind = wgt + per_row * rows
+                    self._rest_products(tile, origin, q.block, index, first + at, piece, rows, outer, behind, acc)
+                if self.layer.dynamic is not None and sums is None:
+                    k, zero_point = self.layer.dynamic.k, self.layer.dynamic.zero_point
+                    add_by_tiles(
+                        self.context, k, zero_point, tile.base + origin, tile.plane, outer, first + at, piece, acc
+                    )
+                if not tiling.keep_input and tile.rows is not None:
+                    self.context.release(self._inputs.pop(key))
         if sums is not None:
             quotients = self._sums[band].start
             if new_sums:
@@ -407,7 +420,7 @@ class _Emission:
         def make() -> tuple[np.ndarray, np.ndarray]:
             block, blocks = (0, self.s.y.cb) if whole else (q.block, q.blocks)
             bias = np.zeros(blocks * bi, np.int32)
-            scale = np.zeros(blocks * bi, np.float32)
+            scale = np.zeros(blocks * bi, self.layer.scale.dtype)
             o0, o1 = block * bi, min((block + blocks) * bi, self.s.y.c)
             biases = np.atleast_2d(self.layer.bias)
             bias[: o1 - o0] = biases[index if len(biases) > 1 else 0, o0:o1]

@@ -113,12 +113,17 @@ class ConvShape:
     Args:
         x, y: input and output.
         span: rows of q (first, end) that are made, None for all.
+
+    Attributes:
+        x, y: of values of several bytes, the channel blocks of the first one.
+        bytes: of a value.
     """
 
     def __init__(
         self, config: NpuConfig, phases: list[Phase], group: int, x: View, y: View, span: tuple[int, int] | None = None
     ) -> None:
-        self.config, self.phases, self.group, self.x, self.y = config, phases, group, x, y
+        self.config, self.phases, self.group = config, phases, group
+        self.x, self.y, self.bytes = x.first_bytes, y.first_bytes, y.bytes
         self.images = y.n if span is None else 1
         self.q = longest(phases, y)
         self.first = 0
@@ -134,6 +139,8 @@ class ConvShape:
         self.rest = sum(p.rest_tiles for p in phases)
         self.rest_sets = max((p.rest.sets for p in phases if p.rest is not None), default=0)
         self.in_blocks = max(self.input_range(b)[1] for b in range(0, y.cb, self.unit))
+        #: A result of 16 bits takes a step for each sum, and an instruction for each byte.
+        self.vector_steps = self.bytes**2
         self._windows = [p.window for p in phases]
 
     def input_range(self, block: int) -> tuple[int, int]:
@@ -182,7 +189,7 @@ def conv_plans(
     best = math.inf
     config = s.config
     n, blocks = s.images, s.y.cb
-    out_size = s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
+    out_size = s.bytes * s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
     bus = config.bus_bytes
     tile_cycles = config.tile_bytes / bus
     in_blocks = s.in_blocks
@@ -194,25 +201,25 @@ def conv_plans(
     short = {lines for lines in even_parts(s.q[0]) if lines in _SHORT_BANDS}
     for lines, columns in bands(*s.q, short, _ROW_PARTS):
         pixels = lines * columns
-        window = s.input_size(lines, columns)
+        window = s.bytes * s.input_size(lines, columns)
         count_bands = -(-s.q[0] // lines) * -(-s.q[1] // columns)
         for chunk in _chunks(blocks, s.unit, s.grouped):
             chunks = -(-blocks // chunk)
-            acc = pixels * (s.rows(chunk) + row_sums * s.narrow)
+            acc = s.bytes * pixels * (s.rows(chunk) + row_sums * s.narrow)
             if chunk > config.prm_rows:
                 continue
             tiles_total = count_bands * chunks * n * len(s.phases)
             if acc > (config.acc_rows // 2 if tiles_total > 1 else config.acc_rows):
                 continue
-            out_rows = 0 if resident_out else pixels * math.prod(s.step) * chunk
+            out_rows = 0 if resident_out else s.bytes * pixels * math.prod(s.step) * chunk
             add_rows = pixels * math.prod(s.step) * chunk if load_operand else 2 * pixels * row_sums
             chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases) + s.rest
             weights_pass = not fits_weights and chunk_tiles > config.wgt_tiles
             in_once = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
             others = (out_size if load_operand else 0) + blocks * config.prm_row_bytes
-            products = n * count_bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
+            products = s.bytes * n * count_bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
             products += n * count_bands * (pixels + _REST_OVERHEAD) * s.rest
-            vectors = n * count_bands * pixels * blocks * len(s.phases)
+            vectors = n * count_bands * pixels * blocks * len(s.phases) * s.vector_steps
             end = acc + (0 if resident_out else out_rows * config.block_in / bus)
             # What no choice of pieces and order can be below: most candidates need no closer look.
             least = weight_once * (count_bands * n if weights_pass else 1) + in_once + others

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
+from compiler.npu.emit.context import ActTile, Context
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.layers.accumulators import emit_accumulators, read_add_operand
+from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
 from compiler.npu.layers.depthwise_passes import WindowPass, plan_passes
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
@@ -42,7 +42,8 @@ class DepthwiseLayer(Layer):
     """Depthwise convolution (multiplier 1) in the array's window mode.
 
     Attributes:
-        weights: int8 [C, kh, kw]. bias: int32 [C]. scale: float32 [C].
+        weights: int8 [C, kh, kw]. bias: int32 [C]. scale: float32 [C]. Of an output of 16 bits, bias and scale as
+            VECTOR_WIDE has them.
         pad, stride, dilation: (rows, columns).
         fill: the input's zero point, which padding gets.
         rest: what comes on top of the weights; its blocks of channels are pushed once more.
@@ -64,7 +65,7 @@ class DepthwiseLayer(Layer):
     def plan_key(self) -> Hashable:
         x, y = self.inputs[0], self.output
         own = id(self) if self.rest is not None else None
-        return ("window", self.window, x.h, x.w, y.n, y.c, y.h, y.w, y.block, self.post.add is not None, own)
+        return ("window", self.window, x.h, x.w, y.n, y.c, y.h, y.w, y.block, y.bytes, self.post.add is not None, own)
 
     @property
     def window(self) -> SlidingWindow:
@@ -75,7 +76,7 @@ class DepthwiseLayer(Layer):
     ) -> Iterator[TilePlan[WindowTiling]]:
         best = math.inf
         config = context.config
-        x, y = self.inputs[0], self.output
+        x, y, nbytes = self.inputs[0], self.output.first_bytes, self.output.bytes
         resident_in, resident_out = context.on_chip(x), context.on_chip(y)
         height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
         load_add = self.post.add is not None and not context.on_chip(self.post.add.other)
@@ -83,7 +84,7 @@ class DepthwiseLayer(Layer):
         again = len({(tile[0], tile[4]) for tile in self.rest.tiles}) if self.rest is not None else 0
         short = [lines for lines in _SHORT_BANDS if lines <= height]
         for lines, columns in bands(height, y.w, short, _ROW_PARTS):
-            vectors = math.prod(window.extent(lines, columns))
+            vectors = nbytes * math.prod(window.extent(lines, columns))
             passes, pushes = plan_passes(config.block_in, window, (lines, columns))
             count_bands = -(-height // lines) * -(-y.w // columns)
             for parts in range(1, y.cb + 1):
@@ -91,13 +92,13 @@ class DepthwiseLayer(Layer):
                 if parts > 1 and blocks == -(-y.cb // (parts - 1)):
                     continue
                 several = count_bands * parts * images > 1
-                acc = _acc_rows(config, lines * columns, blocks)
+                acc = nbytes * _acc_rows(config, lines * columns, blocks)
                 tiles = 2 * len(passes) * slices * (blocks + min(again, blocks * self._sets))
                 if acc > (config.acc_rows // 2 if several else config.acc_rows) or tiles > config.wgt_tiles // 2:
                     continue
                 if blocks > config.prm_rows:
                     continue
-                out_rows = 0 if resident_out else lines * columns * blocks
+                out_rows = 0 if resident_out else nbytes * lines * columns * blocks
                 add_rows = lines * columns * blocks if load_add else 0
                 in_rows = 0 if resident_in else vectors * blocks
                 depth = 2 if several else 1
@@ -107,13 +108,13 @@ class DepthwiseLayer(Layer):
                 read = count * (in_rows + add_rows) * config.block_in
                 read += len(passes) * slices * (y.cb + again) * config.tile_bytes
                 work = max(
-                    images * count_bands * pushes * (y.cb + again) * slices,
+                    nbytes * images * count_bands * pushes * (y.cb + again) * slices,
                     read / bus * 1.05,
-                    images * y.cb * height * y.w,
-                    0 if resident_out else y.nbytes * height / (y.h * y.n * bus),
+                    nbytes**2 * images * y.cb * height * y.w,  # a step for each sum and byte of a result
+                    0 if resident_out else self.output.nbytes * height / (y.h * y.n * bus),
                 )
                 start = _LATENCY + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / bus
-                end = lines * columns * blocks * (1 if resident_out else config.block_in / bus)
+                end = nbytes * lines * columns * blocks * (1 if resident_out else config.block_in / bus)
                 cycles = work + start + end + count * _TILE_OVERHEAD
                 if every or cycles < best:
                     best = cycles
@@ -124,9 +125,10 @@ class DepthwiseLayer(Layer):
         """Channel blocks outside (their weights stay), bands inside."""
         images, first, end = chosen_rows(self.output, rows)
         with context.pools(plan.pools):
-            for block in range(0, self.output.cb, plan.tiling.blocks):
+            y = self.output.first_bytes
+            for block in range(0, y.cb, plan.tiling.blocks):
                 for n in images:
-                    for box in boxes(self.output, plan.tiling, block, n, first, end):
+                    for box in boxes(y, plan.tiling, block, n, first, end):
                         self._emit_tile(context, box)
 
     def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
@@ -146,12 +148,36 @@ class DepthwiseLayer(Layer):
 
     def _emit_tile(self, context: Context, box: Box) -> None:
         config, window = context.config, self.window
+        columns, pixels = box.columns, box.lines * box.columns
+        parts = [box.behind(byte * self.output.first_bytes.cb) for byte in range(self.output.bytes)]
+        fills = self.inputs[0].fills(self.fill)
+        tiles = [
+            context.read_tile(self.inputs[0], window.box(part), fill) for part, fill in zip(parts, fills, strict=True)
+        ]
+        outs = [context.write_tile(self.output, part) for part in parts]
+        add = read_add_operand(context, self.post, box)
+        acc_rows = _acc_rows(config, pixels, box.blocks)
+        acc = context.accumulators.take(len(parts) * acc_rows)
+        for number, tile in enumerate(tiles):
+            self._push(context, box, tile, acc + number * acc_rows)
+        prm = self._load_params(context, box)
+        first, byte_stride = (n * config.block_out // config.block_in for n in (acc, acc_rows))
+        strides, counts = (1, columns, pixels), (columns, box.lines, box.blocks)
+        if len(parts) > 1:
+            emit_wide(context, self.post, first, byte_stride, strides, counts, outs, prm, 1)
+        else:
+            emit_accumulators(context, self.post, first, strides, counts, outs[0], (1, 1), prm, add, 1)
+        for tile in tiles:
+            context.release(tile)
+        context.release(add)
+        for part, out in zip(parts, outs, strict=True):
+            context.finish_tile(self.output, part, out)
+
+    def _push(self, context: Context, box: Box, tile: ActTile, acc: int) -> None:
+        """Emits the pushes of a tile, whose sums begin at row `acc` of ACC."""
+        config, window = context.config, self.window
         slices, lanes = config.dw_slices, config.dw_lanes
         lines, columns, pixels = box.lines, box.columns, box.lines * box.columns
-        tile = context.read_tile(self.inputs[0], window.box(box), self.fill)
-        out = context.write_tile(self.output, box)
-        add = read_add_operand(context, self.post, box)
-        acc = context.accumulators.take(_acc_rows(config, pixels, box.blocks))
         acc_dw = acc * config.block_out // lanes
         passes, _ = plan_passes(config.block_in, window, (lines, columns))
         for number, p in enumerate(passes):
@@ -184,14 +210,6 @@ class DepthwiseLayer(Layer):
                             origin + block * tile.plane, single + i, at + block * pixels * slices, loops,
                             lanes_slice=s, accumulate=True,
                         )  # fmt: skip
-        prm = self._load_params(context, box)
-        emit_accumulators(
-            context, self.post, acc * config.block_out // config.block_in, (1, columns, pixels),
-            (columns, lines, box.blocks), out, (1, 1), prm, add, 1,
-        )  # fmt: skip
-        context.release(tile)
-        context.release(add)
-        context.finish_tile(self.output, box, out)
 
     @property
     def _sets(self) -> int:
@@ -244,7 +262,7 @@ class DepthwiseLayer(Layer):
 
         def make() -> tuple[np.ndarray, np.ndarray]:
             bias = np.zeros(box.blocks * bi, np.int32)
-            scale = np.zeros(box.blocks * bi, np.float32)
+            scale = np.zeros(box.blocks * bi, self.scale.dtype)
             c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, self.weights.shape[0])
             bias[: c1 - c0], scale[: c1 - c0] = self.bias[c0:c1], self.scale[c0:c1]
             return bias, scale

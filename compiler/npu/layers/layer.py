@@ -41,7 +41,7 @@ class Post:
     """What VECTOR does to a value: requantise (where the source calls for it), add, look up.
 
     Attributes:
-        zp, low, high: int8 values of the requantiser.
+        zp, low, high: values of the requantiser, limits of 16 bits where the result has them.
         add: fused Add, None for none.
         lut: 256 bytes, None for none.
         za, zb: zero points of the two factors of a product.

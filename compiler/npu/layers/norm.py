@@ -1,4 +1,4 @@
-"""Norms over the channels, by ROW."""
+"""Norms over the channels, and of rows with a scale for each row, by ROW."""
 
 from __future__ import annotations
 
@@ -86,3 +86,60 @@ class NormLayer(VectorLayer):
             return np.pad(self.bias, spare)[rows], np.pad(self.scale, spare)[rows]
 
         return context.load_params((self._parameters(), block, blocks), blocks, make)
+
+
+@dataclass
+class RowGroupNorm(NormLayer):
+    """A norm over groups of neighbouring pixels with all their channels, with a scale and a bias for each pixel.
+
+    Attributes:
+        together: pixels of a group. More than one have channels that fill their blocks.
+        scale, bias: of the pixels.
+    """
+
+    together: int = 1
+
+    def constants(self) -> Iterable[tuple[Hashable, int]]:
+        parameters = self._parameters()
+        return ((self.words, len(self.words)), (parameters, len(parameters) * self.output.block))
+
+    def _tilings(self, y: View) -> Iterator[PlaneTiling]:
+        groups = y.w // self.together
+        for parts in range(1, groups + 1):
+            yield PlaneTiling(1, -(-groups // parts) * self.together, y.cb)
+
+    def emit_tile(self, context: Context, box: Box) -> None:
+        a, out = context.read_tile(self.inputs[0], box), context.write_tile(self.output, box)
+        config, post, together = context.config, self.post.fields, self.together
+        table = context.load_wide_table(self.words)
+        epsilon = {"c": self.epsilon >> EPSILON_FRACTION, "ma": self.epsilon % (1 << EPSILON_FRACTION)}
+        # Half of PRM is left to what comes before and behind; STAT has as many rows.
+        most = max(1, config.prm_rows // 2 // together) * together
+        for x in range(0, box.columns, most):
+            columns = min(most, box.columns - x)
+            groups, source, target = columns // together, a.from_vector(0, x), out.from_vector(0, x)
+            context.emitter.row(
+                RowFunction.MOMENTS, source.base, [(groups, together * a.step, 0, 0, 1)],
+                reduce=[(box.blocks, a.plane, 0, 0, 0), (together, a.step, 0, 0, 0)], prm=0,
+                tail=self.output.c % config.block_in, number=self.output.c * together, table=table, post=post,
+                constants=epsilon,
+            )  # fmt: skip
+            context.emitter.row(
+                RowFunction.NORM, source.base,
+                [
+                    (box.blocks, a.plane, 0, out.plane, 0), (together, a.step, 0, out.step, 1),
+                    (groups, together * a.step, 1, together * out.step, together),
+                ],
+                dst=target.base, prm=self._load_rows(context, box.x0 + x, columns), post=post,
+            )  # fmt: skip
+        context.release(a)
+        context.finish_tile(self.output, box, out)
+
+    def _load_rows(self, context: Context, first: int, count: int) -> int:
+        """PRM rows of some pixels, all lanes alike."""
+        lanes, rows = context.config.block_in, slice(first, first + count)
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            return np.repeat(self.bias[rows], lanes), np.repeat(self.scale[rows], lanes)
+
+        return context.load_params((self._parameters(), "pixels", first, count), count, make)

@@ -22,7 +22,7 @@ class Products:
         rows, columns: for every row and every column of the output, the taps of the kernel that lie within the input.
             What lies in the padding adds a constant, which needs no products.
         depth: products of a tap.
-        outputs: results at each position, of all images.
+        outputs: sums at each position, of all images: one for each byte of a result.
     """
 
     rows: np.ndarray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -32,15 +33,14 @@ def _unsupported(node: TypedNode[QConv | QConvTranspose]) -> str | None:
     return bias_unsupported(node) or window_unsupported(node)
 
 
-def _products(node: TypedNode[QConv | QConvTranspose], taps: Callable[..., np.ndarray], made: View) -> Products | None:
-    """What the model's arithmetic multiplies, however the layer does it.
+def model_products(node: TypedNode[Any], taps: Callable[..., np.ndarray], made: View) -> Products:
+    """What the model's arithmetic multiplies, however the layer does it: each byte of an activation by itself.
 
     Args:
+        node: of an op with a window and groups.
         taps: counts those inside along an axis.
         made: the output.
     """
-    if node.op.moves:
-        return None
     op, sizes = node.op, rows_columns(node.x.shape[2:])
     kernel, stride, dilation, pad = (
         rows_columns(op.kernel),
@@ -49,7 +49,7 @@ def _products(node: TypedNode[QConv | QConvTranspose], taps: Callable[..., np.nd
         begin_pads(op),
     )
     along = [taps((made.h, made.w)[i], sizes[i], kernel[i], stride[i], dilation[i], pad[i]) for i in range(2)]
-    return Products(along[0], along[1], node.x.shape[1] // op.group, made.n * made.c)
+    return Products(along[0], along[1], node.x.shape[1] // op.group, made.n * made.c * made.bytes)
 
 
 @npu_op(QConv)
@@ -86,7 +86,7 @@ class Conv(NpuOp[QConv]):
             sets = np.stack([packed.repack(w_set) for w_set in sets])
         name, ops = labels([node.node, *tail])
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, y.name))
-        products = _products(node, taps_inside, made)
+        products = None if op.moves else model_products(node, taps_inside, made)
         if depthwise:
             return [DepthwiseLayer(
                 name, ops, [view], made, post, macs, products, weights=sets[0][:, 0], bias=bias, scale=scale, pad=pad,
@@ -151,7 +151,8 @@ class ConvTranspose(NpuOp[QConvTranspose]):
         name, ops = labels([node.node, *tail])
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_FIRST, y.name))
         return [ConvLayer(
-            name, ops, [view], made, post, node.graph.macs(node.node), _products(node, transposed_taps, made),
+            name, ops, [view], made, post, node.graph.macs(node.node),
+            None if op.moves else model_products(node, transposed_taps, made),
             phases=phases, bias=np.stack(biases), scale=scale, group=group, fill=stored_zero_point(x),
         )]  # fmt: skip
 

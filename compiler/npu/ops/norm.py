@@ -1,19 +1,23 @@
-"""QNorm."""
+"""QNorm and QPlaneNorm."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from compiler.graph import Node
 from compiler.npu.blocks.operands import Operands
 from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.norm import NormLayer
+from compiler.npu.layers.norm import NormLayer, RowGroupNorm
+from compiler.npu.layers.transposition import TransposeLayer
 from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from compiler.npu.ops.tail import labels
 from compiler.npu.stored import stored_zero_point
-from compiler.ops.norm import QNorm
+from compiler.npu.views import View, planes_of
+from compiler.ops.norm import QNorm, QPlaneNorm
 from isa.config import NpuConfig
 from isa.program import Layout
 from isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION, RADICAND_BITS
@@ -40,64 +44,136 @@ class Norm(NpuOp[QNorm]):
         return True
 
     def unsupported(self, node: TypedNode[QNorm], config: NpuConfig) -> str | None:
-        x, count = node.x, node.x.shape[-1]
-        if not config.row_unit:
-            return "the machine has no row unit"
-        if not all(node.operand(i).is_const for i in (1, 2) if node.has(i)):
-            return "scale or bias is not constant"
-        if count > MAX_COUNT:
-            return f"rows of {count} elements; up to {MAX_COUNT}"
-        if 3 * -(-count // config.block_in) > config.act_rows:
+        count = node.x.shape[-1]
+        reason = _unsupported(node, config, count)
+        if reason is None and 3 * -(-count // config.block_in) > config.act_rows:
             return f"a row of {count} elements and its result do not fit ACT"
-        if x.dtype != node.y.dtype:
-            return "input and output types differ"
-        epsilon = _epsilon(node) / 2**EPSILON_FRACTION
-        if not 0 <= epsilon < 1 << 31 or count * count * 255**2 + epsilon >= 1 << RADICAND_BITS:
-            return f"epsilon {node.op.epsilon:g} is {epsilon:g} at this scale; the NPU adds 0 to 2**31 - 1"
-        scale, bias = _channels(node)
-        most = float(np.abs(bias + stored_zero_point(node.y)).max())
-        if not most <= _MOST or not np.abs(np.rint(bias * 2.0**BIAS_FRACTION)).max() < 1 << 31:
-            return f"a bias is {most:.0f} steps from the middle of the results; the NPU adds up to {_MOST}"
-        with np.errstate(over="ignore"):
-            single = np.abs(scale.astype(np.float32))
-        if not ((single == 0) | ((single > 2.0**-120) & (single < 2.0**60))).all():
-            return "a scale of a channel is no ordinary float32 number on the NPU"
-        return None
+        return reason
 
     def lower(self, node: TypedNode[QNorm], operands: Operands, tail: list[Node]) -> list[Layer]:
         name, ops = labels([node.node, *tail])
         view, made = operands.view(node.x.name, Layout.CHANNELS_LAST), operands.output(node.y.name)
-        scale, bias = _channels(node)
-        return [NormLayer(
-            name, ops, [view], made, Post(zp=stored_zero_point(node.y)), words=_words(node, operands.config),
-            epsilon=_epsilon(node), centred=node.op.centred, scale=scale.astype(np.float32),
-            bias=np.rint(bias * 2.0**BIAS_FRACTION).astype(np.int32),
-        )]  # fmt: skip
+        fields = _fields(node, operands.config, node.x.shape[-1])
+        return [NormLayer(name, ops, [view], made, Post(zp=stored_zero_point(node.y)), **fields)]
 
 
-def _epsilon(node: TypedNode[QNorm]) -> int:
+@npu_op(QPlaneNorm)
+class PlaneNorm(NpuOp[QPlaneNorm]):
+    """Rows and channels exchanged by the array, so that a plane lies along the lanes; the norm of such rows by ROW; and
+    back."""
+
+    condition = (
+        "the machine has `row_unit`, constant scale and bias, up to 4,096 elements of a group, whose planes fill "
+        "blocks if it has several; the NPU reads the result"
+    )
+    layout = Layout.CHANNELS_FIRST
+    reason = Norm.reason
+
+    def for_npu_only(self, rank: int) -> bool:
+        return True
+
+    def unsupported(self, node: TypedNode[QPlaneNorm], config: NpuConfig) -> str | None:
+        if len(node.x.shape) not in (3, 4):
+            return f"rank {len(node.x.shape)}"
+        plane, together = _sizes(node)
+        reason = _unsupported(node, config, plane * together)
+        if reason is not None:
+            return reason
+        if together > 1 and plane % config.block_in:
+            return f"{together} planes of {plane} elements in a group, which fill no blocks of {config.block_in}"
+        if 3 * together * -(-plane // config.block_in) > config.act_rows:
+            return f"{together} planes of {plane} elements and their results do not fit ACT"
+        return f"{together} channels in a group; PRM holds half of {config.prm_rows}" if (
+            2 * together > config.prm_rows
+        ) else None  # fmt: skip
+
+    def lower(self, node: TypedNode[QPlaneNorm], operands: Operands, tail: list[Node]) -> list[Layer]:
+        name, ops = labels([node.node, *tail])
+        (n, c, _, _), (plane, together) = planes_of(node.x.shape, Layout.CHANNELS_FIRST), _sizes(node)
+        view, made = operands.view(node.x.name, Layout.CHANNELS_FIRST), operands.output(node.y.name)
+        rows, normed = (
+            operands.temporary(f"{t.name}@planes", t.name, Layout.CHANNELS_LAST, (n, plane, 1, c))
+            for t in (node.x, node.y)
+        )
+        fields = _fields(node, operands.config, plane * together)
+        post = Post(zp=stored_zero_point(node.y))
+        return [
+            _exchanged(operands, f"{name} [planes]", ops, view, rows),
+            RowGroupNorm(name, ops, [rows], normed, post, together=together, **fields),
+            _exchanged(operands, f"{name} [channels]", ops, normed, made),
+        ]
+
+
+def _sizes(node: TypedNode[QPlaneNorm]) -> tuple[int, int]:
+    """Elements of a plane, and channels of a group."""
+    return math.prod(node.x.shape[2:]), node.x.shape[1] // node.op.groups
+
+
+def _exchanged(operands: Operands, name: str, ops: str, x: View, y: View) -> TransposeLayer:
+    """The pixels of x become the channels of y, whatever rows these pixels are in."""
+    operands.tiles_of(x)
+    identity = operands.constant("identity", np.eye(operands.config.block_in, dtype=np.int8))
+    one_row = lambda v: replace(v, h=1, w=v.h * v.w, sh=v.h * v.w * v.block)
+    return TransposeLayer(name, ops, [identity], one_row(y), Post(), extra_reads=[x.buffer], source_rows=one_row(x))
+
+
+def _unsupported(node: TypedNode[Any], config: NpuConfig, count: int) -> str | None:
+    """Why the machine has no such norm of `count` elements."""
+    if not config.row_unit:
+        return "the machine has no row unit"
+    if not all(node.operand(i).is_const for i in (1, 2) if node.has(i)):
+        return "scale or bias is not constant"
+    if count > MAX_COUNT:
+        return f"{count} elements have one mean; up to {MAX_COUNT}"
+    if node.x.dtype != node.y.dtype:
+        return "input and output types differ"
+    epsilon = _epsilon(node, count) / 2**EPSILON_FRACTION
+    if not 0 <= epsilon < 1 << 31 or count * count * 255**2 + epsilon >= 1 << RADICAND_BITS:
+        return f"epsilon {node.op.epsilon:g} is {epsilon:g} at this scale; the NPU adds 0 to 2**31 - 1"
+    scale, bias = _channels(node, count)
+    most = float(np.abs(bias + stored_zero_point(node.y)).max())
+    if not most <= _MOST or not np.abs(np.rint(bias * 2.0**BIAS_FRACTION)).max() < 1 << 31:
+        return f"a bias is {most:.0f} steps from the middle of the results; the NPU adds up to {_MOST}"
+    with np.errstate(over="ignore"):
+        single = np.abs(scale.astype(np.float32))
+    if not ((single == 0) | ((single > 2.0**-120) & (single < 2.0**60))).all():
+        return "a scale of a channel is no ordinary float32 number on the NPU"
+    return None
+
+
+def _fields(node: TypedNode[Any], config: NpuConfig, count: int) -> dict[str, Any]:
+    """What a layer needs for a norm of `count` elements."""
+    scale, bias = _channels(node, count)
+    centred = getattr(node.op, "centred", True)
+    return {
+        "words": _words(node, config, centred), "epsilon": _epsilon(node, count), "centred": centred,
+        "scale": scale.astype(np.float32), "bias": np.rint(bias * 2.0**BIAS_FRACTION).astype(np.int32),
+    }  # fmt: skip
+
+
+def _epsilon(node: TypedNode[Any], count: int) -> int:
     """Epsilon in units of (step of the input / count)**2, which are those of the exact sums, with EPSILON_FRACTION bits
     of a fraction."""
     assert node.x.quant is not None
-    step, count = float(np.float32(node.x.quant.scale)), node.x.shape[-1]
+    step = float(np.float32(node.x.quant.scale))
     return round(math.ldexp(float(np.float32(node.op.epsilon)) / step**2 * count**2, EPSILON_FRACTION))
 
 
-def _channels(node: TypedNode[QNorm]) -> tuple[np.ndarray, np.ndarray]:
+def _channels(node: TypedNode[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
     """float64 [channels]: what NORM multiplies with, and what it adds in steps of the result."""
     assert node.y.quant is not None
     scale = node.operand(1).data
     assert scale is not None
-    step, count = float(np.float32(node.y.quant.scale)), node.x.shape[-1]
-    bias = node.operand(2).data if node.has(2) else np.zeros(count, np.float32)
+    step = float(np.float32(node.y.quant.scale))
+    bias = node.operand(2).data if node.has(2) else np.zeros(scale.shape, np.float32)
     assert bias is not None
     factor = count * 2.0**-FACTOR_SCALE * (1 + TRUNCATION) / step
     return scale.astype(np.float64) * factor, bias.astype(np.float64) / step
 
 
-def _words(node: TypedNode[QNorm], config: NpuConfig) -> bytes:
+def _words(node: TypedNode[Any], config: NpuConfig, centred: bool) -> bytes:
     """The words of MOMENTS, or of POWER: the square of what is normalised and what the mean is of, by stored bytes."""
     q = np.arange(256, dtype=np.uint8).view(np.int8).astype(np.int64)
     zero = stored_zero_point(node.x)
-    squared, mean = (q + 128, q + 128) if node.op.centred else (q - zero, np.full(256, zero + 128))
+    squared, mean = (q + 128, q + 128) if centred else (q - zero, np.full(256, zero + 128))
     return (squared**2 | mean << config.row_square_bits).astype("<u4").tobytes()

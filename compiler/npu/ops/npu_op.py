@@ -21,6 +21,8 @@ Q = TypeVar("Q", bound=QuantizedOp)
 O = TypeVar("O", bound=QuantizedOp, covariant=True)
 C = TypeVar("C", bound="type[NpuOp[Any]]")
 
+_MACHINE_TYPES = (*EIGHT_BIT, np.dtype(np.int16))
+
 
 @dataclass(frozen=True)
 class TypedNode(Generic[O]):
@@ -71,6 +73,14 @@ class NpuOp(ABC, Generic[Q]):
     def for_npu_only(self, rank: int) -> bool:
         """Whether a tensor of that rank is made on the CPU where no node of the NPU reads it."""
         return False
+
+    def activation_error(self, t: Tensor) -> str | None:
+        """Why the first operand or the result cannot be such a tensor, None if it can."""
+        if t.dtype not in EIGHT_BIT or t.quant is None or not t.quant.per_tensor:
+            return f"{t.name} is not an int8 or uint8 tensor with one scale"
+        if not np.isfinite(t.quant.scale) or not 2.0**-120 < float(t.quant.scale) < 2.0**120:
+            return f"scale {float(t.quant.scale)} of {t.name} is outside 2^-120..2^120"
+        return None
 
     @abstractmethod
     def unsupported(self, node: TypedNode[Q], config: NpuConfig) -> str | None:
@@ -123,14 +133,12 @@ def unsupported_reason(graph: Graph, node: Node, config: NpuConfig) -> str | Non
     if found is None or node.quantized is None:
         return f"{node.op} is not an NPU operation"
     for name in (*node.inputs, *node.outputs):
-        if name and graph.tensor(name).dtype in EIGHT_BIT and graph.tensor(name).size == 0:
+        if name and graph.tensor(name).dtype in _MACHINE_TYPES and graph.tensor(name).size == 0:
             return f"{name} is empty"
     for name in (node.inputs[0], node.outputs[0]):
-        t = graph.tensor(name)
-        if t.dtype not in EIGHT_BIT or t.quant is None or not t.quant.per_tensor:
-            return f"{name} is not an int8 or uint8 tensor with one scale"
-        if not np.isfinite(t.quant.scale) or not 2.0**-120 < float(t.quant.scale) < 2.0**120:
-            return f"scale {float(t.quant.scale)} of {name} is outside 2^-120..2^120"
+        error = found.activation_error(graph.tensor(name))
+        if error is not None:
+            return error
     return found.unsupported(TypedNode(graph, node, node.quantized), config)
 
 

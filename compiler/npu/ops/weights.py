@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from compiler.npu.layers.layer import Post
@@ -11,7 +13,7 @@ from compiler.ops.quantized_op import Clamped
 from isa import numerics
 
 
-def bias_unsupported(node: TypedNode[Clamped]) -> str | None:
+def bias_unsupported(node: TypedNode[Any]) -> str | None:
     return "bias is not a constant" if node.has(2) and not node.operand(2).is_const else None
 
 

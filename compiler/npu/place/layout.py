@@ -25,7 +25,8 @@ def choose_layouts(wiring: Wiring, work: Work, block: int) -> Layouts:
             rank = len(wiring.shape(chain.head.outputs[0]))
             layout = chain.op.layout_of(rank) or _layout_of_operands(wiring, layouts, chain.head)
             name = chain.result
-            view = dense_view(name, f"{name}@{layout}", ARENA_REGION, planes_of(wiring.shape(name), layout), block)
+            dims, nbytes = planes_of(wiring.shape(name), layout), wiring.tensor(name).dtype.itemsize
+            view = dense_view(name, f"{name}@{layout}", ARENA_REGION, dims, block, nbytes)
             layouts.chosen[chain.head.outputs[0]] = layout
             layouts.blocked[name] = Blocked(layout, view)
     return layouts

@@ -227,13 +227,16 @@ def _shift(context: Context, tensor: Between, window: tuple[int, int], made: tup
             Source.ACT, old.row(0, keep[0], -tensor.left), new.row(0, keep[0], -tensor.left),
             [((keep[1] - keep[0]) * columns, 1, 0, 1, 0), (view.cb, plane, 0, plane, 0)],
         )  # fmt: skip
-    for first, end in ((low, min(high, 0)), (max(low, view.h), high)):
+    blocks = view.first_bytes.cb
+    for number, fill in enumerate(view.fills(tensor.fill)):
+        block, planes = number * blocks, (blocks, plane)
+        for first, end in ((low, min(high, 0)), (max(low, view.h), high)):
+            if end > first:
+                emitter.fill(new.row(block, first, -tensor.left), [planes], (end - first) * columns, fill)
+        first, end = max(made[0], low), min(made[1], high)
         if end > first:
-            emitter.fill(new.row(0, first, -tensor.left), [(view.cb, plane)], (end - first) * columns, tensor.fill)
-    first, end = max(made[0], low), min(made[1], high)
-    if end > first:
-        dims = [(end - first, columns), (view.cb, plane)]
-        if tensor.left:
-            emitter.fill(new.row(0, first, -tensor.left), dims, tensor.left, tensor.fill)
-        if tensor.right:
-            emitter.fill(new.row(0, first, view.w), dims, tensor.right, tensor.fill)
+            dims = [(end - first, columns), planes]
+            if tensor.left:
+                emitter.fill(new.row(block, first, -tensor.left), dims, tensor.left, fill)
+            if tensor.right:
+                emitter.fill(new.row(block, first, view.w), dims, tensor.right, fill)

@@ -1,4 +1,4 @@
-"""LayerNormalization and RMSNormalization with constant scale and bias, and LpNormalization by lengths."""
+"""Norms of rows and of planes with constant scale and bias, and LpNormalization by lengths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from compiler.graph import Node, Tensor
-from compiler.ops.norm import QNorm
+from compiler.ops.norm import QNorm, QPlaneNorm
 from compiler.passes.integer_rules.rule import integer_rule
 from compiler.passes.integer_rules.site import Site
 
@@ -35,6 +35,25 @@ def norm(site: Site) -> list[Node] | None:
     return [site.make(QNorm(epsilon=epsilon, centred=centred), inputs)]
 
 
+@integer_rule("InstanceNormalization", "GroupNormalization")
+def plane_norm(site: Site) -> list[Node] | None:
+    """QPlaneNorm, where scale and bias are constants, one for each channel."""
+    x, attrs = site.activation(0), site.node.attrs
+    epsilon = float(attrs.get("epsilon", 1e-5))
+    if x is None or x.dtype != site.out.dtype or not site.plain or len(x.shape) < 3 or 0 in x.shape:
+        return None
+    if not 0 <= epsilon < math.inf:
+        return None
+    groups = int(attrs.get("num_groups", x.shape[1]))
+    inputs = [x.name]
+    for index in (1, 2):
+        values = site.constant(index)
+        if values is None or values.shape != x.shape[1:2]:
+            return None
+        inputs.append(site.graph.constant(f"{site.node.inputs[index]}.channels", values))
+    return [site.make(QPlaneNorm(epsilon=epsilon, groups=groups), inputs)]
+
+
 @integer_rule("LpNormalization")
 def unit_length(site: Site) -> list[Node] | None:
     """Rows divided by their lengths: a norm by the root mean square, times 1 / sqrt(n).
@@ -60,17 +79,14 @@ def unit_length(site: Site) -> list[Node] | None:
     nodes: list[Node] = []
 
     def moved(name: str, like: Tensor, op: str, shape: tuple[int, ...], perm: list[int], y: str = "") -> str:
-        made = y or site.graph.unique(f"{site.out.name}.rows")
-        if not y:
-            site.graph.add(Tensor(made, shape, like.dtype, None, like.quant))
+        made = y or site.graph.like(like, f"{site.out.name}.rows", shape)
         target = [site.graph.constant("shape", np.array(shape, np.int64))] if op == "Reshape" else []
         nodes.append(Node(op, [name, *target], [made], {"perm": perm} if perm else {"allowzero": 1}, made))
         return made
 
     rows = moved(moved(x.name, x, "Transpose", (n, h, w, c), [0, 2, 3, 1]), x, "Reshape", (n, h * w, c), [])
     norm = site.make(op, [rows, factors])
-    norm.outputs = [site.graph.unique(f"{site.out.name}.rows")]
-    site.graph.add(Tensor(norm.outputs[0], (n, h * w, c), site.out.dtype, None, site.out_quant))
+    norm.outputs = [site.graph.like(site.out, f"{site.out.name}.rows", (n, h * w, c))]
     nodes.append(norm)
     back = moved(norm.outputs[0], site.out, "Reshape", (n, h, w, c), [])
     moved(back, site.out, "Transpose", (n, c, h, w), [0, 3, 1, 2], site.out.name)

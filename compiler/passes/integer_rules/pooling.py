@@ -71,8 +71,7 @@ def reduce_mean(site: Site) -> list[Node] | None:
 
     def moved(kind: str, shape: tuple[int, ...], *constants: str) -> str:
         source = before[-1].outputs[0] if before else x.name
-        name = site.graph.unique(f"{x.name}.moved")
-        site.graph.add(Tensor(name, shape, x.dtype, None, x.quant))
+        name = site.graph.like(x, f"{x.name}.moved", shape)
         attrs = {"perm": perm} if kind == "Transpose" else {"allowzero": 1}
         before.append(Node(kind, [source, *constants], [name], attrs, name))
         return name
@@ -86,8 +85,7 @@ def reduce_mean(site: Site) -> list[Node] | None:
     made = site.make(replace(op, keepdims=False), [name])
     if pooled == site.out.shape:
         return [*before, made]
-    flat = site.graph.unique(f"{site.out.name}.flat")
-    site.graph.add(Tensor(flat, pooled, site.out.dtype, None, site.out_quant))
+    flat = site.graph.like(site.out, f"{site.out.name}.flat", pooled)
     made.outputs = [flat]
     back = site.make_onnx("Reshape", [flat, site.graph.constant("shape", np.array(site.out.shape, np.int64))])
     back.attrs = {"allowzero": 1}

@@ -43,7 +43,7 @@ def product_and_bias(site: Site) -> list[Node] | None:
         made = site.graph.tensor(product.outputs[0])
         if site.graph.tensor(bias).shape != made.shape[-1:] or made.shape != site.out.shape:
             return None
-        if made.name in site.graph.outputs or sum(made.name in node.inputs for node in site.graph) > 1:
+        if made.name in site.graph.outputs or len(site.consumers[made.name]) > 1:
             return None
         return _product(found, False, False, bias)
     return None

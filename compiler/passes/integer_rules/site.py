@@ -28,6 +28,7 @@ class Site:
     graph: Graph
     node: Node
     producers: dict[str, Node]
+    consumers: dict[str, list[Node]]
     quantizer: Node
     low: int
     high: int

@@ -186,8 +186,8 @@ def test_window_and_array() -> None:
         m.submodules.array = array = MacArray(config)
         m.d.comb += [array.slots[i].eq(window.slots[i]) for i in range(block_in)]
         rng = np.random.default_rng(4)
-        slots = np.zeros((block_in, block_in), np.int64)  # slot, lane
         lanes = config.dw_lanes
+        slots = np.zeros((block_in, lanes), np.int64)  # slot, lane
         due: deque[tuple[int, np.ndarray]] = deque()
 
         def pack(values: np.ndarray) -> int:
@@ -210,15 +210,12 @@ def test_window_and_array() -> None:
             for cycle in range(120):
                 # The array sees the window as it is now; the window takes a vector for the next cycle.
                 valid = rng.random() < 0.7
-                part = int(rng.integers(config.dw_slices))
                 weights = rng.integers(-128, 128, (block_out, block_in))
                 ctx.set(array.valid, valid)
-                ctx.set(array.slice, part)
                 for o in range(block_out):
                     ctx.set(array.rows[o], pack(weights[o]))
                 if depthwise:
-                    taps = slots[:, part * lanes : (part + 1) * lanes]
-                    expected = (weights[:lanes] * taps.T).sum(1)
+                    expected = (weights[:lanes] * slots.T).sum(1)
                 else:
                     expected = weights @ newest
                 if valid:
@@ -228,7 +225,11 @@ def test_window_and_array() -> None:
                     got = [ctx.get(array.sums[o]) for o in range(len(wanted))]
                     assert got == wanted.tolist()
                 vector, push, shift, clear = rng.integers(-128, 128, block_in), *(rng.random(3) < (0.8, 0.7, 0.1))
-                drive(ctx, window, push=bool(push), vector=pack(vector), shift=bool(shift), clear=bool(clear))
+                part = int(rng.integers(config.dw_slices))
+                drive(
+                    ctx, window,
+                    push=bool(push), vector=pack(vector), shift=bool(shift), slice=part, clear=bool(clear),
+                )  # fmt: skip
                 await ctx.tick()
                 if push:
                     depthwise, newest = shift, vector
@@ -236,6 +237,6 @@ def test_window_and_array() -> None:
                         slots[:] = vector[:, None]
                     else:
                         slots[1:] = 0 if clear else slots[:-1].copy()
-                        slots[0] = vector
+                        slots[0] = vector[part * lanes : (part + 1) * lanes]
 
         simulate(m, bench)

@@ -6,46 +6,17 @@ import pytest
 from hw.requantizer import FINAL_STAGE, INSIDE_STAGE, REQUANTIZE_STAGES, SCALE_STAGE, WINDOW_STAGE, Requantizer
 from isa.instructions import Rounding
 from isa.numerics import requantize
+from tests.common.requantizer_operands import beside_ties, random_operands
 from tests.common.rtl_bench import drive, simulate
 
 
 def vectors(count: int) -> dict[str, np.ndarray]:
-    """Random and adversarial operands: ties, values one step beside them, extremes of exponents and int32."""
+    """Random operands, and all that lie beside a tie, with any zero points, limits and modes."""
     rng = np.random.default_rng(7)
-    acc = rng.integers(-(1 << 31), 1 << 31, count, dtype=np.int64) >> rng.integers(0, 31, count)
-    scale = (rng.integers(0, 1 << 23, count) | (rng.integers(100, 140, count) << 23)).astype(np.uint32)
-    scale |= (rng.integers(0, 2, count).astype(np.uint32) << 31).astype(np.uint32)
-    # Products next to n + 1/2: scale chosen as (n + 1/2) / acc in float32, plus or minus a few steps.
-    near = rng.random(count) < 0.6
-    target = rng.integers(-140, 140, count) + 0.5 - np.where(rng.random(count) < 0.2, rng.integers(-128, 128, count), 0)
-    safe = np.where(acc == 0, 1, acc)
-    steps = rng.integers(-3, 4, count)
-    close = (target / safe).astype(np.float32).view(np.uint32).astype(np.int64) + steps
-    scale = np.where(near, close & 0xFFFFFFFF, scale).astype(np.uint32)
-    # Exact ties: acc odd, scale a power of two.
-    exact = rng.random(count) < 0.1
-    acc = np.where(exact, rng.integers(-600, 600, count), acc)
-    scale = np.where(exact, rng.integers(124, 128, count).astype(np.uint32) << 23, scale).astype(np.uint32)
-    # Tiny values beside a tie given by the zero point, and extremes.
-    wild = rng.random(count) < 0.1
-    acc = np.where(
-        wild, rng.choice([0, 1, -1, (1 << 31) - 1, -(1 << 31), 1 << 24, (1 << 24) + 1, -((1 << 25) + 3)], count), acc
-    )
-    scale = np.where(
-        wild,
-        rng.choice([0, 1, 0x7FFFFF, 0x800000, 0x7F800000, 0x7FFFFFFF, 0xFF800001, 0x80000000, 0x3F7FFFFF], count),
-        scale,
-    ).astype(np.uint32)
-    zero_point = rng.integers(-128, 128, count)
-    full = rng.random(count) < 0.8
-    return {
-        "acc": acc,
-        "scale": scale,
-        "zero_point": zero_point,
-        "low": np.where(full, -128, rng.integers(-128, 128, count)),
-        "high": np.where(full, 127, rng.integers(-128, 128, count)),
-        "rounding": rng.integers(0, 3, count),
-    }
+    found = random_operands(count, rng)
+    acc, scale = np.array(beside_ties(), np.int64).T
+    found["acc"][: acc.size], found["scale"][: acc.size] = acc, scale
+    return found
 
 
 @pytest.mark.slow

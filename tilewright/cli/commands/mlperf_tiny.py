@@ -19,7 +19,8 @@ _SHORT = dict(zip((name for name, _ in mlperf_tiny.NETWORKS), ("KWS", "IC", "VWW
 
 @click.command(
     "mlperf-tiny",
-    epilog="\b\nExamples:\n  tilewright mlperf-tiny --models models/mlperf_tiny\n  tilewright mlperf-tiny --json -\n",
+    epilog="\b\nExamples:\n  tilewright mlperf-tiny --models models/mlperf_tiny\n  tilewright mlperf-tiny --json -\n"
+    "  tilewright mlperf-tiny --activation int16 --config base16.toml\n",
 )
 @click.option(
     "--models",
@@ -27,19 +28,27 @@ _SHORT = dict(zip((name for name, _ in mlperf_tiny.NETWORKS), ("KWS", "IC", "VWW
     metavar="DIR",
     help="Folder with the four .tflite files; by default mlperf_tiny in $TILEWRIGHT_MODELS.",
 )
+@click.option(
+    "--activation",
+    type=click.Choice(["int8", "int16"]),
+    default="int8",
+    show_default=True,
+    help="int16: the same weights with 16-bit activations.",
+)
 @click.option("--mhz", type=click.FloatRange(1, 10000), default=500.0, show_default=True, help="Clock for latencies.")
 @arguments.config_option
 @arguments.json_option
-def command(models: Path | None, mhz: float, config: str | None, json_path: str | None) -> int:
+def command(models: Path | None, activation: str, mhz: float, config: str | None, json_path: str | None) -> int:
     """Measure the four MLPerf Tiny networks and compare their outputs with LiteRT.
 
     KWS: keyword spotting, IC: image classification, VWW: visual wake words, AD: anomaly detection. Cycles are those of
-    the cycle-level simulator; constants and arena are memory, read and written bytes over the bus. The accuracy in
+    the cycle-level simulator, of what runs on the NPU; constants and arena are memory, read and written bytes over the
+    bus. The accuracy in
     parentheses is LiteRT's; the last column counts output bytes that differ from LiteRT's.
     """
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        entries = mlperf_tiny.measure(mlperf_tiny.folder(models), config or "base", mhz, working.update)
+        entries = mlperf_tiny.measure(mlperf_tiny.folder(models), config or "base", mhz, working.update, activation)
     if not entries:
         raise UsageError("none of the four networks is there")
     if json_path is not None:

@@ -13,12 +13,13 @@ from tilewright import zoo
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_bytes
+from tilewright.quantize.tflite_sixteen import widened
 from tilewright.zoo import ZOO
 
 
 @click.group("zoo", epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n")
 def command() -> None:
-    """Well-known networks with seeded weights, as ONNX."""
+    """Well-known networks with seeded weights, as ONNX; TFLite networks with 16-bit activations."""
 
 
 @command.command("list", epilog="\b\nExamples:\n  tilewright zoo list\n")
@@ -92,6 +93,19 @@ def build(
         raise UsageError(str(error)) from error
     write_bytes(output, model.SerializeToString())
     click.echo(f"{output}: {name}, {output.stat().st_size} bytes")
+
+
+@command.command("widen", epilog="\b\nExamples:\n  tilewright zoo widen kws_int8.tflite -o kws_int16.tflite\n")
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="TFLite file to write.")
+def widen(model: Path, output: Path) -> None:
+    """Write MODEL, a TFLite file of int8 activations, with 16-bit activations ("16x8") and the same weights.
+
+    To try such networks: the ranges stay, so the results are hardly better than those of MODEL.
+    """
+    check_writable(output)
+    write_bytes(output, widened(model.read_bytes()))
+    click.echo(f"{output}: {model.name} with 16-bit activations, {output.stat().st_size} bytes")
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -72,3 +72,30 @@ def test_only_where_needed() -> None:
         f = Function(Module(target))
         assert expand(f, "fma", zero, zero, zero) is None
         assert expand(f, "roundeven", zero) is None
+
+
+@pytest.mark.parametrize("target", [PLAIN, Target(triple=PLAIN.triple, cpu="x86-64-v3", vector_bits=256)])
+@pytest.mark.parametrize(("dtype", "zero"), [(np.int8, -14), (np.uint8, 131)])
+def test_quantize_without_a_division(target: Target, dtype: type, zero: int) -> None:
+    """Equal to the division next to every tie, with and without fused multiply-adds."""
+    from compiler.cpu import compile_segment
+
+    random = np.random.default_rng(1)
+    scales = [0.0187, 1 / 3, 0.1, 2.0**-40, 3.0e17, *random.uniform(0.001, 1, 12)]
+    for scale in np.array(scales, np.float32):
+        ties = (np.arange(-300, 300) + 0.5).astype(np.float64) * np.float64(scale)
+        near = ties.astype(np.float32).view(np.int32)[:, None] + np.arange(-3, 4, dtype=np.int32)
+        special = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, 0.0, -0.0], np.float32)
+        many = random.uniform(-300, 300, 2000).astype(np.float32) * scale
+        x = np.concatenate([near.view(np.float32).reshape(-1), special, many])
+        graph = Graph("g")
+        graph.add(Tensor("x", x.shape, x.dtype))
+        graph.add(Tensor("y", x.shape, np.dtype(dtype)))
+        names = [graph.constant("s", scale), graph.constant("z", np.array(zero, dtype))]
+        graph.nodes = [Node("QuantizeLinear", ["x", *names], ["y"])]
+        found = execute(compile_segment(graph, graph.nodes, ["x"], ["y"], "s", target), graph, {"x": x})[0]
+        limits = np.iinfo(dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            whole = np.rint(x / scale)  # float32
+        want = np.clip(np.where(np.isnan(whole), -np.inf, whole.astype(np.float64)) + zero, limits.min, limits.max)
+        np.testing.assert_array_equal(found, want.astype(dtype))

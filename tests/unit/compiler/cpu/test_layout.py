@@ -28,14 +28,21 @@ def want(x: np.ndarray, shape: tuple[int, ...], tables: Tables, xor: int, fill: 
     return np.where(inside, (x[tuple(at)].view(np.uint8) ^ xor).view(np.int8), np.int8(fill))
 
 
-def check(x: np.ndarray, shape: tuple[int, ...], tables: Tables, xor: int = 0x80, fill: int = -7) -> None:
+def check(
+    x: np.ndarray, shape: tuple[int, ...], tables: Tables, xor: int = 0x80, fill: int = -7, block: int = 0
+) -> None:
+    wanted = want(x, shape, tables, xor, fill)
+    if block:
+        n, h, w, c = shape
+        wanted = wanted.reshape(n, h, w, c // block, block).transpose(0, 3, 1, 2, 4)
     graph = Graph("r")
     graph.add(Tensor("x", x.shape, x.dtype))
-    graph.add(Tensor("y", shape, np.dtype(np.int8)))
-    graph.nodes = [Node("Relayout", ["x"], ["y"], {"shape": shape, "tables": tables, "xor": xor, "fill": fill})]
+    graph.add(Tensor("y", wanted.shape, np.dtype(np.int8)))
+    attrs = {"shape": wanted.shape, "tables": tables, "xor": xor, "fill": fill, "block": block}
+    graph.nodes = [Node("Relayout", ["x"], ["y"], attrs)]
     graph.inputs, graph.outputs = ["x"], ["y"]
     got = execute(compile_all(graph), graph, {"x": x})[0]
-    np.testing.assert_array_equal(got, want(x, shape, tables, xor, fill))
+    np.testing.assert_array_equal(got, wanted)
 
 
 def blocked(n: int, c: int, h: int, w: int, b: int) -> tuple[tuple[int, ...], Tables]:
@@ -96,7 +103,35 @@ def test_windows(
     kernel: int, stride: int, pad: int, channels: int, lanes: int, size: int, channels_first: bool
 ) -> None:
     shape, tables = windows(kernel, stride, pad, channels, lanes, size, channels_first)
-    check(data(1, channels, size, size), shape, tables, 0x80, 9)
+    for block in (0, 8, 16):
+        check(data(1, channels, size, size), shape, tables, 0x80, 9, block)
+    swapped = [tables[0], *tables[2:], tables[1]]  # of a picture with its channels last
+    check(data(1, size, size, channels), shape, swapped, 0x80, 9, 16)
+
+
+def test_blocks_of_irregular_rows() -> None:
+    """Element by element, in blocks."""
+    tables = [{0: np.zeros(2, int)}, {1: R.integers(-5, 15, 80)}, {3: R.integers(-3, 12, 32), 2: R.integers(-1, 2, 5)}]
+    check(data(1, 9, 9), (2, 80, 5, 32), tables, 0x80, 3, 8)
+
+
+@pytest.mark.parametrize("skipped", [0, 2])
+def test_a_stretch_of_bytes_is_computed_by_its_reader(skipped: int) -> None:
+    """Of one channel block, or several of planes of one element; what follows reads it without a copy."""
+    shape, tables = unblocked(1, 40 - skipped, 1, 1, 16)
+    x = data(1, 3, 1, 1, 16)
+    graph = Graph("r")
+    graph.add(Tensor("x", x.shape, x.dtype))
+    graph.add(Tensor("m", shape, np.dtype(np.uint8)))
+    graph.add(Tensor("y", shape, np.dtype(np.float32)))
+    constants = [graph.constant("s", np.float32(0.25)), graph.constant("z", np.uint8(100))]
+    attrs = {"shape": shape, "tables": tables, "xor": 0x80, "fill": 0}
+    graph.nodes = [Node("Relayout", ["x"], ["m"], attrs), Node("DequantizeLinear", ["m", *constants], ["y"])]
+    graph.inputs, graph.outputs = ["x"], ["y"]
+    segment = compile_all(graph)
+    moved = want(x, shape, tables, 0x80, 0).view(np.uint8)
+    np.testing.assert_array_equal(execute(segment, graph, {"x": x})[0], (moved.astype(np.float32) - 100) * 0.25)
+    assert len(segment.description) == 1
 
 
 @pytest.mark.parametrize("fill", [0, 7, -128])

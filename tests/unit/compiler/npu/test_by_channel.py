@@ -47,7 +47,7 @@ def turns(m: Model, config: str) -> int:
 @pytest.mark.parametrize("dequantised", [False, True])
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-@pytest.mark.parametrize("op", ["PRelu", "Mul", "Div"])
+@pytest.mark.parametrize("op", ["PRelu", "Mul", "Div", "Add", "Sub"])
 def test_equals_onnxruntime(op: str, dtype: type, config: str, dequantised: bool) -> None:
     """Slopes that are negative, 0, 1 and more."""
     factors = np.random.default_rng(1).normal(0.3, 0.5, (CHANNELS, 1, 1)).astype(np.float32)
@@ -55,6 +55,27 @@ def test_equals_onnxruntime(op: str, dtype: type, config: str, dequantised: bool
     if op == "Div":
         factors = np.sign(factors) + factors + (factors == 0)
     assert turns(model(op, dtype, 0.0437, factors, dequantised), config) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("scale", [0.05, 0.031, 0.0917])
+def test_subtracted_from_one_for_each_channel(scale: float, dtype: type) -> None:
+    m = Model(dtype, seed=6)
+    least = int(np.iinfo(dtype).min)
+    x = m.op("Conv", m.input((2, 8, 9, 11), 0.05, least + 120), m.weights((CHANNELS, 8, 1, 1)))
+    x = m.requantized(x, 0.05, least + 117)
+    y = m.op("Sub", m.const(np.random.default_rng(2).normal(0, 2, (1, CHANNELS, 1, 1)), np.float32), x)
+    y = m.requantized(y, scale, least + 130)
+    m.output(y)
+    m.output(m.requantized(m.op("Conv", y, m.weights((8, CHANNELS, 1, 1))), 0.3, least + 128))
+    assert turns(m, "base") == 1
+
+
+def test_what_is_added_beyond_the_limits() -> None:
+    """A channel that is a limit whatever it was: on the CPU, and equal."""
+    added = np.linspace(-1, 1, CHANNELS, dtype=np.float32).reshape(-1, 1, 1)
+    added[3] = 1e9
+    assert turns(model("Add", np.int8, 0.05, added, False), "base") == 2
 
 
 def test_ties_that_floats_decide() -> None:

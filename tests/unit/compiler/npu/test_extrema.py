@@ -101,3 +101,13 @@ def test_of_rows(axis: int) -> None:
     y = m.op("ReduceMax", x, m.const([axis], np.int64), keepdims=1)
     m.output(m.requantized(m.op("MatMul", y, m.weights((40 if axis == 1 else 1, 60))), 0.02, zero))
     assert turns(m, "base") == 1
+
+
+@pytest.mark.parametrize("axes", [[1], [2, 3], [1, 3]])
+def test_of_what_is_one_itself(axes: list[int]) -> None:
+    m = Model(np.int8, seed=4)
+    x = m.input((1, 8, 5, 7), 0.05)
+    y = m.requantized(m.op("Max", conv(m, x, 8), conv(m, x, 8)), 0.5, -8)
+    y = m.requantized(m.op("ReduceMax", y, m.const(axes, np.int64), keepdims=1), 0.5, -8)
+    m.output(conv(m, y, 1 if 1 in axes else CHANNELS, 0.2, 40))
+    assert turns(m, "base") == 1

@@ -164,3 +164,39 @@ def test_parts_of_an_axis(op: str, shape: tuple[int, ...], axes: list[int]) -> N
     y = m.requantized(m.op("Reshape", x, m.const(shape, np.int64)), 0.25, 3)
     m.output(m.requantized(m.op(op, y, m.const(axes, np.int64)), 0.25 if op == "ReduceMean" else 8.0, 3))
     turns(m, "base", 2)
+
+
+@pytest.mark.parametrize("config", ["tiny", "base"])
+def test_over_tokens_and_channels(config: str) -> None:
+    m = Model(np.int8, seed=8)
+    x = m.requantized(m.op("MatMul", m.input((3, 15, 40), 0.05), m.weights((40, 25))), 0.25, 3)
+    y = m.requantized(m.op("ReduceMean", x, m.const([1, 2], np.int64), keepdims=1), 0.02, 3)
+    m.output(m.requantized(m.op("MatMul", y, m.weights((1, 24))), 0.004, 3))
+    assert turns(m, config) == 1
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (1, 3), (2, 3), (3, 2)])
+def test_one_after_the_other(first: int, second: int, keep: int) -> None:
+    """The second finds what the first one makes, behind its moves."""
+    m = Model(np.int8, seed=8)
+    x = conv(m, m.input((1, 8, 5, 7), 0.05), 8, 0.25, 15)
+    y = m.requantized(m.op("ReduceMean", x, m.const([first], np.int64), keepdims=keep), 0.1, 3)
+    axis = second - (not keep and second > first)
+    y = m.requantized(m.op("ReduceMean", y, m.const([axis], np.int64), keepdims=keep), 0.03, 3)
+    if not keep:
+        shape = [1 if axis in (first, second) else size for axis, size in enumerate((1, 15, 5, 7))]
+        y = m.op("Reshape", y, m.const(shape, np.int64))
+    channels = 1 if first == 1 else 15
+    m.output(m.requantized(m.op("Conv", y, m.weights((40, channels, 1, 1))), 0.004, 3))
+    assert turns(m, "base", 6) == 1
+
+
+@pytest.mark.parametrize("channels", [1, 15])
+def test_a_vector_is_rows_as_well(channels: int) -> None:
+    """[1, C] of planes feeds a product as it lies."""
+    m = Model(np.int8, seed=8)
+    x = conv(m, m.input((1, 8, 5, 7), 0.05), 8, 0.25, channels)
+    y = m.requantized(m.op("ReduceMean", x, m.const([2, 3], np.int64), keepdims=0), 0.05, 3)
+    m.output(m.requantized(m.op("MatMul", y, m.weights((channels, 40))), 0.01 if channels > 1 else 0.002, 3))
+    assert turns(m, "base", 9) == 1

@@ -11,7 +11,7 @@ from compiler.ops import QuantizedOp
 from compiler.ops.concat import QConcat
 from compiler.ops.convolution import QConv, QConvTranspose
 from compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
-from compiler.ops.norm import QNorm
+from compiler.ops.norm import QNorm, QPlaneNorm
 from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from compiler.ops.product import QMatMul
 from compiler.ops.softmax import QSoftmax
@@ -45,6 +45,7 @@ RIGHT = [
     graph_of(QConcat(axis=1, tables=(None, bytes(256))), (1, 8, 8, 8), IMAGE, IMAGE),
     graph_of(QSoftmax(), (2, 3), ((2, 3), "int8")),
     graph_of(QNorm(centred=False), (2, 3), ((2, 3), "int8"), ((3,), "float32")),
+    graph_of(QPlaneNorm(groups=2), IMAGE[0], IMAGE, ((4,), "float32"), ((4,), "float32")),
 ]
 WRONG = [
     (graph_of(QConv(kernel=KERNEL), (1, 6, 6, 6), IMAGE), "1 operands; 2 to 3 are needed"),
@@ -63,6 +64,8 @@ WRONG = [
         graph_of(QNorm(), (2, 3), ((2, 3), "int8"), ((2,), "float32")),
         r"x1 is float32\[2\], not float32\[3\]",
     ),
+    (graph_of(QPlaneNorm(groups=3), IMAGE[0], IMAGE, ((4,), "float32"), ((4,), "float32")), r"3 groups of \[1, 4"),
+    (graph_of(QPlaneNorm(groups=2), IMAGE[0], IMAGE, ((2,), "float32"), ((4,), "float32")), r"not float32\[4\]"),
     (graph_of(QNorm(), (2, 3), ((2, 3), "int8")), "1 operands; 2 to 3 are needed"),
 ]
 

@@ -101,7 +101,7 @@ def test_softmax_the_row_unit_cannot_do(shape: tuple[int, int], levels: float, a
     [
         ({}, None),
         ({"row_unit": 0}, "the machine has no row unit"),
-        ({"count": 4097}, "rows of 4097 elements; up to 4096"),
+        ({"count": 4097}, "4097 elements have one mean; up to 4096"),
         ({"bias": 6.0}, "a bias is 203 steps from the middle of the results; the NPU adds up to 128"),
         ({"scale": 1e30}, "a scale of a channel is no ordinary float32 number on the NPU"),
         ({"count": 2, "epsilon": 1e-4}, None),

@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from fpga.formal.proofs import PROOFS as BOARDS
 from hw.formal import solver
-from hw.formal.engine import FormalError, Model
-from hw.formal.proofs import PROOFS, Fault, broken, finds_fault, prove, table
-from hw.queue import Queue
+from hw.formal.engine import Cut, FormalError, Model
+from hw.formal.proofs import PROOFS as NPU
+from hw.formal.proofs import finds_fault, prove, table
 from tests.common.paths import ROOT
 
 FEW_CYCLES = 20
+PROOFS = NPU + BOARDS
+BY_NAME = {proof.name: proof for proof in PROOFS}
 
 
 @pytest.mark.slow
@@ -26,7 +29,7 @@ def test_holds(proof) -> None:
         pytest.param(p, q.name, id=f"{p.name}-{q.name}")
         for p in PROOFS
         for q in p.properties
-        if q.fault.depth <= FEW_CYCLES
+        if q.fault and q.fault.depth <= FEW_CYCLES
     ],
 )
 def test_finds_its_fault(proof, name) -> None:
@@ -34,16 +37,14 @@ def test_finds_its_fault(proof, name) -> None:
 
 
 def test_documented() -> None:
-    assert table() in (ROOT / "docs" / "formal.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "formal.md").read_text(encoding="utf-8")
+    assert table(NPU) in text and table(BOARDS) in text
+    assert len(BY_NAME) == len(PROOFS)
 
 
-def test_a_fault_is_gone_afterwards() -> None:
-    before = Queue.elaborate
-    with broken(Fault("hw.queue:Queue", "self.o_payload.eq(read.data)", "self.o_payload.eq(0)")):
-        assert Queue.elaborate is not before
-    assert Queue.elaborate is before
-    with pytest.raises(FormalError, match="is there 0 times"), broken(Fault("hw.queue:Queue", "no such text", "")):
-        pass
+def test_a_net_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FormalError, match=r"^yosys failed: .*no_such_net"):
+        Model(BY_NAME["queue"].bench(None).rtlil(), tmp_path, Cut("queue.no_such_net"))
 
 
 def test_yosys_errors_are_one_line(tmp_path: Path) -> None:

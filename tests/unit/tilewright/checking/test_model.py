@@ -277,6 +277,17 @@ class TestReference:
     def test_downstream(self, hand):
         assert downstream(hand.make_model(), {"b": "why"}) == {n: ["b"] for n in ("b", "bd", "cf", "c", "y")}
 
+    def test_downstream_of_a_node_that_repeats_another(self):
+        """The compiler keeps one of them; what reads the other one depends on it as well."""
+        zeros = {"c": np.zeros(1, np.float32), "same": np.zeros(1, np.float32), "other": np.ones(1, np.float32)}
+        add = lambda c, y: helper.make_node("Add", ["x", c], [y])
+        nodes = [add("c", "a"), add("same", "b"), add("other", "d"), helper.make_node("Neg", ["b"], ["y"])]
+        nodes += [helper.make_node("Neg", ["d"], ["z"])]
+        model = model_of(nodes, {"x": [1]}, {"y": [1], "z": [1]}, zeros)
+        assert downstream(model, {"a": ""}) == {n: ["a"] for n in ("a", "b", "y")}
+        drawn = [helper.make_node("RandomNormal", [], [n], shape=[1]) for n in "ab"]
+        assert "b" not in downstream(model_of(drawn, {}, {"b": [1]}), {"a": ""})
+
     def test_downstream_through_subgraphs(self):
         inner = graph_of([helper.make_node("Identity", ["a"], ["t"])], {}, {"t": [1]})
         node = helper.make_node("If", ["cond"], ["y"], then_branch=inner, else_branch=inner)

@@ -108,6 +108,26 @@ def test_a_thousand_tokens(tmp_path: Path) -> None:
                 before = [step.token]
 
 
+@pytest.mark.cosim
+@pytest.mark.long
+def test_twenty_tokens_on_rtl(tmp_path: Path) -> None:
+    """Of the zoo's micro llama on the reference machine: the RTL's logits and cycles are those of the cycle-level
+    simulator, the tokens onnxruntime's choice."""
+    path = tmp_path / "micro_llama.onnx"
+    onnx.save(zoo.build_quantized("micro_llama"), path)
+    language = LanguageModel.load(path)
+    assert language.vocabulary is not None
+    before = language.vocabulary.encode("Once upon a time")
+    reference = GreedyReference(path)
+    with tw.Device("rtl") as first, tw.Device("cycle") as second:
+        runs = zip(language.generate(first, before, 20), language.generate(second, before, 20), strict=True)
+        for step, again in runs:
+            np.testing.assert_array_equal(step.logits, again.logits)
+            assert step.cycles == again.cycles
+            assert step.token == reference.logits(before).argmax()
+            before = [step.token]
+
+
 @pytest.mark.slow
 def test_bounds_of_micro_llama() -> None:
     """Cycles depend on no value: what a token and a prompt of 64 take on the reference machine."""

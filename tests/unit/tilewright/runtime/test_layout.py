@@ -26,6 +26,15 @@ def test_blocked_by_hand():
     np.testing.assert_array_equal(to_tensor(raw, info).reshape(-1), np.arange(10))
 
 
+def test_two_bytes_by_hand():
+    info = TensorInfo("a", (1, 3, 1, 1), "int16", "b", relayout=BlockedLayout((1, 4, 1, 1, 2), 2))
+    raw = np.full(8, 99, np.uint8)
+    put_tensor(raw, info, np.array([0x1234, -1, -32768], np.int16).reshape(info.shape))
+    assert raw.tolist() == [0x12, 0xFF, 0x80, 99, 0x34 ^ 128, 0xFF ^ 128, 128, 99]
+    np.testing.assert_array_equal(to_tensor(raw, info).reshape(-1), [0x1234, -1, -32768])
+    assert nbytes_of(info) == 8
+
+
 @pytest.mark.parametrize(
     "shape, planes, convention",
     [

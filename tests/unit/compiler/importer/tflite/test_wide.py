@@ -9,7 +9,7 @@ import tilewright as tw
 from compiler.errors import UnsupportedError
 from compiler.importer.tflite.schema import read
 from isa import numerics
-from isa.config import preset
+from isa.config import NpuConfig, preset
 from tests.common.tflite_models import Model, Op, T, unary
 from tests.unit.compiler.importer.tflite.tflite_ops import MOVES
 from tests.unit.compiler.importer.tflite.wide_ops import CASES
@@ -19,9 +19,13 @@ from tilewright.checking.litert_reference import LiteRtReference
 NARROW = ("SPACE_TO_DEPTH", "DEPTH_TO_SPACE")
 
 
-def compare(data: bytes, r: np.random.Generator) -> None:
+SIXTEEN = preset("tiny").with_(wide_results=1)
+
+
+def compare(data: bytes, r: np.random.Generator, config: NpuConfig | str = "tiny", where: str = "") -> None:
     """Byte for byte; 65,536 elements are all values there are, floats half steps (ties) and some between."""
-    program = tw.compile(data, "tiny")
+    program = tw.compile(data, config)
+    assert not where or where in {layer.where for layer in program.layers}
     reference = LiteRtReference(data)
     assert reference.by_reference_kernels
     inputs = {}
@@ -47,6 +51,13 @@ def test_operator(op: str) -> None:
     for seed in range(6):
         r = np.random.default_rng([seed, len(op)])
         compare(CASES[op](op, r), r)
+
+
+@pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+def test_operator_on_the_npu(op: str) -> None:
+    for seed in range(6):
+        r = np.random.default_rng([seed, len(op)])
+        compare(CASES[op](op, r), r, SIXTEEN, "npu")
 
 
 @pytest.mark.parametrize("case", [c for c in MOVES if c[0] not in NARROW], ids=lambda c: c[0])
@@ -226,6 +237,13 @@ def test_notes_say_where_it_runs() -> None:
     assert [layer.where for layer in program.layers if layer.macs] == ["cpu"]
     assert any(note.startswith("16-bit activations: 1 QConv16 multiply them") for note in program.notes)
     assert any(note.startswith("nothing runs on the NPU") for note in program.notes)
-    assert not any("wide_results" in note for note in program.notes)
-    wide = tw.compile(conv(), preset("tiny").with_(wide_results=1), cache=False)
-    assert "the compiler makes no use of `wide_results` yet" in wide.notes[0]
+    assert "every sum leaves this NPU as 8 bits" in program.notes[0] and "With `wide_results`" in program.notes[0]
+    wide = tw.compile(conv(), SIXTEEN, cache=False)
+    assert [layer.where for layer in wide.layers if layer.macs] == ["npu"]
+    assert "1 of them run on the NPU" in wide.notes[0] and len(wide.notes) == 1
+    limit = numerics.WIDE_BIAS_MOST - 128 * 4
+    for bias, where in ((limit, "npu"), (limit + 1, "cpu")):
+        b = T("b", (2,), "int64", 0.00001, data=np.array([bias, 0]))
+        made = tw.compile(conv(b=b, y=T("y", (1, 2, 2, 2), "int16", 100.0)), SIXTEEN, cache=False)
+        assert [layer.where for layer in made.layers if layer.macs] == [where]
+        assert any(f"a bias of {bias + 512}" in note for note in made.notes) == (where == "cpu")

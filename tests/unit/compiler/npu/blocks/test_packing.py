@@ -62,7 +62,7 @@ def test_not_where_channels_fill_the_array() -> None:
 
 
 def test_a_slow_host_packs_less() -> None:
-    """The 7x7 of a ResNet: all rows, two rows, nothing, the longer the CPU takes for a byte."""
+    """The 7x7 of a ResNet: all rows, or two where the CPU takes long for a byte; unpacked there are more bytes."""
     shape = (BASE, 3, (224, 224), (112, 112), 64, (7, 7), (2, 2), (1, 1), (3, 3))
     plans = [plan_packing(*shape, byte_cycles) for byte_cycles in (0.0, 0.35, 100.0)]
-    assert [plan.rows if plan else None for plan in plans] == [7, 2, None]
+    assert [plan.rows if plan else None for plan in plans] == [7, 2, 2]

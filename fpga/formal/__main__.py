@@ -1,0 +1,9 @@
+"""`python -m fpga.formal [PROOF ...]`: the proofs about what boards put around the NPU."""
+
+import sys
+
+from fpga.formal.proofs import PROOFS
+from hw.formal.command import main
+
+if __name__ == "__main__":
+    sys.exit(main("python -m fpga.formal", PROOFS))
