@@ -28,7 +28,7 @@ COMMANDS = {
     "trust": "Whose compiled programs may run native code here.",
     "doctor": "Say what works on this machine, and which command brings what is missing.",
     "backends": "List the devices programs can run on.",
-    "zoo": "Well-known networks with seeded weights, as ONNX.",
+    "zoo": "Well-known networks with seeded weights, as ONNX; TFLite networks with 16-bit activations.",
     "bench": "Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread.",
     "mlperf-tiny": "Measure the four MLPerf Tiny networks and compare their outputs with LiteRT.",
     "sweep": "Sweep the configurations of SPACE over some networks.",
