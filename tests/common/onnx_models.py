@@ -11,6 +11,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from tilewright.checking.onnxruntime_reference import int8_activations
+
 Spec = (
     Any  # of a value: an array like it; (element type of TensorProto, shape); a shape of float32; None: to be inferred
 )
@@ -20,7 +22,7 @@ Values = dict[str, Any]
 def session(
     model: onnx.ModelProto | Path, *, optimize: bool = True, optimized: Path | None = None
 ) -> onnxruntime.InferenceSession:
-    """A session with integer kernels for int8 and one thread, that warns of nothing.
+    """A session with exact integer kernels and one thread, that warns of nothing.
 
     Args:
         model: the model, or its file.
@@ -29,6 +31,9 @@ def session(
     """
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.qdqisint8allowed", "1")
+    proto = onnx.load(model, load_external_data=False) if isinstance(model, Path) else model
+    if not int8_activations(proto):
+        options.add_session_config_entry("session.x64quantprecision", "1")
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     if not optimize:

@@ -66,7 +66,7 @@ class Reference:
 
     def __init__(self, model: str | Path | bytes | onnx.ModelProto, int8: bool | None = None) -> None:
         self.proto = load_model(model)
-        self.int8 = _int8_activations(self.proto) if int8 is None else int8
+        self.int8 = int8_activations(self.proto) if int8 is None else int8
         self._session: Any = None
         self._expected: list[np.ndarray] = []
         self._ops: Counter[str] | None = None
@@ -138,6 +138,8 @@ class Reference:
             options.enable_mem_pattern = False
         if self.int8:
             options.add_session_config_entry("session.qdqisint8allowed", "1")
+        else:  # uint8 activations: without it sums of pairs saturate in 16 bits on x86 processors that have no VNNI
+            options.add_session_config_entry("session.x64quantprecision", "1")
         # By default it rounds the activations of products with 4-bit weights to 8 bits, which the model does not say.
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         if optimised is not None:
@@ -243,14 +245,14 @@ def _bytes(a: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
 
 
-def _int8_activations(proto: onnx.ModelProto) -> bool:
+def int8_activations(proto: onnx.ModelProto) -> bool:
     """Whether any QuantizeLinear of the model makes int8."""
     kinds = {x.name: x.data_type for x in proto.graph.initializer}
     for node in proto.graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             kinds[node.output[0]] = node.attribute[0].t.data_type
     for node in proto.graph.node:
-        if node.op_type != "QuantizeLinear":
+        if node.op_type != "QuantizeLinear" or node.input[0] in kinds:  # none, or weights
             continue
         if len(node.input) > 2 and kinds.get(node.input[2]) == onnx.TensorProto.INT8:
             return True
