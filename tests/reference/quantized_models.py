@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.common.onnx_models import saturates
+
 
 class Model:
     """Collects nodes and initialisers; `build` makes a checked ModelProto.
@@ -68,7 +70,10 @@ class Model:
     def weights(self, shape: Sequence[int], dtype: Any = np.int8, axis: int | None = None, zero: int = 0) -> str:
         """A dequantised constant; per channel along `axis` or per tensor."""
         info = np.iinfo(dtype)
-        w = self.const(self.rng.integers(info.min + (info.min < 0), info.max + 1, size=tuple(shape)), dtype)
+        values = self.rng.integers(info.min + (info.min < 0), info.max + 1, size=tuple(shape))
+        if self.dtype == np.uint8 and info.min < 0 and saturates():
+            values //= 2
+        w = self.const(values, dtype)
         count = () if axis is None else (shape[axis],)
         s = self.const(np.exp(self.rng.uniform(-7, -4, size=count)), np.float32)
         z = self.const(np.full(count, zero), dtype)
