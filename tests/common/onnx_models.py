@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.checking.onnxruntime_reference import int8_activations
+from tilewright.checking.saturation import int8_activations
 
 Spec = (
     Any  # of a value: an array like it; (element type of TensorProto, shape); a shape of float32; None: to be inferred
@@ -50,15 +49,6 @@ def run(model: onnx.ModelProto | Path, feeds: Mapping[str, Any], **options: Any)
     running = session(model, **options)
     names = [o.name for o in running.get_outputs()]
     return dict(zip(names, running.run(names, dict(feeds)), strict=True))
-
-
-@functools.cache
-def saturates() -> bool:
-    """Whether onnxruntime's sums of uint8 times int8 saturate where its exact kernels do not reach (computed weights,
-    and matrices next to floats): on x86 processors without VNNI. Weights of seven bits are exact there, too."""
-    a, b = np.full((1, 16), 255, np.uint8), np.full((16, 16), 127, np.int8)
-    model = model_of([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], {"a": a, "b": b}, ["y"])
-    return bool((run(model, {"a": a, "b": b})["y"] != 255 * 127 * 16).any())
 
 
 def value_info(name: str, spec: Spec) -> onnx.ValueInfoProto:

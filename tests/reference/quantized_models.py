@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.common.onnx_models import saturates
+from tilewright.checking.saturation import saturates
 
 
 class Model:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tests.common.onnx_models import saturates
 from tests.reference.quantized_models import Model
+from tilewright.checking.saturation import saturates
 
 MOST_ELEMENTS = 4000
 SCALES = (0.05, 0.02, 0.1, 0.03, 0.25, 0.125, 1 / 64, 1.0, 0.0078125, 1 / 255, 1 / 256, 0.04, 0.015, 2.0)

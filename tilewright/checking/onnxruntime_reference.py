@@ -25,6 +25,7 @@ from compiler.external_data import read_model
 from compiler.onnx_graphs import all_nodes, reads_of, subgraphs
 from compiler.onnx_ops import RANDOM
 from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.checking.saturation import int8_activations
 from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
@@ -243,22 +244,6 @@ def _bytes(a: np.ndarray) -> np.ndarray:
     if a.dtype == object:
         return np.array([str(x) for x in a.reshape(-1)])
     return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
-
-
-def int8_activations(proto: onnx.ModelProto) -> bool:
-    """Whether any QuantizeLinear of the model makes int8."""
-    kinds = {x.name: x.data_type for x in proto.graph.initializer}
-    for node in proto.graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            kinds[node.output[0]] = node.attribute[0].t.data_type
-    for node in proto.graph.node:
-        if node.op_type != "QuantizeLinear" or node.input[0] in kinds:  # none, or weights
-            continue
-        if len(node.input) > 2 and kinds.get(node.input[2]) == onnx.TensorProto.INT8:
-            return True
-        if any(a.name == "output_dtype" and a.i == onnx.TensorProto.INT8 for a in node.attribute):
-            return True
-    return False
 
 
 def downstream(proto: onnx.ModelProto, sources: Mapping[str, str]) -> dict[str, list[str]]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.checking.saturation import saturates
+
 
 @dataclass
 class TensorRow:
@@ -149,6 +151,8 @@ class CheckReport:
         if not self.ok:
             first = next(r for r in self.rows if r.status == "mismatch")
             text += f", first in {first.name!r} ({first.where})"
+            if any(r.dtype == "uint8" for r in self.rows) and self.reference.startswith("onnxruntime") and saturates():
+                text += "; onnxruntime's own sums of uint8 times int8 can saturate on this processor, which has no VNNI"
         if self.quantised:
             text += f"; {self.quantised - len(self.fused)} of the model's {self.quantised} quantised tensors compared"
         end = self.end_to_end

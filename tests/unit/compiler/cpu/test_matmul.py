@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from compiler.cpu import Target, compile_segment
-from tests.common.onnx_models import model_of, saturates
+from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import check, check_op, execute, to_graph
+from tilewright.checking.saturation import saturates
 
 R = np.random.default_rng(3)
 
