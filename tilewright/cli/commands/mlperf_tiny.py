@@ -43,8 +43,7 @@ def command(models: Path | None, activation: str, mhz: float, config: str | None
 
     KWS: keyword spotting, IC: image classification, VWW: visual wake words, AD: anomaly detection. Cycles are those of
     the cycle-level simulator, of what runs on the NPU; constants and arena are memory, read and written bytes over the
-    bus. The accuracy in
-    parentheses is LiteRT's; the last column counts output bytes that differ from LiteRT's.
+    bus. The accuracy in parentheses is LiteRT's; the last column counts output bytes that differ from LiteRT's.
     """
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
