@@ -71,11 +71,10 @@ class Model:
         """A dequantised constant; per channel along `axis` or per tensor."""
         info = np.iinfo(dtype)
         values = self.rng.integers(info.min + (info.min < 0), info.max + 1, size=tuple(shape))
-        if self.dtype == np.uint8 and info.min < 0 and saturates():
-            values //= 2
-        w = self.const(values, dtype)
+        step = 2 if self.dtype == np.uint8 and info.min < 0 and saturates() else 1  # the same weights, coarser
+        w = self.const(values // step, dtype)
         count = () if axis is None else (shape[axis],)
-        s = self.const(np.exp(self.rng.uniform(-7, -4, size=count)), np.float32)
+        s = self.const(step * np.exp(self.rng.uniform(-7, -4, size=count)), np.float32)
         z = self.const(np.full(count, zero), dtype)
         return self.op("DequantizeLinear", w, s, z, **({} if axis is None else {"axis": axis}))
 
