@@ -7,7 +7,7 @@ import json
 import shlex
 import time
 from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ COMMAND, DAY, SOURCES = "command", "day", "sources"
 _ROOT = Path(__file__).resolve().parents[1]
 
 
-def digest_of_sources() -> str:
-    """12 hex digits over the sources that the RTL is made of."""
+def digest_of_sources(sources: Iterable[Path] | None = None) -> str:
+    """12 hex digits over some sources, or over those that the RTL is made of."""
     found = hashlib.sha256()
-    for source in sorted([*(_ROOT / "hw").glob("*.py"), *(_ROOT / "isa").glob("*.py")]):
+    for source in sorted(sources or [*(_ROOT / "hw").glob("*.py"), *(_ROOT / "isa").glob("*.py")]):
         found.update(source.read_bytes())
     return found.hexdigest()[:12]
 
@@ -29,8 +29,8 @@ def digest_of_sources() -> str:
 def write_with_command(
     path: Path, parser: ArgumentParser, arguments: Sequence[str], figures: Mapping[str, Any]
 ) -> None:
-    """Writes figures as JSON, with the command that measured them, the day (UTC) and `digest_of_sources`; makes the
-    folder.
+    """Writes figures as JSON, with the command that measured them, the day (UTC) and `digest_of_sources` of the RTL,
+    unless they have one of other sources; makes the folder.
 
     Args:
         path: of the file.
@@ -39,6 +39,6 @@ def write_with_command(
         figures: what JSON knows.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    values = {COMMAND: f"{parser.prog} {shlex.join(arguments)}".strip()} | dict(figures)
-    values |= {DAY: time.strftime("%Y-%m-%d", time.gmtime()), SOURCES: digest_of_sources()}
+    values = {COMMAND: f"{parser.prog} {shlex.join(arguments)}".strip(), SOURCES: digest_of_sources()} | dict(figures)
+    values[DAY] = time.strftime("%Y-%m-%d", time.gmtime())
     write_atomically(path, json.dumps(values, indent=2) + "\n")

@@ -3,15 +3,17 @@
     python -m tests.signoff                  the page from what lies in build/signoff
     make signoff                             measures first
 
-Each block is a file that a command has written; a block without one is named as not measured.
+Each block is a file that a command has written. A block without one stays as the page has it, measured when it says
+and perhaps on older sources; one that the page does not have is named as not measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 from common.measured import COMMAND, DAY, SOURCES, digest_of_sources
 from tests.common.paths import ROOT
 from tests.common.rtl_trials import kinds
+from tests.source_faults import CPP, PYTHON
 
 FOLDER, PAGE = ROOT / "build" / "signoff", ROOT / "docs" / "signoff.md"
 
@@ -32,12 +35,14 @@ class Block:
         title: its heading.
         module: what writes the file.
         lines: what the page says of the figures: a table, and what is open.
+        sources: that were measured, in words, and which; those of the RTL by default.
     """
 
     name: str
     title: str
     module: str
     lines: Callable[[Any], list[str]]
+    sources: tuple[str, Sequence[Path] | None] = ("the RTL", None)
 
 
 def share(found: int, wanted: int) -> str:
@@ -81,6 +86,17 @@ def _mutants(figures: dict[str, Any]) -> list[str]:
         lines += ["", "Proved: with or without them, the machine does the same for ever.", ""]
         lines += ["| fault | place | lines |", "|---|---|---|", *map(_fault, figures["equivalent"])]
     return lines
+
+
+def _source_faults(figures: dict[str, Any]) -> list[str]:
+    lines = ["| sources | found | CPU seconds |", "|---|---|---|"]
+    parts = [name for name in figures if "/" in name]
+    for name in parts:
+        part = figures[name]
+        lines.append(f"| `{name}` | {share(part['found'], part['faults'])} | {part['seconds']:,} |")
+    lines += ["", "Open, not found:", "", "| place | fault | looks |", "|---|---|---|"]
+    left = [each for name in parts for each in figures[name]["survivors"]]
+    return [*lines, *(f"| `{each['where']}` | `{each['what']}` | {each['looks']} |" for each in left)]
 
 
 def _fault(fault: dict[str, Any]) -> str:
@@ -127,35 +143,50 @@ def _fuzz(figures: dict[str, Any]) -> list[str]:
 BLOCKS = (
     Block("coverage", "Coverage", "tests.coverage", _coverage),
     Block("mutants", "Faults", "tests.mutants", _mutants),
+    Block(
+        "source_faults",
+        "Faults in the sources",
+        "tests.source_faults",
+        _source_faults,
+        ("compiler and simulators", [*PYTHON, *CPP]),
+    ),
     Block("formal", "Proofs", "hw.formal", _formal),
     Block("netlist", "Netlist", "tests.netlists", _netlist),
     Block("fuzz", "Random machines", "tests.fuzz", _fuzz),
 )
 
 
-def page(folder: Path) -> str:
-    """The page from the files of a folder. Raises ValueError for a file that is none of these."""
-    lines = [
-        "# Signed off", "",
-        "How well the NPU is tested, measured. `make signoff` measures anew and writes this page; "
-        "[testing.md](testing.md) says what the words mean.",
-    ]  # fmt: skip
+_HEAD = (
+    "# Signed off\n\nHow well the NPU is tested, measured. `make signoff` measures anew and writes this page; "
+    "[testing.md](testing.md) says what the words mean.\n"
+)
+_CHANGED = ", which have changed since then"
+
+
+def page(folder: Path, old: str = "") -> str:
+    """The page from the files of a folder, and from what it was. Raises ValueError for a file that is none of these."""
+    sections = dict(section.split("\n", 1) for section in f"\n{old}".split("\n## ")[1:])
+    lines = [_HEAD]
     for block in BLOCKS:
-        lines += ["", f"## {block.title}", ""]
-        file = folder / f"{block.name}.json"
-        if not file.is_file():
-            lines.append("Open: not measured.")
-            continue
-        try:
-            figures = json.loads(file.read_text(encoding="utf-8"))
-            design = f"sources of the RTL `{figures[SOURCES]}`"
-            if figures[SOURCES] != digest_of_sources():
-                design += ", which have changed since then"
-            lines += [*block.lines(figures), "", f"Measured on {figures[DAY]}, {design}:", ""]
-            lines += [f"```\n.venv/bin/{figures[COMMAND]}\n```"]
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{file} is not what python -m {block.module} writes: {error!r}") from None
-    return "\n".join(lines) + "\n"
+        file, body = folder / f"{block.name}.json", sections.get(block.title, "\nOpen: not measured.").strip("\n")
+        if file.is_file():
+            try:
+                figures = json.loads(file.read_text(encoding="utf-8"))
+                day = f"Measured on {figures[DAY]}, sources of {block.sources[0]} `{figures[SOURCES]}`:"
+                body = "\n".join([*block.lines(figures), "", day, "", "```", f".venv/bin/{figures[COMMAND]}", "```"])
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise ValueError(f"{file} is not what python -m {block.module} writes: {error!r}") from None
+        lines += [f"## {block.title}", "", _with_age(body, block), ""]
+    return "\n".join(lines)
+
+
+def _with_age(body: str, block: Block) -> str:
+    """It says whether the sources that were measured are those of today."""
+
+    def aged(match: re.Match[str]) -> str:
+        return f"{match[1]}{'' if match[2] == digest_of_sources(block.sources[1]) else _CHANGED}:\n"
+
+    return re.sub(rf"^(Measured on .*`(\w+)`)(?:{_CHANGED})?:\n", aged, body, flags=re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
@@ -165,7 +196,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--page", type=Path, default=PAGE, help="to write")
     options = parser.parse_args(arguments)
     try:
-        text = page(options.folder)
+        text = page(options.folder, options.page.read_text(encoding="utf-8") if options.page.is_file() else "")
     except ValueError as error:
         print(f"tests.signoff: error: {error}", file=sys.stderr)
         return 2

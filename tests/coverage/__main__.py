@@ -21,6 +21,7 @@ from isa.encoding import decode
 from isa.instructions import INSTRUCTION_BYTES, Engine
 from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS
+from tests.common.rtl_bits import bits
 from tests.common.rtl_directed import directed
 from tests.common.rtl_far import far
 from tests.common.rtl_sharp import sharp
@@ -39,9 +40,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
-    points, seen, ran = measure(
-        config, [*trials(config, options.programs), *directed(config), *far(config), *sharp(config)]
-    )
+    some = [*trials(config, options.programs), *directed(config), *far(config), *sharp(config), *bits(config)]
+    points, seen, ran = measure(config, some)
     points, constant = without_constants(points, constant_bits(config))
     sifted = sift(points, read_waivers())
     figures: dict[str, Any] = {"config": config.name, "trials": ran, "programs": options.programs}

@@ -7,67 +7,74 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from common.measured import write_with_command
 from tests.common.equality import CONFIGS
+from tests.common.rtl_bits import bits
 from tests.common.rtl_directed import directed
 from tests.common.rtl_far import far
 from tests.common.rtl_sharp import sharp
 from tests.common.rtl_trials import Trial, trials
-from tests.mutants.equivalent import verdicts
 from tests.mutants.faults import Fault, Sample, sample
-from tests.mutants.run import Found, look, summary
+from tests.mutants.run import Found, kept, look, summary
 
 
-def _all(drawn: Sample, chosen: Sequence[Fault], some: Sequence[Trial]) -> Iterator[Found]:
+def _looked(drawn: Sample, chosen: Sequence[Fault], some: Sequence[Trial], prove: bool) -> Iterator[Found]:
+    """What becomes of each of the chosen faults, those without a trial last of their group if they shall be proved."""
     for library, faults in drawn.groups(chosen):
-        yield from look(drawn.config, library, faults, some)
+        left = []
+        for found in look(drawn.config, library, faults, some):
+            if prove and not found.trial:
+                left.append(found)
+            else:
+                yield found
+        if left:
+            prover = drawn.prover([found.fault for found in left])
+            for found in left:
+                verdict = prover.verdict(found.fault.number)
+                yield replace(found, how=str(verdict), nothing=verdict.equivalent)
 
 
 def main(arguments: list[str]) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="tiny", choices=CONFIGS, metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--count", type=int, default=100, help="faults (default %(default)s)")
+    parser.add_argument("--count", type=int, default=100, help="faults in the sample (default %(default)s)")
+    parser.add_argument("--first", type=int, help="look for so many of them; the others are not run (default all)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default %(default)s)")
     parser.add_argument("--programs", type=int, default=60, help="random programs at most (default %(default)s)")
     parser.add_argument("--only", type=int, help="number of one fault, with what finds it")
     parser.add_argument("--prove", action="store_true", help="try to prove of those not found that nobody can see them")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--json", type=Path, help="write the figures here, and go on where such a file of the same "
+                        "design has ended")  # fmt: skip
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
-    start = time.process_time()
     drawn = sample(config, options.count, options.seed)
+    drawn = replace(drawn, faults=drawn.faults[: options.first])
     faults = drawn.faults
     print(f"{len(faults)} faults in {config.name}", flush=True)
-    chosen = [fault for fault in faults if options.only in (None, fault.number)]
-    if not chosen:
+    found = kept(options.json, drawn, options.seed, options.count) if options.json and not options.only else []
+    known = {each.fault.number for each in found}
+    chosen = [f for f in faults if options.only in (None, f.number) and f.number not in known]
+    if options.only and not chosen:
         parser.error(f"--only must be 1..{len(faults)}, not {options.only}")
-    some = [*trials(config, options.programs), *directed(config), *far(config), *sharp(config)]
-    found: list[Found] = []
-    for each in _all(drawn, chosen, some):
+    some = [*trials(config, options.programs), *directed(config), *far(config), *sharp(config), *bits(config)]
+    figures = summary(config, options.seed, options.count, found)
+    for each in _looked(drawn, chosen, some, options.prove):
         found.append(each)
         if options.only or not each.trial:
             lines = ", ".join(each.fault.lines) or "no line"
             place = f"{each.fault.number} {each.fault.mode} {each.fault.place} ({lines})"
             print(f"{place}: {each.trial or 'NOT FOUND'} {each.how}", flush=True)
-        figures = summary(config, options.seed, options.count, found)
+        figures = summary(config, options.seed, options.count, sorted(found, key=lambda each: each.fault.number))
         if options.json:  # after each, so that a run that is ended leaves what it has found out
-            write_with_command(options.json, parser, arguments, figures)
-    left = [each.fault for each in found if not each.trial]
-    if options.prove and left:
-        proofs = verdicts(drawn.prover(left), [fault.number for fault in left])
-        figures = summary(config, options.seed, options.count, found, proofs)
-        for fault in left:
-            print(f"{fault.number} {fault.mode} {fault.place}: {proofs[fault.number]}", flush=True)
-        if options.json:
             write_with_command(options.json, parser, arguments, figures)
     print(
         f"{figures['found']} of {figures['faults']} found, {len(figures['equivalent'])} proved to change nothing; "
-        f"{time.process_time() - start:.0f} s"
+        f"{figures['seconds']} s"
     )
     return 0
 

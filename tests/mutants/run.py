@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from common.measured import SOURCES, digest_of_sources
 from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from tests.common.rtl_trials import LIMIT, Make, Trial
-from tests.mutants.equivalent import Verdict
-from tests.mutants.faults import Fault
+from tests.mutants.faults import Fault, Sample
 
 #: Of the processor, for one fault, after which its process is ended; one takes a second or two.
 SECONDS = 600
@@ -23,11 +24,26 @@ SECONDS = 600
 
 @dataclass(frozen=True)
 class Found:
-    """A fault, the trial that found it ("" for none), and how."""
+    """A fault, and what became of it.
+
+    Attributes:
+        fault: which.
+        trial: that found it, "" for none.
+        how: what the trial saw.
+        seconds: of the processor, that it took.
+        nothing: it is proved that nobody can see it.
+    """
 
     fault: Fault
     trial: str
-    how: str
+    how: str = ""
+    seconds: float = 0
+    nothing: bool = False
+
+    @property
+    def explained(self) -> bool:
+        """It is found, or there is nothing to find."""
+        return bool(self.trial) or self.nothing
 
 
 def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequence[Trial]) -> Iterator[Found]:
@@ -57,27 +73,30 @@ def _look(config: NpuConfig, library: Path, faults: Sequence[Fault], trials: Seq
     told = 0
     with os.fdopen(reader, "rb") as pipe:
         for told, line in enumerate(pipe, 1):
-            trial, how = json.loads(line)
-            yield Found(faults[told - 1], trial, how)
+            yield Found(faults[told - 1], *json.loads(line))
     _, status = os.waitpid(child, 0)
     if told < len(faults):
         yield Found(faults[told], "a crash", f"ended with status {status}")
 
 
 def _tell(config: NpuConfig, library: Path, faults: Sequence[Fault], trials: Sequence[Trial], writer: int) -> NoReturn:
-    """Writes a line for each fault: the trial that finds it, and how."""
+    """Writes a line for each fault: the trial that finds it, how, and how long that took. Trials that have found most
+    of the faults of the same module go first."""
+    finders: Counter[tuple[str, str]] = Counter()
     for fault in faults:
+        start = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # one that hangs is found by its end
         name = how = ""
-        for trial in trials:
+        for trial in sorted(trials, key=lambda trial: -finders[fault.module, trial.name]):
             try:
                 how = trial.run(_maker(config, library, fault.number))
             except Exception as error:  # whatever a faulty machine makes of what looks at it
                 how = f"{type(error).__name__}: {error}"
             if how:
                 name, how = trial.name, how.splitlines()[0][:200]
+                finders[fault.module, name] += 1
                 break
-        os.write(writer, (json.dumps([name, how]) + "\n").encode())
+        os.write(writer, (json.dumps([name, how, round(time.process_time() - start, 2)]) + "\n").encode())
     os._exit(0)
 
 
@@ -85,11 +104,8 @@ def _maker(config: NpuConfig, library: Path, fault: int) -> Make:
     return lambda at: RtlDevice(config, library=library, fault=fault, limit=LIMIT, origin=at)
 
 
-def summary(
-    config: NpuConfig, seed: int, count: int, found: Sequence[Found], proofs: Mapping[int, Verdict] | None = None
-) -> dict[str, Any]:
-    """Figures, as JSON knows them. `proofs` says what was proved of those that no trial has found, by number."""
-    nothing = {number for number, proof in (proofs or {}).items() if proof.equivalent}
+def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) -> dict[str, Any]:
+    """Figures, as JSON knows them."""
     killed = [f for f in found if f.trial]
     by_module: dict[str, dict[str, int]] = {}
     for name in sorted({f.fault.module for f in found}):
@@ -103,6 +119,24 @@ def summary(
         "found": len(killed),
         "by": Counter(f.trial.split()[0] for f in killed),
         "modules": by_module,
-        "equivalent": [asdict(f.fault) for f in found if f.fault.number in nothing],
-        "survivors": [asdict(f.fault) for f in found if not f.trial and f.fault.number not in nothing],
+        "equivalent": [asdict(f.fault) for f in found if f.nothing],
+        "survivors": [asdict(f.fault) for f in found if not f.explained],
+        "seconds": round(sum(f.seconds for f in found)),
+        "each": {f.fault.number: (f.trial, f.seconds, f.nothing) for f in found},
     }
+
+
+def kept(file: Path, drawn: Sample, seed: int, count: int) -> list[Found]:
+    """What a file of `summary` says of faults of this sample that are explained, if it is of the same sources; those
+    that are not are worth another look, by trials that there are now."""
+    if not file.is_file():
+        return []
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    same = (drawn.config.name, seed, count, digest_of_sources())
+    if tuple(figures.get(key) for key in ("config", "seed", "sample", SOURCES)) != same:
+        return []
+    found = [
+        Found(drawn.faults[int(number) - 1], trial, "", seconds, nothing)
+        for number, (trial, seconds, nothing) in figures["each"].items()
+    ]
+    return [each for each in found if each.explained]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from common.measured import digest_of_sources, write_with_command
 from isa.config import preset
 from tests.common.paths import ROOT
 from tests.mutants.__main__ import main
-from tests.mutants.equivalent import Verdict
-from tests.mutants.faults import Fault, fault_of
-from tests.mutants.run import Found, summary
+from tests.mutants.faults import Fault, Sample, fault_of
+from tests.mutants.run import Found, kept, summary
 
 #: Of 24 faults drawn with seed 1, by the trials of 4 programs (60 programs find one more), and with those proved.
 LEAST = 19
@@ -53,12 +55,26 @@ def test_where_a_fault_is() -> None:
 
 def test_summary() -> None:
     faults = [Fault(n, "inv", "x[0]", ("hw/queue.py:1",) if n < 3 else ()) for n in range(1, 4)]
-    found = [Found(faults[0], "program 0", "bytes"), Found(faults[1], "", ""), Found(faults[2], "error 4", "no")]
+    found = [Found(faults[0], "program 0", "bytes", 0.5), Found(faults[1], ""), Found(faults[2], "error 4", "no", 1)]
     figures = summary(preset("nano"), 7, 9, found)
     assert (figures["faults"], figures["found"], figures["by"]) == (3, 2, {"program": 1, "error": 1})
     assert figures["modules"] == {"(none)": {"faults": 1, "found": 1}, "hw/queue.py": {"faults": 2, "found": 1}}
     assert [survivor["number"] for survivor in figures["survivors"]] == [2] and not figures["equivalent"]
-    for proof, place in ((Verdict(True), "equivalent"), (Verdict(False, seen="y[0]"), "survivors")):
-        figures = summary(preset("nano"), 7, 9, found, {2: proof})
-        assert [fault["number"] for fault in figures[place]] == [2]
-        assert len(figures["equivalent"]) + len(figures["survivors"]) == 1
+    assert figures["seconds"] == 2 and figures["each"][1] == ("program 0", 0.5, False)
+    found[1] = replace(found[1], nothing=True)
+    figures = summary(preset("nano"), 7, 9, found)
+    assert [fault["number"] for fault in figures["equivalent"]] == [2] and not figures["survivors"]
+
+
+def test_going_on(tmp_path: Path) -> None:
+    """Faults that are explained are not looked for again, on the same sources; others are."""
+    faults = [Fault(n, "inv", "x[0]", ()) for n in range(1, 4)]
+    drawn = Sample("9-7", preset("nano"), "", faults, [])
+    found = [Found(faults[0], "program 0", "bytes", 0.5), Found(faults[1], ""), Found(faults[2], "", nothing=True)]
+    file, parser = tmp_path / "found.json", argparse.ArgumentParser()
+    assert kept(file, drawn, 7, 9) == []
+    write_with_command(file, parser, [], summary(preset("nano"), 7, 9, found))
+    assert kept(file, drawn, 7, 9) == [replace(found[0], how=""), found[2]]
+    assert kept(file, drawn, 8, 9) == kept(file, replace(drawn, config=preset("tiny")), 7, 9) == []
+    file.write_text(file.read_text().replace(digest_of_sources(), "0"))
+    assert kept(file, drawn, 7, 9) == []

@@ -1,18 +1,19 @@
 """The page of sign-off says what the files say, and what is missing."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from common.measured import digest_of_sources
-from tests.signoff import main, page, share
+from tests.signoff import PAGE, main, page, share
 
 MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
 
 
 def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert page(tmp_path).count("Open: not measured.") == 5
+    assert page(tmp_path).count("Open: not measured.") == 6
     survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
     mutants = {
         "command": "python -m tests.mutants --count 4",
@@ -34,15 +35,41 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         {"command": "python -m hw.formal", "faults": False, "all": 3, "proofs": [proof]} | MEASURED | {"sources": "0"}
     )
     (tmp_path / "formal.json").write_text(json.dumps(formal))
+    left = {"where": "compiler/npu/a.py:3", "what": "1 -> 2", "looks": 9}
+    parts = {"compiler/npu": {"faults": 8, "found": 7, "seconds": 30, "survivors": [left]}}
+    in_sources = {"command": "python -m tests.source_faults", "seed": 1} | MEASURED | {"sources": "1"} | parts
+    (tmp_path / "source_faults.json").write_text(json.dumps(in_sources))
     text = page(tmp_path)
     assert text.count("Open: not measured.") == 3
+    assert "| `compiler/npu` | 7 of 8 (87.5 %) | 30 |" in text and "| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
+    assert "sources of compiler and simulators `1`, which have changed since then" in text
     assert "3 of 4 (75.0 %) faults found on `tiny`" in text and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert "; 1 are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert ".venv/bin/python -m tests.mutants --count 4\n" in text
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
     assert text.count("Measured on 2026-11-23, sources of the RTL") == 2
-    assert text.count("`0`, which have changed since then:") == text.count("changed since") == 1
+    assert text.count("`0`, which have changed since then:") == text.count("`0`, which have changed since") == 1
+    formal["sources"] = digest_of_sources()
+    (tmp_path / "formal.json").write_text(json.dumps(formal))
+    now = page(tmp_path)
+    assert text.replace("`0`, which have changed since then", f"`{digest_of_sources()}`") == now
+    (tmp_path / "formal.json").unlink()
+    assert page(tmp_path, text) == text and page(tmp_path, now) == now  # what is not measured anew stays
     (tmp_path / "fuzz.json").write_text("{}")
     assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
     assert "fuzz.json is not what python -m tests.fuzz writes" in capsys.readouterr().err
     assert share(0, 0) == "0 of 0 (100.0 %)"
+
+
+#: What the page must not fall below, in percent: by the name of the block or of a row of its table.
+LEAST = {"lines": 100.0, "functional": 100.0, "toggles": 95.0, "faults found": 90.0}
+
+
+def test_figures_do_not_get_worse() -> None:
+    """The page that is committed: shares, proofs, and differences."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, least in LEAST.items():
+        shares = re.findall(rf"^\| {name} \| .*?\(([0-9.]+) %\)|\(([0-9.]+) %\) {name}", text, re.MULTILINE)
+        assert len(shares) == 1 and float("".join(shares[0])) >= least, (name, shares)
+    assert "| NO |" not in text and "DIFFERENT" not in text
+    assert set(re.findall(r"([0-9,]+) differ\.", text)) == {"0"}

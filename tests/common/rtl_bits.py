@@ -1,0 +1,62 @@
+"""Trials that make bits of registers and counters 1 and 0 which programs leave alone: patterns in all registers, and
+counters of semaphores up to their limit and beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isa.config import SEMAPHORE_LIMIT, NpuConfig
+from isa.encoding import Op, op
+from isa.instructions import Engine
+from isa.registers import REGISTERS
+from tests.common.rtl_directed import Run, trial
+from tests.common.rtl_trials import Make, Trial
+
+_ENGINES = [e.name for e in Engine if e != Engine.FETCH]
+#: Each bit is 1 in one and 0 in the next, whatever was there before.
+PATTERNS = (0, 0xFFFF_FFFF, 0, 0xAAAA_AAAA, 0x5555_5555, 0xAAAA_AAAA)
+
+
+def bits(config: NpuConfig) -> Iterator[Trial]:
+    """The trials, those that take least first."""
+    yield Trial("patterns", 0, _patterns, fresh=False)
+    for number in range(len(_ENGINES)):
+        yield trial("overflows", number, config, [Run(ops) for ops in _overflows(number, config)])
+    for number in range(len(_ENGINES)):
+        yield trial("counts", number, config, [Run(ops) for ops in _counts(number, config)])
+
+
+def _patterns(make: Make) -> str:
+    """All registers that can be written keep the same pattern, in an order and in the other one."""
+    device = make(0)
+    names = [r.name for r in REGISTERS if r.access == "RW"]
+    for pattern in PATTERNS:
+        for name in names:
+            device.write_register(name, pattern)
+        for name in reversed(names):
+            if (found := device.read_register(name)) != pattern:
+                return f"{name}: 0x{found:x}, not 0x{pattern:x}"
+    return ""
+
+
+def _pairs(number: int, config: NpuConfig) -> Iterator[tuple[int, int]]:
+    """Each semaphore with another one, others for each number."""
+    last = config.semaphores
+    for first in range(1, last + 1, 2):
+        yield first, (first + 2 * number) % last + 1
+
+
+def _counts(number: int, config: NpuConfig) -> Iterator[list[Op]]:
+    """An engine counts two semaphores up to the limit, the next one down again."""
+    giver, taker = (f"{_ENGINES[(number + n) % len(_ENGINES)]}_SYNC" for n in (0, 1))
+    for one, other in _pairs(number, config):
+        up = [op(giver, signal0=one, signal1=other)] * SEMAPHORE_LIMIT
+        yield [*up, *[op(taker, wait0=other, wait1=one)] * SEMAPHORE_LIMIT, op("END")]
+
+
+def _overflows(number: int, config: NpuConfig) -> Iterator[list[Op]]:
+    """An engine counts a semaphore beyond the limit, by the first and by the second of what it gives."""
+    giver = f"{_ENGINES[number]}_SYNC"
+    for one, other in _pairs(number, config):
+        for last in ({"signal0": one}, {"signal1": other}):
+            yield [*[op(giver, signal0=one, signal1=other)] * SEMAPHORE_LIMIT, op(giver, **last), op("END")]

@@ -1,0 +1,145 @@
+"""What looks for faults in the sources, each in a fraction of a second or few.
+
+For the compiler: its golden texts, layers of every kind against the numpy reference, pinned cycles of networks. For the
+simulators: random programs and such that stop, against the definition (`simulator.reference`), and for the clock
+against what the simulator without a fault says, which `tests/cosim` holds equal to the RTL.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from compiler.options import CompileOptions
+from compiler.pipeline import compile_graph
+from isa.config import NpuConfig
+from isa.device import Device, DeviceError
+from isa.encoding import to_bytes
+from simulator.cycle import CycleDevice
+from simulator.functional import FunctionalDevice
+from tests.common.coded_programs import coded_program
+from tests.common.equality import CONFIGS, WATCHDOG, of_trace, random_timing
+from tests.common.error_cases import CASES, outcome
+from tests.common.program_generator import GeneratedProgram, generate
+from tests.fuzz_codes import MACHINES as CODED
+from tests.network.cycle_pins import cycles
+from tests.network.layer_cases import KINDS, make
+from tests.network.test_cycle_pins import PINS
+from tests.network.test_layers_against_reference import CONFIGS as LAYER_MACHINES
+from tests.reference import quantized_ops
+from tests.unit.compiler.npu.golden import cases
+from tilewright.runtime.executor import Executor
+
+#: Of blocks as large as those of `tiny`: one library of the functional simulator serves them all.
+MACHINES: list[NpuConfig] = [*(CONFIGS[name] for name in ("tiny", "one_queue", "serial", "no_units")), CODED["tiny"]]
+#: Seeds of layers, those of `tests/network`.
+_LAYER_SEEDS = range(1000, 1008)
+_PINNED = (("digits", "tiny"), ("digits", "base"), ("ds_cnn", "base"), ("resnet8", "base"))
+#: Instructions and steps of random programs, short ones first.
+_SIZES = ((4, 10), (8, 20), (12, 30), (20, 60))
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look.
+
+    Attributes:
+        name: of it.
+        run: says what is wrong, "" if nothing is; or raises what a fault makes of it.
+    """
+
+    name: str
+    run: Callable[[], str]
+
+
+def of_the_compiler(seeds: int) -> list[Look]:
+    """Looks for faults in `compiler/npu`, with so many layers of each kind."""
+    looks = [Look(f"golden {name}", functools.partial(_golden, name)) for name in sorted(cases())]
+    for seed in _LAYER_SEEDS[:seeds]:
+        looks += [Look(f"{kind} {seed}", functools.partial(_layer, kind, seed)) for kind in sorted(KINDS)]
+    return looks + [Look(f"pin {pair[0]} {pair[1]}", functools.partial(_pin, *pair)) for pair in _PINNED]
+
+
+def _golden(name: str) -> str:
+    case = cases()[name]
+    return "" if case.text() == case.path.read_text(encoding="utf-8") else "another text"
+
+
+def _layer(kind: str, seed: int) -> str:
+    graph, inputs = make(kind, seed)
+    config = LAYER_MACHINES[seed % len(LAYER_MACHINES)]
+    expected = quantized_ops.run(graph, inputs)
+    outputs = list(graph.outputs)
+    found = Executor(compile_graph(graph, config, CompileOptions()), FunctionalDevice(config)).run(inputs).outputs
+    return "".join(f"{name} differs" for name in outputs if (found[name] != expected[name]).any())
+
+
+def _pin(network: str, config: str) -> str:
+    found, pinned = cycles(network, config), PINS[f"{network} {config}"]
+    return "" if found == pinned else f"{found} cycles, not {pinned}"
+
+
+def unit_tests(files: list[str]) -> str:
+    """What fails first of the quick tests in some files."""
+    wanted = "not slow and not long and not cosim and not network"
+    status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", wanted, *files])
+    return "" if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else f"pytest ends with {status}"
+
+
+def of_the_simulators(programs: int, *, clock: bool) -> Iterator[Look]:
+    """Looks for faults in `simulator/native`: of the clock, or of what the machine computes."""
+    said = _clock if clock else _results
+    for number in range(programs):
+        config = MACHINES[number % len(MACHINES)]
+        size = _SIZES[number * len(_SIZES) // programs]
+        yield Look(f"program {number} {config.name}", _compared(functools.partial(said, number, config, size)))
+    for number in range(len(CASES)):
+        config = MACHINES[number % len(MACHINES)]
+        yield Look(f"error {number} {config.name}", _compared(functools.partial(_stop, number, config, clock)))
+
+
+def _compared(said: Callable[[bool], object]) -> Callable[[], str]:
+    """What the simulators say is what is expected, which is found out at the first call: without a fault."""
+    expected = functools.cache(lambda: said(True))
+
+    def run() -> str:
+        wanted = expected()
+        found = said(False)
+        return "" if found == wanted else f"{found}, not {wanted}"[:200]
+
+    return run
+
+
+@functools.cache
+def _program(seed: int, config: NpuConfig, size: tuple[int, int]) -> GeneratedProgram:
+    if config.weight_codes:
+        return coded_program(seed, config)[0]
+    return generate(seed, config, instructions=size[0], max_steps=size[1])
+
+
+def _results(seed: int, config: NpuConfig, size: tuple[int, int], definition: bool) -> object:
+    program = _program(seed, config, size)
+    try:
+        return program.run(FunctionalDevice(config, "reference" if definition else "fast")).tobytes()
+    except DeviceError as error:
+        return error.code, error.engine, error.pc, error.address
+
+
+def _clock(seed: int, config: NpuConfig, size: tuple[int, int], _: bool) -> object:
+    program = _program(seed, config, size)
+    device = CycleDevice(config, random_timing(random.Random(seed)), functional=False)
+    _, regions = program.install(device)
+    try:
+        counters = device.run(regions, 0, 0, len(program.ops), watchdog=WATCHDOG, trace=True)
+    except DeviceError as error:
+        return error.code, error.engine, error.pc, error.address
+    return counters, tuple(of_trace(device.trace, program.ops).items())
+
+
+def _stop(number: int, config: NpuConfig, clock: bool, definition: bool) -> object:
+    device: Device = CycleDevice(config) if clock else FunctionalDevice(config, "reference" if definition else "fast")
+    return outcome(device, to_bytes(CASES[number]), **({"watchdog": 2000} if clock else {}))

@@ -1,0 +1,186 @@
+"""Looks for faults, each in a process of its own that has everything loaded."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+from unittest import mock
+
+from common.native import BuildError
+from simulator import cycle, native
+from tests.common.paths import ROOT
+from tests.source_faults import cpp_faults, python_faults
+from tests.source_faults.looks import Look, unit_tests
+
+#: Of the processor, for one fault, after which it is found: nothing takes so long without one.
+SECONDS = 120
+MEMORY = 8 << 30
+#: Files of tests in a folder that are run for each source of it.
+_SMALL = 4
+NO_FAULT, UNIT_TESTS = "no code", "unit tests"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fault, what found it ("" = nothing), how, and CPU seconds. `looks` is how many there were to run."""
+
+    fault: python_faults.Fault | cpp_faults.Fault
+    by: str
+    how: str
+    seconds: float
+    looks: int
+
+    @property
+    def where(self) -> str:
+        return f"{self.fault.path.relative_to(ROOT)}:{self.fault.line}"
+
+
+def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look]) -> Iterator[Found]:
+    """What becomes of faults in Python: the looks that call the function of each, the quickest first.
+
+    Raises:
+        AssertionError: a look finds something without a fault.
+    """
+    files = {str(fault.path) for fault in faults}
+    runs: list[tuple[float, Look, set[tuple[str, str]]]] = []
+    for look in looks:
+        start = time.process_time()
+        called, wrong = _watched(look, files)
+        assert not wrong, f"{look.name} without a fault: {wrong}"
+        runs.append((time.process_time() - start, look, called))
+    runs.sort(key=lambda run: run[0])
+    for fault in faults:
+        some = [look for _, look, called in runs if (str(fault.path), fault.function) in called]
+        some += [own] if (own := _own(fault.path)) else []
+        by, how, seconds = _in_a_child(functools.partial(python_faults.put_in, fault), some)
+        if by == UNIT_TESTS:
+            assert not _in_a_child(_nothing, some[-1:])[0], f"{some[-1].name} without a fault"
+        yield Found(fault, by, how, seconds, len(some))
+
+
+@functools.cache
+def _own(source: Path) -> Look | None:
+    """The unit tests of a source, which lie where it does: of its name, or in a small folder."""
+    folder = ROOT / "tests" / "unit" / source.parent.relative_to(ROOT)
+    named = folder / f"test_{source.stem}.py"
+    files = [named] if named.is_file() else sorted(folder.glob("test_*.py"))
+    if not files or len(files) > _SMALL:
+        return None
+    return Look(UNIT_TESTS, functools.partial(unit_tests, list(map(str, files))))
+
+
+def _nothing() -> None:
+    """No fault."""
+
+
+def _watched(look: Look, files: set[str]) -> tuple[set[tuple[str, str]], str]:
+    """The functions of some files that a look calls, and what it says."""
+    called: set[tuple[str, str]] = set()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename in files:
+            called.add((code.co_filename, code.co_qualname.split(".<locals>")[0]))
+
+    sys.setprofile(note)
+    try:
+        return called, look.run()
+    finally:
+        sys.setprofile(None)
+
+
+def in_cpp(faults: Sequence[cpp_faults.Fault], clock: Sequence[Look], results: Sequence[Look]) -> Iterator[Found]:
+    """What becomes of faults in the native simulators, but for those that do not compile, which are none.
+
+    Args:
+        clock, results: looks for faults of the cycle-level simulator, and of the functional one.
+
+    Raises:
+        AssertionError: a look finds something without a fault.
+    """
+    for look in (*clock, *results):
+        wrong = look.run()
+        assert not wrong, f"{look.name} without a fault: {wrong}"
+    for fault in faults:
+        looks = clock if fault.path.name.startswith("cycle") else results
+        with tempfile.TemporaryDirectory(prefix="source-faults-") as scratch:
+            folder = Path(scratch)
+            by, how, seconds = _in_a_child(lambda fault=fault, folder=folder: _use(fault, folder), looks)
+        if by != NO_FAULT:
+            yield Found(fault, by, how, seconds, len(looks))
+
+
+def _use(fault: cpp_faults.Fault, folder: Path) -> None:
+    """From here on the simulators of this process are built from sources with a fault. Raises `BuildError`."""
+    sources = folder / "native"
+    shutil.copytree(fault.path.parent, sources)
+    (sources / fault.path.name).write_text(fault.text(), encoding="utf-8")
+    os.environ["TILEWRIGHT_CACHE"] = scratch = str(folder / "cache")
+    os.environ["TMPDIR"] = scratch
+    for module in (native, cycle):
+        flags = [flag for flag in module._FLAGS if not flag.startswith(("-O", "-W"))]
+        mock.patch.multiple(module, _SOURCES=sources, _FLAGS=("-O1", "-w", *flags)).start()
+    cycle._library.cache_clear()
+    if fault.path.name.startswith("cycle"):
+        cycle._build()
+
+
+def _in_a_child(prepare: Callable[[], None], looks: Sequence[Look]) -> tuple[str, str, float]:
+    reader, writer = os.pipe()
+    before = _children()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        _tell(prepare, looks, writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    by, how = json.loads(text) if text else ("a crash", f"ended with status {status}")
+    assert by != _PREPARED, how
+    return by, how, round(_children() - before, 2)
+
+
+#: What cannot fail.
+_PREPARED = "the fault put in"
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _tell(prepare: Callable[[], None], looks: Sequence[Look], writer: int) -> NoReturn:
+    """Writes what finds the fault, and how; in the child."""
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nothing, stream)
+    by, how = _PREPARED, ""
+    try:
+        prepare()
+        for look in looks:
+            by = look.name
+            if how := look.run():
+                break
+        else:
+            by = ""
+    except BuildError as error:
+        by, how = NO_FAULT, str(error)
+    except BaseException as error:  # whatever a fault makes of what looks at it
+        how = f"{type(error).__name__}: {error}"
+    os.write(writer, json.dumps([by, how[:200]]).encode())
+    os._exit(0)

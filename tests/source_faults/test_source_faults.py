@@ -1,0 +1,111 @@
+"""Faults in sources are what they say, and are found; of a small sample as many as when this was written."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.source_faults import CPP, PYTHON, cpp_faults, python_faults
+from tests.source_faults.__main__ import drawn, summary
+from tests.source_faults.looks import Look, of_the_compiler, of_the_simulators
+from tests.source_faults.run import NO_FAULT, Found, in_cpp, in_python
+
+#: Faults of the sample of this test, and how many of them may be left: those that change nothing, or only what is
+#: neither bytes nor text. The sample changes only where the sources do.
+SAMPLE, MOST = 10, 3
+
+_SOURCE = '''import functools
+
+def one(a, b=True):
+    """Two."""
+    if not a:
+        raise ValueError(1 + 2)
+    print(min(a, 3))
+    return [x for x in range(a) if x < 2 and b]
+
+class Other:
+    @functools.cache
+    def two(self):
+        return 1
+'''
+_CHANGES = [
+    ("one", 5, "not -> nothing"), ("one", 7, "call left out"), ("one", 7, "min -> max"),
+    ("one", 7, "3 -> 4"), ("one", 8, "And -> Or"), ("one", 8, "Lt -> LtE"), ("one", 8, "2 -> 3"),
+    ("Other.two", 13, "1 -> 2"),
+]  # fmt: skip
+
+
+def test_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that can be changed is; messages and types are left alone; what was kept of the result is forgotten."""
+    path = tmp_path / "with_faults.py"
+    path.write_text(_SOURCE)
+    faults = python_faults.faults_of(path)
+    assert [(f.function, f.line, f.what) for f in faults] == _CHANGES
+    monkeypatch.setattr(python_faults, "ROOT", tmp_path)
+    monkeypatch.setattr("tests.source_faults.run.ROOT", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "with_faults", raising=False)
+    module = importlib.import_module("with_faults")
+    looks = [
+        Look("two", lambda: "" if module.Other.two(0) == 1 else "not 1"),
+        Look("one", lambda: "" if module.one(5) == [0, 1] else "another list"),
+    ]
+    found = list(in_python(faults, looks))
+    left = {f.fault.what for f in found if not f.by}
+    assert left == {"call left out", "min -> max", "3 -> 4"}
+    assert {f.fault.what: f.how for f in found}["not -> nothing"].startswith("ValueError")
+    assert (found[-1].by, found[-1].how, found[-1].looks) == ("two", "not 1", 1)
+    assert module.one(5) == [0, 1] and module.Other.two(0) == 1  # not in this process
+
+
+def test_cpp(tmp_path: Path) -> None:
+    path = tmp_path / "x.h"
+    path.write_text(
+        '#define A 1 + 2\n// 1 + 2\nint f(int *a, int b) { return b <= 10u ? a[3] : g("4 + 5") << b; } // 7\n'
+    )
+    faults = cpp_faults.faults_of(path)
+    assert [(f.line, f.what) for f in faults] == [(3, "<= -> <"), (3, "10 -> 11"), (3, "3 -> 4"), (3, "<< -> >>")]
+    assert faults[1].text() == path.read_text().replace("10u", "11u")
+    assert len({f.name for f in faults}) == len(faults)
+
+
+def test_samples_stay() -> None:
+    """A fault less changes no other one; the sources have many."""
+    faults = [f for path in PYTHON[:3] for f in python_faults.faults_of(path)]
+    assert len({f.name for f in faults}) == len(faults)
+    some = drawn(faults, 5, 1)
+    assert drawn([f for f in faults if f != some[0]], 4, 1) == some[1:] and drawn(faults, 5, 2) != some
+    assert all(cpp_faults.faults_of(path) for path in CPP if path.name != "codes.h")
+
+
+def test_summary() -> None:
+    fault = python_faults.Fault(PYTHON[0], "f", 0, 7, "1 -> 2")
+    other = cpp_faults.Fault(CPP[0], 3, "x + 1", 4, "1", "2")
+    figures = summary(4, [Found(fault, "golden x", "another text", 0.4, 9), Found(other, "", "", 1.2, 5)])
+    assert figures["compiler/npu"] == {"faults": 1, "found": 1, "seconds": 0, "survivors": []}
+    where = f"simulator/native/{CPP[0].name}:3"
+    assert figures["simulator/native"]["survivors"] == [{"where": where, "what": "1 -> 2", "looks": 5}]
+
+
+@pytest.mark.slow
+def test_faults_of_the_compiler_are_found() -> None:
+    """By its golden texts and one layer of each kind."""
+    faults = drawn((f for path in PYTHON for f in python_faults.faults_of(path)), SAMPLE, 1)
+    looks = [look for look in of_the_compiler(1) if not look.name.startswith("pin")]
+    left = [f"{f.where}: {f.fault.what}" for f in in_python(faults, looks) if not f.by]
+    assert len(left) <= MOST, left
+
+
+@pytest.mark.slow
+def test_faults_of_the_simulators_are_found() -> None:
+    """A wrong multiplication, a wrong latency; what does not compile is no fault."""
+    folder = CPP[0].parent
+    line = lambda name, part: next(f for f in cpp_faults.faults_of(folder / name) if part in f.code)
+    faults = [line("gemm.h", "BI * BO"), line("cycle_load.h", "banks_mask = c.act_banks")]
+    broken = cpp_faults.Fault(folder / "cycle.h", 1, (folder / "cycle.h").read_text().splitlines()[0], 0, "//", "no")
+    looks = [list(of_the_simulators(5, clock=clock)) for clock in (True, False)]
+    found = list(in_cpp([*faults, broken], *looks))
+    assert [f.fault for f in found] == faults and all(f.by and f.by != NO_FAULT for f in found)
