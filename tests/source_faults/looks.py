@@ -122,9 +122,11 @@ def _program(seed: int, config: NpuConfig, size: tuple[int, int]) -> GeneratedPr
 
 
 def _results(seed: int, config: NpuConfig, size: tuple[int, int], definition: bool) -> object:
-    program = _program(seed, config, size)
+    program, device = _program(seed, config, size), FunctionalDevice(config, "reference" if definition else "fast")
+    base, regions = program.install(device)
     try:
-        return program.run(FunctionalDevice(config, "reference" if definition else "fast")).tobytes()
+        counters = device.run(regions, 0, 0, len(program.ops))
+        return counters, device.read(base, program.memory.size).tobytes()
     except DeviceError as error:
         return error.code, error.engine, error.pc, error.address
 

@@ -83,6 +83,8 @@ def _changes(function: ast.FunctionDef) -> list[tuple[int, str, Callable[[], Non
     def look(node: ast.AST) -> None:
         if isinstance(node, _LEFT_ALONE) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             return
+        if isinstance(node, ast.keyword) and node.arg == "strict":  # says only what is so
+            return
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
             other = _COMPARED[type(node.ops[0])]()
             add(node, f"{type(node.ops[0]).__name__} -> {type(other).__name__}", "ops", [other])
