@@ -28,6 +28,7 @@ from tests.common.rtl_sharp import sharp
 from tests.common.rtl_trials import LIMIT, Trial, kinds, trials
 from tests.coverage.constants import constant_bits
 from tests.coverage.functional import bins, hits, took_effect
+from tests.coverage.kept import Kept
 from tests.coverage.points import LINES, TOGGLES, Point, add, library, read, read_waivers, sift
 
 
@@ -38,14 +39,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--programs", type=int, default=100, help="random programs (default %(default)s)")
     parser.add_argument("--page", type=Path, default=Path("build/signoff/coverage.md"), help="default: %(default)s")
     parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="what was covered; trials that it has are not run")
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
     some = [*trials(config, options.programs), *directed(config), *far(config), *sharp(config), *bits(config)]
-    points, seen, ran = measure(config, some)
+    points, kept = measure(config, some, options.keep)
     points, constant = without_constants(points, constant_bits(config))
     sifted = sift(points, read_waivers())
-    figures: dict[str, Any] = {"config": config.name, "trials": ran, "programs": options.programs}
-    figures |= {"constant": constant} | summary(points, sifted.missing, sifted.waived) | functional(config, seen)
+    figures: dict[str, Any] = {"config": config.name, "trials": kept.ran, "programs": options.programs}
+    figures |= {"constant": constant} | summary(points, sifted.missing, sifted.waived) | functional(config, kept.seen)
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page(figures, sifted.missing), encoding="utf-8")
     if options.json:
@@ -130,19 +132,27 @@ def run_all(
     return seen, ran
 
 
-def measure(config: NpuConfig, some: Iterable[Trial]) -> tuple[dict[Point, int], set[str], Counter[str]]:
-    """Points with how often each was seen, and what `run_all` returns."""
+#: Trials between two times that what they have covered is kept.
+_AT_ONCE = 16
+
+
+def measure(config: NpuConfig, some: Iterable[Trial], keep: Path | None = None) -> tuple[dict[Point, int], Kept]:
+    """Points with how often each was seen, and what else the trials have covered, of this run or before it."""
     path, text = library(config)
-    counts: Counter[str] = Counter()
+    kept = Kept.of(config, keep)
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "coverage.dat"
 
         def count(device: RtlDevice) -> None:
             device.write_coverage(file)
-            add(file, counts)
+            add(file, kept.counts)
 
-        seen, ran = run_all(config, path, some, count)
-    return read(counts, text), seen, ran
+        for part in kept.left(some, _AT_ONCE):
+            kept.seen |= run_all(config, path, part, count)[0]
+            kept.trials += [trial.name for trial in part]
+            if keep is not None:
+                kept.write(keep)
+    return read(kept.counts, text), kept
 
 
 def without_constants(

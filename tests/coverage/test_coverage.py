@@ -12,10 +12,11 @@ from isa.config import preset
 from isa.encoding import op
 from isa.instructions import Memory
 from tests.common.rtl_directed import directed
-from tests.common.rtl_trials import trials
+from tests.common.rtl_trials import Trial, trials
 from tests.coverage.__main__ import functional, page, run_all, summary, without_constants
 from tests.coverage.constants import constant_bits
 from tests.coverage.functional import bins, classes, hits, took_effect
+from tests.coverage.kept import Kept
 from tests.coverage.points import LINES, TOGGLES, Point, Waiver, add, read, read_waivers, sift
 
 TINY = preset("tiny")
@@ -67,6 +68,19 @@ def test_points_and_waivers(tmp_path: Path) -> None:
     assert "By 2 × moved, 1 × error, on `tiny`. " in shown and ": 7 of bits" in shown
     assert "| `core.load` | 1 of 2 (50.0 %), 0 waived | 1 of 1 (100.0 %), 1 waived |" in shown
     assert "- `core.load`: hw/a.py:1 if" in shown and "| `irq` | 1 |" in shown
+
+
+def test_going_on(tmp_path: Path) -> None:
+    """Trials that a file of the same machine has are not run again."""
+    file, some = tmp_path / "below" / "kept.json", [Trial("a", n, lambda make: "") for n in range(5)]
+    kept = Kept.of(TINY, file)
+    assert [len(part) for part in kept.left(some, 2)] == [2, 2, 1] and not kept.ran
+    kept.trials, kept.counts, kept.seen = ["a 0", "a 3"], Counter({"x\x01y": 3}), {"LOAD takes one"}
+    kept.write(file)
+    again = Kept.of(TINY, file)
+    assert again == kept and again.ran == {"a": 2}
+    assert [[trial.name for trial in part] for part in again.left(some, 2)] == [["a 1", "a 2"], ["a 4"]]
+    assert Kept.of(preset("nano"), file).trials == []
 
 
 def test_constants() -> None:

@@ -25,6 +25,7 @@ from tests.common.coded_programs import coded_program
 from tests.common.equality import CONFIGS, WATCHDOG, of_trace, random_timing
 from tests.common.error_cases import CASES, outcome
 from tests.common.program_generator import GeneratedProgram, generate
+from tests.common.rtl_trials import SIZES
 from tests.fuzz_codes import MACHINES as CODED
 from tests.network.cycle_pins import cycles
 from tests.network.layer_cases import KINDS, make
@@ -39,8 +40,8 @@ MACHINES: list[NpuConfig] = [*(CONFIGS[name] for name in ("tiny", "one_queue", "
 #: Seeds of layers, those of `tests/network`.
 _LAYER_SEEDS = range(1000, 1008)
 _PINNED = (("digits", "tiny"), ("digits", "base"), ("ds_cnn", "base"), ("resnet8", "base"))
-#: Instructions and steps of random programs, short ones first.
-_SIZES = ((4, 10), (8, 20), (12, 30), (20, 60))
+#: Instructions and steps of random programs for the functional simulator, short ones first: its definition is slow.
+_SHORT = ((4, 10), (8, 20), (12, 30), (20, 60))
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,10 @@ def unit_tests(files: list[str]) -> str:
 
 def of_the_simulators(programs: int, *, clock: bool) -> Iterator[Look]:
     """Looks for faults in `simulator/native`: of the clock, or of what the machine computes."""
-    said = _clock if clock else _results
+    said, sizes = (_clock, SIZES) if clock else (_results, _SHORT)
     for number in range(programs):
         config = MACHINES[number % len(MACHINES)]
-        size = _SIZES[number * len(_SIZES) // programs]
+        size = sizes[number * len(sizes) // programs]
         yield Look(f"program {number} {config.name}", _compared(functools.partial(said, number, config, size)))
     for number in range(len(CASES)):
         config = MACHINES[number % len(MACHINES)]
