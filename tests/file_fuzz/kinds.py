@@ -32,6 +32,7 @@ from isa.program import MAGIC, Program
 from tests.common.program_files import sealed
 from tests.common.tflite_models import Model, Op, T, unary
 from tests.file_fuzz import mutations as m
+from tests.file_fuzz import requests
 from tilewright.api.compilation import compile_program
 from tilewright.cli.input_files import InputFiles
 from tilewright.dynamic.model import DynamicModel
@@ -550,4 +551,5 @@ KINDS = {
     "onnx": Kind(_mutated_onnx, _read_onnx),
     "program": Kind(_mutated_program, _read_program),
     "database": Kind(_mutated_database, _read_database),
+    "requests": Kind(requests.mutated, requests.read),
 }

@@ -16,7 +16,7 @@ import pytest
 
 from compiler.options import CompileOptions
 from compiler.pipeline import compile_graph
-from isa.config import NpuConfig
+from isa.config import PRESETS, NpuConfig
 from isa.device import Device, DeviceError
 from isa.encoding import to_bytes
 from simulator.cycle import CycleDevice
@@ -101,6 +101,8 @@ def of_the_simulators(programs: int, *, clock: bool) -> Iterator[Look]:
     for number in range(len(CASES)):
         config = MACHINES[number % len(MACHINES)]
         yield Look(f"error {number} {config.name}", _compared(functools.partial(_stop, number, config, clock)))
+    for number in range(0 if clock else programs // 4):  # a library of its own: only what is left gets here
+        yield Look(f"program {number} base", _compared(functools.partial(said, number, PRESETS["base"], _SHORT[0])))
 
 
 def _compared(said: Callable[[bool], object]) -> Callable[[], str]:

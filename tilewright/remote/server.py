@@ -24,7 +24,7 @@ from isa.instructions import ErrorCode
 from tilewright.errors import UsageError
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY
-from tilewright.remote.shared import Arena, Refusal, RegionSource, SharedDevice
+from tilewright.remote.shared import OVERHEAD, Arena, Refusal, RegionSource, SharedDevice
 
 CLIENTS = 64
 #: Streams beyond CLIENTS that are answered, if only to be refused or to take the place of an idle one.
@@ -238,8 +238,10 @@ class _Session:
 
     @property
     def held(self) -> int:
-        """Bytes the client takes up."""
-        return sum(a.size + a.waiting for a in list(self.arenas.values())) + sum(map(len, list(self._coming.values())))
+        """Bytes the client takes up, those of keeping an arena or contents that are on their way among them."""
+        arenas, coming = list(self.arenas.values()), list(self._coming.values())
+        held = sum(a.size + a.waiting for a in arenas) + sum(map(len, coming))
+        return held + OVERHEAD * (len(arenas) + len(coming))
 
     def welcome(self) -> pb.Response:
         device = self.shared.device
@@ -285,11 +287,12 @@ class _Session:
     def _take_piece(self, piece: pb.Piece) -> None:
         if len(piece.sha256) != hashlib.sha256().digest_size:
             raise Refusal(f"{len(piece.sha256)} bytes are no SHA-256")
-        held = self._coming.setdefault(piece.sha256, bytearray())
+        held = self._coming.get(piece.sha256, bytearray())
         if piece.offset != len(held) or piece.offset + len(piece.data) > piece.size:
-            del self._coming[piece.sha256]
+            self._coming.pop(piece.sha256, None)
             raise Refusal(f"piece at {piece.offset} of {piece.size} bytes came out of order")
         self._limit(piece.size)
+        self._coming[piece.sha256] = held
         held += piece.data
         if len(held) == piece.size:
             self.shared.contents.put(piece.sha256, bytes(self._coming.pop(piece.sha256)))
@@ -311,7 +314,7 @@ class _Session:
         return self.arenas[number]
 
     def _limit(self, more: int) -> None:
-        if self.held + more > self.server.client_bytes:
+        if self.held + more + OVERHEAD > self.server.client_bytes:
             raise Refusal(f"{more} bytes more than the {self.server.client_bytes} a client may have")
         if self.server.sessions.held + more > self.server.total_bytes:
             raise Refusal(

@@ -61,8 +61,8 @@ class Turns:
 
 #: Programs whose instructions are not looked at again.
 _CHECKED = 4096
-#: Bytes a write takes in this machine's memory besides its data, about.
-WRITE_OVERHEAD = 128
+#: Bytes that something of a client (a write, an arena, contents) takes in this machine's memory besides its data.
+OVERHEAD = 128
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class Arena:
     def take(self, offset: int, data: bytes) -> None:
         """Keeps a write for the next run."""
         self.writes.append((offset, data))
-        self.waiting += len(data) + WRITE_OVERHEAD
+        self.waiting += len(data) + OVERHEAD
 
     def written(self) -> None:
         """The writes are on the device."""

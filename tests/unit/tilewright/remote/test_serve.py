@@ -390,6 +390,22 @@ def test_a_client_cannot_fill_the_memory_of_the_server() -> None:
         assert stream.ask(write).HasField("accepted")  # those before are on the device
 
 
+@pytest.mark.parametrize("kind", ["arenas", "contents", "refused contents"])
+def test_what_is_empty_takes_memory_too(kind: str) -> None:
+    """A client cannot have any number of arenas, or of contents of which nothing has come."""
+    made = {
+        "arenas": lambda n: pb.Request(write=pb.Write(arena=n)),
+        "contents": lambda n: pb.Request(piece=pb.Piece(sha256=n.to_bytes(32), size=1)),
+        "refused contents": lambda n: pb.Request(piece=pb.Piece(sha256=n.to_bytes(32), size=20_000)),
+    }[kind]
+    with serving(client_bytes=10_000) as (server, _):
+        stream = Stream(server)
+        answers = [stream.ask(made(n)) for n in range(1, 101)]
+        assert answers[0].HasField("accepted") == (kind != "refused contents")
+        assert "more than the 10000 a client may have" in answers[-1].refused.message
+        assert server.sessions.held <= 10_000 and (kind != "refused contents" or server.sessions.held == 0)
+
+
 def test_tokens(program, inputs, expected) -> None:
     with serving(token="secret") as (server, _):
         target = f"127.0.0.1:{server.port}"
