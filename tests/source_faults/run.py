@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 from unittest import mock
 
-from common.native import BuildError
+from common.native import BuildError, compiler, run
+from isa.config import preset
 from simulator import cycle, native
 from tests.common.paths import ROOT
 from tests.source_faults import cpp_faults, python_faults
@@ -27,6 +28,7 @@ from tests.source_faults.looks import Look, unit_tests
 #: Of the processor, for one fault, after which it is found: nothing takes so long without one.
 SECONDS = 120
 MEMORY = 8 << 30
+TINY = preset("tiny")
 #: Files of tests in a folder that are run for each source of it.
 _SMALL = 4
 NO_FAULT, UNIT_TESTS = "no code", "unit tests"
@@ -102,7 +104,8 @@ def _watched(look: Look, files: set[str]) -> tuple[set[tuple[str, str]], str]:
 
 
 def in_cpp(faults: Sequence[cpp_faults.Fault], clock: Sequence[Look], results: Sequence[Look]) -> Iterator[Found]:
-    """What becomes of faults in the native simulators, but for those that do not compile, which are none.
+    """What becomes of faults in the native simulators, but for those that do not compile, or to the same code as
+    without them, which are none.
 
     Args:
         clock, results: looks for faults of the cycle-level simulator, and of the functional one.
@@ -114,12 +117,30 @@ def in_cpp(faults: Sequence[cpp_faults.Fault], clock: Sequence[Look], results: S
         wrong = look.run()
         assert not wrong, f"{look.name} without a fault: {wrong}"
     for fault in faults:
-        looks = clock if fault.path.name.startswith("cycle") else results
+        looks = clock if _of_the_clock(fault) else results
         with tempfile.TemporaryDirectory(prefix="source-faults-") as scratch:
             folder = Path(scratch)
             by, how, seconds = _in_a_child(lambda fault=fault, folder=folder: _use(fault, folder), looks)
-        if by != NO_FAULT:
+            nothing = not by and _code(fault, folder / "native") == _code(fault, fault.path.parent)
+        if by != NO_FAULT and not nothing:
             yield Found(fault, by, how, seconds, len(looks))
+
+
+def _of_the_clock(fault: cpp_faults.Fault) -> bool:
+    return fault.path.name.startswith("cycle")
+
+
+def _flags(module: ModuleType) -> tuple[str, ...]:
+    """Those of a simulator, but for what makes it fast."""
+    return ("-O1", "-w", *(flag for flag in module._FLAGS if not flag.startswith(("-O", "-W"))))
+
+
+def _code(fault: cpp_faults.Fault, sources: Path) -> str:
+    """What the compiler makes of sources, for the machines of `looks`."""
+    module, main = (cycle, "cycle.cpp") if _of_the_clock(fault) else (native, "machine.cpp")
+    blocks = [f"-DTW_BLOCK_{name}={size}" for name, size in (("IN", TINY.block_in), ("OUT", TINY.block_out))]
+    options = ["-std=c++17", "-fPIC", *_flags(module), *blocks, f"-I{module._INCLUDE}", "-S", "-o", "-"]
+    return run([compiler(), *options, str(sources / main)], f"{main} does not compile")
 
 
 def _use(fault: cpp_faults.Fault, folder: Path) -> None:
@@ -127,13 +148,11 @@ def _use(fault: cpp_faults.Fault, folder: Path) -> None:
     sources = folder / "native"
     shutil.copytree(fault.path.parent, sources)
     (sources / fault.path.name).write_text(fault.text(), encoding="utf-8")
-    os.environ["TILEWRIGHT_CACHE"] = scratch = str(folder / "cache")
-    os.environ["TMPDIR"] = scratch
+    os.environ["TILEWRIGHT_CACHE"] = str(folder / "cache")
     for module in (native, cycle):
-        flags = [flag for flag in module._FLAGS if not flag.startswith(("-O", "-W"))]
-        mock.patch.multiple(module, _SOURCES=sources, _FLAGS=("-O1", "-w", *flags)).start()
+        mock.patch.multiple(module, _SOURCES=sources, _FLAGS=_flags(module)).start()
     cycle._library.cache_clear()
-    if fault.path.name.startswith("cycle"):
+    if _of_the_clock(fault):
         cycle._build()
 
 
