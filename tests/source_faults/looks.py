@@ -42,6 +42,8 @@ _LAYER_SEEDS = range(1000, 1008)
 _PINNED = (("digits", "tiny"), ("digits", "base"), ("ds_cnn", "base"), ("resnet8", "base"))
 #: Instructions and steps of random programs for the functional simulator, short ones first: its definition is slow.
 _SHORT = ((4, 10), (8, 20), (12, 30), (20, 60))
+#: The same on `base`, whose steps are more than the kernels take at once.
+_WIDE = (6, 150)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def of_the_simulators(programs: int, *, clock: bool) -> Iterator[Look]:
         config = MACHINES[number % len(MACHINES)]
         yield Look(f"error {number} {config.name}", _compared(functools.partial(_stop, number, config, clock)))
     for number in range(0 if clock else programs // 4):  # a library of its own: only what is left gets here
-        yield Look(f"program {number} base", _compared(functools.partial(said, number, PRESETS["base"], _SHORT[0])))
+        yield Look(f"program {number} base", _compared(functools.partial(said, number, PRESETS["base"], _WIDE)))
 
 
 def _compared(said: Callable[[bool], object]) -> Callable[[], str]:
