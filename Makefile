@@ -107,7 +107,8 @@ mutants: $(STAMP) ## N faults put into the netlist of the NPU: which of them the
 	$(BIN)/python -m tests.mutants --count $(N) --json build/signoff/mutants.json
 
 source-faults: $(STAMP) ## N faults in compiler/npu, and half as many in simulator/native: which of them the tests find
-	$(BIN)/python -m tests.source_faults --python $(N) --cpp $$(( $(N) / 2 )) --json build/signoff/source_faults.json
+	$(BIN)/python -m tests.source_faults --python $(N) --cpp 0 --json build/signoff/python_faults.json
+	$(BIN)/python -m tests.source_faults --python 0 --cpp $$(( $(N) / 2 )) --json build/signoff/cpp_faults.json
 
 coverage: $(STAMP) ## what N random programs cover of the RTL: lines, toggles, classes of values; build/signoff/coverage.md
 	$(BIN)/python -m tests.coverage --programs $(N) --json build/signoff/coverage.json
@@ -115,7 +116,7 @@ coverage: $(STAMP) ## what N random programs cover of the RTL: lines, toggles, c
 signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machines, and write docs/signoff.md (hours)
 	$(BIN)/python -m tests.coverage --programs 500 --json build/signoff/coverage.json
 	$(BIN)/python -m tests.mutants --count 2000 --prove --json build/signoff/mutants.json
-	$(BIN)/python -m tests.source_faults --json build/signoff/source_faults.json
+	$(MAKE) source-faults N=100
 	$(BIN)/python -m hw.formal --json build/signoff/formal.json
 	$(BIN)/python -m tests.netlists --json build/signoff/netlist.json
 	$(BIN)/python -m tests.fuzz --machines 300 --count 100000 --json build/signoff/fuzz.json

@@ -143,13 +143,8 @@ def _fuzz(figures: dict[str, Any]) -> list[str]:
 BLOCKS = (
     Block("coverage", "Coverage", "tests.coverage", _coverage),
     Block("mutants", "Faults", "tests.mutants", _mutants),
-    Block(
-        "source_faults",
-        "Faults in the sources",
-        "tests.source_faults",
-        _source_faults,
-        ("compiler and simulators", [*PYTHON, *CPP]),
-    ),
+    Block("python_faults", "Faults in the compiler", "tests.source_faults", _source_faults, ("the compiler", PYTHON)),
+    Block("cpp_faults", "Faults in the simulators", "tests.source_faults", _source_faults, ("the simulators", CPP)),
     Block("formal", "Proofs", "hw.formal", _formal),
     Block("netlist", "Netlist", "tests.netlists", _netlist),
     Block("fuzz", "Random machines", "tests.fuzz", _fuzz),

@@ -3,11 +3,12 @@ counters of semaphores up to their limit and beyond."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.encoding import Op, op
-from isa.instructions import Engine
+from isa.instructions import BY_NAME, Engine
 from isa.registers import REGISTERS
 from tests.common.rtl_directed import Run, trial
 from tests.common.rtl_trials import Make, Trial
@@ -20,6 +21,7 @@ PATTERNS = (0, 0xFFFF_FFFF, 0, 0xAAAA_AAAA, 0x5555_5555, 0xAAAA_AAAA)
 def bits(config: NpuConfig) -> Iterator[Trial]:
     """The trials, those that take least first."""
     yield Trial("patterns", 0, _patterns, fresh=False)
+    yield trial("refused", 0, config, [Run(ops) for ops in _refused()])
     for number in range(len(_ENGINES)):
         yield trial("overflows", number, config, [Run(ops) for ops in _overflows(number, config)])
     for number in range(len(_ENGINES)):
@@ -39,6 +41,13 @@ def _patterns(make: Make) -> str:
     return ""
 
 
+def _refused() -> Iterator[list[Op]]:
+    """Numbers of semaphores with all their bits, which no machine has."""
+    for engine, field in itertools.product(_ENGINES, ("wait0", "wait1", "signal0", "signal1")):
+        number = BY_NAME[f"{engine}_SYNC"].by_name[field].maximum
+        yield [op(f"{engine}_SYNC"), op(f"{engine}_SYNC", **{field: number}), op("END")]
+
+
 def _pairs(number: int, config: NpuConfig) -> Iterator[tuple[int, int]]:
     """Each semaphore with another one, others for each number."""
     last = config.semaphores
@@ -47,16 +56,19 @@ def _pairs(number: int, config: NpuConfig) -> Iterator[tuple[int, int]]:
 
 
 def _counts(number: int, config: NpuConfig) -> Iterator[list[Op]]:
-    """An engine counts two semaphores up to the limit, the next one down again."""
+    """An engine counts two semaphores up to the limit, the next one down again, in turn in either order."""
     giver, taker = (f"{_ENGINES[(number + n) % len(_ENGINES)]}_SYNC" for n in (0, 1))
-    for one, other in _pairs(number, config):
-        up = [op(giver, signal0=one, signal1=other)] * SEMAPHORE_LIMIT
-        yield [*up, *[op(taker, wait0=other, wait1=one)] * SEMAPHORE_LIMIT, op("END")]
+    for pair in _pairs(number, config):
+        turns = [pair[:: 1 - n % 2 * 2] for n in range(SEMAPHORE_LIMIT)]
+        up = [op(giver, signal0=one, signal1=other) for one, other in turns]
+        yield [*up, *[op(taker, wait0=one, wait1=other) for one, other in turns], op("END")]
 
 
 def _overflows(number: int, config: NpuConfig) -> Iterator[list[Op]]:
     """An engine counts a semaphore beyond the limit, by the first and by the second of what it gives."""
     giver = f"{_ENGINES[number]}_SYNC"
-    for one, other in _pairs(number, config):
-        for last in ({"signal0": one}, {"signal1": other}):
-            yield [*[op(giver, signal0=one, signal1=other)] * SEMAPHORE_LIMIT, op(giver, **last), op("END")]
+    for pair in _pairs(number, config):
+        for one, other in (pair, pair[::-1]):
+            full = [op(giver, signal0=one, signal1=other)] * SEMAPHORE_LIMIT
+            yield [*full, op(giver, signal0=one), op("END")]
+            yield [*full, op(giver, signal1=other), op("END")]

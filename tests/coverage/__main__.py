@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     some = [*trials(config, options.programs), *directed(config), *far(config), *sharp(config), *bits(config)]
     points, kept = measure(config, some, options.keep)
     points, constant = without_constants(points, constant_bits(config))
-    sifted = sift(points, read_waivers())
+    sifted = sift(points, read_waivers(config))
     figures: dict[str, Any] = {"config": config.name, "trials": kept.ran, "programs": options.programs}
     figures |= {"constant": constant} | summary(points, sifted.missing, sifted.waived) | functional(config, kept.seen)
     options.page.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from amaranth.back import verilog
 
 from hw.connections import design
+from hw.interfaces import SEMAPHORE_BITS
 from hw.npu import Npu
 from hw.sim.build import Design, build_library
 from hw.verilog import TOP
@@ -70,6 +71,8 @@ class Waiver:
         match: a pattern for the place and name of signals, or of lines.
         reason: why.
         first, last: the bits that are waived, both among them.
+        bits: those of them that are; all by default.
+        way: "0->1" or "1->0", where only that one is; both by default.
     """
 
     kind: str
@@ -77,9 +80,18 @@ class Waiver:
     reason: str
     first: int = 0
     last: int = 1 << 16
+    bits: frozenset[int] | None = None
+    way: str = ""
 
     def fits(self, point: Point) -> bool:
-        return point.kind == self.kind and self.first <= point.bit <= self.last and fnmatchcase(point.whole, self.match)
+        here = self.first <= point.bit <= self.last and (self.bits is None or point.bit in self.bits)
+        here &= point.name.endswith(self.way)
+        return point.kind == self.kind and here and fnmatchcase(point.whole, self.match)
+
+
+def unused_bits(places: Iterable[int], config: NpuConfig) -> frozenset[int]:
+    """Of words with numbers of semaphores at some places: the bits that no legal number has."""
+    return frozenset(place + bit for place in places for bit in range(config.semaphores.bit_length(), SEMAPHORE_BITS))
 
 
 def library(config: NpuConfig) -> tuple[Path, str]:
@@ -136,14 +148,17 @@ def _source(lines: Sequence[str], number: int) -> str:
     return "?"
 
 
-def read_waivers(path: Path = WAIVERS) -> list[Waiver]:
-    """Raises ValueError for one without a reason."""
+def read_waivers(config: NpuConfig, path: Path = WAIVERS) -> list[Waiver]:
+    """Those of a machine. Raises ValueError for one without a reason."""
     entries = tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", [])
     waivers = [
-        Waiver(e["kind"], match, e.get("reason", "").strip(), **{k: e[k] for k in ("first", "last") if k in e})
+        Waiver(
+            e["kind"], match, e.get("reason", "").strip(), **{k: e[k] for k in ("first", "last", "way") if k in e},
+            bits=unused_bits(e["semaphores_at"], config) if "semaphores_at" in e else None,
+        )
         for e in entries
         for match in e["match"]
-    ]
+    ]  # fmt: skip
     for waiver in waivers:
         if not waiver.reason:
             raise ValueError(f"{path.name}: {waiver.match} has no reason")

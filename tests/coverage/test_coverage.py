@@ -103,13 +103,20 @@ def test_constants_of_a_machine() -> None:
 
 
 def test_waivers_have_reasons(tmp_path: Path) -> None:
-    assert read_waivers()
+    assert read_waivers(TINY)
     file = tmp_path / "w.toml"
     file.write_text('[[waiver]]\nkind = "lines"\nmatch = ["x"]\n')
     with pytest.raises(ValueError, match="x has no reason"):
-        read_waivers(file)
+        read_waivers(TINY, file)
     file.write_text('[[waiver]]\nkind = "lines"\nmatch = ["x", "y"]\nreason = "z"\nlast = 4\n')
-    assert read_waivers(file) == [Waiver("lines", name, "z", last=4) for name in "xy"]
+    assert read_waivers(TINY, file) == [Waiver("lines", name, "z", last=4) for name in "xy"]
+    file.write_text('[[waiver]]\nkind = "toggles"\nmatch = ["x"]\nreason = "z"\nsemaphores_at = [8, 14]\n')
+    found = read_waivers(TINY, file)
+    assert found == [Waiver("toggles", "x", "z", bits=frozenset((12, 13, 18, 19)))]  # TINY has 12, of 63
+    assert not Waiver(TOGGLES, "x", "z", way="1->0").fits(Point(TOGGLES, "npu", "x:0->1"))
+    assert Waiver(TOGGLES, "x", "z", way="1->0").fits(Point(TOGGLES, "npu", "x:1->0"))
+    fitting = [bit for bit in range(32) if found[0].fits(Point(TOGGLES, "npu", f"x[{bit}]:0->1"))]
+    assert fitting == [12, 13, 18, 19]
 
 
 def test_bins() -> None:

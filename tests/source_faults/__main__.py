@@ -1,6 +1,7 @@
 """Faults in the compiler's back end and in the native simulators, and which of them the tests find.
 
-python -m tests.source_faults --python 100 --cpp 50 --json build/signoff/source_faults.json
+python -m tests.source_faults --python 100 --cpp 0 --json build/signoff/python_faults.json
+python -m tests.source_faults --python 0 --cpp 50 --json build/signoff/cpp_faults.json
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ def drawn(faults: Iterable[Some], count: int, seed: int) -> list[Some]:
 
 
 def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
-    """Figures, as JSON knows them, of each of the two."""
-    figures: dict[str, Any] = {"seed": seed, SOURCES: digest_of_sources([*PYTHON, *CPP])}
-    for name, suffixes in (("compiler/npu", (".py",)), ("simulator/native", (".cpp", ".h"))):
-        here = [f for f in found if f.fault.path.suffix in suffixes]
+    """Figures, as JSON knows them, of each of the two that has faults."""
+    figures: dict[str, Any] = {"seed": seed}
+    sources: list[Path] = []
+    for name, files in (("compiler/npu", PYTHON), ("simulator/native", CPP)):
+        here = [f for f in found if f.fault.path in files]
+        if not here:
+            continue
+        sources += files
         left = [f for f in here if not f.by]
         figures[name] = {
             "faults": len(here),
@@ -39,7 +44,7 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
             "seconds": round(sum(f.seconds for f in here)),
             "survivors": [{"where": f.where, "what": f.fault.what, "looks": f.looks} for f in left],
         }
-    return figures
+    return figures | {SOURCES: digest_of_sources(sources)}
 
 
 def main(arguments: list[str]) -> int:

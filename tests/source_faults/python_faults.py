@@ -125,11 +125,11 @@ def put_in(fault: Fault) -> None:
     tree = ast.parse(fault.path.read_text(encoding="utf-8"))
     _changes(dict(_functions(tree))[fault.function])[fault.index][2]()
     new = codes(compile(ast.fix_missing_locations(tree), str(fault.path), "exec"))[fault.function]
+    importlib.import_module(".".join(fault.path.relative_to(ROOT).with_suffix("").parts))
+    gc.unfreeze()  # what is frozen is in no list
     everything, place = gc.get_objects(), (str(fault.path), fault.function)
     functions = [f for f in everything if isinstance(f, FunctionType) and _place(f.__code__) == place]
-    if not functions:
-        importlib.import_module(".".join(fault.path.relative_to(ROOT).with_suffix("").parts))
-        functions = [f for f in gc.get_objects() if isinstance(f, FunctionType) and _place(f.__code__) == place]
+    assert functions, f"{fault.path}: no {fault.function}"
     for function in functions:
         function.__code__ = new
     for kept in everything:

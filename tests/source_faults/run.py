@@ -49,8 +49,9 @@ class Found:
         return f"{self.fault.path.relative_to(ROOT)}:{self.fault.line}"
 
 
-def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look]) -> Iterator[Found]:
-    """What becomes of faults in Python: the looks that call the function of each, the quickest first.
+def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look], *, own: bool = True) -> Iterator[Found]:
+    """What becomes of faults in Python: the looks that call the function of each, the quickest first, then, with
+    `own`, the unit tests of its file.
 
     Raises:
         AssertionError: a look finds something without a fault.
@@ -65,7 +66,8 @@ def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look]) -> I
     runs.sort(key=lambda run: run[0])
     for fault in faults:
         some = [look for _, look, called in runs if (str(fault.path), fault.function) in called]
-        some += [own] if (own := _own(fault.path)) else []
+        if own and (tests := _own(fault.path)) is not None:
+            some.append(tests)
         by, how, seconds = _in_a_child(functools.partial(python_faults.put_in, fault), some)
         if by == UNIT_TESTS:
             assert not _in_a_child(_nothing, some[-1:])[0], f"{some[-1].name} without a fault"

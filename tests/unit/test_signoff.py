@@ -13,7 +13,7 @@ MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
 
 
 def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert page(tmp_path).count("Open: not measured.") == 6
+    assert page(tmp_path).count("Open: not measured.") == 7
     survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
     mutants = {
         "command": "python -m tests.mutants --count 4",
@@ -38,11 +38,11 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     left = {"where": "compiler/npu/a.py:3", "what": "1 -> 2", "looks": 9}
     parts = {"compiler/npu": {"faults": 8, "found": 7, "seconds": 30, "survivors": [left]}}
     in_sources = {"command": "python -m tests.source_faults", "seed": 1} | MEASURED | {"sources": "1"} | parts
-    (tmp_path / "source_faults.json").write_text(json.dumps(in_sources))
+    (tmp_path / "python_faults.json").write_text(json.dumps(in_sources))
     text = page(tmp_path)
-    assert text.count("Open: not measured.") == 3
+    assert text.count("Open: not measured.") == 4
     assert "| `compiler/npu` | 7 of 8 (87.5 %) | 30 |" in text and "| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
-    assert "sources of compiler and simulators `1`, which have changed since then" in text
+    assert "sources of the compiler `1`, which have changed since then" in text
     assert "3 of 4 (75.0 %) faults found on `tiny`" in text and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert "; 1 are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert ".venv/bin/python -m tests.mutants --count 4\n" in text
