@@ -17,6 +17,7 @@ from compiler.graph import Graph, Node, State
 SCATTERS = ("ScatterElements", "ScatterND", "TensorScatter")
 """Ops that put some values into a tensor, their first input, and keep the rest of it."""
 
+_SAME_PLACES = ("QuantizeLinear", "DequantizeLinear", "Identity", "Cast")
 _PAST = re.compile(r"past(_key_values)?(?=$|[^a-zA-Z])", re.IGNORECASE)
 
 
@@ -40,8 +41,9 @@ def declare_states(graph: Graph, pairs: Mapping[str, str]) -> None:
         pairs: the output by the name of the input.
 
     Raises:
-        CompileError: no such input or output, or one of another shape or type.
+        CompileError: no such input or output, one of another shape or type, or more new values than a state holds.
     """
+    producers = graph.producers()
     for past, present in pairs.items():
         for name, names, kind in ((past, graph.inputs, "input"), (present, graph.outputs, "output")):
             if name not in names:
@@ -53,6 +55,16 @@ def declare_states(graph: Graph, pairs: Mapping[str, str]) -> None:
                 f"{after.dtype}{list(after.shape)}; a cache needs a fixed size, into which ScatterElements, ScatterND "
                 "or TensorScatter put what is new"
             )
+        maker = producers.get(present)
+        while maker is not None and maker.op in _SAME_PLACES:
+            maker = producers.get(maker.inputs[0])
+        if maker is not None and is_scatter(maker):
+            new = graph.tensor(maker.inputs[1 if maker.op == "TensorScatter" else 2])
+            if new.size > before.size:
+                raise CompileError(
+                    f"state {past!r} has {list(before.shape)} values; a run that puts {list(new.shape)} new ones into "
+                    "it does not fit: give it fewer tokens"
+                )
         if list(pairs.values()).count(present) > 1:
             raise CompileError(f"output {present!r} cannot end several states")
         graph.states.append(State(past, past, present, np.zeros(before.shape, before.dtype)))

@@ -22,6 +22,7 @@ from compiler.passes.merge_requantization import merge_requantization
 from compiler.passes.move_quantization import move_quantization
 from compiler.passes.narrow_states import narrow_states
 from compiler.passes.quantize_weights import quantize_weights
+from compiler.passes.raise_parts import raise_parts
 from compiler.passes.raise_tables import raise_tables
 from compiler.passes.reassociate_matmul import reassociate_matmul
 from compiler.passes.recognise import recognise
@@ -57,6 +58,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("fold_batch_norm", fold_batch_norm, "batch norm into the weights of the convolution or product before it"),
     Pass("recognise", recognise, "decomposed GELU, SiLU, HardSwish, LayerNormalization to single ops"),
     Pass("move_quantization", move_quantization, "data movement acts on integers: DQ sinks, Q rises through it"),
+    Pass("raise_parts", raise_parts, "parts of packed tensors (queries, keys, values) before heads are divided"),
     Pass("integer_scatters", integer_scatters, "values put into a tensor are integers where all are of one scale"),
     Pass("quantize_weights", quantize_weights, "float weights between quantised activations to int8"),
     Pass("fuse_quantization", fuse_quantization, "DequantizeLinear -> op -> QuantizeLinear to integer ops"),

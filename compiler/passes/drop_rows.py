@@ -21,10 +21,8 @@ from compiler.ops.elementwise import Elementwise
 from compiler.ops.norm import QNorm
 from compiler.ops.product import QMatMul
 from compiler.ops.softmax import QSoftmax
+from compiler.passes.boxes import Box, in_order, taken_box, whole_box
 from compiler.tensor import Tensor
-
-#: First and end along every axis.
-Box = tuple[tuple[int, int], ...]
 
 
 def drop_rows(graph: Graph) -> None:
@@ -36,10 +34,6 @@ def drop_rows(graph: Graph) -> None:
         _Rewriting(graph, needs, kept).run()
 
 
-def _whole(shape: Sequence[int]) -> Box:
-    return tuple((0, size) for size in shape)
-
-
 @dataclass
 class _Needs:
     """What is read of every tensor: the least box around it. What a node makes of its result is that too."""
@@ -49,14 +43,14 @@ class _Needs:
 
     def __post_init__(self) -> None:
         for name in self.graph.outputs:
-            self.boxes[name] = _whole(self.graph.tensor(name).shape)
+            self.boxes[name] = whole_box(self.graph.tensor(name).shape)
 
     def read_by(self, node: Node) -> None:
         """Adds what a node reads, whose readers have been asked before."""
         made = self._made(node)
         for name in node.outputs:
             if name and name in self.boxes:
-                self.boxes[name] = made if made is not None else _whole(self.graph.tensor(name).shape)
+                self.boxes[name] = made if made is not None else whole_box(self.graph.tensor(name).shape)
         for index, name in enumerate(node.inputs):
             if name:
                 box = self.of_operand(node, index)
@@ -67,7 +61,7 @@ class _Needs:
         """Whether a node makes a part of its result."""
         name = node.outputs[0]
         made = self._made(node)
-        return made is not None and name in self.boxes and made != _whole(self.graph.tensor(name).shape)
+        return made is not None and name in self.boxes and made != whole_box(self.graph.tensor(name).shape)
 
     def _made(self, node: Node) -> Box | None:
         """What a node has to make of its result, None if it makes the whole or nothing is needed."""
@@ -89,10 +83,10 @@ class _Needs:
     def of_operand(self, node: Node, index: int) -> Box:
         """What a node reads of an operand to make what it has to."""
         shape = self.graph.tensor(node.inputs[index]).shape
-        taken = _taken(self.graph, node) if index == 0 else None
+        taken = taken_box(self.graph, node) if index == 0 else None
         if taken is not None:
             return taken
-        box, whole = self._made(node), _whole(shape)
+        box, whole = self._made(node), whole_box(shape)
         if box is None or any(size == 0 for size in shape):
             return whole
         if node.op == "Reshape":
@@ -135,36 +129,6 @@ def _same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[in
             m, n = (math.prod(shape[axis] for axis in part) for shape, part in ((before, first), (after, second)))
         if len(first) == len(second) == 1:
             yield first[0], second[0]
-
-
-def _taken(graph: Graph, node: Node) -> Box | None:
-    """What a Slice or a Gather with constant places reads of its operand, None for any other op."""
-    shape = graph.tensor(node.inputs[0]).shape if node.inputs and node.inputs[0] else ()
-    box = list(_whole(shape))
-    constants = [graph.const(name) for name in node.inputs[1:] if name]
-    if node.op not in ("Slice", "Gather") or not shape or not constants or any(c is None for c in constants):
-        return None
-    values = [[int(v) for v in c.reshape(-1)] for c in constants if c is not None]
-    if node.op == "Gather":
-        axis = int(node.attrs.get("axis", 0)) % len(shape)
-        places = [v % shape[axis] for v in values[0]]
-        box[axis] = (min(places), max(places) + 1) if places else box[axis]
-        return tuple(box)
-    if len(values) != 4 or any(step != 1 for step in values[3]):
-        return None
-    for start, end, axis in zip(*values[:3], strict=True):
-        first, last, _ = slice(start, end).indices(shape[axis])
-        box[axis % len(shape)] = (first, last) if last > first else box[axis]
-    return tuple(box)
-
-
-def _in_order(graph: Graph, node: Node) -> bool:
-    """Whether a Slice or Gather takes all places of its box, each once, the first one first."""
-    if node.op == "Slice":
-        return True
-    size = graph.tensor(node.inputs[0]).shape[int(node.attrs.get("axis", 0))]
-    places = np.asarray(graph.const(node.inputs[1])).reshape(-1) % size
-    return places.tolist() == list(range(places[0], places[0] + len(places)))
 
 
 def _with_products(graph: Graph, needs: _Needs) -> set[str]:
@@ -227,7 +191,7 @@ class _Rewriting:
 
     def _operand(self, name: str, box: Box) -> str:
         """The part of a tensor, in a tensor of its own."""
-        source, has = self.there.get(name, (name, _whole(self.graph.tensor(name).shape)))
+        source, has = self.there.get(name, (name, whole_box(self.graph.tensor(name).shape)))
         if has == box:
             return source
         if (name, box) not in self.cut:
@@ -257,7 +221,7 @@ class _Rewriting:
         """A Slice or Gather of what is there of its operand."""
         source, has = self.there[node.inputs[0]]
         graph = self.graph
-        if _taken(graph, node) == has and _in_order(graph, node):
+        if taken_box(graph, node) == has and in_order(graph, node):
             shape = graph.constant("shape", np.array(graph.tensor(node.outputs[0]).shape, np.int64))
             self.nodes.append(Node("Reshape", [source, shape], node.outputs, {}, node.name, node.origin))
             return

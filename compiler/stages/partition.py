@@ -14,6 +14,7 @@ from compiler.npu.blocks.operands import Operands
 from compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.by_channel import convolve_by_channel
+from compiler.npu.copies import copies_by_parts
 from compiler.npu.extrema import extrema_by_sums
 from compiler.npu.layers.layer import Layer
 from compiler.npu.means import means_where_they_lie
@@ -65,6 +66,7 @@ def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Parti
     if not options.cpu_only:
         means_where_they_lie(graph, config)
         spread_channels(graph, config)
+        copies_by_parts(graph, config)
         extrema_by_sums(graph, config)
         products_for_moves(graph, config)
         convolve_by_channel(graph, config)

@@ -3,6 +3,7 @@ shape (Reshape, Transpose), or a part of them (Slice, Split, Gather of one place
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -94,10 +95,12 @@ def _cut(before: Tensor, after: Tensor, source: Blocked, begin: Sequence[int], s
     """A box of the operand in its layout, None where channels do not begin with a block."""
     v, rank = source.view, len(size)
     if source.layout is _LAST:
-        if size[:-2] != before.shape[:-2]:
+        if size[1:-2] != before.shape[1:-2]:
             return None
-        n, h, y = v.n, v.h, 0
-        image, channel, column = 0, begin[-1], begin[-2] if rank > 1 else 0
+        inner = math.prod(size[1:-2])  # images follow each other along the first axis
+        n, h, y = size[0] * inner if rank > 2 else v.n, v.h, 0
+        image = begin[0] * inner if rank > 2 else 0
+        channel, column = begin[-1], begin[-2] if rank > 1 else 0
     else:
         image, channel = begin[0], begin[1]
         y, column = (begin[2] if rank == 4 else 0), (begin[-1] if rank > 2 else 0)

@@ -30,7 +30,7 @@ from isa.program import ARENA_REGION, Layout
 class MatMul(NpuOp[QMatMul]):
     """Matrix product: a 1x1 convolution over the rows. A second activation becomes weight tiles at run time."""
 
-    condition = "constant weights, or two activations with equal batch axes and without bias"
+    condition = "constant weights, or two activations without bias; unequal batch axes by copies"
     layout = Layout.CHANNELS_LAST
     takes_add = takes_table = True
 

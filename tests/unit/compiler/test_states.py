@@ -134,6 +134,18 @@ def test_what_cannot_be_a_state() -> None:
         tw.compile_program(grown(1), "tiny", states={"past": "none"})
 
 
+@pytest.mark.parametrize("axis", [-2, 1])
+def test_more_new_rows_than_a_cache_has(axis: int) -> None:
+    """They would overwrite each other, in no order that ONNX defines."""
+    nodes = [
+        helper.make_node("TensorScatter", ["past", "x"], ["put"], axis=axis),
+        helper.make_node("Identity", ["put"], ["present"]),
+    ]
+    model = model_of(nodes, {"past": [1, 4, 2], "x": [1, 5, 2]}, {"present": [1, 4, 2]}, opset=24)
+    with pytest.raises(CompileError, match=r"state 'past' has \[1, 4, 2\] values; a run that puts \[1, 5, 2\] new "):
+        tw.compile_program(model.SerializeToString(), "tiny", states="auto")
+
+
 def test_value_read_before_and_after_moves_at_the_end_of_the_run() -> None:
     """The value before is an output, too: it must not be overwritten."""
     nodes = [

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from onnx import helper
 
 import tilewright as tw
+from isa.config import PRESETS
 from isa.program import Program
 from tests.common.onnx_models import model_of
 from tilewright import zoo
@@ -137,6 +138,19 @@ def test_bounds_of_micro_llama() -> None:
     assert language.prefill == 64
     assert steps[0].cycles is not None and steps[0].cycles <= 600_000
     assert steps[1].cycles is not None and steps[1].cycles <= 100_000
+
+
+@pytest.mark.slow
+def test_decode_is_as_fast_as_memory() -> None:
+    """A model that does not fit on the chip: weights come through the whole width of the bus, hardly a beat is lost."""
+    model = zoo.build_quantized("micro_llama", layers=1, width=256, heads=4, hidden=768)
+    config = PRESETS["base"]
+    program = tw.compile_program(model, config, states="auto", shapes={"input_ids": [1, 1]})
+    with tw.Device("cycle", config) as device:
+        device.run(program, {"input_ids": np.array([[3]]), "position_ids": np.array([[0]])})
+    weights = (4 * 256 + 3 * 768) * 256
+    assert weights > 8 * config.wgt_tiles * config.block_in * config.block_out
+    assert device.counters.bytes_read >= max(weights, 0.97 * device.counters.cycles * config.axi_data_bits // 8)
 
 
 @pytest.mark.slow
