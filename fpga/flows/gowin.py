@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fpga.cells import GOWIN, Used
 from fpga.flows.flow import Progress
+from fpga.flows.gowin_delays import move_delays
+from fpga.flows.gowin_registers import add_wires, move_registers
 from fpga.flows.gowin_sites import lut_sites
+from fpga.flows.netlist import changed
 from fpga.flows.pins import PlatformFlow
 from fpga.flows.synthesis import NAME, ROUTING, cell_counts
 from fpga.flows.tools import Step, run
@@ -26,11 +28,18 @@ class Gowin(PlatformFlow):
     images = (f"{NAME}.fs",)
     command = "synth_gowin"
     techmap = "plain.v"
+    fills_blocks = True
 
     def finish_netlist(self, directory: Path, dense: bool) -> Used:
-        """The sites of LUTs are more than the LUTs."""
-        cells = json.loads((directory / _NETLIST).read_text(encoding="utf-8"))["modules"][NAME]["cells"]
-        return replace(GOWIN.count(cell_counts(directory)), lut=lut_sites(cells))
+        """Flip-flops move into blocks, and the others get their LUTs. The sites of LUTs are more than the LUTs."""
+        found = GOWIN.count(cell_counts(directory))
+        with changed(directory / _NETLIST, NAME) as module:
+            move_registers(module)
+            rings = move_delays(module, self.capacity.bram - found.bram)
+            add_wires(module)
+            sites = lut_sites(module["cells"])
+            ff = sum(cell["type"].startswith(GOWIN.ff) for cell in module["cells"].values())
+        return replace(found, lut=sites, ff=ff, bram=found.bram + rings)
 
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
         """As `Flow` says."""

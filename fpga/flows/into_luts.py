@@ -65,12 +65,13 @@ class Multiplier:
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory: its name, rows, bits of a row, block RAMs it takes."""
+    """A memory: its name, rows, bits of a row, block RAMs it takes, whether it has one read port, with a clock."""
 
     name: str
     rows: int
     row_bits: int
     blocks: int
+    clocked: bool = False
 
     @property
     def luts(self) -> int:
@@ -152,17 +153,22 @@ def survey(directory: Path, command: str | None, begin: Sequence[str] = ()) -> t
             multipliers.append(Multiplier(name, int(p["A_WIDTH"], 2), int(p["B_WIDTH"], 2), signed))
         else:
             memory = p["MEMID"].removeprefix("\\")
-            memories.append(Memory(memory, int(p["SIZE"], 2), int(p["WIDTH"], 2), blocks[memory]))
+            clocked = p["RD_CLK_ENABLE"] == "1"
+            memories.append(Memory(memory, int(p["SIZE"], 2), int(p["WIDTH"], 2), blocks[memory], clocked))
     return multipliers, memories
 
 
-def write_script(chosen: IntoLuts, directory: Path, techmap: str, *, sums: bool = True) -> None:
+def write_script(
+    chosen: IntoLuts, directory: Path, techmap: str, *, sums: bool = True, blocks: Sequence[Memory] = ()
+) -> None:
     """Writes SCRIPT, and what it reads, to `directory`; `techmap` is the file for the family. Without `sums` the adders
-    that stand behind products stay as they are, for blocks that have one."""
-    lines = ["# multipliers and memories that become LUTs"]
+    that stand behind products stay as they are, for blocks that have one. `blocks` go into block RAMs."""
+    lines = ["# multipliers and memories that become LUTs, memories that become block RAMs"]
+    if chosen or blocks:
+        lines += _PREPARE
+    lines += [f'setattr -set ram_style "block" m:{m.name}' for m in blocks]
     if chosen:
         shutil.copy(TECHMAP / techmap, directory)
-        lines += _PREPARE
         lines += [f"setattr -set {_MARK} 1 c:{m.name}" for m in chosen.multipliers]
         lines += [f'setattr -set ram_style "distributed" m:{m.name}' for m in chosen.memories]
         lines += [f"techmap -map {techmap} {cells}" for cells in (f"a:{_MARK}", *(("t:$add t:$sub",) if sums else ()))]

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,24 @@ def changed(path: Path, top: str) -> Iterator[Module]:
     netlist = json.loads(path.read_text(encoding="utf-8"))
     yield netlist["modules"][top]
     path.write_text(json.dumps(netlist), encoding="utf-8")
+
+
+def unused(module: Module) -> Iterator[int]:
+    """Bits of nets that the module does not have yet, one after the other."""
+    bits = (bit for cell in module["cells"].values() for ends in cell["connections"].values() for bit in ends)
+    return count(1 + max(bit for bit in bits if isinstance(bit, int)))
+
+
+def new_cell(kind: str, outputs: tuple[str, ...], parameters: dict[str, str], **connections: list[Bit]) -> Cell:
+    """A cell for a module."""
+    return {
+        "hide_name": 1,
+        "type": kind,
+        "parameters": parameters,
+        "attributes": {},
+        "port_directions": {port: "output" if port in outputs else "input" for port in connections},
+        "connections": connections,
+    }
 
 
 def loads(module: Module) -> Counter[Bit]:

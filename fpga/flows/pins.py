@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fpga.cells import Capacity, Used
-from fpga.flows import into_luts
+from fpga.flows import into_blocks, into_luts
 from fpga.flows.flow import Flow
 from fpga.flows.synthesis import COUNT, NAME, NARROW, SYNTHESIS
 from fpga.flows.tools import run
@@ -20,12 +20,14 @@ class PlatformFlow(Flow):
     Attributes:
         command: of yosys that synthesises for the family.
         techmap: file of `techmap` that makes multipliers and adders of LUTs.
+        fills_blocks: whether memories go into block RAMs that would be free.
         filled: share of the DSP blocks that are used where there are not enough.
         overrides: for the scripts of Amaranth's platform.
     """
 
     command: str
     techmap: str
+    fills_blocks: bool = False
     filled: float = 1.0
     overrides: Mapping[str, str] = {"synth_opts": NARROW, "script_after_synth": COUNT}
 
@@ -39,8 +41,11 @@ class PlatformFlow(Flow):
 
     def synthesise(self, directory: Path) -> Used:
         """As `Flow` says; what the FPGA has too few blocks for becomes LUTs."""
-        chosen = into_luts.choose(*into_luts.survey(directory, self.command), self.capacity, self.filled)
-        into_luts.write_script(chosen, directory, self.techmap)
+        multipliers, memories = into_luts.survey(directory, self.command)
+        chosen = into_luts.choose(multipliers, memories, self.capacity, self.filled)
+        free = self.capacity.bram - sum(m.blocks for m in memories)
+        blocks = into_blocks.choose(memories, free) if self.fills_blocks else ()
+        into_luts.write_script(chosen, directory, self.techmap, blocks=blocks)
         self.prepare_mapping(directory, dense=bool(chosen))
         run(SYNTHESIS, directory)
         return self.finish_netlist(directory, dense=bool(chosen))

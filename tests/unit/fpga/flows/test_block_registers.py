@@ -147,7 +147,7 @@ class Reads(wiring.Component):
 
     def __init__(self, *names: str) -> None:
         self.names = names
-        inputs = {"address": In(9), "data": In(36), "write": In(1), "read": In(1), "enable": In(1)}
+        inputs = {"address": In(9), "row": In(9), "data": In(36), "write": In(1), "read": In(1), "enable": In(1)}
         super().__init__(inputs | {name: Out(self.BITS[name]) for name in names})
 
     def elaborate(self, platform: object) -> Module:
@@ -158,7 +158,7 @@ class Reads(wiring.Component):
             m.submodules[f"{name}_rows"] = store
             write, read = store.write_port(), store.read_port()
             m.d.comb += [write.addr.eq(self.address), write.data.eq(self.data), write.en.eq(self.write)]
-            m.d.comb += [read.addr.eq(self.address), read.en.eq(self.read)]
+            m.d.comb += [read.addr.eq(self.row), read.en.eq(self.read)]
             later = Signal(len(to), name=f"{name}_later", reset_less=True)
             with m.If(self.enable if name == "held" else 1):
                 m.d.sync += later.eq(read.data)
