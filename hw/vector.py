@@ -356,15 +356,15 @@ class Vector(EngineShell):
         else:
             unread(m, column)
         pipe.put("acc", Cat(acc), ACC_STAGE)
-        at_read = pipe.stage(READ_STAGE)
+        at_read, before_read = pipe.stage(READ_STAGE), pipe.stage(READ_STAGE - 1)
         m.d.comb += [
             operands.row_acc.eq(at_read["acc"]),
             operands.row_a.eq(self.a.data),
             operands.row_b.eq(self.b.data),
-            operands.reads.eq(at_read["valid"] & at_read["first_pass"]),
+            operands.first.eq(at_read["first_pass"]),
             operands.from_acc.eq(at_read["from_acc"]),
             operands.take_a.eq(at_read["take_a"]),
-            operands.advance.eq(at_read["valid"] & ~at_read["first_pass"]),
+            operands.moves_a.eq(before_read["take_a"] | before_read["from_acc"] | ~before_read["first_pass"]),
         ]
         results = []
         for l in range(c.vector_lanes):

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
 from isa.config import NpuConfig
 
 
 class VectorOperands(wiring.Component):
     """Registers of a row's operands; with several passes they move on by the lanes there are from pass to pass.
 
+    The passes of a row follow each other without a gap, and what is there without a step is not used: so nothing is
+    kept, but for `row_a`, which may come cycles before the other operand.
+
     Latency: 1 cycle, for the first pass.
 
     Ports:
         row_acc, row_a, row_b: what was read.
-        reads, from_acc: there is a step, whose operands are there; its value is of ACC.
-        take_a: `row_a` was asked for; it may come cycles before the other operand.
-        advance: the next pass.
+        first: a step that is there is in its first pass.
+        from_acc: there is a step in its first pass, whose value is of ACC.
+        take_a: `row_a` was asked for.
+        moves_a: `a` does not stay: a cycle before any of `take_a`, `from_acc` and the end of `first`.
         acc, a, b: for the lanes; of `acc` and `a` the one that is not the value is 0.
     """
 
@@ -31,10 +34,10 @@ class VectorOperands(wiring.Component):
                 "row_acc": In(32 * row),
                 "row_a": In(8 * row),
                 "row_b": In(8 * row),
-                "reads": In(1),
+                "first": In(1),
                 "from_acc": In(1),
                 "take_a": In(1),
-                "advance": In(1),
+                "moves_a": In(1),
                 "acc": Out(32 * lanes),
                 "a": Out(8 * lanes),
                 "b": Out(8 * lanes),
@@ -48,21 +51,20 @@ class VectorOperands(wiring.Component):
             for row, name in ((self.row_acc, "kept_acc"), (self.row_a, "kept_a"), (self.row_b, "kept_b"))
         )
         m.d.comb += [self.acc.eq(acc), self.a.eq(a), self.b.eq(b)]
-        value = Mux(self.from_acc, self.row_acc, 0)
-        with m.If(self.take_a):
-            m.d.sync += a.eq(self.row_a)
-        with m.If(self.from_acc):
-            m.d.sync += a.eq(0)
-        with m.If(self.reads):
-            m.d.sync += b.eq(self.row_b)
-        if self.config.vector_passes == 1:
-            unread(m, self.advance)
-            m.d.sync += acc.eq(value)
-            return m
-        with m.If(self.reads):
-            m.d.sync += acc.eq(value)
-        with m.If(self.advance):
-            for kept, lanes in ((acc, self.acc), (a, self.a), (b, self.b)):
-                rest = kept[len(lanes) :]
-                m.d.sync += kept.eq(Cat(rest, kept[-len(lanes) :]))
+        takes_a = Signal()  # these registers are enabled by one, without a LUT between
+        m.d.sync += takes_a.eq(self.moves_a)
+
+        def moved(kept: Signal, lanes: Value) -> Value:
+            """One pass on; what is behind the last is not used."""
+            return Cat(kept[len(lanes) :], kept[-len(lanes) :])
+
+        # Zeros come through the LUTs that choose: these registers lie far from each other.
+        from_acc = self.from_acc.replicate(len(acc))
+        m.d.sync += [
+            acc.eq(Mux(self.first, self.row_acc & from_acc, moved(acc, self.acc))),
+            b.eq(Mux(self.first, self.row_b, moved(b, self.b))),
+        ]
+        with m.If(takes_a):
+            later = moved(a, self.a) & ~self.from_acc.replicate(len(a))
+            m.d.sync += a.eq(Mux(self.take_a, self.row_a, later))
         return m

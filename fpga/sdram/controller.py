@@ -115,41 +115,40 @@ class SdramController(wiring.Component):
         moving_left = Signal(range(SEGMENT_PAIRS))
 
         # Rows that are open; cycles until a bank may be closed, until the next command for rows, until words may be
-        # driven after words were read.
+        # driven after words were read. Counters stop below 0, so that their sign says that they have ended.
         rows = Array(Signal(chip.row_bits, name=f"row{b}") for b in range(banks))
         is_open = Signal(banks)
         keep_read = max(BURST_WORDS, t.row_active - t.activate_to_column)
         keep_write = max(BURST_WORDS - 1 + t.write_recovery, t.row_active - t.activate_to_column)
         longest_keep = max(keep_read, keep_write, t.row_active)
-        keep = Array(Signal(range(longest_keep), name=f"keep{b}") for b in range(banks))
+        keep = Array(Signal(range(-1, longest_keep - 1), name=f"keep{b}", init=-1) for b in range(banks))
         waits = {
-            "precharge": t.precharge - 1,
-            "open": max(0, t.activate_to_column - 2),
-            "refresh": t.refresh - 1,
-            "mode": chip.mode_cycles - 1,
+            "precharge": t.precharge - 2,
+            "open": max(-1, t.activate_to_column - 3),
+            "refresh": t.refresh - 2,
+            "mode": chip.mode_cycles - 2,
         }
-        wait = Signal(range(max(waits.values()) + 1))
+        wait = Signal(range(-1, max(waits.values()) + 1), init=-1)
         after_read = t.cas + BURST_WORDS - 1
-        driven = Signal(range(after_read + 1))
+        driven = Signal(range(-1, after_read), init=-1)
         for counter in (*keep, wait, driven):
-            with m.If(counter != 0):
+            with m.If(counter >= 0):
                 m.d.sync += counter.eq(counter - 1)
         may_close = Signal(banks)
-        m.d.comb += may_close.eq(Cat(counter == 0 for counter in keep))
+        m.d.comb += may_close.eq(Cat(counter < 0 for counter in keep))
 
         # Rows.
         there_row, there_open = Signal(chip.row_bits), Signal()
         m.d.comb += self.i_ready.eq((state == s.IDLE) & working)
         for_rows, refreshing = Signal(), Signal()
         m.d.comb += [
-            for_rows.eq(~for_columns & (wait == 0)),
+            for_rows.eq(~for_columns & (wait < 0)),
             refreshing.eq(due & for_rows & ~moving & may_close.all()),
         ]
 
         def close_all() -> None:
             m.d.sync += [
-                command.eq(_PRECHARGE), self.sdram_a.eq(ALL_BANKS), is_open.eq(0),
-                wait.eq(waits["precharge"]), state.eq(s.REFRESH),
+                command.eq(_PRECHARGE), is_open.eq(0), wait.eq(waits["precharge"]), state.eq(s.REFRESH),
             ]  # fmt: skip
 
         with m.Switch(state):
@@ -164,30 +163,23 @@ class SdramController(wiring.Component):
                 with m.Elif(refreshing):
                     close_all()
                 with m.Elif(~working & for_rows & (start_refreshes == 0)):
-                    # Sequential bursts of two words, programmed for writes too.
-                    mode = (BURST_WORDS.bit_length() - 1) | t.cas << 4
-                    m.d.sync += [command.eq(_MODE), self.sdram_a.eq(mode), self.sdram_ba.eq(0)]
-                    m.d.sync += [wait.eq(waits["mode"]), working.eq(1)]
+                    m.d.sync += [command.eq(_MODE), wait.eq(waits["mode"]), working.eq(1)]
             with m.Case(s.LOOK):
                 m.d.sync += state.eq(Mux(there_open, Mux(there_row == row, s.READY, s.CLOSE), s.OPEN))
             with m.Case(s.CLOSE):
                 with m.If(for_rows & may_close.bit_select(bank, 1) & ~(moving & (moving_bank == bank))):
-                    m.d.sync += [
-                        command.eq(_PRECHARGE), self.sdram_ba.eq(bank), self.sdram_a.eq(0),
-                        wait.eq(waits["precharge"]), state.eq(s.OPEN),
-                    ]  # fmt: skip
+                    m.d.sync += [command.eq(_PRECHARGE), wait.eq(waits["precharge"]), state.eq(s.OPEN)]
             with m.Case(s.OPEN):
                 with m.If(for_rows):
                     m.d.sync += [
-                        command.eq(_ACTIVE), self.sdram_ba.eq(bank), self.sdram_a.eq(row),
-                        wait.eq(waits["open"]), state.eq(s.READY),
-                        rows[bank].eq(row), keep[bank].eq(t.row_active - 1),
-                        is_open.bit_select(bank, 1).eq(1),
+                        command.eq(_ACTIVE), wait.eq(waits["open"]), state.eq(s.READY),
+                        rows[bank].eq(row), is_open.bit_select(bank, 1).eq(1),
+                        keep[bank].eq(t.row_active - 2),
                     ]  # fmt: skip
             with m.Case(s.READY):
                 with m.If(refreshing):
                     close_all()
-                with m.Elif(for_rows & ~moving & ~due & ~(write & (driven != 0))):
+                with m.Elif(for_rows & ~moving & ~due & ~(write & (driven >= 0))):
                     m.d.sync += [
                         moving.eq(1), moving_write.eq(write), moving_tag.eq(tag), moving_column.eq(column),
                         moving_bank.eq(bank), moving_left.eq(count), held.eq(0), state.eq(s.IDLE),
@@ -223,13 +215,22 @@ class SdramController(wiring.Component):
             m.d.sync += self.sdram_dqm.eq(second_mask)
         with m.If(go):
             m.d.sync += [
-                command.eq(Mux(moving_write, _WRITE, _READ)), self.sdram_ba.eq(moving_bank),
-                self.sdram_a.eq(Cat(C(0, BURST_WORDS.bit_length() - 1), moving_column)),
-                moving_column.eq(moving_column + 1), moving_left.eq(moving_left - 1), moving.eq(~self.w_last),
-                keep[moving_bank].eq(Mux(moving_write, keep_write - 1, keep_read - 1)),
+                command.eq(Mux(moving_write, _WRITE, _READ)), moving.eq(~self.w_last),
+                moving_column.eq(moving_column + 1), moving_left.eq(moving_left - 1),
+                keep[moving_bank].eq(Mux(moving_write, keep_write - 2, keep_read - 2)),
             ]  # fmt: skip
         with m.If(reads):
-            m.d.sync += driven.eq(after_read)
+            m.d.sync += driven.eq(after_read - 1)
+
+        # What a command would need, whether or not there is one: that is known late. The mode is that of sequential
+        # bursts of two words, of writes too.
+        mode = (BURST_WORDS.bit_length() - 1) | t.cas << 4
+        for_a_row = Mux(state == s.OPEN, row, Mux(state == s.CLOSE, 0, Mux(working | due, ALL_BANKS, mode)))
+        for_words = Cat(C(0, BURST_WORDS.bit_length() - 1), moving_column)
+        m.d.sync += [
+            self.sdram_a.eq(Mux(for_columns, for_words, for_a_row)),
+            self.sdram_ba.eq(Mux(for_columns, moving_bank, bank)),
+        ]
 
         # Words come back; what they belong to follows them.
         word, word_before = Signal(16), Signal(16)
