@@ -45,7 +45,7 @@ def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: boo
             "makes and reads them is compiled for the CPU, in floats as onnxruntime runs it. Sums of floats round in "
             "an order of their own, so such a tensor may differ from onnxruntime's by single steps"
         )
-    found += [] if cpu_only else _interpolations(graph)
+    found += [] if cpu_only else [*_interpolations(graph), *_by_channel(graph)]
     products = [node for node in graph.nodes if node.op in _PRODUCTS]
     if products and not cpu_only:
         found.append(f"{_counted(products)} run on the CPU: {_why_not_products(graph, config)}")
@@ -85,6 +85,26 @@ def _interpolations(graph: Graph) -> list[str]:
             "where its scale is a power of two, stays, and rows and columns become 2, 4 or 8 times as many; else the "
             "rounding of floats decides many ties"
         )
+    return found
+
+
+def _by_channel(graph: Graph) -> list[str]:
+    """Why a function of one quantised tensor and several constants stays on the CPU."""
+    makers, readers = graph.producers(), graph.consumers()
+    found = []
+    for node in graph.nodes:
+        if node.op not in ("Add", "Sub", "Mul", "Div", "PRelu") or len(node.inputs) != 2:
+            continue
+        tensors = [name for name in node.inputs if not graph.tensor(name).is_const]
+        constants = [name for name in node.inputs if graph.tensor(name).is_const and graph.tensor(name).size > 1]
+        if len(tensors) != 1 or not constants or tensors[0] not in makers:
+            continue
+        after = {reader.op for reader in readers.get(node.outputs[0], [])}
+        if makers[tensors[0]].op == "DequantizeLinear" and after == {"QuantizeLinear"}:
+            found.append(
+                f"{node.name or node.outputs[0]} runs on the CPU: {node.op} with several constants is the NPU's "
+                "between its layers, where a scale for each channel of planes gives the model's bytes for every value"
+            )
     return found
 
 

@@ -84,6 +84,16 @@ def test_ties_that_floats_decide() -> None:
     assert turns(model("PRelu", np.int8, 0.04, factors, False), "base") == 2
 
 
+@pytest.mark.parametrize(
+    ("op", "scale", "told"), [("PRelu", 0.04, True), ("PRelu", 0.0437, False), ("Add", 0.04, True)]
+)
+def test_why_it_stays_on_the_cpu(op: str, scale: float, told: bool) -> None:
+    """The program says so where no scale gives the bytes."""
+    factors = np.tile(np.float32([0.4, 0.3]), CHANNELS // 2).reshape(-1, 1, 1)
+    program = tw.compile(model(op, np.int8, scale, factors, False).build(), PRESETS["base"])
+    assert any(f"runs on the CPU: {op} with several constants" in note for note in program.notes) == told
+
+
 def test_one_slope_is_a_table() -> None:
     assert turns(model("PRelu", np.int8, 0.04, np.full((1, 1, 1), 0.4, np.float32), False), "base") == 1
 
