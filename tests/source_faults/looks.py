@@ -8,6 +8,7 @@ against what the simulator without a fault says, which `tests/cosim` holds equal
 from __future__ import annotations
 
 import functools
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,9 +28,8 @@ from tests.common.error_cases import CASES, outcome
 from tests.common.program_generator import GeneratedProgram, generate
 from tests.common.rtl_trials import SIZES
 from tests.fuzz_codes import MACHINES as CODED
-from tests.network.cycle_pins import cycles
+from tests.network.cycle_pins import FILE, cycles
 from tests.network.layer_cases import KINDS, make
-from tests.network.test_cycle_pins import PINS
 from tests.network.test_layers_against_reference import CONFIGS as LAYER_MACHINES
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.golden import cases
@@ -82,7 +82,7 @@ def _layer(kind: str, seed: int) -> str:
 
 
 def _pin(network: str, config: str) -> str:
-    found, pinned = cycles(network, config), PINS[f"{network} {config}"]
+    found, pinned = cycles(network, config), json.loads(FILE.read_text(encoding="utf-8"))[f"{network} {config}"]
     return "" if found == pinned else f"{found} cycles, not {pinned}"
 
 

@@ -127,13 +127,18 @@ def put_in(fault: Fault) -> None:
     new = codes(compile(ast.fix_missing_locations(tree), str(fault.path), "exec"))[fault.function]
     importlib.import_module(".".join(fault.path.relative_to(ROOT).with_suffix("").parts))
     gc.unfreeze()  # what is frozen is in no list
-    everything, place = gc.get_objects(), (str(fault.path), fault.function)
-    functions = [f for f in everything if isinstance(f, FunctionType) and _place(f.__code__) == place]
+    place = str(fault.path), fault.function
+    functions = [f for f in gc.get_objects() if isinstance(f, FunctionType) and _place(f.__code__) == place]
     assert functions, f"{fault.path}: no {fault.function}"
     for function in functions:
         function.__code__ = new
-    for kept in everything:
-        if isinstance(kept, functools._lru_cache_wrapper):
+    forget()
+
+
+def forget(package: str = "") -> None:
+    """What `functools` keeps of the functions of a package, or of all."""
+    for kept in gc.get_objects():
+        if isinstance(kept, functools._lru_cache_wrapper) and kept.__module__.startswith(package):
             kept.cache_clear()
 
 

@@ -98,6 +98,7 @@ def _watched(look: Look, files: set[str]) -> tuple[set[tuple[str, str]], str]:
         if event == "call" and code.co_filename in files:
             called.add((code.co_filename, code.co_qualname.split(".<locals>")[0]))
 
+    python_faults.forget("compiler")  # or a look would seem not to call what one before it has called
     sys.setprofile(note)
     try:
         return called, look.run()
