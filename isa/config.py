@@ -346,8 +346,8 @@ PRESETS: dict[str, NpuConfig] = {
     for c in (
         NpuConfig(
             name="nano", block_in=4, block_out=4, act_rows=2048, wgt_tiles=512, acc_rows=256, prm_rows=32,
-            lut_tables=1, vector_passes=4, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=16,
-            axi_data_bits=32, burst_beats=16, read_outstanding=4, write_outstanding=2,
+            lut_tables=1, vector_queue=0, vector_passes=4, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=16,
+            axi_data_bits=32, burst_beats=16, read_outstanding=2, write_outstanding=1,
         ),
         NpuConfig(
             name="tiny", block_in=4, block_out=4, act_rows=4096, wgt_tiles=1024, acc_rows=512, lut_tables=4,

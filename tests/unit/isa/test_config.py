@@ -115,7 +115,7 @@ def test_presets_keep_their_fingerprints() -> None:
     assert preset("base").with_(row_unit=0).fingerprint == "da3ddc62350e1e64"
     assert preset("large").with_(row_unit=0).fingerprint == "44e8dd6c2e9d11ca"
     assert {name: config.fingerprint for name, config in PRESETS.items()} == {
-        "nano": "8ae4bb1c6e0d9abe",
+        "nano": "6dc1a095129ed3a1",
         "tiny": "2a6f0f461ef2bce5",
         "pynq": "90852d75866ae16d",
         "small": "b9150e9d33ee6839",
