@@ -62,12 +62,12 @@ class Ecp5(PlatformFlow):
         """As `PlatformFlow` says."""
         (directory / _MAPPING).write_text(_DENSE if dense else _FAST, encoding="utf-8")
 
-    def finish_netlist(self, directory: Path, dense: bool) -> Used:
+    def finish_netlist(self, directory: Path, chains: bool) -> Used:
         """Registers move into blocks, which neither yosys nor nextpnr does."""
         found = ECP5.count(cell_counts(directory))
         with changed(directory / NETLIST, NAME) as module:
             moved = move_registers(module)
-            if dense:
+            if chains:
                 open_carries(module)
         return replace(found, ff=found.ff - moved)
 

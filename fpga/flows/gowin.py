@@ -30,7 +30,7 @@ class Gowin(PlatformFlow):
     techmap = "plain.v"
     fills_blocks = True
 
-    def finish_netlist(self, directory: Path, dense: bool) -> Used:
+    def finish_netlist(self, directory: Path, chains: bool) -> Used:
         """Flip-flops move into blocks, and the others get their LUTs. The sites of LUTs are more than the LUTs."""
         found = GOWIN.count(cell_counts(directory))
         with changed(directory / _NETLIST, NAME) as module:

@@ -89,6 +89,11 @@ class IntoLuts:
     def __bool__(self) -> bool:
         return bool(self.multipliers or self.memories)
 
+    @property
+    def luts(self) -> int:
+        """About as many LUTs."""
+        return sum(m.luts for m in self.multipliers) + sum(m.luts for m in self.memories)
+
 
 def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capacity, filled: float = 1.0) -> IntoLuts:
     """As few as make the rest fit; none of a kind of which more would have to go than there are LUTs.

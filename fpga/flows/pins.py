@@ -13,6 +13,9 @@ from fpga.flows.flow import Flow
 from fpga.flows.synthesis import COUNT, NAME, NARROW, SYNTHESIS
 from fpga.flows.tools import run
 
+#: Share of the LUTs that is built in place of blocks, above which LUTs are short.
+DENSE = 0.1
+
 
 class PlatformFlow(Flow):
     """A flow for a board with a platform.
@@ -46,13 +49,13 @@ class PlatformFlow(Flow):
         free = self.capacity.bram - sum(m.blocks for m in memories)
         blocks = into_blocks.choose(memories, free) if self.fills_blocks else ()
         into_luts.write_script(chosen, directory, self.techmap, blocks=blocks)
-        self.prepare_mapping(directory, dense=bool(chosen))
+        self.prepare_mapping(directory, dense=chosen.luts > DENSE * self.capacity.lut)
         run(SYNTHESIS, directory)
-        return self.finish_netlist(directory, dense=bool(chosen))
+        return self.finish_netlist(directory, chains=bool(chosen))
 
     def prepare_mapping(self, directory: Path, dense: bool) -> None:
         """Writes what the script of the synthesis reads; `dense`: LUTs are short."""
 
     @abstractmethod
-    def finish_netlist(self, directory: Path, dense: bool) -> Used:
-        """Changes the netlist before it is placed, and counts what it takes."""
+    def finish_netlist(self, directory: Path, chains: bool) -> Used:
+        """Changes the netlist before it is placed, and counts what it takes; `chains`: sums are those of `techmap`."""

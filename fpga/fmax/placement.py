@@ -68,7 +68,7 @@ def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
     into_luts.write_script(into_luts.IntoLuts(), folder, flow.techmap)
     flow.prepare_mapping(folder, dense=False)
     run(SYNTHESIS, folder)
-    used = flow.finish_netlist(folder, dense=False)
+    used = flow.finish_netlist(folder, chains=False)
     if used.missing(flow.capacity) or used.lut > CROWDED * flow.capacity.lut:
         raise FpgaError(f"{config.name}: {used.lut} LUTs are too many for a calibration point")
     mhz = estimate(flow.place(folder, SEED, lambda: None, mhz=AIM_MHZ))

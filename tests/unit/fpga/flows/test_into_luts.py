@@ -15,6 +15,7 @@ from amaranth.lib.memory import Memory as Store
 
 from fpga.cells import ECP5, GOWIN, Capacity, Used
 from fpga.flows import FLOWS
+from fpga.flows import pins as with_pins
 from fpga.flows.carries import open_carries
 from fpga.flows.into_luts import AFTER_READ, SCRIPT, TECHMAP, IntoLuts, Memory, Multiplier, choose, survey, write_script
 from fpga.flows.netlist import changed
@@ -51,6 +52,23 @@ def test_the_smallest_multipliers_go_first() -> None:
     # Blocks are left free only where there are not enough.
     assert choose(given, [], room(6, 0), filled=0.5) == IntoLuts()
     assert choose(given, [], room(5, 0), filled=0.8).multipliers == (narrow, middle)
+
+
+@pytest.mark.parametrize(("count", "dense", "chains"), [(2, False, False), (16, False, True), (17, True, True)])
+def test_where_luts_are_short(
+    count: int, dense: bool, chains: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths are to be short unless LUTs, 64 a product of all products but one, are more than a tenth of 10,000."""
+    asked: dict[str, bool] = {}
+    flow = FLOWS["ecp5"](None, room(2, 0))
+    monkeypatch.setattr(
+        with_pins.into_luts, "survey", lambda *_: ([Multiplier(f"m{n}", 8, 8, True) for n in range(count)], [])
+    )
+    monkeypatch.setattr(with_pins, "run", lambda *_: None)
+    monkeypatch.setattr(flow, "prepare_mapping", lambda _, dense: asked.update(dense=dense))
+    monkeypatch.setattr(flow, "finish_netlist", lambda _, chains: asked.update(chains=chains))
+    flow.synthesise(tmp_path)
+    assert asked == {"dense": dense, "chains": chains}
 
 
 def test_the_emptiest_memories_go_first() -> None:
@@ -184,7 +202,8 @@ def test_products_of_luts(family: str, a_bits: int, b_bits: int, y_bits: int, si
         assert cells["CCU2C"] == 43
 
 
-def test_open_carries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dense", [True, False])
+def test_open_carries(dense: bool, tmp_path: Path) -> None:
     """A sum of two products and a difference: nextpnr adds no cells to the chains, and what an open CIN gives does not
     matter."""
     (tmp_path / "top.v").write_text(
@@ -194,7 +213,9 @@ def test_open_carries(tmp_path: Path) -> None:
     shutil.copy(TECHMAP / "ecp5.v", tmp_path)
     maps = [f"techmap -map ecp5.v {cells}" for cells in ("t:$mul", "t:$add t:$sub")]
     start = ("read_verilog top.v", "hierarchy -top top", "proc", "opt", "wreduce", *maps)
-    yosys(tmp_path, *start, "synth_ecp5 -top top -json top.json", "tee -q -o cells.json stat -json")
+    FLOWS["ecp5"](None, room(0, 0)).prepare_mapping(tmp_path, dense)
+    mapped = ("synth_ecp5 -nowidelut -run begin:map_luts -top top", "script top.map.ys", "write_json top.json")
+    yosys(tmp_path, *start, *mapped, "tee -q -o cells.json stat -json")
     luts = ECP5.count(json.loads((tmp_path / "cells.json").read_text())["design"]["num_cells_by_type"]).lut
     with changed(tmp_path / "top.json", "top") as module:
         open_carries(module)
